@@ -1,0 +1,2 @@
+//! Entry point of the `infeed` command.
+fn main() {}

@@ -1,0 +1,4 @@
+//! The engine of infeed.
+#![forbid(unsafe_code)]
+
+pub mod sample;
