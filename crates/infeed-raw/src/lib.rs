@@ -1,1 +1,7 @@
 //! The unsafe corner of infeed.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod host;
+pub mod machine;
+pub mod slab;

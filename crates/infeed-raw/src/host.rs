@@ -1,0 +1,224 @@
+//! Host memory for batches: aligned, zeroed, and an error instead of an abort
+//! when there is none left.
+//!
+//! From 2 MiB up it is mapped from the system and offered to transparent huge
+//! pages: a slab of batches is written once from end to end, and with 4 KiB
+//! pages that first pass is mostly page faults.
+
+use std::alloc::{self, Layout};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of every allocation in bytes: a cache line, and the widest vector.
+pub const ALIGN: usize = 64;
+
+/// Size of a huge page, and length from which memory is mapped, in bytes.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// The memory asked for cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no memory for {requested_bytes} bytes; use smaller or fewer batches")]
+pub struct OutOfMemory {
+    /// What was asked for; `usize::MAX` when the number itself overflows.
+    pub requested_bytes: usize,
+}
+
+/// Owned bytes, aligned to [`ALIGN`], initially zero; 2 MiB aligned from 2 MiB up.
+pub struct HostBytes {
+    start: NonNull<u8>,
+    len: usize,
+    home: Home,
+}
+
+/// Where the memory came from, and so how it goes back.
+enum Home {
+    /// Nothing was allocated.
+    Empty,
+    Allocator(Layout),
+    #[cfg(all(unix, not(miri)))]
+    Mapping {
+        base: NonNull<u8>,
+        len: usize,
+    },
+}
+
+impl HostBytes {
+    /// `len` bytes of zeros.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`] when the system has no such amount to give.
+    ///
+    /// # Cost
+    ///
+    /// From 2 MiB up no page is touched: the first write pays for it.
+    pub fn zeroed(len: usize) -> Result<HostBytes, OutOfMemory> {
+        if len == 0 {
+            let layout = Layout::new::<CacheLine>();
+            return Ok(HostBytes {
+                start: layout.dangling_ptr(),
+                len,
+                home: Home::Empty,
+            });
+        }
+        #[cfg(all(unix, not(miri)))]
+        if len >= HUGE_PAGE {
+            return mapped(len);
+        }
+        let align = if len >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
+        let failed = OutOfMemory {
+            requested_bytes: len,
+        };
+        let layout = Layout::from_size_align(len, align).map_err(|_| failed)?;
+        // SAFETY: the layout is not of size zero, checked above.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or(failed)?;
+        Ok(HostBytes {
+            start,
+            len,
+            home: Home::Allocator(layout),
+        })
+    }
+
+    /// Address of the first byte; valid for `len` bytes, reads and writes, until drop.
+    /// Rows of a slab are cut from it, so it does not go through a reference.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+/// Stands for the alignment of an empty allocation.
+#[repr(align(64))]
+struct CacheLine;
+
+/// Anonymous pages with one huge page to spare, of which the aligned part is used.
+/// The spare is address space only: a page never touched costs no memory.
+#[cfg(all(unix, not(miri)))]
+fn mapped(len: usize) -> Result<HostBytes, OutOfMemory> {
+    let failed = OutOfMemory {
+        requested_bytes: len,
+    };
+    let map_len = len.checked_add(HUGE_PAGE).ok_or(failed)?;
+    // SAFETY: a new private anonymous mapping at an address the kernel chooses
+    // touches no existing memory.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            map_len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANON,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(failed);
+    }
+    let base = NonNull::new(base.cast::<u8>()).ok_or(failed)?;
+    let skip = base.as_ptr().align_offset(HUGE_PAGE);
+    // SAFETY: `skip < HUGE_PAGE`, so `skip + len` lies within the `len + HUGE_PAGE`
+    // bytes mapped above.
+    let start = unsafe { base.add(skip) };
+    #[cfg(target_os = "linux")]
+    {
+        // The part behind the last whole huge page stays in small pages, so that
+        // resident memory is what was asked for.
+        let whole = len / HUGE_PAGE * HUGE_PAGE;
+        // SAFETY: the range is within the mapping; the advice changes speed only,
+        // which is also why its failure (no huge pages here) is of no interest.
+        unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
+    }
+    Ok(HostBytes {
+        start,
+        len,
+        home: Home::Mapping { base, len: map_len },
+    })
+}
+
+impl Drop for HostBytes {
+    fn drop(&mut self) {
+        match self.home {
+            Home::Empty => {}
+            // SAFETY: `start` came from this allocator with this layout, and the one
+            // owner is being dropped.
+            Home::Allocator(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), layout) },
+            #[cfg(all(unix, not(miri)))]
+            // SAFETY: exactly the range that `mapped` got from mmap, unmapped once, by
+            // its one owner.
+            Home::Mapping { base, len } => unsafe {
+                libc::munmap(base.as_ptr().cast(), len);
+            },
+        }
+    }
+}
+
+impl Deref for HostBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `len` bytes until drop, zeroed at allocation and so
+        // initialised. Writes need `&mut self`, or a row of a slab, which keeps the
+        // `HostBytes` itself out of reach while it lives.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for HostBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` is the only way to these bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for HostBytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for HostBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBytes")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: plain memory with one owner; nothing in it belongs to a thread.
+unsafe impl Send for HostBytes {}
+// SAFETY: through a shared reference the bytes are only read.
+unsafe impl Sync for HostBytes {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_every_size_class_are_zero_aligned_and_writable() {
+        for len in [0, 1, 63, 64, 4097, HUGE_PAGE - 1, HUGE_PAGE, HUGE_PAGE + 5] {
+            let mut bytes = HostBytes::zeroed(len).unwrap();
+
+            assert_eq!(bytes.len(), len);
+            assert_eq!(bytes.as_ptr().align_offset(ALIGN), 0);
+            assert!(bytes.iter().all(|&b| b == 0));
+            bytes.fill(7);
+            assert!(bytes.iter().all(|&b| b == 7));
+        }
+    }
+
+    #[test]
+    fn large_bytes_start_on_a_huge_page() {
+        let bytes = HostBytes::zeroed(3 * HUGE_PAGE + 1).unwrap();
+
+        assert_eq!(bytes.as_ptr().align_offset(HUGE_PAGE), 0);
+    }
+
+    #[test]
+    fn more_than_there_is_gives_an_error() {
+        for len in [usize::MAX, usize::MAX - HUGE_PAGE, isize::MAX as usize] {
+            let error = HostBytes::zeroed(len).unwrap_err();
+
+            assert_eq!(error.requested_bytes, len);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! What this process may use of the machine, and what it has used.
+//!
+//! In a container the machine's core count and memory are not the process's: the
+//! affinity mask and the cgroup say what it may have. A loader that starts a worker
+//! for each of 64 cores under a quota of 4 is throttled for most of every period.
+//!
+//! Source: `cgroups(7)`, and `cpu.max`, `memory.max` in the kernel's "Control Group v2".
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, thread};
+
+/// Number of cores this process can keep busy, at least 1: the affinity mask of the
+/// calling thread, and no more than the CPU quota of its cgroups, rounded up.
+///
+/// # Cost
+///
+/// Reads a few files under `/proc` and `/sys`; ask once, not per batch.
+pub fn usable_cores() -> usize {
+    let allowed = affinity_cores();
+    let quota = cgroups().iter().filter_map(|c| c.cpu_quota_cores()).min();
+    quota.map_or(allowed, |quota| allowed.min(quota)).max(1)
+}
+
+/// Bytes of memory this process can use: the machine's, and no more than the limit of
+/// any of its cgroups. `u64::MAX` where the platform does not say.
+///
+/// # Cost
+///
+/// As [`usable_cores`].
+pub fn memory_limit_bytes() -> u64 {
+    let limit = cgroups()
+        .iter()
+        .filter_map(|c| c.memory_limit_bytes())
+        .min();
+    limit.unwrap_or(u64::MAX).min(physical_memory_bytes())
+}
+
+/// CPU time the calling thread has used; zero where the platform does not say.
+///
+/// # Cost
+///
+/// One system call, about 0.2 microseconds.
+pub fn thread_cpu_time() -> Duration {
+    #[cfg(unix)]
+    return clock(libc::CLOCK_THREAD_CPUTIME_ID);
+    #[cfg(not(unix))]
+    return Duration::ZERO;
+}
+
+/// CPU time all threads of this process have used; zero where the platform does not say.
+pub fn process_cpu_time() -> Duration {
+    #[cfg(unix)]
+    return clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+    #[cfg(not(unix))]
+    return Duration::ZERO;
+}
+
+/// The most memory this process ever had resident, in bytes; 0 where the platform does
+/// not say.
+pub fn peak_rss_bytes() -> u64 {
+    // On Linux `getrusage` would do too, but its maximum survives `exec`: a process
+    // started by a large one would report its parent's.
+    status_bytes("VmHWM:").unwrap_or_else(rusage_peak_bytes)
+}
+
+/// Memory this process has resident now, in bytes. Where only the peak is known (macOS),
+/// the peak; 0 where neither is.
+pub fn resident_bytes() -> u64 {
+    status_bytes("VmRSS:").unwrap_or_else(rusage_peak_bytes)
+}
+
+#[cfg(unix)]
+fn clock(id: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid timespec that outlives the call.
+    if unsafe { libc::clock_gettime(id, &mut time) } != 0 {
+        return Duration::ZERO;
+    }
+    Duration::new(
+        time.tv_sec.max(0) as u64,
+        time.tv_nsec.clamp(0, 999_999_999) as u32,
+    )
+}
+
+#[cfg(unix)]
+fn rusage_peak_bytes() -> u64 {
+    // SAFETY: `rusage` is integers only, for which all zeros is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid rusage that outlives the call.
+    if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } != 0 {
+        return 0;
+    }
+    let unit = if cfg!(target_vendor = "apple") {
+        1
+    } else {
+        1024
+    };
+    (usage.ru_maxrss.max(0) as u64).saturating_mul(unit)
+}
+
+#[cfg(not(unix))]
+fn rusage_peak_bytes() -> u64 {
+    0
+}
+
+#[cfg(unix)]
+fn physical_memory_bytes() -> u64 {
+    // SAFETY: asks for two numbers, with names that exist on every unix.
+    let (pages, page) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    match (u64::try_from(pages), u64::try_from(page)) {
+        (Ok(pages), Ok(page)) if pages > 0 => pages.saturating_mul(page),
+        _ => u64::MAX,
+    }
+}
+
+#[cfg(not(unix))]
+fn physical_memory_bytes() -> u64 {
+    u64::MAX
+}
+
+#[cfg(target_os = "linux")]
+fn affinity_cores() -> usize {
+    // SAFETY: `cpu_set_t` is an array of integers, for which all zeros is a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid for writes of the size given and outlives the call.
+    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0;
+    if failed {
+        // More cores than the fixed set has bits.
+        return other_cores();
+    }
+    // SAFETY: counts the bits of a set that was just written.
+    usize::try_from(unsafe { libc::CPU_COUNT(&set) }).unwrap_or(1)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn affinity_cores() -> usize {
+    other_cores()
+}
+
+fn other_cores() -> usize {
+    thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// A line of `/proc/self/status`, in bytes.
+fn status_bytes(name: &str) -> Option<u64> {
+    status_bytes_from(&fs::read_to_string("/proc/self/status").ok()?, name)
+}
+
+fn status_bytes_from(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// A directory of the cgroup tree that this process is in, and how to read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cgroup {
+    dir: PathBuf,
+    is_v2: bool,
+}
+
+impl Cgroup {
+    fn cpu_quota_cores(&self) -> Option<usize> {
+        let read = |name| fs::read_to_string(self.dir.join(name)).ok();
+        if self.is_v2 {
+            return quota_cores_from_max(&read("cpu.max")?);
+        }
+        quota_cores_from(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)
+    }
+
+    fn memory_limit_bytes(&self) -> Option<u64> {
+        let name = if self.is_v2 {
+            "memory.max"
+        } else {
+            "memory.limit_in_bytes"
+        };
+        // "max" is no number, and so no limit; version 1 says it with a huge number.
+        fs::read_to_string(self.dir.join(name))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+}
+
+/// Every cgroup that limits this process, its own and those around it.
+fn cgroups() -> Vec<Cgroup> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    cgroups_from(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
+}
+
+/// From the lines `id:controllers:path` of `/proc/self/cgroup` and the mounts of
+/// `/proc/self/mountinfo`: the directories to look at, from the process's own upwards.
+fn cgroups_from(membership: &str, mountinfo: &str) -> Vec<Cgroup> {
+    let mut found = Vec::new();
+    for mount in mountinfo.lines().filter_map(CgroupMount::from_line) {
+        for line in membership.lines() {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+                continue;
+            };
+            let is_same_tree = match mount.is_v2 {
+                true => controllers.is_empty(),
+                false => controllers.split(',').any(|c| {
+                    matches!(c, "cpu" | "memory") && mount.options.split(',').any(|o| o == c)
+                }),
+            };
+            if is_same_tree {
+                found.extend(mount.levels(path));
+            }
+        }
+    }
+    found
+}
+
+/// A mounted cgroup hierarchy; `root` is the cgroup that shows at `point`.
+struct CgroupMount<'a> {
+    root: &'a str,
+    point: &'a str,
+    options: &'a str,
+    is_v2: bool,
+}
+
+impl<'a> CgroupMount<'a> {
+    /// `36 35 0:30 ROOT POINT rw,... - TYPE SOURCE OPTIONS`, as in `proc_pid_mountinfo(5)`.
+    fn from_line(line: &'a str) -> Option<CgroupMount<'a>> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(3);
+        let mut right = right.split(' ');
+        let is_v2 = match right.next()? {
+            "cgroup2" => true,
+            "cgroup" => false,
+            _ => return None,
+        };
+        Some(CgroupMount {
+            root: left.next()?,
+            point: left.next()?,
+            options: right.nth(1).unwrap_or(""),
+            is_v2,
+        })
+    }
+
+    /// The directory of cgroup `path` and all above it, up to the mount.
+    fn levels(&self, path: &str) -> Vec<Cgroup> {
+        let point = Path::new(self.point);
+        // A container that sees the host's path but mounts its own cgroup as the root
+        // has no directory for the path; its limits are then those at the mount.
+        let inside = Path::new(path)
+            .strip_prefix(self.root)
+            .unwrap_or(Path::new(""));
+        let dirs = inside.ancestors().map(|part| point.join(part));
+        let levels = dirs.map(|dir| Cgroup {
+            dir,
+            is_v2: self.is_v2,
+        });
+        levels.collect()
+    }
+}
+
+/// From `cpu.max`, `QUOTA PERIOD` in microseconds or `max PERIOD`.
+fn quota_cores_from_max(text: &str) -> Option<usize> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    quota_cores_from(quota, period)
+}
+
+/// Whole cores that a quota can occupy, rounded up: 1.5 cores keep two workers busy
+/// three quarters of the time, one worker would leave a third of the quota unused.
+/// No quota ("max", or -1 in version 1) is no number.
+fn quota_cores_from(quota_us: &str, period_us: &str) -> Option<usize> {
+    let quota: u64 = quota_us.trim().parse().ok()?;
+    let period: u64 = period_us.trim().parse().ok().filter(|&period| period > 0)?;
+    usize::try_from(quota.div_ceil(period)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_rounded_up_to_whole_cores() {
+        assert_eq!(quota_cores_from_max("150000 100000\n"), Some(2));
+        assert_eq!(quota_cores_from_max("400000 100000\n"), Some(4));
+        assert_eq!(quota_cores_from_max("1000 100000\n"), Some(1));
+    }
+
+    #[test]
+    fn no_quota_and_nonsense_are_no_limit() {
+        for text in ["max 100000\n", "", "7", "1 0", "x y", "-1 100000"] {
+            assert_eq!(quota_cores_from_max(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn status_lines_are_in_kibibytes() {
+        let status = "Name:\tx\nVmHWM:\t    1234 kB\nVmRSS:\t99 kB\n";
+
+        assert_eq!(status_bytes_from(status, "VmHWM:"), Some(1234 * 1024));
+        assert_eq!(status_bytes_from(status, "VmSwap:"), None);
+        assert_eq!(
+            status_bytes_from("VmHWM: 99999999999999999999 kB", "VmHWM:"),
+            None
+        );
+    }
+
+    fn dirs(membership: &str, mountinfo: &str) -> Vec<String> {
+        let found = cgroups_from(membership, mountinfo);
+        found
+            .iter()
+            .map(|c| c.dir.to_string_lossy().trim_end_matches('/').to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn version_2_is_walked_from_the_process_up_to_the_mount() {
+        let mounts = "25 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n\
+                      26 24 0:27 / /proc rw - proc proc rw\n";
+
+        assert_eq!(
+            dirs("0::/user.slice/job\n", mounts),
+            [
+                "/sys/fs/cgroup/user.slice/job",
+                "/sys/fs/cgroup/user.slice",
+                "/sys/fs/cgroup"
+            ]
+        );
+    }
+
+    #[test]
+    fn version_1_uses_the_hierarchies_of_cpu_and_memory() {
+        let mounts = "30 25 0:27 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      31 25 0:28 / /cg/memory rw - cgroup cgroup rw,memory\n\
+                      32 25 0:29 / /cg/freezer rw - cgroup cgroup rw,freezer\n";
+        let membership = "4:freezer:/f\n3:memory:/m\n2:cpu,cpuacct:/c\n";
+
+        assert_eq!(
+            dirs(membership, mounts),
+            [
+                "/cg/cpu,cpuacct/c",
+                "/cg/cpu,cpuacct",
+                "/cg/memory/m",
+                "/cg/memory"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_container_whose_own_cgroup_is_the_mount_is_read_at_the_mount() {
+        let mounts = "25 24 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
+
+        assert_eq!(
+            dirs("0::/docker/abc/inner\n", mounts),
+            ["/sys/fs/cgroup/inner", "/sys/fs/cgroup"]
+        );
+        assert_eq!(dirs("0::/elsewhere\n", mounts), ["/sys/fs/cgroup"]);
+    }
+
+    #[test]
+    fn damaged_proc_files_give_no_cgroups() {
+        assert_eq!(cgroups_from("", ""), []);
+        assert_eq!(
+            cgroups_from("0:\n::\nx", "a - cgroup2\n - \n1 2 3 - cgroup2 c rw"),
+            []
+        );
+    }
+
+    #[test]
+    fn this_process_has_cores_memory_and_a_clock_that_runs() {
+        let before = thread_cpu_time();
+        let busy = (0..2_000_000u64).fold(1u64, |a, b| std::hint::black_box(a ^ b));
+        std::hint::black_box(busy);
+
+        assert!(thread_cpu_time() > before);
+        assert!(process_cpu_time() >= thread_cpu_time());
+        assert!(usable_cores() >= 1);
+        assert!(memory_limit_bytes() > 1 << 20);
+        assert!(peak_rss_bytes() >= resident_bytes() / 2);
+        assert!(resident_bytes() > 1 << 16);
+    }
+}

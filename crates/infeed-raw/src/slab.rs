@@ -1,0 +1,290 @@
+//! One batch of memory, cut into rows that are filled in parallel.
+//!
+//! A [`Slab`] is either whole, and then owned and readable like any buffer, or cut:
+//! [`Slab::into_rows`] takes it apart into one [`Row`] per sample and a
+//! [`Filling`], which gives the slab back once no row is left. Every row shares
+//! ownership of the memory, so a row on a thread that outlives everything else is
+//! still valid; and the memory cannot be read while a row could write it, because
+//! reading needs the slab and the slab needs the rows gone.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::host::{HostBytes, OutOfMemory};
+
+/// `rows` rows of `row_bytes` bytes each, one after another without gaps.
+#[derive(Debug)]
+pub struct Slab {
+    bytes: HostBytes,
+    rows: usize,
+    row_bytes: usize,
+}
+
+impl Slab {
+    /// A slab of zeros; its first row is aligned to 64 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`], also when `rows * row_bytes` overflows.
+    pub fn zeroed(rows: usize, row_bytes: usize) -> Result<Slab, OutOfMemory> {
+        let failed = OutOfMemory {
+            requested_bytes: usize::MAX,
+        };
+        let len = rows.checked_mul(row_bytes).ok_or(failed)?;
+        Ok(Slab {
+            bytes: HostBytes::zeroed(len)?,
+            rows,
+            row_bytes,
+        })
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Length of a row in bytes; may be 0.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Takes the slab apart: row *n* is the *n*-th of the vector. What the slab held
+    /// before is still in the rows.
+    pub fn into_rows(self) -> (Filling, Vec<Row>) {
+        let Slab {
+            bytes,
+            rows,
+            row_bytes,
+        } = self;
+        let start = bytes.start();
+        let memory = Arc::new(bytes);
+        let cut = (0..rows)
+            .map(|n| Row {
+                // SAFETY: `rows * row_bytes` is the length of the allocation, checked in
+                // `zeroed`, the only constructor; so the row lies within it.
+                start: unsafe { start.add(n * row_bytes) },
+                len: row_bytes,
+                _memory: Arc::clone(&memory),
+            })
+            .collect();
+        (
+            Filling {
+                memory,
+                rows,
+                row_bytes,
+            },
+            cut,
+        )
+    }
+}
+
+impl AsRef<[u8]> for Slab {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for Slab {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+/// One row of a cut [`Slab`], writable by whoever holds it.
+pub struct Row {
+    start: NonNull<u8>,
+    len: usize,
+    /// Keeps the memory alive, and, while it exists, the slab in pieces. It is never
+    /// dereferenced: a reference to all bytes would overlap the other rows.
+    _memory: Arc<HostBytes>,
+}
+
+impl Row {
+    /// The bytes of this row, with whatever an earlier use of the slab left in them.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the row lies within memory that `_memory` keeps alive, initialised at
+        // allocation. No other reference overlaps: `into_rows` makes one row per range,
+        // a row is not `Clone`, `&mut self` excludes a second slice of this one, and
+        // nobody reads through the `Arc` until `seal` has found every row dropped.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// The bytes of this row.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: as in `bytes_mut`; `&self` excludes writing meanwhile.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: a row is the only way to its bytes, like a `Box<[u8]>`; the memory it shares
+// is freed by whichever thread drops the last `Arc`, and `HostBytes` is `Send`.
+unsafe impl Send for Row {}
+// SAFETY: through a shared reference the bytes are only read.
+unsafe impl Sync for Row {}
+
+/// A slab whose rows are out; becomes a slab again when they are dropped.
+pub struct Filling {
+    memory: Arc<HostBytes>,
+    rows: usize,
+    row_bytes: usize,
+}
+
+impl Filling {
+    /// Whether every row has been dropped, so that [`seal`](Filling::seal) would succeed.
+    pub fn is_done(&self) -> bool {
+        Arc::strong_count(&self.memory) == 1
+    }
+
+    /// Gives the slab back, with all that was written into its rows. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// Itself, unchanged, while a row still exists.
+    pub fn seal(self) -> Result<Slab, Filling> {
+        let Filling {
+            memory,
+            rows,
+            row_bytes,
+        } = self;
+        // `try_unwrap` acquires what every dropped `Arc` released: the writes made
+        // through the rows are visible, on whatever thread they were made.
+        match Arc::try_unwrap(memory) {
+            Ok(bytes) => Ok(Slab {
+                bytes,
+                rows,
+                row_bytes,
+            }),
+            Err(memory) => Err(Filling {
+                memory,
+                rows,
+                row_bytes,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Filling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filling")
+            .field("rows", &self.rows)
+            .field("row_bytes", &self.row_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    #[test]
+    fn rows_written_on_many_threads_come_back_in_their_places() {
+        let (filling, rows) = Slab::zeroed(16, 33).unwrap().into_rows();
+
+        let threads: Vec<_> = rows
+            .into_iter()
+            .enumerate()
+            .map(|(n, mut row)| thread::spawn(move || row.bytes_mut().fill(n as u8)))
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+
+        let slab = filling.seal().unwrap();
+        for (n, row) in slab.as_ref().chunks(33).enumerate() {
+            assert_eq!(row, [n as u8; 33]);
+        }
+    }
+
+    #[test]
+    fn whichever_thread_drops_the_last_row_the_seal_sees_all_writes() {
+        let (mut filling, rows) = Slab::zeroed(4, 8).unwrap().into_rows();
+        let (dropped, done) = mpsc::channel();
+        for mut row in rows {
+            let dropped = dropped.clone();
+            thread::spawn(move || {
+                row.bytes_mut().fill(9);
+                drop(row);
+                dropped.send(()).unwrap();
+            });
+        }
+
+        // Sealed by spinning, without the order that joining the threads would give.
+        let slab = loop {
+            match filling.seal() {
+                Ok(slab) => break slab,
+                Err(still) => filling = still,
+            }
+            thread::yield_now();
+        };
+
+        assert_eq!(slab.as_ref(), [9; 32]);
+        (0..4).for_each(|_| done.recv().unwrap());
+    }
+
+    #[test]
+    fn a_slab_is_not_given_back_while_a_row_is_out() {
+        let (filling, mut rows) = Slab::zeroed(2, 4).unwrap().into_rows();
+        let last = rows.pop();
+        drop(rows);
+
+        assert!(!filling.is_done());
+        let filling = filling.seal().unwrap_err();
+
+        drop(last);
+        assert!(filling.is_done());
+        assert_eq!(filling.seal().unwrap().rows(), 2);
+    }
+
+    #[test]
+    fn a_row_outlives_the_filling_it_came_from() {
+        let (filling, mut rows) = Slab::zeroed(3, 4).unwrap().into_rows();
+        drop(filling);
+
+        let mut row = rows.remove(1);
+        drop(rows);
+        row.bytes_mut().fill(1);
+
+        assert_eq!(row.bytes(), [1; 4]);
+    }
+
+    #[test]
+    fn a_recycled_slab_keeps_its_memory_and_its_contents() {
+        let mut slab = Slab::zeroed(2, 2).unwrap();
+        slab.as_mut().copy_from_slice(&[1, 2, 3, 4]);
+        let address = slab.as_ref().as_ptr();
+
+        let (filling, rows) = slab.into_rows();
+        assert_eq!(rows[1].bytes(), [3, 4]);
+        drop(rows);
+
+        let slab = filling.seal().unwrap();
+        assert_eq!(slab.as_ref().as_ptr(), address);
+    }
+
+    #[test]
+    fn rows_of_no_bytes_and_slabs_of_no_rows_work() {
+        let (filling, mut rows) = Slab::zeroed(3, 0).unwrap().into_rows();
+        assert_eq!(rows.len(), 3);
+        assert!(rows[2].bytes_mut().is_empty());
+        drop(rows);
+        assert_eq!(filling.seal().unwrap().row_bytes(), 0);
+
+        let (filling, rows) = Slab::zeroed(0, 10).unwrap().into_rows();
+        assert!(rows.is_empty());
+        assert!(filling.seal().is_ok());
+    }
+
+    #[test]
+    fn a_slab_whose_size_overflows_is_out_of_memory() {
+        assert!(Slab::zeroed(usize::MAX, 2).is_err());
+    }
+}
