@@ -2,3 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod sample;
+// data flows
+pub mod counters;
+pub mod random;
+// stop sorting
+pub mod error;
+pub mod exec;
+pub mod order;

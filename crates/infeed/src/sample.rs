@@ -22,7 +22,11 @@ impl Size {
 
     /// The region that covers an image of this size.
     pub fn whole(self) -> Region {
-        Region { top: 0, left: 0, size: self }
+        Region {
+            top: 0,
+            left: 0,
+            size: self,
+        }
     }
 }
 
@@ -99,7 +103,15 @@ pub struct Image {
 impl Default for Image {
     /// An empty image, to be `reset`.
     fn default() -> Image {
-        Image { size: Size { height: 0, width: 0 }, channels: 1, depth: Depth::U8, data: Vec::new() }
+        Image {
+            size: Size {
+                height: 0,
+                width: 0,
+            },
+            channels: 1,
+            depth: Depth::U8,
+            data: Vec::new(),
+        }
     }
 }
 

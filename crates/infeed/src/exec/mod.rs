@@ -1,0 +1,550 @@
+//! The conveyor: positions in order to filled batches in order, on threads.
+//!
+//! It knows positions and slots, not samples: what a read brings and how a row is filled is the
+//! [`Job`]'s. I/O threads read and may block on storage; workers fill rows and never do. The
+//! protocol (turns, trays, what may wait for what) is in this folder's README.
+
+pub mod budget;
+mod cores;
+mod readers;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use budget::{Budget, Permit, Pool, Refused};
+
+/// Number of a position in the order of this rank, counted on from epoch to epoch.
+pub type Ticket = u64;
+
+/// What a conveyor carries. The loader implements it with records; the tests, with integers.
+///
+/// Methods run on any thread, several at once; none may depend on which came first.
+pub trait Job: Send + Sync + Sized + 'static {
+    /// One read to be issued; it may bring several tickets.
+    type Read: Send;
+    /// What a read brings for one ticket. Holds its permit, so that dropping it frees the bytes.
+    type Parcel: Send;
+    /// A batch being filled. Dropping it once its rows are dropped must free or recycle its memory.
+    type Tray: Send;
+    /// A ticket's own place in a tray.
+    type Row: Send;
+    /// What filling a row leaves besides the row.
+    type Done: Send;
+    /// A finished batch.
+    type Batch: Send;
+    /// Working memory of one worker.
+    type Scratch;
+    /// Why a ticket or tray failed.
+    type Fault: Send + Clone;
+
+    /// The tray that holds a ticket, and its row there.
+    fn place(&self, ticket: Ticket) -> Place;
+
+    /// First ticket of a tray.
+    fn first(&self, tray: u64) -> Ticket;
+
+    /// Plans the reads of the next run of tickets, beginning with `from`.
+    ///
+    /// # Errors
+    ///
+    /// A fault is given to the consumer when it comes to this ticket; nothing later is planned.
+    fn plan(&self, from: Ticket) -> Result<Run<Self::Read>, Self::Fault>;
+
+    /// Performs a read, on an I/O thread. Bytes are asked of the gate before they are allocated.
+    /// A refusal because the gate closed may return whatever is at hand; it is thrown away.
+    fn read(&self, read: Self::Read, gate: Gate<'_>) -> Vec<(Ticket, Self::Parcel)>;
+
+    /// Begins a tray: its memory and one row for each of its tickets.
+    ///
+    /// # Errors
+    ///
+    /// A fault becomes the tray's result.
+    fn open(&self, tray: u64) -> Result<(Self::Tray, Vec<Self::Row>), Self::Fault>;
+
+    /// Makes a worker's working memory.
+    fn scratch(&self) -> Self::Scratch;
+
+    /// Fills one row, on a worker.
+    fn fill(
+        &self,
+        ticket: Ticket,
+        parcel: Self::Parcel,
+        row: &mut Self::Row,
+        scratch: &mut Self::Scratch,
+    ) -> Filled<Self>;
+
+    /// Makes the batch of a tray whose rows are filled or failed (in row order) and dropped.
+    ///
+    /// # Errors
+    ///
+    /// A fault is given to the consumer in the batch's place, each time it asks.
+    fn close(
+        &self,
+        tray: Self::Tray,
+        rows: Vec<Result<Self::Done, Self::Fault>>,
+    ) -> Result<Self::Batch, Self::Fault>;
+}
+
+/// Where a ticket goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the tray, counted on from epoch to epoch.
+    pub tray: u64,
+    /// Row in the tray.
+    pub row: usize,
+}
+
+/// A run of planned tickets.
+#[derive(Debug)]
+pub struct Run<R> {
+    /// One past the last ticket of the run.
+    pub end: Ticket,
+    /// Its reads with the first ticket each brings, in the order of those.
+    pub reads: Vec<(Ticket, R)>,
+}
+
+/// What became of a row.
+pub enum Filled<J: Job> {
+    /// It is filled.
+    Done(J::Done),
+    /// It needs another read first; the ticket comes back with what that brings.
+    Again(J::Read),
+    /// It failed.
+    Failed(J::Fault),
+}
+
+/// Leave to hold bytes, to be asked for once a read knows how many.
+#[derive(Debug)]
+pub struct Gate<'a> {
+    way: Way<'a>,
+}
+
+#[derive(Debug)]
+enum Way<'a> {
+    InTurn {
+        budget: &'a Budget,
+        turn: Option<u64>,
+    },
+    Spare(&'a Pool),
+}
+
+impl Gate<'_> {
+    /// Waits until `bytes` may be held.
+    ///
+    /// # Errors
+    ///
+    /// As [`Budget::admit`].
+    pub fn admit(mut self, bytes: u64) -> Result<Permit, Refused> {
+        match &mut self.way {
+            Way::Spare(pool) => pool.take(bytes),
+            Way::InTurn { budget, turn } => {
+                let number = turn.take().expect("a gate is consumed by its only use");
+                let answer = budget.admit(number, bytes);
+                if answer.is_err() {
+                    budget.pass(number);
+                }
+                answer
+            }
+        }
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        if let Way::InTurn {
+            budget,
+            turn: Some(turn),
+        } = self.way
+        {
+            budget.pass(turn);
+        }
+    }
+}
+
+/// Sizes of a conveyor.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Worker threads, about one a core.
+    pub workers: usize,
+    /// I/O threads.
+    pub readers: usize,
+    /// Trays between the first row begun and the consumer, at least 2.
+    pub trays: usize,
+    /// Tickets beyond the front of the oldest tray that may be read.
+    pub ahead: u64,
+    /// Bytes of parcels at rest, granted in turn.
+    pub parcel_bytes: u64,
+    /// Bytes set aside for reads out of turn ([`Filled::Again`]).
+    pub spare_bytes: u64,
+}
+
+/// Time threads spent blocked, in nanoseconds, summed over the threads of a kind.
+#[derive(Debug, Default)]
+pub struct Waits {
+    /// Workers without a parcel: reading is behind.
+    pub starved_ns: AtomicU64,
+    /// Workers with parcels but no tray to fill: the consumer is behind.
+    pub blocked_ns: AtomicU64,
+    /// I/O threads with nothing to read: far enough ahead.
+    pub readers_idle_ns: AtomicU64,
+    /// The consumer without a batch.
+    pub consumer_ns: AtomicU64,
+}
+
+/// What the consumer got.
+#[derive(Debug)]
+pub enum Next<B, F> {
+    /// The next batch.
+    Batch(B),
+    /// The fault in its place; it stays there until a reset.
+    Fault(F),
+    /// Nothing yet.
+    Timeout,
+    /// A thread of the conveyor panicked; the text says where.
+    Broken(String),
+    /// This process is a fork of the one that opened the conveyor: its threads are not here.
+    Forked,
+}
+
+/// A running conveyor. Dropping it joins its threads.
+pub struct Conveyor<J: Job> {
+    shared: Arc<Shared<J>>,
+    threads: Vec<JoinHandle<()>>,
+    process: u32,
+    _cores: cores::Registration,
+}
+
+struct Shared<J: Job> {
+    job: J,
+    config: Config,
+    budget: Budget,
+    spare: Pool,
+    waits: Waits,
+    state: Mutex<State<J>>,
+    reads_wanted: Condvar,
+    work_wanted: Condvar,
+    settled: Condvar,
+}
+
+struct State<J: Job> {
+    /// False once the conveyor is dropped.
+    running: bool,
+    /// True while a reset waits for threads to come back from job code.
+    paused: bool,
+    /// Raised by every reset; work of an older one is thrown away.
+    generation: u64,
+    /// Threads inside job code.
+    busy: usize,
+    /// First ticket not planned yet.
+    planned: Ticket,
+    planning: bool,
+    plan_fault: Option<(Ticket, J::Fault)>,
+    /// Reads planned and not begun, by first ticket.
+    reads: VecDeque<(Ticket, J::Read)>,
+    /// Reads out of turn.
+    urgent: VecDeque<J::Read>,
+    /// Turn of the next read in order.
+    turn: u64,
+    /// Read and not begun.
+    parcels: BTreeMap<Ticket, J::Parcel>,
+    /// Number of the oldest tray, `trays[0]`.
+    front: u64,
+    trays: VecDeque<TrayState<J>>,
+    broken: Option<String>,
+    idle_workers: usize,
+    idle_readers: usize,
+}
+
+enum TrayState<J: Job> {
+    Filling(Filling<J>),
+    /// A worker is making the batch.
+    Closing,
+    Ready(Result<J::Batch, J::Fault>),
+}
+
+struct Filling<J: Job> {
+    tray: J::Tray,
+    /// Rows nobody works on.
+    rows: Vec<Option<J::Row>>,
+    outcomes: Vec<Option<Result<J::Done, J::Fault>>>,
+    missing: usize,
+}
+
+impl<J: Job> Conveyor<J> {
+    /// Starts the threads; the first tray is `tray`.
+    ///
+    /// # Errors
+    ///
+    /// If a thread cannot be started; those that were are joined.
+    pub fn start(job: J, config: Config, tray: u64) -> std::io::Result<Conveyor<J>> {
+        let planned = job.first(tray);
+        let shared = Arc::new(Shared {
+            budget: Budget::new(config.parcel_bytes),
+            spare: Pool::new(config.spare_bytes),
+            waits: Waits::default(),
+            state: Mutex::new(State {
+                running: true,
+                paused: false,
+                generation: 0,
+                busy: 0,
+                planned,
+                planning: false,
+                plan_fault: None,
+                reads: VecDeque::new(),
+                urgent: VecDeque::new(),
+                turn: 0,
+                parcels: BTreeMap::new(),
+                front: tray,
+                trays: VecDeque::new(),
+                broken: None,
+                idle_workers: 0,
+                idle_readers: 0,
+            }),
+            reads_wanted: Condvar::new(),
+            work_wanted: Condvar::new(),
+            settled: Condvar::new(),
+            job,
+            config,
+        });
+        let mut conveyor = Conveyor {
+            shared,
+            threads: Vec::new(),
+            process: std::process::id(),
+            _cores: cores::Registration::new(config.workers),
+        };
+        for n in 0..config.readers {
+            conveyor.spawn(format!("infeed-read-{n}"), readers::run)?;
+        }
+        for n in 0..config.workers {
+            conveyor.spawn(format!("infeed-work-{n}"), workers::run)?;
+        }
+        Ok(conveyor)
+    }
+
+    fn spawn(&mut self, name: String, body: fn(&Shared<J>)) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        self.threads.push(
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || body(&shared))?,
+        );
+        Ok(())
+    }
+
+    /// What it carries.
+    pub fn job(&self) -> &J {
+        &self.shared.job
+    }
+
+    /// Its sizes.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Time its threads and its consumer spent blocked.
+    pub fn waits(&self) -> &Waits {
+        &self.shared.waits
+    }
+
+    /// Bytes of parcels held now, and the most that ever were.
+    pub fn parcel_bytes(&self) -> (u64, u64) {
+        (
+            self.shared.budget.used_bytes(),
+            self.shared.budget.peak_bytes(),
+        )
+    }
+
+    /// Batches that are ready and not taken.
+    pub fn ready(&self) -> usize {
+        let state = self.shared.lock();
+        state
+            .trays
+            .iter()
+            .take_while(|tray| matches!(tray, TrayState::Ready(_)))
+            .count()
+    }
+
+    /// Number of the tray that the consumer gets next.
+    pub fn front(&self) -> u64 {
+        self.shared.lock().front
+    }
+
+    /// The next batch, in order; waits for it at most `patience`.
+    pub fn next(&self, patience: Duration) -> Next<J::Batch, J::Fault> {
+        if self.is_forked() {
+            return Next::Forked;
+        }
+        let shared = &*self.shared;
+        let begun = Instant::now();
+        let mut state = shared.lock();
+        let next = loop {
+            if let Some(text) = &state.broken {
+                break Next::Broken(text.clone());
+            }
+            match state.trays.front() {
+                Some(TrayState::Ready(Err(fault))) => break Next::Fault(fault.clone()),
+                Some(TrayState::Ready(Ok(_))) => {
+                    let Some(TrayState::Ready(Ok(batch))) = state.trays.pop_front() else {
+                        unreachable!("matched above, under the same lock");
+                    };
+                    state.front += 1;
+                    break Next::Batch(batch);
+                }
+                _ => {}
+            }
+            if let Some((ticket, fault)) = &state.plan_fault
+                && shared.job.place(*ticket).tray == state.front
+            {
+                break Next::Fault(fault.clone());
+            }
+            let Some(left) = patience
+                .checked_sub(begun.elapsed())
+                .filter(|t| !t.is_zero())
+            else {
+                break Next::Timeout;
+            };
+            let woken = shared.settled.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        if matches!(next, Next::Batch(_)) {
+            shared.wake_all(&state);
+        }
+        drop(state);
+        shared
+            .waits
+            .consumer_ns
+            .fetch_add(nanos(begun.elapsed()), Ordering::Relaxed);
+        next
+    }
+
+    /// Throws away what is under way and goes on at `tray`. When it returns, nothing of the old
+    /// work is held any more.
+    pub fn reset(&self, tray: u64) {
+        if self.is_forked() {
+            return;
+        }
+        let shared = &*self.shared;
+        let mut state = shared.lock();
+        state.generation += 1;
+        state.paused = true;
+        state.reads.clear();
+        state.urgent.clear();
+        let parcels = std::mem::take(&mut state.parcels);
+        shared.budget.close();
+        drop(state);
+        drop(parcels);
+
+        let mut state = shared.lock();
+        while state.busy > 0 {
+            state = shared
+                .settled
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        let trays = std::mem::take(&mut state.trays);
+        drop(state);
+        drop(trays);
+
+        let mut state = shared.lock();
+        state.front = tray;
+        state.planned = shared.job.first(tray);
+        state.plan_fault = None;
+        state.turn = 0;
+        shared.budget.reopen(0);
+        state.paused = false;
+        shared.work_wanted.notify_all();
+        shared.reads_wanted.notify_all();
+    }
+
+    /// Whether this process is a fork of the one that started the threads.
+    pub fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+}
+
+impl<J: Job> std::fmt::Debug for Conveyor<J> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conveyor")
+            .field("config", &self.shared.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<J: Job> Drop for Conveyor<J> {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // The threads live in the parent; joining them here would wait for ever. A lock one
+            // of them held at the fork stays locked, so nothing shared may be touched either.
+            std::mem::forget(Arc::clone(&self.shared));
+            self.threads.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        {
+            let mut state = self.shared.lock();
+            state.running = false;
+            state.generation += 1;
+            self.shared.budget.close();
+            self.shared.work_wanted.notify_all();
+            self.shared.reads_wanted.notify_all();
+        }
+        // Threads waiting for spare bytes are let on when the parcels that hold them go.
+        let parcels = std::mem::take(&mut self.shared.lock().parcels);
+        drop(parcels);
+        for thread in self.threads.drain(..) {
+            // A panic was caught where it happened and reported to the consumer.
+            let _ = thread.join();
+        }
+        let trays = std::mem::take(&mut self.shared.lock().trays);
+        drop(trays);
+    }
+}
+
+impl<J: Job> Shared<J> {
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
+        // Job code runs outside the lock, and its panics are caught, so the state is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_all(&self, state: &State<J>) {
+        if state.idle_workers > 0 {
+            self.work_wanted.notify_all();
+        }
+        if state.idle_readers > 0 {
+            self.reads_wanted.notify_all();
+        }
+    }
+
+    /// Leaves job code: throws the result away if a reset came meanwhile.
+    fn come_back(&self, generation: u64) -> (MutexGuard<'_, State<J>>, bool) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        let current = state.generation == generation && state.running;
+        if state.paused && state.busy == 0 {
+            self.settled.notify_all();
+        }
+        (state, current)
+    }
+
+    /// Records that job code panicked and wakes the consumer.
+    fn report_panic(&self, panic: &(dyn std::any::Any + Send)) {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned());
+        let thread = thread::current();
+        let mut state = self.lock();
+        state.broken = Some(format!("{}: {text}", thread.name().unwrap_or("a thread")));
+        self.settled.notify_all();
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,124 @@
+//! Which record comes next: a pure function of seed, epoch and position.
+
+pub mod partition;
+pub mod permute;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::random::hash;
+use permute::Permutation;
+
+/// Version of the order function; part of every state, so that a change can be refused.
+pub const ORDER: &str = "feistel8";
+
+/// Keeps the key of the order apart from those of substitutes and transforms.
+const SHUFFLE: u64 = 1;
+const SUBSTITUTE: u64 = 2;
+
+/// The order of the records of a source.
+///
+/// # Cost
+///
+/// O(1) a position; the last few epochs' permutations are kept (a stored shuffle for small
+/// sources is 16 kB).
+#[derive(Debug)]
+pub struct Order {
+    len: u64,
+    /// None: the source's own order in every epoch.
+    seed: Option<u64>,
+    recent: Mutex<Vec<(u64, Arc<Permutation>)>>,
+}
+
+impl Order {
+    /// The order of `len` records: shuffled anew in each epoch, or as they are.
+    pub fn new(len: u64, seed: Option<u64>) -> Order {
+        Order {
+            len,
+            seed,
+            recent: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The permutation of an epoch.
+    pub fn epoch(&self, epoch: u64) -> Arc<Permutation> {
+        let Some(seed) = self.seed else {
+            return Arc::new(Permutation::Identity);
+        };
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = recent.iter().find(|(known, _)| *known == epoch) {
+            return Arc::clone(known);
+        }
+        let fresh = Arc::new(Permutation::keyed(self.len, hash(&[SHUFFLE, seed, epoch])));
+        // Preparation runs across at most a few epochs' seams at once.
+        if recent.len() >= 4 {
+            recent.remove(0);
+        }
+        recent.push((epoch, Arc::clone(&fresh)));
+        fresh
+    }
+
+    /// The record that stands in for a bad one at `position`: the `attempt`-th (from 1) of a
+    /// sequence that belongs to seed, epoch and position. It may name any record, the bad one
+    /// among them; the next attempt then names another.
+    pub fn substitute(&self, epoch: u64, position: u64, attempt: u32) -> u64 {
+        let key = [
+            SUBSTITUTE,
+            self.seed.unwrap_or(0),
+            epoch,
+            position,
+            u64::from(attempt),
+        ];
+        ((u128::from(hash(&key)) * u128::from(self.len)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(order: &Order, epoch: u64) -> Vec<u64> {
+        let permutation = order.epoch(epoch);
+        (0..order.len())
+            .map(|position| permutation.get(position))
+            .collect()
+    }
+
+    #[test]
+    fn the_same_seed_and_epoch_give_the_same_order_and_others_give_others() {
+        let (one, same, other) = (
+            Order::new(50, Some(1)),
+            Order::new(50, Some(1)),
+            Order::new(50, Some(2)),
+        );
+
+        assert_eq!(records(&one, 3), records(&same, 3));
+        assert_ne!(records(&one, 3), records(&one, 4));
+        assert_ne!(records(&one, 3), records(&other, 3));
+    }
+
+    #[test]
+    fn without_a_seed_records_come_as_they_are() {
+        assert_eq!(records(&Order::new(5, None), 7), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn substitutes_stay_within_the_source_and_differ_by_attempt() {
+        let order = Order::new(1000, Some(0));
+        let drawn: Vec<u64> = (1..20)
+            .map(|attempt| order.substitute(0, 5, attempt))
+            .collect();
+
+        assert!(drawn.iter().all(|&record| record < 1000));
+        assert!(drawn.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}

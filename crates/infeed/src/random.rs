@@ -1,0 +1,46 @@
+//! Randomness as a function: a generator keyed by what it is for, without state to save.
+//!
+//! Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators" (OOPSLA 2014)
+//! for the mixing function; its constants are the variant 13 of Stafford's.
+
+/// Mixes 64 bits so that every bit of the input changes each bit of the output with chance 1/2.
+pub fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// Hashes a list of numbers into one. Order counts, and so does the length: a seed and an epoch
+/// are never added, so that (seed 5, epoch 1) has nothing to do with (seed 6, epoch 0).
+pub fn hash(parts: &[u64]) -> u64 {
+    parts.iter().fold(mix(parts.len() as u64), |state, &part| {
+        mix(state.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ mix(part.wrapping_add(0x9E37_79B9_7F4A_7C15)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_neighbouring_keys_differ_in_about_half_their_bits() {
+        let mut flipped = 0;
+        for seed in 0..64 {
+            for epoch in 0..64 {
+                flipped += (hash(&[seed, epoch]) ^ hash(&[seed + 1, epoch])).count_ones();
+                flipped += (hash(&[seed, epoch]) ^ hash(&[seed, epoch + 1])).count_ones();
+            }
+        }
+
+        let mean = f64::from(flipped) / (2.0 * 64.0 * 64.0);
+        assert!((31.5..32.5).contains(&mean), "mean {mean}");
+    }
+
+    #[test]
+    fn seed_and_epoch_do_not_trade_places() {
+        assert_ne!(hash(&[5, 1]), hash(&[6, 0]));
+        assert_ne!(hash(&[5, 1]), hash(&[1, 5]));
+        assert_ne!(hash(&[5]), hash(&[5, 0]));
+    }
+}
