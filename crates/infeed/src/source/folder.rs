@@ -1,0 +1,212 @@
+//! A folder of image files: the class is the parent folder, or a CSV says it, or there is none.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::listing::{self, FileError, Paths};
+use super::{Read, ReadError, Source};
+use crate::error::Error;
+use crate::exec::budget::Refused;
+use crate::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
+
+/// How the files of a folder get their labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Labels {
+    /// By class folder where there are any, as torchvision's `ImageFolder`: folders of the root
+    /// in sorted order are classes 0, 1, …, files at the root itself are left out. Without class
+    /// folders, no labels.
+    Auto,
+    /// None, whatever folders there are.
+    None,
+    /// From a CSV with the columns `path` (relative to the root) and `label`: integers as they
+    /// are, names numbered in sorted order. Its rows are the records, in order.
+    Csv(PathBuf),
+}
+
+/// Image files below a root.
+#[derive(Debug)]
+pub struct Folder {
+    fields: Vec<Field>,
+    paths: Paths,
+    /// One a file, or empty.
+    labels: Vec<i64>,
+    classes: Option<Vec<String>>,
+}
+
+impl Folder {
+    /// Lists a folder, or reads its list of labels.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] for a folder that cannot be listed, [`Error::Config`] for one without
+    /// images, for a class folder without any, or for a CSV that is not as described.
+    pub fn open(root: &Path, labels: &Labels) -> Result<Folder, Error> {
+        if let Labels::Csv(csv) = labels {
+            return Folder::from_csv(root, csv);
+        }
+        let folders = listing::list(root).map_err(|(path, error)| Error::open(path, error))?;
+        let ignored: usize = folders.iter().map(|folder| folder.ignored).sum();
+        if ignored > 0 {
+            tracing::info!("{}: {ignored} files that are no images by name", root.display());
+        }
+        let by_class = *labels == Labels::Auto
+            && folders.iter().any(|f| !f.path.as_os_str().is_empty() && !f.names.is_empty());
+        let mut source = Folder {
+            fields: fields(by_class),
+            paths: Paths::new(root),
+            labels: Vec::new(),
+            classes: by_class.then(Vec::new),
+        };
+        for folder in folders {
+            if by_class {
+                let Some(class) = folder.path.iter().next() else { continue };
+                let class = class.to_string_lossy();
+                let classes = source.classes.get_or_insert_default();
+                if classes.last().is_none_or(|last| *last != class) {
+                    source.refuse_empty_class(root)?;
+                    source.classes.get_or_insert_default().push(class.into_owned());
+                }
+            }
+            source.paths.begin_folder(folder.path);
+            for name in folder.names.iter() {
+                source.paths.push(name);
+                if let Some(classes) = &source.classes {
+                    source.labels.push(classes.len() as i64 - 1);
+                }
+            }
+        }
+        source.refuse_empty_class(root)?;
+        source.paths.shrink();
+        source.labels.shrink_to_fit();
+        if source.paths.len() == 0 {
+            let problem = format!(
+                "{} holds no images (files named {})",
+                root.display(),
+                listing::EXTENSIONS.join(", ")
+            );
+            return Err(Error::config("source", problem));
+        }
+        Ok(source)
+    }
+
+    /// A class without images shifts nothing but is nearly always a mistake.
+    fn refuse_empty_class(&self, root: &Path) -> Result<(), Error> {
+        let Some(class) = self.classes.as_ref().and_then(|classes| classes.last()) else {
+            return Ok(());
+        };
+        let number = self.classes.as_ref().map_or(0, Vec::len) as i64 - 1;
+        if self.labels.last() == Some(&number) {
+            return Ok(());
+        }
+        let folder = root.join(class);
+        let problem = format!("the class folder {} holds no images; remove it", folder.display());
+        Err(Error::config("source", problem))
+    }
+
+    fn from_csv(root: &Path, csv: &Path) -> Result<Folder, Error> {
+        let wrong = |problem: String| {
+            Error::config("source", format!("{}: {problem}", csv.display()))
+        };
+        let mut reader = csv::Reader::from_path(csv).map_err(|error| Error::open(csv, error))?;
+        let headers = reader.headers().map_err(|error| Error::open(csv, error))?.clone();
+        let column = |name: &str| {
+            let at = headers.iter().position(|header| header.trim() == name);
+            at.ok_or_else(|| wrong(format!("no column `{name}`; its first line must name `path` and `label`")))
+        };
+        let (path_at, label_at) = (column("path")?, column("label")?);
+        let mut paths = Paths::new(root);
+        paths.begin_folder(PathBuf::new());
+        let mut texts = Vec::new();
+        for row in reader.records() {
+            let row = row.map_err(|error| Error::open(csv, error))?;
+            let cell = |at: usize| row.get(at).map(str::trim).unwrap_or_default();
+            let line = row.position().map_or(0, csv::Position::line);
+            if cell(path_at).is_empty() || cell(label_at).is_empty() {
+                return Err(wrong(format!("line {line} lacks its path or label")));
+            }
+            paths.push(cell(path_at));
+            texts.push(cell(label_at).to_owned());
+        }
+        if paths.len() == 0 {
+            return Err(wrong("it lists no records".to_owned()));
+        }
+        let numbers: Option<Vec<i64>> = texts.iter().map(|text| text.parse().ok()).collect();
+        let (labels, classes) = match numbers {
+            Some(labels) => (labels, None),
+            None => {
+                let names: BTreeSet<&String> = texts.iter().collect();
+                let names: Vec<String> = names.into_iter().cloned().collect();
+                let number = |text: &String| names.binary_search(text).unwrap_or_default() as i64;
+                (texts.iter().map(number).collect(), Some(names))
+            }
+        };
+        Ok(Folder { fields: fields(true), paths, labels, classes })
+    }
+}
+
+fn fields(labelled: bool) -> Vec<Field> {
+    let image = Field { name: "image".to_owned(), kind: FieldKind::Image(Pixels::Encoded) };
+    let kind = FieldKind::Tensor { dtype: DType::Int64, shape: Vec::new() };
+    let label = Field { name: "label".to_owned(), kind };
+    if labelled { vec![image, label] } else { vec![image] }
+}
+
+impl Source for Folder {
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn len(&self) -> u64 {
+        self.paths.len() as u64
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        let name = self.paths.path(record as usize).display().to_string();
+        RecordId { index: record, name }
+    }
+
+    fn classes(&self) -> Option<&[String]> {
+        self.classes.as_deref()
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
+        sink: &mut dyn FnMut(usize, Record),
+    ) -> Result<(), ReadError> {
+        for &(place, record) in &read.records {
+            let path = self.paths.path(record as usize);
+            let image = read_files(&[path], admit).map_err(|(field, error)| match error {
+                FileError::Io(error) => ReadError::Io { record, field: Some(field), error },
+                FileError::Refused(bytes, refused) => ReadError::Refused { record, bytes, refused },
+            })?;
+            let mut fields = image;
+            if let Some(label) = self.labels.get(record as usize) {
+                fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
+            }
+            sink(place, Record { index: record, fields });
+        }
+        Ok(())
+    }
+}
+
+/// Reads files whole after one leave for all their bytes. The error tells which file.
+pub(super) fn read_files(
+    paths: &[PathBuf],
+    admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
+) -> Result<Vec<Bytes>, (usize, FileError)> {
+    let mut opened = Vec::with_capacity(paths.len());
+    for (at, path) in paths.iter().enumerate() {
+        opened.push(listing::open_file(path).map_err(|error| (at, FileError::Io(error)))?);
+    }
+    let bytes = opened.iter().map(|(_, length)| length).sum();
+    admit(bytes).map_err(|refused| (0, FileError::Refused(bytes, refused)))?;
+    let read = |(at, (file, length))| {
+        let path: &PathBuf = &paths[at];
+        listing::read_file(path, file, length).map_err(|error| (at, FileError::Io(error)))
+    };
+    opened.into_iter().enumerate().map(read).collect()
+}

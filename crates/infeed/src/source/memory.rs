@@ -1,0 +1,198 @@
+//! Records that are in memory already, or in mapped files: arrays and lists of bytes.
+
+use std::hint::black_box;
+
+use bytes::Bytes;
+
+use super::{Read, ReadError, Source};
+use crate::error::Error;
+use crate::exec::budget::Refused;
+use crate::sample::{Field, FieldKind, Pixels, Record, RecordId};
+
+/// Bytes of a page of memory; where pages are larger, some are touched more than once.
+const PAGE: usize = 4096;
+
+/// Bytes of neighbouring records that one read brings: enough that handing them over is cheap
+/// beside touching their pages.
+const READ_BYTES: usize = 4 << 20;
+
+/// Records of one read at most, so that the first batch does not wait for many.
+const READ_RECORDS: usize = 64;
+
+/// The bytes of one field of every record.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// One array: record `i` is bytes `i * n .. (i + 1) * n`, `n` following from the field.
+    Array(Bytes),
+    /// Bytes of any length, by record.
+    List(Vec<Bytes>),
+    /// Numbers of any length: record `i` is elements `offsets[i] .. offsets[i + 1]`.
+    Ragged {
+        /// The elements, little-endian.
+        values: Bytes,
+        /// One more than there are records, ascending.
+        offsets: Vec<u64>,
+    },
+}
+
+/// Arrays and lists by field name, one entry a record in each.
+#[derive(Debug)]
+pub struct Memory {
+    fields: Vec<Field>,
+    data: Vec<Data>,
+    len: u64,
+    mapped: bool,
+}
+
+impl Memory {
+    /// A source over `data`, all of equal length.
+    ///
+    /// `mapped` says that pages may have to come from storage: I/O threads then touch each page
+    /// of a record before handing it on, so that no worker waits for a page fault.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if there are no fields, lengths differ, or bytes are not a whole number
+    /// of records.
+    pub fn new(fields: Vec<(Field, Data)>, mapped: bool) -> Result<Memory, Error> {
+        let mut len: Option<(u64, String)> = None;
+        for (field, data) in &fields {
+            let records = count(field, data)?;
+            match &len {
+                None => len = Some((records, field.name.clone())),
+                Some((known, _)) if *known == records => {}
+                Some((known, name)) => {
+                    let problem = format!(
+                        "`{name}` has {known} records and `{}` has {records}; give all the same",
+                        field.name
+                    );
+                    return Err(Error::config("source", problem));
+                }
+            }
+        }
+        let Some((len, _)) = len else {
+            return Err(Error::config("source", "Memory needs at least one field"));
+        };
+        if len == 0 {
+            return Err(Error::config("source", "the arrays are empty"));
+        }
+        let (fields, data) = fields.into_iter().unzip();
+        Ok(Memory { fields, data, len, mapped })
+    }
+
+    fn field(&self, field: usize, record: usize) -> Bytes {
+        match &self.data[field] {
+            Data::Array(bytes) => {
+                let size = bytes.len() / self.len as usize;
+                bytes.slice(record * size..(record + 1) * size)
+            }
+            Data::List(list) => list[record].clone(),
+            Data::Ragged { values, offsets } => {
+                let size = element_bytes(&self.fields[field].kind);
+                let range = offsets[record] as usize * size..offsets[record + 1] as usize * size;
+                values.slice(range)
+            }
+        }
+    }
+}
+
+fn element_bytes(kind: &FieldKind) -> usize {
+    match kind {
+        FieldKind::Ragged { dtype } => dtype.bytes(),
+        _ => 1,
+    }
+}
+
+/// Bytes of one record of a field with a fixed size.
+fn record_bytes(kind: &FieldKind) -> Option<usize> {
+    match kind {
+        FieldKind::Image(Pixels::Raw { size, channels, depth })
+        | FieldKind::Mask(Pixels::Raw { size, channels, depth }) => {
+            usize::try_from(size.pixels()).ok()?.checked_mul(channels * depth.bytes())
+        }
+        FieldKind::Tensor { dtype, shape } => {
+            shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))
+        }
+        _ => None,
+    }
+}
+
+/// Number of records of a field.
+fn count(field: &Field, data: &Data) -> Result<u64, Error> {
+    let wrong = |problem: String| {
+        Err(Error::config("source", format!("field `{}`: {problem}", field.name)))
+    };
+    match data {
+        Data::List(list) => Ok(list.len() as u64),
+        Data::Array(bytes) => match record_bytes(&field.kind) {
+            Some(size) if size > 0 && bytes.len().is_multiple_of(size) => {
+                Ok((bytes.len() / size) as u64)
+            }
+            Some(size) => {
+                wrong(format!("{} bytes are no whole number of records of {size}", bytes.len()))
+            }
+            None => wrong("an array needs a kind of fixed size".to_owned()),
+        },
+        Data::Ragged { values, offsets } => {
+            let elements = (values.len() / element_bytes(&field.kind)) as u64;
+            let ascending = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+            let fits = offsets.last().is_some_and(|&last| last <= elements);
+            if !ascending || !fits {
+                return wrong(format!(
+                    "offsets must ascend and end at most at {elements}, the number of values"
+                ));
+            }
+            Ok(offsets.len() as u64 - 1)
+        }
+    }
+}
+
+impl Source for Memory {
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        RecordId { index: record, name: format!("element {record} in memory") }
+    }
+
+    fn plan(&self, run: &[u64]) -> Vec<Read> {
+        let record: usize = (0..self.fields.len())
+            .map(|field| run.first().map_or(0, |&r| self.field(field, r as usize).len()))
+            .sum();
+        let group = (READ_BYTES / record.max(1)).clamp(1, READ_RECORDS);
+        let places: Vec<(usize, u64)> = run.iter().copied().enumerate().collect();
+        places
+            .chunks(group)
+            // Nothing is held for these: they are resident, or the page cache's.
+            .map(|group| Read { records: group.to_vec(), bytes: Some(0), key: 0 })
+            .collect()
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        _admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
+        sink: &mut dyn FnMut(usize, Record),
+    ) -> Result<(), ReadError> {
+        for &(place, record) in &read.records {
+            let fields: Vec<Bytes> =
+                (0..self.fields.len()).map(|field| self.field(field, record as usize)).collect();
+            if self.mapped {
+                fields.iter().for_each(|bytes| touch(bytes));
+            }
+            sink(place, Record { index: record, fields });
+        }
+        Ok(())
+    }
+}
+
+/// Reads one byte of every page, so that faults happen here.
+fn touch(bytes: &[u8]) {
+    let sum = bytes.iter().step_by(PAGE).fold(0_u8, |sum, &byte| sum.wrapping_add(byte));
+    black_box(sum);
+}

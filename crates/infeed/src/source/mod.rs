@@ -1,0 +1,104 @@
+//! Where records come from: one trait, one kind of place a file.
+
+pub mod folder;
+mod listing;
+pub mod memory;
+pub mod pairs;
+
+use std::fmt::Debug;
+use std::io;
+
+use crate::exec::budget::Refused;
+use crate::sample::{Field, Record, RecordId};
+
+/// Gives the records of a dataset by number.
+///
+/// A source holds no progress: any thread may call any method at any time. Its records, their
+/// number and their order are fixed while it is open.
+///
+/// The engine asks it to [`plan`](Source::plan) each run of coming records, so that what lies
+/// together is read together (one range, one shard), and then performs the reads on I/O threads.
+pub trait Source: Send + Sync + Debug {
+    /// The fields of every record, in order.
+    fn fields(&self) -> &[Field];
+
+    /// Number of records.
+    fn len(&self) -> u64;
+
+    /// Whether there are no records.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Names a record (of which `field`, where fields lie apart) as a user would look it up.
+    fn id(&self, record: u64, field: Option<usize>) -> RecordId;
+
+    /// Class names by label, where the source knows them.
+    fn classes(&self) -> Option<&[String]> {
+        None
+    }
+
+    /// How many coming records [`plan`](Source::plan) is given at a time. A source whose records
+    /// lie in shards asks for enough to use a shard whole.
+    fn run_length(&self) -> u64 {
+        1024
+    }
+
+    /// Cuts a run of coming records into reads. Each record of the run is in exactly one read,
+    /// where a record occurs twice in a run, both occurrences.
+    ///
+    /// The default reads every record by itself.
+    fn plan(&self, run: &[u64]) -> Vec<Read> {
+        let single = |(place, &record)| Read { records: vec![(place, record)], bytes: None, key: 0 };
+        run.iter().enumerate().map(single).collect()
+    }
+
+    /// Performs a read: gives each of its records to `sink`, with its place in the run, in any
+    /// order. Before it allocates, it asks `admit` once for all the bytes it will hold; what is
+    /// resident anyway (arrays, mapped files) needs no leave.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Io`] if the storage failed. What the bytes *are* is not its business.
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
+        sink: &mut dyn FnMut(usize, Record),
+    ) -> Result<(), ReadError>;
+}
+
+/// One read that a source planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The records it brings, with their places in the run.
+    pub records: Vec<(usize, u64)>,
+    /// Bytes it will hold until the last of its records is used. A read of several records must
+    /// know them beforehand, for the engine to see that all held at once fit the budget.
+    pub bytes: Option<u64>,
+    /// The source's own name for what it reads, such as the number of a shard.
+    pub key: u64,
+}
+
+/// Why a read brought nothing.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The storage failed, at this record.
+    Io {
+        /// Which record.
+        record: u64,
+        /// Which field, where fields lie apart.
+        field: Option<usize>,
+        /// What it said.
+        error: io::Error,
+    },
+    /// Leave for the bytes was refused.
+    Refused {
+        /// Which record.
+        record: u64,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Why.
+        refused: Refused,
+    },
+}

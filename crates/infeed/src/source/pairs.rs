@@ -1,0 +1,151 @@
+//! Images and their masks in two folders, paired by equal relative path without extension.
+
+use std::path::{Path, PathBuf};
+
+use super::folder::read_files;
+use super::listing::{self, FileError, Paths};
+use super::{Read, ReadError, Source};
+use crate::error::Error;
+use crate::exec::budget::Refused;
+use crate::sample::{Field, FieldKind, Pixels, Record, RecordId};
+
+/// Names of files without a partner that an error lists.
+const NAMED: usize = 5;
+
+/// Image and mask files, paired by stem.
+#[derive(Debug)]
+pub struct Pairs {
+    fields: Vec<Field>,
+    images: Paths,
+    masks: Paths,
+}
+
+impl Pairs {
+    /// Lists both folders and pairs their files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] for a folder that cannot be listed, [`Error::Config`] if one holds no
+    /// images, two files of one folder have the same stem, or a file has no partner.
+    pub fn open(image: &Path, mask: &Path) -> Result<Pairs, Error> {
+        let (images, masks) = (Stems::list(image)?, Stems::list(mask)?);
+        let lonely_images = images.without(&masks);
+        let lonely_masks = masks.without(&images);
+        if !lonely_images.is_empty() || !lonely_masks.is_empty() {
+            let mut problems = Vec::new();
+            for (lonely, root, other) in
+                [(&lonely_images, image, "mask"), (&lonely_masks, mask, "image")]
+            {
+                if !lonely.is_empty() {
+                    let named: Vec<String> =
+                        lonely.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+                    let more = lonely.len().saturating_sub(NAMED);
+                    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                    problems.push(format!(
+                        "{} files of {} have no {other}: {}{more}",
+                        lonely.len(),
+                        root.display(),
+                        named.join(", "),
+                    ));
+                }
+            }
+            problems.push("files pair by equal name without extension".to_owned());
+            return Err(Error::config("source", problems.join("; ")));
+        }
+        let field = |name: &str, kind| Field { name: name.to_owned(), kind };
+        Ok(Pairs {
+            fields: vec![
+                field("image", FieldKind::Image(Pixels::Encoded)),
+                field("mask", FieldKind::Mask(Pixels::Encoded)),
+            ],
+            images: images.paths(image),
+            masks: masks.paths(mask),
+        })
+    }
+}
+
+/// The files of one folder sorted by stem.
+struct Stems(Vec<(PathBuf, PathBuf)>);
+
+impl Stems {
+    fn list(root: &Path) -> Result<Stems, Error> {
+        let folders = listing::list(root).map_err(|(path, error)| Error::open(path, error))?;
+        let mut files: Vec<(PathBuf, PathBuf)> = folders
+            .iter()
+            .flat_map(|folder| folder.names.iter().map(|name| folder.path.join(name)))
+            .map(|path| (path.with_extension(""), path))
+            .collect();
+        files.sort();
+        if files.is_empty() {
+            let problem = format!("{} holds no images", root.display());
+            return Err(Error::config("source", problem));
+        }
+        if let Some(twins) = files.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let problem = format!(
+                "{} and {} in {} differ in extension only; remove one",
+                twins[0].1.display(),
+                twins[1].1.display(),
+                root.display()
+            );
+            return Err(Error::config("source", problem));
+        }
+        Ok(Stems(files))
+    }
+
+    /// Files whose stem the other does not have.
+    fn without(&self, other: &Stems) -> Vec<&PathBuf> {
+        let missing =
+            |stem: &PathBuf| other.0.binary_search_by(|(known, _)| known.cmp(stem)).is_err();
+        self.0.iter().filter(|(stem, _)| missing(stem)).map(|(_, path)| path).collect()
+    }
+
+    fn paths(&self, root: &Path) -> Paths {
+        let mut paths = Paths::new(root);
+        let mut current: Option<&Path> = None;
+        for (_, path) in &self.0 {
+            let parent = path.parent().unwrap_or(Path::new(""));
+            if current != Some(parent) {
+                paths.begin_folder(parent.to_owned());
+                current = Some(parent);
+            }
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            paths.push(&name);
+        }
+        paths.shrink();
+        paths
+    }
+}
+
+impl Source for Pairs {
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn len(&self) -> u64 {
+        self.images.len() as u64
+    }
+
+    fn id(&self, record: u64, field: Option<usize>) -> RecordId {
+        let paths = if field == Some(1) { &self.masks } else { &self.images };
+        let name = paths.path(record as usize).display().to_string();
+        RecordId { index: record, name }
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
+        sink: &mut dyn FnMut(usize, Record),
+    ) -> Result<(), ReadError> {
+        for &(place, record) in &read.records {
+            let at = record as usize;
+            let files = [self.images.path(at), self.masks.path(at)];
+            let fields = read_files(&files, admit).map_err(|(field, error)| match error {
+                FileError::Io(error) => ReadError::Io { record, field: Some(field), error },
+                FileError::Refused(bytes, refused) => ReadError::Refused { record, bytes, refused },
+            })?;
+            sink(place, Record { index: record, fields });
+        }
+        Ok(())
+    }
+}
