@@ -9,3 +9,4 @@ pub mod random;
 pub mod error;
 pub mod exec;
 pub mod order;
+pub mod transform;

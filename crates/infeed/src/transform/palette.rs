@@ -1,0 +1,239 @@
+//! The colours of a mask and the classes they stand for.
+
+use std::path::Path;
+
+use super::onehot::MAX_CLASSES;
+use super::{PixelView, TransformError};
+use crate::sample::Depth;
+
+/// Colours with the number of their class, found by exact match.
+#[derive(Clone, Debug)]
+pub struct Palette {
+    names: Vec<String>,
+    colors: Vec<[u8; 3]>,
+    /// Open addressing with linear probing, at most a quarter full: colour in the lower 24 bits,
+    /// class above. A power of two long.
+    table: Vec<u64>,
+}
+
+/// What is wrong with a palette file. Lines are counted from 1, as editors do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum PaletteError {
+    /// It cannot be read, or is no CSV.
+    #[error(transparent)]
+    Csv(#[from] csv::Error),
+
+    /// The first line does not name the columns.
+    #[error("the first line is {found:?}; it must be name,r,g,b")]
+    Header { found: String },
+
+    /// A line has too few or too many columns, or a colour that is no number from 0 to 255.
+    #[error("line {line}: {found:?} is not a name and three numbers from 0 to 255")]
+    Row { line: u64, found: String },
+
+    /// Two classes of one colour.
+    #[error("line {line}: the colour {},{},{} is that of line {first} already", color[0], color[1], color[2])]
+    Duplicate {
+        line: u64,
+        first: u64,
+        color: [u8; 3],
+    },
+
+    /// No class at all, or more than an index can tell apart.
+    #[error("it has {found} classes; there must be 1 to {MAX_CLASSES}")]
+    Classes { found: usize },
+}
+
+const EMPTY: u64 = u64::MAX;
+
+impl Palette {
+    /// Reads a CSV file `name,r,g,b` with that header. Classes are numbered by line, from 0.
+    ///
+    /// # Errors
+    ///
+    /// `Palette`, with the line, if it cannot be read or two classes have one colour.
+    pub fn from_csv(path: impl AsRef<Path>) -> Result<Palette, TransformError> {
+        let path = path.as_ref();
+        let failed = |source| TransformError::Palette {
+            path: path.to_owned(),
+            source,
+        };
+        csv_reader()
+            .from_path(path)
+            .map_err(PaletteError::from)
+            .and_then(Palette::from_rows)
+            .map_err(failed)
+    }
+
+    fn from_rows<R: std::io::Read>(mut reader: csv::Reader<R>) -> Result<Palette, PaletteError> {
+        let header = reader.headers()?;
+        // Spreadsheets put a byte order mark before the first column.
+        let names = header
+            .iter()
+            .map(|name| name.trim_start_matches('\u{feff}'));
+        if !names
+            .map(str::to_ascii_lowercase)
+            .eq(["name", "r", "g", "b"])
+        {
+            let found = header.iter().collect::<Vec<_>>().join(",");
+            return Err(PaletteError::Header { found });
+        }
+        let (mut names, mut colors, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+        for row in reader.records() {
+            let row = row?;
+            let line = row.position().map_or(0, csv::Position::line);
+            let color = [1, 2, 3].map(|at| row.get(at).and_then(|v| v.parse::<u8>().ok()));
+            let (4, [Some(r), Some(g), Some(b)]) = (row.len(), color) else {
+                let found = row.iter().collect::<Vec<_>>().join(",");
+                return Err(PaletteError::Row { line, found });
+            };
+            names.push(row[0].to_owned());
+            colors.push([r, g, b]);
+            lines.push(line);
+        }
+        if colors.is_empty() || colors.len() > MAX_CLASSES {
+            return Err(PaletteError::Classes {
+                found: colors.len(),
+            });
+        }
+        let mut table = vec![EMPTY; (4 * colors.len()).next_power_of_two()];
+        for (class, &color) in colors.iter().enumerate() {
+            let slot = slot(&table, key(color));
+            if table[slot] != EMPTY {
+                let first = lines[(table[slot] >> 24) as usize];
+                return Err(PaletteError::Duplicate {
+                    line: lines[class],
+                    first,
+                    color,
+                });
+            }
+            table[slot] = key(color) | (class as u64) << 24;
+        }
+        Ok(Palette {
+            names,
+            colors,
+            table,
+        })
+    }
+
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        self.colors.len()
+    }
+
+    /// Names of the classes, in order.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Colours of the classes, in order.
+    pub fn colors(&self) -> &[[u8; 3]] {
+        &self.colors
+    }
+
+    /// The class of a colour.
+    pub fn class(&self, color: [u8; 3]) -> Option<u16> {
+        let found = self.table[slot(&self.table, key(color))];
+        (found != EMPTY).then_some((found >> 24) as u16)
+    }
+
+    /// Writes the class of every pixel, row by row, and `unknown` where a colour is not in the
+    /// palette. Returns how many those are.
+    ///
+    /// # Errors
+    ///
+    /// `Pixels` if the mask is not RGB of 8 bits, or a class does not fit `T`.
+    pub fn indices<T: Copy + TryFrom<u16>>(
+        &self,
+        mask: &PixelView<'_>,
+        out: &mut Vec<T>,
+        unknown: T,
+    ) -> Result<u64, TransformError> {
+        let last = T::try_from((self.classes() - 1) as u16);
+        if mask.channels() != 3 || mask.depth() != Depth::U8 || last.is_err() {
+            return Err(TransformError::Pixels {
+                transform: "OneHot and ClassIndex",
+                channels: mask.channels(),
+                depth: mask.depth(),
+                allowed: "3 channels of 8 bits, and as many classes as the index type tells apart",
+            });
+        }
+        out.clear();
+        out.reserve(mask.height() * mask.width());
+        let mut unknowns = 0;
+        let mut current = Run::of(self, [0; 3], unknown);
+        for y in 0..mask.height() {
+            let (mut pixels, _) = mask.row(y).as_chunks::<3>();
+            while let Some((&color, _)) = pixels.split_first() {
+                if color != current.color {
+                    current = Run::of(self, color, unknown);
+                }
+                let length = current.length(pixels);
+                out.resize(out.len() + length, current.class);
+                unknowns += if current.is_unknown { length as u64 } else { 0 };
+                pixels = &pixels[length..];
+            }
+        }
+        Ok(unknowns)
+    }
+}
+
+/// The last colour met, and what was found for it. Masks are made of runs of one colour.
+struct Run<T> {
+    color: [u8; 3],
+    /// The colour eight times.
+    pattern: [[u8; 3]; 8],
+    class: T,
+    is_unknown: bool,
+}
+
+impl<T: Copy + TryFrom<u16>> Run<T> {
+    fn of(palette: &Palette, color: [u8; 3], unknown: T) -> Run<T> {
+        let class = palette
+            .class(color)
+            .and_then(|class| T::try_from(class).ok());
+        Run {
+            color,
+            pattern: [color; 8],
+            class: class.unwrap_or(unknown),
+            is_unknown: class.is_none(),
+        }
+    }
+
+    /// How many pixels from the first on have the colour; the first does.
+    fn length(&self, pixels: &[[u8; 3]]) -> usize {
+        let (eights, _) = pixels.as_chunks::<8>();
+        let whole = 8 * eights
+            .iter()
+            .take_while(|eight| **eight == self.pattern)
+            .count();
+        whole
+            + pixels[whole..]
+                .iter()
+                .take_while(|pixel| **pixel == self.color)
+                .count()
+    }
+}
+
+fn csv_reader() -> csv::ReaderBuilder {
+    let mut builder = csv::ReaderBuilder::new();
+    builder.flexible(true).trim(csv::Trim::All);
+    builder
+}
+
+fn key([r, g, b]: [u8; 3]) -> u64 {
+    u64::from(r) | u64::from(g) << 8 | u64::from(b) << 16
+}
+
+/// Where a colour is in the table, or the empty place where it would be.
+fn slot(table: &[u64], key: u64) -> usize {
+    let mask = table.len() - 1;
+    // Fibonacci hashing: the product's upper bits depend on all bits of the colour.
+    let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+    while table[at] != EMPTY && table[at] & 0xff_ffff != key {
+        at = (at + 1) & mask;
+    }
+    at
+}

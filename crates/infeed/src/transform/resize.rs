@@ -1,0 +1,275 @@
+//! Images and masks brought to another size.
+//!
+//! Source: torchvision.transforms.v2.Resize for sizes, Pillow's `Image.resize` for pixels: a
+//! separable filter that widens as the image shrinks. Alpha is a channel like the others.
+
+use fast_image_resize::images::{CroppedImage, Image as Target, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use serde::{Deserialize, Serialize};
+
+use super::crop::copy;
+use super::params::{Check, MAX_PIXELS};
+use super::{Filter, PixelView, Sides, Step, TransformError};
+use crate::sample::{Depth, Image, Size};
+
+/// Resizes to a size, or so that the shorter side has a length.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// Length of the shorter side, the aspect kept; or exact height and width.
+    pub size: Sides,
+    /// How the image is sampled; masks are always sampled nearest.
+    #[serde(default)]
+    pub interpolation: Filter,
+    /// Most the longer side may have, where the shorter is given; the shorter yields to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_size: Option<u32>,
+}
+
+impl Resize {
+    /// Bilinear, to this size or shorter side.
+    pub fn new(size: impl Into<Sides>) -> Resize {
+        Resize {
+            size: size.into(),
+            interpolation: Filter::default(),
+            max_size: None,
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), TransformError> {
+        let check = Check("Resize");
+        check.size("size", self.size.square())?;
+        let Some(max_size) = self.max_size else {
+            return Ok(());
+        };
+        let fits = match self.size {
+            Sides::One(short) => short < max_size,
+            Sides::Both(_) => false,
+        };
+        let allowed = "absent where size is [height, width], and above size where it is one number";
+        check.holds(fits, "max_size", max_size, allowed)
+    }
+
+    /// The size an image is brought to; never without pixels, unlike torchvision's.
+    pub(super) fn output_size(&self, image: Size) -> Result<Size, TransformError> {
+        let Sides::One(wanted) = self.size else {
+            return Ok(self.size.square());
+        };
+        let (short, long) = (image.width.min(image.height), image.width.max(image.height));
+        // As torchvision: true division, then the fraction cut off.
+        let scaled =
+            |a: u32, b: u32, c: u32| ((u64::from(a) * u64::from(b)) as f64 / f64::from(c)) as u32;
+        let (mut new_short, mut new_long) = (wanted, scaled(wanted, long, short));
+        if let Some(max_size) = self.max_size.filter(|&most| new_long > most) {
+            (new_short, new_long) = (scaled(max_size, new_short, new_long).max(1), max_size);
+        }
+        let size = if image.width <= image.height {
+            Size {
+                height: new_long,
+                width: new_short,
+            }
+        } else {
+            Size {
+                height: new_short,
+                width: new_long,
+            }
+        };
+        if size.pixels() > MAX_PIXELS {
+            let transform = "Resize";
+            return Err(TransformError::TooLarge {
+                transform,
+                found: image,
+                limit: MAX_PIXELS,
+            });
+        }
+        Ok(size)
+    }
+
+    pub(super) fn draw(&self, image: Size, steps: &mut Vec<Step>) -> Result<(), TransformError> {
+        let size = self.output_size(image)?;
+        if size != image {
+            steps.push(Step::Resize {
+                size,
+                filter: self.interpolation,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What a worker keeps between resizes, so that nothing is allocated for each.
+#[derive(Debug, Default)]
+pub(super) struct ResizeScratch {
+    resizer: Resizer,
+    /// Source pixels whose rows cannot be read where they lie.
+    copied: Image,
+    /// 16-bit samples, aligned as such.
+    from: Vec<u16>,
+    to: Vec<u16>,
+    /// Where in its row the source pixel of each column begins.
+    columns: Vec<usize>,
+}
+
+/// Resizes a view, which has pixels, to a size, which has pixels.
+pub(super) fn resize(
+    input: PixelView<'_>,
+    size: Size,
+    filter: Filter,
+    out: &mut Image,
+    scratch: &mut ResizeScratch,
+) -> Result<(), TransformError> {
+    let algorithm = match filter {
+        _ if size == input.size() => {
+            copy(input, out);
+            return Ok(());
+        }
+        Filter::Nearest => {
+            nearest(input, size, out, &mut scratch.columns);
+            return Ok(());
+        }
+        Filter::Bilinear => FilterType::Bilinear,
+        Filter::Bicubic => FilterType::CatmullRom,
+        Filter::Lanczos => lanczos(),
+    };
+    out.reset(size, input.channels(), input.depth());
+    let options = ResizeOptions::new()
+        .resize_alg(ResizeAlg::Convolution(algorithm))
+        .use_alpha(false);
+    match input.depth() {
+        Depth::U8 => resize_u8(input, out, &options, scratch),
+        Depth::U16 => resize_u16(input, out, &options, scratch),
+    }
+    .ok_or(TransformError::Pixels {
+        transform: "Resize",
+        channels: input.channels(),
+        depth: input.depth(),
+        allowed: "1 to 4 channels of 8 or 16 bits",
+    })
+}
+
+fn resize_u8(
+    input: PixelView<'_>,
+    out: &mut Image,
+    options: &ResizeOptions,
+    scratch: &mut ResizeScratch,
+) -> Option<()> {
+    let kind = match input.channels() {
+        1 => PixelType::U8,
+        2 => PixelType::U8x2,
+        3 => PixelType::U8x3,
+        4 => PixelType::U8x4,
+        _ => return None,
+    };
+    let Size { height, width } = input.size();
+    let mut target =
+        Target::from_slice_u8(out.size.width, out.size.height, &mut out.data, kind).ok()?;
+    if let Some(strides) = input.strides() {
+        let rows = ImageRef::new(strides.width, height, strides.data, kind).ok()?;
+        // A view of its own, and not the crop of the options: that one lets pixels beside the
+        // crop contribute to its border.
+        let source = CroppedImage::new(&rows, strides.left, 0, width, height).ok()?;
+        return scratch.resizer.resize(&source, &mut target, options).ok();
+    }
+    copy(input, &mut scratch.copied);
+    let source = ImageRef::new(width, height, &scratch.copied.data, kind).ok()?;
+    scratch.resizer.resize(&source, &mut target, options).ok()
+}
+
+/// Goes through aligned copies: the bytes of an image or a mapped file need not be aligned.
+fn resize_u16(
+    input: PixelView<'_>,
+    out: &mut Image,
+    options: &ResizeOptions,
+    scratch: &mut ResizeScratch,
+) -> Option<()> {
+    let kind = match input.channels() {
+        1 => PixelType::U16,
+        2 => PixelType::U16x2,
+        3 => PixelType::U16x3,
+        4 => PixelType::U16x4,
+        _ => return None,
+    };
+    scratch.from.clear();
+    for y in 0..input.height() {
+        let (samples, _) = input.row(y).as_chunks::<2>();
+        scratch
+            .from
+            .extend(samples.iter().map(|&bytes| u16::from_ne_bytes(bytes)));
+    }
+    scratch.to.resize(out.data.len() / 2, 0);
+    let Size { height, width } = input.size();
+    let bytes = bytemuck::cast_slice(&scratch.from);
+    let source = ImageRef::new(width, height, bytes, kind).ok()?;
+    let bytes = bytemuck::cast_slice_mut(&mut scratch.to);
+    let mut target = Target::from_slice_u8(out.size.width, out.size.height, bytes, kind).ok()?;
+    scratch.resizer.resize(&source, &mut target, options).ok()?;
+    out.data.copy_from_slice(bytemuck::cast_slice(&scratch.to));
+    Some(())
+}
+
+/// Takes the pixel under the centre of each new one, whatever pixels are made of.
+///
+/// The centres are summed up, and not multiplied out, as in Pillow: where one falls on the seam
+/// of two pixels, the rounding decides, and must be the same.
+fn nearest(input: PixelView<'_>, size: Size, out: &mut Image, columns: &mut Vec<usize>) {
+    let pixel = input.pixel_bytes();
+    out.reset(size, input.channels(), input.depth());
+    columns.clear();
+    columns.extend(centres(input.size().width, size.width).map(|x| x * pixel));
+    let mut above: Option<usize> = None;
+    for (y, from) in centres(input.size().height, size.height).enumerate() {
+        if above == Some(from) {
+            let row = out.row_bytes();
+            out.data.copy_within((y - 1) * row..y * row, y * row);
+            continue;
+        }
+        above = Some(from);
+        match pixel {
+            1 => gather::<1>(input.row(from), columns, out.row_mut(y)),
+            2 => gather::<2>(input.row(from), columns, out.row_mut(y)),
+            3 => gather::<3>(input.row(from), columns, out.row_mut(y)),
+            4 => gather::<4>(input.row(from), columns, out.row_mut(y)),
+            6 => gather::<6>(input.row(from), columns, out.row_mut(y)),
+            _ => gather::<8>(input.row(from), columns, out.row_mut(y)),
+        }
+    }
+}
+
+/// For each of `to` pixels, which of `from` lies under its centre.
+fn centres(from: u32, to: u32) -> impl Iterator<Item = usize> {
+    let scale = f64::from(from) / f64::from(to);
+    let mut centre = scale * 0.5;
+    (0..to).map(move |_| {
+        let at = (centre as usize).min(from as usize - 1);
+        centre += scale;
+        at
+    })
+}
+
+fn gather<const PIXEL: usize>(from: &[u8], columns: &[usize], to: &mut [u8]) {
+    let (to, _) = to.as_chunks_mut::<PIXEL>();
+    for (to, &at) in to.iter_mut().zip(columns) {
+        to.copy_from_slice(&from[at..at + PIXEL]);
+    }
+}
+
+/// The Lanczos filter with its sine from libm: the resizer's own asks the platform's, whose last
+/// bit is not the same everywhere.
+fn lanczos() -> FilterType {
+    fn sinc(x: f64) -> f64 {
+        if x == 0.0 {
+            return 1.0;
+        }
+        let x = x * std::f64::consts::PI;
+        libm::sin(x) / x
+    }
+    fn windowed(x: f64) -> f64 {
+        if (-3.0..3.0).contains(&x) {
+            sinc(x) * sinc(x / 3.0)
+        } else {
+            0.0
+        }
+    }
+    fast_image_resize::Filter::new("lanczos", windowed, 3.0)
+        .map_or(FilterType::Lanczos3, FilterType::Custom)
+}

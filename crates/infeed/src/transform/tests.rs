@@ -1,0 +1,1 @@
+//! Distributions, sizes, pixels against golden files, and what is refused.
