@@ -4,4 +4,6 @@
 
 pub mod host;
 pub mod machine;
+pub mod map;
+pub mod simd;
 pub mod slab;

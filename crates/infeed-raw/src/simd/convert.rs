@@ -1,0 +1,372 @@
+//! Pixels to a row of a batch: checks, the choice of level, the loops.
+//!
+//! The unit of work is 16 pixels. The last block of a line is moved left to end where
+//! the line ends, and writes a few elements a second time, the same as the first; only
+//! lines shorter than a block go through a padded copy.
+
+use super::isa::{Isa, Permutation, Plain};
+use super::{Convert, Dtype, Layout, Level, Source};
+
+/// Pixels of a block.
+const BLOCK: usize = 16;
+
+/// Writes `source` into `out` as `how` says, at `level` or, where the processor does not
+/// have it, plainly; the bits are the same.
+///
+/// # Shape
+///
+/// `[height, width, channels]` or `[channels, height, width]`, elements in native byte
+/// order, without gaps; `out` needs no alignment.
+///
+/// # Panics
+///
+/// If `out` is not exactly as long as that, or `source` is inconsistent: no channels, rows
+/// closer than they are long, or data that ends before the last row does.
+///
+/// # Cost
+///
+/// Reads and writes memory once; no allocation.
+pub fn convert(level: Level, source: &Source<'_>, how: &Convert, out: &mut [u8]) {
+    let row_bytes = source.width.checked_mul(source.channels);
+    let elements = row_bytes.and_then(|row| row.checked_mul(source.height));
+    let out_bytes = elements.and_then(|n| n.checked_mul(how.dtype.bytes()));
+    assert_eq!(
+        Some(out.len()),
+        out_bytes,
+        "the row must be as long as the converted image"
+    );
+    assert!(source.channels > 0, "a pixel must have channels");
+    assert!(row_bytes <= Some(source.row_bytes), "rows must not overlap");
+    if out.is_empty() {
+        return;
+    }
+    let last = (source.height - 1).checked_mul(source.row_bytes);
+    let end = last.and_then(|last| last.checked_add(source.width * source.channels));
+    assert!(
+        end.is_some_and(|end| end <= source.data.len()),
+        "the data must hold every row"
+    );
+
+    let level = if level.is_available() {
+        level
+    } else {
+        Level::Scalar
+    };
+    let job = Job { source, how, out };
+    match level {
+        Level::Scalar => run(Plain, job),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => run(super::neon::Neon, job),
+        // SAFETY: the processor has the level, checked above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Sse41 => unsafe { run_sse41(job) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { run_avx2(job) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { run_avx512(job) },
+        #[allow(
+            unreachable_patterns,
+            reason = "levels of other processors are not available"
+        )]
+        _ => run(Plain, job),
+    }
+}
+
+struct Job<'a> {
+    source: &'a Source<'a>,
+    how: &'a Convert,
+    out: &'a mut [u8],
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "ssse3,sse4.1")]
+fn run_sse41(job: Job<'_>) {
+    // SAFETY: this function runs only where the processor has its features.
+    run(unsafe { super::x86::Sse41::new() }, job);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn run_avx2(job: Job<'_>) {
+    // SAFETY: this function runs only where the processor has its features.
+    run(unsafe { super::x86::Avx2::new() }, job);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,f16c")]
+fn run_avx512(job: Job<'_>) {
+    // SAFETY: this function runs only where the processor has its features.
+    run(unsafe { super::x86::Avx512::new() }, job);
+}
+
+/// What an element is made of, and how many bytes it has.
+trait Element {
+    const BYTES: usize;
+
+    /// Writes 16 elements at the start of `out`.
+    fn put<I: Isa>(isa: I, v: I::Bytes, scale: &[f32; 16], bias: &[f32; 16], out: &mut [u8]);
+}
+
+struct U8;
+struct F32;
+struct F16;
+struct BF16;
+
+macro_rules! element {
+    ($name:ident, $bytes:literal, |$isa:ident, $v:ident, $scale:ident, $bias:ident, $out:ident| $put:expr) => {
+        impl Element for $name {
+            const BYTES: usize = $bytes;
+
+            #[inline(always)]
+            fn put<I: Isa>(
+                $isa: I,
+                $v: I::Bytes,
+                $scale: &[f32; 16],
+                $bias: &[f32; 16],
+                out: &mut [u8],
+            ) {
+                let ($out, _) = out
+                    .split_first_chunk_mut()
+                    .expect("the caller leaves room for a block");
+                $put
+            }
+        }
+    };
+}
+
+element!(U8, 1, |isa, v, _scale, _bias, out| isa.put_u8(v, out));
+element!(F32, 4, |isa, v, scale, bias, out| isa
+    .put_f32(isa.affine(v, scale, bias), out));
+element!(F16, 2, |isa, v, scale, bias, out| isa
+    .put_f16(isa.affine(v, scale, bias), out));
+element!(BF16, 2, |isa, v, scale, bias, out| isa
+    .put_bf16(isa.affine(v, scale, bias), out));
+
+#[inline(always)]
+fn run<I: Isa>(isa: I, job: Job<'_>) {
+    match job.how.dtype {
+        Dtype::U8 => image::<I, U8>(isa, job),
+        Dtype::F32 => image::<I, F32>(isa, job),
+        Dtype::F16 => image::<I, F16>(isa, job),
+        Dtype::BF16 => image::<I, BF16>(isa, job),
+    }
+}
+
+#[inline(always)]
+fn image<I: Isa, E: Element>(isa: I, job: Job<'_>) {
+    match (job.how.layout, job.source.channels) {
+        // One channel is the same in both layouts.
+        (_, 1) => interleaved::<I, E, 1>(isa, job),
+        (Layout::Hwc, 2) => interleaved::<I, E, 2>(isa, job),
+        (Layout::Hwc, 3) => interleaved::<I, E, 3>(isa, job),
+        (Layout::Hwc, 4) => interleaved::<I, E, 4>(isa, job),
+        (Layout::Chw, 3) => planar_from_three::<I, E>(isa, job),
+        _ => gathered::<I, E>(isa, job),
+    }
+}
+
+/// The source's line that goes to line `y` of the output.
+#[inline(always)]
+fn line_for<'a>(source: &Source<'a>, how: &Convert, y: usize) -> &'a [u8] {
+    let from = if how.flip_y { source.height - 1 - y } else { y };
+    &source.data[from * source.row_bytes..][..source.width * source.channels]
+}
+
+/// Start of block `n` in the output, and of the pixels that go there.
+#[inline(always)]
+fn block_at(n: usize, width: usize, flip_x: bool) -> (usize, usize) {
+    let to = (n * BLOCK).min(width - BLOCK);
+    (to, if flip_x { width - BLOCK - to } else { to })
+}
+
+/// A line shorter than a block, as a block: on the side where the first pixels written
+/// come from.
+#[inline(always)]
+fn padded(line: &[u8], block: &mut [u8], flip_x: bool) {
+    let free = block.len() - line.len();
+    let at = if flip_x { free } else { 0 };
+    block[at..][..line.len()].copy_from_slice(line);
+}
+
+/// HWC to HWC for `C` channels, at most 4.
+#[inline(always)]
+fn interleaved<I: Isa, E: Element, const C: usize>(isa: I, job: Job<'_>) {
+    let Job { source, how, out } = job;
+    let width = source.width;
+    let line_bytes = width * C * E::BYTES;
+    // A block is C vectors of 16 bytes, in each of which the channels lie as they lie in
+    // that vector of every other block.
+    let scale: [[f32; 16]; C] = pattern(&how.scale, |vector, lane| (vector * 16 + lane) % C);
+    let bias: [[f32; 16]; C] = pattern(&how.bias, |vector, lane| (vector * 16 + lane) % C);
+
+    for y in 0..source.height {
+        let line = line_for(source, how, y);
+        let to = &mut out[y * line_bytes..][..line_bytes];
+        if width < BLOCK {
+            let (mut block, mut spare) = ([0; BLOCK * 4], [0; BLOCK * 4 * 4]);
+            padded(line, &mut block[..BLOCK * C], how.flip_x);
+            let block = &block[..BLOCK * C];
+            interleaved_block::<I, E, C>(isa, how.flip_x, block, &scale, &bias, &mut spare);
+            to.copy_from_slice(&spare[..line_bytes]);
+            continue;
+        }
+        if E::BYTES == 1 && !how.flip_x {
+            to.copy_from_slice(line);
+            continue;
+        }
+        for n in 0..width.div_ceil(BLOCK) {
+            let (to_x, from_x) = block_at(n, width, how.flip_x);
+            let block = &line[from_x * C..][..BLOCK * C];
+            let to = &mut to[to_x * C * E::BYTES..][..BLOCK * C * E::BYTES];
+            interleaved_block::<I, E, C>(isa, how.flip_x, block, &scale, &bias, to);
+        }
+    }
+}
+
+/// 16 pixels of `C` channels.
+#[inline(always)]
+fn interleaved_block<I: Isa, E: Element, const C: usize>(
+    isa: I,
+    flip_x: bool,
+    block: &[u8],
+    scale: &[[f32; 16]; C],
+    bias: &[[f32; 16]; C],
+    out: &mut [u8],
+) {
+    if flip_x && C == 3 {
+        let block = block
+            .first_chunk()
+            .expect("a block of three channels is 48 bytes");
+        let vectors = isa.permute(block, &Permutation::REVERSE);
+        for c in 0..C {
+            E::put(
+                isa,
+                vectors[c],
+                &scale[c],
+                &bias[c],
+                &mut out[c * 16 * E::BYTES..],
+            );
+        }
+        return;
+    }
+    let mut reversed = [0; BLOCK * 4];
+    let block = if flip_x {
+        let pixels = block.as_chunks::<C>().0.iter().rev();
+        for (to, from) in reversed.as_chunks_mut::<C>().0.iter_mut().zip(pixels) {
+            *to = *from;
+        }
+        &reversed[..BLOCK * C]
+    } else {
+        block
+    };
+    for (c, vector) in block.as_chunks::<16>().0.iter().enumerate() {
+        let vector = isa.load(vector);
+        E::put(
+            isa,
+            vector,
+            &scale[c],
+            &bias[c],
+            &mut out[c * 16 * E::BYTES..],
+        );
+    }
+}
+
+/// HWC to CHW for three channels.
+#[inline(always)]
+fn planar_from_three<I: Isa, E: Element>(isa: I, job: Job<'_>) {
+    let Job { source, how, out } = job;
+    let width = source.width;
+    let line_bytes = width * E::BYTES;
+    let scale: [[f32; 16]; 3] = pattern(&how.scale, |plane, _| plane);
+    let bias: [[f32; 16]; 3] = pattern(&how.bias, |plane, _| plane);
+    let order = if how.flip_x {
+        Permutation::SPLIT_REVERSED
+    } else {
+        Permutation::SPLIT
+    };
+    let (first, rest) = out.split_at_mut(source.height * line_bytes);
+    let (second, third) = rest.split_at_mut(source.height * line_bytes);
+
+    for y in 0..source.height {
+        let line = line_for(source, how, y);
+        let at = y * line_bytes;
+        let to = [&mut first[at..], &mut second[at..], &mut third[at..]];
+        if width < BLOCK {
+            let (mut block, mut spare) = ([0; BLOCK * 3], [0; BLOCK * 4]);
+            padded(line, &mut block, how.flip_x);
+            let vectors = isa.permute(&block, &order);
+            for c in 0..3 {
+                E::put(isa, vectors[c], &scale[c], &bias[c], &mut spare);
+                to[c][..line_bytes].copy_from_slice(&spare[..line_bytes]);
+            }
+            continue;
+        }
+        for n in 0..width.div_ceil(BLOCK) {
+            let (to_x, from_x) = block_at(n, width, how.flip_x);
+            let block = line[from_x * 3..]
+                .first_chunk()
+                .expect("a block ends within its line");
+            let vectors = isa.permute(block, &order);
+            for c in 0..3 {
+                E::put(
+                    isa,
+                    vectors[c],
+                    &scale[c],
+                    &bias[c],
+                    &mut to[c][to_x * E::BYTES..],
+                );
+            }
+        }
+    }
+}
+
+/// What the other two do not: any number of channels, byte by byte.
+#[inline(always)]
+fn gathered<I: Isa, E: Element>(isa: I, job: Job<'_>) {
+    let Job { source, how, out } = job;
+    let (width, channels) = (source.width, source.channels);
+    for c in 0..channels {
+        let scale = [how.scale[c.min(3)]; 16];
+        let bias = [how.bias[c.min(3)]; 16];
+        for y in 0..source.height {
+            let line = line_for(source, how, y);
+            for x in (0..width).step_by(BLOCK) {
+                let count = BLOCK.min(width - x);
+                let (mut block, mut spare) = ([0; BLOCK], [0; BLOCK * 4]);
+                for (n, byte) in block[..count].iter_mut().enumerate() {
+                    let from = if how.flip_x {
+                        width - 1 - (x + n)
+                    } else {
+                        x + n
+                    };
+                    *byte = line[from * channels + c];
+                }
+                E::put(isa, isa.load(&block), &scale, &bias, &mut spare);
+                match how.layout {
+                    Layout::Chw => {
+                        let at = ((c * source.height + y) * width + x) * E::BYTES;
+                        let bytes = count * E::BYTES;
+                        out[at..][..bytes].copy_from_slice(&spare[..bytes]);
+                    }
+                    Layout::Hwc => {
+                        for (n, element) in spare.chunks(E::BYTES).take(count).enumerate() {
+                            let at = ((y * width + x + n) * channels + c) * E::BYTES;
+                            out[at..][..E::BYTES].copy_from_slice(element);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The values of the channel that `channel` says lies in each lane of each vector.
+#[inline(always)]
+fn pattern<const V: usize>(
+    values: &[f32; 4],
+    channel: impl Fn(usize, usize) -> usize,
+) -> [[f32; 16]; V] {
+    std::array::from_fn(|vector| std::array::from_fn(|lane| values[channel(vector, lane)]))
+}

@@ -1,0 +1,236 @@
+//! The operations with SSE4.1, AVX2 and AVX-512.
+//!
+//! Every method here is inlined into a function compiled with the level's features, in
+//! `convert`; the values that stand for a level are made there only.
+
+use std::arch::x86_64::*;
+
+use super::isa::{Isa, Permutation, soft_f16};
+
+/// SSSE3 and SSE4.1.
+#[derive(Clone, Copy)]
+pub(super) struct Sse41(());
+
+/// AVX2 and F16C.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+/// AVX-512 F, BW and VL, and what AVX2 has.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+macro_rules! proof_of_level {
+    ($($level:ident)*) => {$(
+        impl $level {
+            /// # Safety
+            ///
+            /// The processor has the instructions of this level.
+            #[inline(always)]
+            pub(super) unsafe fn new() -> Self {
+                Self(())
+            }
+        }
+    )*};
+}
+
+proof_of_level!(Sse41 Avx2 Avx512);
+
+/// What all three levels do alike, on 16 bytes.
+macro_rules! bytes_in_xmm {
+    () => {
+        type Bytes = __m128i;
+
+        #[inline(always)]
+        fn load(self, from: &[u8; 16]) -> __m128i {
+            // SAFETY: reads the 16 bytes of the array; SSE2 is in the baseline.
+            unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
+        }
+
+        #[inline(always)]
+        fn permute(self, from: &[u8; 48], how: &Permutation) -> [__m128i; 3] {
+            let (parts, _) = from.as_chunks::<16>();
+            let [a, b, c] = [&parts[0], &parts[1], &parts[2]].map(|part| self.load(part));
+            // SAFETY: `self` exists, so its maker has vouched for SSSE3.
+            let pick = |v, mask: &[u8; 16]| unsafe { _mm_shuffle_epi8(v, self.load(mask)) };
+            let one_of = |masks: &[[u8; 16]; 3]| {
+                let (a, b, c) = (pick(a, &masks[0]), pick(b, &masks[1]), pick(c, &masks[2]));
+                // SAFETY: SSE2 is in the baseline.
+                unsafe { _mm_or_si128(_mm_or_si128(a, b), c) }
+            };
+            [
+                one_of(&how.masks[0]),
+                one_of(&how.masks[1]),
+                one_of(&how.masks[2]),
+            ]
+        }
+
+        #[inline(always)]
+        fn put_u8(self, v: __m128i, out: &mut [u8; 16]) {
+            // SAFETY: writes the 16 bytes of the array; SSE2 is in the baseline.
+            unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), v) }
+        }
+    };
+}
+
+impl Isa for Sse41 {
+    bytes_in_xmm!();
+
+    type Floats = [__m128; 4];
+
+    #[inline(always)]
+    fn affine(self, v: __m128i, scale: &[f32; 16], bias: &[f32; 16]) -> [__m128; 4] {
+        // SAFETY: `self` exists, so its maker has vouched for SSE4.1; each load reads the
+        // four floats from `4 * n` on, of 16.
+        unsafe {
+            let part = |v, n: usize| {
+                let v = _mm_cvtepi32_ps(_mm_cvtepu8_epi32(v));
+                let product = _mm_mul_ps(v, _mm_loadu_ps(scale.as_ptr().add(4 * n)));
+                _mm_add_ps(product, _mm_loadu_ps(bias.as_ptr().add(4 * n)))
+            };
+            [
+                part(v, 0),
+                part(_mm_srli_si128::<4>(v), 1),
+                part(_mm_srli_si128::<8>(v), 2),
+                part(_mm_srli_si128::<12>(v), 3),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn put_f32(self, v: [__m128; 4], out: &mut [u8; 64]) {
+        for (v, out) in v.into_iter().zip(out.as_chunks_mut::<16>().0) {
+            // SAFETY: writes the 16 bytes of the chunk; SSE is in the baseline.
+            unsafe { _mm_storeu_ps(out.as_mut_ptr().cast(), v) }
+        }
+    }
+
+    #[inline(always)]
+    fn put_f16(self, v: [__m128; 4], out: &mut [u8; 32]) {
+        let mut floats = [0.0; 16];
+        for (v, part) in v.into_iter().zip(floats.as_chunks_mut::<4>().0) {
+            // SAFETY: writes the four floats of the chunk; SSE is in the baseline.
+            unsafe { _mm_storeu_ps(part.as_mut_ptr(), v) }
+        }
+        soft_f16(&floats, out);
+    }
+
+    #[inline(always)]
+    fn put_bf16(self, v: [__m128; 4], out: &mut [u8; 32]) {
+        // SAFETY: `self` exists, so its maker has vouched for SSE4.1; each store writes
+        // 16 of the 32 bytes.
+        unsafe {
+            let rounded = v.map(|v| {
+                let bits = _mm_castps_si128(v);
+                let odd = _mm_and_si128(_mm_srli_epi32::<16>(bits), _mm_set1_epi32(1));
+                let half = _mm_add_epi32(odd, _mm_set1_epi32(0x7fff));
+                _mm_srli_epi32::<16>(_mm_add_epi32(bits, half))
+            });
+            let low = _mm_packus_epi32(rounded[0], rounded[1]);
+            let high = _mm_packus_epi32(rounded[2], rounded[3]);
+            _mm_storeu_si128(out.as_mut_ptr().cast(), low);
+            _mm_storeu_si128(out.as_mut_ptr().add(16).cast(), high);
+        }
+    }
+}
+
+impl Isa for Avx2 {
+    bytes_in_xmm!();
+
+    type Floats = [__m256; 2];
+
+    #[inline(always)]
+    fn affine(self, v: __m128i, scale: &[f32; 16], bias: &[f32; 16]) -> [__m256; 2] {
+        // SAFETY: `self` exists, so its maker has vouched for AVX2; each load reads the
+        // eight floats from `8 * n` on, of 16.
+        unsafe {
+            let part = |v, n: usize| {
+                let v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v));
+                let product = _mm256_mul_ps(v, _mm256_loadu_ps(scale.as_ptr().add(8 * n)));
+                _mm256_add_ps(product, _mm256_loadu_ps(bias.as_ptr().add(8 * n)))
+            };
+            [part(v, 0), part(_mm_srli_si128::<8>(v), 1)]
+        }
+    }
+
+    #[inline(always)]
+    fn put_f32(self, v: [__m256; 2], out: &mut [u8; 64]) {
+        for (v, out) in v.into_iter().zip(out.as_chunks_mut::<32>().0) {
+            // SAFETY: writes the 32 bytes of the chunk; `self` vouches for AVX.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), v) }
+        }
+    }
+
+    #[inline(always)]
+    fn put_f16(self, v: [__m256; 2], out: &mut [u8; 32]) {
+        for (v, out) in v.into_iter().zip(out.as_chunks_mut::<16>().0) {
+            // SAFETY: writes the 16 bytes of the chunk; `self` vouches for F16C.
+            unsafe {
+                _mm_storeu_si128(
+                    out.as_mut_ptr().cast(),
+                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v),
+                )
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn put_bf16(self, v: [__m256; 2], out: &mut [u8; 32]) {
+        // SAFETY: `self` exists, so its maker has vouched for AVX2; the store writes the 32
+        // bytes of the array.
+        unsafe {
+            let rounded = v.map(|v| {
+                let bits = _mm256_castps_si256(v);
+                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+                let half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+                _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half))
+            });
+            // The pack works within 128-bit lanes; the permutation puts them in order.
+            let packed = _mm256_packus_epi32(rounded[0], rounded[1]);
+            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), ordered);
+        }
+    }
+}
+
+impl Isa for Avx512 {
+    bytes_in_xmm!();
+
+    type Floats = __m512;
+
+    #[inline(always)]
+    fn affine(self, v: __m128i, scale: &[f32; 16], bias: &[f32; 16]) -> __m512 {
+        // SAFETY: `self` exists, so its maker has vouched for AVX-512F; the loads read the
+        // 16 floats of each array.
+        unsafe {
+            let v = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v));
+            let product = _mm512_mul_ps(v, _mm512_loadu_ps(scale.as_ptr()));
+            _mm512_add_ps(product, _mm512_loadu_ps(bias.as_ptr()))
+        }
+    }
+
+    #[inline(always)]
+    fn put_f32(self, v: __m512, out: &mut [u8; 64]) {
+        // SAFETY: writes the 64 bytes of the array; `self` vouches for AVX-512F.
+        unsafe { _mm512_storeu_ps(out.as_mut_ptr().cast(), v) }
+    }
+
+    #[inline(always)]
+    fn put_f16(self, v: __m512, out: &mut [u8; 32]) {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        // SAFETY: writes the 32 bytes of the array; `self` vouches for AVX-512F.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_cvtps_ph::<NEAREST>(v)) }
+    }
+
+    #[inline(always)]
+    fn put_bf16(self, v: __m512, out: &mut [u8; 32]) {
+        // Not VCVTNEPS2BF16: it takes denormals for zero, and so gives other bits.
+        // SAFETY: writes the 32 bytes of the array; `self` vouches for AVX-512F.
+        unsafe {
+            let bits = _mm512_castps_si512(v);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+            let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half));
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(rounded));
+        }
+    }
+}
