@@ -10,3 +10,7 @@ pub mod error;
 pub mod exec;
 pub mod order;
 pub mod transform;
+// stop
+pub mod source;
+// stop
+pub mod batch;

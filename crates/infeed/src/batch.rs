@@ -1,0 +1,593 @@
+//! Samples into the rows of slabs: a batch is complete when its rows are, without a copy.
+//!
+//! A field of fixed shape is one slab, cut into rows that workers fill in place; a slab goes back
+//! to its pool when the last array that views it is dropped. Fields whose size differs by record
+//! (padded images, lists, text) are kept by row and gathered when the batch is full.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use infeed_raw::host::{HostBytes, OutOfMemory};
+use infeed_raw::slab::{Filling, Row, Slab};
+
+use crate::sample::DType;
+
+/// What one column of a batch holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnSpec {
+    /// Name of the field.
+    pub name: String,
+    /// Its values.
+    pub kind: ColumnKind,
+}
+
+/// Values of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// Every row has this shape: an array `[rows, shape…]`.
+    Fixed {
+        /// Element type.
+        dtype: DType,
+        /// Shape of one row.
+        shape: Vec<usize>,
+    },
+    /// Rows of equal rank and differing sizes, padded with zeros at the end of every axis to the
+    /// largest of the batch: an array `[rows, …]`.
+    Padded {
+        /// Element type.
+        dtype: DType,
+        /// Number of axes of one row.
+        rank: usize,
+    },
+    /// Lists of numbers: all values behind each other, and offsets.
+    Ragged {
+        /// Element type.
+        dtype: DType,
+    },
+    /// Bytes.
+    Bytes,
+    /// UTF-8.
+    Text,
+}
+
+impl ColumnKind {
+    /// Bytes of a row that lies in a slab; none for kinds kept by row.
+    pub fn row_bytes(&self) -> Option<usize> {
+        match self {
+            ColumnKind::Fixed { dtype, shape } => {
+                Some(shape.iter().product::<usize>() * dtype.bytes())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One step's samples: an array a field, and the numbers of the records they came from.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Columns in field order.
+    pub columns: Vec<Column>,
+    /// Number of each row's record in the source; a substitute's own, where one stands in.
+    pub records: Vec<u64>,
+    /// Epoch, from 0.
+    pub epoch: u64,
+    /// Step in the epoch, from 0.
+    pub step: u64,
+}
+
+impl Batch {
+    /// The column of a field.
+    pub fn get(&self, name: &str) -> Option<&Values> {
+        self.columns.iter().find(|column| column.name == name).map(|column| &column.values)
+    }
+
+    /// The array of a field of numbers.
+    pub fn array(&self, name: &str) -> Option<&Array> {
+        match self.get(name)? {
+            Values::Array(array) => Some(array),
+            _ => None,
+        }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.records.len()
+    }
+}
+
+/// A named column.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Name of the field.
+    pub name: String,
+    /// Its values.
+    pub values: Values,
+}
+
+/// The values of a column.
+#[derive(Clone, Debug)]
+pub enum Values {
+    /// Numbers, `[rows, …]`.
+    Array(Array),
+    /// Row `i` is `values[offsets[i]..offsets[i + 1]]`.
+    Ragged {
+        /// All numbers, `[n]`.
+        values: Array,
+        /// Int64, `[rows + 1]`.
+        offsets: Array,
+    },
+    /// One entry a row.
+    Bytes(Vec<Vec<u8>>),
+    /// One entry a row.
+    Text(Vec<String>),
+}
+
+/// Numbers of one type and shape, row-major without gaps; cloning shares the memory.
+#[derive(Clone)]
+pub struct Array {
+    memory: Arc<Memory>,
+    shape: Vec<usize>,
+    dtype: DType,
+}
+
+enum Memory {
+    Pooled(Pooled),
+    Own(HostBytes),
+}
+
+impl Array {
+    /// Lengths of the axes.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The elements, little-endian on the machines that are supported.
+    pub fn bytes(&self) -> &[u8] {
+        let whole = match &*self.memory {
+            Memory::Pooled(pooled) => pooled.slab.as_ref().map_or(&[][..], AsRef::as_ref),
+            Memory::Own(bytes) => bytes,
+        };
+        &whole[..self.shape.iter().product::<usize>() * self.dtype.bytes()]
+    }
+
+    fn own(bytes: &[u8], shape: Vec<usize>, dtype: DType) -> Result<Array, OutOfMemory> {
+        let mut memory = HostBytes::zeroed(bytes.len())?;
+        memory.copy_from_slice(bytes);
+        Ok(Array { memory: Arc::new(Memory::Own(memory)), shape, dtype })
+    }
+}
+
+impl AsRef<[u8]> for Array {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Array({} {:?})", self.dtype.name(), self.shape)
+    }
+}
+
+/// Slabs of one size, used again and again.
+///
+/// Memory fresh from the operating system costs a page fault every 4 KiB; loaders that allocate
+/// each batch anew are bound by that.
+#[derive(Debug)]
+pub struct Pool {
+    rows: usize,
+    row_bytes: usize,
+    /// Free slabs kept at most.
+    keep: usize,
+    free: Mutex<Vec<Slab>>,
+    /// Slabs in batches that the consumer holds.
+    held: AtomicUsize,
+}
+
+impl Pool {
+    /// A pool of slabs of `rows` rows, of which `keep` are kept while free.
+    pub fn new(rows: usize, row_bytes: usize, keep: usize) -> Arc<Pool> {
+        let free = Mutex::new(Vec::new());
+        Arc::new(Pool { rows, row_bytes, keep, free, held: AtomicUsize::new(0) })
+    }
+
+    /// Bytes of one slab.
+    pub fn slab_bytes(&self) -> u64 {
+        self.rows as u64 * self.row_bytes as u64
+    }
+
+    /// Batches that somebody holds.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Result<Slab, OutOfMemory> {
+        let free = self.lock().pop();
+        free.map_or_else(|| Slab::zeroed(self.rows, self.row_bytes), Ok)
+    }
+
+    fn give(&self, slab: Slab) {
+        let mut free = self.lock();
+        if free.len() < self.keep {
+            free.push(slab);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Slab>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A slab in a batch; goes back to its pool when dropped.
+struct Pooled {
+    slab: Option<Slab>,
+    pool: Arc<Pool>,
+}
+
+impl Pooled {
+    fn new(slab: Slab, pool: &Arc<Pool>) -> Pooled {
+        pool.held.fetch_add(1, Ordering::Relaxed);
+        Pooled { slab: Some(slab), pool: Arc::clone(pool) }
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        self.pool.held.fetch_sub(1, Ordering::Relaxed);
+        if let Some(slab) = self.slab.take() {
+            self.pool.give(slab);
+        }
+    }
+}
+
+/// A sample's place in a batch: one cell a column.
+#[derive(Debug)]
+pub struct BatchRow {
+    /// Cells in column order.
+    pub cells: Vec<Cell>,
+}
+
+/// Where one value of a sample goes.
+#[derive(Debug)]
+pub enum Cell {
+    /// A row of a slab, to be overwritten whole.
+    Slab(Row),
+    /// Bytes of its own, with their shape where the column is padded.
+    Own {
+        /// Lengths of the axes (padded columns only).
+        shape: Vec<usize>,
+        /// The elements.
+        bytes: Vec<u8>,
+    },
+}
+
+/// Columns and pools of the batches of one pipeline.
+#[derive(Debug)]
+pub struct Batcher {
+    columns: Vec<ColumnSpec>,
+    /// One for each column that lies in slabs.
+    pools: Vec<Option<Arc<Pool>>>,
+}
+
+/// A batch being filled. Dropped unfinished, after its rows, it recycles its slabs.
+#[derive(Debug)]
+pub struct Tray {
+    parts: Vec<Option<Part>>,
+}
+
+#[derive(Debug)]
+struct Part {
+    filling: Option<Filling>,
+    pool: Arc<Pool>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Some(Ok(slab)) = self.filling.take().map(Filling::seal) {
+            self.pool.give(slab);
+        }
+    }
+}
+
+/// What a filled row leaves for the batch.
+#[derive(Debug)]
+pub struct RowDone {
+    /// Number of the record in the source.
+    pub record: u64,
+    /// The cells that lie in no slab, in column order; the others are None.
+    pub own: Vec<Option<(Vec<usize>, Vec<u8>)>>,
+}
+
+impl BatchRow {
+    /// Takes what lies in no slab; the slab's rows are given up when the row is dropped.
+    pub fn finish(&mut self, record: u64) -> RowDone {
+        let own = self.cells.iter_mut().map(|cell| match cell {
+            Cell::Slab(_) => None,
+            Cell::Own { shape, bytes } => Some((std::mem::take(shape), std::mem::take(bytes))),
+        });
+        RowDone { record, own: own.collect() }
+    }
+}
+
+impl Batcher {
+    /// Batches of at most `rows` rows; `keep` free slabs a column are kept.
+    pub fn new(columns: Vec<ColumnSpec>, rows: usize, keep: usize) -> Batcher {
+        let pool = |column: &ColumnSpec| column.kind.row_bytes().map(|n| Pool::new(rows, n, keep));
+        let pools = columns.iter().map(pool).collect();
+        Batcher { columns, pools }
+    }
+
+    /// The columns.
+    pub fn columns(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    /// Bytes of the slabs of one batch.
+    pub fn slab_bytes(&self) -> u64 {
+        self.pools.iter().flatten().map(|pool| pool.slab_bytes()).sum()
+    }
+
+    /// Batches that somebody holds.
+    pub fn held(&self) -> usize {
+        self.pools.iter().flatten().map(|pool| pool.held()).max().unwrap_or(0)
+    }
+
+    /// Begins a batch of `rows` rows.
+    ///
+    /// # Errors
+    ///
+    /// If no slab is free and the operating system gives none.
+    pub fn begin(&self, rows: usize) -> Result<(Tray, Vec<BatchRow>), OutOfMemory> {
+        let mut parts = Vec::with_capacity(self.columns.len());
+        let mut cells: Vec<Vec<Cell>> = (0..rows).map(|_| Vec::new()).collect();
+        for pool in &self.pools {
+            match pool {
+                Some(pool) => {
+                    let (filling, slots) = pool.take()?.into_rows();
+                    // A short last batch leaves rows of the slab unused.
+                    for (cells, row) in cells.iter_mut().zip(slots) {
+                        cells.push(Cell::Slab(row));
+                    }
+                    parts.push(Some(Part { filling: Some(filling), pool: Arc::clone(pool) }));
+                }
+                None => {
+                    for cells in &mut cells {
+                        cells.push(Cell::Own { shape: Vec::new(), bytes: Vec::new() });
+                    }
+                    parts.push(None);
+                }
+            }
+        }
+        let rows = cells.into_iter().map(|cells| BatchRow { cells }).collect();
+        Ok((Tray { parts }, rows))
+    }
+
+    /// Makes the batch of a tray whose rows were all dropped. A row that is None is left out and
+    /// those after it close up.
+    ///
+    /// # Errors
+    ///
+    /// If gathered columns get no memory.
+    pub fn finish(
+        &self,
+        mut tray: Tray,
+        mut rows: Vec<Option<RowDone>>,
+        epoch: u64,
+        step: u64,
+    ) -> Result<Batch, OutOfMemory> {
+        let kept: Vec<usize> = (0..rows.len()).filter(|&row| rows[row].is_some()).collect();
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (at, (spec, part)) in self.columns.iter().zip(&mut tray.parts).enumerate() {
+            let values = match (part, &spec.kind) {
+                (Some(part), ColumnKind::Fixed { dtype, shape }) => {
+                    Values::Array(part.close_up(&kept, *dtype, shape))
+                }
+                (_, kind) => {
+                    let own = rows.iter_mut().flatten().filter_map(|row| row.own[at].take());
+                    gather(kind, own.collect())?
+                }
+            };
+            columns.push(Column { name: spec.name.clone(), values });
+        }
+        let records = rows.into_iter().flatten().map(|row| row.record).collect();
+        Ok(Batch { columns, records, epoch, step })
+    }
+}
+
+impl Part {
+    /// The slab as an array of the kept rows, moved together.
+    fn close_up(&mut self, kept: &[usize], dtype: DType, shape: &[usize]) -> Array {
+        let filling = self.filling.take().expect("a part is closed once");
+        let mut slab = filling.seal().expect("the conveyor drops all rows before it closes a tray");
+        let row = slab.row_bytes();
+        for (to, &from) in kept.iter().enumerate() {
+            if from != to {
+                slab.as_mut().copy_within(from * row..(from + 1) * row, to * row);
+            }
+        }
+        let memory = Arc::new(Memory::Pooled(Pooled::new(slab, &self.pool)));
+        let shape = std::iter::once(kept.len()).chain(shape.iter().copied()).collect();
+        Array { memory, shape, dtype }
+    }
+}
+
+fn gather(kind: &ColumnKind, rows: Vec<(Vec<usize>, Vec<u8>)>) -> Result<Values, OutOfMemory> {
+    let values = rows.iter().map(|(_, bytes)| bytes);
+    Ok(match kind {
+        ColumnKind::Bytes => Values::Bytes(rows.into_iter().map(|(_, bytes)| bytes).collect()),
+        ColumnKind::Text => {
+            let text = |(_, bytes): (_, Vec<u8>)| String::from_utf8_lossy(&bytes).into_owned();
+            Values::Text(rows.into_iter().map(text).collect())
+        }
+        ColumnKind::Ragged { dtype } => {
+            let mut offsets = vec![0_i64];
+            let mut all = Vec::new();
+            for bytes in values {
+                all.extend_from_slice(bytes);
+                offsets.push((all.len() / dtype.bytes()) as i64);
+            }
+            let count = all.len() / dtype.bytes();
+            let starts: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_ne_bytes()).collect();
+            Values::Ragged {
+                values: Array::own(&all, vec![count], *dtype)?,
+                offsets: Array::own(&starts, vec![offsets.len()], DType::Int64)?,
+            }
+        }
+        ColumnKind::Padded { dtype, rank } => Values::Array(pad(&rows, *dtype, *rank)?),
+        ColumnKind::Fixed { .. } => unreachable!("fixed columns lie in slabs"),
+    })
+}
+
+/// One array as large as the largest row along every axis, zeros beyond each row's own part.
+fn pad(rows: &[(Vec<usize>, Vec<u8>)], dtype: DType, rank: usize) -> Result<Array, OutOfMemory> {
+    let mut largest = vec![0; rank];
+    for (shape, _) in rows {
+        for (largest, &length) in largest.iter_mut().zip(shape) {
+            *largest = length.max(*largest);
+        }
+    }
+    let row_bytes = largest.iter().product::<usize>() * dtype.bytes();
+    let mut memory = HostBytes::zeroed(rows.len() * row_bytes)?;
+    for ((shape, bytes), row) in rows.iter().zip(memory.chunks_exact_mut(row_bytes.max(1))) {
+        // Copies runs along the last axis, `at` counting through the axes before it.
+        let run = shape.last().copied().unwrap_or(1) * dtype.bytes();
+        let outer = &shape[..rank.saturating_sub(1)];
+        let mut at = vec![0; outer.len()];
+        for source in bytes.chunks_exact(run.max(1)) {
+            let index = at.iter().zip(&largest).fold(0, |index, (&i, &n)| index * n + i);
+            let to = index * largest.last().copied().unwrap_or(1) * dtype.bytes();
+            row[to..to + run].copy_from_slice(source);
+            for axis in (0..outer.len()).rev() {
+                at[axis] += 1;
+                if at[axis] < outer[axis] {
+                    break;
+                }
+                at[axis] = 0;
+            }
+        }
+    }
+    let shape = std::iter::once(rows.len()).chain(largest).collect();
+    Ok(Array { memory: Arc::new(Memory::Own(memory)), shape, dtype })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixed(name: &str, shape: &[usize]) -> ColumnSpec {
+        let kind = ColumnKind::Fixed { dtype: DType::UInt8, shape: shape.to_vec() };
+        ColumnSpec { name: name.to_owned(), kind }
+    }
+
+    fn fill(rows: Vec<BatchRow>) -> Vec<Option<RowDone>> {
+        let fill = |(n, mut row): (usize, BatchRow)| {
+            for cell in &mut row.cells {
+                match cell {
+                    Cell::Slab(slot) => slot.bytes_mut().fill(n as u8 + 1),
+                    Cell::Own { shape, bytes } => {
+                        *shape = vec![n + 1, 2];
+                        *bytes = vec![n as u8 + 1; (n + 1) * 2];
+                    }
+                }
+            }
+            Some(row.finish(n as u64 + 10))
+        };
+        rows.into_iter().enumerate().map(fill).collect()
+    }
+
+    #[test]
+    fn rows_filled_in_place_become_the_batch() {
+        let batcher = Batcher::new(vec![fixed("image", &[2]), fixed("label", &[])], 3, 2);
+        let (tray, rows) = batcher.begin(3).expect("memory");
+
+        let batch = batcher.finish(tray, fill(rows), 0, 0).expect("memory");
+
+        let image = batch.array("image").expect("a column");
+        assert_eq!(image.shape(), [3, 2]);
+        assert_eq!(image.bytes(), [1, 1, 2, 2, 3, 3]);
+        assert_eq!(batch.array("label").expect("a column").shape(), [3]);
+        assert_eq!(batch.records, [10, 11, 12]);
+    }
+
+    #[test]
+    fn rows_left_out_close_up() {
+        let batcher = Batcher::new(vec![fixed("image", &[2])], 4, 2);
+        let (tray, rows) = batcher.begin(4).expect("memory");
+        let mut rows = fill(rows);
+        rows[1] = None;
+
+        let batch = batcher.finish(tray, rows, 0, 0).expect("memory");
+
+        assert_eq!(batch.array("image").expect("a column").bytes(), [1, 1, 3, 3, 4, 4]);
+        assert_eq!(batch.records, [10, 12, 13]);
+    }
+
+    #[test]
+    fn a_slab_is_used_again_once_the_last_array_that_views_it_is_gone() {
+        let batcher = Batcher::new(vec![fixed("image", &[64])], 2, 1);
+        let address = |batch: &Batch| batch.array("image").expect("a column").bytes().as_ptr();
+        let make = || {
+            let (tray, rows) = batcher.begin(2).expect("memory");
+            batcher.finish(tray, fill(rows), 0, 0).expect("memory")
+        };
+
+        let first = make();
+        let (held, place) = (first.array("image").cloned(), address(&first));
+        drop(first);
+        let second = make();
+        assert_ne!(address(&second), place, "still viewed");
+        assert_eq!(batcher.held(), 2);
+
+        drop((held, second));
+        assert_eq!(batcher.held(), 0);
+        let third = make();
+        assert!(address(&third) == place || batcher.pools[0].is_some());
+    }
+
+    #[test]
+    fn an_abandoned_tray_recycles_its_slab() {
+        let batcher = Batcher::new(vec![fixed("image", &[64])], 2, 1);
+        let (tray, rows) = batcher.begin(2).expect("memory");
+
+        drop(rows);
+        drop(tray);
+
+        let pool = batcher.pools[0].as_ref().expect("a pool");
+        assert_eq!(pool.lock().len(), 1);
+    }
+
+    #[test]
+    fn rows_of_differing_sizes_are_padded_with_zeros_to_the_largest() {
+        let kind = ColumnKind::Padded { dtype: DType::UInt8, rank: 2 };
+        let batcher = Batcher::new(vec![ColumnSpec { name: "image".to_owned(), kind }], 2, 1);
+        let (tray, rows) = batcher.begin(2).expect("memory");
+
+        let batch = batcher.finish(tray, fill(rows), 0, 0).expect("memory");
+
+        let image = batch.array("image").expect("a column");
+        assert_eq!(image.shape(), [2, 2, 2]);
+        assert_eq!(image.bytes(), [1, 1, 0, 0, 2, 2, 2, 2]);
+    }
+
+    #[test]
+    fn lists_of_differing_length_become_values_and_offsets() {
+        let kind = ColumnKind::Ragged { dtype: DType::UInt8 };
+        let batcher = Batcher::new(vec![ColumnSpec { name: "boxes".to_owned(), kind }], 2, 1);
+        let (tray, rows) = batcher.begin(2).expect("memory");
+
+        let batch = batcher.finish(tray, fill(rows), 0, 0).expect("memory");
+
+        let Some(Values::Ragged { values, offsets }) = batch.get("boxes") else {
+            panic!("not ragged")
+        };
+        assert_eq!(values.bytes(), [1, 1, 2, 2, 2, 2]);
+        assert_eq!(offsets.bytes()[8], 2);
+        assert_eq!(offsets.bytes()[16], 6);
+    }
+}

@@ -1,0 +1,512 @@
+//! What the user asked for: a description, plain data, the same in Rust, Python, TOML and JSON.
+//!
+//! Nothing here runs. The planner checks a description against its source and turns it into what
+//! runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::decode::{ColorMode, DEFAULT_MAX_PIXELS};
+use crate::error::Error;
+use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
+use crate::source::Source;
+use crate::source::folder::{Folder, Labels};
+use crate::source::memory::{Data, Memory};
+use crate::source::pairs::Pairs;
+use crate::transform::Transform;
+
+/// Version of the file form.
+pub const VERSION: u32 = 1;
+
+/// A pipeline as described: where records lie, their order, and what becomes of them.
+///
+/// ```no_run
+/// use infeed::pipeline::{Pipeline, SourceSpec};
+/// use infeed::transform::{RandomHorizontalFlip, RandomResizedCrop};
+///
+/// let train = Pipeline::new(SourceSpec::folder("imagenet/train"))
+///     .shuffle(0)
+///     .decode()
+///     .transform(RandomResizedCrop::new(224))
+///     .transform(RandomHorizontalFlip::new(0.5))
+///     .batch(256)
+///     .drop_last();
+/// let mut loader = train.open(&infeed::Options::default())?;
+/// while let Some(batch) = loader.next_batch()? {
+///     let images = batch.array("image"); // uint8 [256, 224, 224, 3]
+/// }
+/// # Ok::<(), infeed::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// Version of the form, 1.
+    #[serde(default = "version")]
+    pub version: u32,
+    /// Where records lie.
+    pub source: SourceSpec,
+    /// Absent: the source's own order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle: Option<Shuffle>,
+    /// Absent: encoded images are given out as bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode: Option<Decode>,
+    /// Applied in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transforms: Vec<Transform>,
+    /// How pixels are laid out in a batch.
+    #[serde(default)]
+    pub output: Output,
+    /// Absent: batches of one.
+    #[serde(default)]
+    pub batch: BatchSpec,
+}
+
+/// Where records lie.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum SourceSpec {
+    /// Image files below a folder.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// `auto` (by class folder where there are any), `none`, or a CSV with the columns
+        /// `path` and `label`.
+        #[serde(default = "auto")]
+        labels: String,
+    },
+    /// Images and masks of equal stem in two folders.
+    Pairs {
+        /// Folder of the images.
+        image: PathBuf,
+        /// Folder of the masks.
+        mask: PathBuf,
+    },
+    /// Arrays and lists in memory: handles, which no file can hold.
+    Memory {
+        /// The fields, in order.
+        fields: Vec<MemoryField>,
+    },
+}
+
+/// One field of a source in memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryField {
+    /// Name of the field.
+    pub name: String,
+    /// `image`, `mask`, `tensor`, `bytes`, `text` or `ragged`.
+    pub kind: String,
+    /// Element type of arrays; absent for encoded images, bytes and text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+    /// Shape of one record of an array.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shape: Vec<usize>,
+    /// Index of the buffer with the array, or with all bytes or values behind each other.
+    pub handle: usize,
+    /// Index of the buffer with the offsets (uint64, one more than records), for what has no
+    /// fixed size: in bytes, or for `ragged` in values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offsets: Option<usize>,
+    /// Whether the buffer maps a file.
+    #[serde(default)]
+    pub mapped: bool,
+}
+
+/// The order of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shuffle {
+    /// Seed of the order and of every random parameter.
+    pub seed: u64,
+}
+
+/// How encoded images become pixels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Decode {
+    /// Turn pixels upright as EXIF says.
+    pub orient: bool,
+    /// Verify checksums where the format has them.
+    pub verify: bool,
+    /// Allow a JPEG to be decoded at a reduced DCT scale where a large downscale follows.
+    /// Faster and not equal: about 30 to 40 dB from the exact pixels.
+    pub dct_scale: bool,
+    /// Images of more pixels are bad records; checked before anything is allocated.
+    pub max_pixels: u64,
+    /// Pixels wanted, by field; otherwise RGB for images, and for masks RGB where a palette
+    /// names their colours, else the stored 8-bit samples.
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub modes: std::collections::BTreeMap<String, ColorMode>,
+}
+
+impl Default for Decode {
+    fn default() -> Decode {
+        Decode {
+            orient: false,
+            verify: true,
+            dct_scale: false,
+            max_pixels: DEFAULT_MAX_PIXELS,
+            modes: Default::default(),
+        }
+    }
+}
+
+/// Order of the axes of an image in a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layout {
+    /// `[N, H, W, C]`.
+    #[default]
+    #[serde(rename = "HWC")]
+    Hwc,
+    /// `[N, C, H, W]`.
+    #[serde(rename = "CHW")]
+    Chw,
+}
+
+/// How pixels are laid out in a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Output {
+    /// Order of the axes of images and one-hot masks.
+    pub layout: Layout,
+    /// Element type of images: float32 after `ToFloat` or `Normalize`, else as decoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+}
+
+/// How samples are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BatchSpec {
+    /// Rows of the global batch, over all ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Rows of each rank's batch: the other spelling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_rank: Option<u64>,
+    /// Leave out a last batch that is not full.
+    pub drop_last: bool,
+    /// Pad samples of differing sizes with zeros to the largest of their batch.
+    pub pad: bool,
+}
+
+impl Default for BatchSpec {
+    fn default() -> BatchSpec {
+        BatchSpec { size: Some(1), per_rank: None, drop_last: false, pad: false }
+    }
+}
+
+fn version() -> u32 {
+    VERSION
+}
+
+fn auto() -> String {
+    "auto".to_owned()
+}
+
+impl Pipeline {
+    /// Records of a source in its own order, one a batch.
+    pub fn new(source: SourceSpec) -> Pipeline {
+        Pipeline {
+            version: VERSION,
+            source,
+            shuffle: None,
+            decode: None,
+            transforms: Vec::new(),
+            output: Output::default(),
+            batch: BatchSpec::default(),
+        }
+    }
+
+    /// Shuffles anew in each epoch.
+    pub fn shuffle(mut self, seed: u64) -> Pipeline {
+        self.shuffle = Some(Shuffle { seed });
+        self
+    }
+
+    /// Decodes images with the defaults; for others set [`Pipeline::decode`].
+    pub fn decode(mut self) -> Pipeline {
+        self.decode = Some(Decode::default());
+        self
+    }
+
+    /// Adds a transform.
+    pub fn transform(mut self, transform: impl Into<Transform>) -> Pipeline {
+        self.transforms.push(transform.into());
+        self
+    }
+
+    /// Sets the order of axes.
+    pub fn layout(mut self, layout: Layout) -> Pipeline {
+        self.output.layout = layout;
+        self
+    }
+
+    /// Sets the element type of images.
+    pub fn dtype(mut self, dtype: DType) -> Pipeline {
+        self.output.dtype = Some(dtype);
+        self
+    }
+
+    /// Sets the rows of the global batch.
+    pub fn batch(mut self, rows: u64) -> Pipeline {
+        self.batch.size = Some(rows);
+        self.batch.per_rank = None;
+        self
+    }
+
+    /// Leaves out a last batch that is not full.
+    pub fn drop_last(mut self) -> Pipeline {
+        self.batch.drop_last = true;
+        self
+    }
+
+    /// Pads samples of differing sizes to the largest of their batch.
+    pub fn pad(mut self) -> Pipeline {
+        self.batch.pad = true;
+        self
+    }
+
+    /// Reads a description from TOML.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] with line and column of what is wrong.
+    pub fn from_toml(text: &str) -> Result<Pipeline, Error> {
+        let pipeline: Pipeline = toml::from_str(text)
+            .map_err(|error| Error::config("pipeline file", error.to_string().trim_end()))?;
+        pipeline.known_version()
+    }
+
+    /// Reads a description from JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] with what is wrong.
+    pub fn from_json(text: &str) -> Result<Pipeline, Error> {
+        let pipeline: Pipeline = serde_json::from_str(text)
+            .map_err(|error| Error::config("pipeline", error.to_string()))?;
+        pipeline.known_version()
+    }
+
+    fn known_version(self) -> Result<Pipeline, Error> {
+        if self.version == VERSION {
+            return Ok(self);
+        }
+        let problem = format!("version {} is not known; this infeed reads {VERSION}", self.version);
+        Err(Error::config("pipeline", problem))
+    }
+
+    /// Writes the description as TOML.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the source is in memory: arrays are handles, which no file holds.
+    pub fn to_toml(&self) -> Result<String, Error> {
+        if let SourceSpec::Memory { fields } = &self.source {
+            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+            let problem = format!(
+                "the arrays in memory ({}) cannot be saved; write them to files first",
+                names.join(", ")
+            );
+            return Err(Error::config("source", problem));
+        }
+        toml::to_string(self).map_err(|error| Error::config("pipeline", error.to_string()))
+    }
+
+    /// Writes the description as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a description holds plain data with string keys")
+    }
+
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] or as [`Pipeline::from_toml`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Pipeline, Error> {
+        let path = path.as_ref();
+        let text = fs::read_to_string(path).map_err(|error| Error::open(path, error))?;
+        Pipeline::from_toml(&text).map_err(|error| match error {
+            Error::Config { problem, .. } => Error::config(path.display().to_string(), problem),
+            other => other,
+        })
+    }
+
+    /// Writes a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::to_toml`], or [`Error::Open`].
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        fs::write(path, self.to_toml()?).map_err(|error| Error::open(path, error))
+    }
+}
+
+impl SourceSpec {
+    /// Image files below a folder, labelled by class folder where there are any.
+    pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
+        SourceSpec::Folder { path: path.into(), labels: auto() }
+    }
+
+    /// Images and masks of equal stem in two folders.
+    pub fn pairs(image: impl Into<PathBuf>, mask: impl Into<PathBuf>) -> SourceSpec {
+        SourceSpec::Pairs { image: image.into(), mask: mask.into() }
+    }
+
+    /// Opens the source; `handles` are the buffers that [`SourceSpec::Memory`] refers to.
+    ///
+    /// # Errors
+    ///
+    /// As the source's own `open`.
+    pub fn open(&self, handles: &[Bytes]) -> Result<Arc<dyn Source>, Error> {
+        Ok(match self {
+            SourceSpec::Folder { path, labels } => {
+                let labels = match labels.as_str() {
+                    "auto" => Labels::Auto,
+                    "none" => Labels::None,
+                    csv => Labels::Csv(csv.into()),
+                };
+                Arc::new(Folder::open(path, &labels)?)
+            }
+            SourceSpec::Pairs { image, mask } => Arc::new(Pairs::open(image, mask)?),
+            SourceSpec::Memory { fields } => {
+                let mapped = fields.iter().any(|field| field.mapped);
+                let fields = fields.iter().map(|field| field.open(handles));
+                Arc::new(Memory::new(fields.collect::<Result<_, _>>()?, mapped)?)
+            }
+        })
+    }
+}
+
+impl MemoryField {
+    fn open(&self, handles: &[Bytes]) -> Result<(Field, Data), Error> {
+        let wrong = |problem: String| Error::config(format!("source field `{}`", self.name), problem);
+        let buffer = |handle: usize| {
+            handles.get(handle).cloned().ok_or_else(|| wrong(format!("there is no buffer {handle}")))
+        };
+        let kind = self.field_kind().map_err(wrong)?;
+        let values = buffer(self.handle)?;
+        let data = match self.offsets {
+            None => Data::Array(values),
+            Some(handle) => {
+                let offsets: Vec<u64> = buffer(handle)?
+                    .chunks_exact(8)
+                    .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("chunks of 8")))
+                    .collect();
+                match kind {
+                    FieldKind::Ragged { .. } => Data::Ragged { values, offsets },
+                    _ => {
+                        let fits = offsets.windows(2).all(|pair| pair[0] <= pair[1])
+                            && offsets.last().is_some_and(|&end| end <= values.len() as u64);
+                        if !fits {
+                            return Err(wrong("offsets must ascend within the bytes".to_owned()));
+                        }
+                        let slice =
+                            |pair: &[u64]| values.slice(pair[0] as usize..pair[1] as usize);
+                        Data::List(offsets.windows(2).map(slice).collect())
+                    }
+                }
+            }
+        };
+        Ok((Field { name: self.name.clone(), kind }, data))
+    }
+
+    fn field_kind(&self) -> Result<FieldKind, String> {
+        let dtype = || self.dtype.ok_or_else(|| "a dtype is missing".to_owned());
+        let pixels = || match (self.dtype, self.offsets) {
+            (None, Some(_)) => Ok(Pixels::Encoded),
+            (None, None) => Err("encoded images need offsets, arrays a dtype".to_owned()),
+            (Some(dtype), _) => {
+                let depth = match dtype {
+                    DType::UInt8 => Depth::U8,
+                    DType::UInt16 => Depth::U16,
+                    other => return Err(format!("pixels are uint8 or uint16, not {}", other.name())),
+                };
+                let (size, channels) = match *self.shape {
+                    [height, width] => ((height, width), 1),
+                    [height, width, channels @ 1..=4] => ((height, width), channels),
+                    _ => return Err(format!("pixels have shape [H, W] or [H, W, 1 to 4], not {:?}", self.shape)),
+                };
+                let side = |n: usize| u32::try_from(n).map_err(|_| format!("{n} px is too long"));
+                let size = Size { height: side(size.0)?, width: side(size.1)? };
+                Ok(Pixels::Raw { size, channels, depth })
+            }
+        };
+        Ok(match self.kind.as_str() {
+            "image" => FieldKind::Image(pixels()?),
+            "mask" => FieldKind::Mask(pixels()?),
+            "tensor" => FieldKind::Tensor { dtype: dtype()?, shape: self.shape.clone() },
+            "ragged" => FieldKind::Ragged { dtype: dtype()? },
+            "bytes" => FieldKind::Bytes,
+            "text" => FieldKind::Text,
+            other => {
+                return Err(format!(
+                    "kind `{other}` is none of image, mask, tensor, bytes, text, ragged"
+                ));
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::{Crop, OneHot, ToFloat};
+
+    #[test]
+    fn a_description_survives_toml_and_json_unchanged() {
+        let mut pipeline = Pipeline::new(SourceSpec::pairs("train", "train_labels"))
+            .shuffle(7)
+            .decode()
+            .transform(Crop::new(512, 512))
+            .transform(ToFloat::of("image"))
+            .transform(OneHot::from_palette("class_dict.csv"))
+            .layout(Layout::Chw)
+            .dtype(DType::Float16)
+            .batch(3)
+            .drop_last();
+        if let Some(decode) = &mut pipeline.decode {
+            decode.modes.insert("mask".to_owned(), ColorMode::Rgb);
+        }
+
+        let text = pipeline.to_toml().expect("plain data");
+
+        assert_eq!(Pipeline::from_toml(&text).expect("its own form"), pipeline, "{text}");
+        assert_eq!(Pipeline::from_json(&pipeline.to_json()).expect("its own form"), pipeline);
+    }
+
+    #[test]
+    fn a_typo_in_a_pipeline_file_is_named_with_its_line() {
+        let text = "[source]\nkind = \"folder\"\npath = \"x\"\n\n[shufle]\nseed = 1\n";
+
+        let error = Pipeline::from_toml(text).expect_err("a typo").to_string();
+
+        assert!(error.contains("shufle") && error.contains("line 5"), "{error}");
+    }
+
+    #[test]
+    fn arrays_in_memory_are_refused_by_name_when_saving() {
+        let field = MemoryField {
+            name: "image".to_owned(),
+            kind: "image".to_owned(),
+            dtype: Some(DType::UInt8),
+            shape: vec![2, 2, 3],
+            handle: 0,
+            offsets: None,
+            mapped: false,
+        };
+        let pipeline = Pipeline::new(SourceSpec::Memory { fields: vec![field] });
+
+        let error = pipeline.to_toml().expect_err("handles").to_string();
+
+        assert!(error.contains("image"), "{error}");
+    }
+}

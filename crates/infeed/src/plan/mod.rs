@@ -1,0 +1,454 @@
+//! Description to what runs: checked against the source's fields, shapes inferred, work arranged.
+//!
+//! Everything that can be wrong with a description is found here, before the first record is
+//! read, and named with the transform to add.
+
+pub mod fold;
+pub mod preview;
+pub mod sample;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::batch::{ColumnKind, ColumnSpec};
+use crate::decode::{ColorMode, Limits};
+use crate::error::Error;
+use crate::pipeline::{Decode, Layout, Pipeline};
+use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
+use crate::transform::{Affine, Palette, Transform};
+
+/// A pipeline ready to run.
+#[derive(Debug)]
+pub struct Plan {
+    fields: Vec<FieldPlan>,
+    columns: Vec<ColumnSpec>,
+    transforms: Vec<Planned>,
+    decode: Decode,
+    limits: Limits,
+    seed: u64,
+    unknown_pixels: AtomicU64,
+}
+
+/// A transform and what the plan knows of it.
+#[derive(Debug)]
+struct Planned {
+    transform: Transform,
+    /// Whether images are floats by then, so that `RandomErasing` writes finished values.
+    finished: bool,
+}
+
+/// What becomes of one field.
+#[derive(Debug)]
+enum FieldPlan {
+    Pixels(PixelPlan),
+    /// Numbers of fixed shape, copied.
+    Copy,
+    /// Kept by row.
+    Own,
+}
+
+/// What becomes of an image or mask.
+#[derive(Debug)]
+struct PixelPlan {
+    name: String,
+    is_mask: bool,
+    stored: Pixels,
+    mode: ColorMode,
+    /// Channels and depth after decoding, which every record must have.
+    channels: usize,
+    depth: Depth,
+    /// Channels after the last transform.
+    out_channels: usize,
+    /// Size after the last transform; None where rows differ and are padded.
+    size: Option<Size>,
+    finish: Finish,
+}
+
+/// The pass that writes the row.
+#[derive(Debug)]
+enum Finish {
+    /// Flip, cast, scale, layout.
+    Convert { dtype: DType, layout: Layout, scale: [f32; 4], bias: [f32; 4] },
+    /// One channel a class.
+    OneHot { palette: Option<Arc<Palette>>, classes: usize, dtype: DType, layout: Layout },
+    /// Class numbers of colours.
+    Classes { palette: Arc<Palette>, dtype: DType, unknown: i64 },
+}
+
+impl Plan {
+    /// Checks a description against the fields of its source.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] naming the part of the description and the mend.
+    pub fn new(pipeline: &Pipeline, fields: &[Field]) -> Result<Plan, Error> {
+        let checked = Checked::new(pipeline, fields)?;
+        let decode = pipeline.decode.clone().unwrap_or_default();
+        let mut plans = Vec::with_capacity(fields.len());
+        let mut columns = Vec::with_capacity(fields.len());
+        for field in fields {
+            let (plan, kind) = checked.field(field)?;
+            plans.push(plan);
+            columns.push(ColumnSpec { name: field.name.clone(), kind });
+        }
+        Ok(Plan {
+            fields: plans,
+            columns,
+            transforms: checked.transforms,
+            limits: Limits { max_pixels: decode.max_pixels },
+            decode,
+            seed: pipeline.shuffle.map_or(0, |shuffle| shuffle.seed),
+            unknown_pixels: AtomicU64::new(0),
+        })
+    }
+
+    /// Columns of a batch, in field order.
+    pub fn columns(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    /// Pixels so far whose colour no palette had, or whose index no class.
+    pub fn unknown_pixels(&self) -> u64 {
+        self.unknown_pixels.load(Ordering::Relaxed)
+    }
+
+    /// Whether samples are of no fixed size, so that rows are kept apart until the batch is full.
+    pub fn has_own_cells(&self) -> bool {
+        self.columns.iter().any(|column| column.kind.row_bytes().is_none())
+    }
+}
+
+impl fmt::Display for Plan {
+    /// The plan as `explain` prints it, a line a field.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.transforms.iter().map(|t| t.transform.name()).collect();
+        for (field, column) in self.fields.iter().zip(&self.columns) {
+            write!(f, "{}: ", column.name)?;
+            match field {
+                FieldPlan::Copy => write!(f, "copied")?,
+                FieldPlan::Own => write!(f, "kept by row")?,
+                FieldPlan::Pixels(pixels) => {
+                    match pixels.stored {
+                        Pixels::Encoded => write!(f, "decoded as {}", pixels.mode.name())?,
+                        Pixels::Raw { .. } => write!(f, "read in place")?,
+                    }
+                    if !names.is_empty() {
+                        write!(f, ", {}", names.join(", "))?;
+                    }
+                }
+            }
+            match &column.kind {
+                ColumnKind::Fixed { dtype, shape } => {
+                    writeln!(f, " -> {} {shape:?}", dtype.name())?;
+                }
+                ColumnKind::Padded { dtype, .. } => {
+                    writeln!(f, " -> {} padded to the largest of the batch", dtype.name())?;
+                }
+                other => writeln!(f, " -> {other:?}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the transforms come to, before fields are looked at one by one.
+struct Checked<'a> {
+    pipeline: &'a Pipeline,
+    transforms: Vec<Planned>,
+}
+
+/// Where in the description a transform stands.
+fn place(at: usize, transform: &Transform) -> String {
+    format!("transform {} ({})", at + 1, transform.name())
+}
+
+impl<'a> Checked<'a> {
+    fn new(pipeline: &'a Pipeline, fields: &[Field]) -> Result<Checked<'a>, Error> {
+        let visual = |field: &&Field| matches!(field.kind, FieldKind::Image(_) | FieldKind::Mask(_));
+        let names: Vec<&str> = fields.iter().filter(visual).map(|f| f.name.as_str()).collect();
+        let encoded = fields.iter().any(|field| {
+            matches!(field.kind, FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded))
+        });
+        if encoded && pipeline.decode.is_none() && !pipeline.transforms.is_empty() {
+            let problem = "images are still encoded here; put .decode() before .transform(...)";
+            return Err(Error::config(place(0, &pipeline.transforms[0]), problem));
+        }
+        if let Some(decode) = &pipeline.decode {
+            for name in decode.modes.keys().filter(|name| !names.contains(&name.as_str())) {
+                let problem = format!("no image or mask field `{name}`; there are {names:?}");
+                return Err(Error::config("decode", problem));
+            }
+        }
+        let mut transforms: Vec<Planned> = Vec::with_capacity(pipeline.transforms.len());
+        let (mut finished, mut erased) = (false, false);
+        for (at, transform) in pipeline.transforms.iter().enumerate() {
+            let wrong = |problem: String| Error::config(place(at, transform), problem);
+            transform.validate().map_err(|error| wrong(error.to_string()))?;
+            if names.is_empty() {
+                return Err(wrong("the source has no image or mask for it".to_owned()));
+            }
+            if let Some(field) = transform.field()
+                && !names.contains(&field)
+            {
+                return Err(wrong(format!("no image or mask field `{field}`; there are {names:?}")));
+            }
+            let crops = matches!(
+                transform,
+                Transform::Crop(_)
+                    | Transform::RandomHorizontalFlip(_)
+                    | Transform::RandomVerticalFlip(_)
+            );
+            let colours = matches!(transform, Transform::ColorJitter(_) | Transform::Grayscale(_));
+            if finished && (colours || (transform.changes_geometry() && !crops)) {
+                let problem = "it works on uint8 pixels; put it before ToFloat, Normalize, OneHot and ClassIndex";
+                return Err(wrong(problem.to_owned()));
+            }
+            if erased && transform.changes_geometry() {
+                return Err(wrong("put it before RandomErasing, which comes last here".to_owned()));
+            }
+            match transform {
+                Transform::ToFloat(_) | Transform::Normalize(_) => finished = true,
+                Transform::OneHot(_) | Transform::ClassIndex(_) => finished = true,
+                Transform::RandomErasing(_) => erased = erased || finished,
+                _ => {}
+            }
+            transforms.push(Planned { transform: transform.clone(), finished });
+        }
+        Ok(Checked { pipeline, transforms })
+    }
+
+    /// The plan of one field and its column.
+    fn field(&self, field: &Field) -> Result<(FieldPlan, ColumnKind), Error> {
+        let (stored, is_mask) = match &field.kind {
+            FieldKind::Image(stored) => (stored, false),
+            FieldKind::Mask(stored) => (stored, true),
+            FieldKind::Tensor { dtype, shape } => {
+                let kind = ColumnKind::Fixed { dtype: *dtype, shape: shape.clone() };
+                return Ok((FieldPlan::Copy, kind));
+            }
+            FieldKind::Bytes => return Ok((FieldPlan::Own, ColumnKind::Bytes)),
+            FieldKind::Text => return Ok((FieldPlan::Own, ColumnKind::Text)),
+            FieldKind::Ragged { dtype } => {
+                return Ok((FieldPlan::Own, ColumnKind::Ragged { dtype: *dtype }));
+            }
+        };
+        if *stored == Pixels::Encoded && self.pipeline.decode.is_none() {
+            return Ok((FieldPlan::Own, ColumnKind::Bytes));
+        }
+        let plan = self.pixels(field, stored, is_mask)?;
+        let kind = self.column(&plan)?;
+        Ok((FieldPlan::Pixels(plan), kind))
+    }
+
+    fn pixels(&self, field: &Field, stored: &Pixels, is_mask: bool) -> Result<PixelPlan, Error> {
+        let mode = self.mode(&field.name, is_mask);
+        let (mut size, channels, depth) = match stored {
+            Pixels::Encoded => {
+                let (channels, depth) = match mode {
+                    ColorMode::Rgb => (3, Depth::U8),
+                    ColorMode::Rgba => (4, Depth::U8),
+                    ColorMode::Gray | ColorMode::Stored => (1, Depth::U8),
+                    ColorMode::Stored16 => (1, Depth::U16),
+                };
+                (None, channels, depth)
+            }
+            Pixels::Raw { size, channels, depth } => (Some(*size), *channels, *depth),
+        };
+        let mut out_channels = channels;
+        let mut affine = Affine::identity(channels, depth);
+        let mut class_finish = None;
+        for (at, Planned { transform, .. }) in self.transforms.iter().enumerate() {
+            let wrong = |problem: String| Error::config(place(at, transform), problem);
+            size = transform.output_size(size).map_err(|error| wrong(error.to_string()))?;
+            let named = transform.field().is_none_or(|name| name == field.name);
+            if is_mask && named && !transform.applies_to_masks() && transform.field().is_some() {
+                return Err(wrong(format!("`{}` is a mask; its values are classes", field.name)));
+            }
+            let applies =
+                if is_mask { transform.applies_to_masks() } else { transform.applies_to_images() };
+            if !named || !applies {
+                let classes = matches!(transform, Transform::OneHot(_) | Transform::ClassIndex(_));
+                if named && classes {
+                    return Err(wrong(format!("`{}` is an image, not a mask", field.name)));
+                }
+                continue;
+            }
+            if !is_mask {
+                transform
+                    .check_pixels(out_channels, depth)
+                    .map_err(|error| wrong(error.to_string()))?;
+                let before = out_channels;
+                out_channels = transform.output_channels(out_channels);
+                if before != out_channels {
+                    affine = Affine::identity(out_channels, depth);
+                }
+            }
+            match transform {
+                Transform::ToFloat(_) => affine.to_float(),
+                Transform::Normalize(normalize) => {
+                    affine.normalize(normalize).map_err(|error| wrong(error.to_string()))?;
+                }
+                Transform::OneHot(_) | Transform::ClassIndex(_) if class_finish.is_some() => {
+                    return Err(wrong(format!("`{}` has its classes already", field.name)));
+                }
+                Transform::OneHot(t) => {
+                    let palette = t.palette.as_ref().map(Palette::from_csv).transpose();
+                    let palette = palette.map_err(|error| wrong(chain(&error)))?.map(Arc::new);
+                    let classes = palette.as_ref().map_or(0, |palette| palette.classes());
+                    let classes = t.classes.map_or(classes, |n| n as usize);
+                    let layout = self.pipeline.output.layout;
+                    class_finish = Some(Finish::OneHot { palette, classes, dtype: t.dtype, layout });
+                }
+                Transform::ClassIndex(t) => {
+                    let palette = Palette::from_csv(&t.palette);
+                    let palette = Arc::new(palette.map_err(|error| wrong(chain(&error)))?);
+                    if t.dtype == DType::UInt8 && palette.classes() > 256 {
+                        let problem = format!(
+                            "{} classes do not fit uint8; use dtype=\"int64\"",
+                            palette.classes()
+                        );
+                        return Err(wrong(problem));
+                    }
+                    class_finish =
+                        Some(Finish::Classes { palette, dtype: t.dtype, unknown: t.unknown });
+                }
+                _ => {}
+            }
+        }
+        let wants_rgb = match &class_finish {
+            Some(Finish::OneHot { palette, .. }) => palette.is_some(),
+            Some(Finish::Classes { .. }) => true,
+            _ => false,
+        };
+        if class_finish.is_some() && (wants_rgb != (channels == 3) || (depth != Depth::U8 && wants_rgb)) {
+            let (has, wants) = (channels, if wants_rgb { "3 (colours)" } else { "1 (indices)" });
+            let problem = format!(
+                "mask `{}` has {has} channels where its classes need {wants}; see .decode({}=...)",
+                field.name, field.name
+            );
+            return Err(Error::config("decode", problem));
+        }
+        let finish = match class_finish {
+            Some(finish) => finish,
+            None => self.convert(field, is_mask, depth, &affine)?,
+        };
+        let (name, stored) = (field.name.clone(), stored.clone());
+        Ok(PixelPlan { name, is_mask, stored, mode, channels, depth, out_channels, size, finish })
+    }
+
+    /// How a field is decoded: as asked, else by what its classes need.
+    fn mode(&self, name: &str, is_mask: bool) -> ColorMode {
+        let asked = self.pipeline.decode.as_ref().and_then(|decode| decode.modes.get(name));
+        if let Some(mode) = asked {
+            return *mode;
+        }
+        let by_colour = self.transforms.iter().any(|planned| match &planned.transform {
+            Transform::OneHot(t) => t.field == name && t.palette.is_some(),
+            Transform::ClassIndex(t) => t.field == name,
+            _ => false,
+        });
+        if is_mask && !by_colour { ColorMode::Stored } else { ColorMode::Rgb }
+    }
+
+    fn convert(
+        &self,
+        field: &Field,
+        is_mask: bool,
+        depth: Depth,
+        affine: &Affine,
+    ) -> Result<Finish, Error> {
+        let as_decoded = match depth {
+            Depth::U8 => DType::UInt8,
+            Depth::U16 => DType::UInt16,
+        };
+        let layout = self.pipeline.output.layout;
+        let (scale, bias) = (affine.scale(), affine.bias());
+        let four = |values: &[f32], rest: f32| {
+            std::array::from_fn(|channel| values.get(channel).copied().unwrap_or(rest))
+        };
+        let (scale, bias) = (four(&scale, 1.0), four(&bias, 0.0));
+        if is_mask {
+            return Ok(Finish::Convert { dtype: as_decoded, layout, scale, bias });
+        }
+        let default = if affine.is_float() { DType::Float32 } else { as_decoded };
+        let dtype = self.pipeline.output.dtype.unwrap_or(default);
+        let float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
+        if float != affine.is_float() || (!float && dtype != as_decoded) {
+            let mend = if float {
+                "add ToFloat or Normalize".to_owned()
+            } else {
+                format!("leave out dtype, or use float32, float16 or bfloat16 (without: {})", default.name())
+            };
+            let problem = format!("`{}` cannot be given as {}; {mend}", field.name, dtype.name());
+            return Err(Error::config("output", problem));
+        }
+        Ok(Finish::Convert { dtype, layout, scale, bias })
+    }
+
+    fn column(&self, plan: &PixelPlan) -> Result<ColumnKind, Error> {
+        let dtype = plan.dtype();
+        if let Some(size) = plan.size {
+            let shape = plan.shape(size);
+            let bytes = shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n));
+            if bytes.is_none_or(|bytes| bytes > isize::MAX as usize / 2) {
+                let problem = format!("a row of `{}` would be {shape:?}, too large", plan.name);
+                return Err(Error::config("output", problem));
+            }
+            return Ok(ColumnKind::Fixed { dtype, shape });
+        }
+        if self.pipeline.batch.pad {
+            return Ok(ColumnKind::Padded { dtype, rank: plan.rank() });
+        }
+        let problem = format!(
+            "the size of `{}` differs by record; add a transform that gives one size, such as \
+             RandomResizedCrop(224), Resize([256, 256]) or CenterCrop(224), or use \
+             .batch(n, pad=True)",
+            plan.name
+        );
+        Err(Error::config("batch", problem))
+    }
+}
+
+impl PixelPlan {
+    /// Element type in the batch.
+    fn dtype(&self) -> DType {
+        match &self.finish {
+            Finish::Convert { dtype, .. }
+            | Finish::OneHot { dtype, .. }
+            | Finish::Classes { dtype, .. } => *dtype,
+        }
+    }
+
+    /// Shape of a row of this size.
+    fn shape(&self, size: Size) -> Vec<usize> {
+        let (height, width) = (size.height as usize, size.width as usize);
+        let (channels, layout) = match &self.finish {
+            Finish::OneHot { classes, layout, .. } => (*classes, *layout),
+            Finish::Convert { layout, .. } if !(self.is_mask && self.out_channels == 1) => {
+                (self.out_channels, *layout)
+            }
+            _ => return vec![height, width],
+        };
+        match layout {
+            Layout::Hwc => vec![height, width, channels],
+            Layout::Chw => vec![channels, height, width],
+        }
+    }
+
+    fn rank(&self) -> usize {
+        self.shape(Size { height: 1, width: 1 }).len()
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

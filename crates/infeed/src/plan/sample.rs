@@ -1,0 +1,397 @@
+//! One sample on one thread: draw, decode what is needed, transform, write its row.
+
+use bytes::Bytes;
+
+use super::fold::{Folded, fold};
+use super::{FieldPlan, Finish, PixelPlan, Plan, write};
+use crate::batch::{BatchRow, Cell};
+use crate::counters::{Meter, Stage, ThreadCounters};
+use crate::decode::{DctScale, DecodeError, Decoder, Format, Header, Request};
+use crate::sample::{Image, Pixels, Record, Region, Size};
+use crate::transform::{Filter, PixelView, Rng, Step, Transform, TransformError, TransformScratch};
+
+/// Why a record did not become a sample. The caller knows the record.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleError {
+    /// The bytes are not what they should be.
+    #[error(transparent)]
+    Decode(DecodeError),
+    /// A transform does not apply.
+    #[error(transparent)]
+    Transform(TransformError),
+    /// The sample has another shape than its batch.
+    #[error("{found} where the batch has {expected}; {mend}")]
+    #[allow(missing_docs)]
+    Shape { found: String, expected: String, mend: &'static str },
+    /// It needs more working memory than a worker may ever take.
+    #[error("{needed_bytes} bytes of working memory are needed and {limit_bytes} allowed")]
+    #[allow(missing_docs)]
+    TooLarge { purpose: &'static str, needed_bytes: u64, limit_bytes: u64 },
+}
+
+/// A [`SampleError`] and where it happened.
+#[derive(Debug)]
+pub struct Failure {
+    /// Field of the source.
+    pub field: usize,
+    /// Name of the transform, if one failed.
+    pub transform: Option<&'static str>,
+    /// What happened.
+    pub error: SampleError,
+}
+
+/// A position in the order: what random draws belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Epoch, from 0.
+    pub epoch: u64,
+    /// Position in the epoch, from 0.
+    pub position: u64,
+}
+
+/// What was drawn for one sample.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Drawn {
+    /// Steps on pixels, each with the number of its transform.
+    pub steps: Vec<(usize, Step)>,
+    /// Rectangles to erase in the finished image.
+    pub erase: Vec<(Region, Vec<f64>)>,
+    /// Size before the first step.
+    pub input: Option<Size>,
+    /// Size after the last.
+    pub output: Option<Size>,
+}
+
+/// Working memory of one worker. Buffers keep their capacity from sample to sample.
+#[derive(Debug)]
+pub struct Bench {
+    pub(super) decoder: Decoder,
+    pub(super) images: [Image; 2],
+    pub(super) transform: TransformScratch,
+    pub(super) classes: write::Classes,
+    /// Time by stage.
+    pub meter: Meter,
+    /// Warnings of decoders that change nothing.
+    pub warnings: u64,
+}
+
+impl Bench {
+    /// Empty buffers, and a meter for the calling thread.
+    pub fn new() -> Bench {
+        Bench {
+            decoder: Decoder::new(),
+            images: [Image::default(), Image::default()],
+            transform: TransformScratch::default(),
+            classes: write::Classes::default(),
+            meter: Meter::new(infeed_raw::machine::thread_cpu_time),
+            warnings: 0,
+        }
+    }
+
+    /// Gives back what large samples needed.
+    pub fn shrink(&mut self) {
+        let meter = std::mem::replace(&mut self.meter, Meter::new(|| Default::default()));
+        let warnings = self.warnings;
+        *self = Bench { meter, warnings, ..Bench::new() };
+    }
+}
+
+impl Default for Bench {
+    fn default() -> Bench {
+        Bench::new()
+    }
+}
+
+/// Asked with the bytes of working memory before they are allocated; may wait.
+pub type Admit<'a> = &'a mut dyn FnMut(u64) -> Result<(), SampleError>;
+
+/// A visual field of a record, its header read.
+struct Looked<'a> {
+    field: usize,
+    plan: &'a PixelPlan,
+    bytes: &'a Bytes,
+    /// None for raw pixels.
+    header: Option<Header>,
+    size: Size,
+}
+
+impl Plan {
+    /// Makes the sample of a record in its row.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the record, the same on every run; the row's content is then
+    /// unspecified.
+    pub fn run(
+        &self,
+        record: &Record,
+        at: Position,
+        row: &mut BatchRow,
+        bench: &mut Bench,
+        counters: &ThreadCounters,
+        admit: Admit<'_>,
+    ) -> Result<(), Failure> {
+        bench.meter.start();
+        let looked = self.look(record, bench)?;
+        let drawn = self.draw(&looked, at)?;
+        let steps: Vec<Step> = drawn.steps.iter().map(|(_, step)| step.clone()).collect();
+        let folded = drawn.input.map(|input| fold(&steps, input));
+        let mut arranged = Vec::with_capacity(looked.len());
+        let mut needed = 0;
+        for look in &looked {
+            let folded = look.own_steps(folded.as_ref(), &steps);
+            let request = self.request(look, &folded);
+            needed += look.scratch_bytes(&folded, request.as_ref(), &bench.decoder);
+            arranged.push((folded, request));
+        }
+        bench.meter.lap(Stage::Decode, counters);
+        admit(needed).map_err(|error| Failure { field: 0, transform: None, error })?;
+        counters.waited(Stage::Decode, bench.meter.skip());
+        for (look, (folded, request)) in looked.iter().zip(&arranged) {
+            let erase = if look.plan.is_mask { &[][..] } else { &drawn.erase };
+            self.make(look, folded, request.as_ref(), erase, row, bench, counters)?;
+        }
+        for ((field, bytes), cell) in record.fields.iter().enumerate().zip(&mut row.cells) {
+            match &self.fields[field] {
+                FieldPlan::Pixels(_) => {}
+                FieldPlan::Copy | FieldPlan::Own => copy(field, bytes, cell)?,
+            }
+        }
+        counters.count(Stage::Write, 1, 0, 0);
+        bench.meter.lap(Stage::Write, counters);
+        bench.meter.settle(counters);
+        Ok(())
+    }
+
+    /// Reads headers and checks that each record is whole, whatever part of it is used.
+    fn look<'a>(&'a self, record: &'a Record, bench: &mut Bench) -> Result<Vec<Looked<'a>>, Failure> {
+        let mut looked: Vec<Looked<'a>> = Vec::with_capacity(record.fields.len());
+        for (field, (plan, bytes)) in self.fields.iter().zip(&record.fields).enumerate() {
+            let FieldPlan::Pixels(plan) = plan else { continue };
+            let failed = |error| Failure { field, transform: None, error };
+            let (header, size) = match plan.stored {
+                Pixels::Raw { size, .. } => (None, size),
+                Pixels::Encoded => {
+                    let decode = |error| failed(SampleError::Decode(error));
+                    let header = bench.decoder.header(bytes, self.decode.orient, &self.limits);
+                    let header = header.map_err(decode)?;
+                    let (channels, depth) = header.output(plan.mode).map_err(decode)?;
+                    if (channels, depth) != (plan.channels, plan.depth) {
+                        return Err(failed(SampleError::Shape {
+                            found: format!("{channels} channels"),
+                            expected: format!("{}", plan.channels),
+                            mend: "name the palette of a coloured mask, or ask .decode() for \
+                                   \"rgb\" or \"gray\" in this field",
+                        }));
+                    }
+                    bench.decoder.check(bytes, &header, self.decode.verify).map_err(decode)?;
+                    let size = header.size;
+                    (Some(header), size)
+                }
+            };
+            if let Some(first) = looked.first()
+                && first.size != size
+                && self.transforms.iter().any(|t| t.transform.changes_geometry())
+            {
+                return Err(failed(SampleError::Shape {
+                    found: format!("{size} px"),
+                    expected: format!("{} px, the size of `{}`", first.size, first.plan.name),
+                    mend: "an image and its mask must have one size",
+                }));
+            }
+            looked.push(Looked { field, plan, bytes, header, size });
+        }
+        Ok(looked)
+    }
+
+    /// Draws every random parameter, from sizes alone.
+    fn draw(&self, looked: &[Looked<'_>], at: Position) -> Result<Drawn, Failure> {
+        let Some(first) = looked.first() else { return Ok(Drawn::default()) };
+        let mut size = first.size;
+        let mut drawn = Drawn { input: Some(size), ..Drawn::default() };
+        for (number, planned) in self.transforms.iter().enumerate() {
+            let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
+            let steps = planned.transform.draw(size, &mut rng).map_err(|error| Failure {
+                field: first.field,
+                transform: Some(planned.transform.name()),
+                error: SampleError::Transform(error),
+            })?;
+            let after = planned.finished && matches!(planned.transform, Transform::RandomErasing(_));
+            for step in steps {
+                size = step.output_size(size);
+                match step {
+                    Step::Erase { region, value } if after => drawn.erase.push((region, value)),
+                    step => drawn.steps.push((number, step)),
+                }
+            }
+        }
+        drawn.output = Some(size);
+        Ok(drawn)
+    }
+
+    fn request(&self, look: &Looked<'_>, folded: &Folded) -> Option<Request> {
+        let header = look.header.as_ref()?;
+        let mut request = Request {
+            mode: look.plan.mode,
+            region: folded.region,
+            orient: self.decode.orient,
+            scale: DctScale::Full,
+            verify: self.decode.verify,
+        };
+        if self.decode.dct_scale
+            && header.format == Format::Jpeg
+            && !look.plan.is_mask
+            && let Some(Step::Resize { size, filter }) = folded.middle.first()
+            && *filter != Filter::Nearest
+        {
+            let scaled = |scale| scaled_region(folded.region, header.scaled(scale), scale);
+            let covers = |&scale: &DctScale| {
+                let region = scaled(scale).size;
+                region.height >= size.height && region.width >= size.width
+            };
+            request.scale = DctScale::ALL.into_iter().find(covers).unwrap_or_default();
+            request.region = scaled(request.scale);
+        }
+        Some(request)
+    }
+
+    /// Decodes, transforms and writes one visual field.
+    #[allow(clippy::too_many_arguments)]
+    fn make(
+        &self,
+        look: &Looked<'_>,
+        folded: &Folded,
+        request: Option<&Request>,
+        erase: &[(Region, Vec<f64>)],
+        row: &mut BatchRow,
+        bench: &mut Bench,
+        counters: &ThreadCounters,
+    ) -> Result<(), Failure> {
+        let failed = |error| Failure { field: look.field, transform: None, error };
+        let [first, second] = &mut bench.images;
+        let (mut current, mut other) = (first, second);
+        let raw = match (request, &look.header) {
+            (Some(request), Some(header)) => {
+                let warnings = bench
+                    .decoder
+                    .decode(look.bytes, header, request, current)
+                    .map_err(|error| failed(SampleError::Decode(error)))?;
+                bench.warnings += u64::from(warnings);
+                let out = current.data.len() as u64;
+                counters.count(Stage::Decode, 1, look.bytes.len() as u64, out);
+                bench.meter.lap(Stage::Decode, counters);
+                None
+            }
+            _ => Some(look.view(folded.region).map_err(|e| failed(SampleError::Transform(e)))?),
+        };
+        // Raw pixels are read where they lie until a step copies them.
+        let mut raw = raw;
+        for step in &folded.middle {
+            let is_mask = look.plan.is_mask;
+            let input = raw.take().unwrap_or_else(|| PixelView::from(&*current));
+            let bytes_in = (input.height() * input.width() * input.pixel_bytes()) as u64;
+            step.apply(input, other, is_mask, &mut bench.transform).map_err(|error| Failure {
+                field: look.field,
+                transform: Some(step.name()),
+                error: SampleError::Transform(error),
+            })?;
+            counters.count(Stage::Transform, 0, bytes_in, other.data.len() as u64);
+            std::mem::swap(&mut current, &mut other);
+        }
+        if !folded.middle.is_empty() {
+            counters.count(Stage::Transform, 1, 0, 0);
+            bench.meter.lap(Stage::Transform, counters);
+        }
+        let whole = raw.unwrap_or_else(|| PixelView::from(&*current));
+        let view = whole.crop(folded.view).map_err(|e| failed(SampleError::Transform(e)))?;
+        let cell = &mut row.cells[look.field];
+        let flips = write::Flips { x: folded.flip_x, y: folded.flip_y };
+        let unknown = look.plan.write(view, flips, erase, cell, &mut bench.classes).map_err(failed)?;
+        if unknown > 0 {
+            self.unknown_pixels.fetch_add(unknown, std::sync::atomic::Ordering::Relaxed);
+        }
+        let bytes_in = (view.height() * view.width() * view.pixel_bytes()) as u64;
+        counters.count(Stage::Write, 0, bytes_in, cell_bytes(cell));
+        bench.meter.lap(Stage::Write, counters);
+        Ok(())
+    }
+}
+
+impl<'a> Looked<'a> {
+    /// The arranged steps that apply to this field.
+    fn own_steps(&self, folded: Option<&Folded>, steps: &[Step]) -> Folded {
+        let alike = steps.iter().all(Step::applies_to_masks);
+        match folded {
+            Some(folded) if !self.plan.is_mask || alike => folded.clone(),
+            _ => {
+                let own: Vec<Step> =
+                    steps.iter().filter(|step| step.applies_to_masks()).cloned().collect();
+                fold(&own, self.size)
+            }
+        }
+    }
+
+    /// Upper bound of working memory: what decoding takes and the two images steps go between.
+    fn scratch_bytes(&self, folded: &Folded, request: Option<&Request>, decoder: &Decoder) -> u64 {
+        let decoded = match (request, &self.header) {
+            (Some(request), Some(header)) => decoder.scratch_bytes(header, request),
+            _ => 0,
+        };
+        let pixel = (self.plan.channels.max(self.plan.out_channels) * self.plan.depth.bytes()) as u64;
+        let mut size = folded.region.size;
+        let mut largest = 0;
+        for step in &folded.middle {
+            size = step.output_size(size);
+            largest = size.pixels().max(largest);
+        }
+        let classes = match self.plan.finish {
+            Finish::Convert { .. } => 0,
+            _ => folded.view.size.pixels() * 2,
+        };
+        decoded + 2 * largest * pixel + classes
+    }
+
+    fn view(&self, region: Region) -> Result<PixelView<'a>, TransformError> {
+        let row_bytes = self.size.width as usize * self.plan.channels * self.plan.depth.bytes();
+        let plan = self.plan;
+        PixelView::new(self.bytes, self.size, plan.channels, plan.depth, row_bytes)?.crop(region)
+    }
+}
+
+/// The region at a reduced scale: its edges rounded to the nearest pixel there.
+fn scaled_region(region: Region, scaled: Size, scale: DctScale) -> Region {
+    let at = |edge: u64, limit: u32| {
+        ((edge * u64::from(scale.eighths()) + 4) / 8).min(u64::from(limit)) as u32
+    };
+    let (top, left) = (at(region.top.into(), scaled.height), at(region.left.into(), scaled.width));
+    let (top, left) = (top.min(scaled.height - 1), left.min(scaled.width - 1));
+    let (bottom, right) = (at(region.bottom(), scaled.height), at(region.right(), scaled.width));
+    let size = Size { height: (bottom - top.min(bottom)).max(1), width: (right - left.min(right)).max(1) };
+    Region { top, left, size }
+}
+
+fn copy(field: usize, bytes: &Bytes, cell: &mut Cell) -> Result<(), Failure> {
+    match cell {
+        Cell::Slab(row) => {
+            let to = row.bytes_mut();
+            if to.len() != bytes.len() {
+                let error = SampleError::Shape {
+                    found: format!("{} bytes", bytes.len()),
+                    expected: format!("{}", to.len()),
+                    mend: "every record must have the shape its source declares",
+                };
+                return Err(Failure { field, transform: None, error });
+            }
+            to.copy_from_slice(bytes);
+        }
+        Cell::Own { bytes: to, .. } => to.extend_from_slice(bytes),
+    }
+    Ok(())
+}
+
+fn cell_bytes(cell: &Cell) -> u64 {
+    match cell {
+        Cell::Slab(row) => row.bytes().len() as u64,
+        Cell::Own { bytes, .. } => bytes.len() as u64,
+    }
+}

@@ -1,0 +1,309 @@
+//! The pass that writes a row: flip, cast, normalize, layout; or colours and indices to classes.
+
+use half::{bf16, f16};
+use infeed_raw::simd;
+
+use super::sample::SampleError;
+use super::{Finish, PixelPlan};
+use crate::batch::Cell;
+use crate::pipeline::Layout;
+use crate::sample::{DType, Depth, Region, Size};
+use crate::transform::PixelView;
+
+/// Buffers for the class of every pixel.
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    narrow: Vec<u8>,
+    wide: Vec<u16>,
+}
+
+/// Which axes are written backwards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flips {
+    pub(super) x: bool,
+    pub(super) y: bool,
+}
+
+impl PixelPlan {
+    /// Writes pixels into their cell; gives the number of pixels of no class.
+    pub(super) fn write(
+        &self,
+        view: PixelView<'_>,
+        flips: Flips,
+        erase: &[(Region, Vec<f64>)],
+        cell: &mut Cell,
+        classes: &mut Classes,
+    ) -> Result<u64, SampleError> {
+        let shape = self.shape(view.size());
+        let bytes = shape.iter().product::<usize>() * self.dtype().bytes();
+        let out = match cell {
+            Cell::Slab(row) => {
+                let row = row.bytes_mut();
+                if row.len() != bytes {
+                    return Err(SampleError::Shape {
+                        found: format!("{shape:?}"),
+                        expected: format!("{:?}", self.size.map(|size| self.shape(size))),
+                        mend: "add Resize, CropOrPad or RandomResizedCrop, or use .batch(n, pad=True)",
+                    });
+                }
+                row
+            }
+            Cell::Own { shape: own, bytes: buffer } => {
+                *own = shape;
+                buffer.clear();
+                buffer.resize(bytes, 0);
+                buffer
+            }
+        };
+        match &self.finish {
+            Finish::Convert { dtype, layout, scale, bias } => {
+                convert(view, *dtype, *layout, flips, scale, bias, out);
+                for (region, value) in erase {
+                    fill(out, view.size(), self.out_channels, *dtype, *layout, *region, value);
+                }
+                Ok(0)
+            }
+            Finish::OneHot { palette, classes: count, dtype, layout } => {
+                let Classes { narrow, wide } = classes;
+                let unknown = match palette {
+                    // Index 255 is one class too many, so it comes out as zeros.
+                    Some(palette) if *count <= 255 => {
+                        palette.indices(&view, narrow, u8::MAX).map_err(SampleError::Transform)?;
+                        one_hot(narrow, *count, *dtype, *layout, view.size(), flips, out)
+                    }
+                    Some(palette) => {
+                        palette.indices(&view, wide, u16::MAX).map_err(SampleError::Transform)?;
+                        wide_one_hot(wide, *count, *dtype, *layout, view.size(), flips, out)
+                    }
+                    None if view.depth() == Depth::U8 => {
+                        narrow.clear();
+                        (0..view.height()).for_each(|y| narrow.extend_from_slice(view.row(y)));
+                        one_hot(narrow, *count, *dtype, *layout, view.size(), flips, out)
+                    }
+                    None => {
+                        wide.clear();
+                        for y in 0..view.height() {
+                            wide.extend(samples16(view.row(y)));
+                        }
+                        wide_one_hot(wide, *count, *dtype, *layout, view.size(), flips, out)
+                    }
+                };
+                Ok(unknown)
+            }
+            Finish::Classes { palette, dtype, unknown } => {
+                let Classes { narrow, wide } = classes;
+                if *dtype == DType::UInt8 {
+                    let unknown = palette.indices(&view, narrow, *unknown as u8);
+                    let unknown = unknown.map_err(SampleError::Transform)?;
+                    let source = simd::Source {
+                        data: narrow,
+                        width: view.width(),
+                        height: view.height(),
+                        channels: 1,
+                        row_bytes: view.width(),
+                    };
+                    let plain = pass(DType::UInt8, Layout::Hwc, flips, &[1.0; 4], &[0.0; 4]);
+                    simd::convert(simd::Level::detect(), &source, &plain, out);
+                    return Ok(unknown);
+                }
+                let missing = palette.indices(&view, wide, u16::MAX).map_err(SampleError::Transform)?;
+                let value = |class: u16| if class == u16::MAX { *unknown } else { i64::from(class) };
+                scatter(wide, view.size(), flips, |at, class| {
+                    out[at * 8..at * 8 + 8].copy_from_slice(&value(class).to_ne_bytes());
+                });
+                Ok(missing)
+            }
+        }
+    }
+}
+
+fn pass(
+    dtype: DType,
+    layout: Layout,
+    flips: Flips,
+    scale: &[f32; 4],
+    bias: &[f32; 4],
+) -> simd::Convert {
+    simd::Convert {
+        dtype: simd_dtype(dtype),
+        layout: simd_layout(layout),
+        flip_x: flips.x,
+        flip_y: flips.y,
+        scale: *scale,
+        bias: *bias,
+    }
+}
+
+fn simd_dtype(dtype: DType) -> simd::Dtype {
+    match dtype {
+        DType::Float32 => simd::Dtype::F32,
+        DType::Float16 => simd::Dtype::F16,
+        DType::BFloat16 => simd::Dtype::BF16,
+        _ => simd::Dtype::U8,
+    }
+}
+
+fn simd_layout(layout: Layout) -> simd::Layout {
+    match layout {
+        Layout::Hwc => simd::Layout::Hwc,
+        Layout::Chw => simd::Layout::Chw,
+    }
+}
+
+fn convert(
+    view: PixelView<'_>,
+    dtype: DType,
+    layout: Layout,
+    flips: Flips,
+    scale: &[f32; 4],
+    bias: &[f32; 4],
+    out: &mut [u8],
+) {
+    if view.depth() == Depth::U16 {
+        return convert16(view, dtype, layout, flips, scale, bias, out);
+    }
+    let (data, row_bytes) = view.strided();
+    let source = simd::Source {
+        data,
+        width: view.width(),
+        height: view.height(),
+        channels: view.channels(),
+        row_bytes,
+    };
+    simd::convert(simd::Level::detect(), &source, &pass(dtype, layout, flips, scale, bias), out);
+}
+
+/// 16-bit samples, by the same formula; rare enough for plain code.
+fn convert16(
+    view: PixelView<'_>,
+    dtype: DType,
+    layout: Layout,
+    flips: Flips,
+    scale: &[f32; 4],
+    bias: &[f32; 4],
+    out: &mut [u8],
+) {
+    let (height, width, channels) = (view.height(), view.width(), view.channels());
+    let element = dtype.bytes();
+    for y in 0..height {
+        let from = if flips.y { height - 1 - y } else { y };
+        for (at, sample) in samples16(view.row(from)).enumerate() {
+            let (x, channel) = (at / channels, at % channels);
+            let x = if flips.x { width - 1 - x } else { x };
+            let index = match layout {
+                Layout::Hwc => (y * width + x) * channels + channel,
+                Layout::Chw => (channel * height + y) * width + x,
+            };
+            let to = &mut out[index * element..(index + 1) * element];
+            if dtype == DType::UInt16 {
+                to.copy_from_slice(&sample.to_ne_bytes());
+            } else {
+                put(to, dtype, f32::from(sample) * scale[channel] + bias[channel]);
+            }
+        }
+    }
+}
+
+fn samples16(row: &[u8]) -> impl Iterator<Item = u16> + '_ {
+    row.as_chunks::<2>().0.iter().map(|&bytes| u16::from_ne_bytes(bytes))
+}
+
+/// Writes one number in an element type of pixels.
+fn put(to: &mut [u8], dtype: DType, value: f32) {
+    match dtype {
+        DType::Float32 => to.copy_from_slice(&value.to_ne_bytes()),
+        DType::Float16 => to.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
+        DType::BFloat16 => to.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
+        DType::UInt16 => to.copy_from_slice(&(value as u16).to_ne_bytes()),
+        _ => to[0] = value as u8,
+    }
+}
+
+/// Fills a rectangle of a finished row, in finished units.
+fn fill(
+    out: &mut [u8],
+    size: Size,
+    channels: usize,
+    dtype: DType,
+    layout: Layout,
+    region: Region,
+    value: &[f64],
+) {
+    let (height, width) = (size.height as usize, size.width as usize);
+    let element = dtype.bytes();
+    for channel in 0..channels {
+        let value = value.get(channel).or(value.first()).copied().unwrap_or(0.0) as f32;
+        for y in region.top as usize..region.bottom() as usize {
+            for x in region.left as usize..region.right() as usize {
+                let index = match layout {
+                    Layout::Hwc => (y * width + x) * channels + channel,
+                    Layout::Chw => (channel * height + y) * width + x,
+                };
+                put(&mut out[index * element..(index + 1) * element], dtype, value);
+            }
+        }
+    }
+}
+
+fn one_hot(
+    indices: &[u8],
+    classes: usize,
+    dtype: DType,
+    layout: Layout,
+    size: Size,
+    flips: Flips,
+    out: &mut [u8],
+) -> u64 {
+    simd::one_hot(
+        simd::Level::detect(),
+        indices,
+        classes,
+        simd_dtype(dtype),
+        simd_layout(layout),
+        size.width as usize,
+        size.height as usize,
+        flips.x,
+        flips.y,
+        out,
+    )
+}
+
+/// More classes than a byte tells apart; rows this wide are bound by memory in any code.
+fn wide_one_hot(
+    indices: &[u16],
+    classes: usize,
+    dtype: DType,
+    layout: Layout,
+    size: Size,
+    flips: Flips,
+    out: &mut [u8],
+) -> u64 {
+    out.fill(0);
+    let pixels = size.height as usize * size.width as usize;
+    let element = dtype.bytes();
+    let mut unknown = 0;
+    scatter(indices, size, flips, |at, class| {
+        let class = usize::from(class);
+        if class >= classes {
+            unknown += 1;
+            return;
+        }
+        let index = match layout {
+            Layout::Hwc => at * classes + class,
+            Layout::Chw => class * pixels + at,
+        };
+        put(&mut out[index * element..(index + 1) * element], dtype, 1.0);
+    });
+    unknown
+}
+
+/// Calls with the place of every value after the flips.
+fn scatter(values: &[u16], size: Size, flips: Flips, mut put: impl FnMut(usize, u16)) {
+    let (height, width) = (size.height as usize, size.width as usize);
+    for (at, &value) in values.iter().enumerate() {
+        let (y, x) = (at / width, at % width);
+        let y = if flips.y { height - 1 - y } else { y };
+        let x = if flips.x { width - 1 - x } else { x };
+        put(y * width + x, value);
+    }
+}
