@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use infeed_raw::map::FileMap;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{ColorMode, DEFAULT_MAX_PIXELS};
@@ -86,7 +87,7 @@ pub enum SourceSpec {
         /// Folder of the masks.
         mask: PathBuf,
     },
-    /// Arrays and lists in memory: handles, which no file can hold.
+    /// Arrays and lists in memory, or arrays in mapped files.
     Memory {
         /// The fields, in order.
         fields: Vec<MemoryField>,
@@ -108,14 +109,21 @@ pub struct MemoryField {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<usize>,
     /// Index of the buffer with the array, or with all bytes or values behind each other.
-    pub handle: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<usize>,
     /// Index of the buffer with the offsets (uint64, one more than records), for what has no
     /// fixed size: in bytes, or for `ragged` in values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offsets: Option<usize>,
-    /// Whether the buffer maps a file.
+    /// Instead of a buffer: a file that holds the array, to be mapped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// First byte of the array in the file.
     #[serde(default)]
-    pub mapped: bool,
+    pub offset: u64,
+    /// Records of the array in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
 }
 
 /// The order of records.
@@ -307,10 +315,17 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the source is in memory: arrays are handles, which no file holds.
+    /// [`Error::Config`] if the source has buffers in memory: no file holds those. Arrays in
+    /// files are named by path.
     pub fn to_toml(&self) -> Result<String, Error> {
-        if let SourceSpec::Memory { fields } = &self.source {
-            let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+        let names: Vec<&str> = match &self.source {
+            SourceSpec::Memory { fields } => {
+                let held = fields.iter().filter(|field| field.handle.is_some());
+                held.map(|field| field.name.as_str()).collect()
+            }
+            _ => Vec::new(),
+        };
+        if !names.is_empty() {
             let problem = format!(
                 "the arrays in memory ({}) cannot be saved; write them to files first",
                 names.join(", ")
@@ -378,7 +393,7 @@ impl SourceSpec {
             }
             SourceSpec::Pairs { image, mask } => Arc::new(Pairs::open(image, mask)?),
             SourceSpec::Memory { fields } => {
-                let mapped = fields.iter().any(|field| field.mapped);
+                let mapped = fields.iter().any(|field| field.path.is_some());
                 let fields = fields.iter().map(|field| field.open(handles));
                 Arc::new(Memory::new(fields.collect::<Result<_, _>>()?, mapped)?)
             }
@@ -393,7 +408,11 @@ impl MemoryField {
             handles.get(handle).cloned().ok_or_else(|| wrong(format!("there is no buffer {handle}")))
         };
         let kind = self.field_kind().map_err(wrong)?;
-        let values = buffer(self.handle)?;
+        let values = match (&self.path, self.handle) {
+            (None, Some(handle)) => buffer(handle)?,
+            (Some(path), None) => self.map(path, &kind)?,
+            _ => return Err(wrong("it needs either a handle or a path".to_owned())),
+        };
         let data = match self.offsets {
             None => Data::Array(values),
             Some(handle) => {
@@ -417,6 +436,27 @@ impl MemoryField {
             }
         };
         Ok((Field { name: self.name.clone(), kind }, data))
+    }
+
+    /// The bytes of an array in a file.
+    fn map(&self, path: &Path, kind: &FieldKind) -> Result<Bytes, Error> {
+        let part = format!("source field `{}`", self.name);
+        let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
+        let whole = Bytes::from_owner(map);
+        let records = self.records.ok_or_else(|| Error::config(&part, "a path needs `records`"))?;
+        let end = kind.record_bytes().and_then(|bytes| {
+            self.offset.checked_add(records.checked_mul(bytes as u64)?).filter(|&n| n <= whole.len() as u64)
+        });
+        let Some(end) = end else {
+            let problem = format!(
+                "{} has {} bytes, too few for {records} records from byte {}; was it cut?",
+                path.display(),
+                whole.len(),
+                self.offset
+            );
+            return Err(Error::config(part, problem));
+        };
+        Ok(whole.slice(self.offset as usize..end as usize))
     }
 
     fn field_kind(&self) -> Result<FieldKind, String> {
@@ -499,9 +539,11 @@ mod tests {
             kind: "image".to_owned(),
             dtype: Some(DType::UInt8),
             shape: vec![2, 2, 3],
-            handle: 0,
+            handle: Some(0),
             offsets: None,
-            mapped: false,
+            path: None,
+            offset: 0,
+            records: None,
         };
         let pipeline = Pipeline::new(SourceSpec::Memory { fields: vec![field] });
 

@@ -106,13 +106,13 @@ impl Default for Bench {
 pub type Admit<'a> = &'a mut dyn FnMut(u64) -> Result<(), SampleError>;
 
 /// A visual field of a record, its header read.
-struct Looked<'a> {
-    field: usize,
-    plan: &'a PixelPlan,
-    bytes: &'a Bytes,
+pub(super) struct Looked<'a> {
+    pub(super) field: usize,
+    pub(super) plan: &'a PixelPlan,
+    pub(super) bytes: &'a Bytes,
     /// None for raw pixels.
-    header: Option<Header>,
-    size: Size,
+    pub(super) header: Option<Header>,
+    pub(super) size: Size,
 }
 
 impl Plan {
@@ -164,7 +164,7 @@ impl Plan {
     }
 
     /// Reads headers and checks that each record is whole, whatever part of it is used.
-    fn look<'a>(&'a self, record: &'a Record, bench: &mut Bench) -> Result<Vec<Looked<'a>>, Failure> {
+    pub(super) fn look<'a>(&'a self, record: &'a Record, bench: &mut Bench) -> Result<Vec<Looked<'a>>, Failure> {
         let mut looked: Vec<Looked<'a>> = Vec::with_capacity(record.fields.len());
         for (field, (plan, bytes)) in self.fields.iter().zip(&record.fields).enumerate() {
             let FieldPlan::Pixels(plan) = plan else { continue };
@@ -205,7 +205,7 @@ impl Plan {
     }
 
     /// Draws every random parameter, from sizes alone.
-    fn draw(&self, looked: &[Looked<'_>], at: Position) -> Result<Drawn, Failure> {
+    pub(super) fn draw(&self, looked: &[Looked<'_>], at: Position) -> Result<Drawn, Failure> {
         let Some(first) = looked.first() else { return Ok(Drawn::default()) };
         let mut size = first.size;
         let mut drawn = Drawn { input: Some(size), ..Drawn::default() };

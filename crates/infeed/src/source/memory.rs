@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Read, ReadError, Source};
 use crate::error::Error;
 use crate::exec::budget::Refused;
-use crate::sample::{Field, FieldKind, Pixels, Record, RecordId};
+use crate::sample::{Field, FieldKind, Record, RecordId};
 
 /// Bytes of a page of memory; where pages are larger, some are touched more than once.
 const PAGE: usize = 4096;
@@ -103,20 +103,6 @@ fn element_bytes(kind: &FieldKind) -> usize {
     }
 }
 
-/// Bytes of one record of a field with a fixed size.
-fn record_bytes(kind: &FieldKind) -> Option<usize> {
-    match kind {
-        FieldKind::Image(Pixels::Raw { size, channels, depth })
-        | FieldKind::Mask(Pixels::Raw { size, channels, depth }) => {
-            usize::try_from(size.pixels()).ok()?.checked_mul(channels * depth.bytes())
-        }
-        FieldKind::Tensor { dtype, shape } => {
-            shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))
-        }
-        _ => None,
-    }
-}
-
 /// Number of records of a field.
 fn count(field: &Field, data: &Data) -> Result<u64, Error> {
     let wrong = |problem: String| {
@@ -124,7 +110,7 @@ fn count(field: &Field, data: &Data) -> Result<u64, Error> {
     };
     match data {
         Data::List(list) => Ok(list.len() as u64),
-        Data::Array(bytes) => match record_bytes(&field.kind) {
+        Data::Array(bytes) => match field.kind.record_bytes() {
             Some(size) if size > 0 && bytes.len().is_multiple_of(size) => {
                 Ok((bytes.len() / size) as u64)
             }

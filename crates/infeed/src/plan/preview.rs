@@ -1,0 +1,154 @@
+//! One sample, stage by stage, without push-down or fusion: for looking, and what the fast plan
+//! is held against.
+
+use super::sample::{Bench, Failure, Looked, Position, SampleError};
+use super::{FieldPlan, Plan, write};
+use crate::batch::{Array, Cell, ColumnKind, Values};
+use crate::decode::Request;
+use crate::sample::{DType, Depth, Image, Pixels, Record, Region};
+use crate::transform::{PixelView, Step};
+
+/// A sample after one stage.
+#[derive(Clone, Debug)]
+pub struct PreviewStage {
+    /// `decode`, the name of a transform, or `output`.
+    pub name: &'static str,
+    /// What was drawn, as text; empty where nothing was.
+    pub draws: String,
+    /// Values by field: images `[H, W, C]`, and in the last stage one row of the batch.
+    pub fields: Vec<(String, Values)>,
+}
+
+impl Plan {
+    /// Runs one record through every stage by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::run`].
+    pub fn preview(&self, record: &Record, at: Position, bench: &mut Bench) -> Result<Vec<PreviewStage>, Failure> {
+        let looked = self.look(record, bench)?;
+        let drawn = self.draw(&looked, at)?;
+        let mut stages = Vec::new();
+        let mut images: Vec<(usize, Image)> = Vec::new();
+        for look in &looked {
+            let failed = |error| Failure { field: look.field, transform: None, error };
+            let mut image = Image::default();
+            match &look.header {
+                Some(header) => {
+                    let request =
+                        Request { orient: self.decode.orient, ..Request::whole(header, look.plan.mode) };
+                    bench
+                        .decoder
+                        .decode(look.bytes, header, &request, &mut image)
+                        .map_err(|error| failed(SampleError::Decode(error)))?;
+                }
+                None => {
+                    image.reset(look.size, look.plan.channels, look.plan.depth);
+                    image.data.copy_from_slice(look.bytes);
+                }
+            }
+            images.push((look.field, image));
+        }
+        let encoded = |look: &Looked<'_>| look.plan.stored == Pixels::Encoded;
+        if looked.iter().any(encoded) {
+            stages.push(self.stage("decode", String::new(), &images)?);
+        }
+        for (number, planned) in self.transforms.iter().enumerate() {
+            let own = drawn.steps.iter().filter(|(of, _)| *of == number).map(|(_, step)| step);
+            let own: Vec<&Step> = own.collect();
+            if own.is_empty() {
+                continue;
+            }
+            for step in &own {
+                for (field, image) in &mut images {
+                    let is_mask = matches!(&self.fields[*field], FieldPlan::Pixels(p) if p.is_mask);
+                    if is_mask && !step.applies_to_masks() {
+                        continue;
+                    }
+                    let mut out = Image::default();
+                    step.apply(PixelView::from(&*image), &mut out, is_mask, &mut bench.transform)
+                        .map_err(|error| Failure {
+                            field: *field,
+                            transform: Some(step.name()),
+                            error: SampleError::Transform(error),
+                        })?;
+                    *image = out;
+                }
+            }
+            let draws: Vec<String> = own.iter().map(|step| format!("{step:?}")).collect();
+            stages.push(self.stage(planned.transform.name(), draws.join(", "), &images)?);
+        }
+        stages.push(self.output(record, &images, &drawn.erase, bench)?);
+        Ok(stages)
+    }
+
+    fn stage(
+        &self,
+        name: &'static str,
+        draws: String,
+        images: &[(usize, Image)],
+    ) -> Result<PreviewStage, Failure> {
+        let value = |(field, image): &(usize, Image)| {
+            let dtype = match image.depth {
+                Depth::U8 => DType::UInt8,
+                Depth::U16 => DType::UInt16,
+            };
+            let shape = vec![image.height(), image.width(), image.channels];
+            let array = Array::own(&image.data, shape, dtype).map_err(|_| no_memory(*field))?;
+            Ok((self.columns[*field].name.clone(), Values::Array(array)))
+        };
+        let fields = images.iter().map(value).collect::<Result<_, Failure>>()?;
+        Ok(PreviewStage { name, draws, fields })
+    }
+
+    fn output(
+        &self,
+        record: &Record,
+        images: &[(usize, Image)],
+        erase: &[(Region, Vec<f64>)],
+        bench: &mut Bench,
+    ) -> Result<PreviewStage, Failure> {
+        let mut fields = Vec::with_capacity(self.fields.len());
+        for (field, (plan, column)) in self.fields.iter().zip(&self.columns).enumerate() {
+            let values = match plan {
+                FieldPlan::Pixels(plan) => {
+                    let failed = |error| Failure { field, transform: None, error };
+                    let Some((_, image)) = images.iter().find(|(of, _)| *of == field) else { continue };
+                    let mut cell = Cell::Own { shape: Vec::new(), bytes: Vec::new() };
+                    let erase = if plan.is_mask { &[][..] } else { erase };
+                    let flips = write::Flips { x: false, y: false };
+                    plan.write(PixelView::from(image), flips, erase, &mut cell, &mut bench.classes)
+                        .map_err(failed)?;
+                    let Cell::Own { shape, bytes } = cell else { continue };
+                    let array = Array::own(&bytes, shape, plan.dtype());
+                    Values::Array(array.map_err(|_| no_memory(field))?)
+                }
+                FieldPlan::Copy | FieldPlan::Own => {
+                    let bytes = &record.fields[field];
+                    let array = |dtype: DType, shape: Vec<usize>| {
+                        Array::own(bytes, shape, dtype).map_err(|_| no_memory(field))
+                    };
+                    match &column.kind {
+                        ColumnKind::Fixed { dtype, shape } => {
+                            Values::Array(array(*dtype, shape.clone())?)
+                        }
+                        ColumnKind::Ragged { dtype } | ColumnKind::Padded { dtype, .. } => {
+                            Values::Array(array(*dtype, vec![bytes.len() / dtype.bytes()])?)
+                        }
+                        ColumnKind::Bytes => Values::Bytes(vec![bytes.to_vec()]),
+                        ColumnKind::Text => {
+                            Values::Text(vec![String::from_utf8_lossy(bytes).into_owned()])
+                        }
+                    }
+                }
+            };
+            fields.push((column.name.clone(), values));
+        }
+        Ok(PreviewStage { name: "output", draws: String::new(), fields })
+    }
+}
+
+fn no_memory(field: usize) -> Failure {
+    let error = SampleError::TooLarge { purpose: "a preview", needed_bytes: 0, limit_bytes: 0 };
+    Failure { field, transform: None, error }
+}
