@@ -3,6 +3,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod host;
+pub mod jpeg;
 pub mod machine;
 pub mod map;
 pub mod simd;

@@ -146,6 +146,17 @@ impl Meter {
         spent
     }
 
+    /// Ends the only stage of a short-lived meter: the time since it was made, less what was spent
+    /// waiting, is the stage's, and so is the processor time.
+    pub fn finish(&mut self, stage: Stage, waited: Duration, counters: &ThreadCounters) {
+        let counts = &counters.stages[stage as usize];
+        let wall = self.mark.elapsed().saturating_sub(waited);
+        let cpu = (self.cpu_time)().saturating_sub(self.cpu);
+        counts.wall_ns.fetch_add(nanos(wall), Ordering::Relaxed);
+        counts.cpu_ns.fetch_add(nanos(cpu), Ordering::Relaxed);
+        counts.wait_ns.fetch_add(nanos(waited), Ordering::Relaxed);
+    }
+
     /// Shares out processor time, if enough work has gathered.
     pub fn settle(&mut self, counters: &ThreadCounters) {
         let wall: u64 = self.pending_ns.iter().sum();

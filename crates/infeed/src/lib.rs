@@ -9,8 +9,20 @@ pub mod random;
 pub mod error;
 pub mod exec;
 pub mod order;
+// stop
+pub mod decode;
 pub mod transform;
 // stop
 pub mod source;
 // stop
 pub mod batch;
+// stop
+pub mod pipeline;
+pub mod plan;
+// stop
+pub mod loader;
+
+pub use batch::{Array, Batch, Values};
+pub use error::Error;
+pub use loader::{Loader, OnError, Options, Stats, Step};
+pub use pipeline::Pipeline;

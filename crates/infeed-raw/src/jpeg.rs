@@ -1,0 +1,363 @@
+//! Windows of JPEG images through libjpeg-turbo, behind safe slices.
+//!
+//! Relies on the TurboJPEG 3 interface (`tj3*`), which keeps libjpeg's `longjmp` on its own side of
+//! the border. A JPEG is always decoded with the accurate inverse DCT and with "fancy" chroma
+//! upsampling, so the pixels are those of every other program on libjpeg(-turbo)'s defaults.
+
+use std::ffi::{CStr, c_int};
+use std::ptr::NonNull;
+
+use turbojpeg_sys as tj;
+
+/// Samples of one pixel as libjpeg-turbo writes them, 8 bits each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PixelFormat {
+    /// Luma alone; from YCbCr files the Y channel, without any arithmetic.
+    Gray,
+    /// Red, green, blue.
+    Rgb,
+    /// Red, green, blue, 255.
+    Rgba,
+    /// The four stored inks, YCCK already turned into CMYK; files as Adobe writes them are inverted.
+    Cmyk,
+}
+
+impl PixelFormat {
+    /// Bytes of one pixel.
+    pub fn bytes(self) -> usize {
+        match self {
+            PixelFormat::Gray => 1,
+            PixelFormat::Rgb => 3,
+            PixelFormat::Rgba | PixelFormat::Cmyk => 4,
+        }
+    }
+
+    fn raw(self) -> c_int {
+        match self {
+            PixelFormat::Gray => tj::TJPF_TJPF_GRAY,
+            PixelFormat::Rgb => tj::TJPF_TJPF_RGB,
+            PixelFormat::Rgba => tj::TJPF_TJPF_RGBA,
+            PixelFormat::Cmyk => tj::TJPF_TJPF_CMYK,
+        }
+    }
+}
+
+/// A rectangle of the scaled image, in its pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// First row.
+    pub top: u32,
+    /// First column; a multiple of the scaled iMCU's width.
+    pub left: u32,
+    /// Rows, at least 1.
+    pub height: u32,
+    /// Columns, at least 1.
+    pub width: u32,
+}
+
+/// What to decode, and within which bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct JpegTask {
+    /// Width of the whole image at full scale, as the caller read it from the file.
+    pub width: u32,
+    /// Height of the whole image at full scale, as the caller read it from the file.
+    pub height: u32,
+    /// Eighths of full size: 1, 2, 4 or 8.
+    pub eighths: u8,
+    /// Part of the scaled image that is wanted.
+    pub window: Window,
+    /// Samples of a pixel.
+    pub format: PixelFormat,
+    /// Most scans of a progressive file.
+    pub max_scans: u16,
+    /// Most memory libjpeg-turbo may take for coefficients, in MiB.
+    pub max_memory_mib: u16,
+}
+
+/// Why a JPEG did not decode.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JpegError {
+    /// libjpeg-turbo could not allocate its state.
+    #[error("libjpeg-turbo cannot allocate a decoder")]
+    NoDecoder,
+    /// The scan data ended before the last pixel that was asked for.
+    #[error("{message}")]
+    PrematureEnd {
+        /// libjpeg-turbo's own words.
+        message: String,
+    },
+    /// libjpeg-turbo refused the bytes, or lost its place in them.
+    #[error("{message}")]
+    Damaged {
+        /// libjpeg-turbo's own words.
+        message: String,
+    },
+    /// The size in the file is not the one the caller read.
+    #[error("the header says {width}x{height}")]
+    OtherSize {
+        /// Width in the file.
+        width: u32,
+        /// Height in the file.
+        height: u32,
+    },
+    /// The window is empty, misaligned or leaves the image, or the output has another length.
+    #[error("the window does not fit the image or its buffer")]
+    BadWindow,
+}
+
+/// Beginnings of libjpeg's warnings after which pixels are made up. All others (stray bytes
+/// between segments, an unknown version or transform number) leave the pixels whole.
+const LOSSES: [&str; 3] = [
+    "Corrupt JPEG data: bad Huffman code",
+    "Corrupt JPEG data: bad arithmetic code",
+    "Corrupt JPEG data: found marker",
+];
+
+/// A decompressor of libjpeg-turbo; one for each thread that decodes.
+#[derive(Debug)]
+pub struct JpegDecoder {
+    handle: NonNull<libc::c_void>,
+}
+
+// SAFETY: a TurboJPEG handle may be used from any thread, one at a time, and every method that
+// touches it takes `&mut self`. The one thing kept per thread, the text of the last message, is
+// read directly after the call that wrote it, within one method.
+unsafe impl Send for JpegDecoder {}
+
+impl JpegDecoder {
+    /// Makes a decoder.
+    ///
+    /// # Errors
+    ///
+    /// `NoDecoder` when there is no memory for it.
+    pub fn new() -> Result<JpegDecoder, JpegError> {
+        Ok(JpegDecoder {
+            handle: new_handle()?,
+        })
+    }
+
+    /// Decodes a window of the scaled image into `out`, row after row without padding.
+    ///
+    /// Returns how many harmless warnings there were: 0, or 1 for one or more.
+    ///
+    /// # Errors
+    ///
+    /// Any of `JpegError`; `out` is unspecified then. The decoder can be used again.
+    ///
+    /// # Cost
+    ///
+    /// Rows below the window are not decoded (in a progressive file they are, up to the inverse
+    /// DCT). A file with harmless warnings is decoded twice: libjpeg keeps the text of the first
+    /// warning only, so the first attempt stops at it, and if it is harmless a second one goes on.
+    pub fn decode(
+        &mut self,
+        bytes: &[u8],
+        task: &JpegTask,
+        out: &mut [u8],
+    ) -> Result<u32, JpegError> {
+        let first = match self.attempt(bytes, task, out, None) {
+            Ok(()) => return Ok(0),
+            Err(Stop::Error(error)) => return Err(self.renewed(error)),
+            Err(Stop::Warning(first)) => first,
+        };
+        if first.to_ascii_lowercase().contains("premature end") {
+            return Err(self.renewed(JpegError::PrematureEnd { message: first }));
+        }
+        if LOSSES.iter().any(|loss| first.starts_with(loss)) {
+            return Err(self.renewed(JpegError::Damaged { message: first }));
+        }
+        // What can slip: a loss *behind* a harmless warning, since libjpeg does not tell the
+        // second one's text. The same bytes and window always end the same way.
+        self.handle = self.fresh()?;
+        match self.attempt(bytes, task, out, Some(&first)) {
+            Ok(()) => Ok(1),
+            Err(Stop::Error(error)) => Err(self.renewed(error)),
+            Err(Stop::Warning(message)) => Err(self.renewed(JpegError::Damaged { message })),
+        }
+    }
+
+    /// One decode; with `tolerate`, the first warning is known to be that one and does not stop it.
+    fn attempt(
+        &mut self,
+        bytes: &[u8],
+        task: &JpegTask,
+        out: &mut [u8],
+        tolerate: Option<&str>,
+    ) -> Result<(), Stop> {
+        let Window {
+            top,
+            left,
+            height,
+            width,
+        } = task.window;
+        let expected = (height as usize)
+            .checked_mul(width as usize)
+            .map(|n| n * task.format.bytes());
+        if expected != Some(out.len()) || out.is_empty() || !matches!(task.eighths, 1 | 2 | 4 | 8) {
+            return Err(Stop::Error(JpegError::BadWindow));
+        }
+        let signed =
+            |value: u32| c_int::try_from(value).map_err(|_| Stop::Error(JpegError::BadWindow));
+        let region = tj::tjregion {
+            x: signed(left)?,
+            y: signed(top)?,
+            w: signed(width)?,
+            h: signed(height)?,
+        };
+        let pixels = u64::from(task.width) * u64::from(task.height);
+
+        self.set(
+            tj::TJPARAM_TJPARAM_STOPONWARNING,
+            c_int::from(tolerate.is_none()),
+        )?;
+        self.set(tj::TJPARAM_TJPARAM_SCANLIMIT, c_int::from(task.max_scans))?;
+        self.set(
+            tj::TJPARAM_TJPARAM_MAXMEMORY,
+            c_int::from(task.max_memory_mib),
+        )?;
+        self.set(
+            tj::TJPARAM_TJPARAM_MAXPIXELS,
+            c_int::try_from(pixels).unwrap_or(c_int::MAX),
+        )?;
+        // Colour profiles are not used; without this libjpeg copies them.
+        self.set(tj::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
+
+        // SAFETY: `handle` is live from `new` to `drop`; pointer and length are those of `bytes`,
+        // which outlives the call.
+        let rc = unsafe {
+            tj::tj3DecompressHeader(self.handle.as_ptr(), bytes.as_ptr(), bytes.len() as _)
+        };
+        self.outcome(rc, tolerate)?;
+
+        let found_width = self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH);
+        let found_height = self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT);
+        if (found_width, found_height) != (task.width, task.height) {
+            let (width, height) = (found_width, found_height);
+            return Err(Stop::Error(JpegError::OtherSize { width, height }));
+        }
+        let scaled = |side: u32| (u64::from(side) * u64::from(task.eighths)).div_ceil(8);
+        let (right, bottom) = (
+            u64::from(left) + u64::from(width),
+            u64::from(top) + u64::from(height),
+        );
+        if right > scaled(task.width) || bottom > scaled(task.height) {
+            return Err(Stop::Error(JpegError::BadWindow));
+        }
+        let is_whole = right - u64::from(left) == scaled(task.width)
+            && bottom - u64::from(top) == scaled(task.height);
+
+        let factor = match task.eighths {
+            1 => tj::tjscalingfactor { num: 1, denom: 8 },
+            2 => tj::tjscalingfactor { num: 1, denom: 4 },
+            4 => tj::tjscalingfactor { num: 1, denom: 2 },
+            _ => tj::tjscalingfactor { num: 1, denom: 1 },
+        };
+        // SAFETY: `handle` is live; the factor is passed by value.
+        let rc = unsafe { tj::tj3SetScalingFactor(self.handle.as_ptr(), factor) };
+        self.outcome(rc, None)?;
+        // The whole image needs no region, and unusual sampling factors allow none.
+        let region = if is_whole {
+            tj::tjregion {
+                x: 0,
+                y: 0,
+                w: 0,
+                h: 0,
+            }
+        } else {
+            region
+        };
+        // SAFETY: `handle` is live; the region is passed by value.
+        let rc = unsafe { tj::tj3SetCroppingRegion(self.handle.as_ptr(), region) };
+        self.outcome(rc, None)?;
+
+        // SAFETY: `handle` and `bytes` as above. TurboJPEG writes the region's rows, each at most
+        // the region's width, `pitch` 0 meaning no padding. It reads the header anew from the same
+        // bytes, so the region is the one checked above: `height * width` pixels of
+        // `format.bytes()`, which is the length of `out`, checked at the top.
+        let rc = unsafe {
+            tj::tj3Decompress8(
+                self.handle.as_ptr(),
+                bytes.as_ptr(),
+                bytes.len() as _,
+                out.as_mut_ptr(),
+                0,
+                task.format.raw(),
+            )
+        };
+        self.outcome(rc, tolerate)
+    }
+
+    fn set(&mut self, param: tj::TJPARAM, value: c_int) -> Result<(), Stop> {
+        // SAFETY: `handle` is live; TurboJPEG checks parameter and value.
+        let rc = unsafe { tj::tj3Set(self.handle.as_ptr(), param as c_int, value) };
+        self.outcome(rc, None)
+    }
+
+    fn get(&mut self, param: tj::TJPARAM) -> u32 {
+        // SAFETY: `handle` is live; TurboJPEG checks the parameter.
+        let value = unsafe { tj::tj3Get(self.handle.as_ptr(), param as c_int) };
+        u32::try_from(value).unwrap_or(0)
+    }
+
+    /// What a return code means; must follow the call directly, on its thread.
+    fn outcome(&mut self, rc: c_int, tolerate: Option<&str>) -> Result<(), Stop> {
+        if rc == 0 {
+            return Ok(());
+        }
+        // SAFETY: `handle` is live; the text is zero-terminated and lives until the next call on
+        // this handle or thread, and is copied before that.
+        let message = unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.handle.as_ptr())) }
+            .to_string_lossy()
+            .into_owned();
+        // The code stays "warning" when an error follows a warning, but the text is the error's.
+        if tolerate == Some(message.as_str()) {
+            return Ok(());
+        }
+        // SAFETY: `handle` is live.
+        let code = unsafe { tj::tj3GetErrorCode(self.handle.as_ptr()) };
+        if code == tj::TJERR_TJERR_WARNING as c_int && tolerate.is_none() {
+            Err(Stop::Warning(message))
+        } else {
+            Err(Stop::Error(JpegError::Damaged { message }))
+        }
+    }
+
+    /// A decoder without the memory of a failed call: libjpeg leaves its marker reader half way
+    /// when a header breaks off, and the next header would be read as its continuation.
+    fn fresh(&mut self) -> Result<NonNull<libc::c_void>, JpegError> {
+        let fresh = new_handle()?;
+        // SAFETY: the old handle is live, destroyed once, and replaced by the caller at once;
+        // `destroy` is only called here and in `drop`.
+        unsafe { tj::tj3Destroy(self.handle.as_ptr()) };
+        Ok(fresh)
+    }
+
+    fn renewed(&mut self, error: JpegError) -> JpegError {
+        match self.fresh() {
+            Ok(handle) => {
+                self.handle = handle;
+                error
+            }
+            Err(no_memory) => no_memory,
+        }
+    }
+}
+
+impl Drop for JpegDecoder {
+    fn drop(&mut self) {
+        // SAFETY: `handle` is live, and nothing can use it afterwards.
+        unsafe { tj::tj3Destroy(self.handle.as_ptr()) };
+    }
+}
+
+enum Stop {
+    Warning(String),
+    Error(JpegError),
+}
+
+fn new_handle() -> Result<NonNull<libc::c_void>, JpegError> {
+    // SAFETY: no arguments but a constant; null means failure and is checked.
+    let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
+    NonNull::new(handle).ok_or(JpegError::NoDecoder)
+}

@@ -1,0 +1,327 @@
+//! JPEG: segments read here, pixels through libjpeg-turbo.
+//!
+//! Source: ITU-T T.81, Annex B (markers, segments, the frame header); EXIF 2.32, 4.7 (APP1).
+//! A region is decoded with a margin that is cut away again: libjpeg smooths subsampled chroma
+//! across columns and rows, and at the edge of its own output it knows no neighbour. Without the
+//! margin the outermost columns differ from a full decode by up to 35 levels.
+
+use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask, PixelFormat, Window};
+
+use super::convert::{Layout, convert, luma};
+use super::{ColorMode, DctScale, DecodeError, Detail, Format, Header, Request, Scratch, exif};
+use crate::sample::{Depth, Image, Region, Size};
+
+/// Most scans of a progressive file. Encoders write about 10, optimizers up to 30; each costs a
+/// pass over all coefficients, so a small file of thousands would keep a worker busy for hours.
+const MAX_SCANS: u16 = 100;
+
+/// What libjpeg-turbo takes for tables and rows of any image, besides what grows with it.
+const FIXED_BYTES: u64 = 1 << 20;
+
+/// What the segments before the pixels say.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    size: Size,
+    components: u8,
+    /// Largest sampling factors: an iMCU is this many blocks of 8 pixels wide and high.
+    across: u32,
+    down: u32,
+    /// Blocks of all components in one iMCU.
+    blocks: u32,
+    /// Whether libjpeg-turbo holds the coefficients of the whole image: in a progressive file, and
+    /// where the first scan does not cover all components.
+    holds_coefficients: bool,
+    /// Where the first scan's header begins.
+    scan: usize,
+}
+
+/// Walks the segments up to the first scan.
+pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
+    let mut orientation = None;
+    let mut frame: Option<Frame> = None;
+    let mut at = 2;
+    loop {
+        let (marker, body) = next_marker(bytes, at).ok_or(DecodeError::Truncated)?;
+        at = body;
+        match marker {
+            0x01 | 0xD0..=0xD7 => continue,
+            0xD8 => return Err(DecodeError::damaged("a second start of image")),
+            0xD9 => return Err(DecodeError::damaged("an end of image before any scan")),
+            _ => {}
+        }
+        let segment = segment(bytes, at)?;
+        match marker {
+            0xC0..=0xCF if !matches!(marker, 0xC4 | 0xC8 | 0xCC) => {
+                if frame.is_some() {
+                    return Err(DecodeError::damaged("a second frame header"));
+                }
+                frame = Some(frame_header(marker, segment)?);
+            }
+            0xDA => {
+                let mut frame = frame.ok_or(DecodeError::damaged("a scan before its frame"))?;
+                frame.holds_coefficients |= segment.first() != Some(&frame.components);
+                frame.scan = at;
+                return Ok(Header {
+                    format: Format::Jpeg,
+                    size: frame.size,
+                    channels: usize::from(frame.components),
+                    depth: Depth::U8,
+                    orientation: orientation.unwrap_or(1),
+                    coded: frame.size,
+                    detail: Detail::Jpeg(frame),
+                });
+            }
+            0xE1 if orient && orientation.is_none() => {
+                orientation = segment.strip_prefix(b"Exif\0\0").map(exif::orientation);
+            }
+            _ => {}
+        }
+        at += 2 + segment.len();
+    }
+}
+
+/// The next marker at or after `at`, skipping what lies between as libjpeg does, and the place
+/// behind it.
+fn next_marker(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
+    let rest = bytes.get(at..)?;
+    let found = rest
+        .windows(2)
+        .position(|pair| pair[0] == 0xFF && !matches!(pair[1], 0 | 0xFF))?;
+    Some((rest[found + 1], at + found + 2))
+}
+
+/// The payload of the segment whose length field is at `at`.
+fn segment(bytes: &[u8], at: usize) -> Result<&[u8], DecodeError> {
+    let rest = bytes.get(at..).ok_or(DecodeError::Truncated)?;
+    let &[high, low, ref payload @ ..] = rest else {
+        return Err(DecodeError::Truncated);
+    };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    let length = length
+        .checked_sub(2)
+        .ok_or(DecodeError::damaged("a segment shorter than its length"))?;
+    payload.get(..length).ok_or(DecodeError::Truncated)
+}
+
+fn frame_header(marker: u8, segment: &[u8]) -> Result<Frame, DecodeError> {
+    let &[bits, h1, h0, w1, w0, components, ref rest @ ..] = segment else {
+        return Err(DecodeError::damaged("a frame header too short"));
+    };
+    let unsupported = |what: &'static str| DecodeError::Unsupported {
+        what: what.into(),
+        mend: "convert the file to baseline JPEG or PNG",
+    };
+    if !matches!(marker, 0xC0 | 0xC1 | 0xC2 | 0xC9 | 0xCA) {
+        return Err(unsupported("lossless or hierarchical JPEG"));
+    }
+    if bits != 8 {
+        return Err(unsupported("JPEG of other than 8 bits"));
+    }
+    if !matches!(components, 1 | 3 | 4) {
+        return Err(unsupported("JPEG of other than 1, 3 or 4 components"));
+    }
+    let size = Size {
+        height: u32::from(u16::from_be_bytes([h1, h0])),
+        width: u32::from(u16::from_be_bytes([w1, w0])),
+    };
+    if size.height == 0 {
+        return Err(unsupported("JPEG that states its height at the end"));
+    }
+    let factors: Vec<(u32, u32)> = rest
+        .chunks_exact(3)
+        .map(|c| (u32::from(c[1] >> 4), u32::from(c[1] & 15)))
+        .collect();
+    if factors.len() != usize::from(components)
+        || factors
+            .iter()
+            .any(|&(h, v)| !(1..=4).contains(&h) || !(1..=4).contains(&v))
+    {
+        return Err(DecodeError::damaged("sampling factors out of range"));
+    }
+    Ok(Frame {
+        size,
+        components,
+        across: factors.iter().map(|f| f.0).max().unwrap_or(1),
+        down: factors.iter().map(|f| f.1).max().unwrap_or(1),
+        blocks: factors.iter().map(|f| f.0 * f.1).sum(),
+        holds_coefficients: matches!(marker, 0xC2 | 0xCA),
+        scan: 0,
+    })
+}
+
+/// Whether there is an end of image behind the beginning of the first scan.
+///
+/// The last one in the file is looked for, from the end, where it is: thumbnails lie before the
+/// first scan, and what some cameras append (a film, a second image) may hold more of them. That a
+/// file cut off *and* appended to passes is no loss: libjpeg-turbo meets the foreign marker in the
+/// scan and reports a premature end.
+pub(super) fn check(bytes: &[u8], frame: &Frame) -> Result<(), DecodeError> {
+    let scans = bytes.get(frame.scan..).ok_or(DecodeError::Truncated)?;
+    if scans.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
+        Ok(())
+    } else {
+        Err(DecodeError::Truncated)
+    }
+}
+
+/// The part of the image that libjpeg-turbo decodes for a region: one iMCU more above and on both
+/// sides, beginning at a whole one. Below none is needed, as rows are always decoded downwards.
+fn window(frame: &Frame, region: Region, scale: DctScale) -> Window {
+    let size = scale.apply(frame.size);
+    let from = |start: u32, unit: u32| (start / unit * unit).saturating_sub(unit);
+    let (width, height) = (frame.across * scale.eighths(), frame.down * scale.eighths());
+    let (left, top) = (from(region.left, width), from(region.top, height));
+    let right = region
+        .right()
+        .saturating_add(u64::from(width))
+        .min(u64::from(size.width)) as u32;
+    let bottom = region.bottom() as u32;
+    Window {
+        top,
+        left,
+        height: bottom - top,
+        width: right - left,
+    }
+}
+
+fn pixel_format(frame: &Frame, mode: ColorMode) -> PixelFormat {
+    match (frame.components, mode) {
+        (4, _) => PixelFormat::Cmyk,
+        (_, ColorMode::Gray) | (1, ColorMode::Stored | ColorMode::Stored16) => PixelFormat::Gray,
+        (_, ColorMode::Rgba) => PixelFormat::Rgba,
+        (_, _) => PixelFormat::Rgb,
+    }
+}
+
+/// Bytes of all coefficients, padded to whole iMCUs; 0 where one iMCU row at a time is held.
+fn coefficient_bytes(frame: &Frame) -> u64 {
+    if !frame.holds_coefficients {
+        return 0;
+    }
+    let across = u64::from(frame.size.width.div_ceil(8 * frame.across));
+    let down = u64::from(frame.size.height.div_ceil(8 * frame.down));
+    // One more iMCU a side: libjpeg rounds each component up by itself.
+    (across + 1) * (down + 1) * u64::from(frame.blocks) * 64 * 2
+}
+
+pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -> u64 {
+    let shown = request.region;
+    let region = if header.orientation == 1 || !shown.fits(header.scaled(request.scale)) {
+        shown
+    } else {
+        super::orient::coded_region(header.orientation, shown, header.coded_at(request.scale))
+    };
+    if !region.fits(request.scale.apply(frame.size)) {
+        return FIXED_BYTES;
+    }
+    let window = window(frame, region, request.scale);
+    let format = pixel_format(frame, request.mode);
+    let wide = u64::from(window.height) * u64::from(window.width) * format.bytes() as u64;
+    // A few iMCU rows of samples, before and after upsampling.
+    let rows = u64::from(frame.size.width + 64) * u64::from(frame.down) * 8 * 4 * 4;
+    wide + coefficient_bytes(frame) + rows + FIXED_BYTES
+}
+
+/// One decode: a region of the file's own pixels at a scale.
+pub(super) struct Job<'a> {
+    pub(super) frame: &'a Frame,
+    pub(super) mode: ColorMode,
+    pub(super) region: Region,
+    pub(super) scale: DctScale,
+}
+
+pub(super) fn decode(
+    jpeg: &mut JpegDecoder,
+    bytes: &[u8],
+    job: &Job<'_>,
+    scratch: &mut Scratch,
+    out: &mut Image,
+) -> Result<u32, DecodeError> {
+    let &Job {
+        frame,
+        mode,
+        region,
+        scale,
+    } = job;
+    let window = window(frame, region, scale);
+    let format = pixel_format(frame, mode);
+    let memory = (coefficient_bytes(frame) >> 20) + 16;
+    let task = JpegTask {
+        width: frame.size.width,
+        height: frame.size.height,
+        eighths: scale.eighths() as u8,
+        window,
+        format,
+        max_scans: MAX_SCANS,
+        max_memory_mib: u16::try_from(memory).unwrap_or(u16::MAX),
+    };
+    let is_direct = (window.top, window.left) == (region.top, region.left)
+        && (window.height, window.width) == (region.size.height, region.size.width)
+        && format != PixelFormat::Cmyk
+        && mode != ColorMode::Stored16;
+    if is_direct {
+        return jpeg.decode(bytes, &task, &mut out.data).map_err(error);
+    }
+
+    let wide_row = window.width as usize * format.bytes();
+    let wide = &mut scratch.wide;
+    wide.resize(window.height as usize * wide_row, 0);
+    let warnings = jpeg.decode(bytes, &task, wide).map_err(error)?;
+
+    let above = (region.top - window.top) as usize;
+    let before = (region.left - window.left) as usize * format.bytes();
+    let columns = before..before + region.size.width as usize * format.bytes();
+    for y in 0..out.height() {
+        let row = &wide[(above + y) * wide_row..][columns.clone()];
+        match format {
+            PixelFormat::Cmyk => convert_cmyk(row, mode, out.row_mut(y)),
+            // Gray, RGB and RGBA come as the mode wants them, or are widened.
+            _ if mode == ColorMode::Stored16 => {
+                convert(row, Layout::of_u8(format.bytes()), mode, out.row_mut(y));
+            }
+            _ => out.row_mut(y).copy_from_slice(row),
+        }
+    }
+    Ok(warnings)
+}
+
+/// `a * b / 255`, rounded to the nearest; a tie cannot occur.
+fn product(a: u8, b: u8) -> u8 {
+    let sum = u32::from(a) * u32::from(b) + 128;
+    (((sum >> 8) + sum) >> 8) as u8
+}
+
+/// Inverted inks, 255 for none, to light.
+fn convert_cmyk(row: &[u8], mode: ColorMode, out: &mut [u8]) {
+    let rgb = |p: &[u8]| {
+        [
+            product(p[0], p[3]),
+            product(p[1], p[3]),
+            product(p[2], p[3]),
+        ]
+    };
+    let size = match mode {
+        ColorMode::Gray => 1,
+        ColorMode::Rgb | ColorMode::Stored => 3,
+        ColorMode::Rgba => 4,
+        ColorMode::Stored16 => 6,
+    };
+    for (from, to) in row.chunks_exact(4).zip(out.chunks_exact_mut(size)) {
+        let [r, g, b] = rgb(from);
+        match mode {
+            ColorMode::Gray => to[0] = luma(r, g, b),
+            ColorMode::Rgb | ColorMode::Stored => to.copy_from_slice(&[r, g, b]),
+            ColorMode::Rgba => to.copy_from_slice(&[r, g, b, 255]),
+            ColorMode::Stored16 => convert(&[r, g, b], Layout::of_u8(3), mode, to),
+        }
+    }
+}
+
+/// In the words of this crate.
+pub(super) fn error(error: JpegError) -> DecodeError {
+    match error {
+        JpegError::NoDecoder => DecodeError::NoMemory,
+        JpegError::PrematureEnd { .. } => DecodeError::Truncated,
+        other => DecodeError::damaged(other.to_string()),
+    }
+}

@@ -1,0 +1,437 @@
+//! PNG: rows straight from the `png` crate, no further than the region needs.
+//!
+//! Source: W3C PNG (Third Edition), 5 (chunks), 8 (interlace), 11.2 (IHDR, PLTE), 11.3 (tRNS).
+//! The crate's own checksums are off: `check` verifies every chunk's CRC, which covers the
+//! compressed bytes, so the Adler-32 over the same data would say nothing new. Samples are
+//! converted here and not by the crate, so that only the columns of the region are.
+
+use std::io::Cursor;
+
+use png::{BitDepth, ColorType, DecodeOptions, DecodingError};
+
+use super::convert::{Layout, convert};
+use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, exif};
+use crate::sample::{Depth, Image, Region, Size};
+
+const SIGNATURE: usize = 8;
+
+/// What the crate takes for its inflate window and its buffer of rows, besides the rows.
+const FIXED_BYTES: u64 = 512 << 10;
+
+/// What the first chunk says about the layout of rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ihdr {
+    size: Size,
+    color: ColorType,
+    bits: BitDepth,
+    is_interlaced: bool,
+}
+
+/// One chunk, and the place behind it.
+struct Chunk<'a> {
+    kind: [u8; 4],
+    /// Kind and data, what the checksum covers.
+    covered: &'a [u8],
+    crc: u32,
+    end: usize,
+}
+
+impl<'a> Chunk<'a> {
+    fn at(bytes: &'a [u8], at: usize) -> Option<Chunk<'a>> {
+        let rest = bytes.get(at..)?;
+        let length = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?) as usize;
+        let covered = rest.get(4..length.checked_add(8)?)?;
+        let crc = u32::from_be_bytes(
+            rest.get(length + 8..length.checked_add(12)?)?
+                .try_into()
+                .ok()?,
+        );
+        let kind = covered.get(..4)?.try_into().ok()?;
+        Some(Chunk {
+            kind,
+            covered,
+            crc,
+            end: at + length + 12,
+        })
+    }
+
+    fn data(&self) -> &'a [u8] {
+        &self.covered[4..]
+    }
+}
+
+/// Reads IHDR and, if wanted, looks for an orientation in the chunks before the pixels.
+pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
+    let first = Chunk::at(bytes, SIGNATURE).ok_or(DecodeError::Truncated)?;
+    if &first.kind != b"IHDR" {
+        return Err(DecodeError::damaged("the first chunk is not IHDR"));
+    }
+    let ihdr = ihdr(first.data())?;
+    let mut orientation = 1;
+    let mut at = first.end;
+    while orient && let Some(chunk) = Chunk::at(bytes, at) {
+        match &chunk.kind {
+            b"IDAT" => break,
+            b"eXIf" => orientation = exif::orientation(chunk.data()),
+            _ => {}
+        }
+        at = chunk.end;
+    }
+    let depth = if ihdr.bits == BitDepth::Sixteen {
+        Depth::U16
+    } else {
+        Depth::U8
+    };
+    Ok(Header {
+        format: Format::Png,
+        size: ihdr.size,
+        channels: ihdr.color.samples(),
+        depth,
+        orientation,
+        coded: ihdr.size,
+        detail: Detail::Png(ihdr),
+    })
+}
+
+fn ihdr(data: &[u8]) -> Result<Ihdr, DecodeError> {
+    let &[
+        w3,
+        w2,
+        w1,
+        w0,
+        h3,
+        h2,
+        h1,
+        h0,
+        bits,
+        color,
+        compression,
+        filter,
+        interlace,
+    ] = data
+    else {
+        return Err(DecodeError::damaged("IHDR of another length than 13"));
+    };
+    let size = Size {
+        height: u32::from_be_bytes([h3, h2, h1, h0]),
+        width: u32::from_be_bytes([w3, w2, w1, w0]),
+    };
+    let color = ColorType::from_u8(color);
+    let layout = match (color, BitDepth::from_u8(bits)) {
+        (Some(color), Some(bits)) if is_combination(color, bits) => Some((color, bits)),
+        _ => None,
+    };
+    match (layout, compression, filter, interlace) {
+        (Some((color, bits)), 0, 0, 0 | 1) => Ok(Ihdr {
+            size,
+            color,
+            bits,
+            is_interlaced: interlace == 1,
+        }),
+        _ => Err(DecodeError::damaged(
+            "IHDR names a layout that PNG does not have",
+        )),
+    }
+}
+
+/// Whether PNG has this colour type in this depth (11.2.1, Table 12).
+fn is_combination(color: ColorType, bits: BitDepth) -> bool {
+    match color {
+        ColorType::Grayscale => true,
+        ColorType::Indexed => bits != BitDepth::Sixteen,
+        _ => matches!(bits, BitDepth::Eight | BitDepth::Sixteen),
+    }
+}
+
+/// Whether the chunks follow each other up to IEND and, if asked, have the right checksums.
+pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
+    let mut has_pixels = false;
+    let mut at = SIGNATURE;
+    loop {
+        let chunk = Chunk::at(bytes, at).ok_or(DecodeError::Truncated)?;
+        if verify && crc32fast::hash(chunk.covered) != chunk.crc {
+            let kind = chunk.kind.escape_ascii();
+            return Err(DecodeError::damaged(format!(
+                "the checksum of the {kind} chunk at byte {at} is wrong"
+            )));
+        }
+        match &chunk.kind {
+            b"IEND" if has_pixels => return Ok(()),
+            b"IEND" => return Err(DecodeError::damaged("no IDAT chunk")),
+            b"IDAT" => has_pixels = true,
+            _ => {}
+        }
+        at = chunk.end;
+    }
+}
+
+/// Bytes of one unfiltered row.
+fn row_bytes(ihdr: &Ihdr) -> usize {
+    let bits = ihdr.color.samples() * ihdr.bits as usize * ihdr.size.width as usize;
+    bits.div_ceil(8)
+}
+
+pub(super) fn scratch_bytes(ihdr: &Ihdr, coded: Size) -> u64 {
+    // The crate holds up to four rows and moves them in steps; here lies one, and one converted
+    // of at most four samples of 16 bits.
+    8 * (row_bytes(ihdr) as u64 + 1) + 8 * u64::from(coded.width) + FIXED_BYTES
+}
+
+pub(super) fn decode(
+    bytes: &[u8],
+    ihdr: &Ihdr,
+    mode: ColorMode,
+    region: Region,
+    scratch: &mut Scratch,
+    out: &mut Image,
+) -> Result<(), DecodeError> {
+    let mut options = DecodeOptions::default();
+    options.set_ignore_checksums(true);
+    options.set_ignore_text_chunk(true);
+    options.set_ignore_iccp_chunk(true);
+    let mut decoder = png::Decoder::new_with_options(Cursor::new(bytes), options);
+    // What the crate keeps of other chunks cannot exceed the file.
+    decoder.set_limits(png::Limits {
+        bytes: bytes.len().saturating_add(64 << 10),
+    });
+    let mut reader = decoder.read_info().map_err(error)?;
+    let info = reader.info();
+    if let Some(frame) = &info.frame_control
+        && (frame.width, frame.height) != (ihdr.size.width, ihdr.size.height)
+    {
+        return Err(DecodeError::damaged(
+            "the first frame is smaller than the image",
+        ));
+    }
+    if (info.width, info.height, info.color_type, info.bit_depth)
+        != (ihdr.size.width, ihdr.size.height, ihdr.color, ihdr.bits)
+    {
+        return Err(DecodeError::damaged("a second IHDR"));
+    }
+    let samples = Samples::new(info, mode)?;
+    let Scratch {
+        wide: row, narrow, ..
+    } = scratch;
+    row.resize(row_bytes(ihdr), 0);
+    if ihdr.is_interlaced {
+        return interlaced(&mut reader, ihdr, &samples, region, (row, narrow), out);
+    }
+
+    let is_direct = region.size.width == ihdr.size.width && samples.are_as_wanted();
+    let (first, count) = (region.left as usize, region.size.width as usize);
+    for y in 0..region.bottom() as u32 {
+        let wanted = y.checked_sub(region.top).map(|y| out.row_mut(y as usize));
+        let done = match &wanted {
+            Some(_) if is_direct => None,
+            _ => Some(reader.read_row(row).map_err(error)?),
+        };
+        match (wanted, done) {
+            (Some(to), None) => reader.read_row(to).map_err(error)?.map(drop),
+            (Some(to), Some(read)) => {
+                samples.convert(row, first, count, to)?;
+                read.map(drop)
+            }
+            (None, read) => read.flatten().map(drop),
+        }
+        .ok_or(DecodeError::Truncated)?;
+    }
+    Ok(())
+}
+
+/// First row and column of each of the seven passes, and the distances to the next.
+const PASSES: [(u32, u32, u32, u32); 7] = [
+    (0, 0, 8, 8),
+    (0, 4, 8, 8),
+    (4, 0, 8, 4),
+    (0, 2, 4, 4),
+    (2, 0, 4, 2),
+    (0, 1, 2, 2),
+    (1, 0, 2, 1),
+];
+
+/// Decodes an interlaced image: each row of a pass is converted and scattered into `out`, so no
+/// other copy of the image exists.
+fn interlaced(
+    reader: &mut png::Reader<Cursor<&[u8]>>,
+    ihdr: &Ihdr,
+    samples: &Samples,
+    region: Region,
+    (row, narrow): (&mut [u8], &mut Vec<u8>),
+    out: &mut Image,
+) -> Result<(), DecodeError> {
+    let pixel = out.pixel_bytes();
+    let last_pass = PASSES.len() - 1;
+    for (number, (y0, x0, dy, dx)) in PASSES.into_iter().enumerate() {
+        let count = ihdr.size.width.saturating_sub(x0).div_ceil(dx) as usize;
+        if count == 0 {
+            continue;
+        }
+        narrow.resize(count * pixel, 0);
+        for y in (y0..ihdr.size.height).step_by(dy as usize) {
+            if number == last_pass && u64::from(y) >= region.bottom() {
+                break;
+            }
+            reader
+                .read_row(row)
+                .map_err(error)?
+                .ok_or(DecodeError::Truncated)?;
+            if y < region.top || u64::from(y) >= region.bottom() {
+                continue;
+            }
+            samples.convert(row, 0, count, narrow)?;
+            let to = out.row_mut((y - region.top) as usize);
+            for (i, from) in narrow.chunks_exact(pixel).enumerate() {
+                let x = u64::from(x0) + i as u64 * u64::from(dx);
+                if x >= u64::from(region.left) && x < region.right() {
+                    let at = (x - u64::from(region.left)) as usize * pixel;
+                    to[at..at + pixel].copy_from_slice(from);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How unfiltered rows of one file become pixels of one mode.
+struct Samples {
+    mode: ColorMode,
+    bits: usize,
+    layout: Layout,
+    /// The colour of each index, RGBA; empty without a palette or when indices are wanted.
+    palette: Vec<[u8; 4]>,
+    /// The one colour that is transparent, as samples in the file's layout; only for RGBA.
+    key: Vec<u8>,
+}
+
+impl Samples {
+    fn new(info: &png::Info<'_>, mode: ColorMode) -> Result<Samples, DecodeError> {
+        let bits = info.bit_depth as usize;
+        let depth = if bits == 16 { Depth::U16 } else { Depth::U8 };
+        let layout = Layout {
+            channels: info.color_type.samples(),
+            depth,
+            is_big_endian: true,
+        };
+        let trns = info.trns.as_deref().unwrap_or_default();
+        let mut palette = Vec::new();
+        let mut key = Vec::new();
+        let is_stored = matches!(mode, ColorMode::Stored | ColorMode::Stored16);
+        if info.color_type == ColorType::Indexed {
+            let colors = info.palette.as_deref().unwrap_or_default();
+            if colors.len() < 3 {
+                return Err(DecodeError::damaged("palette colours without a palette"));
+            }
+            if !is_stored {
+                let alpha = trns.iter().copied().chain(std::iter::repeat(255));
+                palette.extend(
+                    colors
+                        .chunks_exact(3)
+                        .take(256)
+                        .zip(alpha)
+                        .map(|(c, a)| [c[0], c[1], c[2], a]),
+                );
+            }
+        } else if mode == ColorMode::Rgba && trns.len() == layout.pixel_bytes() {
+            key = trns.to_vec();
+        }
+        Ok(Samples {
+            mode,
+            bits,
+            layout,
+            palette,
+            key,
+        })
+    }
+
+    /// Whether an unfiltered row is a row of pixels already.
+    fn are_as_wanted(&self) -> bool {
+        self.bits == 8 && self.layout.is(self.mode) && self.palette.is_empty()
+    }
+
+    /// Converts `count` pixels of an unfiltered row, from pixel `first` on.
+    fn convert(
+        &self,
+        row: &[u8],
+        first: usize,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        if !self.palette.is_empty() {
+            return self.look_up(row, first, count, to);
+        }
+        if self.bits < 8 {
+            return self.spread(row, first, count, to);
+        }
+        let pixel = self.layout.pixel_bytes();
+        let from = &row[first * pixel..(first + count) * pixel];
+        convert(from, self.layout, self.mode, to);
+        if !self.key.is_empty() {
+            for (from, to) in from.chunks_exact(pixel).zip(to.chunks_exact_mut(4)) {
+                if from == self.key {
+                    to[3] = 0;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The one sample of pixel `at` in a row of up to 8 bits a pixel.
+    fn sample(&self, row: &[u8], at: usize) -> u8 {
+        let bit = at * self.bits;
+        let mask = (1_u16 << self.bits).wrapping_sub(1) as u8;
+        row[bit / 8] >> (8 - self.bits - bit % 8) & mask
+    }
+
+    fn look_up(
+        &self,
+        row: &[u8],
+        first: usize,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        let size = to.len() / count.max(1);
+        for (i, to) in to.chunks_exact_mut(size).enumerate() {
+            let index = usize::from(self.sample(row, first + i));
+            let color = self.palette.get(index).ok_or(DecodeError::damaged(
+                "a pixel's index is not in the palette",
+            ))?;
+            match self.mode {
+                ColorMode::Gray => convert(&color[..3], Layout::of_u8(3), self.mode, to),
+                _ => to.copy_from_slice(&color[..size]),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gray of 1, 2 or 4 bits, or palette indices as they are.
+    fn spread(
+        &self,
+        row: &[u8],
+        first: usize,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        let is_stored = matches!(self.mode, ColorMode::Stored | ColorMode::Stored16);
+        let factor = if is_stored {
+            1
+        } else {
+            255 / ((1_u16 << self.bits) - 1) as u8
+        };
+        let size = to.len() / count.max(1);
+        for (i, to) in to.chunks_exact_mut(size).enumerate() {
+            let sample = self.sample(row, first + i);
+            convert(&[sample * factor], Layout::of_u8(1), self.mode, to);
+            if self.key.first() == Some(&sample) {
+                to[3] = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn error(error: DecodingError) -> DecodeError {
+    match error {
+        DecodingError::IoError(error) => DecodeError::from_io(&error),
+        other => DecodeError::damaged(other.to_string()),
+    }
+}

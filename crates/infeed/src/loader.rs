@@ -1,0 +1,460 @@
+//! A running plan: the iterator, epochs, what was counted, close.
+
+mod budget;
+mod records;
+mod stats;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::batch::{Batch, Batcher};
+use crate::error::Error;
+use crate::exec::{Config, Conveyor, Next};
+use crate::order::Order;
+use crate::order::partition::Partition;
+use crate::pipeline::Pipeline;
+use crate::plan::Plan;
+use crate::plan::preview::PreviewStage;
+use crate::plan::sample::{Bench, Position};
+use crate::sample::RecordId;
+use crate::source::Source;
+
+use budget::Shares;
+use records::Records;
+pub use stats::{BadRecord, Stats};
+
+/// A patience that no consumer outlives.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// How a pipeline is opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Worker threads. None: as many as cores this process may use.
+    pub workers: Option<usize>,
+    /// I/O threads. None: 4, or 2 for a source in memory.
+    pub readers: Option<usize>,
+    /// Bytes for slabs, encoded bytes and decode scratch. None: what four batches and their
+    /// making need, at most half of what this process may still use.
+    pub memory: Option<u64>,
+    /// This process among those that train together.
+    pub rank: u64,
+    /// How many of them there are.
+    pub world_size: u64,
+    /// What becomes of bad records.
+    pub on_error: OnError,
+    /// Most bad records before the run stops.
+    pub max_bad: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            workers: None,
+            readers: None,
+            memory: None,
+            rank: 0,
+            world_size: 1,
+            on_error: OnError::Stop,
+            max_bad: None,
+        }
+    }
+}
+
+/// What becomes of a record whose bytes are bad. A failed *read* always stops the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The error comes out at the record's place in the order.
+    #[default]
+    Stop,
+    /// Another record, a function of seed, epoch and position, takes its place.
+    Substitute,
+    /// Its batch is shorter. Refused with `drop_last` or several ranks.
+    Skip,
+}
+
+/// What a call that does not wait for ever got.
+#[derive(Debug)]
+pub enum Step {
+    /// The next batch.
+    Batch(Batch),
+    /// The epoch is over; the next call begins the next one.
+    End,
+    /// Nothing yet.
+    Timeout,
+}
+
+/// A running pipeline. Dropping it ends and joins its threads.
+#[derive(Debug)]
+pub struct Loader {
+    conveyor: Mutex<Option<Arc<Conveyor<Records>>>>,
+    progress: Mutex<Progress>,
+    first_batch_ns: AtomicU64,
+    opened: Instant,
+    closed: AtomicBool,
+    options: Options,
+    shares: Shares,
+    workers: usize,
+    readers: usize,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    epoch: u64,
+    /// Steps of the epoch delivered.
+    step: u64,
+    batches: u64,
+    samples: u64,
+    bad: Vec<BadRecord>,
+    /// What the user should be told once.
+    notices: Vec<String>,
+    told_held: bool,
+}
+
+impl Pipeline {
+    /// Opens the source, checks the description, and starts to prepare the first batch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], [`Error::Open`] or [`Error::Budget`]; nothing runs then.
+    pub fn open(&self, options: &Options) -> Result<Loader, Error> {
+        self.open_with(&[], options)
+    }
+
+    /// As [`Pipeline::open`], with the buffers that a source in memory refers to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`].
+    pub fn open_with(&self, handles: &[Bytes], options: &Options) -> Result<Loader, Error> {
+        self.open_over(self.source.open(handles)?, options)
+    }
+
+    /// As [`Pipeline::open`], over a source of one's own; the description's is not opened.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`].
+    pub fn open_over(&self, source: Arc<dyn Source>, options: &Options) -> Result<Loader, Error> {
+        Loader::open(self, source, options)
+    }
+
+    /// One sample after each stage, made on the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`]; or what is wrong with the record.
+    pub fn preview(
+        &self,
+        handles: &[Bytes],
+        position: u64,
+        epoch: u64,
+    ) -> Result<(RecordId, Vec<PreviewStage>), Error> {
+        let source = self.source.open(handles)?;
+        let plan = Plan::new(self, source.fields())?;
+        if position >= source.len() {
+            let problem = format!("position {position} is not below {} records", source.len());
+            return Err(Error::config("preview", problem));
+        }
+        let order = Order::new(source.len(), self.shuffle.map(|shuffle| shuffle.seed));
+        let index = order.epoch(epoch).get(position);
+        let mut found = None;
+        for read in source.plan(&[index]) {
+            source
+                .read(&read, &mut |_| Ok(()), &mut |_, record| {
+                    found = found.take().or(Some(record).filter(|record| record.index == index));
+                })
+                .map_err(|error| records::read_error(&*source, error))?;
+        }
+        let id = source.id(index, None);
+        let record = found.ok_or_else(|| Error::Panicked {
+            text: format!("the source brought no {id}"),
+        })?;
+        let at = Position { epoch, position };
+        let stages = plan
+            .preview(&record, at, &mut Bench::new())
+            .map_err(|failure| records::sample_error(&*source, index, failure))?;
+        Ok((id, stages))
+    }
+}
+
+impl Loader {
+    fn open(
+        pipeline: &Pipeline,
+        source: Arc<dyn Source>,
+        options: &Options,
+    ) -> Result<Loader, Error> {
+        let plan = Plan::new(pipeline, source.fields())?;
+        let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
+            (Some(size), None) => size,
+            (None, Some(rows)) => rows.saturating_mul(options.world_size),
+            (None, None) => 1,
+            (Some(_), Some(_)) => {
+                let problem = "give the global size or per_rank, not both";
+                return Err(Error::config("batch", problem));
+            }
+        };
+        let batch = pipeline.batch;
+        let partition = Partition::new(
+            source.len(),
+            global,
+            options.rank,
+            options.world_size,
+            batch.drop_last,
+        )
+        .map_err(|error| Error::config("batch", error.to_string()))?;
+        if options.on_error == OnError::Skip && (batch.drop_last || options.world_size > 1) {
+            let problem = "\"skip\" makes batches shorter, which drop_last and several ranks \
+                           cannot take; use on_error=\"substitute\"";
+            return Err(Error::config("on_error", problem));
+        }
+        let workers = options.workers.unwrap_or_else(infeed_raw::machine::usable_cores);
+        let readers = options.readers.unwrap_or(4);
+        if workers == 0 || readers == 0 {
+            return Err(Error::config("open", "at least one worker and one I/O thread are needed"));
+        }
+        let rows = usize::try_from(partition.rows())
+            .map_err(|_| Error::config("batch", "it has more rows than memory has bytes"))?;
+        let slab_bytes = Batcher::new(plan.columns().to_vec(), rows, 0).slab_bytes();
+        let own_cells = plan.has_own_cells();
+        let shares = Shares::new(options.memory, slab_bytes, workers, own_cells)?;
+        let batcher = Batcher::new(plan.columns().to_vec(), rows, shares.trays);
+        let in_trays = shares.trays as u64 * partition.rows();
+        let config = Config {
+            workers,
+            readers,
+            trays: shares.trays,
+            ahead: in_trays + (2 * partition.rows()).max(256),
+            parcel_bytes: shares.parcel_bytes,
+            spare_bytes: shares.spare_bytes,
+        };
+        let order = Order::new(source.len(), pipeline.shuffle.map(|shuffle| shuffle.seed));
+        let row_bytes = shares.row_bytes(rows);
+        let job = Records::new(source, plan, order, partition, batcher, options, &shares, row_bytes);
+        let conveyor = Conveyor::start(job, config, 0)
+            .map_err(|source| Error::Thread { source: Arc::new(source) })?;
+        let ranks = options.world_size;
+        let mut notices = Vec::new();
+        if ranks > 1 {
+            notices.push(format!("global batch {global} = {ranks} x {}", partition.rows()));
+        }
+        tracing::info!(
+            "opened: {} records, {} steps an epoch, {workers} workers, {} batches under way, \
+             {} MiB",
+            conveyor.job().source().len(),
+            conveyor.job().partition().steps(),
+            shares.trays,
+            shares.total_bytes >> 20,
+        );
+        Ok(Loader {
+            conveyor: Mutex::new(Some(Arc::new(conveyor))),
+            progress: Mutex::new(Progress { notices, ..Progress::default() }),
+            first_batch_ns: AtomicU64::new(0),
+            opened: Instant::now(),
+            closed: AtomicBool::new(false),
+            options: options.clone(),
+            shares,
+            workers,
+            readers,
+        })
+    }
+
+    /// The next batch of the epoch, or None once at its end; the call after that begins the next
+    /// epoch. Blocks until the batch is ready.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the run, at its place in the order; the same again until
+    /// [`Loader::end_epoch`] or [`Loader::seek`].
+    pub fn next_batch(&self) -> Result<Option<Batch>, Error> {
+        match self.next_within(FOREVER)? {
+            Step::Batch(batch) => Ok(Some(batch)),
+            Step::End | Step::Timeout => Ok(None),
+        }
+    }
+
+    /// As [`Loader::next_batch`], waiting at most `patience`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::next_batch`].
+    pub fn next_within(&self, patience: Duration) -> Result<Step, Error> {
+        let conveyor = self.conveyor()?;
+        let steps = conveyor.job().partition().steps();
+        {
+            let mut progress = self.progress();
+            if progress.step == steps {
+                progress.step = 0;
+                progress.epoch += 1;
+                return Ok(Step::End);
+            }
+        }
+        let made = match conveyor.next(patience) {
+            Next::Batch(made) => made,
+            Next::Timeout => return Ok(Step::Timeout),
+            Next::Fault(error) => return Err(error),
+            Next::Broken(text) => return Err(Error::Panicked { text }),
+            Next::Forked => return Err(Error::Forked),
+        };
+        if self.first_batch_ns.load(Ordering::Relaxed) == 0 {
+            let took = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.first_batch_ns.store(took.max(1), Ordering::Relaxed);
+        }
+        let mut progress = self.progress();
+        progress.step += 1;
+        progress.batches += 1;
+        progress.samples += made.batch.rows() as u64;
+        for bad in made.bad {
+            tracing::warn!("{} is bad: {}", bad.record, bad.reason.chain());
+            progress.bad.push(bad);
+            let count = progress.bad.len() as u64;
+            if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit)
+                && let Some(last) = progress.bad.last()
+            {
+                return Err(Error::TooManyBad {
+                    bad: count,
+                    limit,
+                    record: last.record.clone(),
+                    source: Arc::new(last.reason.clone()),
+                });
+            }
+        }
+        let held = conveyor.job().batcher().held();
+        if held > self.shares.trays + 2 && !progress.told_held {
+            progress.told_held = true;
+            let text = format!(
+                "{held} batches are held; their memory ({} MiB each) is outside the loader's \
+                 budget and cannot be used again until they are dropped",
+                conveyor.job().batcher().slab_bytes() >> 20
+            );
+            tracing::warn!("{text}");
+            progress.notices.push(text);
+        }
+        Ok(Step::Batch(made.batch))
+    }
+
+    /// Leaves out the rest of the epoch that runs, if one does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] or [`Error::Forked`].
+    pub fn end_epoch(&self) -> Result<(), Error> {
+        let (epoch, step) = self.place();
+        if step == 0 { Ok(()) } else { self.seek(epoch + 1, 0) }
+    }
+
+    /// Goes on at a step of an epoch, in O(1): nothing before it is read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a step the epoch does not have, [`Error::Closed`], [`Error::Forked`].
+    pub fn seek(&self, epoch: u64, step: u64) -> Result<(), Error> {
+        let conveyor = self.conveyor()?;
+        let steps = conveyor.job().partition().steps();
+        let tray = epoch.checked_mul(steps).and_then(|first| first.checked_add(step));
+        let Some(tray) = tray.filter(|_| step < steps) else {
+            let problem = format!("epoch {epoch} has no step {step}; it has {steps}");
+            return Err(Error::config("seek", problem));
+        };
+        if conveyor.is_forked() {
+            return Err(Error::Forked);
+        }
+        let mut progress = self.progress();
+        conveyor.reset(tray);
+        (progress.epoch, progress.step) = (epoch, step);
+        Ok(())
+    }
+
+    /// Epoch and number of its steps that were delivered.
+    pub fn place(&self) -> (u64, u64) {
+        let progress = self.progress();
+        (progress.epoch, progress.step)
+    }
+
+    /// Steps of an epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn steps(&self) -> Result<u64, Error> {
+        Ok(self.conveyor()?.job().partition().steps())
+    }
+
+    /// The source that it reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn source(&self) -> Result<Arc<dyn Source>, Error> {
+        Ok(Arc::clone(self.conveyor()?.job().source()))
+    }
+
+    /// The plan, as text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn plan(&self) -> Result<String, Error> {
+        Ok(self.conveyor()?.job().plan().to_string())
+    }
+
+    /// Bad records that were skipped or substituted in what was delivered, in order.
+    pub fn quarantine(&self) -> Vec<BadRecord> {
+        self.progress().bad.clone()
+    }
+
+    /// What the user should be told, each once.
+    pub fn take_notices(&self) -> Vec<String> {
+        std::mem::take(&mut self.progress().notices)
+    }
+
+    /// What was counted since the loader was opened; free to ask while it runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn stats(&self) -> Result<Stats, Error> {
+        let conveyor = self.conveyor()?;
+        let progress = self.progress();
+        let first_batch = Duration::from_nanos(self.first_batch_ns.load(Ordering::Relaxed));
+        Ok(Stats {
+            batches: progress.batches,
+            samples: progress.samples,
+            bad: progress.bad.len() as u64,
+            first_batch: (!first_batch.is_zero()).then_some(first_batch),
+            elapsed: self.opened.elapsed(),
+            workers: self.workers,
+            readers: self.readers,
+            ..stats::gather(&conveyor, &self.shares)
+        })
+    }
+
+    /// Ends all threads and waits for them. Batches that are held stay valid.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let conveyor = lock(&self.conveyor).take();
+        // A call that waits in `next_within` holds the other share and drops it soon.
+        drop(conveyor);
+    }
+
+    /// Whether [`Loader::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn conveyor(&self) -> Result<Arc<Conveyor<Records>>, Error> {
+        lock(&self.conveyor).as_ref().map(Arc::clone).ok_or(Error::Closed)
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        lock(&self.progress)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it is held; were it so, what it guards is counters.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,153 @@
+//! One byte budget, shared out when a loader opens; and what all loaders of a process may have.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::Error;
+
+/// Share of what the process may use that all loaders without a budget of their own have.
+const PROCESS_SHARE: u64 = 2;
+
+/// Batches under way when memory allows: one being filled a worker's tail long, one full, and
+/// slack for a consumer whose steps vary.
+const TRAYS: u64 = 4;
+
+/// Encoded bytes read ahead when memory allows; hides 100 ms of storage at 2.5 GB/s.
+const PARCELS: u64 = 256 << 20;
+
+/// Decode scratch by worker when memory allows: a 12-megapixel photograph and its crop.
+const SCRATCH: u64 = 64 << 20;
+
+/// Least that reading ahead and scratch by worker get.
+const LEAST: u64 = 4 << 20;
+
+/// Budgets of all open loaders that did not name one.
+static RESERVED: Mutex<u64> = Mutex::new(0);
+
+/// How a loader's bytes are shared out.
+#[derive(Debug)]
+pub(super) struct Shares {
+    pub(super) total_bytes: u64,
+    /// Batches under way.
+    pub(super) trays: usize,
+    pub(super) slab_bytes: u64,
+    /// Encoded bytes read in order.
+    pub(super) parcel_bytes: u64,
+    /// Encoded bytes of substitutes; also the largest record there may be.
+    pub(super) spare_bytes: u64,
+    /// Scratch that each worker keeps.
+    pub(super) kept_bytes: u64,
+    /// Scratch that workers ask for when a sample needs more than they keep.
+    pub(super) large_bytes: u64,
+    /// Bytes for rows that lie in no slab.
+    own_bytes: u64,
+    reserved: u64,
+}
+
+impl Shares {
+    /// Shares out `memory` bytes, or a default.
+    pub(super) fn new(
+        memory: Option<u64>,
+        slab_bytes: u64,
+        workers: usize,
+        own_cells: bool,
+    ) -> Result<Shares, Error> {
+        let workers = workers as u64;
+        let least = LEAST * (1 + workers) + if own_cells { LEAST } else { 0 };
+        let needed = 2 * slab_bytes + least;
+        let wanted = (TRAYS * slab_bytes)
+            .saturating_add(PARCELS + SCRATCH * workers)
+            .saturating_add(if own_cells { PARCELS } else { 0 });
+        let (total, reserved) = match memory {
+            Some(bytes) => (bytes, 0),
+            None => {
+                let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+                let all = infeed_raw::machine::memory_limit_bytes() / PROCESS_SHARE;
+                let left = all.saturating_sub(*reserved);
+                // Half of what is left, so that a validation loader finds room beside the first.
+                let total = wanted.min((left / 2).max(needed.min(left)));
+                *reserved += total;
+                (total, total)
+            }
+        };
+        let shares = Shares::cut(total, slab_bytes, workers, own_cells, needed, reserved);
+        if total < needed {
+            // `shares` gives the reservation back.
+            return Err(Error::Budget { needed_bytes: needed, budget_bytes: total });
+        }
+        Ok(shares)
+    }
+
+    fn cut(
+        total: u64,
+        slab_bytes: u64,
+        workers: u64,
+        own_cells: bool,
+        needed: u64,
+        reserved: u64,
+    ) -> Shares {
+        let beyond = total.saturating_sub(needed);
+        let third = (beyond / 3).checked_div(slab_bytes).unwrap_or(TRAYS);
+        let trays = (2 + third).clamp(2, TRAYS);
+        let mut left = total.saturating_sub(trays * slab_bytes);
+        let own_bytes = if own_cells { left / 2 } else { 0 };
+        left -= own_bytes;
+        // Unless memory is short, reading gets what hides the storage and scratch the rest.
+        let reading = (left / 2).min(PARCELS);
+        let scratch = left - reading;
+        Shares {
+            total_bytes: total,
+            trays: trays as usize,
+            slab_bytes,
+            parcel_bytes: reading * 3 / 4,
+            spare_bytes: reading / 4,
+            kept_bytes: scratch / 2 / workers,
+            large_bytes: scratch / 2,
+            own_bytes,
+            reserved,
+        }
+    }
+
+    /// Most bytes that one row outside of slabs may have: rows of all trays, and once more for
+    /// the batch they are gathered into.
+    pub(super) fn row_bytes(&self, rows: usize) -> u64 {
+        self.own_bytes / 2 / (self.trays as u64 * rows.max(1) as u64)
+    }
+}
+
+impl Drop for Shares {
+    fn drop(&mut self) {
+        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        *reserved -= self.reserved;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_to_no_more_than_the_budget() {
+        for total in [20 << 20, 100 << 20, 1 << 30, 8 << 30] {
+            for (slab, workers, own) in [(1 << 20, 2, false), (4 << 20, 1, true), (0, 2, true)] {
+                let shares = Shares::new(Some(total), slab, workers, own).expect("enough");
+                let sum = shares.trays as u64 * slab
+                    + shares.parcel_bytes
+                    + shares.spare_bytes
+                    + shares.kept_bytes * workers as u64
+                    + shares.large_bytes
+                    + shares.own_bytes;
+                assert!(sum <= total, "{shares:?}");
+                assert!(shares.trays >= 2 && shares.kept_bytes > 0 && shares.spare_bytes > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn less_than_two_batches_is_an_error_that_says_how_much_is_needed() {
+        let error = Shares::new(Some(100 << 20), 60 << 20, 2, false).expect_err("too little");
+
+        let Error::Budget { needed_bytes, budget_bytes } = error else { panic!("{error}") };
+        assert_eq!(budget_bytes, 100 << 20);
+        assert!(Shares::new(Some(needed_bytes), 60 << 20, 2, false).is_ok());
+    }
+}

@@ -1,0 +1,91 @@
+//! What a loader counted, in one snapshot.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::budget::Shares;
+use super::records::Records;
+use crate::counters::{Stage, StageStats};
+use crate::error::Error;
+use crate::exec::Conveyor;
+use crate::sample::RecordId;
+
+/// A record that was skipped or substituted.
+#[derive(Clone, Debug)]
+pub struct BadRecord {
+    /// Which.
+    pub record: RecordId,
+    /// Epoch in which it was met.
+    pub epoch: u64,
+    /// Position in the epoch whose row it should have filled.
+    pub position: u64,
+    /// What is wrong with it.
+    pub reason: Error,
+}
+
+/// Counts since a loader was opened.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Batches delivered.
+    pub batches: u64,
+    /// Samples delivered.
+    pub samples: u64,
+    /// Bad records met in them.
+    pub bad: u64,
+    /// Time the consumer waited for batches.
+    pub wait: Duration,
+    /// Time from opening to the first batch, once there was one.
+    pub first_batch: Option<Duration>,
+    /// Time since the loader was opened.
+    pub elapsed: Duration,
+    /// Stages in the order data flows.
+    pub stages: Vec<(Stage, StageStats)>,
+    /// Batches that are ready now.
+    pub ready: usize,
+    /// Batches that the consumer holds now.
+    pub held: usize,
+    /// Pixels whose colour or index is no class.
+    pub unknown_pixels: u64,
+    /// Decoders' warnings that change nothing.
+    pub warnings: u64,
+    /// Worker threads.
+    pub workers: usize,
+    /// I/O threads.
+    pub readers: usize,
+    /// The byte budget.
+    pub budget_bytes: u64,
+    /// Bytes of one batch's slabs.
+    pub slab_bytes: u64,
+    /// Most encoded bytes that were held at once.
+    pub parcel_peak_bytes: u64,
+}
+
+/// What the conveyor and its job counted.
+pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
+    let job = conveyor.job();
+    let waits = conveyor.waits();
+    let time = |ns: &std::sync::atomic::AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
+    let stage = |stage: Stage| {
+        let mut sum = StageStats::default();
+        job.add_counts(stage, &mut sum);
+        sum.wait += match stage {
+            Stage::Read => time(&waits.readers_idle_ns),
+            Stage::Decode => time(&waits.starved_ns),
+            Stage::Transform => Duration::ZERO,
+            Stage::Write => time(&waits.blocked_ns),
+        };
+        (stage, sum)
+    };
+    Stats {
+        wait: time(&waits.consumer_ns),
+        stages: Stage::ALL.into_iter().map(stage).collect(),
+        ready: conveyor.ready(),
+        held: job.batcher().held(),
+        unknown_pixels: job.plan().unknown_pixels(),
+        warnings: job.warnings(),
+        budget_bytes: shares.total_bytes,
+        slab_bytes: shares.slab_bytes,
+        parcel_peak_bytes: conveyor.parcel_bytes().1,
+        ..Stats::default()
+    }
+}
