@@ -79,7 +79,10 @@ pub struct Batch {
 impl Batch {
     /// The column of a field.
     pub fn get(&self, name: &str) -> Option<&Values> {
-        self.columns.iter().find(|column| column.name == name).map(|column| &column.values)
+        self.columns
+            .iter()
+            .find(|column| column.name == name)
+            .map(|column| &column.values)
     }
 
     /// The array of a field of numbers.
@@ -164,7 +167,11 @@ impl Array {
     pub(crate) fn own(bytes: &[u8], shape: Vec<usize>, dtype: DType) -> Result<Array, OutOfMemory> {
         let mut memory = HostBytes::zeroed(bytes.len())?;
         memory.copy_from_slice(bytes);
-        Ok(Array { memory: Arc::new(Memory::Own(memory)), shape, dtype })
+        Ok(Array {
+            memory: Arc::new(Memory::Own(memory)),
+            shape,
+            dtype,
+        })
     }
 }
 
@@ -199,7 +206,13 @@ impl Pool {
     /// A pool of slabs of `rows` rows, of which `keep` are kept while free.
     pub fn new(rows: usize, row_bytes: usize, keep: usize) -> Arc<Pool> {
         let free = Mutex::new(Vec::new());
-        Arc::new(Pool { rows, row_bytes, keep, free, held: AtomicUsize::new(0) })
+        Arc::new(Pool {
+            rows,
+            row_bytes,
+            keep,
+            free,
+            held: AtomicUsize::new(0),
+        })
     }
 
     /// Bytes of one slab.
@@ -238,7 +251,10 @@ struct Pooled {
 impl Pooled {
     fn new(slab: Slab, pool: &Arc<Pool>) -> Pooled {
         pool.held.fetch_add(1, Ordering::Relaxed);
-        Pooled { slab: Some(slab), pool: Arc::clone(pool) }
+        Pooled {
+            slab: Some(slab),
+            pool: Arc::clone(pool),
+        }
     }
 }
 
@@ -316,7 +332,10 @@ impl BatchRow {
             Cell::Slab(_) => None,
             Cell::Own { shape, bytes } => Some((std::mem::take(shape), std::mem::take(bytes))),
         });
-        RowDone { record, own: own.collect() }
+        RowDone {
+            record,
+            own: own.collect(),
+        }
     }
 }
 
@@ -335,12 +354,21 @@ impl Batcher {
 
     /// Bytes of the slabs of one batch.
     pub fn slab_bytes(&self) -> u64 {
-        self.pools.iter().flatten().map(|pool| pool.slab_bytes()).sum()
+        self.pools
+            .iter()
+            .flatten()
+            .map(|pool| pool.slab_bytes())
+            .sum()
     }
 
     /// Batches that somebody holds.
     pub fn held(&self) -> usize {
-        self.pools.iter().flatten().map(|pool| pool.held()).max().unwrap_or(0)
+        self.pools
+            .iter()
+            .flatten()
+            .map(|pool| pool.held())
+            .max()
+            .unwrap_or(0)
     }
 
     /// Begins a batch of `rows` rows.
@@ -359,11 +387,17 @@ impl Batcher {
                     for (cells, row) in cells.iter_mut().zip(slots) {
                         cells.push(Cell::Slab(row));
                     }
-                    parts.push(Some(Part { filling: Some(filling), pool: Arc::clone(pool) }));
+                    parts.push(Some(Part {
+                        filling: Some(filling),
+                        pool: Arc::clone(pool),
+                    }));
                 }
                 None => {
                     for cells in &mut cells {
-                        cells.push(Cell::Own { shape: Vec::new(), bytes: Vec::new() });
+                        cells.push(Cell::Own {
+                            shape: Vec::new(),
+                            bytes: Vec::new(),
+                        });
                     }
                     parts.push(None);
                 }
@@ -394,14 +428,25 @@ impl Batcher {
                     Values::Array(part.close_up(&kept, *dtype, shape))
                 }
                 (_, kind) => {
-                    let own = rows.iter_mut().flatten().filter_map(|row| row.own[at].take());
+                    let own = rows
+                        .iter_mut()
+                        .flatten()
+                        .filter_map(|row| row.own[at].take());
                     gather(kind, own.collect())?
                 }
             };
-            columns.push(Column { name: spec.name.clone(), values });
+            columns.push(Column {
+                name: spec.name.clone(),
+                values,
+            });
         }
         let records = rows.into_iter().flatten().map(|row| row.record).collect();
-        Ok(Batch { columns, records, epoch, step })
+        Ok(Batch {
+            columns,
+            records,
+            epoch,
+            step,
+        })
     }
 }
 
@@ -409,16 +454,25 @@ impl Part {
     /// The slab as an array of the kept rows, moved together.
     fn close_up(&mut self, kept: &[usize], dtype: DType, shape: &[usize]) -> Array {
         let filling = self.filling.take().expect("a part is closed once");
-        let mut slab = filling.seal().expect("the conveyor drops all rows before it closes a tray");
+        let mut slab = filling
+            .seal()
+            .expect("the conveyor drops all rows before it closes a tray");
         let row = slab.row_bytes();
         for (to, &from) in kept.iter().enumerate() {
             if from != to {
-                slab.as_mut().copy_within(from * row..(from + 1) * row, to * row);
+                slab.as_mut()
+                    .copy_within(from * row..(from + 1) * row, to * row);
             }
         }
         let memory = Arc::new(Memory::Pooled(Pooled::new(slab, &self.pool)));
-        let shape = std::iter::once(kept.len()).chain(shape.iter().copied()).collect();
-        Array { memory, shape, dtype }
+        let shape = std::iter::once(kept.len())
+            .chain(shape.iter().copied())
+            .collect();
+        Array {
+            memory,
+            shape,
+            dtype,
+        }
     }
 }
 
@@ -438,7 +492,10 @@ fn gather(kind: &ColumnKind, rows: Vec<(Vec<usize>, Vec<u8>)>) -> Result<Values,
                 offsets.push((all.len() / dtype.bytes()) as i64);
             }
             let count = all.len() / dtype.bytes();
-            let starts: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_ne_bytes()).collect();
+            let starts: Vec<u8> = offsets
+                .iter()
+                .flat_map(|offset| offset.to_ne_bytes())
+                .collect();
             Values::Ragged {
                 values: Array::own(&all, vec![count], *dtype)?,
                 offsets: Array::own(&starts, vec![offsets.len()], DType::Int64)?,
@@ -465,7 +522,10 @@ fn pad(rows: &[(Vec<usize>, Vec<u8>)], dtype: DType, rank: usize) -> Result<Arra
         let outer = &shape[..rank.saturating_sub(1)];
         let mut at = vec![0; outer.len()];
         for source in bytes.chunks_exact(run.max(1)) {
-            let index = at.iter().zip(&largest).fold(0, |index, (&i, &n)| index * n + i);
+            let index = at
+                .iter()
+                .zip(&largest)
+                .fold(0, |index, (&i, &n)| index * n + i);
             let to = index * largest.last().copied().unwrap_or(1) * dtype.bytes();
             row[to..to + run].copy_from_slice(source);
             for axis in (0..outer.len()).rev() {
@@ -478,7 +538,11 @@ fn pad(rows: &[(Vec<usize>, Vec<u8>)], dtype: DType, rank: usize) -> Result<Arra
         }
     }
     let shape = std::iter::once(rows.len()).chain(largest).collect();
-    Ok(Array { memory: Arc::new(Memory::Own(memory)), shape, dtype })
+    Ok(Array {
+        memory: Arc::new(Memory::Own(memory)),
+        shape,
+        dtype,
+    })
 }
 
 #[cfg(test)]
@@ -486,8 +550,14 @@ mod tests {
     use super::*;
 
     fn fixed(name: &str, shape: &[usize]) -> ColumnSpec {
-        let kind = ColumnKind::Fixed { dtype: DType::UInt8, shape: shape.to_vec() };
-        ColumnSpec { name: name.to_owned(), kind }
+        let kind = ColumnKind::Fixed {
+            dtype: DType::UInt8,
+            shape: shape.to_vec(),
+        };
+        ColumnSpec {
+            name: name.to_owned(),
+            kind,
+        }
     }
 
     fn fill(rows: Vec<BatchRow>) -> Vec<Option<RowDone>> {
@@ -529,7 +599,10 @@ mod tests {
 
         let batch = batcher.finish(tray, rows, 0, 0).expect("memory");
 
-        assert_eq!(batch.array("image").expect("a column").bytes(), [1, 1, 3, 3, 4, 4]);
+        assert_eq!(
+            batch.array("image").expect("a column").bytes(),
+            [1, 1, 3, 3, 4, 4]
+        );
         assert_eq!(batch.records, [10, 12, 13]);
     }
 
@@ -553,7 +626,10 @@ mod tests {
         drop((held, second));
         assert_eq!(batcher.held(), 0);
         let third = make();
-        assert!([place, other].contains(&address(&third)), "one of two was kept");
+        assert!(
+            [place, other].contains(&address(&third)),
+            "one of two was kept"
+        );
     }
 
     #[test]
@@ -570,8 +646,18 @@ mod tests {
 
     #[test]
     fn rows_of_differing_sizes_are_padded_with_zeros_to_the_largest() {
-        let kind = ColumnKind::Padded { dtype: DType::UInt8, rank: 2 };
-        let batcher = Batcher::new(vec![ColumnSpec { name: "image".to_owned(), kind }], 2, 1);
+        let kind = ColumnKind::Padded {
+            dtype: DType::UInt8,
+            rank: 2,
+        };
+        let batcher = Batcher::new(
+            vec![ColumnSpec {
+                name: "image".to_owned(),
+                kind,
+            }],
+            2,
+            1,
+        );
         let (tray, rows) = batcher.begin(2).expect("memory");
 
         let batch = batcher.finish(tray, fill(rows), 0, 0).expect("memory");
@@ -583,8 +669,17 @@ mod tests {
 
     #[test]
     fn lists_of_differing_length_become_values_and_offsets() {
-        let kind = ColumnKind::Ragged { dtype: DType::UInt8 };
-        let batcher = Batcher::new(vec![ColumnSpec { name: "boxes".to_owned(), kind }], 2, 1);
+        let kind = ColumnKind::Ragged {
+            dtype: DType::UInt8,
+        };
+        let batcher = Batcher::new(
+            vec![ColumnSpec {
+                name: "boxes".to_owned(),
+                kind,
+            }],
+            2,
+            1,
+        );
         let (tray, rows) = batcher.begin(2).expect("memory");
 
         let batch = batcher.finish(tray, fill(rows), 0, 0).expect("memory");

@@ -165,7 +165,9 @@ impl Pipeline {
         for read in source.plan(&[index]) {
             source
                 .read(&read, &mut |_| Ok(()), &mut |_, record| {
-                    found = found.take().or(Some(record).filter(|record| record.index == index));
+                    found = found
+                        .take()
+                        .or(Some(record).filter(|record| record.index == index));
                 })
                 .map_err(|error| records::read_error(&*source, error))?;
         }
@@ -211,10 +213,15 @@ impl Loader {
                            cannot take; use on_error=\"substitute\"";
             return Err(Error::config("on_error", problem));
         }
-        let workers = options.workers.unwrap_or_else(infeed_raw::machine::usable_cores);
+        let workers = options
+            .workers
+            .unwrap_or_else(infeed_raw::machine::usable_cores);
         let readers = options.readers.unwrap_or(4);
         if workers == 0 || readers == 0 {
-            return Err(Error::config("open", "at least one worker and one I/O thread are needed"));
+            return Err(Error::config(
+                "open",
+                "at least one worker and one I/O thread are needed",
+            ));
         }
         let rows = usize::try_from(partition.rows())
             .map_err(|_| Error::config("batch", "it has more rows than memory has bytes"))?;
@@ -233,13 +240,19 @@ impl Loader {
         };
         let order = Order::new(source.len(), pipeline.shuffle.map(|shuffle| shuffle.seed));
         let row_bytes = shares.row_bytes(rows);
-        let job = Records::new(source, plan, order, partition, batcher, options, &shares, row_bytes);
-        let conveyor = Conveyor::start(job, config, 0)
-            .map_err(|source| Error::Thread { source: Arc::new(source) })?;
+        let job = Records::new(
+            source, plan, order, partition, batcher, options, &shares, row_bytes,
+        );
+        let conveyor = Conveyor::start(job, config, 0).map_err(|source| Error::Thread {
+            source: Arc::new(source),
+        })?;
         let ranks = options.world_size;
         let mut notices = Vec::new();
         if ranks > 1 {
-            notices.push(format!("global batch {global} = {ranks} x {}", partition.rows()));
+            notices.push(format!(
+                "global batch {global} = {ranks} x {}",
+                partition.rows()
+            ));
         }
         tracing::info!(
             "opened: {} records, {} steps an epoch, {workers} workers, {} batches under way, \
@@ -251,7 +264,10 @@ impl Loader {
         );
         Ok(Loader {
             conveyor: Mutex::new(Some(Arc::new(conveyor))),
-            progress: Mutex::new(Progress { notices, ..Progress::default() }),
+            progress: Mutex::new(Progress {
+                notices,
+                ..Progress::default()
+            }),
             first_batch_ns: AtomicU64::new(0),
             opened: Instant::now(),
             closed: AtomicBool::new(false),
@@ -343,7 +359,11 @@ impl Loader {
     /// [`Error::Closed`] or [`Error::Forked`].
     pub fn end_epoch(&self) -> Result<(), Error> {
         let (epoch, step) = self.place();
-        if step == 0 { Ok(()) } else { self.seek(epoch + 1, 0) }
+        if step == 0 {
+            Ok(())
+        } else {
+            self.seek(epoch + 1, 0)
+        }
     }
 
     /// Goes on at a step of an epoch, in O(1): nothing before it is read.
@@ -354,7 +374,9 @@ impl Loader {
     pub fn seek(&self, epoch: u64, step: u64) -> Result<(), Error> {
         let conveyor = self.conveyor()?;
         let steps = conveyor.job().partition().steps();
-        let tray = epoch.checked_mul(steps).and_then(|first| first.checked_add(step));
+        let tray = epoch
+            .checked_mul(steps)
+            .and_then(|first| first.checked_add(step));
         let Some(tray) = tray.filter(|_| step < steps) else {
             let problem = format!("epoch {epoch} has no step {step}; it has {steps}");
             return Err(Error::config("seek", problem));
@@ -446,7 +468,10 @@ impl Loader {
     }
 
     fn conveyor(&self) -> Result<Arc<Conveyor<Records>>, Error> {
-        lock(&self.conveyor).as_ref().map(Arc::clone).ok_or(Error::Closed)
+        lock(&self.conveyor)
+            .as_ref()
+            .map(Arc::clone)
+            .ok_or(Error::Closed)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use infeed_raw::map::FileMap;
 use serde::{Deserialize, Serialize};
 
-use crate::decode::{ColorMode, DEFAULT_MAX_PIXELS};
+use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use crate::source::Source;
@@ -159,7 +159,7 @@ impl Default for Decode {
             orient: false,
             verify: true,
             dct_scale: false,
-            max_pixels: DEFAULT_MAX_PIXELS,
+            max_pixels: Limits::DEFAULT_MAX_PIXELS,
             modes: Default::default(),
         }
     }
@@ -206,7 +206,12 @@ pub struct BatchSpec {
 
 impl Default for BatchSpec {
     fn default() -> BatchSpec {
-        BatchSpec { size: Some(1), per_rank: None, drop_last: false, pad: false }
+        BatchSpec {
+            size: Some(1),
+            per_rank: None,
+            drop_last: false,
+            pad: false,
+        }
     }
 }
 
@@ -307,7 +312,10 @@ impl Pipeline {
         if self.version == VERSION {
             return Ok(self);
         }
-        let problem = format!("version {} is not known; this infeed reads {VERSION}", self.version);
+        let problem = format!(
+            "version {} is not known; this infeed reads {VERSION}",
+            self.version
+        );
         Err(Error::config("pipeline", problem))
     }
 
@@ -368,12 +376,18 @@ impl Pipeline {
 impl SourceSpec {
     /// Image files below a folder, labelled by class folder where there are any.
     pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
-        SourceSpec::Folder { path: path.into(), labels: auto() }
+        SourceSpec::Folder {
+            path: path.into(),
+            labels: auto(),
+        }
     }
 
     /// Images and masks of equal stem in two folders.
     pub fn pairs(image: impl Into<PathBuf>, mask: impl Into<PathBuf>) -> SourceSpec {
-        SourceSpec::Pairs { image: image.into(), mask: mask.into() }
+        SourceSpec::Pairs {
+            image: image.into(),
+            mask: mask.into(),
+        }
     }
 
     /// Opens the source; `handles` are the buffers that [`SourceSpec::Memory`] refers to.
@@ -403,9 +417,13 @@ impl SourceSpec {
 
 impl MemoryField {
     fn open(&self, handles: &[Bytes]) -> Result<(Field, Data), Error> {
-        let wrong = |problem: String| Error::config(format!("source field `{}`", self.name), problem);
+        let wrong =
+            |problem: String| Error::config(format!("source field `{}`", self.name), problem);
         let buffer = |handle: usize| {
-            handles.get(handle).cloned().ok_or_else(|| wrong(format!("there is no buffer {handle}")))
+            handles
+                .get(handle)
+                .cloned()
+                .ok_or_else(|| wrong(format!("there is no buffer {handle}")))
         };
         let kind = self.field_kind().map_err(wrong)?;
         let values = match (&self.path, self.handle) {
@@ -424,18 +442,25 @@ impl MemoryField {
                     FieldKind::Ragged { .. } => Data::Ragged { values, offsets },
                     _ => {
                         let fits = offsets.windows(2).all(|pair| pair[0] <= pair[1])
-                            && offsets.last().is_some_and(|&end| end <= values.len() as u64);
+                            && offsets
+                                .last()
+                                .is_some_and(|&end| end <= values.len() as u64);
                         if !fits {
                             return Err(wrong("offsets must ascend within the bytes".to_owned()));
                         }
-                        let slice =
-                            |pair: &[u64]| values.slice(pair[0] as usize..pair[1] as usize);
+                        let slice = |pair: &[u64]| values.slice(pair[0] as usize..pair[1] as usize);
                         Data::List(offsets.windows(2).map(slice).collect())
                     }
                 }
             }
         };
-        Ok((Field { name: self.name.clone(), kind }, data))
+        Ok((
+            Field {
+                name: self.name.clone(),
+                kind,
+            },
+            data,
+        ))
     }
 
     /// The bytes of an array in a file.
@@ -443,9 +468,13 @@ impl MemoryField {
         let part = format!("source field `{}`", self.name);
         let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
         let whole = Bytes::from_owner(map);
-        let records = self.records.ok_or_else(|| Error::config(&part, "a path needs `records`"))?;
+        let records = self
+            .records
+            .ok_or_else(|| Error::config(&part, "a path needs `records`"))?;
         let end = kind.record_bytes().and_then(|bytes| {
-            self.offset.checked_add(records.checked_mul(bytes as u64)?).filter(|&n| n <= whole.len() as u64)
+            self.offset
+                .checked_add(records.checked_mul(bytes as u64)?)
+                .filter(|&n| n <= whole.len() as u64)
         });
         let Some(end) = end else {
             let problem = format!(
@@ -468,22 +497,39 @@ impl MemoryField {
                 let depth = match dtype {
                     DType::UInt8 => Depth::U8,
                     DType::UInt16 => Depth::U16,
-                    other => return Err(format!("pixels are uint8 or uint16, not {}", other.name())),
+                    other => {
+                        return Err(format!("pixels are uint8 or uint16, not {}", other.name()));
+                    }
                 };
                 let (size, channels) = match *self.shape {
                     [height, width] => ((height, width), 1),
                     [height, width, channels @ 1..=4] => ((height, width), channels),
-                    _ => return Err(format!("pixels have shape [H, W] or [H, W, 1 to 4], not {:?}", self.shape)),
+                    _ => {
+                        return Err(format!(
+                            "pixels have shape [H, W] or [H, W, 1 to 4], not {:?}",
+                            self.shape
+                        ));
+                    }
                 };
                 let side = |n: usize| u32::try_from(n).map_err(|_| format!("{n} px is too long"));
-                let size = Size { height: side(size.0)?, width: side(size.1)? };
-                Ok(Pixels::Raw { size, channels, depth })
+                let size = Size {
+                    height: side(size.0)?,
+                    width: side(size.1)?,
+                };
+                Ok(Pixels::Raw {
+                    size,
+                    channels,
+                    depth,
+                })
             }
         };
         Ok(match self.kind.as_str() {
             "image" => FieldKind::Image(pixels()?),
             "mask" => FieldKind::Mask(pixels()?),
-            "tensor" => FieldKind::Tensor { dtype: dtype()?, shape: self.shape.clone() },
+            "tensor" => FieldKind::Tensor {
+                dtype: dtype()?,
+                shape: self.shape.clone(),
+            },
             "ragged" => FieldKind::Ragged { dtype: dtype()? },
             "bytes" => FieldKind::Bytes,
             "text" => FieldKind::Text,
@@ -519,8 +565,15 @@ mod tests {
 
         let text = pipeline.to_toml().expect("plain data");
 
-        assert_eq!(Pipeline::from_toml(&text).expect("its own form"), pipeline, "{text}");
-        assert_eq!(Pipeline::from_json(&pipeline.to_json()).expect("its own form"), pipeline);
+        assert_eq!(
+            Pipeline::from_toml(&text).expect("its own form"),
+            pipeline,
+            "{text}"
+        );
+        assert_eq!(
+            Pipeline::from_json(&pipeline.to_json()).expect("its own form"),
+            pipeline
+        );
     }
 
     #[test]
@@ -529,7 +582,10 @@ mod tests {
 
         let error = Pipeline::from_toml(text).expect_err("a typo").to_string();
 
-        assert!(error.contains("shufle") && error.contains("line 5"), "{error}");
+        assert!(
+            error.contains("shufle") && error.contains("line 5"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -545,7 +601,9 @@ mod tests {
             offset: 0,
             records: None,
         };
-        let pipeline = Pipeline::new(SourceSpec::Memory { fields: vec![field] });
+        let pipeline = Pipeline::new(SourceSpec::Memory {
+            fields: vec![field],
+        });
 
         let error = pipeline.to_toml().expect_err("handles").to_string();
 

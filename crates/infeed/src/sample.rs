@@ -252,13 +252,21 @@ impl FieldKind {
     /// Bytes of one record, for kinds of fixed size that fit memory.
     pub fn record_bytes(&self) -> Option<usize> {
         match self {
-            FieldKind::Image(Pixels::Raw { size, channels, depth })
-            | FieldKind::Mask(Pixels::Raw { size, channels, depth }) => {
-                usize::try_from(size.pixels()).ok()?.checked_mul(channels * depth.bytes())
-            }
-            FieldKind::Tensor { dtype, shape } => {
-                shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))
-            }
+            FieldKind::Image(Pixels::Raw {
+                size,
+                channels,
+                depth,
+            })
+            | FieldKind::Mask(Pixels::Raw {
+                size,
+                channels,
+                depth,
+            }) => usize::try_from(size.pixels())
+                .ok()?
+                .checked_mul(channels * depth.bytes()),
+            FieldKind::Tensor { dtype, shape } => shape
+                .iter()
+                .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n)),
             _ => None,
         }
     }

@@ -72,7 +72,10 @@ impl Shares {
         let shares = Shares::cut(total, slab_bytes, workers, own_cells, needed, reserved);
         if total < needed {
             // `shares` gives the reservation back.
-            return Err(Error::Budget { needed_bytes: needed, budget_bytes: total });
+            return Err(Error::Budget {
+                needed_bytes: needed,
+                budget_bytes: total,
+            });
         }
         Ok(shares)
     }
@@ -146,7 +149,13 @@ mod tests {
     fn less_than_two_batches_is_an_error_that_says_how_much_is_needed() {
         let error = Shares::new(Some(100 << 20), 60 << 20, 2, false).expect_err("too little");
 
-        let Error::Budget { needed_bytes, budget_bytes } = error else { panic!("{error}") };
+        let Error::Budget {
+            needed_bytes,
+            budget_bytes,
+        } = error
+        else {
+            panic!("{error}")
+        };
         assert_eq!(budget_bytes, 100 << 20);
         assert!(Shares::new(Some(needed_bytes), 60 << 20, 2, false).is_ok());
     }

@@ -161,7 +161,10 @@ impl Job for Records {
 
     fn place(&self, ticket: Ticket) -> Place {
         let spot = self.partition.spot(ticket);
-        Place { tray: spot.epoch * self.partition.steps() + spot.step, row: spot.row }
+        Place {
+            tray: spot.epoch * self.partition.steps() + spot.step,
+            row: spot.row,
+        }
     }
 
     fn first(&self, tray: u64) -> Ticket {
@@ -185,27 +188,51 @@ impl Job for Records {
             .collect();
         let mut reads = self.source.plan(&records);
         reads.retain(|read| !read.records.is_empty());
-        let first = |read: &Read| read.records.iter().map(|(place, _)| *place).min().unwrap_or(0);
+        let first = |read: &Read| {
+            read.records
+                .iter()
+                .map(|(place, _)| *place)
+                .min()
+                .unwrap_or(0)
+        };
         reads.sort_by_key(first);
         self.fits(&reads)?;
         let tickets: Arc<[Ticket]> = (from..end).collect();
         let planned = |read: Read| {
             let ticket = tickets[first(&read)];
             let tickets = Arc::clone(&tickets);
-            (ticket, RecordRead { read, tickets, attempt: 0, bad: Vec::new() })
+            (
+                ticket,
+                RecordRead {
+                    read,
+                    tickets,
+                    attempt: 0,
+                    bad: Vec::new(),
+                },
+            )
         };
-        Ok(Run { end, reads: reads.into_iter().map(planned).collect() })
+        Ok(Run {
+            end,
+            reads: reads.into_iter().map(planned).collect(),
+        })
     }
 
     fn read(&self, request: RecordRead, gate: Gate<'_>) -> Vec<(Ticket, Parcel)> {
-        let RecordRead { read, tickets, attempt, bad } = request;
+        let RecordRead {
+            read,
+            tickets,
+            attempt,
+            bad,
+        } = request;
         let mut gate = Some(gate);
         let mut permit = None;
         let mut records: Vec<(usize, Record)> = Vec::with_capacity(read.records.len());
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
         let mut waited = std::time::Duration::ZERO;
         let mut admit = |bytes: u64| {
-            let Some(gate) = gate.take() else { return Ok(()) };
+            let Some(gate) = gate.take() else {
+                return Ok(());
+            };
             let begun = std::time::Instant::now();
             let granted = gate.admit(bytes);
             waited = begun.elapsed();
@@ -215,14 +242,21 @@ impl Job for Records {
         let result = self.source.read(&read, &mut admit, &mut |place, record| {
             records.push((place, record));
         });
-        let bytes: usize = records.iter().flat_map(|(_, r)| r.fields.iter().map(|b| b.len())).sum();
+        let bytes: usize = records
+            .iter()
+            .flat_map(|(_, r)| r.fields.iter().map(|b| b.len()))
+            .sum();
         let count = records.len() as u64;
-        self.reading.count(Stage::Read, count, bytes as u64, bytes as u64);
+        self.reading
+            .count(Stage::Read, count, bytes as u64, bytes as u64);
         meter.finish(Stage::Read, waited, &self.reading);
         let content: HashMap<usize, Record> = records.into_iter().collect();
         let failed = match result {
             Ok(()) => None,
-            Err(ReadError::Refused { refused: Refused::Closed, .. }) => return Vec::new(),
+            Err(ReadError::Refused {
+                refused: Refused::Closed,
+                ..
+            }) => return Vec::new(),
             Err(error) => Some(read_error(&*self.source, error)),
         };
         let parcel = |&(place, record): &(usize, u64)| {
@@ -231,10 +265,17 @@ impl Job for Records {
                 (None, Some(error)) => Err(error.clone()),
                 (None, None) => {
                     let id = self.source.id(record, None);
-                    Err(Error::Panicked { text: format!("the source brought no {id}") })
+                    Err(Error::Panicked {
+                        text: format!("the source brought no {id}"),
+                    })
                 }
             };
-            let parcel = Parcel { content, attempt, bad: bad.clone(), permit: permit.clone() };
+            let parcel = Parcel {
+                content,
+                attempt,
+                bad: bad.clone(),
+                permit: permit.clone(),
+            };
             (tickets[place], parcel)
         };
         read.records.iter().map(parcel).collect()
@@ -245,7 +286,10 @@ impl Job for Records {
         let (epoch, step) = (tray / steps, tray % steps);
         let rows = self.partition.rows_at(step) as usize;
         let bytes = self.batcher.slab_bytes();
-        let (tray, rows) = self.batcher.begin(rows).map_err(|_| Error::OutOfMemory { bytes })?;
+        let (tray, rows) = self
+            .batcher
+            .begin(rows)
+            .map_err(|_| Error::OutOfMemory { bytes })?;
         Ok((RecordTray { tray, epoch, step }, rows))
     }
 
@@ -253,7 +297,10 @@ impl Job for Records {
         let counters = Arc::new(ThreadCounters::default());
         let mut all = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(Arc::clone(&counters));
-        Worker { bench: Bench::new(), counters }
+        Worker {
+            bench: Bench::new(),
+            counters,
+        }
     }
 
     fn fill(
@@ -263,24 +310,44 @@ impl Job for Records {
         row: &mut BatchRow,
         worker: &mut Worker,
     ) -> Filled<Records> {
-        let Parcel { content, attempt, mut bad, permit } = parcel;
+        let Parcel {
+            content,
+            attempt,
+            mut bad,
+            permit,
+        } = parcel;
         let spot = self.partition.spot(ticket);
         let made = content.and_then(|record| {
-            let at = Position { epoch: spot.epoch, position: spot.position };
+            let at = Position {
+                epoch: spot.epoch,
+                position: spot.position,
+            };
             self.sample(&record, at, row, worker).map(|()| record.index)
         });
         drop(permit);
         let error = match made {
-            Ok(index) => return Filled::Done(Done { row: Some(row.finish(index)), bad }),
+            Ok(index) => {
+                return Filled::Done(Done {
+                    row: Some(row.finish(index)),
+                    bad,
+                });
+            }
             Err(error) if !error.is_bad_record() => return Filled::Failed(error),
             Err(error) => error,
         };
-        let Some(record) = error.record().cloned() else { return Filled::Failed(error) };
+        let Some(record) = error.record().cloned() else {
+            return Filled::Failed(error);
+        };
         if self.on_error == OnError::Stop {
             return Filled::Failed(error);
         }
         let (epoch, position) = (spot.epoch, spot.position);
-        bad.push(BadRecord { record, epoch, position, reason: error.clone() });
+        bad.push(BadRecord {
+            record,
+            epoch,
+            position,
+            reason: error.clone(),
+        });
         if self.on_error == OnError::Skip {
             return Filled::Done(Done { row: None, bad });
         }
@@ -293,7 +360,12 @@ impl Job for Records {
         let Some(read) = reads.into_iter().find(|read| !read.records.is_empty()) else {
             return Filled::Failed(error);
         };
-        Filled::Again(RecordRead { read, tickets: Arc::new([ticket]), attempt, bad })
+        Filled::Again(RecordRead {
+            read,
+            tickets: Arc::new([ticket]),
+            attempt,
+            bad,
+        })
     }
 
     fn close(&self, tray: RecordTray, rows: Vec<Result<Done, Error>>) -> Result<Made, Error> {
@@ -308,7 +380,10 @@ impl Job for Records {
         }
         let bytes = self.batcher.slab_bytes();
         let batch = self.batcher.finish(tray, done, epoch, step);
-        Ok(Made { batch: batch.map_err(|_| Error::OutOfMemory { bytes })?, bad })
+        Ok(Made {
+            batch: batch.map_err(|_| Error::OutOfMemory { bytes })?,
+            bad,
+        })
     }
 }
 
@@ -370,7 +445,9 @@ impl Records {
         let mut edges: Vec<(usize, i64, u64)> = Vec::new();
         for read in reads.iter().filter(|read| read.records.len() > 1) {
             let places = read.records.iter().map(|(place, _)| *place);
-            let (Some(first), Some(last)) = (places.clone().min(), places.max()) else { continue };
+            let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
+                continue;
+            };
             let bytes = read.bytes.unwrap_or(u64::MAX);
             edges.push((first, 1, bytes));
             edges.push((last + 1, -1, bytes));
@@ -378,7 +455,11 @@ impl Records {
         edges.sort_unstable_by_key(|&(place, sign, _)| (place, sign));
         let mut alive: u64 = 0;
         for (_, sign, bytes) in edges {
-            alive = if sign > 0 { alive.saturating_add(bytes) } else { alive.saturating_sub(bytes) };
+            alive = if sign > 0 {
+                alive.saturating_add(bytes)
+            } else {
+                alive.saturating_sub(bytes)
+            };
             if alive > self.parcel_bytes {
                 let problem = format!(
                     "{alive} bytes of shards would be held at once, over the {} that memory \
@@ -395,10 +476,19 @@ impl Records {
 /// A failed read as the loader's error.
 pub(super) fn read_error(source: &dyn Source, error: ReadError) -> Error {
     match error {
-        ReadError::Io { record, field, error } => {
-            Error::Read { record: source.id(record, field), source: Arc::new(error) }
-        }
-        ReadError::Refused { record, bytes, refused } => Error::RecordTooLarge {
+        ReadError::Io {
+            record,
+            field,
+            error,
+        } => Error::Read {
+            record: source.id(record, field),
+            source: Arc::new(error),
+        },
+        ReadError::Refused {
+            record,
+            bytes,
+            refused,
+        } => Error::RecordTooLarge {
             record: source.id(record, None),
             purpose: "reading",
             needed_bytes: bytes,
@@ -412,23 +502,50 @@ pub(super) fn read_error(source: &dyn Source, error: ReadError) -> Error {
 
 /// What is wrong with a record as the loader's error.
 pub(super) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -> Error {
-    let Failure { field, transform, error } = failure;
-    let name = || source.fields().get(field).map(|field| field.name.clone()).unwrap_or_default();
+    let Failure {
+        field,
+        transform,
+        error,
+    } = failure;
+    let name = || {
+        source
+            .fields()
+            .get(field)
+            .map(|field| field.name.clone())
+            .unwrap_or_default()
+    };
     let record = source.id(record, Some(field));
     match error {
-        SampleError::Decode(error) => {
-            Error::Decode { record, field: name(), source: Arc::new(error) }
-        }
+        SampleError::Decode(error) => Error::Decode {
+            record,
+            field: name(),
+            source: Arc::new(error),
+        },
         SampleError::Transform(error) => Error::Transform {
             record,
             transform: transform.unwrap_or("the plan"),
             source: Arc::new(error),
         },
-        SampleError::Shape { found, expected, mend } => {
-            Error::Shape { record, field: name(), found, expected, mend }
-        }
-        SampleError::TooLarge { purpose, needed_bytes, limit_bytes } => {
-            Error::RecordTooLarge { record, purpose, needed_bytes, limit_bytes }
-        }
+        SampleError::Shape {
+            found,
+            expected,
+            mend,
+        } => Error::Shape {
+            record,
+            field: name(),
+            found,
+            expected,
+            mend,
+        },
+        SampleError::TooLarge {
+            purpose,
+            needed_bytes,
+            limit_bytes,
+        } => Error::RecordTooLarge {
+            record,
+            purpose,
+            needed_bytes,
+            limit_bytes,
+        },
     }
 }

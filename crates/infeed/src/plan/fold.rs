@@ -33,7 +33,11 @@ struct Window {
 
 impl Window {
     fn whole(size: Size) -> Window {
-        Window { region: size.whole(), flip_x: false, flip_y: false }
+        Window {
+            region: size.whole(),
+            flip_x: false,
+            flip_y: false,
+        }
     }
 
     /// Takes a step in, if that needs no pass over the pixels.
@@ -43,8 +47,16 @@ impl Window {
             Step::FlipY => self.flip_y = !self.flip_y,
             Step::Crop(crop) => {
                 let Size { height, width } = self.region.size;
-                let left = if self.flip_x { width - crop.left - crop.size.width } else { crop.left };
-                let top = if self.flip_y { height - crop.top - crop.size.height } else { crop.top };
+                let left = if self.flip_x {
+                    width - crop.left - crop.size.width
+                } else {
+                    crop.left
+                };
+                let top = if self.flip_y {
+                    height - crop.top - crop.size.height
+                } else {
+                    crop.top
+                };
                 self.region = Region {
                     top: self.region.top + top,
                     left: self.region.left + left,
@@ -62,24 +74,50 @@ pub fn fold(steps: &[Step], size: Size) -> Folded {
     let mut first = Window::whole(size);
     let head = steps.iter().take_while(|step| first.absorb(step)).count();
     let movable = |step: &Step| matches!(step, Step::FlipX | Step::FlipY | Step::Crop(_));
-    let tail = steps[head..].iter().rev().take_while(|step| movable(step)).count();
+    let tail = steps[head..]
+        .iter()
+        .rev()
+        .take_while(|step| movable(step))
+        .count();
     let kept = &steps[head..steps.len() - tail];
     if kept.is_empty() {
         let view = first.region.size.whole();
-        let Window { region, flip_x, flip_y } = first;
-        return Folded { region, middle: Vec::new(), view, flip_x, flip_y };
+        let Window {
+            region,
+            flip_x,
+            flip_y,
+        } = first;
+        return Folded {
+            region,
+            middle: Vec::new(),
+            view,
+            flip_x,
+            flip_y,
+        };
     }
     let mut middle = Vec::with_capacity(kept.len() + 2);
     middle.extend(first.flip_x.then_some(Step::FlipX));
     middle.extend(first.flip_y.then_some(Step::FlipY));
     middle.extend_from_slice(kept);
-    let end = middle.iter().fold(first.region.size, |size, step| step.output_size(size));
+    let end = middle
+        .iter()
+        .fold(first.region.size, |size, step| step.output_size(size));
     let mut last = Window::whole(end);
     for step in &steps[steps.len() - tail..] {
         last.absorb(step);
     }
-    let Window { region: view, flip_x, flip_y } = last;
-    Folded { region: first.region, middle, view, flip_x, flip_y }
+    let Window {
+        region: view,
+        flip_x,
+        flip_y,
+    } = last;
+    Folded {
+        region: first.region,
+        middle,
+        view,
+        flip_x,
+        flip_y,
+    }
 }
 
 #[cfg(test)]
@@ -92,16 +130,33 @@ mod tests {
     }
 
     fn crop(top: u32, left: u32, height: u32, width: u32) -> Step {
-        Step::Crop(Region { top, left, size: size(height, width) })
+        Step::Crop(Region {
+            top,
+            left,
+            size: size(height, width),
+        })
     }
 
     #[test]
     fn a_leading_crop_becomes_the_decoded_region_and_a_trailing_flip_the_written_order() {
-        let resize = Step::Resize { size: size(8, 8), filter: Filter::Bilinear };
+        let resize = Step::Resize {
+            size: size(8, 8),
+            filter: Filter::Bilinear,
+        };
 
-        let folded = fold(&[crop(2, 3, 10, 20), resize.clone(), Step::FlipX], size(40, 50));
+        let folded = fold(
+            &[crop(2, 3, 10, 20), resize.clone(), Step::FlipX],
+            size(40, 50),
+        );
 
-        assert_eq!(folded.region, Region { top: 2, left: 3, size: size(10, 20) });
+        assert_eq!(
+            folded.region,
+            Region {
+                top: 2,
+                left: 3,
+                size: size(10, 20)
+            }
+        );
         assert_eq!(folded.middle, [resize]);
         assert!(folded.flip_x && !folded.flip_y);
         assert_eq!(folded.view, size(8, 8).whole());
@@ -111,18 +166,38 @@ mod tests {
     fn a_crop_after_a_flip_is_cut_from_the_other_side() {
         let folded = fold(&[Step::FlipX, crop(0, 1, 4, 3)], size(4, 10));
 
-        assert_eq!(folded.region, Region { top: 0, left: 6, size: size(4, 3) });
+        assert_eq!(
+            folded.region,
+            Region {
+                top: 0,
+                left: 6,
+                size: size(4, 3)
+            }
+        );
         assert!(folded.flip_x && folded.middle.is_empty());
     }
 
     #[test]
     fn a_flip_does_not_pass_a_resize() {
-        let resize = Step::Resize { size: size(8, 8), filter: Filter::Bilinear };
+        let resize = Step::Resize {
+            size: size(8, 8),
+            filter: Filter::Bilinear,
+        };
 
-        let folded = fold(&[Step::FlipY, resize.clone(), crop(0, 0, 4, 4)], size(40, 50));
+        let folded = fold(
+            &[Step::FlipY, resize.clone(), crop(0, 0, 4, 4)],
+            size(40, 50),
+        );
 
         assert_eq!(folded.middle, [Step::FlipY, resize]);
         assert!(!folded.flip_y);
-        assert_eq!(folded.view, Region { top: 0, left: 0, size: size(4, 4) });
+        assert_eq!(
+            folded.view,
+            Region {
+                top: 0,
+                left: 0,
+                size: size(4, 4)
+            }
+        );
     }
 }

@@ -70,11 +70,25 @@ struct PixelPlan {
 #[derive(Debug)]
 enum Finish {
     /// Flip, cast, scale, layout.
-    Convert { dtype: DType, layout: Layout, scale: [f32; 4], bias: [f32; 4] },
+    Convert {
+        dtype: DType,
+        layout: Layout,
+        scale: [f32; 4],
+        bias: [f32; 4],
+    },
     /// One channel a class.
-    OneHot { palette: Option<Arc<Palette>>, classes: usize, dtype: DType, layout: Layout },
+    OneHot {
+        palette: Option<Arc<Palette>>,
+        classes: usize,
+        dtype: DType,
+        layout: Layout,
+    },
     /// Class numbers of colours.
-    Classes { palette: Arc<Palette>, dtype: DType, unknown: i64 },
+    Classes {
+        palette: Arc<Palette>,
+        dtype: DType,
+        unknown: i64,
+    },
 }
 
 impl Plan {
@@ -91,13 +105,18 @@ impl Plan {
         for field in fields {
             let (plan, kind) = checked.field(field)?;
             plans.push(plan);
-            columns.push(ColumnSpec { name: field.name.clone(), kind });
+            columns.push(ColumnSpec {
+                name: field.name.clone(),
+                kind,
+            });
         }
         Ok(Plan {
             fields: plans,
             columns,
             transforms: checked.transforms,
-            limits: Limits { max_pixels: decode.max_pixels },
+            limits: Limits {
+                max_pixels: decode.max_pixels,
+            },
             decode,
             seed: pipeline.shuffle.map_or(0, |shuffle| shuffle.seed),
             unknown_pixels: AtomicU64::new(0),
@@ -116,7 +135,9 @@ impl Plan {
 
     /// Whether samples are of no fixed size, so that rows are kept apart until the batch is full.
     pub fn has_own_cells(&self) -> bool {
-        self.columns.iter().any(|column| column.kind.row_bytes().is_none())
+        self.columns
+            .iter()
+            .any(|column| column.kind.row_bytes().is_none())
     }
 }
 
@@ -166,17 +187,29 @@ fn place(at: usize, transform: &Transform) -> String {
 
 impl<'a> Checked<'a> {
     fn new(pipeline: &'a Pipeline, fields: &[Field]) -> Result<Checked<'a>, Error> {
-        let visual = |field: &&Field| matches!(field.kind, FieldKind::Image(_) | FieldKind::Mask(_));
-        let names: Vec<&str> = fields.iter().filter(visual).map(|f| f.name.as_str()).collect();
+        let visual =
+            |field: &&Field| matches!(field.kind, FieldKind::Image(_) | FieldKind::Mask(_));
+        let names: Vec<&str> = fields
+            .iter()
+            .filter(visual)
+            .map(|f| f.name.as_str())
+            .collect();
         let encoded = fields.iter().any(|field| {
-            matches!(field.kind, FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded))
+            matches!(
+                field.kind,
+                FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded)
+            )
         });
         if encoded && pipeline.decode.is_none() && !pipeline.transforms.is_empty() {
             let problem = "images are still encoded here; put .decode() before .transform(...)";
             return Err(Error::config(place(0, &pipeline.transforms[0]), problem));
         }
         if let Some(decode) = &pipeline.decode {
-            for name in decode.modes.keys().filter(|name| !names.contains(&name.as_str())) {
+            for name in decode
+                .modes
+                .keys()
+                .filter(|name| !names.contains(&name.as_str()))
+            {
                 let problem = format!("no image or mask field `{name}`; there are {names:?}");
                 return Err(Error::config("decode", problem));
             }
@@ -185,14 +218,18 @@ impl<'a> Checked<'a> {
         let (mut finished, mut erased) = (false, false);
         for (at, transform) in pipeline.transforms.iter().enumerate() {
             let wrong = |problem: String| Error::config(place(at, transform), problem);
-            transform.validate().map_err(|error| wrong(error.to_string()))?;
+            transform
+                .validate()
+                .map_err(|error| wrong(error.to_string()))?;
             if names.is_empty() {
                 return Err(wrong("the source has no image or mask for it".to_owned()));
             }
             if let Some(field) = transform.field()
                 && !names.contains(&field)
             {
-                return Err(wrong(format!("no image or mask field `{field}`; there are {names:?}")));
+                return Err(wrong(format!(
+                    "no image or mask field `{field}`; there are {names:?}"
+                )));
             }
             let crops = matches!(
                 transform,
@@ -200,13 +237,18 @@ impl<'a> Checked<'a> {
                     | Transform::RandomHorizontalFlip(_)
                     | Transform::RandomVerticalFlip(_)
             );
-            let colours = matches!(transform, Transform::ColorJitter(_) | Transform::Grayscale(_));
+            let colours = matches!(
+                transform,
+                Transform::ColorJitter(_) | Transform::Grayscale(_)
+            );
             if finished && (colours || (transform.changes_geometry() && !crops)) {
                 let problem = "it works on uint8 pixels; put it before ToFloat, Normalize, OneHot and ClassIndex";
                 return Err(wrong(problem.to_owned()));
             }
             if erased && transform.changes_geometry() {
-                return Err(wrong("put it before RandomErasing, which comes last here".to_owned()));
+                return Err(wrong(
+                    "put it before RandomErasing, which comes last here".to_owned(),
+                ));
             }
             match transform {
                 Transform::ToFloat(_) | Transform::Normalize(_) => finished = true,
@@ -214,9 +256,15 @@ impl<'a> Checked<'a> {
                 Transform::RandomErasing(_) => erased = erased || finished,
                 _ => {}
             }
-            transforms.push(Planned { transform: transform.clone(), finished });
+            transforms.push(Planned {
+                transform: transform.clone(),
+                finished,
+            });
         }
-        Ok(Checked { pipeline, transforms })
+        Ok(Checked {
+            pipeline,
+            transforms,
+        })
     }
 
     /// The plan of one field and its column.
@@ -225,7 +273,10 @@ impl<'a> Checked<'a> {
             FieldKind::Image(stored) => (stored, false),
             FieldKind::Mask(stored) => (stored, true),
             FieldKind::Tensor { dtype, shape } => {
-                let kind = ColumnKind::Fixed { dtype: *dtype, shape: shape.clone() };
+                let kind = ColumnKind::Fixed {
+                    dtype: *dtype,
+                    shape: shape.clone(),
+                };
                 return Ok((FieldPlan::Copy, kind));
             }
             FieldKind::Bytes => return Ok((FieldPlan::Own, ColumnKind::Bytes)),
@@ -254,20 +305,32 @@ impl<'a> Checked<'a> {
                 };
                 (None, channels, depth)
             }
-            Pixels::Raw { size, channels, depth } => (Some(*size), *channels, *depth),
+            Pixels::Raw {
+                size,
+                channels,
+                depth,
+            } => (Some(*size), *channels, *depth),
         };
         let mut out_channels = channels;
         let mut affine = Affine::identity(channels, depth);
         let mut class_finish = None;
         for (at, Planned { transform, .. }) in self.transforms.iter().enumerate() {
             let wrong = |problem: String| Error::config(place(at, transform), problem);
-            size = transform.output_size(size).map_err(|error| wrong(error.to_string()))?;
+            size = transform
+                .output_size(size)
+                .map_err(|error| wrong(error.to_string()))?;
             let named = transform.field().is_none_or(|name| name == field.name);
             if is_mask && named && !transform.applies_to_masks() && transform.field().is_some() {
-                return Err(wrong(format!("`{}` is a mask; its values are classes", field.name)));
+                return Err(wrong(format!(
+                    "`{}` is a mask; its values are classes",
+                    field.name
+                )));
             }
-            let applies =
-                if is_mask { transform.applies_to_masks() } else { transform.applies_to_images() };
+            let applies = if is_mask {
+                transform.applies_to_masks()
+            } else {
+                transform.applies_to_images()
+            };
             if !named || !applies {
                 let classes = matches!(transform, Transform::OneHot(_) | Transform::ClassIndex(_));
                 if named && classes {
@@ -288,7 +351,9 @@ impl<'a> Checked<'a> {
             match transform {
                 Transform::ToFloat(_) => affine.to_float(),
                 Transform::Normalize(normalize) => {
-                    affine.normalize(normalize).map_err(|error| wrong(error.to_string()))?;
+                    affine
+                        .normalize(normalize)
+                        .map_err(|error| wrong(error.to_string()))?;
                 }
                 Transform::OneHot(_) | Transform::ClassIndex(_) if class_finish.is_some() => {
                     return Err(wrong(format!("`{}` has its classes already", field.name)));
@@ -299,7 +364,12 @@ impl<'a> Checked<'a> {
                     let classes = palette.as_ref().map_or(0, |palette| palette.classes());
                     let classes = t.classes.map_or(classes, |n| n as usize);
                     let layout = self.pipeline.output.layout;
-                    class_finish = Some(Finish::OneHot { palette, classes, dtype: t.dtype, layout });
+                    class_finish = Some(Finish::OneHot {
+                        palette,
+                        classes,
+                        dtype: t.dtype,
+                        layout,
+                    });
                 }
                 Transform::ClassIndex(t) => {
                     let palette = Palette::from_csv(&t.palette);
@@ -311,8 +381,11 @@ impl<'a> Checked<'a> {
                         );
                         return Err(wrong(problem));
                     }
-                    class_finish =
-                        Some(Finish::Classes { palette, dtype: t.dtype, unknown: t.unknown });
+                    class_finish = Some(Finish::Classes {
+                        palette,
+                        dtype: t.dtype,
+                        unknown: t.unknown,
+                    });
                 }
                 _ => {}
             }
@@ -322,8 +395,17 @@ impl<'a> Checked<'a> {
             Some(Finish::Classes { .. }) => true,
             _ => false,
         };
-        if class_finish.is_some() && (wants_rgb != (channels == 3) || (depth != Depth::U8 && wants_rgb)) {
-            let (has, wants) = (channels, if wants_rgb { "3 (colours)" } else { "1 (indices)" });
+        if class_finish.is_some()
+            && (wants_rgb != (channels == 3) || (depth != Depth::U8 && wants_rgb))
+        {
+            let (has, wants) = (
+                channels,
+                if wants_rgb {
+                    "3 (colours)"
+                } else {
+                    "1 (indices)"
+                },
+            );
             let problem = format!(
                 "mask `{}` has {has} channels where its classes need {wants}; see .decode({}=...)",
                 field.name, field.name
@@ -335,21 +417,42 @@ impl<'a> Checked<'a> {
             None => self.convert(field, is_mask, depth, &affine)?,
         };
         let (name, stored) = (field.name.clone(), stored.clone());
-        Ok(PixelPlan { name, is_mask, stored, mode, channels, depth, out_channels, size, finish })
+        Ok(PixelPlan {
+            name,
+            is_mask,
+            stored,
+            mode,
+            channels,
+            depth,
+            out_channels,
+            size,
+            finish,
+        })
     }
 
     /// How a field is decoded: as asked, else by what its classes need.
     fn mode(&self, name: &str, is_mask: bool) -> ColorMode {
-        let asked = self.pipeline.decode.as_ref().and_then(|decode| decode.modes.get(name));
+        let asked = self
+            .pipeline
+            .decode
+            .as_ref()
+            .and_then(|decode| decode.modes.get(name));
         if let Some(mode) = asked {
             return *mode;
         }
-        let by_colour = self.transforms.iter().any(|planned| match &planned.transform {
-            Transform::OneHot(t) => t.field == name && t.palette.is_some(),
-            Transform::ClassIndex(t) => t.field == name,
-            _ => false,
-        });
-        if is_mask && !by_colour { ColorMode::Stored } else { ColorMode::Rgb }
+        let by_colour = self
+            .transforms
+            .iter()
+            .any(|planned| match &planned.transform {
+                Transform::OneHot(t) => t.field == name && t.palette.is_some(),
+                Transform::ClassIndex(t) => t.field == name,
+                _ => false,
+            });
+        if is_mask && !by_colour {
+            ColorMode::Stored
+        } else {
+            ColorMode::Rgb
+        }
     }
 
     fn convert(
@@ -370,28 +473,51 @@ impl<'a> Checked<'a> {
         };
         let (scale, bias) = (four(&scale, 1.0), four(&bias, 0.0));
         if is_mask {
-            return Ok(Finish::Convert { dtype: as_decoded, layout, scale, bias });
+            return Ok(Finish::Convert {
+                dtype: as_decoded,
+                layout,
+                scale,
+                bias,
+            });
         }
-        let default = if affine.is_float() { DType::Float32 } else { as_decoded };
+        let default = if affine.is_float() {
+            DType::Float32
+        } else {
+            as_decoded
+        };
         let dtype = self.pipeline.output.dtype.unwrap_or(default);
         let float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
         if float != affine.is_float() || (!float && dtype != as_decoded) {
             let mend = if float {
                 "add ToFloat or Normalize".to_owned()
             } else {
-                format!("leave out dtype, or use float32, float16 or bfloat16 (without: {})", default.name())
+                format!(
+                    "leave out dtype, or use float32, float16 or bfloat16 (without: {})",
+                    default.name()
+                )
             };
-            let problem = format!("`{}` cannot be given as {}; {mend}", field.name, dtype.name());
+            let problem = format!(
+                "`{}` cannot be given as {}; {mend}",
+                field.name,
+                dtype.name()
+            );
             return Err(Error::config("output", problem));
         }
-        Ok(Finish::Convert { dtype, layout, scale, bias })
+        Ok(Finish::Convert {
+            dtype,
+            layout,
+            scale,
+            bias,
+        })
     }
 
     fn column(&self, plan: &PixelPlan) -> Result<ColumnKind, Error> {
         let dtype = plan.dtype();
         if let Some(size) = plan.size {
             let shape = plan.shape(size);
-            let bytes = shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n));
+            let bytes = shape
+                .iter()
+                .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n));
             if bytes.is_none_or(|bytes| bytes > isize::MAX as usize / 2) {
                 let problem = format!("a row of `{}` would be {shape:?}, too large", plan.name);
                 return Err(Error::config("output", problem));
@@ -399,7 +525,10 @@ impl<'a> Checked<'a> {
             return Ok(ColumnKind::Fixed { dtype, shape });
         }
         if self.pipeline.batch.pad {
-            return Ok(ColumnKind::Padded { dtype, rank: plan.rank() });
+            return Ok(ColumnKind::Padded {
+                dtype,
+                rank: plan.rank(),
+            });
         }
         let problem = format!(
             "the size of `{}` differs by record; add a transform that gives one size, such as \
@@ -425,7 +554,9 @@ impl PixelPlan {
     fn shape(&self, size: Size) -> Vec<usize> {
         let (height, width) = (size.height as usize, size.width as usize);
         let (channels, layout) = match &self.finish {
-            Finish::OneHot { classes, layout, .. } => (*classes, *layout),
+            Finish::OneHot {
+                classes, layout, ..
+            } => (*classes, *layout),
             Finish::Convert { layout, .. } if !(self.is_mask && self.out_channels == 1) => {
                 (self.out_channels, *layout)
             }
@@ -438,7 +569,11 @@ impl PixelPlan {
     }
 
     fn rank(&self) -> usize {
-        self.shape(Size { height: 1, width: 1 }).len()
+        self.shape(Size {
+            height: 1,
+            width: 1,
+        })
+        .len()
     }
 }
 

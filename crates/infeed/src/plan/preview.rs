@@ -25,18 +25,29 @@ impl Plan {
     /// # Errors
     ///
     /// As [`Plan::run`].
-    pub fn preview(&self, record: &Record, at: Position, bench: &mut Bench) -> Result<Vec<PreviewStage>, Failure> {
+    pub fn preview(
+        &self,
+        record: &Record,
+        at: Position,
+        bench: &mut Bench,
+    ) -> Result<Vec<PreviewStage>, Failure> {
         let looked = self.look(record, bench)?;
         let drawn = self.draw(&looked, at)?;
         let mut stages = Vec::new();
         let mut images: Vec<(usize, Image)> = Vec::new();
         for look in &looked {
-            let failed = |error| Failure { field: look.field, transform: None, error };
+            let failed = |error| Failure {
+                field: look.field,
+                transform: None,
+                error,
+            };
             let mut image = Image::default();
             match &look.header {
                 Some(header) => {
-                    let request =
-                        Request { orient: self.decode.orient, ..Request::whole(header, look.plan.mode) };
+                    let request = Request {
+                        orient: self.decode.orient,
+                        ..Request::whole(header, look.plan.mode)
+                    };
                     bench
                         .decoder
                         .decode(look.bytes, header, &request, &mut image)
@@ -54,7 +65,11 @@ impl Plan {
             stages.push(self.stage("decode", String::new(), &images)?);
         }
         for (number, planned) in self.transforms.iter().enumerate() {
-            let own = drawn.steps.iter().filter(|(of, _)| *of == number).map(|(_, step)| step);
+            let own = drawn
+                .steps
+                .iter()
+                .filter(|(of, _)| *of == number)
+                .map(|(_, step)| step);
             let own: Vec<&Step> = own.collect();
             if own.is_empty() {
                 continue;
@@ -66,12 +81,17 @@ impl Plan {
                         continue;
                     }
                     let mut out = Image::default();
-                    step.apply(PixelView::from(&*image), &mut out, is_mask, &mut bench.transform)
-                        .map_err(|error| Failure {
-                            field: *field,
-                            transform: Some(step.name()),
-                            error: SampleError::Transform(error),
-                        })?;
+                    step.apply(
+                        PixelView::from(&*image),
+                        &mut out,
+                        is_mask,
+                        &mut bench.transform,
+                    )
+                    .map_err(|error| Failure {
+                        field: *field,
+                        transform: Some(step.name()),
+                        error: SampleError::Transform(error),
+                    })?;
                     *image = out;
                 }
             }
@@ -98,7 +118,11 @@ impl Plan {
             Ok((self.columns[*field].name.clone(), Values::Array(array)))
         };
         let fields = images.iter().map(value).collect::<Result<_, Failure>>()?;
-        Ok(PreviewStage { name, draws, fields })
+        Ok(PreviewStage {
+            name,
+            draws,
+            fields,
+        })
     }
 
     fn output(
@@ -112,14 +136,31 @@ impl Plan {
         for (field, (plan, column)) in self.fields.iter().zip(&self.columns).enumerate() {
             let values = match plan {
                 FieldPlan::Pixels(plan) => {
-                    let failed = |error| Failure { field, transform: None, error };
-                    let Some((_, image)) = images.iter().find(|(of, _)| *of == field) else { continue };
-                    let mut cell = Cell::Own { shape: Vec::new(), bytes: Vec::new() };
+                    let failed = |error| Failure {
+                        field,
+                        transform: None,
+                        error,
+                    };
+                    let Some((_, image)) = images.iter().find(|(of, _)| *of == field) else {
+                        continue;
+                    };
+                    let mut cell = Cell::Own {
+                        shape: Vec::new(),
+                        bytes: Vec::new(),
+                    };
                     let erase = if plan.is_mask { &[][..] } else { erase };
                     let flips = write::Flips { x: false, y: false };
-                    plan.write(PixelView::from(image), flips, erase, &mut cell, &mut bench.classes)
-                        .map_err(failed)?;
-                    let Cell::Own { shape, bytes } = cell else { continue };
+                    plan.write(
+                        PixelView::from(image),
+                        flips,
+                        erase,
+                        &mut cell,
+                        &mut bench.classes,
+                    )
+                    .map_err(failed)?;
+                    let Cell::Own { shape, bytes } = cell else {
+                        continue;
+                    };
                     let array = Array::own(&bytes, shape, plan.dtype());
                     Values::Array(array.map_err(|_| no_memory(field))?)
                 }
@@ -144,11 +185,23 @@ impl Plan {
             };
             fields.push((column.name.clone(), values));
         }
-        Ok(PreviewStage { name: "output", draws: String::new(), fields })
+        Ok(PreviewStage {
+            name: "output",
+            draws: String::new(),
+            fields,
+        })
     }
 }
 
 fn no_memory(field: usize) -> Failure {
-    let error = SampleError::TooLarge { purpose: "a preview", needed_bytes: 0, limit_bytes: 0 };
-    Failure { field, transform: None, error }
+    let error = SampleError::TooLarge {
+        purpose: "a preview",
+        needed_bytes: 0,
+        limit_bytes: 0,
+    };
+    Failure {
+        field,
+        transform: None,
+        error,
+    }
 }

@@ -22,11 +22,19 @@ pub enum SampleError {
     /// The sample has another shape than its batch.
     #[error("{found} where the batch has {expected}; {mend}")]
     #[allow(missing_docs)]
-    Shape { found: String, expected: String, mend: &'static str },
+    Shape {
+        found: String,
+        expected: String,
+        mend: &'static str,
+    },
     /// It needs more working memory than a worker may ever take.
     #[error("{needed_bytes} bytes of working memory are needed and {limit_bytes} allowed")]
     #[allow(missing_docs)]
-    TooLarge { purpose: &'static str, needed_bytes: u64, limit_bytes: u64 },
+    TooLarge {
+        purpose: &'static str,
+        needed_bytes: u64,
+        limit_bytes: u64,
+    },
 }
 
 /// A [`SampleError`] and where it happened.
@@ -92,7 +100,11 @@ impl Bench {
     pub fn shrink(&mut self) {
         let meter = std::mem::replace(&mut self.meter, Meter::new(|| Default::default()));
         let warnings = self.warnings;
-        *self = Bench { meter, warnings, ..Bench::new() };
+        *self = Bench {
+            meter,
+            warnings,
+            ..Bench::new()
+        };
     }
 }
 
@@ -145,10 +157,18 @@ impl Plan {
             arranged.push((folded, request));
         }
         bench.meter.lap(Stage::Decode, counters);
-        admit(needed).map_err(|error| Failure { field: 0, transform: None, error })?;
+        admit(needed).map_err(|error| Failure {
+            field: 0,
+            transform: None,
+            error,
+        })?;
         counters.waited(Stage::Decode, bench.meter.skip());
         for (look, (folded, request)) in looked.iter().zip(&arranged) {
-            let erase = if look.plan.is_mask { &[][..] } else { &drawn.erase };
+            let erase = if look.plan.is_mask {
+                &[][..]
+            } else {
+                &drawn.erase
+            };
             self.make(look, folded, request.as_ref(), erase, row, bench, counters)?;
         }
         for ((field, bytes), cell) in record.fields.iter().enumerate().zip(&mut row.cells) {
@@ -164,16 +184,28 @@ impl Plan {
     }
 
     /// Reads headers and checks that each record is whole, whatever part of it is used.
-    pub(super) fn look<'a>(&'a self, record: &'a Record, bench: &mut Bench) -> Result<Vec<Looked<'a>>, Failure> {
+    pub(super) fn look<'a>(
+        &'a self,
+        record: &'a Record,
+        bench: &mut Bench,
+    ) -> Result<Vec<Looked<'a>>, Failure> {
         let mut looked: Vec<Looked<'a>> = Vec::with_capacity(record.fields.len());
         for (field, (plan, bytes)) in self.fields.iter().zip(&record.fields).enumerate() {
-            let FieldPlan::Pixels(plan) = plan else { continue };
-            let failed = |error| Failure { field, transform: None, error };
+            let FieldPlan::Pixels(plan) = plan else {
+                continue;
+            };
+            let failed = |error| Failure {
+                field,
+                transform: None,
+                error,
+            };
             let (header, size) = match plan.stored {
                 Pixels::Raw { size, .. } => (None, size),
                 Pixels::Encoded => {
                     let decode = |error| failed(SampleError::Decode(error));
-                    let header = bench.decoder.header(bytes, self.decode.orient, &self.limits);
+                    let header = bench
+                        .decoder
+                        .header(bytes, self.decode.orient, &self.limits);
                     let header = header.map_err(decode)?;
                     let (channels, depth) = header.output(plan.mode).map_err(decode)?;
                     if (channels, depth) != (plan.channels, plan.depth) {
@@ -184,14 +216,20 @@ impl Plan {
                                    \"rgb\" or \"gray\" in this field",
                         }));
                     }
-                    bench.decoder.check(bytes, &header, self.decode.verify).map_err(decode)?;
+                    bench
+                        .decoder
+                        .check(bytes, &header, self.decode.verify)
+                        .map_err(decode)?;
                     let size = header.size;
                     (Some(header), size)
                 }
             };
             if let Some(first) = looked.first()
                 && first.size != size
-                && self.transforms.iter().any(|t| t.transform.changes_geometry())
+                && self
+                    .transforms
+                    .iter()
+                    .any(|t| t.transform.changes_geometry())
             {
                 return Err(failed(SampleError::Shape {
                     found: format!("{size} px"),
@@ -199,24 +237,39 @@ impl Plan {
                     mend: "an image and its mask must have one size",
                 }));
             }
-            looked.push(Looked { field, plan, bytes, header, size });
+            looked.push(Looked {
+                field,
+                plan,
+                bytes,
+                header,
+                size,
+            });
         }
         Ok(looked)
     }
 
     /// Draws every random parameter, from sizes alone.
     pub(super) fn draw(&self, looked: &[Looked<'_>], at: Position) -> Result<Drawn, Failure> {
-        let Some(first) = looked.first() else { return Ok(Drawn::default()) };
+        let Some(first) = looked.first() else {
+            return Ok(Drawn::default());
+        };
         let mut size = first.size;
-        let mut drawn = Drawn { input: Some(size), ..Drawn::default() };
+        let mut drawn = Drawn {
+            input: Some(size),
+            ..Drawn::default()
+        };
         for (number, planned) in self.transforms.iter().enumerate() {
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
-            let steps = planned.transform.draw(size, &mut rng).map_err(|error| Failure {
-                field: first.field,
-                transform: Some(planned.transform.name()),
-                error: SampleError::Transform(error),
-            })?;
-            let after = planned.finished && matches!(planned.transform, Transform::RandomErasing(_));
+            let steps = planned
+                .transform
+                .draw(size, &mut rng)
+                .map_err(|error| Failure {
+                    field: first.field,
+                    transform: Some(planned.transform.name()),
+                    error: SampleError::Transform(error),
+                })?;
+            let after =
+                planned.finished && matches!(planned.transform, Transform::RandomErasing(_));
             for step in steps {
                 size = step.output_size(size);
                 match step {
@@ -267,7 +320,11 @@ impl Plan {
         bench: &mut Bench,
         counters: &ThreadCounters,
     ) -> Result<(), Failure> {
-        let failed = |error| Failure { field: look.field, transform: None, error };
+        let failed = |error| Failure {
+            field: look.field,
+            transform: None,
+            error,
+        };
         let [first, second] = &mut bench.images;
         let (mut current, mut other) = (first, second);
         let raw = match (request, &look.header) {
@@ -282,7 +339,10 @@ impl Plan {
                 bench.meter.lap(Stage::Decode, counters);
                 None
             }
-            _ => Some(look.view(folded.region).map_err(|e| failed(SampleError::Transform(e)))?),
+            _ => Some(
+                look.view(folded.region)
+                    .map_err(|e| failed(SampleError::Transform(e)))?,
+            ),
         };
         // Raw pixels are read where they lie until a step copies them.
         let mut raw = raw;
@@ -290,11 +350,12 @@ impl Plan {
             let is_mask = look.plan.is_mask;
             let input = raw.take().unwrap_or_else(|| PixelView::from(&*current));
             let bytes_in = (input.height() * input.width() * input.pixel_bytes()) as u64;
-            step.apply(input, other, is_mask, &mut bench.transform).map_err(|error| Failure {
-                field: look.field,
-                transform: Some(step.name()),
-                error: SampleError::Transform(error),
-            })?;
+            step.apply(input, other, is_mask, &mut bench.transform)
+                .map_err(|error| Failure {
+                    field: look.field,
+                    transform: Some(step.name()),
+                    error: SampleError::Transform(error),
+                })?;
             counters.count(Stage::Transform, 0, bytes_in, other.data.len() as u64);
             std::mem::swap(&mut current, &mut other);
         }
@@ -303,12 +364,21 @@ impl Plan {
             bench.meter.lap(Stage::Transform, counters);
         }
         let whole = raw.unwrap_or_else(|| PixelView::from(&*current));
-        let view = whole.crop(folded.view).map_err(|e| failed(SampleError::Transform(e)))?;
+        let view = whole
+            .crop(folded.view)
+            .map_err(|e| failed(SampleError::Transform(e)))?;
         let cell = &mut row.cells[look.field];
-        let flips = write::Flips { x: folded.flip_x, y: folded.flip_y };
-        let unknown = look.plan.write(view, flips, erase, cell, &mut bench.classes).map_err(failed)?;
+        let flips = write::Flips {
+            x: folded.flip_x,
+            y: folded.flip_y,
+        };
+        let unknown = look
+            .plan
+            .write(view, flips, erase, cell, &mut bench.classes)
+            .map_err(failed)?;
         if unknown > 0 {
-            self.unknown_pixels.fetch_add(unknown, std::sync::atomic::Ordering::Relaxed);
+            self.unknown_pixels
+                .fetch_add(unknown, std::sync::atomic::Ordering::Relaxed);
         }
         let bytes_in = (view.height() * view.width() * view.pixel_bytes()) as u64;
         counters.count(Stage::Write, 0, bytes_in, cell_bytes(cell));
@@ -324,8 +394,11 @@ impl<'a> Looked<'a> {
         match folded {
             Some(folded) if !self.plan.is_mask || alike => folded.clone(),
             _ => {
-                let own: Vec<Step> =
-                    steps.iter().filter(|step| step.applies_to_masks()).cloned().collect();
+                let own: Vec<Step> = steps
+                    .iter()
+                    .filter(|step| step.applies_to_masks())
+                    .cloned()
+                    .collect();
                 fold(&own, self.size)
             }
         }
@@ -337,7 +410,8 @@ impl<'a> Looked<'a> {
             (Some(request), Some(header)) => decoder.scratch_bytes(header, request),
             _ => 0,
         };
-        let pixel = (self.plan.channels.max(self.plan.out_channels) * self.plan.depth.bytes()) as u64;
+        let pixel =
+            (self.plan.channels.max(self.plan.out_channels) * self.plan.depth.bytes()) as u64;
         let mut size = folded.region.size;
         let mut largest = 0;
         for step in &folded.middle {
@@ -363,10 +437,19 @@ fn scaled_region(region: Region, scaled: Size, scale: DctScale) -> Region {
     let at = |edge: u64, limit: u32| {
         ((edge * u64::from(scale.eighths()) + 4) / 8).min(u64::from(limit)) as u32
     };
-    let (top, left) = (at(region.top.into(), scaled.height), at(region.left.into(), scaled.width));
+    let (top, left) = (
+        at(region.top.into(), scaled.height),
+        at(region.left.into(), scaled.width),
+    );
     let (top, left) = (top.min(scaled.height - 1), left.min(scaled.width - 1));
-    let (bottom, right) = (at(region.bottom(), scaled.height), at(region.right(), scaled.width));
-    let size = Size { height: (bottom - top.min(bottom)).max(1), width: (right - left.min(right)).max(1) };
+    let (bottom, right) = (
+        at(region.bottom(), scaled.height),
+        at(region.right(), scaled.width),
+    );
+    let size = Size {
+        height: (bottom - top.min(bottom)).max(1),
+        width: (right - left.min(right)).max(1),
+    };
     Region { top, left, size }
 }
 
@@ -380,7 +463,11 @@ fn copy(field: usize, bytes: &Bytes, cell: &mut Cell) -> Result<(), Failure> {
                     expected: format!("{}", to.len()),
                     mend: "every record must have the shape its source declares",
                 };
-                return Err(Failure { field, transform: None, error });
+                return Err(Failure {
+                    field,
+                    transform: None,
+                    error,
+                });
             }
             to.copy_from_slice(bytes);
         }

@@ -48,7 +48,10 @@ impl PixelPlan {
                 }
                 row
             }
-            Cell::Own { shape: own, bytes: buffer } => {
+            Cell::Own {
+                shape: own,
+                bytes: buffer,
+            } => {
                 *own = shape;
                 buffer.clear();
                 buffer.resize(bytes, 0);
@@ -56,23 +59,45 @@ impl PixelPlan {
             }
         };
         match &self.finish {
-            Finish::Convert { dtype, layout, scale, bias } => {
+            Finish::Convert {
+                dtype,
+                layout,
+                scale,
+                bias,
+            } => {
                 convert(view, *dtype, *layout, flips, scale, bias, out);
                 for (region, value) in erase {
-                    fill(out, view.size(), self.out_channels, *dtype, *layout, *region, value);
+                    fill(
+                        out,
+                        view.size(),
+                        self.out_channels,
+                        *dtype,
+                        *layout,
+                        *region,
+                        value,
+                    );
                 }
                 Ok(0)
             }
-            Finish::OneHot { palette, classes: count, dtype, layout } => {
+            Finish::OneHot {
+                palette,
+                classes: count,
+                dtype,
+                layout,
+            } => {
                 let Classes { narrow, wide } = classes;
                 let unknown = match palette {
                     // Index 255 is one class too many, so it comes out as zeros.
                     Some(palette) if *count <= 255 => {
-                        palette.indices(&view, narrow, u8::MAX).map_err(SampleError::Transform)?;
+                        palette
+                            .indices(&view, narrow, u8::MAX)
+                            .map_err(SampleError::Transform)?;
                         one_hot(narrow, *count, *dtype, *layout, view.size(), flips, out)
                     }
                     Some(palette) => {
-                        palette.indices(&view, wide, u16::MAX).map_err(SampleError::Transform)?;
+                        palette
+                            .indices(&view, wide, u16::MAX)
+                            .map_err(SampleError::Transform)?;
                         wide_one_hot(wide, *count, *dtype, *layout, view.size(), flips, out)
                     }
                     None if view.depth() == Depth::U8 => {
@@ -90,7 +115,11 @@ impl PixelPlan {
                 };
                 Ok(unknown)
             }
-            Finish::Classes { palette, dtype, unknown } => {
+            Finish::Classes {
+                palette,
+                dtype,
+                unknown,
+            } => {
                 let Classes { narrow, wide } = classes;
                 if *dtype == DType::UInt8 {
                     let unknown = palette.indices(&view, narrow, *unknown as u8);
@@ -106,8 +135,16 @@ impl PixelPlan {
                     simd::convert(simd::Level::detect(), &source, &plain, out);
                     return Ok(unknown);
                 }
-                let missing = palette.indices(&view, wide, u16::MAX).map_err(SampleError::Transform)?;
-                let value = |class: u16| if class == u16::MAX { *unknown } else { i64::from(class) };
+                let missing = palette
+                    .indices(&view, wide, u16::MAX)
+                    .map_err(SampleError::Transform)?;
+                let value = |class: u16| {
+                    if class == u16::MAX {
+                        *unknown
+                    } else {
+                        i64::from(class)
+                    }
+                };
                 scatter(wide, view.size(), flips, |at, class| {
                     out[at * 8..at * 8 + 8].copy_from_slice(&value(class).to_ne_bytes());
                 });
@@ -170,7 +207,12 @@ fn convert(
         channels: view.channels(),
         row_bytes,
     };
-    simd::convert(simd::Level::detect(), &source, &pass(dtype, layout, flips, scale, bias), out);
+    simd::convert(
+        simd::Level::detect(),
+        &source,
+        &pass(dtype, layout, flips, scale, bias),
+        out,
+    );
 }
 
 /// 16-bit samples, by the same formula; rare enough for plain code.
@@ -198,14 +240,21 @@ fn convert16(
             if dtype == DType::UInt16 {
                 to.copy_from_slice(&sample.to_ne_bytes());
             } else {
-                put(to, dtype, f32::from(sample) * scale[channel] + bias[channel]);
+                put(
+                    to,
+                    dtype,
+                    f32::from(sample) * scale[channel] + bias[channel],
+                );
             }
         }
     }
 }
 
 fn samples16(row: &[u8]) -> impl Iterator<Item = u16> + '_ {
-    row.as_chunks::<2>().0.iter().map(|&bytes| u16::from_ne_bytes(bytes))
+    row.as_chunks::<2>()
+        .0
+        .iter()
+        .map(|&bytes| u16::from_ne_bytes(bytes))
 }
 
 /// Writes one number in an element type of pixels.
@@ -239,7 +288,11 @@ fn fill(
                     Layout::Hwc => (y * width + x) * channels + channel,
                     Layout::Chw => (channel * height + y) * width + x,
                 };
-                put(&mut out[index * element..(index + 1) * element], dtype, value);
+                put(
+                    &mut out[index * element..(index + 1) * element],
+                    dtype,
+                    value,
+                );
             }
         }
     }

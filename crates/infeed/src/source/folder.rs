@@ -49,10 +49,15 @@ impl Folder {
         let folders = listing::list(root).map_err(|(path, error)| Error::open(path, error))?;
         let ignored: usize = folders.iter().map(|folder| folder.ignored).sum();
         if ignored > 0 {
-            tracing::info!("{}: {ignored} files that are no images by name", root.display());
+            tracing::info!(
+                "{}: {ignored} files that are no images by name",
+                root.display()
+            );
         }
         let by_class = *labels == Labels::Auto
-            && folders.iter().any(|f| !f.path.as_os_str().is_empty() && !f.names.is_empty());
+            && folders
+                .iter()
+                .any(|f| !f.path.as_os_str().is_empty() && !f.names.is_empty());
         let mut source = Folder {
             fields: fields(by_class),
             paths: Paths::new(root),
@@ -61,12 +66,17 @@ impl Folder {
         };
         for folder in folders {
             if by_class {
-                let Some(class) = folder.path.iter().next() else { continue };
+                let Some(class) = folder.path.iter().next() else {
+                    continue;
+                };
                 let class = class.to_string_lossy();
                 let classes = source.classes.get_or_insert_default();
                 if classes.last().is_none_or(|last| *last != class) {
                     source.refuse_empty_class(root)?;
-                    source.classes.get_or_insert_default().push(class.into_owned());
+                    source
+                        .classes
+                        .get_or_insert_default()
+                        .push(class.into_owned());
                 }
             }
             source.paths.begin_folder(folder.path);
@@ -101,19 +111,28 @@ impl Folder {
             return Ok(());
         }
         let folder = root.join(class);
-        let problem = format!("the class folder {} holds no images; remove it", folder.display());
+        let problem = format!(
+            "the class folder {} holds no images; remove it",
+            folder.display()
+        );
         Err(Error::config("source", problem))
     }
 
     fn from_csv(root: &Path, csv: &Path) -> Result<Folder, Error> {
-        let wrong = |problem: String| {
-            Error::config("source", format!("{}: {problem}", csv.display()))
-        };
+        let wrong =
+            |problem: String| Error::config("source", format!("{}: {problem}", csv.display()));
         let mut reader = csv::Reader::from_path(csv).map_err(|error| Error::open(csv, error))?;
-        let headers = reader.headers().map_err(|error| Error::open(csv, error))?.clone();
+        let headers = reader
+            .headers()
+            .map_err(|error| Error::open(csv, error))?
+            .clone();
         let column = |name: &str| {
             let at = headers.iter().position(|header| header.trim() == name);
-            at.ok_or_else(|| wrong(format!("no column `{name}`; its first line must name `path` and `label`")))
+            at.ok_or_else(|| {
+                wrong(format!(
+                    "no column `{name}`; its first line must name `path` and `label`"
+                ))
+            })
         };
         let (path_at, label_at) = (column("path")?, column("label")?);
         let mut paths = Paths::new(root);
@@ -142,15 +161,33 @@ impl Folder {
                 (texts.iter().map(number).collect(), Some(names))
             }
         };
-        Ok(Folder { fields: fields(true), paths, labels, classes })
+        Ok(Folder {
+            fields: fields(true),
+            paths,
+            labels,
+            classes,
+        })
     }
 }
 
 fn fields(labelled: bool) -> Vec<Field> {
-    let image = Field { name: "image".to_owned(), kind: FieldKind::Image(Pixels::Encoded) };
-    let kind = FieldKind::Tensor { dtype: DType::Int64, shape: Vec::new() };
-    let label = Field { name: "label".to_owned(), kind };
-    if labelled { vec![image, label] } else { vec![image] }
+    let image = Field {
+        name: "image".to_owned(),
+        kind: FieldKind::Image(Pixels::Encoded),
+    };
+    let kind = FieldKind::Tensor {
+        dtype: DType::Int64,
+        shape: Vec::new(),
+    };
+    let label = Field {
+        name: "label".to_owned(),
+        kind,
+    };
+    if labelled {
+        vec![image, label]
+    } else {
+        vec![image]
+    }
 }
 
 impl Source for Folder {
@@ -164,7 +201,10 @@ impl Source for Folder {
 
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
         let name = self.paths.path(record as usize).display().to_string();
-        RecordId { index: record, name }
+        RecordId {
+            index: record,
+            name,
+        }
     }
 
     fn classes(&self) -> Option<&[String]> {
@@ -180,14 +220,28 @@ impl Source for Folder {
         for &(place, record) in &read.records {
             let path = self.paths.path(record as usize);
             let image = read_files(&[path], admit).map_err(|(field, error)| match error {
-                FileError::Io(error) => ReadError::Io { record, field: Some(field), error },
-                FileError::Refused(bytes, refused) => ReadError::Refused { record, bytes, refused },
+                FileError::Io(error) => ReadError::Io {
+                    record,
+                    field: Some(field),
+                    error,
+                },
+                FileError::Refused(bytes, refused) => ReadError::Refused {
+                    record,
+                    bytes,
+                    refused,
+                },
             })?;
             let mut fields = image;
             if let Some(label) = self.labels.get(record as usize) {
                 fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
             }
-            sink(place, Record { index: record, fields });
+            sink(
+                place,
+                Record {
+                    index: record,
+                    fields,
+                },
+            );
         }
         Ok(())
     }

@@ -14,8 +14,9 @@ use crate::exec::budget::Refused;
 
 /// Names by which files are taken for images. What a file really is, its bytes tell; the list
 /// only keeps notes and checksums out of a dataset.
-pub const EXTENSIONS: [&str; 9] =
-    ["jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff"];
+pub(super) const EXTENSIONS: [&str; 9] = [
+    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff",
+];
 
 /// Threads that list; directories on networks answer in parallel.
 const LISTERS: usize = 8;
@@ -34,7 +35,10 @@ pub(super) struct Paths {
 
 impl Paths {
     pub(super) fn new(root: &Path) -> Paths {
-        Paths { root: root.to_owned(), ..Paths::default() }
+        Paths {
+            root: root.to_owned(),
+            ..Paths::default()
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -49,12 +53,17 @@ impl Paths {
     pub(super) fn push(&mut self, name: &str) {
         self.names.extend_from_slice(name.as_bytes());
         self.ends.push(self.names.len() as u64);
-        self.folder.push(self.folders.len().saturating_sub(1) as u32);
+        self.folder
+            .push(self.folders.len().saturating_sub(1) as u32);
     }
 
     /// Path relative to the root.
     pub(super) fn relative(&self, index: usize) -> PathBuf {
-        let begin = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        let begin = if index == 0 {
+            0
+        } else {
+            self.ends[index - 1] as usize
+        };
         let name = String::from_utf8_lossy(&self.names[begin..self.ends[index] as usize]);
         self.folders[self.folder[index] as usize].join(&*name)
     }
@@ -90,7 +99,9 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.spans.iter().map(|&(begin, end)| &self.text[begin as usize..end as usize])
+        self.spans
+            .iter()
+            .map(|&(begin, end)| &self.text[begin as usize..end as usize])
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -187,20 +198,37 @@ fn list_one(root: &Path, folder: PathBuf) -> io::Result<(Folder, Vec<PathBuf>)> 
     spans.sort_unstable_by(|&(a, b), &(c, d)| {
         text[a as usize..b as usize].cmp(&text[c as usize..d as usize])
     });
-    Ok((Folder { path: folder, names: Names { text, spans }, ignored }, below))
+    Ok((
+        Folder {
+            path: folder,
+            names: Names { text, spans },
+            ignored,
+        },
+        below,
+    ))
 }
 
 fn not_unicode(name: OsString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the name {name:?} is not Unicode"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the name {name:?} is not Unicode"),
+    )
 }
 
 fn too_many() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the names in one folder exceed 4 GiB")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the names in one folder exceed 4 GiB",
+    )
 }
 
 fn has_image_extension(name: &str) -> bool {
-    let Some((_, extension)) = name.rsplit_once('.') else { return false };
-    EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension))
+    let Some((_, extension)) = name.rsplit_once('.') else {
+        return false;
+    };
+    EXTENSIONS
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(extension))
 }
 
 /// Attempts at a read that fails in a way that may pass.
@@ -265,7 +293,11 @@ mod tests {
 
         let result = retry(|| {
             calls += 1;
-            if calls < 3 { Err(io::Error::other("hiccup")) } else { Ok(calls) }
+            if calls < 3 {
+                Err(io::Error::other("hiccup"))
+            } else {
+                Ok(calls)
+            }
         });
 
         assert_eq!(result.expect("third time"), 3);

@@ -77,7 +77,12 @@ impl Memory {
             return Err(Error::config("source", "the arrays are empty"));
         }
         let (fields, data) = fields.into_iter().unzip();
-        Ok(Memory { fields, data, len, mapped })
+        Ok(Memory {
+            fields,
+            data,
+            len,
+            mapped,
+        })
     }
 
     fn field(&self, field: usize, record: usize) -> Bytes {
@@ -106,7 +111,10 @@ fn element_bytes(kind: &FieldKind) -> usize {
 /// Number of records of a field.
 fn count(field: &Field, data: &Data) -> Result<u64, Error> {
     let wrong = |problem: String| {
-        Err(Error::config("source", format!("field `{}`: {problem}", field.name)))
+        Err(Error::config(
+            "source",
+            format!("field `{}`: {problem}", field.name),
+        ))
     };
     match data {
         Data::List(list) => Ok(list.len() as u64),
@@ -114,9 +122,10 @@ fn count(field: &Field, data: &Data) -> Result<u64, Error> {
             Some(size) if size > 0 && bytes.len().is_multiple_of(size) => {
                 Ok((bytes.len() / size) as u64)
             }
-            Some(size) => {
-                wrong(format!("{} bytes are no whole number of records of {size}", bytes.len()))
-            }
+            Some(size) => wrong(format!(
+                "{} bytes are no whole number of records of {size}",
+                bytes.len()
+            )),
             None => wrong("an array needs a kind of fixed size".to_owned()),
         },
         Data::Ragged { values, offsets } => {
@@ -143,19 +152,29 @@ impl Source for Memory {
     }
 
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
-        RecordId { index: record, name: format!("element {record} in memory") }
+        RecordId {
+            index: record,
+            name: format!("element {record} in memory"),
+        }
     }
 
     fn plan(&self, run: &[u64]) -> Vec<Read> {
         let record: usize = (0..self.fields.len())
-            .map(|field| run.first().map_or(0, |&r| self.field(field, r as usize).len()))
+            .map(|field| {
+                run.first()
+                    .map_or(0, |&r| self.field(field, r as usize).len())
+            })
             .sum();
         let group = (READ_BYTES / record.max(1)).clamp(1, READ_RECORDS);
         let places: Vec<(usize, u64)> = run.iter().copied().enumerate().collect();
         places
             .chunks(group)
             // Nothing is held for these: they are resident, or the page cache's.
-            .map(|group| Read { records: group.to_vec(), bytes: Some(0), key: 0 })
+            .map(|group| Read {
+                records: group.to_vec(),
+                bytes: Some(0),
+                key: 0,
+            })
             .collect()
     }
 
@@ -166,12 +185,19 @@ impl Source for Memory {
         sink: &mut dyn FnMut(usize, Record),
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
-            let fields: Vec<Bytes> =
-                (0..self.fields.len()).map(|field| self.field(field, record as usize)).collect();
+            let fields: Vec<Bytes> = (0..self.fields.len())
+                .map(|field| self.field(field, record as usize))
+                .collect();
             if self.mapped {
                 fields.iter().for_each(|bytes| touch(bytes));
             }
-            sink(place, Record { index: record, fields });
+            sink(
+                place,
+                Record {
+                    index: record,
+                    fields,
+                },
+            );
         }
         Ok(())
     }
@@ -179,6 +205,9 @@ impl Source for Memory {
 
 /// Reads one byte of every page, so that faults happen here.
 fn touch(bytes: &[u8]) {
-    let sum = bytes.iter().step_by(PAGE).fold(0_u8, |sum, &byte| sum.wrapping_add(byte));
+    let sum = bytes
+        .iter()
+        .step_by(PAGE)
+        .fold(0_u8, |sum, &byte| sum.wrapping_add(byte));
     black_box(sum);
 }

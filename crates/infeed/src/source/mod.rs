@@ -49,7 +49,11 @@ pub trait Source: Send + Sync + Debug {
     ///
     /// The default reads every record by itself.
     fn plan(&self, run: &[u64]) -> Vec<Read> {
-        let single = |(place, &record)| Read { records: vec![(place, record)], bytes: None, key: 0 };
+        let single = |(place, &record)| Read {
+            records: vec![(place, record)],
+            bytes: None,
+            key: 0,
+        };
         run.iter().enumerate().map(single).collect()
     }
 

@@ -33,14 +33,22 @@ impl Pairs {
         let lonely_masks = masks.without(&images);
         if !lonely_images.is_empty() || !lonely_masks.is_empty() {
             let mut problems = Vec::new();
-            for (lonely, root, other) in
-                [(&lonely_images, image, "mask"), (&lonely_masks, mask, "image")]
-            {
+            for (lonely, root, other) in [
+                (&lonely_images, image, "mask"),
+                (&lonely_masks, mask, "image"),
+            ] {
                 if !lonely.is_empty() {
-                    let named: Vec<String> =
-                        lonely.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+                    let named: Vec<String> = lonely
+                        .iter()
+                        .take(NAMED)
+                        .map(|path| path.display().to_string())
+                        .collect();
                     let more = lonely.len().saturating_sub(NAMED);
-                    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                    let more = if more > 0 {
+                        format!(" and {more} more")
+                    } else {
+                        String::new()
+                    };
                     problems.push(format!(
                         "{} files of {} have no {other}: {}{more}",
                         lonely.len(),
@@ -52,7 +60,10 @@ impl Pairs {
             problems.push("files pair by equal name without extension".to_owned());
             return Err(Error::config("source", problems.join("; ")));
         }
-        let field = |name: &str, kind| Field { name: name.to_owned(), kind };
+        let field = |name: &str, kind| Field {
+            name: name.to_owned(),
+            kind,
+        };
         Ok(Pairs {
             fields: vec![
                 field("image", FieldKind::Image(Pixels::Encoded)),
@@ -94,9 +105,17 @@ impl Stems {
 
     /// Files whose stem the other does not have.
     fn without(&self, other: &Stems) -> Vec<&PathBuf> {
-        let missing =
-            |stem: &PathBuf| other.0.binary_search_by(|(known, _)| known.cmp(stem)).is_err();
-        self.0.iter().filter(|(stem, _)| missing(stem)).map(|(_, path)| path).collect()
+        let missing = |stem: &PathBuf| {
+            other
+                .0
+                .binary_search_by(|(known, _)| known.cmp(stem))
+                .is_err()
+        };
+        self.0
+            .iter()
+            .filter(|(stem, _)| missing(stem))
+            .map(|(_, path)| path)
+            .collect()
     }
 
     fn paths(&self, root: &Path) -> Paths {
@@ -108,7 +127,10 @@ impl Stems {
                 paths.begin_folder(parent.to_owned());
                 current = Some(parent);
             }
-            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            let name = path
+                .file_name()
+                .map(|name| name.to_string_lossy())
+                .unwrap_or_default();
             paths.push(&name);
         }
         paths.shrink();
@@ -126,9 +148,16 @@ impl Source for Pairs {
     }
 
     fn id(&self, record: u64, field: Option<usize>) -> RecordId {
-        let paths = if field == Some(1) { &self.masks } else { &self.images };
+        let paths = if field == Some(1) {
+            &self.masks
+        } else {
+            &self.images
+        };
         let name = paths.path(record as usize).display().to_string();
-        RecordId { index: record, name }
+        RecordId {
+            index: record,
+            name,
+        }
     }
 
     fn read(
@@ -141,10 +170,24 @@ impl Source for Pairs {
             let at = record as usize;
             let files = [self.images.path(at), self.masks.path(at)];
             let fields = read_files(&files, admit).map_err(|(field, error)| match error {
-                FileError::Io(error) => ReadError::Io { record, field: Some(field), error },
-                FileError::Refused(bytes, refused) => ReadError::Refused { record, bytes, refused },
+                FileError::Io(error) => ReadError::Io {
+                    record,
+                    field: Some(field),
+                    error,
+                },
+                FileError::Refused(bytes, refused) => ReadError::Refused {
+                    record,
+                    bytes,
+                    refused,
+                },
             })?;
-            sink(place, Record { index: record, fields });
+            sink(
+                place,
+                Record {
+                    index: record,
+                    fields,
+                },
+            );
         }
         Ok(())
     }

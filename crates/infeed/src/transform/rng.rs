@@ -8,6 +8,11 @@
 //! Stafford's variant 13 of the mixer; bounded integers after Lemire, "Fast Random Integer
 //! Generation in an Interval" (2019).
 
+use crate::random::{hash, mix};
+
+/// Keeps the keys of draws apart from those of the order.
+const DRAWS: u64 = 3;
+
 /// Odd fraction of the golden ratio, the step of the Weyl sequence under splitmix64.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -21,13 +26,7 @@ impl Rng {
     /// The generator of transform number `transform` (its index in the pipeline) for the sample
     /// at `position` of `epoch`.
     pub fn new(seed: u64, epoch: u64, position: u64, transform: u64) -> Rng {
-        // Each word goes through the mixer before the next one meets it. Were they added,
-        // (epoch 0, position 1) and (epoch 1, position 0) would be the same stream.
-        let state = [seed, epoch, position, transform]
-            .into_iter()
-            .fold(GOLDEN, |state, word| {
-                mix(mix(state ^ word).wrapping_add(GOLDEN))
-            });
+        let state = hash(&[DRAWS, seed, epoch, position, transform]);
         Rng { state }
     }
 
@@ -66,13 +65,6 @@ impl Rng {
     pub fn chance(&mut self, p: f64) -> bool {
         self.uniform(0.0, 1.0) < p
     }
-}
-
-/// Spreads every bit of `z` over the whole word; a bijection.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

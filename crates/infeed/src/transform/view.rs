@@ -103,6 +103,14 @@ impl<'a> PixelView<'a> {
         &self.data[start..start + self.width() * self.pixel_bytes()]
     }
 
+    /// The pixels from the first of the view on, and the bytes from one row to the next.
+    pub fn strided(&self) -> (&'a [u8], usize) {
+        (
+            self.data.get(self.left_bytes..).unwrap_or_default(),
+            self.row_bytes,
+        )
+    }
+
     /// The surrounding rows, whole strides from this view's first row on, and the first column
     /// of the view in them; none if strides are no whole number of pixels or the last is cut off.
     pub(super) fn strides(&self) -> Option<Strides<'a>> {
