@@ -26,6 +26,8 @@ pub(super) struct Frame {
     /// Largest sampling factors: an iMCU is this many blocks of 8 pixels wide and high.
     across: u32,
     down: u32,
+    /// Whether libjpeg-turbo decodes windows at these sampling factors; others only as a whole.
+    has_windows: bool,
     /// Blocks of all components in one iMCU.
     blocks: u32,
     /// Whether libjpeg-turbo holds the coefficients of the whole image: in a progressive file, and
@@ -143,10 +145,24 @@ fn frame_header(marker: u8, segment: &[u8]) -> Result<Frame, DecodeError> {
         components,
         across: factors.iter().map(|f| f.0).max().unwrap_or(1),
         down: factors.iter().map(|f| f.1).max().unwrap_or(1),
+        has_windows: has_windows(&factors),
         blocks: factors.iter().map(|f| f.0 * f.1).sum(),
         holds_coefficients: matches!(marker, 0xC2 | 0xCA),
         scan: 0,
     })
+}
+
+/// Whether the factors are those of 4:4:4, 4:2:2, 4:2:0, 4:4:0, 4:1:1, 4:4:1 or gray, the ones
+/// TurboJPEG has names for: chroma 1x1, and a fourth component as the first.
+fn has_windows(factors: &[(u32, u32)]) -> bool {
+    match *factors {
+        [_] => true,
+        [first, (1, 1), (1, 1), ref rest @ ..] => {
+            matches!(first, (1, 1) | (2, 1) | (2, 2) | (1, 2) | (4, 1) | (1, 4))
+                && rest.iter().all(|&fourth| fourth == first)
+        }
+        _ => false,
+    }
 }
 
 /// Whether there is an end of image behind the beginning of the first scan.
@@ -168,6 +184,14 @@ pub(super) fn check(bytes: &[u8], frame: &Frame) -> Result<(), DecodeError> {
 /// sides, beginning at a whole one. Below none is needed, as rows are always decoded downwards.
 fn window(frame: &Frame, region: Region, scale: DctScale) -> Window {
     let size = scale.apply(frame.size);
+    if !frame.has_windows {
+        return Window {
+            top: 0,
+            left: 0,
+            height: size.height,
+            width: size.width,
+        };
+    }
     let from = |start: u32, unit: u32| (start / unit * unit).saturating_sub(unit);
     let (width, height) = (frame.across * scale.eighths(), frame.down * scale.eighths());
     let (left, top) = (from(region.left, width), from(region.top, height));
