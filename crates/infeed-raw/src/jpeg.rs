@@ -106,13 +106,15 @@ pub enum JpegError {
     BadWindow,
 }
 
-/// Beginnings of libjpeg's warnings after which pixels are made up. All others (stray bytes
-/// between segments, an unknown version or transform number) leave the pixels whole.
-const LOSSES: [&str; 3] = [
-    "Corrupt JPEG data: bad Huffman code",
-    "Corrupt JPEG data: bad arithmetic code",
-    "Corrupt JPEG data: found marker",
-];
+/// Parts of the texts of libjpeg's warnings after which pixels are made up. All others (stray
+/// bytes between segments, an unknown version or transform number) leave the pixels whole.
+const LOSSES: [&str; 3] = ["bad Huffman code", "bad arithmetic code", "found marker"];
+
+fn is_loss(warning: &str) -> bool {
+    // Bytes skipped on the way to a restart marker belonged to the scan.
+    let skipped = |marker: u8| warning.ends_with(&format!("bytes before marker {marker:#04x}"));
+    LOSSES.iter().any(|loss| warning.contains(loss)) || (0xD0..=0xD7).any(skipped)
+}
 
 /// A decompressor of libjpeg-turbo; one for each thread that decodes.
 #[derive(Debug)]
@@ -164,7 +166,7 @@ impl JpegDecoder {
         if first.to_ascii_lowercase().contains("premature end") {
             return Err(self.renewed(JpegError::PrematureEnd { message: first }));
         }
-        if LOSSES.iter().any(|loss| first.starts_with(loss)) {
+        if is_loss(&first) {
             return Err(self.renewed(JpegError::Damaged { message: first }));
         }
         // What can slip: a loss *behind* a harmless warning, since libjpeg does not tell the
@@ -360,4 +362,193 @@ fn new_handle() -> Result<NonNull<libc::c_void>, JpegError> {
     // SAFETY: no arguments but a constant; null means failure and is checked.
     let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
     NonNull::new(handle).ok_or(JpegError::NoDecoder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 67x45, 4:2:0: the iMCU is 16x16.
+    const JPEG: &[u8] = include_bytes!("../../../testdata/conformance/s420.jpg");
+
+    fn task(window: Window) -> JpegTask {
+        JpegTask {
+            width: 67,
+            height: 45,
+            eighths: 8,
+            window,
+            format: PixelFormat::Rgb,
+            max_scans: 10,
+            max_memory_mib: 16,
+        }
+    }
+
+    const WHOLE: Window = Window {
+        top: 0,
+        left: 0,
+        height: 45,
+        width: 67,
+    };
+
+    fn decode(decoder: &mut JpegDecoder, task: &JpegTask) -> Result<Vec<u8>, JpegError> {
+        let pixels = task.window.height as usize * task.window.width as usize;
+        let mut out = vec![0; pixels * task.format.bytes()];
+        decoder.decode(JPEG, task, &mut out).map(|_| out)
+    }
+
+    #[test]
+    fn the_inner_pixels_of_a_window_are_those_of_the_whole() {
+        let mut decoder = JpegDecoder::new().unwrap();
+        let whole = decode(&mut decoder, &task(WHOLE)).unwrap();
+
+        let window = Window {
+            top: 16,
+            left: 16,
+            height: 29,
+            width: 51,
+        };
+        let part = decode(&mut decoder, &task(window)).unwrap();
+
+        for (y, row) in part.chunks_exact(51 * 3).enumerate().skip(16) {
+            let at = ((y + 16) * 67 + 32) * 3;
+            assert_eq!(row[16 * 3..], whole[at..at + 35 * 3], "row {y}");
+        }
+    }
+
+    #[test]
+    fn a_window_that_leaves_the_image_or_begins_within_an_imcu_is_refused() {
+        let mut decoder = JpegDecoder::new().unwrap();
+        for window in [
+            Window {
+                top: 0,
+                left: 0,
+                height: 46,
+                width: 67,
+            },
+            Window {
+                top: 1,
+                left: 0,
+                height: 45,
+                width: 67,
+            },
+            Window {
+                top: 0,
+                left: 16,
+                height: 45,
+                width: 52,
+            },
+            Window {
+                top: 0,
+                left: 0,
+                height: 0,
+                width: 67,
+            },
+            Window {
+                top: 0,
+                left: u32::MAX,
+                height: 1,
+                width: 2,
+            },
+            Window {
+                top: 0,
+                left: 8,
+                height: 45,
+                width: 16,
+            },
+        ] {
+            assert!(decode(&mut decoder, &task(window)).is_err(), "{window:?}");
+        }
+    }
+
+    #[test]
+    fn an_output_of_another_length_is_refused() {
+        let mut decoder = JpegDecoder::new().unwrap();
+        let mut out = vec![0; 67 * 45 * 3 - 1];
+
+        let error = decoder.decode(JPEG, &task(WHOLE), &mut out).unwrap_err();
+
+        assert!(matches!(error, JpegError::BadWindow), "{error}");
+    }
+
+    #[test]
+    fn a_size_other_than_the_callers_is_refused() {
+        let mut decoder = JpegDecoder::new().unwrap();
+        let window = Window {
+            height: 44,
+            ..WHOLE
+        };
+
+        let error = decode(
+            &mut decoder,
+            &JpegTask {
+                height: 44,
+                ..task(window)
+            },
+        )
+        .unwrap_err();
+
+        assert!(
+            matches!(
+                error,
+                JpegError::OtherSize {
+                    width: 67,
+                    height: 45
+                }
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_decoder_is_as_new_after_any_broken_header() {
+        let mut decoder = JpegDecoder::new().unwrap();
+        let whole = decode(&mut decoder, &task(WHOLE)).unwrap();
+        let mut out = vec![0; whole.len()];
+
+        for length in 0..JPEG.len() - 2 {
+            assert!(
+                decoder
+                    .decode(&JPEG[..length], &task(WHOLE), &mut out)
+                    .is_err(),
+                "{length}"
+            );
+            assert_eq!(
+                decode(&mut decoder, &task(WHOLE)).unwrap(),
+                whole,
+                "after {length}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_restart_marker_is_an_error() {
+        let mut decoder = JpegDecoder::new().unwrap();
+        let mut bytes = include_bytes!("../../../testdata/conformance/s420r.jpg").to_vec();
+        let at = bytes
+            .windows(2)
+            .position(|pair| pair == [0xFF, 0xD1])
+            .unwrap();
+        bytes.drain(at..at + 2);
+        let mut out = vec![0; 67 * 45 * 3];
+
+        let error = decoder.decode(&bytes, &task(WHOLE), &mut out).unwrap_err();
+
+        assert!(matches!(error, JpegError::Damaged { .. }), "{error}");
+    }
+
+    #[test]
+    fn more_scans_than_allowed_are_an_error() {
+        let mut decoder = JpegDecoder::new().unwrap();
+        let bytes = include_bytes!("../../../testdata/conformance/s420p.jpg");
+        let mut out = vec![0; 67 * 45 * 3];
+
+        assert!(decoder.decode(bytes, &task(WHOLE), &mut out).is_ok());
+        let few = JpegTask {
+            max_scans: 3,
+            ..task(WHOLE)
+        };
+        let error = decoder.decode(bytes, &few, &mut out).unwrap_err();
+
+        assert!(error.to_string().contains("more than 3 scans"), "{error}");
+    }
 }

@@ -58,29 +58,76 @@ pub(super) fn convert(src: &[u8], layout: Layout, mode: ColorMode, dst: &mut [u8
     if mode == ColorMode::Stored16 {
         return widen(src, layout, dst);
     }
-    // Index of the byte of sample 0 that is kept, and the distance to the next sample.
-    let (high, step) = match layout.depth {
-        Depth::U8 => (0, 1),
-        Depth::U16 if layout.is_big_endian => (0, 2),
-        Depth::U16 => (usize::from(cfg!(target_endian = "little")), 2),
-    };
-    let size = layout.pixel_bytes();
-    let (r, g, b, a) = (high, high + step, high + 2 * step, high + 3 * step);
-    match (mode, layout.channels) {
-        (ColorMode::Rgb, 1) => map(src, size, dst, |p| [p[r]; 3]),
-        (ColorMode::Rgb, 2) => map(src, size, dst, |p| [p[r]; 3]),
-        (ColorMode::Rgb, _) => map(src, size, dst, |p| [p[r], p[g], p[b]]),
-        (ColorMode::Rgba, 1) => map(src, size, dst, |p| [p[r], p[r], p[r], 255]),
-        (ColorMode::Rgba, 2) => map(src, size, dst, |p| [p[r], p[r], p[r], p[g]]),
-        (ColorMode::Rgba, 3) => map(src, size, dst, |p| [p[r], p[g], p[b], 255]),
-        (ColorMode::Rgba, _) => map(src, size, dst, |p| [p[r], p[g], p[b], p[a]]),
-        (_, 1 | 2) => map(src, size, dst, |p| [p[r]]),
-        (_, _) => map(src, size, dst, |p| [luma(p[r], p[g], p[b])]),
+    match (layout.depth, layout.is_big_endian) {
+        (Depth::U8, _) => narrow::<1, 0>(src, layout.channels, mode, dst),
+        (Depth::U16, true) => narrow::<2, 0>(src, layout.channels, mode, dst),
+        (Depth::U16, false) => narrow::<2, 1>(src, layout.channels, mode, dst),
     }
 }
 
-fn map<const N: usize>(src: &[u8], size: usize, dst: &mut [u8], f: impl Fn(&[u8]) -> [u8; N]) {
-    for (from, to) in src.chunks_exact(size).zip(dst.chunks_exact_mut(N)) {
+/// Converts samples of `BYTES` bytes, of which the one at `HIGH` is kept, to an 8-bit mode.
+fn narrow<const BYTES: usize, const HIGH: usize>(
+    src: &[u8],
+    channels: usize,
+    mode: ColorMode,
+    dst: &mut [u8],
+) {
+    let s = |pixel: &[u8], channel: usize| pixel[channel * BYTES + HIGH];
+    // The pixel's size as a literal lets the compiler drop the bounds checks and vectorise.
+    match (mode, channels) {
+        (ColorMode::Rgb, 1) => map(src.chunks_exact(BYTES), dst, |p| [s(p, 0); 3]),
+        (ColorMode::Rgb, 2) => map(src.chunks_exact(2 * BYTES), dst, |p| [s(p, 0); 3]),
+        (ColorMode::Rgb, 3) => {
+            map(src.chunks_exact(3 * BYTES), dst, |p| {
+                [s(p, 0), s(p, 1), s(p, 2)]
+            });
+        }
+        (ColorMode::Rgb, _) => {
+            map(src.chunks_exact(4 * BYTES), dst, |p| {
+                [s(p, 0), s(p, 1), s(p, 2)]
+            });
+        }
+        (ColorMode::Rgba, 1) => {
+            map(src.chunks_exact(BYTES), dst, |p| {
+                [s(p, 0), s(p, 0), s(p, 0), 255]
+            });
+        }
+        (ColorMode::Rgba, 2) => {
+            map(src.chunks_exact(2 * BYTES), dst, |p| {
+                [s(p, 0), s(p, 0), s(p, 0), s(p, 1)]
+            });
+        }
+        (ColorMode::Rgba, 3) => {
+            map(src.chunks_exact(3 * BYTES), dst, |p| {
+                [s(p, 0), s(p, 1), s(p, 2), 255]
+            });
+        }
+        (ColorMode::Rgba, _) => {
+            map(src.chunks_exact(4 * BYTES), dst, |p| {
+                [s(p, 0), s(p, 1), s(p, 2), s(p, 3)]
+            });
+        }
+        (_, 1) => map(src.chunks_exact(BYTES), dst, |p| [s(p, 0)]),
+        (_, 2) => map(src.chunks_exact(2 * BYTES), dst, |p| [s(p, 0)]),
+        (_, 3) => {
+            map(src.chunks_exact(3 * BYTES), dst, |p| {
+                [luma(s(p, 0), s(p, 1), s(p, 2))]
+            });
+        }
+        (_, _) => {
+            map(src.chunks_exact(4 * BYTES), dst, |p| {
+                [luma(s(p, 0), s(p, 1), s(p, 2))]
+            });
+        }
+    }
+}
+
+fn map<'a, const N: usize>(
+    pixels: impl Iterator<Item = &'a [u8]>,
+    dst: &mut [u8],
+    f: impl Fn(&[u8]) -> [u8; N],
+) {
+    for (from, to) in pixels.zip(dst.chunks_exact_mut(N)) {
         to.copy_from_slice(&f(from));
     }
 }
@@ -95,13 +142,11 @@ fn widen(src: &[u8], layout: Layout, dst: &mut [u8]) {
         Depth::U16 => {
             for (from, to) in src.chunks_exact(2).zip(dst.chunks_exact_mut(2)) {
                 let sample = [from[0], from[1]];
-                let is_native = layout.is_big_endian == cfg!(target_endian = "big");
-                let bytes = if layout.is_big_endian && !is_native {
-                    u16::from_be_bytes(sample).to_ne_bytes()
-                } else {
-                    sample
+                let sample = match layout.is_big_endian {
+                    true => u16::from_be_bytes(sample),
+                    false => u16::from_le_bytes(sample),
                 };
-                to.copy_from_slice(&bytes);
+                to.copy_from_slice(&sample.to_ne_bytes());
             }
         }
     }

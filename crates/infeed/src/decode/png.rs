@@ -9,7 +9,7 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, DecodeOptions, DecodingError};
 
-use super::convert::{Layout, convert};
+use super::convert::{Layout, convert, luma};
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, exif};
 use crate::sample::{Depth, Image, Region, Size};
 
@@ -389,15 +389,28 @@ impl Samples {
         count: usize,
         to: &mut [u8],
     ) -> Result<(), DecodeError> {
-        let size = to.len() / count.max(1);
-        for (i, to) in to.chunks_exact_mut(size).enumerate() {
-            let index = usize::from(self.sample(row, first + i));
-            let color = self.palette.get(index).ok_or(DecodeError::damaged(
+        let indices = (first..first + count).map(|at| usize::from(self.sample(row, at)));
+        let entry = |index: usize| {
+            self.palette.get(index).copied().ok_or(DecodeError::damaged(
                 "a pixel's index is not in the palette",
-            ))?;
-            match self.mode {
-                ColorMode::Gray => convert(&color[..3], Layout::of_u8(3), self.mode, to),
-                _ => to.copy_from_slice(&color[..size]),
+            ))
+        };
+        match self.mode {
+            ColorMode::Gray => {
+                for (index, to) in indices.zip(to) {
+                    let [r, g, b, _] = entry(index)?;
+                    *to = luma(r, g, b);
+                }
+            }
+            ColorMode::Rgba => {
+                for (index, to) in indices.zip(to.chunks_exact_mut(4)) {
+                    to.copy_from_slice(&entry(index)?);
+                }
+            }
+            _ => {
+                for (index, to) in indices.zip(to.chunks_exact_mut(3)) {
+                    to.copy_from_slice(&entry(index)?[..3]);
+                }
             }
         }
         Ok(())

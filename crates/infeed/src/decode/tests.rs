@@ -54,7 +54,7 @@ impl Random {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        ((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) * u64::from(n) >> 32) as u32
+        (((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) * u64::from(n)) >> 32) as u32
     }
 
     fn region(&mut self, size: Size) -> Region {

@@ -1,0 +1,63 @@
+//! What the fuzz targets share.
+//!
+//! `cargo +nightly fuzz run decode_jpeg` in the folder above. Inputs that once broke a decoder lie
+//! in `regressions/` and are run by an ordinary test of `infeed`.
+
+use infeed::decode::{ColorMode, DctScale, Decoder, Header, Limits, Request};
+use infeed::sample::{Image, Region, Size};
+
+/// A decoder and the header, of records that pass the checks and are small.
+pub fn prepared(bytes: &[u8], orient: bool) -> Option<(Decoder, Header)> {
+    let mut decoder = Decoder::new();
+    let header = decoder.header(bytes, orient, &Limits { max_pixels: 1 << 16 }).ok()?;
+    decoder.check(bytes, &header, false).ok()?;
+    Some((decoder, header))
+}
+
+/// Decodes the whole image in each mode; any result is right, and none may panic.
+pub fn every_mode(decoder: &mut Decoder, bytes: &[u8], header: &Header) {
+    let modes = [
+        ColorMode::Rgb,
+        ColorMode::Gray,
+        ColorMode::Rgba,
+        ColorMode::Stored,
+        ColorMode::Stored16,
+    ];
+    for mode in modes {
+        let mut image = Image::default();
+        let _ = decoder.decode(bytes, header, &Request::whole(header, mode), &mut image);
+    }
+}
+
+/// Decodes a region that the bytes choose, and the whole image, and compares.
+///
+/// # Panics
+///
+/// If they differ, or only the region errs.
+pub fn region_equals_whole(decoder: &mut Decoder, bytes: &[u8], header: &Header, scale: DctScale) {
+    let size = header.scaled(scale);
+    let mut request = Request { scale, ..Request::whole(header, ColorMode::Rgb) };
+    request.region = size.whole();
+    let mut whole = Image::default();
+    let all = decoder.decode(bytes, header, &request, &mut whole);
+
+    let pick = |at: usize, n: u32| u32::from(bytes[bytes.len() - 1 - at % bytes.len()]) * n / 256;
+    let (top, left) = (pick(3, size.height), pick(5, size.width));
+    let height = 1 + pick(7, size.height - top);
+    let width = 1 + pick(9, size.width - left);
+    request.region = Region { top, left, size: Size { height, width } };
+    let mut part = Image::default();
+    let some = decoder.decode(bytes, header, &request, &mut part);
+
+    match (all, some) {
+        (Ok(_), Ok(_)) => {
+            for y in 0..part.height() {
+                let from = left as usize * 3;
+                let row = &whole.row(top as usize + y)[from..from + width as usize * 3];
+                assert_eq!(part.row(y), row, "{:?}, row {y}", request);
+            }
+        }
+        (Ok(_), Err(error)) => panic!("only the region errs: {error}"),
+        (Err(_), _) => {}
+    }
+}
