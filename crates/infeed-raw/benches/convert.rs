@@ -1,13 +1,15 @@
 //! What the row kernels reach: `cargo bench -p infeed-raw --bench convert [-- FILTER]`.
 //!
 //! A case writes the rows of a slab larger than the caches again and again, as an epoch
-//! does; the figure is the median of several rounds, so that a noisy neighbour costs a
-//! round and not the result.
+//! does. Time is CPU time of the thread, and the figure the median of several rounds, so that
+//! other processes cost less than their share; what they take of the memory's bandwidth
+//! they still take.
 
 use std::env;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use infeed_raw::machine::thread_cpu_time;
 use infeed_raw::simd::{Convert, Dtype, Layout, Level, Source, convert, one_hot};
 use infeed_raw::slab::Slab;
 
@@ -119,15 +121,16 @@ fn report(name: &str, threads: usize, row_bytes: usize, write: &(dyn Fn(&mut [u8
 }
 
 fn rate(slab: &mut Slab, row_bytes: usize, write: &(dyn Fn(&mut [u8]) + Sync)) -> f64 {
-    let begun = Instant::now();
+    let begun = thread_cpu_time();
     let mut written = 0;
     loop {
         for row in slab.as_mut().chunks_exact_mut(row_bytes) {
             write(row);
             written += 1;
         }
-        if begun.elapsed() >= ROUND {
-            return f64::from(written) / begun.elapsed().as_secs_f64();
+        let spent = thread_cpu_time().saturating_sub(begun);
+        if spent >= ROUND {
+            return f64::from(written) / spent.as_secs_f64();
         }
     }
 }

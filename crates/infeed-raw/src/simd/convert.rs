@@ -146,23 +146,27 @@ element!(BF16, 2, |isa, v, scale, bias, out| isa
 
 #[inline(always)]
 fn run<I: Isa>(isa: I, job: Job<'_>) {
-    match job.how.dtype {
-        Dtype::U8 => image::<I, U8>(isa, job),
-        Dtype::F32 => image::<I, F32>(isa, job),
-        Dtype::F16 => image::<I, F16>(isa, job),
-        Dtype::BF16 => image::<I, BF16>(isa, job),
+    match (job.how.dtype, job.how.flip_x) {
+        (Dtype::U8, false) => image::<I, U8, false>(isa, job),
+        (Dtype::U8, true) => image::<I, U8, true>(isa, job),
+        (Dtype::F32, false) => image::<I, F32, false>(isa, job),
+        (Dtype::F32, true) => image::<I, F32, true>(isa, job),
+        (Dtype::F16, false) => image::<I, F16, false>(isa, job),
+        (Dtype::F16, true) => image::<I, F16, true>(isa, job),
+        (Dtype::BF16, false) => image::<I, BF16, false>(isa, job),
+        (Dtype::BF16, true) => image::<I, BF16, true>(isa, job),
     }
 }
 
 #[inline(always)]
-fn image<I: Isa, E: Element>(isa: I, job: Job<'_>) {
+fn image<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Job<'_>) {
     match (job.how.layout, job.source.channels) {
         // One channel is the same in both layouts.
-        (_, 1) => interleaved::<I, E, 1>(isa, job),
-        (Layout::Hwc, 2) => interleaved::<I, E, 2>(isa, job),
-        (Layout::Hwc, 3) => interleaved::<I, E, 3>(isa, job),
-        (Layout::Hwc, 4) => interleaved::<I, E, 4>(isa, job),
-        (Layout::Chw, 3) => planar_from_three::<I, E>(isa, job),
+        (_, 1) => interleaved::<I, E, FLIP_X, 1>(isa, job),
+        (Layout::Hwc, 2) => interleaved::<I, E, FLIP_X, 2>(isa, job),
+        (Layout::Hwc, 3) => interleaved::<I, E, FLIP_X, 3>(isa, job),
+        (Layout::Hwc, 4) => interleaved::<I, E, FLIP_X, 4>(isa, job),
+        (Layout::Chw, 3) => planar_from_three::<I, E, FLIP_X>(isa, job),
         _ => gathered::<I, E>(isa, job),
     }
 }
@@ -172,6 +176,19 @@ fn image<I: Isa, E: Element>(isa: I, job: Job<'_>) {
 fn line_for<'a>(source: &Source<'a>, how: &Convert, y: usize) -> &'a [u8] {
     let from = if how.flip_y { source.height - 1 - y } else { y };
     &source.data[from * source.row_bytes..][..source.width * source.channels]
+}
+
+/// Distance, wrapping, from a line to the one to ask for while it is read: mirrored lines
+/// are read backwards, which the processor's own prefetcher does not foresee. Four lines
+/// of 224 pixels are about the latency of memory.
+#[inline(always)]
+fn lines_ahead(source: &Source<'_>, how: &Convert) -> usize {
+    let distance = source.row_bytes.wrapping_mul(4);
+    if how.flip_y {
+        distance.wrapping_neg()
+    } else {
+        distance
+    }
 }
 
 /// Start of block `n` in the output, and of the pixels that go there.
@@ -192,9 +209,10 @@ fn padded(line: &[u8], block: &mut [u8], flip_x: bool) {
 
 /// HWC to HWC for `C` channels, at most 4.
 #[inline(always)]
-fn interleaved<I: Isa, E: Element, const C: usize>(isa: I, job: Job<'_>) {
+fn interleaved<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(isa: I, job: Job<'_>) {
     let Job { source, how, out } = job;
     let width = source.width;
+    let ahead = lines_ahead(source, how);
     let line_bytes = width * C * E::BYTES;
     // A block is C vectors of 16 bytes, in each of which the channels lie as they lie in
     // that vector of every other block.
@@ -206,36 +224,38 @@ fn interleaved<I: Isa, E: Element, const C: usize>(isa: I, job: Job<'_>) {
         let to = &mut out[y * line_bytes..][..line_bytes];
         if width < BLOCK {
             let (mut block, mut spare) = ([0; BLOCK * 4], [0; BLOCK * 4 * 4]);
-            padded(line, &mut block[..BLOCK * C], how.flip_x);
+            padded(line, &mut block[..BLOCK * C], FLIP_X);
             let block = &block[..BLOCK * C];
-            interleaved_block::<I, E, C>(isa, how.flip_x, block, &scale, &bias, &mut spare);
+            interleaved_block::<I, E, FLIP_X, C>(isa, block, &scale, &bias, &mut spare);
             to.copy_from_slice(&spare[..line_bytes]);
             continue;
         }
-        if E::BYTES == 1 && !how.flip_x {
+        if E::BYTES == 1 && !FLIP_X {
             to.copy_from_slice(line);
             continue;
         }
         for n in 0..width.div_ceil(BLOCK) {
-            let (to_x, from_x) = block_at(n, width, how.flip_x);
+            let (to_x, from_x) = block_at(n, width, FLIP_X);
+            if FLIP_X {
+                isa.prefetch(line, ahead.wrapping_add(from_x * C));
+            }
             let block = &line[from_x * C..][..BLOCK * C];
             let to = &mut to[to_x * C * E::BYTES..][..BLOCK * C * E::BYTES];
-            interleaved_block::<I, E, C>(isa, how.flip_x, block, &scale, &bias, to);
+            interleaved_block::<I, E, FLIP_X, C>(isa, block, &scale, &bias, to);
         }
     }
 }
 
 /// 16 pixels of `C` channels.
 #[inline(always)]
-fn interleaved_block<I: Isa, E: Element, const C: usize>(
+fn interleaved_block<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
     isa: I,
-    flip_x: bool,
     block: &[u8],
     scale: &[[f32; 16]; C],
     bias: &[[f32; 16]; C],
     out: &mut [u8],
 ) {
-    if flip_x && C == 3 {
+    if FLIP_X && C == 3 {
         let block = block
             .first_chunk()
             .expect("a block of three channels is 48 bytes");
@@ -252,7 +272,7 @@ fn interleaved_block<I: Isa, E: Element, const C: usize>(
         return;
     }
     let mut reversed = [0; BLOCK * 4];
-    let block = if flip_x {
+    let block = if FLIP_X {
         let pixels = block.as_chunks::<C>().0.iter().rev();
         for (to, from) in reversed.as_chunks_mut::<C>().0.iter_mut().zip(pixels) {
             *to = *from;
@@ -275,16 +295,19 @@ fn interleaved_block<I: Isa, E: Element, const C: usize>(
 
 /// HWC to CHW for three channels.
 #[inline(always)]
-fn planar_from_three<I: Isa, E: Element>(isa: I, job: Job<'_>) {
+fn planar_from_three<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Job<'_>) {
     let Job { source, how, out } = job;
     let width = source.width;
+    let ahead = lines_ahead(source, how);
     let line_bytes = width * E::BYTES;
     let scale: [[f32; 16]; 3] = pattern(&how.scale, |plane, _| plane);
     let bias: [[f32; 16]; 3] = pattern(&how.bias, |plane, _| plane);
-    let order = if how.flip_x {
-        Permutation::SPLIT_REVERSED
-    } else {
-        Permutation::SPLIT
+    let order: &Permutation = const {
+        if FLIP_X {
+            &Permutation::SPLIT_REVERSED
+        } else {
+            &Permutation::SPLIT
+        }
     };
     let (first, rest) = out.split_at_mut(source.height * line_bytes);
     let (second, third) = rest.split_at_mut(source.height * line_bytes);
@@ -295,8 +318,8 @@ fn planar_from_three<I: Isa, E: Element>(isa: I, job: Job<'_>) {
         let to = [&mut first[at..], &mut second[at..], &mut third[at..]];
         if width < BLOCK {
             let (mut block, mut spare) = ([0; BLOCK * 3], [0; BLOCK * 4]);
-            padded(line, &mut block, how.flip_x);
-            let vectors = isa.permute(&block, &order);
+            padded(line, &mut block, FLIP_X);
+            let vectors = isa.permute(&block, order);
             for c in 0..3 {
                 E::put(isa, vectors[c], &scale[c], &bias[c], &mut spare);
                 to[c][..line_bytes].copy_from_slice(&spare[..line_bytes]);
@@ -304,11 +327,14 @@ fn planar_from_three<I: Isa, E: Element>(isa: I, job: Job<'_>) {
             continue;
         }
         for n in 0..width.div_ceil(BLOCK) {
-            let (to_x, from_x) = block_at(n, width, how.flip_x);
+            let (to_x, from_x) = block_at(n, width, FLIP_X);
+            if FLIP_X {
+                isa.prefetch(line, ahead.wrapping_add(from_x * 3));
+            }
             let block = line[from_x * 3..]
                 .first_chunk()
                 .expect("a block ends within its line");
-            let vectors = isa.permute(block, &order);
+            let vectors = isa.permute(block, order);
             for c in 0..3 {
                 E::put(
                     isa,

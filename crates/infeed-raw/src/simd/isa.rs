@@ -24,6 +24,11 @@ pub(super) trait Isa: Copy {
     fn put_f16(self, v: Self::Floats, out: &mut [u8; 32]);
 
     fn put_bf16(self, v: Self::Floats, out: &mut [u8; 32]);
+
+    /// Asks for the cache line at `data[at]`, if there is an instruction for it; `at` may lie
+    /// outside.
+    #[inline(always)]
+    fn prefetch(self, _data: &[u8], _at: usize) {}
 }
 
 /// Where each of 48 bytes comes from, as an index and as masks for 16-byte shuffles.

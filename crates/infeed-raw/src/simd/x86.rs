@@ -35,6 +35,19 @@ macro_rules! proof_of_level {
 
 proof_of_level!(Sse41 Avx2 Avx512);
 
+/// One output vector of a permutation. As a closure it would now and then not be inlined.
+#[inline(always)]
+fn pick<I: Isa<Bytes = __m128i>>(isa: I, from: [__m128i; 3], masks: &[[u8; 16]; 3]) -> __m128i {
+    // SAFETY: every type in this file that implements `Isa` stands for SSSE3 and more, and
+    // its maker has vouched for it.
+    unsafe {
+        let a = _mm_shuffle_epi8(from[0], isa.load(&masks[0]));
+        let b = _mm_shuffle_epi8(from[1], isa.load(&masks[1]));
+        let c = _mm_shuffle_epi8(from[2], isa.load(&masks[2]));
+        _mm_or_si128(_mm_or_si128(a, b), c)
+    }
+}
+
 /// What all three levels do alike, on 16 bytes.
 macro_rules! bytes_in_xmm {
     () => {
@@ -49,18 +62,16 @@ macro_rules! bytes_in_xmm {
         #[inline(always)]
         fn permute(self, from: &[u8; 48], how: &Permutation) -> [__m128i; 3] {
             let (parts, _) = from.as_chunks::<16>();
-            let [a, b, c] = [&parts[0], &parts[1], &parts[2]].map(|part| self.load(part));
-            // SAFETY: `self` exists, so its maker has vouched for SSSE3.
-            let pick = |v, mask: &[u8; 16]| unsafe { _mm_shuffle_epi8(v, self.load(mask)) };
-            let one_of = |masks: &[[u8; 16]; 3]| {
-                let (a, b, c) = (pick(a, &masks[0]), pick(b, &masks[1]), pick(c, &masks[2]));
-                // SAFETY: SSE2 is in the baseline.
-                unsafe { _mm_or_si128(_mm_or_si128(a, b), c) }
-            };
+            let from = [
+                self.load(&parts[0]),
+                self.load(&parts[1]),
+                self.load(&parts[2]),
+            ];
+            let [first, second, third] = &how.masks;
             [
-                one_of(&how.masks[0]),
-                one_of(&how.masks[1]),
-                one_of(&how.masks[2]),
+                pick(self, from, first),
+                pick(self, from, second),
+                pick(self, from, third),
             ]
         }
 
@@ -68,6 +79,12 @@ macro_rules! bytes_in_xmm {
         fn put_u8(self, v: __m128i, out: &mut [u8; 16]) {
             // SAFETY: writes the 16 bytes of the array; SSE2 is in the baseline.
             unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), v) }
+        }
+
+        #[inline(always)]
+        fn prefetch(self, data: &[u8], at: usize) {
+            // SAFETY: a hint that faults at no address; SSE is in the baseline.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().wrapping_add(at).cast()) }
         }
     };
 }
@@ -82,17 +99,17 @@ impl Isa for Sse41 {
         // SAFETY: `self` exists, so its maker has vouched for SSE4.1; each load reads the
         // four floats from `4 * n` on, of 16.
         unsafe {
-            let part = |v, n: usize| {
-                let v = _mm_cvtepi32_ps(_mm_cvtepu8_epi32(v));
-                let product = _mm_mul_ps(v, _mm_loadu_ps(scale.as_ptr().add(4 * n)));
-                _mm_add_ps(product, _mm_loadu_ps(bias.as_ptr().add(4 * n)))
-            };
-            [
-                part(v, 0),
-                part(_mm_srli_si128::<4>(v), 1),
-                part(_mm_srli_si128::<8>(v), 2),
-                part(_mm_srli_si128::<12>(v), 3),
-            ]
+            let mut floats = [
+                _mm_cvtepi32_ps(_mm_cvtepu8_epi32(v)),
+                _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_srli_si128::<4>(v))),
+                _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_srli_si128::<8>(v))),
+                _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_srli_si128::<12>(v))),
+            ];
+            for (n, v) in floats.iter_mut().enumerate() {
+                let product = _mm_mul_ps(*v, _mm_loadu_ps(scale.as_ptr().add(4 * n)));
+                *v = _mm_add_ps(product, _mm_loadu_ps(bias.as_ptr().add(4 * n)));
+            }
+            floats
         }
     }
 
@@ -119,12 +136,13 @@ impl Isa for Sse41 {
         // SAFETY: `self` exists, so its maker has vouched for SSE4.1; each store writes
         // 16 of the 32 bytes.
         unsafe {
-            let rounded = v.map(|v| {
+            let mut rounded = [_mm_setzero_si128(); 4];
+            for (rounded, v) in rounded.iter_mut().zip(v) {
                 let bits = _mm_castps_si128(v);
                 let odd = _mm_and_si128(_mm_srli_epi32::<16>(bits), _mm_set1_epi32(1));
                 let half = _mm_add_epi32(odd, _mm_set1_epi32(0x7fff));
-                _mm_srli_epi32::<16>(_mm_add_epi32(bits, half))
-            });
+                *rounded = _mm_srli_epi32::<16>(_mm_add_epi32(bits, half));
+            }
             let low = _mm_packus_epi32(rounded[0], rounded[1]);
             let high = _mm_packus_epi32(rounded[2], rounded[3]);
             _mm_storeu_si128(out.as_mut_ptr().cast(), low);
@@ -143,12 +161,15 @@ impl Isa for Avx2 {
         // SAFETY: `self` exists, so its maker has vouched for AVX2; each load reads the
         // eight floats from `8 * n` on, of 16.
         unsafe {
-            let part = |v, n: usize| {
-                let v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v));
-                let product = _mm256_mul_ps(v, _mm256_loadu_ps(scale.as_ptr().add(8 * n)));
-                _mm256_add_ps(product, _mm256_loadu_ps(bias.as_ptr().add(8 * n)))
-            };
-            [part(v, 0), part(_mm_srli_si128::<8>(v), 1)]
+            let mut floats = [
+                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)),
+                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128::<8>(v))),
+            ];
+            for (n, v) in floats.iter_mut().enumerate() {
+                let product = _mm256_mul_ps(*v, _mm256_loadu_ps(scale.as_ptr().add(8 * n)));
+                *v = _mm256_add_ps(product, _mm256_loadu_ps(bias.as_ptr().add(8 * n)));
+            }
+            floats
         }
     }
 
@@ -178,12 +199,13 @@ impl Isa for Avx2 {
         // SAFETY: `self` exists, so its maker has vouched for AVX2; the store writes the 32
         // bytes of the array.
         unsafe {
-            let rounded = v.map(|v| {
+            let mut rounded = [_mm256_setzero_si256(); 2];
+            for (rounded, v) in rounded.iter_mut().zip(v) {
                 let bits = _mm256_castps_si256(v);
                 let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
                 let half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-                _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half))
-            });
+                *rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
+            }
             // The pack works within 128-bit lanes; the permutation puts them in order.
             let packed = _mm256_packus_epi32(rounded[0], rounded[1]);
             let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
