@@ -237,3 +237,146 @@ fn slot(table: &[u64], key: u64) -> usize {
     }
     at
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Image, Size};
+
+    fn parse(text: &str) -> Result<Palette, PaletteError> {
+        Palette::from_rows(csv_reader().from_reader(text.as_bytes()))
+    }
+
+    fn said(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    /// A mask of runs of palette and other colours, one row of pixels after another.
+    fn mask(palette: &Palette, size: Size) -> Image {
+        let mut image = Image::default();
+        image.reset(size, 3, Depth::U8);
+        let (pixels, _) = image.data.as_chunks_mut::<3>();
+        for (i, pixel) in pixels.iter_mut().enumerate() {
+            let run = i / (1 + i % 37);
+            *pixel = match run % 5 {
+                0 => [run as u8, 77, 3],
+                _ => palette.colors[run % palette.classes()],
+            };
+        }
+        image
+    }
+
+    #[test]
+    fn classes_are_numbered_by_line_and_names_kept() {
+        let palette = parse("name, r, g, b\nSky,128,128,128\nRoad, 128, 64, 128\n").unwrap();
+
+        assert_eq!(palette.names(), ["Sky", "Road"]);
+        assert_eq!(palette.class([128, 64, 128]), Some(1));
+        assert_eq!(palette.class([128, 128, 128]), Some(0));
+        assert_eq!(palette.class([0, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_windows_line_ends_do_no_harm() {
+        let palette = parse("\u{feff}name,r,g,b\r\nSky,1,2,3\r\n").unwrap();
+
+        assert_eq!(palette.class([1, 2, 3]), Some(0));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let header = "name,r,g,b\n";
+
+        assert_eq!(
+            said("Sky,1,2,3\n"),
+            "the first line is \"Sky,1,2,3\"; it must be name,r,g,b"
+        );
+        assert_eq!(
+            said(&format!("{header}Sky,1,2,3\nRoad,1,2,256\n")),
+            "line 3: \"Road,1,2,256\" is not a name and three numbers from 0 to 255"
+        );
+        assert!(said(&format!("{header}Sky,1,2\n")).starts_with("line 2: "));
+        assert!(said(&format!("{header}Sky,1,2,3,4\n")).starts_with("line 2: "));
+        assert_eq!(
+            said(&format!("{header}Sky,1,2,3\nRoad,4,5,6\nWall,1,2,3\n")),
+            "line 4: the colour 1,2,3 is that of line 2 already"
+        );
+        assert_eq!(said(header), "it has 0 classes; there must be 1 to 65535");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Palette::from_csv("no/such/palette.csv").unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            "cannot use the palette no/such/palette.csv"
+        );
+    }
+
+    #[test]
+    fn every_colour_of_the_largest_palette_is_found_and_no_other() {
+        let color = |class: u32| [class as u8, (class >> 8) as u8, (class * 7) as u8];
+        let mut text = String::from("name,r,g,b\n");
+        for class in 0..MAX_CLASSES as u32 {
+            let [r, g, b] = color(class);
+            text += &format!("c,{r},{g},{b}\n");
+        }
+
+        let palette = parse(&text).unwrap();
+
+        for class in 0..MAX_CLASSES as u32 {
+            assert_eq!(palette.class(color(class)), Some(class as u16));
+            let [r, g, b] = color(class);
+            assert_eq!(palette.class([r, g, b ^ 1]), None);
+        }
+        assert!(said(&format!("{text}c,255,255,255\n")).starts_with("it has 65536 classes"));
+    }
+
+    #[test]
+    fn indices_equal_a_search_for_every_pixel() {
+        let palette = parse("name,r,g,b\na,0,0,0\nb,1,0,0\nc,0,1,0\nd,9,8,7\n").unwrap();
+        for width in 1..70 {
+            let image = mask(&palette, Size { height: 3, width });
+            let mut found = vec![9u8; 5];
+
+            let unknowns = palette.indices(&(&image).into(), &mut found, 255).unwrap();
+
+            let (pixels, _) = image.data.as_chunks::<3>();
+            let expected: Vec<u8> = pixels
+                .iter()
+                .map(|p| {
+                    palette
+                        .colors
+                        .iter()
+                        .position(|c| c == p)
+                        .map_or(255, |at| at as u8)
+                })
+                .collect();
+            assert_eq!(found, expected);
+            let counted = expected.iter().filter(|&&class| class == 255).count();
+            assert_eq!(unknowns, counted as u64);
+        }
+    }
+
+    #[test]
+    fn a_mask_without_colours_is_refused() {
+        let palette = parse("name,r,g,b\na,0,0,0\n").unwrap();
+        let mut image = Image::default();
+        image.reset(
+            Size {
+                height: 2,
+                width: 2,
+            },
+            1,
+            Depth::U8,
+        );
+
+        let result = palette.indices(&(&image).into(), &mut Vec::<u16>::new(), u16::MAX);
+
+        assert!(matches!(
+            result,
+            Err(TransformError::Pixels { channels: 1, .. })
+        ));
+    }
+}

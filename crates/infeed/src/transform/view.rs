@@ -117,8 +117,8 @@ impl<'a> PixelView<'a> {
         let pixel = self.pixel_bytes();
         let whole = pixel > 0
             && self.height() * self.row_bytes <= self.data.len()
-            && self.row_bytes % pixel == 0
-            && self.left_bytes % pixel == 0;
+            && self.row_bytes.is_multiple_of(pixel)
+            && self.left_bytes.is_multiple_of(pixel);
         whole.then(|| Strides {
             data: self.data,
             width: (self.row_bytes / pixel) as u32,

@@ -1,1 +1,0 @@
-//! Distributions, sizes, pixels against golden files, and what is refused.
