@@ -1,1 +1,62 @@
-//! The `infeed` command.
+//! The `infeed` command: a library that takes the arguments and gives the exit status.
+//!
+//! One file a command; `args` reads what people write (`2GiB`, `500x375`), `error` decides what
+//! they are told when something fails.
+
+mod args;
+mod error;
+mod sample;
+mod terminal;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+use error::CliError;
+
+/// Keeps accelerators fed: reads, decodes, transforms and batches training data on all cores.
+#[derive(Parser)]
+#[command(name = "infeed", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write a realistic dataset for trying things out
+    Sample(sample::Args),
+}
+
+/// Runs the command; `argv` starts with the program's name.
+///
+/// Returns the exit status: 0 for success, 1 when the work failed, 2 when the arguments make no
+/// sense. Everything a user should see has been printed: results to the standard output, the rest
+/// to the standard error.
+pub fn run<I, T>(argv: I) -> u8
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    let cli = match Cli::try_parse_from(argv) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe is no reason to complain.
+            let _ = error.print();
+            return u8::from(error.use_stderr()) * 2;
+        }
+    };
+    let outcome = match cli.command {
+        Command::Sample(args) => sample::run(&args),
+    };
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("infeed: {error}");
+            error.status()
+        }
+    }
+}
+
+/// What every command returns.
+type Outcome = Result<(), CliError>;

@@ -4,6 +4,7 @@
 
 pub mod host;
 pub mod jpeg;
+pub mod jpeg_encode;
 pub mod machine;
 pub mod map;
 pub mod simd;

@@ -21,6 +21,8 @@ pub mod pipeline;
 pub mod plan;
 // stop
 pub mod loader;
+// stop
+pub mod testing;
 
 pub use batch::{Array, Batch, Values};
 pub use error::Error;

@@ -1,0 +1,110 @@
+//! Sizes, shapes and ranges as people write them.
+
+use std::ops::RangeInclusive;
+
+use infeed::sample::Size;
+
+/// `2GiB`, `512 MB`, `1.5G` or plain bytes. `K`, `M`, `G`, `T` alone mean powers of 1024.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        unit => return Err(format!("unknown unit {unit:?}; write 2GiB, 512MB or bytes")),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "write 2GiB, 512MB or bytes".to_owned())?;
+    let bytes = number * factor as f64;
+    if bytes >= u64::MAX as f64 {
+        return Err("more than any machine has".to_owned());
+    }
+    Ok(bytes as u64)
+}
+
+/// `WIDTHxHEIGHT`, in pixels, each 1 to 16384.
+pub(crate) fn size(text: &str) -> Result<Size, String> {
+    let sides = text.split_once(['x', 'X']).and_then(|(width, height)| {
+        Some(Size {
+            height: height.trim().parse().ok()?,
+            width: width.trim().parse().ok()?,
+        })
+    });
+    match sides {
+        Some(size)
+            if [size.height, size.width]
+                .iter()
+                .all(|s| (1..=16_384).contains(s)) =>
+        {
+            Ok(size)
+        }
+        _ => Err("write WIDTHxHEIGHT, such as 500x375, with sides of 1 to 16384".to_owned()),
+    }
+}
+
+/// `92` or `90-95`, within 1 to 100.
+pub(crate) fn quality(text: &str) -> Result<RangeInclusive<u8>, String> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    match (low.trim().parse::<u8>(), high.trim().parse::<u8>()) {
+        (Ok(low), Ok(high)) if 1 <= low && low <= high && high <= 100 => Ok(low..=high),
+        _ => Err("write one number or a range, such as 90-95, within 1 to 100".to_owned()),
+    }
+}
+
+/// Seconds of more than 0, such as `10` or `0.5`.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("write a number above 0".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_in_bytes_are_read_with_their_units() {
+        assert_eq!(bytes("2GiB"), Ok(2 << 30));
+        assert_eq!(bytes("1.5G"), Ok(3 << 29));
+        assert_eq!(bytes("512 MB"), Ok(512_000_000));
+        assert_eq!(bytes("4096"), Ok(4096));
+        for wrong in ["", "GiB", "2 gigs", "1.2.3M", "-1", "999999999999T"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn image_sizes_are_width_by_height() {
+        assert_eq!(
+            size("500x375"),
+            Ok(Size {
+                height: 375,
+                width: 500
+            })
+        );
+        for wrong in ["500", "500x", "x5", "0x10", "10x99999", "5x5x5"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn qualities_are_a_number_or_a_range() {
+        assert_eq!(quality("92"), Ok(92..=92));
+        assert_eq!(quality("90-95"), Ok(90..=95));
+        for wrong in ["0", "101", "95-90", "a-b", ""] {
+            assert!(quality(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What the user is told when a command fails, in one line: the place, the reason, the mend.
+
+use std::fmt;
+
+/// Why a command did not do its work.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// The arguments make no sense; exit status 2.
+    Usage(String),
+    /// The work failed; exit status 1.
+    Failed(String),
+}
+
+impl CliError {
+    /// The error with its causes, joined by colons.
+    pub(crate) fn failed(error: &dyn std::error::Error) -> CliError {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let more = error.to_string();
+            // Some libraries print their cause as part of their own message.
+            if !text.ends_with(&more) {
+                text.push_str(": ");
+                text.push_str(&more);
+            }
+            cause = error.source();
+        }
+        CliError::Failed(text)
+    }
+
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            CliError::Usage(_) => 2,
+            CliError::Failed(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CliError::Usage(text) | CliError::Failed(text) => f.write_str(text),
+        }
+    }
+}

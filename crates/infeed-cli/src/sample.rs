@@ -1,0 +1,145 @@
+//! `infeed sample`: writes a realistic dataset for trying things out.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+use infeed::sample::Size;
+use infeed::testing::synthetic::{
+    Classification, Dataset, MAX_PHOTO_CLASSES, MAX_STREET_CLASSES, Segmentation, write_dataset,
+};
+
+use crate::error::CliError;
+use crate::terminal::{bar, human_bytes};
+use crate::{Outcome, args};
+
+#[derive(Parser)]
+#[command(after_help = "Examples:
+  infeed sample classification photos
+  infeed sample classification photos --count 10000 --classes 100 --seed 1
+  infeed sample segmentation streets --size 960x720
+
+The pictures are made up, but weigh and decode like photographs. A seed always
+gives the same bytes. A folder that is not empty is never written to.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Subcommand)]
+enum Kind {
+    /// JPEG photographs of objects, OUT/class/0000.jpg
+    Classification {
+        /// Folder to make; must be empty or missing
+        out: PathBuf,
+        /// Images altogether
+        #[arg(long, default_value_t = 1000)]
+        count: u64,
+        /// Classes the images are dealt to
+        #[arg(long, default_value_t = 10,
+              value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PHOTO_CLASSES)))]
+        classes: u32,
+        /// Same seed, same bytes
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Most frequent WIDTHxHEIGHT; others vary around it as ImageNet's do
+        #[arg(long, default_value = "500x375", value_parser = args::size)]
+        size: Size,
+        /// JPEG quality, a number or a range; most of ImageNet has 96
+        #[arg(long, default_value = "94-97", value_parser = args::quality)]
+        quality: RangeInclusive<u8>,
+    },
+    /// PNG street scenes and masks, OUT/images/0000.png, OUT/masks/0000.png, OUT/class_dict.csv
+    Segmentation {
+        /// Folder to make; must be empty or missing
+        out: PathBuf,
+        /// Pairs of image and mask
+        #[arg(long, default_value_t = 100)]
+        count: u64,
+        /// Classes in the masks
+        #[arg(long, default_value_t = 12,
+              value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_STREET_CLASSES)))]
+        classes: u32,
+        /// Same seed, same bytes
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// WIDTHxHEIGHT of every image
+        #[arg(long, default_value = "960x720", value_parser = args::size)]
+        size: Size,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let (out, dataset): (&PathBuf, Box<dyn Dataset>) = match &args.kind {
+        Kind::Classification {
+            out,
+            count,
+            classes,
+            seed,
+            size,
+            quality,
+        } => {
+            let (count, classes, seed, size) = (*count, *classes, *seed, *size);
+            let quality = quality.clone();
+            (
+                out,
+                Box::new(Classification {
+                    count,
+                    classes,
+                    seed,
+                    size,
+                    quality,
+                }),
+            )
+        }
+        Kind::Segmentation {
+            out,
+            count,
+            classes,
+            seed,
+            size,
+        } => {
+            let (count, classes, seed, size) = (*count, *classes, *seed, *size);
+            (
+                out,
+                Box::new(Segmentation {
+                    count,
+                    classes,
+                    seed,
+                    size,
+                }),
+            )
+        }
+    };
+
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let progress = bar(dataset.count(), "samples");
+    let bytes = AtomicU64::new(0);
+    let start = Instant::now();
+    let written = write_dataset(&*dataset, out, threads, &|size| {
+        // Relaxed: a sum, read when all threads have ended.
+        bytes.fetch_add(size, Ordering::Relaxed);
+        progress.inc(1);
+        true
+    });
+    progress.finish_and_clear();
+    let written = written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            CliError::Usage(format!("{error}; name a new folder, or empty it yourself"))
+        }
+        _ => CliError::Failed(format!("cannot write the dataset: {error}")),
+    })?;
+
+    println!(
+        "wrote {written} samples, {}, to {} in {:.1} s",
+        human_bytes(bytes.into_inner()),
+        out.display(),
+        start.elapsed().as_secs_f64(),
+    );
+    println!("next: infeed inspect {0}; infeed bench {0}", out.display());
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Progress lines and numbers for people. Progress goes to the standard error and only where a
+//! terminal shows it; results go to the standard output.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar over `total` things; hidden when the standard error is no terminal.
+pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let template = "{msg} {bar:30} {human_pos}/{human_len} {unit}  {per_sec}  {eta} left";
+    let template = template.replace("{unit}", what);
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// `1.5 GiB`, three figures at most.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    match value {
+        _ if unit == "B" => format!("{bytes} B"),
+        v if v < 10.0 => format!("{v:.2} {unit}"),
+        v if v < 100.0 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
+/// `12.3 s`, `45 ms`, `870 us`, `60 ns`.
+pub(crate) fn human_seconds(seconds: f64) -> String {
+    match seconds {
+        0.0 => "0".to_owned(),
+        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
+        s if s < 1e-3 => format!("{:.0} us", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_with_three_figures() {
+        assert_eq!(human_bytes(0), "0 B");
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(110_000), "107 KiB");
+        assert_eq!(human_bytes(3 << 29), "1.50 GiB");
+    }
+
+    #[test]
+    fn times_are_written_in_the_unit_that_fits() {
+        assert_eq!(human_seconds(0.0), "0");
+        assert_eq!(human_seconds(0.000_87), "870 us");
+        assert_eq!(human_seconds(2.0), "2.00 s");
+    }
+}

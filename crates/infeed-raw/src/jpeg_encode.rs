@@ -1,0 +1,228 @@
+//! JPEG encoding through libjpeg-turbo, for synthetic data and for tests.
+//!
+//! Relies on the TurboJPEG 3 C API; the handle and the output buffer are owned here, so nothing
+//! leaks when encoding fails.
+
+use std::ffi::{CStr, c_int};
+use std::ptr;
+
+use turbojpeg_sys as sys;
+
+/// How often the chroma channels are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subsampling {
+    /// 4:4:4, at every pixel.
+    None,
+    /// 4:2:2, at every second column.
+    Half,
+    /// 4:2:0, at every second column and row.
+    Quarter,
+    /// No chroma: a file of one channel.
+    Gray,
+}
+
+impl Subsampling {
+    fn to_sys(self) -> c_int {
+        match self {
+            Subsampling::None => sys::TJSAMP_TJSAMP_444,
+            Subsampling::Half => sys::TJSAMP_TJSAMP_422,
+            Subsampling::Quarter => sys::TJSAMP_TJSAMP_420,
+            Subsampling::Gray => sys::TJSAMP_TJSAMP_GRAY,
+        }
+    }
+}
+
+/// Why an image was not encoded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The pixels are not `width * height * 3` bytes, or a side is outside 1 to 65 500.
+    #[error("{found} bytes are not {width}x{height} RGB pixels with sides of 1 to 65500")]
+    Shape {
+        /// Bytes given.
+        found: usize,
+        /// Columns given.
+        width: u32,
+        /// Rows given.
+        height: u32,
+    },
+    /// The quality is outside 1 to 100.
+    #[error("JPEG quality {0} is not in 1 to 100")]
+    Quality(u8),
+    /// libjpeg-turbo's own reason, such as too little memory.
+    #[error("libjpeg-turbo: {0}")]
+    Library(String),
+}
+
+/// The longest side the baseline format and libjpeg-turbo allow.
+const MAX_SIDE: u32 = 65_500;
+
+/// Encodes RGB pixels as a baseline JPEG; the same bytes at every SIMD level.
+///
+/// # Shape
+///
+/// `rgb` is `[height, width, 3]` `u8`, rows without padding.
+///
+/// # Errors
+///
+/// A shape or a quality (1 to 100) out of range, or what libjpeg-turbo says.
+pub fn encode(
+    rgb: &[u8],
+    width: u32,
+    height: u32,
+    quality: u8,
+    subsampling: Subsampling,
+) -> Result<Vec<u8>, EncodeError> {
+    let in_range = |side| (1..=MAX_SIDE).contains(&side);
+    let bytes = u64::from(width) * u64::from(height) * 3;
+    if !in_range(width) || !in_range(height) || rgb.len() as u64 != bytes {
+        return Err(EncodeError::Shape {
+            found: rgb.len(),
+            width,
+            height,
+        });
+    }
+    if !(1..=100).contains(&quality) {
+        return Err(EncodeError::Quality(quality));
+    }
+
+    let encoder = Encoder::new()?;
+    encoder.set(sys::TJPARAM_TJPARAM_QUALITY, c_int::from(quality))?;
+    encoder.set(sys::TJPARAM_TJPARAM_SUBSAMP, subsampling.to_sys())?;
+    let mut out = Output {
+        bytes: ptr::null_mut(),
+        len: 0,
+    };
+    let mut len = 0;
+    // SAFETY: the handle is live for the life of `encoder`. The library reads `height` rows of
+    // `width * 3` bytes (pitch 0 means no padding), which is the length of `rgb` as checked
+    // above; both sides fit a `c_int`. With a null buffer it allocates one and stores the pointer
+    // in `out`, which frees it.
+    let failed = unsafe {
+        sys::tj3Compress8(
+            encoder.handle,
+            rgb.as_ptr(),
+            width as c_int,
+            0,
+            height as c_int,
+            sys::TJPF_TJPF_RGB,
+            &mut out.bytes,
+            &mut len,
+        )
+    };
+    if failed != 0 {
+        return Err(encoder.error());
+    }
+    out.len = len as usize;
+    Ok(out.to_vec())
+}
+
+/// A TurboJPEG compressor, destroyed when dropped.
+struct Encoder {
+    handle: sys::tjhandle,
+}
+
+impl Encoder {
+    fn new() -> Result<Encoder, EncodeError> {
+        // SAFETY: takes no pointers; a null result is checked below.
+        let handle = unsafe { sys::tj3Init(sys::TJINIT_TJINIT_COMPRESS as c_int) };
+        if handle.is_null() {
+            return Err(EncodeError::Library("cannot make a compressor".to_owned()));
+        }
+        Ok(Encoder { handle })
+    }
+
+    fn set(&self, parameter: sys::TJPARAM, value: c_int) -> Result<(), EncodeError> {
+        // SAFETY: the handle is live: `new` checked it and only `drop` destroys it.
+        match unsafe { sys::tj3Set(self.handle, parameter as c_int, value) } {
+            0 => Ok(()),
+            _ => Err(self.error()),
+        }
+    }
+
+    fn error(&self) -> EncodeError {
+        // SAFETY: the handle is live, and the library returns a NUL-terminated string that stays
+        // valid until the next call with this handle, which this `&self` outlives.
+        let text = unsafe { CStr::from_ptr(sys::tj3GetErrorStr(self.handle)) };
+        EncodeError::Library(text.to_string_lossy().into_owned())
+    }
+}
+
+impl Drop for Encoder {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live and never used again: `drop` runs once, last.
+        unsafe { sys::tj3Destroy(self.handle) }
+    }
+}
+
+/// The buffer libjpeg-turbo allocates, freed when dropped.
+struct Output {
+    bytes: *mut u8,
+    len: usize,
+}
+
+impl Output {
+    fn to_vec(&self) -> Vec<u8> {
+        if self.bytes.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: a non-null pointer was set by `tj3Compress8`, and `encode` stored the number of
+        // bytes it wrote there; nothing else frees or writes them before `drop`.
+        unsafe { std::slice::from_raw_parts(self.bytes, self.len) }.to_vec()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // SAFETY: null, or a buffer of the library's own allocator that only this value owns.
+        unsafe { sys::tj3Free(self.bytes.cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_starts_with_soi_and_ends_with_eoi() {
+        let rgb: Vec<u8> = (0..17 * 9 * 3).map(|i| (i * 7) as u8).collect();
+
+        for subsampling in [
+            Subsampling::None,
+            Subsampling::Half,
+            Subsampling::Quarter,
+            Subsampling::Gray,
+        ] {
+            let jpeg = encode(&rgb, 17, 9, 92, subsampling).unwrap();
+
+            assert_eq!(jpeg[..3], [0xFF, 0xD8, 0xFF]);
+            assert_eq!(jpeg[jpeg.len() - 2..], [0xFF, 0xD9]);
+        }
+    }
+
+    #[test]
+    fn pixels_that_do_not_fill_the_shape_are_refused() {
+        assert!(matches!(
+            encode(&[0; 26], 3, 3, 90, Subsampling::None),
+            Err(EncodeError::Shape {
+                found: 26,
+                width: 3,
+                height: 3
+            })
+        ));
+        assert!(matches!(
+            encode(&[], 0, 3, 90, Subsampling::None),
+            Err(EncodeError::Shape { .. })
+        ));
+    }
+
+    #[test]
+    fn a_quality_out_of_range_is_refused() {
+        for quality in [0, 101] {
+            assert!(matches!(
+                encode(&[0; 27], 3, 3, quality, Subsampling::None),
+                Err(EncodeError::Quality(q)) if q == quality
+            ));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Data and fakes for trying the engine out: made here, the same on every machine.
+
+pub mod synthetic;
