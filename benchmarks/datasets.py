@@ -1,0 +1,116 @@
+"""The data sets of the workloads: taken from where the user says, or made once.
+
+Standard library only. What is read is read once before anything is measured, so that every
+loader finds it in the page cache.
+"""
+
+import argparse
+import random
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# Which data set a workload reads.
+READS = {
+    "segmentation": "segmentation",
+    "segmentation-ordered": "segmentation",
+    "whole-png": "segmentation",
+    "classification": "classification",
+    "decoded": "decoded",
+    "decoded-uint8": "decoded",
+}
+COUNTS = {"segmentation": 60, "classification": 1000}
+ROWS, SIDE = 20_000, 224
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where the data sets lie."""
+
+    segmentation: Path
+    classification: Path
+    decoded: Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say where the data lies."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=HERE / ".data",
+        help="where data sets are made that are not given (default benchmarks/.data; 4 GB)",
+    )
+    parser.add_argument(
+        "--segmentation",
+        type=Path,
+        metavar="DIR",
+        help="holds NAME/, NAME_labels/ and class_dict.csv: PNGs of 512 pixels a side or more",
+    )
+    parser.add_argument(
+        "--classification", type=Path, metavar="DIR", help="holds JPEGs, in folders by class or flat"
+    )
+    parser.add_argument("--infeed", default="infeed", help="the command that makes samples")
+
+
+def prepare(args: argparse.Namespace) -> Paths:
+    """Makes what is missing, reads everything once, and says where it lies."""
+    paths = Paths(
+        (args.segmentation or args.data / "segmentation").absolute(),
+        (args.classification or args.data / "classification").absolute(),
+        (args.data / "decoded.npy").absolute(),
+    )
+    args.data.mkdir(parents=True, exist_ok=True)
+    for kind in sorted({READS[w] for w in args.workloads}):
+        path = getattr(paths, kind)
+        if not path.exists():
+            make(kind, path, args)
+        read_once(path)
+    return paths
+
+
+def make(kind: str, path: Path, args: argparse.Namespace) -> None:
+    if kind == "decoded":
+        make_decoded(path)
+        return
+    if getattr(args, kind):
+        raise SystemExit(f"{path} does not exist")
+    count = str(COUNTS[kind])
+    subprocess.run([args.infeed, "sample", kind, str(path), "--count", count, "--seed", "0"], check=True)
+
+
+def make_decoded(path: Path) -> None:
+    """Random pixels: nothing is compressed or looked at, so their values cost nothing."""
+    shape = (ROWS, SIDE, SIDE, 3)
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    unfinished = path.with_suffix(".unfinished")
+    source = random.Random(0)
+    with open(unfinished, "wb") as out:
+        out.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+        for _ in range(ROWS // 100):
+            out.write(source.randbytes(100 * SIDE * SIDE * 3))
+    unfinished.rename(path)
+
+
+def files_of(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+
+
+def read_once(path: Path) -> None:
+    for file in files_of(path):
+        with open(file, "rb", buffering=0) as data:
+            while data.read(1 << 22):
+                pass
+
+
+def describe(paths: Paths) -> dict:
+    """Files, bytes and place of each data set that exists."""
+    found = {}
+    for kind, path in vars(paths).items():
+        if path.exists():
+            files = files_of(path)
+            total = sum(f.stat().st_size for f in files)
+            found[kind] = {"path": str(path), "files": len(files), "bytes": total}
+    return found

@@ -1,0 +1,79 @@
+"""infeed itself, through its public API.
+
+Variants: "" as documented; "unverified" without the check of PNG checksums, which the bare
+loop does not make either.
+"""
+
+from collections.abc import Iterator
+
+import infeed
+import numpy as np
+from infeed import sources
+from infeed import transforms as T
+
+from measure import Job, epochs, main
+from workloads import CROP, SIDE, split_of
+
+SEED = 0
+NORMALIZE = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
+
+
+def opened(job: Job, pipeline: infeed.Pipeline, fields: tuple[str, str]) -> Iterator:
+    if job.work.shuffled:
+        pipeline = pipeline.shuffle(seed=SEED)
+    loader = pipeline.batch(job.work.batch, drop_last=True).open(workers=job.threads)
+    return epochs(lambda _: ([np.asarray(batch[f]) for f in fields] for batch in loader))
+
+
+def segmentation(job: Job) -> Iterator:
+    images, masks = split_of(job.data.segmentation)
+    palette = job.data.segmentation / "class_dict.csv"
+    pipeline = (
+        infeed.Pipeline(sources.Pairs(image=str(images), mask=str(masks)))
+        .decode(verify=job.variant != "unverified")
+        .transform(
+            T.Crop(CROP, CROP, at="top_left"),
+            T.ToFloat("image"),
+            T.OneHot("mask", palette=str(palette)),
+        )
+    )
+    return opened(job, pipeline, ("image", "mask"))
+
+
+def whole_png(job: Job) -> Iterator:
+    images, _ = split_of(job.data.segmentation)
+    pipeline = infeed.Pipeline(sources.Folder(str(images), labels="none")).decode(
+        verify=job.variant != "unverified"
+    )
+    return opened(job, pipeline, ("image", "image"))
+
+
+def classification(job: Job) -> Iterator:
+    pipeline = (
+        infeed.Pipeline(sources.Folder(str(job.data.classification)))
+        .decode()
+        .transform(T.RandomResizedCrop(SIDE), T.RandomHorizontalFlip(), NORMALIZE, layout="CHW")
+    )
+    labelled = any(p.is_dir() for p in job.data.classification.iterdir())
+    return opened(job, pipeline, ("image", "label" if labelled else "image"))
+
+
+def decoded(job: Job) -> Iterator:
+    pixels, labels = job.data.array()
+    finish = [NORMALIZE] if job.work.name == "decoded" else []
+    pipeline = infeed.Pipeline(sources.Memory(image=pixels, label=labels)).transform(
+        T.RandomHorizontalFlip(), *finish
+    )
+    return opened(job, pipeline, ("image", "label"))
+
+
+if __name__ == "__main__":
+    main(
+        ["infeed", "numpy"],
+        {
+            "segmentation": segmentation,
+            "whole-png": whole_png,
+            "classification": classification,
+            "decoded": decoded,
+        },
+    )
