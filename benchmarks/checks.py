@@ -1,9 +1,8 @@
-"""Whether the first batch a loader delivered is right; run after the clock has stopped."""
+"""Whether the first batch of a loader is right; asked when the clock has stopped."""
 
 import numpy as np
 
 from workloads import CROP, SIDE, Data, Workload, normalize, one_hot
-
 
 # Pairs up to which a shuffled batch is looked for among all of them.
 MANY = 64
@@ -23,7 +22,7 @@ def check(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> dict:
         y: The masks or labels of the batch.
 
     Returns:
-        What was found, for the result file: shape, dtype, mean, and how it was compared.
+        What was found, for the result file: shape, dtype, mean, how it was compared.
 
     Raises:
         WrongBatch: Shape, dtype, range or content are not the workload's.
@@ -44,7 +43,9 @@ def segmentation(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> st
         return "shape and dtype"
     classes = len(data.colours())
     expect("images", (x.shape, str(x.dtype)), ((work.batch, CROP, CROP, 3), "float32"))
-    expect("masks", (y.shape, str(y.dtype)), ((work.batch, CROP, CROP, classes), "float32"))
+    expect(
+        "masks", (y.shape, str(y.dtype)), ((work.batch, CROP, CROP, classes), "float32")
+    )
     within("images", x, 0, 1)
     if not set(np.unique(y)) <= {0, 1}:
         raise WrongBatch("masks hold values other than 0 and 1")
@@ -52,7 +53,10 @@ def segmentation(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> st
         raise WrongBatch("a pixel of a mask is of two classes")
     if work.shuffled and len(data.pairs()) > MANY:
         return "shape, dtype, range, one class a pixel"
-    references = [reference(p, data) for p in data.pairs()[: MANY if work.shuffled else work.batch]]
+    references = [
+        reference(p, data)
+        for p in data.pairs()[: MANY if work.shuffled else work.batch]
+    ]
     for n in range(work.batch):
         # A shuffled batch may hold any pair; the image that is nearest names it.
         candidates = references if work.shuffled else [references[n]]
@@ -81,9 +85,11 @@ def classification(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> 
         raise WrongBatch(f"images are {x.dtype} {x.shape}")
     expect("labels", y.shape[0], work.batch)
     within("images", x, -2.2, 2.7)
-    # Photographs normalized with ImageNet's constants: near 0 and 1 as a whole, no image flat.
+    # Photographs normalized with ImageNet's constants: near 0 and 1 as a whole.
     if abs(float(x.mean())) > 0.6 or not 0.7 < float(x.std()) < 1.5:
-        raise WrongBatch(f"mean {x.mean():.2f} and deviation {x.std():.2f} are no photographs'")
+        raise WrongBatch(
+            f"mean {x.mean():.2f} and deviation {x.std():.2f} are no photographs'"
+        )
     if float(x.std(axis=(1, 2, 3)).min()) < 0.01:
         raise WrongBatch("an image is flat")
     return "shape, dtype, range, mean, deviation"
@@ -91,12 +97,19 @@ def classification(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> 
 
 def decoded(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> str:
     floats = work.name == "decoded"
-    expect("images", (x.shape, str(x.dtype)), ((work.batch, SIDE, SIDE, 3), "float32" if floats else "uint8"))
+    expect(
+        "images",
+        (x.shape, str(x.dtype)),
+        ((work.batch, SIDE, SIDE, 3), "float32" if floats else "uint8"),
+    )
     pixels, _ = data.array()
     for n, row in enumerate(y.reshape(-1)[:32]):
         plain = pixels[int(row)]
         wanted = [normalize(v) if floats else v for v in (plain, plain[:, ::-1])]
-        if min(float(np.abs(np.float32(x[n]) - np.float32(w)).max()) for w in wanted) > 1e-5:
+        if (
+            min(float(np.abs(np.float32(x[n]) - np.float32(w)).max()) for w in wanted)
+            > 1e-5
+        ):
             raise WrongBatch(f"image {n} is not row {row}, flipped or not")
     return "32 rows equal to NumPy, flipped or not"
 
@@ -111,4 +124,8 @@ def within(what: str, x: np.ndarray, low: float, high: float) -> None:
         raise WrongBatch(f"{what} range over {x.min():.3g} to {x.max():.3g}")
 
 
-CHECKS = {"segmentation": segmentation, "classification": classification, "decoded": decoded}
+CHECKS = {
+    "segmentation": segmentation,
+    "classification": classification,
+    "decoded": decoded,
+}

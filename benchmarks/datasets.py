@@ -1,7 +1,7 @@
 """The data sets of the workloads: taken from where the user says, or made once.
 
-Standard library only. What is read is read once before anything is measured, so that every
-loader finds it in the page cache.
+Standard library only. All of it is read once before anything is measured, so that
+every loader finds it in the page cache.
 """
 
 import argparse
@@ -40,18 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         default=HERE / ".data",
-        help="where data sets are made that are not given (default benchmarks/.data; 4 GB)",
+        help="where data sets not given are made (default benchmarks/.data; 4 GB)",
     )
     parser.add_argument(
         "--segmentation",
         type=Path,
         metavar="DIR",
-        help="holds NAME/, NAME_labels/ and class_dict.csv: PNGs of 512 pixels a side or more",
+        help="images/ and masks/ (or NAME/, NAME_labels/) of RGB PNGs of 512 pixels a "
+        "side or more, and class_dict.csv",
     )
     parser.add_argument(
-        "--classification", type=Path, metavar="DIR", help="holds JPEGs, in folders by class or flat"
+        "--classification",
+        type=Path,
+        metavar="DIR",
+        help="holds JPEGs, in folders by class or flat",
     )
-    parser.add_argument("--infeed", default="infeed", help="the command that makes samples")
+    parser.add_argument(
+        "--infeed", default="infeed", help="the command that makes samples"
+    )
 
 
 def prepare(args: argparse.Namespace) -> Paths:
@@ -77,11 +83,14 @@ def make(kind: str, path: Path, args: argparse.Namespace) -> None:
     if getattr(args, kind):
         raise SystemExit(f"{path} does not exist")
     count = str(COUNTS[kind])
-    subprocess.run([args.infeed, "sample", kind, str(path), "--count", count, "--seed", "0"], check=True)
+    subprocess.run(
+        [args.infeed, "sample", kind, str(path), "--count", count, "--seed", "0"],
+        check=True,
+    )
 
 
 def make_decoded(path: Path) -> None:
-    """Random pixels: nothing is compressed or looked at, so their values cost nothing."""
+    """Random pixels: nothing is compressed, so their values do not matter."""
     shape = (ROWS, SIDE, SIDE, 3)
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
@@ -95,7 +104,9 @@ def make_decoded(path: Path) -> None:
 
 
 def files_of(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return (
+        [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    )
 
 
 def read_once(path: Path) -> None:

@@ -5,6 +5,7 @@ Standard library only. Where there is no /proc, loads and memory are None.
 
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -14,7 +15,11 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def cores() -> int:
     """Cores this process may use: its affinity, and its cgroup's quota."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    allowed = (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count()
+    )
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         allowed = min(allowed, max(1, int(quota) // int(period)))
@@ -35,7 +40,13 @@ def describe() -> dict:
 
 
 def flags() -> set[str]:
-    return set((first_field("/proc/cpuinfo", "flags") or first_field("/proc/cpuinfo", "Features") or "").split())
+    return set(
+        (
+            first_field("/proc/cpuinfo", "flags")
+            or first_field("/proc/cpuinfo", "Features")
+            or ""
+        ).split()
+    )
 
 
 def memory_gib() -> int | None:
@@ -54,7 +65,7 @@ def first_field(path: str, key: str) -> str | None:
 
 
 class Load:
-    """CPU time and memory of a process tree, and of the rest of the machine, over a span."""
+    """CPU time and memory of a process tree over a span, and CPU time of all others."""
 
     def __init__(self, root: int):
         self.root = root
@@ -69,14 +80,20 @@ class Load:
             return None
         user, nice, system, _, _, irq, softirq, steal = (int(v) / TICK for v in first)
         tree = sum(cpu_seconds(pid) for pid in descendants(self.root))
-        return {"busy": user + nice + system + irq + softirq, "steal": steal, "tree": tree}
+        return {
+            "busy": user + nice + system + irq + softirq,
+            "steal": steal,
+            "tree": tree,
+        }
 
     def sample_memory(self) -> None:
         """Notes the tree's resident memory; shared pages count once a process."""
-        self.peak_rss = max(self.peak_rss, sum(resident_bytes(p) for p in descendants(self.root)))
+        self.peak_rss = max(
+            self.peak_rss, sum(resident_bytes(p) for p in descendants(self.root))
+        )
 
     def since_start(self, wall_s: float) -> dict:
-        """Cores used by the tree and by others, and stolen, on average since the start."""
+        """Cores used by the tree, by others and by the host, on average since then."""
         end = self.now()
         if self.start is None or end is None:
             return {"own_cores": None, "foreign_cores": None, "stolen_cores": None}
@@ -99,10 +116,8 @@ def descendants(root: int) -> list[int]:
         pid = rest.pop()
         found.append(pid)
         for children in (PROC / str(pid) / "task").glob("*/children"):
-            try:
+            with suppress(OSError):  # a thread that has ended
                 rest.extend(int(child) for child in children.read_text().split())
-            except OSError:
-                pass  # the thread has ended
     return found
 
 

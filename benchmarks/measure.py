@@ -1,9 +1,9 @@
 """One run of one loader: the clock, and the line of JSON it prints.
 
 A peer's script builds an endless iterator of ``(images, masks or labels)`` for a
-workload and hands it to `main`. Time to the first batch counts from before the loader is
-built, imports excluded. Then the loader warms up, and then the batches of a fixed span are
-counted; each is touched, and dropped when the next arrives. The first batch is
+workload and hands it to `main`. Time to the first batch counts from before the loader
+is built, imports excluded. Then the loader warms up, and then the batches of a fixed
+span are counted; each is touched, and dropped when the next arrives. The first batch is
 checked when the clock has stopped.
 """
 
@@ -65,7 +65,7 @@ def main(packages: list[str], builders: dict[str, Build]) -> None:
     except WrongBatch as wrong:
         result["wrong"] = str(wrong)
     print(json.dumps(result), flush=True)
-    # Loaders with daemon threads or worker processes may take seconds to end, or never do.
+    # Loaders with daemon threads or worker processes may take seconds to end.
     os._exit(0)
 
 
@@ -97,7 +97,9 @@ def run(job: Job, build: Build, warm_up_s: float, seconds: float) -> tuple[tuple
         "batches": count,
         "wall_s": round(wall_s, 3),
         "first_batch_s": round(first_s, 3),
-        "cpu_ms_per_sample": round(1e3 * own * wall_s / max(1, samples), 4) if own else None,
+        "cpu_ms_per_sample": round(1e3 * own * wall_s / max(1, samples), 4)
+        if own
+        else None,
         "peak_rss_bytes": load.peak_rss or None,
         **spent,
     }
@@ -143,7 +145,9 @@ def epochs(epoch: Callable[[int], Iterator]) -> Iterator:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=Path(sys.argv[0]).stem)
     parser.add_argument("workload", choices=WORKLOADS)
-    parser.add_argument("--variant", default="", help="which of the peer's ways to do it")
+    parser.add_argument(
+        "--variant", default="", help="which of the peer's ways to do it"
+    )
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--warm-up", type=float, default=3, metavar="SECONDS")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures infeed, its peers and the bare loops on the same data, in one interleaved run.
+"""Measures infeed, its peers and the bare loops on the same data, interleaved.
 
 See README.md for how the numbers are taken. Needs Python 3.11 and its standard library
 alone; each loader runs in the environment it was installed in.
@@ -20,10 +20,18 @@ import table
 
 HERE = Path(__file__).resolve().parent
 # Which environment below --venvs a peer's packages are in.
-VENVS = {"tf": "tf", "keras": "tf", "dali": "dali", "spdl": "spdl", "grain": "grain", "torch": "torch"}
+VENVS = {
+    "tf": "tf",
+    "keras": "tf",
+    "dali": "dali",
+    "spdl": "spdl",
+    "grain": "grain",
+    "torch": "torch",
+}
 # Everything that is measured unless --loaders says otherwise; NAME:VARIANT.
 LOADERS = {
-    "segmentation": "bare infeed infeed:unverified tf grain dali keras keras:packed torch spdl",
+    "segmentation": "bare infeed infeed:unverified tf grain dali keras keras:packed "
+    "torch spdl",
     "segmentation-ordered": "bare infeed tf grain dali torch spdl",
     "classification": "bare infeed tf tf:fast dali dali:fast grain keras torch spdl",
     "decoded": "bare infeed dali spdl tf torch grain",
@@ -44,11 +52,13 @@ def main() -> int:
     runs: list[dict] = []
     out = args.results / f"{time.strftime('%Y-%m-%d-%H%M%S', time.gmtime())}.json"
     for turn in range(args.repeats + args.retries):
-        # Each turn starts with another loader, so that none always follows the same one.
+        # Each turn starts with another loader, so that none always has the same place.
         shift = turn % max(1, len(wanted))
         for workload, name in wanted[shift:] + wanted[:shift]:
             mine = [r for r in runs if (r["workload"], r["loader"]) == (workload, name)]
-            if sum(table.is_clean(r) for r in mine) >= args.repeats or any("error" in r for r in mine):
+            if sum(table.is_clean(r) for r in mine) >= args.repeats or any(
+                "error" in r for r in mine
+            ):
                 continue
             run = run_one(workload, name, data, args)
             run["dropped"] = (run.get("foreign_cores") or 0) > args.max_foreign
@@ -61,11 +71,17 @@ def main() -> int:
     return int(any("error" in r or "wrong" in r for r in runs))
 
 
-def run_one(workload: str, name: str, data: datasets.Paths, args: argparse.Namespace) -> dict:
+def run_one(
+    workload: str, name: str, data: datasets.Paths, args: argparse.Namespace
+) -> dict:
     """One process of one loader, and what it printed."""
     loader, _, variant = name.partition(":")
     command, environment = command_of(loader, variant, workload, data, args)
-    run = {"workload": workload, "loader": name, "at": time.strftime("%FT%TZ", time.gmtime())}
+    run = {
+        "workload": workload,
+        "loader": name,
+        "at": time.strftime("%FT%TZ", time.gmtime()),
+    }
     load, started = machine.Load(os.getpid()), time.perf_counter()
     try:
         done = subprocess.run(
@@ -77,9 +93,13 @@ def run_one(workload: str, name: str, data: datasets.Paths, args: argparse.Names
             timeout=args.seconds + args.warm_up + GRACE_S,
         )
     except FileNotFoundError:
-        return run | {"error": f"{command[0]} does not exist; see README.md for the environments"}
+        return run | {
+            "error": f"{command[0]} does not exist; see README.md for the environments"
+        }
     except subprocess.TimeoutExpired:
-        return run | {"error": f"no result after {args.seconds + args.warm_up + GRACE_S:.0f} s"}
+        return run | {
+            "error": f"no result after {args.seconds + args.warm_up + GRACE_S:.0f} s"
+        }
     whole = load.since_start(time.perf_counter() - started)
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
@@ -93,11 +113,20 @@ def command_of(loader, variant, workload, data, args) -> tuple[list[str], dict]:
     spans += ["--warm-up", str(args.warm_up)]
     if loader == "bare":
         root = getattr(data, datasets.READS[workload])
-        return [str(bare_binary()), workload, "--data", str(root), *spans], dict(os.environ)
-    python = args.python if loader == "infeed" else args.venvs / VENVS[loader] / "bin/python"
+        return [str(bare_binary()), workload, "--data", str(root), *spans], dict(
+            os.environ
+        )
+    python = (
+        args.python if loader == "infeed" else args.venvs / VENVS[loader] / "bin/python"
+    )
     command = [str(python), "-W", "ignore", "-m", f"peers.{loader}", workload, *spans]
     command += ["--variant", variant, "--segmentation", str(data.segmentation)]
-    command += ["--classification", str(data.classification), "--decoded", str(data.decoded)]
+    command += [
+        "--classification",
+        str(data.classification),
+        "--decoded",
+        str(data.decoded),
+    ]
     return command, os.environ | {"PYTHONPATH": str(HERE)}
 
 
@@ -107,20 +136,31 @@ def bare_binary() -> Path:
 
 def build_bare() -> None:
     subprocess.run(
-        ["cargo", "build", "--release", "--quiet", "--manifest-path", str(HERE / "bare/Cargo.toml")],
+        [
+            "cargo",
+            "build",
+            "--release",
+            "--quiet",
+            "--manifest-path",
+            str(HERE / "bare/Cargo.toml"),
+        ],
         check=True,
     )
 
 
 def loaders_of(workload: str, wanted: list[str] | None) -> list[str]:
+    """The loaders to measure, in the order given, without those that cannot."""
     usual = LOADERS[workload].split()
-    return usual if wanted is None else [n for n in wanted if n in usual or ":" in n]
+    return usual if wanted is None else [name for name in wanted if name in usual]
 
 
 def head_of(args: argparse.Namespace, data: datasets.Paths) -> dict:
     """What a number needs beside it: machine, data, command, state of the source."""
     commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True
+        ["git", "describe", "--always", "--dirty"],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
     )
     return {
         "version": 1,
@@ -135,15 +175,28 @@ def head_of(args: argparse.Namespace, data: datasets.Paths) -> dict:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(LOADERS))
-    parser.add_argument("--loaders", nargs="+", metavar="NAME[:VARIANT]", help="only these")
-    parser.add_argument("--repeats", type=int, default=3, help="clean runs of each (default 3)")
     parser.add_argument(
-        "--retries", type=int, default=2, help="more turns for runs that were dropped (default 2)"
+        "workloads", nargs="*", metavar="WORKLOAD", help=", ".join(LOADERS)
     )
-    parser.add_argument("--seconds", type=float, default=10, help="measured span (default 10)")
+    parser.add_argument(
+        "--loaders", nargs="+", metavar="NAME[:VARIANT]", help="only these"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="clean runs of each (default 3)"
+    )
+    parser.add_argument(
+        "--retries",
+        type=int,
+        default=2,
+        help="more turns for runs that were dropped (default 2)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=10, help="measured span (default 10)"
+    )
     parser.add_argument("--warm-up", type=float, default=3, metavar="SECONDS")
-    parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
+    parser.add_argument(
+        "--threads", type=int, default=machine.cores(), help="default: all cores"
+    )
     parser.add_argument(
         "--max-foreign",
         type=float,
@@ -151,16 +204,24 @@ def parse() -> argparse.Namespace:
         metavar="CORES",
         help="drop runs during which other processes used more (default 0.1)",
     )
-    parser.add_argument("--venvs", type=Path, default=HERE / ".venvs", help="the peers' environments")
     parser.add_argument(
-        "--python", type=Path, default=Path(sys.executable), help="the interpreter infeed is in"
+        "--venvs", type=Path, default=HERE / ".venvs", help="the peers' environments"
+    )
+    parser.add_argument(
+        "--python",
+        type=Path,
+        default=Path(sys.executable),
+        help="the interpreter infeed is in",
     )
     parser.add_argument("--results", type=Path, default=HERE / "results")
     datasets.add_arguments(parser)
     args = parser.parse_args()
     args.workloads = args.workloads or list(LOADERS)
     if unknown := set(args.workloads) - set(LOADERS):
-        parser.error(f"unknown workload {', '.join(sorted(unknown))}; one of {', '.join(LOADERS)}")
+        parser.error(f"no workload {unknown.pop()}; one of {', '.join(LOADERS)}")
+    known = {name for names in LOADERS.values() for name in names.split()}
+    if unknown := set(args.loaders or []) - known:
+        parser.error(f"no loader {unknown.pop()}; one of {', '.join(sorted(known))}")
     args.results.mkdir(parents=True, exist_ok=True)
     args.venvs = args.venvs.absolute()
     args.python = args.python.absolute()

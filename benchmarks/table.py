@@ -1,4 +1,4 @@
-"""Runs as a Markdown table: medians, spread, and ratios to infeed and to the bare loop."""
+"""Runs as Markdown tables: medians, spread, ratios to infeed and to the bare loop."""
 
 from statistics import median
 
@@ -28,20 +28,21 @@ def line_of(run: dict) -> str:
 
 
 def markdown(head: dict, runs: list[dict]) -> str:
-    """All workloads, each in a table of its own, under what a number needs beside it."""
+    """A table a workload, under what a number needs beside it."""
     on = head["machine"]
+    simd = "+".join(on["simd"])
     lines = [
-        f"Machine: {on['processor']}, {on['cores']} cores, {'+'.join(on['simd'])}, "
-        f"{on['memory_gib']} GiB, {on['system']}; {head['threads']} threads.",
-        *(
-            f"Data, {name}: {d['files']} files, {d['bytes'] / 1e6:.0f} MB, in the page cache."
-            for name, d in head["data"].items()
-        ),
-        f"Commit {head['commit']}; `{head['command']}`.",
-        f"Versions: {', '.join(versions(runs))}.",
+        f"Machine: {on['processor']}, {on['cores']} cores, {simd}, "
+        f"{on['memory_gib']} GiB, {on['system']}; {head['threads']} threads."
     ]
+    for name, d in head["data"].items():
+        size = f"{d['files']} files, {d['bytes'] / 1e6:.0f} MB"
+        lines.append(f"Data, {name}: {size}, in the page cache.")
+    lines.append(f"Commit {head['commit']}; `{head['command']}`.")
+    lines.append(f"Versions: {', '.join(versions(runs))}.")
     for workload in dict.fromkeys(r["workload"] for r in runs):
-        lines += ["", *table_of(workload, [r for r in runs if r["workload"] == workload])]
+        lines.append("")
+        lines += table_of(workload, [r for r in runs if r["workload"] == workload])
     return "\n".join(lines)
 
 
@@ -55,26 +56,44 @@ def table_of(workload: str, runs: list[dict]) -> list[str]:
     for run in filter(is_clean, runs):
         clean.setdefault(run["loader"], []).append(run)
     rate = {name: median(r["samples_per_s"] for r in rs) for name, rs in clean.items()}
+    titles = [
+        "loader",
+        f"{UNITS.get(workload, 'images/s')}, median",
+        "min to max (n)",
+        "infeed is",
+        "of the bare loop",
+        "CPU ms a sample",
+        "peak MiB",
+        "first batch s",
+    ]
     lines = [
         f"### {workload}",
         "",
-        f"| loader | {UNITS.get(workload, 'images/s')}, median | min to max (n) | infeed is "
-        "| of the bare loop | CPU ms a sample | peak MiB | first batch s |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        row(titles),
+        "|---" + "|--:" * (len(titles) - 1) + "|",
     ]
     reference = rate.get("infeed") or rate.get("infeed:unverified")
     for name in sorted(rate, key=rate.__getitem__, reverse=True):
         rs = clean[name]
-        all_of = [r["samples_per_s"] for r in rs]
-        times = f"{reference / rate[name]:.2f}x" if reference and name != "infeed" else ""
-        share = f"{rate[name] / rate['bare']:.1%}" if "bare" in rate and name != "bare" else ""
-        lines.append(
-            f"| {name} | **{rate[name]:,.1f}** | {min(all_of):,.1f} to {max(all_of):,.1f} ({len(rs)}) "
-            f"| {times} | {share} | {of(rs, 'cpu_ms_per_sample', '.2f')} "
-            f"| {of(rs, 'peak_rss_bytes', '.0f', 2**20)} | {of(rs, 'first_batch_s', '.2f')} |"
-        )
-    lines += remarks(runs)
-    return lines
+        rates = [r["samples_per_s"] for r in rs]
+        is_other = reference and not name.startswith("infeed")
+        is_compared = "bare" in rate and name != "bare"
+        cells = [
+            name,
+            f"**{rate[name]:,.1f}**",
+            f"{min(rates):,.1f} to {max(rates):,.1f} ({len(rs)})",
+            f"{reference / rate[name]:.2f}x" if is_other else "",
+            f"{rate[name] / rate['bare']:.1%}" if is_compared else "",
+            of(rs, "cpu_ms_per_sample", ".2f"),
+            of(rs, "peak_rss_bytes", ".0f", 2**20),
+            of(rs, "first_batch_s", ".2f"),
+        ]
+        lines.append(row(cells))
+    return lines + remarks(runs)
+
+
+def row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def of(runs: list[dict], key: str, form: str, unit: float = 1) -> str:
@@ -85,9 +104,16 @@ def of(runs: list[dict], key: str, form: str, unit: float = 1) -> str:
 def remarks(runs: list[dict]) -> list[str]:
     """What the table leaves out, so that nothing is dropped in silence."""
     lines = []
-    loads = [r["foreign_cores"] for r in runs if is_clean(r) and r.get("foreign_cores") is not None]
+    loads = [
+        r["foreign_cores"]
+        for r in runs
+        if is_clean(r) and r.get("foreign_cores") is not None
+    ]
     if loads:
-        lines += ["", f"Other processes used at most {max(loads):.2f} cores during these runs."]
+        lines += [
+            "",
+            f"Other processes used at most {max(loads):.2f} cores during these runs.",
+        ]
     for run in runs:
         if "error" in run or "wrong" in run or run.get("dropped"):
             lines += ["", f"Not counted: {' '.join(line_of(run).split())}."]

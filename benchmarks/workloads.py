@@ -1,4 +1,4 @@
-"""What is measured: each workload's data, its batch, and how a batch is recognised as right.
+"""What is measured: each workload, its data, its batch.
 
 Needs NumPy alone (Pillow for the reference of the segmentation workload), so that it
 runs inside every peer's environment.
@@ -83,22 +83,24 @@ class Data:
             return np.array([[int(row[c]) for c in "rgb"] for row in rows], np.int64)
 
     def images(self) -> tuple[list[str], list[int]]:
-        """Paths of the classification set, sorted, and the number of each one's folder."""
+        """Paths of the classification set, sorted; each one's folder as a number."""
         files = files_below(self.classification)
         folders = {d: n for n, d in enumerate(sorted({f.parent for f in files}))}
         return [str(f) for f in files], [folders[f.parent] for f in files]
 
     def array(self) -> tuple[np.ndarray, np.ndarray]:
-        """The decoded set, memory-mapped uint8 ``[N, 224, 224, 3]``, and each row's number."""
+        """The decoded set, mapped uint8 ``[N, 224, 224, 3]``, and each row's number."""
         pixels = np.load(self.decoded, mmap_mode="r")
         return pixels, np.arange(len(pixels), dtype=np.int64)
 
 
 def split_of(root: Path) -> tuple[Path, Path]:
-    """The folder of images and the folder of masks below `root`: NAME and NAME_labels."""
+    """The folders of images and of masks: images and masks, or NAME and NAME_labels."""
+    if (root / "masks").is_dir():
+        return root / "images", root / "masks"
     for masks in sorted(root.glob("*_labels")):
         return root / masks.name.removesuffix("_labels"), masks
-    raise SystemExit(f"{root} has no pair of folders NAME and NAME_labels")
+    raise SystemExit(f"{root} has neither images and masks nor NAME and NAME_labels")
 
 
 def files_below(root: Path) -> list[Path]:
@@ -113,7 +115,7 @@ def colour_codes(colours: np.ndarray) -> np.ndarray:
 
 
 def one_hot(mask: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """What a careful NumPy user writes: colours packed to integers, one comparison a class."""
+    """What a careful NumPy user writes: colours packed, one comparison a class."""
     m = mask.astype(np.int32)
     code = (m[..., 0] << 16) | (m[..., 1] << 8) | m[..., 2]
     out = np.empty((*code.shape, len(colours)), np.float32)

@@ -39,7 +39,11 @@ def running(job: Job, graph, *args) -> Iterator:
 def segmentation(job: Job) -> Iterator:
     def graph(pairs, codes):
         # Two readers with one seed draw one order.
-        order = {"random_shuffle": job.work.shuffled, "seed": 7, "initial_fill": len(pairs)}
+        order = {
+            "random_shuffle": job.work.shuffled,
+            "seed": 7,
+            "initial_fill": len(pairs),
+        }
         image, _ = fn.readers.file(files=[i for i, _ in pairs], name="images", **order)
         mask, _ = fn.readers.file(files=[m for _, m in pairs], name="masks", **order)
         window = {"start": [0, 0], "end": [CROP, CROP], "axes": [0, 1]}
@@ -47,7 +51,9 @@ def segmentation(job: Job) -> Iterator:
         mask = fn.cast(fn.decoders.image_slice(mask, **window), dtype=types.INT32)
         code = mask[:, :, 0] * 65536 + mask[:, :, 1] * 256 + mask[:, :, 2]
         hot = fn.expand_dims(code, axes=[2]) == types.Constant(codes.reshape(1, 1, -1))
-        return fn.cast(image, dtype=types.FLOAT) / np.float32(255), fn.cast(hot, dtype=types.FLOAT)
+        return fn.cast(image, dtype=types.FLOAT) / np.float32(255), fn.cast(
+            hot, dtype=types.FLOAT
+        )
 
     return running(job, graph, job.data.pairs(), colour_codes(job.data.colours()))
 
@@ -68,7 +74,9 @@ def classification(job: Job) -> Iterator:
         )
         image = fn.resize(image, size=[SIDE, SIDE])
         flip = fn.random.coin_flip()
-        return fn.crop_mirror_normalize(image, mirror=flip, output_layout="CHW", **NORMALIZE), label
+        return fn.crop_mirror_normalize(
+            image, mirror=flip, output_layout="CHW", **NORMALIZE
+        ), label
 
     return running(job, graph, *job.data.images())
 
@@ -90,11 +98,15 @@ class Rows:
 
 def decoded(job: Job) -> Iterator:
     def graph(rows):
-        image, label = fn.external_source(rows, num_outputs=2, batch=False, layout=["HWC", None])
+        image, label = fn.external_source(
+            rows, num_outputs=2, batch=False, layout=["HWC", None]
+        )
         flip = fn.random.coin_flip()
         if job.work.name == "decoded-uint8":
             return fn.flip(image, horizontal=flip), label
-        return fn.crop_mirror_normalize(image, mirror=flip, output_layout="HWC", **NORMALIZE), label
+        return fn.crop_mirror_normalize(
+            image, mirror=flip, output_layout="HWC", **NORMALIZE
+        ), label
 
     return running(job, graph, Rows(*job.data.array()))
 
@@ -102,5 +114,9 @@ def decoded(job: Job) -> Iterator:
 if __name__ == "__main__":
     main(
         ["nvidia-dali-cuda130", "numpy"],
-        {"segmentation": segmentation, "classification": classification, "decoded": decoded},
+        {
+            "segmentation": segmentation,
+            "classification": classification,
+            "decoded": decoded,
+        },
     )

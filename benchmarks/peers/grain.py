@@ -1,7 +1,7 @@
-"""Grain: a MapDataset read by threads; images by OpenCV, whose calls release the interpreter.
+"""Grain: a MapDataset read by threads; images by OpenCV, outside the interpreter.
 
-Threads rather than worker processes: with batches of tens of megabytes, handing them from
-a process over costs it half its rate.
+Threads rather than worker processes: with batches of tens of megabytes, handing them
+over from a process costs it half its rate.
 """
 
 import random
@@ -23,17 +23,23 @@ def running(job: Job, samples, one) -> Iterator:
     ds = (ds.shuffle() if job.work.shuffled else ds).repeat()
     ds = ds.map(one).batch(job.work.batch, drop_remainder=True)
     return iter(
-        ds.to_iter_dataset(grain.ReadOptions(num_threads=job.threads, prefetch_buffer_size=4))
+        ds.to_iter_dataset(
+            grain.ReadOptions(num_threads=job.threads, prefetch_buffer_size=4)
+        )
     )
 
 
 def segmentation(job: Job) -> Iterator:
     colours = job.data.colours()
-    return running(job, job.data.pairs(), lambda pair: segmentation_sample(pair, colours))
+    return running(
+        job, job.data.pairs(), lambda pair: segmentation_sample(pair, colours)
+    )
 
 
 def classification(job: Job) -> Iterator:
-    return running(job, list(zip(*job.data.images())), classification_sample)
+    return running(
+        job, list(zip(*job.data.images(), strict=True)), classification_sample
+    )
 
 
 def decoded(job: Job) -> Iterator:
@@ -51,5 +57,9 @@ def decoded(job: Job) -> Iterator:
 if __name__ == "__main__":
     main(
         ["grain", "opencv-python-headless", "numpy"],
-        {"segmentation": segmentation, "classification": classification, "decoded": decoded},
+        {
+            "segmentation": segmentation,
+            "classification": classification,
+            "decoded": decoded,
+        },
     )

@@ -16,10 +16,12 @@ def segmentation_sample(pair: tuple[str, str], colours: np.ndarray):
 
 
 def classification_sample(sample: tuple[str, int]):
-    """Random resized crop, flipped half the time, normalized; channels last, and the label."""
+    """Random resized crop, flip, normalize; channels last, and the label."""
     path, label = sample
     with open(path, "rb") as file:
         image = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_COLOR_RGB)
     top, left, h, w = random_window(*image.shape[:2])
     image = cv2.resize(image[top : top + h, left : left + w], (SIDE, SIDE))
-    return normalize(image[:, ::-1] if random.random() < 0.5 else image), np.int64(label)
+    return normalize(image[:, ::-1] if random.random() < 0.5 else image), np.int64(
+        label
+    )

@@ -1,7 +1,7 @@
 """infeed itself, through its public API.
 
-Variants: "" as documented; "unverified" without the check of PNG checksums, which the bare
-loop does not make either.
+Variants: "" as documented; "unverified" without the check of PNG checksums, which the
+bare loop does not make either.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,9 @@ def opened(job: Job, pipeline: infeed.Pipeline, fields: tuple[str, str]) -> Iter
     if job.work.shuffled:
         pipeline = pipeline.shuffle(seed=SEED)
     loader = pipeline.batch(job.work.batch, drop_last=True).open(workers=job.threads)
-    return epochs(lambda _: ([np.asarray(batch[f]) for f in fields] for batch in loader))
+    return epochs(
+        lambda _: ([np.asarray(batch[f]) for f in fields] for batch in loader)
+    )
 
 
 def segmentation(job: Job) -> Iterator:
@@ -52,7 +54,9 @@ def classification(job: Job) -> Iterator:
     pipeline = (
         infeed.Pipeline(sources.Folder(str(job.data.classification)))
         .decode()
-        .transform(T.RandomResizedCrop(SIDE), T.RandomHorizontalFlip(), NORMALIZE, layout="CHW")
+        .transform(
+            T.RandomResizedCrop(SIDE), T.RandomHorizontalFlip(), NORMALIZE, layout="CHW"
+        )
     )
     labelled = any(p.is_dir() for p in job.data.classification.iterdir())
     return opened(job, pipeline, ("image", "label" if labelled else "image"))

@@ -1,4 +1,4 @@
-"""What people write first: a Keras PyDataset over OpenCV and NumPy, run as `model.fit` does.
+"""What people write first: a Keras PyDataset over OpenCV, run as `model.fit` does.
 
 Variants: "" compares the mask with each colour, as in the example this code is found in
 everywhere; "packed" compares colours packed to integers.
@@ -38,7 +38,7 @@ class Batches(keras.utils.PyDataset):
 
     def __getitem__(self, n: int):
         batch = self.samples[n * self.work.batch : (n + 1) * self.work.batch]
-        images, targets = zip(*map(self.one, batch))
+        images, targets = zip(*map(self.one, batch), strict=True)
         return np.stack(images), np.stack(targets)
 
 
@@ -67,7 +67,9 @@ def segmentation(job: Job) -> Iterator:
     colours = job.data.colours()
 
     def naive(pair):
-        image, mask = (cv2.cvtColor(cv2.imread(p), cv2.COLOR_BGR2RGB)[:CROP, :CROP] for p in pair)
+        image, mask = (
+            cv2.cvtColor(cv2.imread(p), cv2.COLOR_BGR2RGB)[:CROP, :CROP] for p in pair
+        )
         return np.float32(image) / np.float32(255), one_hot_by_class(mask, colours)
 
     def packed(pair):
@@ -78,7 +80,9 @@ def segmentation(job: Job) -> Iterator:
 
 
 def classification(job: Job) -> Iterator:
-    return running(Batches(job, list(zip(*job.data.images())), classification_sample))
+    return running(
+        Batches(job, list(zip(*job.data.images(), strict=True)), classification_sample)
+    )
 
 
 if __name__ == "__main__":

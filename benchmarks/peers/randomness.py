@@ -1,4 +1,4 @@
-"""Random resized crops for peers that leave them to the user, as torchvision draws them."""
+"""Random resized crops, as torchvision draws them, for peers that have none."""
 
 import math
 import random

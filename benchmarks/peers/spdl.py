@@ -15,7 +15,7 @@ AHEAD = 4  # batches in the sink
 
 
 def stacked(samples: list) -> tuple[np.ndarray, np.ndarray]:
-    images, targets = zip(*samples)
+    images, targets = zip(*samples, strict=True)
     return np.stack(images), np.stack(targets)
 
 
@@ -41,10 +41,14 @@ def by_sample(job: Job, samples: list, one) -> Iterator:
 
 def segmentation(job: Job) -> Iterator:
     colours = job.data.colours()
-    crop = spdl.io.get_video_filter_desc(filter_desc=f"crop={CROP}:{CROP}:0:0", pix_fmt="rgb24")
+    crop = spdl.io.get_video_filter_desc(
+        filter_desc=f"crop={CROP}:{CROP}:0:0", pix_fmt="rgb24"
+    )
 
     def one(pair):
-        image, mask = (spdl.io.to_numpy(spdl.io.load_image(p, filter_desc=crop)) for p in pair)
+        image, mask = (
+            spdl.io.to_numpy(spdl.io.load_image(p, filter_desc=crop)) for p in pair
+        )
         return np.float32(image) / np.float32(255), one_hot(mask, colours)
 
     return by_sample(job, job.data.pairs(), one)
@@ -55,14 +59,19 @@ def classification(job: Job) -> Iterator:
         path, label = sample
         packets = spdl.io.demux_image(path)
         top, left, h, w = random_window(packets.codec.height, packets.codec.width)
-        steps = [f"crop={w}:{h}:{left}:{top}:exact=1", f"scale={SIDE}:{SIDE}:flags=bilinear"]
+        steps = [
+            f"crop={w}:{h}:{left}:{top}:exact=1",
+            f"scale={SIDE}:{SIDE}:flags=bilinear",
+        ]
         if random.random() < 0.5:
             steps.append("hflip")
-        filters = spdl.io.get_video_filter_desc(filter_desc=",".join(steps), pix_fmt="rgb24")
+        filters = spdl.io.get_video_filter_desc(
+            filter_desc=",".join(steps), pix_fmt="rgb24"
+        )
         frames = spdl.io.decode_packets(packets, filter_desc=filters)
         return normalize(spdl.io.to_numpy(spdl.io.convert_frames(frames))), label
 
-    return by_sample(job, list(zip(*job.data.images())), one)
+    return by_sample(job, list(zip(*job.data.images(), strict=True)), one)
 
 
 def decoded(job: Job) -> Iterator:
@@ -73,7 +82,7 @@ def decoded(job: Job) -> Iterator:
 
     def load(rows):
         out = np.empty((len(rows), SIDE, SIDE, 3), dtype)
-        for image, row in zip(out, rows):
+        for image, row in zip(out, rows, strict=True):
             source = pixels[row]
             source = source[:, ::-1] if random.random() < 0.5 else source
             if dtype is np.uint8:
@@ -103,5 +112,9 @@ def decoded(job: Job) -> Iterator:
 if __name__ == "__main__":
     main(
         ["spdl", "numpy"],
-        {"segmentation": segmentation, "classification": classification, "decoded": decoded},
+        {
+            "segmentation": segmentation,
+            "classification": classification,
+            "decoded": decoded,
+        },
     )

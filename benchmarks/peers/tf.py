@@ -1,4 +1,4 @@
-"""tf.data as its performance guide recommends: parallel maps and prefetch, both autotuned.
+"""tf.data as its performance guide recommends: parallel map and prefetch, autotuned.
 
 It reads crops of JPEGs through `decode_and_crop_jpeg`. Batches are channels last, as
 TensorFlow wants them. Variants: "fast" for JPEGs with the fast, less exact inverse DCT.
@@ -39,7 +39,9 @@ def segmentation(job: Job) -> Iterator:
         hot = tf.cast(tf.equal(code[..., None], codes), tf.float32)
         return tf.image.convert_image_dtype(image, tf.float32), hot
 
-    ds = tf.data.Dataset.from_tensor_slices(([i for i, _ in pairs], [m for _, m in pairs]))
+    ds = tf.data.Dataset.from_tensor_slices(
+        ([i for i, _ in pairs], [m for _, m in pairs])
+    )
     ds = ds.shuffle(len(pairs)) if job.work.shuffled else ds
     return finished(job, ds.repeat(), one)
 
@@ -59,7 +61,9 @@ def classification(job: Job) -> Iterator:
             use_image_if_no_bounding_boxes=True,
         )
         window = tf.stack([begin[0], begin[1], size[0], size[1]])
-        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3, dct_method=dct)
+        image = tf.image.decode_and_crop_jpeg(
+            encoded, window, channels=3, dct_method=dct
+        )
         image = tf.image.random_flip_left_right(tf.image.resize(image, (SIDE, SIDE)))
         return image * SCALE + BIAS, label
 
@@ -78,16 +82,24 @@ def decoded(job: Job) -> Iterator:
 
     def batch(rows):
         x, y = tf.numpy_function(fetch, [rows], (tf.uint8, tf.int64), stateful=False)
-        x = tf.image.random_flip_left_right(tf.ensure_shape(x, (job.work.batch, SIDE, SIDE, 3)))
+        x = tf.image.random_flip_left_right(
+            tf.ensure_shape(x, (job.work.batch, SIDE, SIDE, 3))
+        )
         return (tf.cast(x, tf.float32) * SCALE + BIAS if floats else x), y
 
     ds = tf.data.Dataset.range(len(labels)).shuffle(len(labels)).repeat()
     ds = ds.batch(job.work.batch, drop_remainder=True)
-    return iter(ds.map(batch, num_parallel_calls=AUTO, deterministic=False).prefetch(AUTO))
+    return iter(
+        ds.map(batch, num_parallel_calls=AUTO, deterministic=False).prefetch(AUTO)
+    )
 
 
 if __name__ == "__main__":
     main(
         ["tensorflow-cpu", "numpy"],
-        {"segmentation": segmentation, "classification": classification, "decoded": decoded},
+        {
+            "segmentation": segmentation,
+            "classification": classification,
+            "decoded": decoded,
+        },
     )

@@ -1,6 +1,6 @@
-"""torch DataLoader with worker processes that persist, images by torchvision's own decoders.
+"""torch DataLoader with workers that persist, images by torchvision's own decoders.
 
-Segmentation by OpenCV and packed colours, which is faster there than torchvision's decoder.
+Segmentation by OpenCV and packed colours: faster there than torchvision's decoder.
 """
 
 from collections.abc import Iterator
@@ -67,7 +67,9 @@ def classification(job: Job) -> Iterator:
         return transform(decode_jpeg(read_file(path), ImageReadMode.RGB)), label
 
     # One worker more than cores was its best in a sweep on two cores.
-    return running(job, Samples(list(zip(*job.data.images())), one), job.threads + 1)
+    return running(
+        job, Samples(list(zip(*job.data.images(), strict=True)), one), job.threads + 1
+    )
 
 
 class Rows(Dataset):
@@ -99,5 +101,9 @@ def decoded(job: Job) -> Iterator:
 if __name__ == "__main__":
     main(
         ["torch", "torchvision", "opencv-python-headless", "numpy"],
-        {"segmentation": segmentation, "classification": classification, "decoded": decoded},
+        {
+            "segmentation": segmentation,
+            "classification": classification,
+            "decoded": decoded,
+        },
     )

@@ -1,0 +1,203 @@
+//! JPEGs: the region of a random resized crop decoded, resized, normalized, channels first.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use infeed_raw::host::HostBytes;
+use infeed_raw::jpeg::{JpegDecoder, JpegTask, PixelFormat, Window};
+use infeed_raw::simd::{Convert, Dtype, Layout, Level, Source, convert};
+
+use crate::decoded::normalize;
+use crate::records::{Random, Turn, files, read};
+use crate::{Job, Step};
+
+const SIDE: u32 = 224;
+const SAMPLE: usize = (SIDE * SIDE * 3) as usize;
+const BATCH: usize = 64;
+
+/// Random resized crop to 224, flip, normalize to float32.
+pub fn job(root: &Path) -> Result<Job> {
+    let shared = Arc::new((files(root)?, Turn::default()));
+    Ok(Box::new(move |thread| {
+        let shared = shared.clone();
+        let mut random = Random(thread);
+        let mut worker = Worker::new()?;
+        let mut slab = HostBytes::zeroed(BATCH * SAMPLE * 4)?;
+        let step = move || {
+            let (records, turn) = &*shared;
+            for out in slab.chunks_exact_mut(SAMPLE * 4) {
+                let record = &records[turn.next(records.len())];
+                read(record, &mut worker.bytes)?;
+                worker
+                    .sample(&mut random, out)
+                    .with_context(|| format!("{record:?}"))?;
+            }
+            Ok(BATCH as u64)
+        };
+        Ok(Box::new(step) as Step)
+    }))
+}
+
+/// What a thread keeps between samples.
+struct Worker {
+    bytes: Vec<u8>,
+    decoder: JpegDecoder,
+    pixels: Vec<u8>,
+    resizer: Resizer,
+    small: Image<'static>,
+}
+
+impl Worker {
+    fn new() -> Result<Worker> {
+        Ok(Worker {
+            bytes: Vec::new(),
+            decoder: JpegDecoder::new()?,
+            pixels: Vec::new(),
+            resizer: Resizer::new(),
+            small: Image::new(SIDE, SIDE, PixelType::U8x3),
+        })
+    }
+
+    fn sample(&mut self, random: &mut Random, out: &mut [u8]) -> Result<()> {
+        let frame = Frame::of(&self.bytes).context("no JPEG")?;
+        let crop = random_window(random, frame.height, frame.width);
+        // One block of chroma more on every side than the crop needs: upsampling looks there.
+        let left = (crop.left / frame.block_width).saturating_sub(1) * frame.block_width;
+        let top = crop.top.saturating_sub(frame.block_height);
+        let right = (crop.left + crop.width + frame.block_width).min(frame.width);
+        let bottom = (crop.top + crop.height + frame.block_height).min(frame.height);
+        let window = Window {
+            top,
+            left,
+            height: bottom - top,
+            width: right - left,
+        };
+        let length = (window.height * window.width * 3) as usize;
+        if self.pixels.len() < length {
+            self.pixels.resize(length, 0);
+        }
+        let task = JpegTask {
+            width: frame.width,
+            height: frame.height,
+            eighths: 8,
+            window,
+            format: PixelFormat::Rgb,
+            max_scans: 500,
+            max_memory_mib: 1024,
+        };
+        self.decoder
+            .decode(&self.bytes, &task, &mut self.pixels[..length])?;
+
+        let pixels = ImageRef::new(
+            window.width,
+            window.height,
+            &self.pixels[..length],
+            PixelType::U8x3,
+        )?;
+        let options = ResizeOptions::new()
+            .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
+            .crop(
+                f64::from(crop.left - left),
+                f64::from(crop.top - top),
+                f64::from(crop.width),
+                f64::from(crop.height),
+            );
+        self.resizer.resize(&pixels, &mut self.small, &options)?;
+
+        let side = SIDE as usize;
+        let source = Source {
+            data: self.small.buffer(),
+            width: side,
+            height: side,
+            channels: 3,
+            row_bytes: side * 3,
+        };
+        let (scale, bias) = normalize();
+        let pass = Convert {
+            dtype: Dtype::F32,
+            layout: Layout::Chw,
+            flip_x: random.coin(),
+            flip_y: false,
+            scale,
+            bias,
+        };
+        convert(Level::detect(), &source, &pass, out);
+        Ok(())
+    }
+}
+
+/// Size of a JPEG and of the blocks it is cut into.
+struct Frame {
+    height: u32,
+    width: u32,
+    block_height: u32,
+    block_width: u32,
+}
+
+impl Frame {
+    /// Reads the frame header (ITU-T T.81, B.2.2), passing over the segments before it.
+    fn of(bytes: &[u8]) -> Option<Frame> {
+        let mut at = 2;
+        loop {
+            let [0xff, marker, high, low] = *bytes.get(at..at + 4)? else {
+                return None;
+            };
+            let body = bytes.get(at + 4..)?;
+            // Frame headers are C0 to CF but for DHT, JPG and DAC.
+            if (0xc0..=0xcf).contains(&marker) && ![0xc4, 0xc8, 0xcc].contains(&marker) {
+                let side =
+                    |n: usize| Some(u32::from(*body.get(n)?) << 8 | u32::from(*body.get(n + 1)?));
+                let factors = (0..usize::from(*body.get(5)?))
+                    .map(|component| body.get(7 + 3 * component).map(|f| (f >> 4, f & 15)))
+                    .collect::<Option<Vec<_>>>()?;
+                // One component alone is not interleaved: its block is 8 by 8.
+                let single = factors.len() == 1;
+                let block = |largest: Option<u8>| {
+                    if single {
+                        8
+                    } else {
+                        8 * u32::from(largest.unwrap_or(1))
+                    }
+                };
+                return Some(Frame {
+                    height: side(1)?,
+                    width: side(3)?,
+                    block_width: block(factors.iter().map(|f| f.0).max()),
+                    block_height: block(factors.iter().map(|f| f.1).max()),
+                });
+            }
+            at += 2 + (usize::from(high) << 8 | usize::from(low));
+        }
+    }
+}
+
+/// A random window as torchvision's RandomResizedCrop draws it.
+fn random_window(random: &mut Random, height: u32, width: u32) -> Window {
+    let area = f64::from(height) * f64::from(width);
+    for _ in 0..10 {
+        let target = area * random.uniform(0.08, 1.0);
+        let ratio = random.uniform((3f64 / 4.0).ln(), (4f64 / 3.0).ln()).exp();
+        let w = (target * ratio).sqrt().round() as u32;
+        let h = (target / ratio).sqrt().round() as u32;
+        if (1..=width).contains(&w) && (1..=height).contains(&h) {
+            let top = random.uniform(0.0, f64::from(height - h + 1)) as u32;
+            let left = random.uniform(0.0, f64::from(width - w + 1)) as u32;
+            return Window {
+                top,
+                left,
+                height: h,
+                width: w,
+            };
+        }
+    }
+    let side = height.min(width);
+    Window {
+        top: (height - side) / 2,
+        left: (width - side) / 2,
+        height: side,
+        width: side,
+    }
+}

@@ -1,0 +1,50 @@
+"""What a batch of 64 samples of 1 kB costs the thread that takes it.
+
+The consumer computes for a millisecond between batches, so that the next one is ready.
+"""
+
+import statistics
+import time
+
+import infeed
+import numpy as np
+from infeed import sources
+
+from costs.figures import arguments, figure, report
+
+BATCH, WIDTH, STEPS = 64, 1000, 3000
+STEP_S = 1e-3
+
+
+def main() -> None:
+    arguments()
+    rows = np.zeros((BATCH * 1000, WIDTH), np.uint8)
+    pipeline = infeed.Pipeline(sources.Memory(x=rows)).batch(BATCH, drop_last=True)
+    taken = []
+    with pipeline.open() as loader:
+        while len(taken) < STEPS:
+            batches = iter(loader)
+            while True:
+                until = time.perf_counter() + STEP_S
+                while time.perf_counter() < until:
+                    pass
+                started = time.perf_counter()
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                batch["x"]
+                taken.append(time.perf_counter() - started)
+    micros = sorted(1e6 * s for s in taken[100:])
+    report(
+        figure(
+            "batch of 64 x 1 kB, cost to the consumer",
+            statistics.median(micros),
+            50,
+            "us",
+        ),
+        figure("the same, 99th percentile", micros[len(micros) * 99 // 100], 200, "us"),
+    )
+
+
+if __name__ == "__main__":
+    main()

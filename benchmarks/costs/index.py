@@ -1,0 +1,49 @@
+"""The index of a million files, with a warm directory cache: its time and its memory.
+
+A loader over the million is opened and closed, and one over a thousand such files; the
+difference is the index. What is opened reads and decodes one small batch.
+"""
+
+import time
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+from costs.figures import arguments, figure, many_files, memory_bytes, report
+
+COUNT = 1_000_000
+
+
+def opened(path) -> tuple[float, int]:
+    """Seconds to open a loader, and resident bytes while it is."""
+    started = time.perf_counter()
+    pipeline = (
+        infeed.Pipeline(sources.Folder(str(path)))
+        .decode()
+        .transform(T.Resize([32, 32]))
+        .batch(4, drop_last=True)
+    )
+    with pipeline.open():
+        return time.perf_counter() - started, memory_bytes("VmRSS")
+
+
+def main() -> None:
+    args = arguments()
+    root = many_files(args.data / "million", COUNT, args.classification)
+    few = many_files(args.data / "thousand", 1000, args.classification)
+    for _ in root.glob("*/*"):
+        pass  # the directory cache
+    opened(few)
+    few_s, few_bytes = opened(few)
+    all_s, all_bytes = opened(root)
+    report(
+        figure("index of a million files, time", all_s - few_s, 3, "s"),
+        figure(
+            "index of a million files, memory", (all_bytes - few_bytes) / 1e6, 150, "MB"
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()
