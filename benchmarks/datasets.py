@@ -5,6 +5,7 @@ every loader finds it in the page cache.
 """
 
 import argparse
+import os
 import random
 import struct
 import subprocess
@@ -104,9 +105,11 @@ def make_decoded(path: Path) -> None:
 
 
 def files_of(path: Path) -> list[Path]:
-    return (
-        [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    )
+    """A file, or the files below a folder, linked folders included."""
+    if path.is_file():
+        return [path]
+    walk = os.walk(path, followlinks=True)
+    return [Path(folder, name) for folder, _, names in walk for name in names]
 
 
 def read_once(path: Path) -> None:

@@ -39,7 +39,7 @@ LOADERS = {
     "whole-png": "bare infeed:unverified",
 }
 # A loader that has not ended by then hangs: start, warm-up, epochs' ends and the check.
-GRACE_S = 120
+GRACE_S = 180
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ runs inside every peer's environment.
 """
 
 import csv
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,8 +105,10 @@ def split_of(root: Path) -> tuple[Path, Path]:
 
 
 def files_below(root: Path) -> list[Path]:
-    """Image files below `root`, sorted."""
-    return sorted(p for p in root.rglob("*") if p.suffix.lower() in IMAGES)
+    """Image files below `root`, linked folders included, sorted."""
+    walk = os.walk(root, followlinks=True)
+    files = (Path(folder, name) for folder, _, names in walk for name in names)
+    return sorted(file for file in files if file.suffix.lower() in IMAGES)
 
 
 def colour_codes(colours: np.ndarray) -> np.ndarray:

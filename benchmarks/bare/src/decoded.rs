@@ -29,6 +29,8 @@ pub fn job(path: &Path, floats: bool) -> Result<Job> {
         length > header && (length - header) % ROW == 0,
         "{path:?} does not hold 224x224x3"
     );
+    // The first look at a mapped page costs more than the work on its rows.
+    map.touch(0..length);
     let shared = Arc::new((map, Turn::default()));
     Ok(Box::new(move |thread| {
         let shared = shared.clone();
