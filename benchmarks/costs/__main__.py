@@ -14,9 +14,15 @@ from pathlib import Path
 
 import datasets
 import machine
+from costs.figures import many_files
 
 HERE = Path(__file__).resolve().parent.parent
 NAMES = ("index", "first_batch", "consumer", "step", "memory")
+# Folders of many files that a measurement reads, below --data.
+TREES = {
+    "index": {"thousand": 1000, "million": 1_000_000},
+    "first_batch": {"hundred-thousand": 100_000},
+}
 
 
 def main() -> int:
@@ -25,6 +31,8 @@ def main() -> int:
     paths = datasets.prepare(args)
     results = {}
     for name in args.names:
+        for tree in TREES.get(name, ()):
+            many_files(args.data / tree, TREES[name][tree], paths.classification)
         runs = [run_one(name, args, paths) for _ in range(args.repeats)]
         results[name] = merged(runs)
         print(f"{name}: {results[name]}", file=sys.stderr, flush=True)

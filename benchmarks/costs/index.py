@@ -10,9 +10,7 @@ import infeed
 from infeed import sources
 from infeed import transforms as T
 
-from costs.figures import arguments, figure, many_files, memory_bytes, report
-
-COUNT = 1_000_000
+from costs.figures import arguments, figure, memory_bytes, report
 
 
 def opened(path) -> tuple[float, int]:
@@ -30,8 +28,7 @@ def opened(path) -> tuple[float, int]:
 
 def main() -> None:
     args = arguments()
-    root = many_files(args.data / "million", COUNT, args.classification)
-    few = many_files(args.data / "thousand", 1000, args.classification)
+    root, few = args.data / "million", args.data / "thousand"
     for _ in root.glob("*/*"):
         pass  # the directory cache
     opened(few)

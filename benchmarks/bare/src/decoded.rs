@@ -26,7 +26,7 @@ pub fn job(path: &Path, floats: bool) -> Result<Job> {
         .get(8..10)
         .map_or(0, |b| 10 + usize::from(b[0]) + (usize::from(b[1]) << 8));
     ensure!(
-        length > header && (length - header) % ROW == 0,
+        length > header && (length - header).is_multiple_of(ROW),
         "{path:?} does not hold 224x224x3"
     );
     // The first look at a mapped page costs more than the work on its rows.
