@@ -1,0 +1,56 @@
+"""Keeps accelerators fed: reads, decodes, transforms and batches training data."""
+
+from infeed import sources, transforms
+from infeed._core import __version__
+from infeed.batch import Batch
+from infeed.errors import (
+    BudgetError,
+    ClosedError,
+    ConfigError,
+    DecodeError,
+    ForkedError,
+    InfeedError,
+    IteratorError,
+    LoaderError,
+    OpenError,
+    OutOfMemoryError,
+    PanickedError,
+    ReadError,
+    RecordTooLargeError,
+    ShapeError,
+    ThreadError,
+    TooManyBadError,
+    TransformError,
+)
+from infeed.loader import BadRecord, Loader
+from infeed.pipeline import Column, Pipeline
+from infeed.preview import Preview
+
+__all__ = [
+    "BadRecord",
+    "Batch",
+    "BudgetError",
+    "ClosedError",
+    "Column",
+    "ConfigError",
+    "DecodeError",
+    "ForkedError",
+    "InfeedError",
+    "IteratorError",
+    "Loader",
+    "LoaderError",
+    "OpenError",
+    "OutOfMemoryError",
+    "PanickedError",
+    "Pipeline",
+    "Preview",
+    "ReadError",
+    "RecordTooLargeError",
+    "ShapeError",
+    "ThreadError",
+    "TooManyBadError",
+    "TransformError",
+    "__version__",
+    "sources",
+    "transforms",
+]

@@ -1,0 +1,285 @@
+"""Fields of `sources.Memory`: what an array or list is, and the bytes that hold it.
+
+A column is described to the engine as a table, its bytes go beside it as a flat list of
+uint8 arrays ("handles") in which the table counts::
+
+    name, kind, dtype, shape, handle                  array in memory
+    name, kind, dtype, shape, path, offset, records   array in a file, mapped there
+    name, kind, dtype, handle, offsets                ragged
+    name, kind, handle, offsets                       encoded image, bytes, text
+
+``shape`` is that of one record; an image has three dimensions, a mask two. ``offset`` is
+in bytes. ``offsets`` is the handle of records + 1 ascending uint64: where each record
+begins in ``handle``, in elements.
+"""
+
+import logging
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from infeed.errors import ConfigError
+
+_log = logging.getLogger("infeed")
+
+_DTYPES = (
+    "bool",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+)
+
+_CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One field of every record."""
+
+    name: str
+    kind: str
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    path: str | None = None
+    offset: int = 0
+    values: np.ndarray | None = field(default=None, repr=False)
+    offsets: np.ndarray | None = field(default=None, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal settings over the same file or the very same array."""
+        if not isinstance(other, Column):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        address = None
+        if self.values is not None:
+            address = (self.values.ctypes.data, self.values.nbytes)
+        settings = (self.name, self.kind, self.dtype, self.shape)
+        return (*settings, self.path, self.offset, address)
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        if self.offsets is not None:
+            return len(self.offsets) - 1
+        return self.shape[0] if self.shape else 0
+
+    def summary(self) -> str:
+        """What it is, for people: ``uint8 [20000, 224, 224, 3] in train.npy``."""
+        text = f"{self.records} {self.kind}"
+        if self.shape is not None:
+            text = f"{self.dtype} {list(self.shape)}"
+        return text if self.path is None else f"{text} in {self.path}"
+
+    def buffers(self) -> list[np.ndarray]:
+        """Its bytes, in the order in which `to_dict` counts them."""
+        held = (self.values, self.offsets)
+        return [_as_bytes(array) for array in held if array is not None]
+
+    def to_dict(self, handles: Iterator[int]) -> dict[str, Any]:
+        """The table that describes it; takes its handles from the counter."""
+        table: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        if self.dtype is not None:
+            table["dtype"] = self.dtype
+        if self.shape is not None:
+            table["shape"] = list(self.shape[1:])
+        if self.path is not None:
+            table |= {"path": self.path, "offset": self.offset, "records": self.records}
+        if self.values is not None:
+            table["handle"] = next(handles)
+        if self.offsets is not None:
+            table["offsets"] = next(handles)
+        return table
+
+    @classmethod
+    def from_dict(cls, table: dict[str, Any]) -> "Column":
+        """The column that a saved description names: an array in a file."""
+        return cls(
+            name=table["name"],
+            kind=table["kind"],
+            dtype=table["dtype"],
+            shape=(table["records"], *table.get("shape", ())),
+            path=table["path"],
+            offset=table.get("offset", 0),
+        )
+
+
+def column(name: str, data: Any, kind: str | None) -> Column:
+    """Decides what `data` is, and holds its bytes.
+
+    Raises:
+        ConfigError: It is nothing that a field can be, or not what `kind` says.
+    """
+    if isinstance(data, np.ndarray):
+        return _array(name, data, kind)
+    if isinstance(data, tuple) and len(data) == 2:
+        values, offsets = data
+        if isinstance(values, np.ndarray) and isinstance(offsets, np.ndarray):
+            return _ragged(name, values, offsets)
+    if not isinstance(data, list | tuple):
+        raise _wrong(name, "must be a NumPy array or a list", type(data).__name__)
+    if not data:
+        raise _wrong(name, "must not be empty", data)
+    if all(isinstance(item, bytes | bytearray | memoryview) for item in data):
+        guess = name if name in ("image", "mask") else "bytes"
+        return _joined(name, kind or guess, ("image", "mask", "bytes"), data)
+    if all(isinstance(item, str) for item in data):
+        encoded = [item.encode() for item in data]
+        return _joined(name, kind or "text", ("text",), encoded)
+    if all(isinstance(item, np.ndarray) for item in data):
+        if kind == "ragged" or len({item.shape for item in data}) > 1:
+            return _ragged_list(name, data)
+        return _array(name, np.stack(data), kind)
+    try:
+        array = np.asarray(data)
+    except ValueError:
+        return _ragged_list(name, data)
+    return _array(name, array, kind)
+
+
+def _array(name: str, array: np.ndarray, kind: str | None) -> Column:
+    if array.ndim == 0:
+        raise _wrong(name, "must have one element a record", "a scalar")
+    if array.dtype.name not in _DTYPES:
+        options = ", ".join(_DTYPES)
+        raise _wrong(name, f"must hold numbers ({options})", array.dtype.name)
+    kind = kind or _guess(name, array)
+    shape = _shape(name, array, kind)
+    path, offset = _file_of(array)
+    if path is None and not (array.flags.c_contiguous and array.dtype.isnative):
+        _log.warning(
+            "%s: copied once (%d MB), since it is not contiguous in the machine's byte "
+            "order; np.ascontiguousarray avoids the second copy",
+            name,
+            array.nbytes // 1_000_000,
+        )
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return Column(
+        name=name,
+        kind=kind,
+        dtype=array.dtype.name,
+        shape=shape,
+        path=path,
+        offset=offset,
+        values=array if path is None else None,
+    )
+
+
+def _guess(name: str, array: np.ndarray) -> str:
+    """The kind of an array for which the user named none."""
+    small = array.dtype in (np.uint8, np.uint16)
+    if name == "mask" and small and array.ndim == 3:
+        return "mask"
+    if array.dtype == np.uint8:
+        if array.ndim == 4 and array.shape[3] in _CHANNELS:
+            return "mask" if name == "mask" else "image"
+        if array.ndim == 3 and name == "image":
+            return "image"
+    return "tensor"
+
+
+def _shape(name: str, array: np.ndarray, kind: str) -> tuple[int, ...]:
+    """The shape under which the engine knows an array of this kind."""
+    if kind == "tensor":
+        return array.shape
+    if kind not in ("image", "mask"):
+        raise _wrong(name, f'of kind "{kind}" must be a list', "an array")
+    deep = array.dtype in (np.uint8, np.uint16)
+    gray = array.ndim == 3
+    if not deep or not (gray or (array.ndim == 4 and array.shape[3] in _CHANNELS)):
+        raise _wrong(
+            name,
+            f'of kind "{kind}" must be uint8 or uint16 [N, H, W] or [N, H, W, C]',
+            f"{array.dtype.name} {list(array.shape)}",
+        )
+    return (*array.shape, 1) if gray and kind == "image" else array.shape
+
+
+def _file_of(array: np.ndarray) -> tuple[str | None, int]:
+    """The file and the place in it, if the array is all mapped from one.
+
+    A slice of a `np.memmap` keeps the offset of the whole, so the place is found from
+    addresses. Private copies (mode "c") may differ from the file.
+    """
+    mapping = getattr(array, "_mmap", None)
+    path = getattr(array, "filename", None)
+    plain = array.flags.c_contiguous and array.dtype.isnative
+    if mapping is None or path is None or not plain or array.mode == "c":
+        return None, 0
+    start = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    base = np.frombuffer(mapping, np.uint8).ctypes.data
+    return str(path), start + array.ctypes.data - base
+
+
+def _joined(name: str, kind: str, allowed: tuple[str, ...], items: list[Any]) -> Column:
+    """Byte strings of any length, copied into one buffer."""
+    if kind not in allowed:
+        raise _wrong(
+            name, f'of kind "{kind}" must be an array', "a list of byte strings"
+        )
+    offsets = np.zeros(len(items) + 1, np.uint64)
+    np.cumsum([memoryview(item).nbytes for item in items], out=offsets[1:])
+    values = np.frombuffer(b"".join(items), np.uint8)
+    return Column(name=name, kind=kind, values=values, offsets=offsets)
+
+
+def _ragged_list(name: str, items: Any) -> Column:
+    """One-dimensional arrays of any length, copied into one."""
+    arrays = [np.asarray(item) for item in items]
+    for array in arrays:
+        if array.ndim != 1 or array.dtype.name not in _DTYPES:
+            raise _wrong(
+                name,
+                "must have one-dimensional elements of numbers where lengths differ",
+                f"{array.dtype.name} {list(array.shape)}",
+            )
+    offsets = np.zeros(len(arrays) + 1, np.uint64)
+    np.cumsum([len(array) for array in arrays], out=offsets[1:])
+    return _ragged(name, np.concatenate(arrays), offsets)
+
+
+def _ragged(name: str, values: np.ndarray, offsets: np.ndarray) -> Column:
+    if values.ndim != 1 or values.dtype.name not in _DTYPES:
+        found = f"{values.dtype.name} {list(values.shape)}"
+        raise _wrong(name, "must have one-dimensional values of numbers", found)
+    if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) < 2:
+        raise _wrong(name, "must have integer offsets, one more than records", offsets)
+    if (
+        offsets[0] < 0
+        or (offsets[1:] < offsets[:-1]).any()
+        or offsets[-1] > len(values)
+    ):
+        raise _wrong(
+            name, f"must have offsets that ascend from 0 to {len(values)}", offsets
+        )
+    return Column(
+        name=name,
+        kind="ragged",
+        dtype=values.dtype.name,
+        values=np.ascontiguousarray(values, values.dtype.newbyteorder("=")),
+        offsets=np.ascontiguousarray(offsets, np.uint64),
+    )
+
+
+def _as_bytes(array: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array as uint8, without a copy."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _wrong(name: str, expected: str, found: object) -> ConfigError:
+    return ConfigError(f"Memory: {name} {expected}, got {found}")

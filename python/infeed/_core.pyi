@@ -1,0 +1,172 @@
+"""The engine, compiled. All in here is internal; the public names are `infeed`'s.
+
+Descriptions cross as JSON, once; ``handles`` are the uint8 arrays that a description of
+a memory source refers to by number.
+"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+__version__: str
+
+@final
+class Array:
+    """A column of a batch, or one field of a sample, on the CPU.
+
+    Shares its memory with whatever is made from it; the memory is used again only when
+    the last of them is dropped.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows first."""
+
+    @property
+    def dtype(self) -> str:
+        """Type of the elements, such as ``"float32"``."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """For NumPy; bfloat16 appears as two bytes without meaning."""
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A DLPack capsule over the same memory.
+
+        Raises:
+            BufferError: Another device or a copy is asked for.
+        """
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """``(1, 0)``: the CPU."""
+
+@final
+class Batch:
+    """The samples of one step."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the fields, in order."""
+
+    @property
+    def rows(self) -> int:
+        """Number of samples."""
+
+    @property
+    def epoch(self) -> int:
+        """Number of its epoch."""
+
+    @property
+    def step(self) -> int:
+        """Its place in the epoch."""
+
+    def column(
+        self, name: str
+    ) -> Array | tuple[Array, Array] | list[bytes] | list[str]:
+        """A field of all samples; ragged ones as values and offsets.
+
+        Raises:
+            KeyError: There is no such field.
+        """
+
+    def records(self) -> list[tuple[int, str]]:
+        """Number and name of the record behind each row."""
+
+@final
+class Loader:
+    """A running pipeline.
+
+    Raises:
+        InfeedError: As `infeed.Pipeline.open` says.
+    """
+
+    def __new__(
+        cls,
+        description: str,
+        handles: Sequence[np.ndarray],
+        *,
+        workers: int | None,
+        memory: int | None,
+        rank: int,
+        world_size: int,
+        on_error: str,
+        max_bad: int | None,
+        io_threads: int | None,
+    ) -> Loader: ...
+    def next(self) -> Batch | None:
+        """The next batch, or None once at the end of each epoch.
+
+        Waits without the interpreter, and checks for signals every 100 ms.
+        """
+
+    def end_epoch(self) -> None:
+        """Leaves out the rest of the epoch that runs."""
+
+    @property
+    def steps(self) -> int:
+        """Batches an epoch."""
+
+    @property
+    def records(self) -> int:
+        """Records of the source."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch belongs to."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+
+    def stats(self) -> str:
+        """What was counted, as JSON."""
+
+    def quarantine(self) -> list[tuple[int, str, str]]:
+        """Number, name and reason of each bad record."""
+
+    def close(self) -> None:
+        """Ends and joins all threads."""
+
+@final
+class Preview:
+    """One sample after each stage."""
+
+    @property
+    def record(self) -> tuple[int, str]:
+        """Number and name of the record."""
+
+    @property
+    def stages(self) -> list[tuple[str, str, list[tuple[str, Any]]]]:
+        """Name, draws and fields of each stage."""
+
+def check(description: str, handles: Sequence[np.ndarray]) -> None:
+    """Refuses a description that cannot work, without touching its data.
+
+    Raises:
+        ConfigError: The message names the part and the mend.
+    """
+
+def describe(description: str, handles: Sequence[np.ndarray]) -> str:
+    """What a batch holds: a JSON list of name, kind, dtype and shape."""
+
+def preview(
+    description: str, handles: Sequence[np.ndarray], position: int, epoch: int
+) -> Preview:
+    """Runs one sample through all stages on the calling thread."""
+
+def toml_from_json(description: str) -> str:
+    """A description as TOML."""
+
+def json_from_toml(text: str) -> str:
+    """A description from TOML, checked."""
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the `infeed` command and returns its exit status."""

@@ -1,0 +1,97 @@
+"""What can go wrong, as exceptions: one for each variant of the engine's error.
+
+Each is an `InfeedError` and also the built-in exception that a reader expects, so that
+``except ValueError`` and ``except OSError`` work as usual. Messages about data name the
+record; messages about settings name the parameter and the mend.
+"""
+
+__all__ = [
+    "BudgetError",
+    "ClosedError",
+    "ConfigError",
+    "DecodeError",
+    "ForkedError",
+    "InfeedError",
+    "IteratorError",
+    "LoaderError",
+    "OpenError",
+    "OutOfMemoryError",
+    "PanickedError",
+    "ReadError",
+    "RecordTooLargeError",
+    "ShapeError",
+    "ThreadError",
+    "TooManyBadError",
+    "TransformError",
+]
+
+
+class InfeedError(Exception):
+    """Base of every error that infeed raises."""
+
+
+class ConfigError(InfeedError, ValueError):
+    """The description of a pipeline, or an argument of ``open``, cannot work."""
+
+
+class BudgetError(ConfigError):
+    """The memory budget does not hold two batches and what makes them."""
+
+
+class OpenError(InfeedError, OSError):
+    """A dataset could not be opened or listed."""
+
+
+class ReadError(InfeedError, OSError):
+    """The bytes of a record could not be read, after retries.
+
+    No property of the data, so it stops the run whatever ``on_error`` says.
+    """
+
+
+class DecodeError(InfeedError, ValueError):
+    """The bytes of a record are not what they should be."""
+
+
+class TransformError(InfeedError, ValueError):
+    """A transform cannot be applied to a record."""
+
+
+class ShapeError(InfeedError, ValueError):
+    """A record does not have the shape that its batch needs."""
+
+
+class RecordTooLargeError(InfeedError, ValueError):
+    """A record needs more memory than the loader may ever use for one."""
+
+
+class TooManyBadError(InfeedError, ValueError):
+    """More records were bad than ``max_bad`` allows."""
+
+
+class OutOfMemoryError(InfeedError, MemoryError):
+    """The operating system gave no memory for a batch."""
+
+
+class LoaderError(InfeedError, RuntimeError):
+    """The loader cannot be used like this now."""
+
+
+class IteratorError(LoaderError):
+    """The loader is being iterated already."""
+
+
+class ClosedError(LoaderError):
+    """The loader was closed."""
+
+
+class ForkedError(LoaderError):
+    """The loader was opened in another process, of which this one is a fork."""
+
+
+class ThreadError(InfeedError, OSError):
+    """Threads could not be started."""
+
+
+class PanickedError(InfeedError, RuntimeError):
+    """A defect of infeed itself; please report it."""

@@ -1,0 +1,154 @@
+"""A running pipeline: epochs of batches, what it counted, and its end."""
+
+import json
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from infeed import _core
+from infeed.batch import Batch
+from infeed.errors import ClosedError, IteratorError
+
+__all__ = ["BadRecord", "Loader"]
+
+
+@dataclass(frozen=True)
+class BadRecord:
+    """One record that was skipped or substituted.
+
+    Attributes:
+        index: Its number in the source, from 0.
+        name: The file, or where else to look it up.
+        reason: What is wrong with it.
+    """
+
+    index: int
+    name: str
+    reason: str
+
+
+class Loader:
+    """Threads that prepare batches, and the memory they use.
+
+    Made by `Pipeline.open`. A context manager; each ``for`` over it is one epoch::
+
+        with pipeline.open(workers=8) as loader:
+            for epoch in range(90):
+                for images, labels in loader:
+                    ...
+
+    Preparation runs on across the seam between epochs. Leaving a loop with ``break``
+    ends that epoch. ``len(loader)`` is the number of steps an epoch.
+
+    Its threads end with `close`, at the end of ``with``, or when it is dropped.
+    """
+
+    def __init__(self, core: _core.Loader):
+        self._core = core
+        self._running: weakref.ref[_Epoch] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begins the next epoch.
+
+        Raises:
+            IteratorError: Another iterator is in the middle of an epoch.
+            ClosedError: The loader was closed.
+        """
+        if self.closed:
+            raise ClosedError("the loader is closed; open the pipeline again")
+        running = self._running and self._running()
+        if running is not None and not running.ended:
+            raise IteratorError(
+                "the loader is being iterated already; end that loop, or open the "
+                "pipeline once for each"
+            )
+        epoch = _Epoch(self._core)
+        self._running = weakref.ref(epoch)
+        return epoch
+
+    def __len__(self) -> int:
+        return self._core.steps
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that runs, or else of the next one, from 0."""
+        return self._core.epoch
+
+    @property
+    def records(self) -> int:
+        """Number of records in the source."""
+        return self._core.records
+
+    @property
+    def quarantine(self) -> list[BadRecord]:
+        """The records that were skipped or substituted so far."""
+        return [BadRecord(*entry) for entry in self._core.quarantine()]
+
+    def stats(self) -> dict[str, Any]:
+        """What every stage counted since the loader was opened.
+
+        May be called from any thread while the loader runs.
+
+        Returns:
+            A dictionary. Under ``"stages"`` a list of ``name``, ``samples``,
+            ``bytes_in``, ``bytes_out``, and in seconds summed over threads ``wall_s``,
+            ``cpu_s`` and ``wait_s``.
+        """
+        return json.loads(self._core.stats())
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._core.closed
+
+    def close(self) -> None:
+        """Ends all threads and waits for them. Batches that are held stay valid."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<infeed.Loader, closed>"
+        return f"<infeed.Loader, epoch {self.epoch}, {len(self)} steps an epoch>"
+
+
+class _Epoch:
+    """Iterator over one epoch; dropping it midway ends the epoch."""
+
+    def __init__(self, core: _core.Loader):
+        self._core = core
+        self._started = False
+        self.ended = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        if self.ended:
+            raise StopIteration
+        self._started = True
+        try:
+            batch = self._core.next()
+        except Exception:
+            self.ended = True
+            raise
+        if batch is None:
+            self.ended = True
+            raise StopIteration
+        return Batch(batch)
+
+    def __del__(self) -> None:
+        if self._started and not self.ended and not self._core.closed:
+            self._core.end_epoch()

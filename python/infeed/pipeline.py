@@ -1,0 +1,464 @@
+"""The description of a pipeline: built step by step, checked, saved, opened.
+
+It says what is wanted and holds no progress. The engine's planner decides what runs.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self
+
+from infeed import _check, _core, sources, transforms
+from infeed._code import value as code
+from infeed.batch import Batch
+from infeed.errors import ConfigError
+from infeed.loader import Loader
+from infeed.preview import Preview
+
+__all__ = ["Column", "Pipeline"]
+
+Mode = Literal["rgb", "gray", "rgba", "stored", "stored16"]
+
+_VERSION = 1
+_MODES = ("rgb", "gray", "rgba", "stored", "stored16")
+_LAYOUTS = ("HWC", "CHW")
+_DTYPES = ("uint8", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a batch holds under one name.
+
+    Attributes:
+        kind: ``"array"``, ``"bytes"``, ``"text"`` or ``"ragged"``.
+        dtype: Type of the elements; None for bytes and text.
+        shape: Shape in a full batch, rows first; an entry is None where it differs from
+            batch to batch. None for what has no fixed shape.
+    """
+
+    kind: str
+    dtype: str | None
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True)
+class _Decode:
+    """How images are decoded."""
+
+    orient: bool = False
+    verify: bool = True
+    dct_scale: bool = False
+    max_pixels: int | None = None
+    modes: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("orient", "verify", "dct_scale"):
+            _check.flag("decode", name, getattr(self, name))
+        if self.max_pixels is not None:
+            _check.integer("decode", "max_pixels", self.max_pixels, low=1)
+        for field, mode in self.modes:
+            _check.choice("decode", field, mode, _MODES)
+
+
+@dataclass(frozen=True)
+class _Batching:
+    """How samples are grouped: exactly one of `size` and `per_rank`."""
+
+    size: int | None = None
+    per_rank: int | None = None
+    drop_last: bool = False
+    pad: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.size is None) == (self.per_rank is None):
+            raise _check.refusal(
+                "batch", "size", "given, or per_rank, and not both", self.size
+            )
+        for name in ("size", "per_rank"):
+            if getattr(self, name) is not None:
+                _check.integer("batch", name, getattr(self, name), low=1)
+        for name in ("drop_last", "pad"):
+            _check.flag("batch", name, getattr(self, name))
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Pipeline:
+    """What to read, in which order, what to make of it, and in which groups.
+
+    Each method returns a new pipeline and leaves this one as it is::
+
+        train = (
+            infeed.Pipeline(sources.Folder("imagenet/train"))
+            .shuffle(seed=0)
+            .decode()
+            .transform(T.RandomResizedCrop(224), T.RandomHorizontalFlip())
+            .batch(256, drop_last=True)
+        )
+        for images, labels in train:
+            ...
+
+    Iterating gives one epoch of batches; the next ``for`` is the next epoch. The first
+    one opens a loader with the defaults of `open`, which the pipeline keeps. Leaving
+    the loop with ``break`` ends the epoch.
+
+    Args:
+        source: Where records come from, one of `infeed.sources`.
+
+    Raises:
+        ConfigError: ``source`` is none.
+    """
+
+    source: sources.Source
+    _seed: int | None = None
+    _decode: _Decode | None = None
+    _transforms: tuple[transforms.Transform, ...] = ()
+    _layout: str | None = None
+    _dtype: str | None = None
+    _batch: _Batching | None = None
+
+    def __init__(self, source: sources.Source):
+        if not isinstance(source, sources.Source):
+            raise _check.refusal("Pipeline", "source", "one of infeed.sources", source)
+        object.__setattr__(self, "source", source)
+
+    def shuffle(self, seed: int = 0) -> Self:
+        """Orders the records by a permutation, another one each epoch.
+
+        The order is a function of ``seed``, epoch and position, the same on every run,
+        for any number of workers and ranks. The seed also decides all random parameters
+        of transforms.
+
+        Args:
+            seed: Any integer from 0 to 2**64 - 1.
+        """
+        if _check.integer("shuffle", "seed", seed) >= 2**64:
+            raise _check.refusal("shuffle", "seed", "below 2**64", seed)
+        return self._with(_seed=int(seed))
+
+    def decode(
+        self,
+        *,
+        orient: bool = False,
+        verify: bool = True,
+        dct_scale: bool = False,
+        max_pixels: int | None = None,
+        **modes: Mode,
+    ) -> Self:
+        """Decodes images to pixels.
+
+        Args:
+            orient: Whether images are turned as their EXIF data says.
+            verify: Whether checksums that a format carries are verified.
+            dct_scale: Whether JPEGs that are shrunk a lot may be decoded at a reduced
+                scale. Faster, and not bit-equal, so never automatic.
+            max_pixels: Images of more pixels are bad records; nothing is allocated for
+                them. None is the engine's own limit.
+            **modes: By field name: ``"rgb"``, ``"gray"``, ``"rgba"``, ``"stored"``
+                (8-bit samples as they are, palette indices too) or ``"stored16"``.
+                Images are rgb by default; masks are rgb where a transform looks up
+                their colours, else stored.
+
+        Raises:
+            ConfigError: A parameter is not one of the above.
+        """
+        asked = tuple(sorted(modes.items()))
+        return self._with(_decode=_Decode(orient, verify, dct_scale, max_pixels, asked))
+
+    def transform(
+        self,
+        *steps: transforms.Transform,
+        layout: Literal["HWC", "CHW"] | None = None,
+        dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
+    ) -> Self:
+        """Adds transforms, applied in order, and says how images are laid out.
+
+        Args:
+            *steps: Any of `infeed.transforms`.
+            layout: Of images and one-hot masks in the batch. None leaves it, HWC at
+                first.
+            dtype: Of images in the batch. None leaves it: uint8 at first, float32 after
+                ``ToFloat`` or ``Normalize``.
+
+        Raises:
+            ConfigError: A step is no transform, or ``layout`` or ``dtype`` is unknown.
+        """
+        for step in steps:
+            if not isinstance(step, transforms.Transform):
+                raise _check.refusal(
+                    "transform", "step", "one of infeed.transforms", step
+                )
+        changes: dict[str, Any] = {"_transforms": self._transforms + steps}
+        if layout is not None:
+            changes["_layout"] = _check.choice("transform", "layout", layout, _LAYOUTS)
+        if dtype is not None:
+            changes["_dtype"] = _check.choice("transform", "dtype", dtype, _DTYPES)
+        return self._with(**changes)
+
+    def batch(
+        self,
+        size: int | None = None,
+        *,
+        per_rank: int | None = None,
+        drop_last: bool = False,
+        pad: bool = False,
+    ) -> Self:
+        """Groups samples, and checks that the pipeline can work.
+
+        Args:
+            size: Samples of one step over all ranks together.
+            per_rank: Samples of one step on each rank; the other spelling.
+            drop_last: Whether samples that do not fill a last batch are left out.
+            pad: Whether rows of different shape are padded with zeros to the largest of
+                their batch.
+
+        Raises:
+            ConfigError: The shape of a row does not follow from the description; the
+                message names the transform to add.
+        """
+        grouped = self._with(_batch=_Batching(size, per_rank, drop_last, pad))
+        _core.check(grouped._json(), grouped.source._buffers())
+        return grouped
+
+    def open(
+        self,
+        *,
+        workers: int | Literal["auto"] = "auto",
+        memory: int | str | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        on_error: Literal["stop", "substitute", "skip"] = "stop",
+        max_bad: int | None = None,
+        io_threads: int | None = None,
+    ) -> Loader:
+        """Lists the data, starts the threads and prepares the first batch.
+
+        Args:
+            workers: Threads that decode and transform. ``"auto"``: the cores that this
+                process may use.
+            memory: Budget for batches, read-ahead and decoding, in bytes or as
+                ``"2GiB"``. None: a share of what the machine has.
+            rank: Number of this process among those that train together.
+            world_size: How many those are.
+            on_error: What a bad record does: ``"stop"`` raises at its place in the
+                order; ``"substitute"`` takes another record, the same one on every run;
+                ``"skip"`` makes the batch shorter (not with ``drop_last`` or several
+                ranks).
+            max_bad: Stops the run when more records than this were bad.
+            io_threads: Threads that read. None: as many as the source profits from.
+
+        Raises:
+            ConfigError: The arguments do not go together, or the ranks do not divide
+                the batch.
+            BudgetError: ``memory`` does not hold two batches.
+            OpenError: The data cannot be listed.
+        """
+        if self._batch is None:
+            raise ConfigError("open: the pipeline has no batches; add .batch(n)")
+        if workers != "auto":
+            workers = _check.integer("open", "workers", workers, low=1)
+        if max_bad is not None:
+            max_bad = _check.integer("open", "max_bad", max_bad)
+        if io_threads is not None:
+            io_threads = _check.integer("open", "io_threads", io_threads, low=1)
+        world_size = _check.integer("open", "world_size", world_size, low=1)
+        rank = _check.integer("open", "rank", rank)
+        if rank >= world_size:
+            raise _check.refusal("open", "rank", f"below world_size={world_size}", rank)
+        policies = ("stop", "substitute", "skip")
+        core = _core.Loader(
+            self._json(),
+            self.source._buffers(),
+            workers=None if workers == "auto" else workers,
+            memory=None if memory is None else _bytes_from(memory),
+            rank=rank,
+            world_size=world_size,
+            on_error=_check.choice("open", "on_error", on_error, policies),
+            max_bad=max_bad,
+            io_threads=io_threads,
+        )
+        return Loader(core)
+
+    def __iter__(self) -> Iterator[Batch]:
+        loader = self.__dict__.get("_loader")
+        if loader is None or loader.closed:
+            loader = self.open()
+            object.__setattr__(self, "_loader", loader)
+        return iter(loader)
+
+    def preview(self, position: int, epoch: int = 0) -> Preview:
+        """Shows what becomes of one sample, stage by stage, with its random draws.
+
+        Runs on the calling thread and opens no loader.
+
+        Args:
+            position: Place in the order of the epoch, from 0.
+            epoch: Number of the epoch, from 0.
+
+        Raises:
+            ConfigError: ``position`` is not below the number of records.
+            DecodeError: The record is bad.
+        """
+        position = _check.integer("preview", "position", position)
+        epoch = _check.integer("preview", "epoch", epoch)
+        stages = _core.preview(self._json(), self.source._buffers(), position, epoch)
+        return Preview(position, epoch, stages)
+
+    @property
+    def shapes(self) -> Mapping[str, Column]:
+        """What a full batch holds, by field name, in field order.
+
+        Raises:
+            ConfigError: The pipeline has no batches, or no fixed shapes.
+        """
+        if self._batch is None:
+            raise ConfigError("shapes: the pipeline has no batches; add .batch(n)")
+        described = json.loads(_core.describe(self._json(), self.source._buffers()))
+        columns = {}
+        for column in described:
+            shape = column["shape"]
+            columns[column["name"]] = Column(
+                kind=column["kind"],
+                dtype=column["dtype"],
+                shape=None if shape is None else tuple(shape),
+            )
+        return columns
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields of a batch, in order."""
+        return tuple(self.shapes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the description as TOML, which `load` and ``infeed bench`` read.
+
+        Raises:
+            ConfigError: The source holds arrays in memory, which no file describes.
+                Arrays mapped from files (``mmap_mode="r"``) are fine.
+        """
+        if self.source._buffers():
+            raise ConfigError(
+                "save: the source holds data in memory, which a file cannot describe; "
+                'load the arrays with np.load(path, mmap_mode="r")'
+            )
+        text = _core.toml_from_json(self._json())
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads a description that `save`, or a person, wrote.
+
+        Raises:
+            ConfigError: It is no description of a pipeline; the message names the
+            place. OSError: The file cannot be read.
+        """
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        return cls._from_dict(json.loads(_core.json_from_toml(text)))
+
+    def __repr__(self) -> str:
+        steps = [f"infeed.Pipeline({self.source!r})"]
+        if self._seed is not None:
+            steps.append(f".shuffle(seed={self._seed})")
+        if self._decode is not None:
+            settings = [
+                f"{f.name}={code(getattr(self._decode, f.name))}"
+                for f in fields(self._decode)
+                if f.name != "modes" and getattr(self._decode, f.name) != f.default
+            ]
+            settings += [f"{name}={code(mode)}" for name, mode in self._decode.modes]
+            steps.append(f".decode({', '.join(settings)})")
+        settings = [repr(step) for step in self._transforms]
+        if self._layout is not None:
+            settings.append(f"layout={code(self._layout)}")
+        if self._dtype is not None:
+            settings.append(f"dtype={code(self._dtype)}")
+        if settings:
+            steps.append(f".transform({', '.join(settings)})")
+        if self._batch is not None:
+            size, per_rank = self._batch.size, self._batch.per_rank
+            settings = [f"{size}" if per_rank is None else f"per_rank={per_rank}"]
+            settings += [
+                f"{name}=True"
+                for name in ("drop_last", "pad")
+                if getattr(self._batch, name)
+            ]
+            steps.append(f".batch({', '.join(settings)})")
+        if len(steps) == 1:
+            return steps[0]
+        return "(\n" + "".join(f"    {step}\n" for step in steps) + ")"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The description alone: a loader stays in the process that opened it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def _with(self, **changes: Any) -> Self:
+        new = object.__new__(type(self))
+        for name, item in (self.__getstate__() | changes).items():
+            object.__setattr__(new, name, item)
+        return new
+
+    def _json(self) -> str:
+        return json.dumps(self._to_dict())
+
+    def _to_dict(self) -> dict[str, Any]:
+        description: dict[str, Any] = {
+            "version": _VERSION,
+            "source": self.source._to_dict(),
+        }
+        if self._seed is not None:
+            description["shuffle"] = {"seed": self._seed}
+        if self._decode is not None:
+            decode = _given(self._decode)
+            decode["modes"] = dict(self._decode.modes)
+            description["decode"] = decode
+        description["transforms"] = [step._to_dict() for step in self._transforms]
+        output = {"layout": self._layout, "dtype": self._dtype}
+        description["output"] = {
+            name: item for name, item in output.items() if item is not None
+        }
+        if self._batch is not None:
+            description["batch"] = _given(self._batch)
+        return description
+
+    @classmethod
+    def _from_dict(cls, description: dict[str, Any]) -> Self:
+        new = cls(sources.from_dict(description["source"]))
+        if (shuffle := description.get("shuffle")) is not None:
+            new = new.shuffle(**shuffle)
+        if (decode := description.get("decode")) is not None:
+            settings = {k: v for k, v in decode.items() if k != "modes"}
+            new = new.decode(**settings, **decode.get("modes", {}))
+        steps = map(transforms.from_dict, description.get("transforms", []))
+        new = new.transform(*steps, **description.get("output", {}))
+        if (batch := description.get("batch")) is not None:
+            new = new.batch(**batch)
+        return new
+
+
+def _given(settings: Any) -> dict[str, Any]:
+    """The settings of a dataclass that are not None."""
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    return {name: item for name, item in values.items() if item is not None}
+
+
+def _bytes_from(memory: int | str) -> int:
+    """Bytes from a number or a text such as ``"2GiB"`` or ``"500 MB"``."""
+    if not isinstance(memory, str):
+        return _check.integer("open", "memory", memory, low=1)
+    text = memory.strip().lower().removesuffix("b")
+    factor = 1
+    for power, prefix in enumerate("kmgt", start=1):
+        if text.endswith(f"{prefix}i"):
+            factor, text = 1024**power, text[:-2]
+        elif text.endswith(prefix):
+            factor, text = 1000**power, text[:-1]
+    try:
+        size = int(float(text) * factor)
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        expected = 'bytes, or a text such as "2GiB"'
+        raise _check.refusal("open", "memory", expected, memory)
+    return size

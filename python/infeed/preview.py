@@ -1,0 +1,152 @@
+"""One sample, stage by stage, for looking at."""
+
+import base64
+import html
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from infeed import _core
+from infeed.batch import _numpy
+
+__all__ = ["Preview", "Stage"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A sample as it leaves one stage.
+
+    Attributes:
+        name: The stage: ``"decode"``, the name of a transform, or ``"output"``.
+        draws: What was drawn for it, as text; empty where nothing is random.
+        fields: Arrays, bytes or text by field name. Images are ``[H, W, C]`` before the
+            last stage, which shows the row of the batch.
+    """
+
+    name: str
+    draws: str
+    fields: dict[str, Any]
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{name} {item.dtype} {list(item.shape)}"
+            for name, item in self.fields.items()
+            if isinstance(item, np.ndarray)
+        ]
+        return f"{self.name} {self.draws}: {', '.join(parts)}".replace(" :", ":")
+
+
+class Preview:
+    """The stages of one sample. Notebooks show it as pictures.
+
+    Attributes:
+        position: Place in the order of the epoch.
+        epoch: Number of the epoch.
+        record: Number and name of the record.
+        stages: One entry a stage, in order.
+    """
+
+    def __init__(self, position: int, epoch: int, core: _core.Preview):
+        self.position = position
+        self.epoch = epoch
+        self.record: tuple[int, str] = core.record
+        self.stages: list[Stage] = [
+            Stage(name, draws, {field: _value(field, item) for field, item in columns})
+            for name, draws, columns in core.stages
+        ]
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages)
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def __getitem__(self, stage: int | str) -> Stage:
+        """A stage by number, or the last one of a name.
+
+        Raises:
+            KeyError: No stage has this name.
+            IndexError: There are not so many stages.
+        """
+        if isinstance(stage, int):
+            return self.stages[stage]
+        for candidate in reversed(self.stages):
+            if candidate.name == stage:
+                return candidate
+        raise KeyError(stage)
+
+    def __repr__(self) -> str:
+        index, name = self.record
+        head = (
+            f"position {self.position} of epoch {self.epoch}: {name} (record {index})"
+        )
+        return "\n".join([head, *(f"  {stage!r}" for stage in self.stages)])
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for stage in self.stages:
+            cells = "".join(
+                f"<td>{_cell(name, item)}</td>" for name, item in stage.fields.items()
+            )
+            head = f"<b>{html.escape(stage.name)}</b><br>{html.escape(stage.draws)}"
+            rows.append(f"<tr><td>{head}</td>{cells}</tr>")
+        caption = html.escape(repr(self).splitlines()[0])
+        return f"<table><caption>{caption}</caption>{''.join(rows)}</table>"
+
+
+def _value(name: str, item: Any) -> Any:
+    return _numpy(name, item) if isinstance(item, _core.Array) else item
+
+
+def _cell(name: str, item: Any) -> str:
+    """A field as HTML: a picture where it can be one."""
+    if not isinstance(item, np.ndarray):
+        return html.escape(repr(item)[:100])
+    caption = f"{html.escape(name)} {item.dtype} {list(item.shape)}"
+    pixels = _pixels(item)
+    if pixels is None:
+        return f"{caption}<br>{html.escape(repr(item.tolist())[:100])}"
+    encoded = base64.b64encode(_png(pixels)).decode()
+    return f'{caption}<br><img src="data:image/png;base64,{encoded}">'
+
+
+def _pixels(item: np.ndarray) -> np.ndarray | None:
+    """An array as uint8 ``[H, W, 1 or 3]`` to be shown, stretched to the full range."""
+    if item.ndim == 2:
+        item = item[:, :, None]
+    if item.ndim != 3:
+        return None
+    if item.shape[2] not in (1, 3, 4) and item.shape[0] in (1, 3, 4):
+        item = item.transpose(1, 2, 0)
+    if item.shape[2] not in (1, 3, 4):
+        item = item.argmax(axis=2)[:, :, None]
+    item = item[:, :, :3]
+    if item.dtype != np.uint8 or item.shape[2] == 1:
+        item = item.astype(np.float32)
+        low, high = float(item.min()), float(item.max())
+        item = ((item - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
+    return np.ascontiguousarray(item)
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """A PNG file of uint8 pixels. Source: PNG specification, third edition."""
+    height, width, channels = pixels.shape
+    rows = np.zeros((height, 1 + width * channels), np.uint8)
+    rows[:, 1:] = pixels.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)
+    chunks = (
+        (b"IHDR", header),
+        (b"IDAT", zlib.compress(rows.tobytes())),
+        (b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data))
+        + kind
+        + data
+        + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
