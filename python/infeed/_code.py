@@ -4,6 +4,9 @@ import json
 from dataclasses import MISSING, fields
 from typing import Any
 
+WIDTH = 88
+INDENT = "    "
+
 
 def value(item: Any) -> str:
     """A setting as source code."""
@@ -31,5 +34,15 @@ def call(name: str, settings: Any) -> str:
             prefix = f"{field.name}=" if keyword else ""
             parts.append(prefix + value(item))
         elif item != field.default:
-            parts.append(f"{field.name}={value(item)}")
+            prefix = "" if field.name == "field" and not parts else f"{field.name}="
+            parts.append(prefix + value(item))
     return f"{name}({', '.join(parts)})"
+
+
+def method(name: str, arguments: list[str]) -> str:
+    """A call in a chain, one argument a line where it would not fit one line."""
+    line = f".{name}({', '.join(arguments)})"
+    if len(line) <= WIDTH - len(INDENT):
+        return line
+    inner = "".join(f"{INDENT * 2}{argument},\n" for argument in arguments)
+    return f".{name}(\n{inner}{INDENT})"

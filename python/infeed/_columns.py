@@ -8,9 +8,9 @@ uint8 arrays ("handles") in which the table counts::
     name, kind, dtype, handle, offsets                ragged
     name, kind, handle, offsets                       encoded image, bytes, text
 
-``shape`` is that of one record; an image has three dimensions, a mask two. ``offset`` is
-in bytes. ``offsets`` is the handle of records + 1 ascending uint64: where each record
-begins in ``handle``, in elements.
+``shape`` is that of one record; an image has three dimensions, a mask two. ``offset``
+is in bytes. ``offsets`` is the handle of records + 1 ascending uint64: where each
+record begins in ``handle``, in elements.
 """
 
 import logging

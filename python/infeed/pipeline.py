@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
-from infeed import _check, _core, sources, transforms
-from infeed._code import value as code
+from infeed import _check, _code, _core, sources, transforms
 from infeed.batch import Batch
 from infeed.errors import ConfigError
 from infeed.loader import Loader
@@ -363,19 +362,21 @@ class Pipeline:
             steps.append(f".shuffle(seed={self._seed})")
         if self._decode is not None:
             settings = [
-                f"{f.name}={code(getattr(self._decode, f.name))}"
+                f"{f.name}={_code.value(getattr(self._decode, f.name))}"
                 for f in fields(self._decode)
                 if f.name != "modes" and getattr(self._decode, f.name) != f.default
             ]
-            settings += [f"{name}={code(mode)}" for name, mode in self._decode.modes]
-            steps.append(f".decode({', '.join(settings)})")
+            settings += [
+                f"{name}={_code.value(mode)}" for name, mode in self._decode.modes
+            ]
+            steps.append(_code.method("decode", settings))
         settings = [repr(step) for step in self._transforms]
         if self._layout is not None:
-            settings.append(f"layout={code(self._layout)}")
+            settings.append(f"layout={_code.value(self._layout)}")
         if self._dtype is not None:
-            settings.append(f"dtype={code(self._dtype)}")
+            settings.append(f"dtype={_code.value(self._dtype)}")
         if settings:
-            steps.append(f".transform({', '.join(settings)})")
+            steps.append(_code.method("transform", settings))
         if self._batch is not None:
             size, per_rank = self._batch.size, self._batch.per_rank
             settings = [f"{size}" if per_rank is None else f"per_rank={per_rank}"]
@@ -384,10 +385,10 @@ class Pipeline:
                 for name in ("drop_last", "pad")
                 if getattr(self._batch, name)
             ]
-            steps.append(f".batch({', '.join(settings)})")
+            steps.append(_code.method("batch", settings))
         if len(steps) == 1:
             return steps[0]
-        return "(\n" + "".join(f"    {step}\n" for step in steps) + ")"
+        return "(\n" + "".join(f"{_code.INDENT}{step}\n" for step in steps) + ")"
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a loader stays in the process that opened it."""

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from infeed import _check
-from infeed._code import call
+from infeed import _check, _code
 from infeed._columns import Column, column
 
 __all__ = ["Folder", "Memory", "Pairs", "Source"]
@@ -20,7 +19,7 @@ class Source:
     """What all sources have in common: they are settings, equal if those are."""
 
     def __repr__(self) -> str:
-        return call(f"sources.{type(self).__name__}", self)
+        return _code.call(f"sources.{type(self).__name__}", self)
 
     def _to_dict(self) -> dict[str, Any]:
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -80,7 +79,7 @@ class Pairs(Source):
         object.__setattr__(self, "mask", _check.path(self, "mask", self.mask))
 
     def __repr__(self) -> str:
-        image, mask = _code_of(self.image), _code_of(self.mask)
+        image, mask = _code.value(self.image), _code.value(self.mask)
         return f"sources.Pairs(image={image}, mask={mask})"
 
 
@@ -167,9 +166,3 @@ def from_dict(table: dict[str, Any]) -> Source:
         columns = (Column.from_dict(field) for field in settings["fields"])
         return Memory._from_columns(tuple(columns))
     return {"folder": Folder, "pairs": Pairs}[kind](**settings)
-
-
-def _code_of(item: str) -> str:
-    from infeed._code import value
-
-    return value(item)

@@ -1,0 +1,94 @@
+"""Small datasets, made of synthetic photographs, that every test may read."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+PALETTE = {
+    "sky": (128, 128, 128),
+    "road": (128, 64, 128),
+    "tree": (128, 128, 0),
+    "car": (64, 0, 128),
+}
+
+
+def photograph(seed: int, height: int, width: int) -> np.ndarray:
+    """Smooth colours with some noise, uint8 [H, W, 3]; JPEG treats it as a photograph."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width] / max(height, width)
+    channels = []
+    for _ in range(3):
+        a, b, c = rng.uniform(2, 9, 3)
+        channels.append(128 + 90 * np.sin(a * x + b * y * x + c))
+    noise = rng.normal(0, 6, (height, width, 3))
+    return np.clip(np.stack(channels, -1) + noise, 0, 255).astype(np.uint8)
+
+
+def class_map(seed: int, height: int, width: int) -> np.ndarray:
+    """Class indices in large regions, int [H, W]; one class more than the palette."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    centres = rng.uniform(0, 1, (9, 2)) * (height, width)
+    distance = [(y - cy) ** 2 + (x - cx) ** 2 for cy, cx in centres]
+    return np.argmin(distance, axis=0) % (len(PALETTE) + 1)
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """A folder of images, one of masks, and the CSV of their colours."""
+
+    image: Path
+    mask: Path
+    palette: Path
+    images: list[np.ndarray]
+    classes: list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Classification:
+    """A folder of classes, and its files with their labels in the order of records."""
+
+    path: Path
+    files: list[tuple[Path, int]]
+
+
+@pytest.fixture(scope="session")
+def segmentation(tmp_path_factory) -> Segmentation:
+    """Ten PNG pairs of 48x64 px. A fifth of each mask has a colour of no class."""
+    root = tmp_path_factory.mktemp("segmentation")
+    colours = np.array([*PALETTE.values(), (1, 2, 3)], np.uint8)
+    images, classes = [], []
+    for name in ("image", "mask"):
+        (root / name).mkdir()
+    for n in range(10):
+        images.append(photograph(n, 48, 64))
+        classes.append(class_map(n, 48, 64))
+        Image.fromarray(images[-1]).save(root / "image" / f"{n:03}.png")
+        Image.fromarray(colours[classes[-1]]).save(root / "mask" / f"{n:03}.png")
+    with open(root / "class_dict.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["name", "r", "g", "b"])
+        writer.writerows([name, *colour] for name, colour in PALETTE.items())
+    return Segmentation(
+        root / "image", root / "mask", root / "class_dict.csv", images, classes
+    )
+
+
+@pytest.fixture(scope="session")
+def classification(tmp_path_factory) -> Classification:
+    """Thirty JPEGs in three classes, no two of one size."""
+    root = tmp_path_factory.mktemp("classification")
+    files = []
+    for label, name in enumerate(["ant", "bee", "cat"]):
+        (root / name).mkdir()
+        for n in range(10):
+            seed = 10 * label + n
+            pixels = photograph(seed, 90 + 3 * seed, 140 - 2 * seed)
+            path = root / name / f"{n:03}.jpg"
+            Image.fromarray(pixels).save(path, quality=92)
+            files.append((path, label))
+    return Classification(root, files)

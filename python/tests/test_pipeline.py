@@ -1,0 +1,161 @@
+"""The builder: immutable, printable, comparable, saved and loaded."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import ConfigError, sources
+from infeed import transforms as T
+
+NAMES = {"infeed": infeed, "sources": sources, "T": T}
+
+
+def train(segmentation) -> infeed.Pipeline:
+    return (
+        infeed.Pipeline(sources.Pairs(image=segmentation.image, mask=segmentation.mask))
+        .shuffle(seed=0)
+        .decode(orient=True, mask="rgb")
+        .transform(
+            T.Crop(32, 32, at="top_left"),
+            T.ToFloat("image"),
+            T.OneHot("mask", palette=segmentation.palette),
+            layout="CHW",
+        )
+        .batch(3, drop_last=True)
+    )
+
+
+def test_its_repr_is_the_code_that_makes_it(segmentation):
+    pipeline = train(segmentation)
+
+    assert eval(repr(pipeline), NAMES) == pipeline
+
+
+def test_a_short_pipeline_prints_on_few_lines():
+    pipeline = infeed.Pipeline(sources.Folder("imagenet/train")).shuffle(seed=7)
+
+    assert repr(pipeline).splitlines() == [
+        "(",
+        '    infeed.Pipeline(sources.Folder("imagenet/train"))',
+        "    .shuffle(seed=7)",
+        ")",
+    ]
+
+
+def test_it_survives_a_file(segmentation, tmp_path):
+    pipeline = train(segmentation)
+
+    pipeline.save(tmp_path / "pipeline.toml")
+
+    assert infeed.Pipeline.load(tmp_path / "pipeline.toml") == pipeline
+
+
+def test_a_mapped_array_survives_a_file(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(6 * 48, dtype=np.uint8).reshape(6, 4, 4, 3))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    pipeline = infeed.Pipeline(sources.Memory(image=mapped)).batch(2)
+
+    pipeline.save(tmp_path / "pipeline.toml")
+    loaded = infeed.Pipeline.load(tmp_path / "pipeline.toml")
+
+    assert loaded == pipeline
+    (first, *_) = [batch["image"].copy() for batch in loaded]
+    assert (first == mapped[:2]).all()
+
+
+def test_arrays_in_memory_cannot_be_saved(tmp_path):
+    pipeline = infeed.Pipeline(sources.Memory(label=[1, 2, 3]))
+
+    with pytest.raises(ConfigError, match="mmap_mode"):
+        pipeline.save(tmp_path / "pipeline.toml")
+
+
+def test_a_typo_in_a_file_is_named(segmentation, tmp_path):
+    file = tmp_path / "pipeline.toml"
+    train(segmentation).save(file)
+    file.write_text(file.read_text().replace("[shuffle]", "[shufle]"))
+
+    with pytest.raises(ConfigError, match="shufle"):
+        infeed.Pipeline.load(file)
+
+
+def test_each_method_leaves_the_pipeline_as_it_is():
+    pipeline = infeed.Pipeline(sources.Folder("x"))
+    before = repr(pipeline)
+
+    pipeline.shuffle().decode().transform(T.CenterCrop(4))
+
+    assert repr(pipeline) == before
+
+
+def test_equal_settings_are_equal_pipelines(segmentation):
+    assert train(segmentation) == train(segmentation)
+    assert hash(train(segmentation)) == hash(train(segmentation))
+    assert train(segmentation) != train(segmentation).shuffle(seed=1)
+
+
+def test_pickling_leaves_the_loader_behind(segmentation):
+    pipeline = train(segmentation)
+    next(iter(pipeline))
+
+    assert pickle.loads(pickle.dumps(pipeline)) == pipeline
+
+
+def test_its_shapes_are_those_of_its_batches(segmentation):
+    pipeline = train(segmentation)
+
+    shapes = pipeline.shapes
+
+    assert pipeline.fields == ("image", "mask")
+    for batch in pipeline:
+        for name, column in shapes.items():
+            assert batch[name].shape == column.shape
+            assert batch[name].dtype == column.dtype
+
+
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (lambda p: p.shuffle(-1), "shuffle: seed"),
+        (lambda p: p.shuffle(2**64), "shuffle: seed must be below"),
+        (lambda p: p.decode(orient=1), "decode: orient"),
+        (lambda p: p.decode(image="bgr"), "decode: image must be one of"),
+        (lambda p: p.transform("flip"), "transform: step must be one of infeed.t"),
+        (lambda p: p.transform(layout="NCHW"), "transform: layout must be one of"),
+        (lambda p: p.batch(), "batch: size must be given"),
+        (lambda p: p.batch(0), "batch: size must be an integer of at least 1"),
+        (lambda p: p.batch(4, per_rank=2), "and not both"),
+        (lambda p: p.open(), r"add \.batch\(n\)"),
+    ],
+)
+def test_a_wrong_argument_is_named_where_it_is_given(build, named):
+    with pytest.raises(ConfigError, match=named):
+        build(infeed.Pipeline(sources.Folder("x")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"workers": 0}, "workers"),
+        ({"memory": "lots"}, "memory must be bytes, or a text such as"),
+        ({"memory": -5}, "memory"),
+        ({"rank": 2, "world_size": 2}, "rank must be below world_size=2"),
+        ({"on_error": "ignore"}, "on_error must be one of"),
+        ({"max_bad": -1}, "max_bad"),
+        ({"memory": 10}, "memory=10 bytes holds less than two batches"),
+        ({"world_size": 2}, "3"),
+        ({"on_error": "skip"}, "drop_last"),
+    ],
+)
+def test_open_refuses_what_cannot_work(segmentation, arguments, named):
+    with pytest.raises(ConfigError, match=named):
+        train(segmentation).open(**arguments)
+
+
+def test_rows_of_unknown_shape_are_refused_when_the_pipeline_is_built(classification):
+    decoded = infeed.Pipeline(sources.Folder(classification.path)).decode()
+
+    with pytest.raises(ConfigError, match=r"pad=True"):
+        decoded.batch(4)

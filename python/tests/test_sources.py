@@ -1,0 +1,159 @@
+"""Sources as settings; what `Memory` takes fields for."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infeed import ConfigError, sources
+
+
+def described(source: sources.Memory) -> dict[str, dict]:
+    return {field["name"]: field for field in source._to_dict()["fields"]}
+
+
+def test_a_path_object_is_the_same_as_its_text():
+    assert sources.Folder(Path("data")) == sources.Folder("data")
+
+
+def test_its_repr_is_the_code_that_makes_it():
+    for source in (
+        sources.Folder("data"),
+        sources.Folder("data", labels="none"),
+        sources.Pairs(image="a", mask='b "c"'),
+    ):
+        assert eval(repr(source), {"sources": sources}) == source
+
+
+def test_the_kind_of_an_array_follows_from_its_type_shape_and_name():
+    n = 4
+    fields = described(
+        sources.Memory(
+            image=np.zeros((n, 8, 9, 3), np.uint8),
+            mask=np.zeros((n, 8, 9), np.uint16),
+            other=np.zeros((n, 8, 9, 4), np.uint8),
+            many=np.zeros((n, 8, 9, 5), np.uint8),
+            vector=np.zeros((n, 7), np.float32),
+            label=[1, 2, 3, 4],
+            name=["a", "b", "c", "d"],
+            blob=[b"", b"1", b"22", b"333"],
+            boxes=[[1, 2], [], [3], [4, 5, 6]],
+        )
+    )
+
+    kinds = {name: field["kind"] for name, field in fields.items()}
+    assert kinds == {
+        "image": "image",
+        "mask": "mask",
+        "other": "image",
+        "many": "tensor",
+        "vector": "tensor",
+        "label": "tensor",
+        "name": "text",
+        "blob": "bytes",
+        "boxes": "ragged",
+    }
+    assert fields["image"]["shape"] == [8, 9, 3]
+    assert fields["mask"]["dtype"] == "uint16"
+    assert fields["label"] | {"handle": 0} == {
+        "name": "label",
+        "kind": "tensor",
+        "dtype": "int64",
+        "shape": [],
+        "handle": 0,
+    }
+
+
+def test_gray_images_have_one_channel():
+    field = described(sources.Memory(image=np.zeros((2, 28, 28), np.uint8)))["image"]
+
+    assert (field["kind"], field["shape"]) == ("image", [28, 28, 1])
+
+
+def test_kinds_overrule_the_guess():
+    pixels = np.zeros((2, 4, 4, 3), np.uint8)
+    fields = described(
+        sources.Memory(x=[b"1", b"2"], y=pixels, kinds={"x": "image", "y": "tensor"})
+    )
+
+    assert (fields["x"]["kind"], fields["y"]["kind"]) == ("image", "tensor")
+
+
+def test_an_array_is_not_copied():
+    pixels = np.zeros((2, 4, 4, 3), np.uint8)
+
+    (held,) = sources.Memory(image=pixels)._buffers()
+
+    assert np.shares_memory(held, pixels)
+
+
+def test_a_mapped_array_is_named_by_its_file_and_place(tmp_path):
+    pixels = np.arange(6 * 4 * 5 * 3, dtype=np.uint8).reshape(6, 4, 5, 3)
+    np.save(tmp_path / "x.npy", pixels)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+
+    source = sources.Memory(image=mapped[2:5])
+
+    field = described(source)["image"]
+    assert source._buffers() == []
+    assert field["path"] == str(tmp_path / "x.npy")
+    assert field["records"] == 3
+    raw = np.fromfile(field["path"], np.uint8, offset=field["offset"])
+    assert (raw[: 3 * 60] == pixels[2:5].reshape(-1)).all()
+
+
+def test_an_array_that_is_not_contiguous_is_copied_once_with_a_warning(caplog):
+    pixels = np.arange(2 * 4 * 8 * 3, dtype=np.uint8).reshape(2, 4, 8, 3)[:, :, ::2]
+
+    with caplog.at_level(logging.WARNING, logger="infeed"):
+        (held,) = sources.Memory(image=pixels)._buffers()
+
+    assert (held == pixels.reshape(-1)).all()
+    assert [record.message.split(":")[0] for record in caplog.records] == ["image"]
+
+
+def test_numbers_of_the_other_byte_order_are_turned():
+    values = np.array([1, 2, 3], ">i4")
+
+    source = sources.Memory(label=values)
+
+    assert described(source)["label"]["dtype"] == "int32"
+    assert source._buffers()[0].view(np.int32).tolist() == [1, 2, 3]
+
+
+def test_ragged_fields_come_as_values_and_offsets():
+    values, offsets = np.arange(5, dtype=np.float32), np.array([0, 2, 2, 5])
+
+    held = sources.Memory(boxes=(values, offsets))._buffers()
+
+    assert held[0].view(np.float32).tolist() == [0, 1, 2, 3, 4]
+    assert held[1].view(np.uint64).tolist() == [0, 2, 2, 5]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({}, "fields must be given"),
+        ({"a": [1, 2], "b": [1]}, r"b must be as long as a \(2 records\), got 1"),
+        ({"a": np.array(["x"])}, "a must hold numbers"),
+        ({"a": np.array(3)}, "a must have one element a record"),
+        ({"a": []}, "a must not be empty"),
+        ({"a": 5}, "a must be a NumPy array or a list, got int"),
+        ({"a": [b"x"], "kinds": {"a": "ragged"}}, 'a of kind "ragged"'),
+        ({"a": [b"x"], "kinds": {"b": "image"}}, "kinds must be about fields"),
+        ({"a": np.zeros(3), "kinds": {"a": "image"}}, r"\[N, H, W, C\], got float64"),
+        ({"a": (np.arange(3), np.array([0, 4]))}, "offsets that ascend from 0 to 3"),
+        ({"a": [np.zeros((2, 2)), np.zeros(3)]}, "one-dimensional elements"),
+    ],
+)
+def test_what_cannot_be_a_field_is_refused_by_name(fields, named):
+    with pytest.raises(ConfigError, match=named):
+        sources.Memory(**fields)
+
+
+def test_memory_is_equal_over_the_same_arrays_only():
+    pixels = np.zeros((2, 4, 4, 3), np.uint8)
+
+    assert sources.Memory(image=pixels) == sources.Memory(image=pixels)
+    assert sources.Memory(image=pixels) != sources.Memory(image=pixels.copy())

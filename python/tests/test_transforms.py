@@ -1,0 +1,82 @@
+"""Transforms as settings: what they accept, how they print, how they compare."""
+
+import numpy as np
+import pytest
+
+from infeed import ConfigError
+from infeed import transforms as T
+
+EXAMPLES = [
+    T.Crop(512, 256, at="top_left"),
+    T.Crop(5, 6, at=(1, 2)),
+    T.CenterCrop(224),
+    T.RandomCrop((20, 30), padding=4, padding_mode="reflect", fill=(1, 2, 3)),
+    T.RandomResizedCrop(224, scale=(0.5, 1.0), interpolation="bicubic"),
+    T.Resize(256, max_size=400),
+    T.Pad((1, 2, 3, 4), fill=7, mask_fill=255),
+    T.CropOrPad(10, 20),
+    T.RandomHorizontalFlip(),
+    T.RandomVerticalFlip(p=0.25),
+    T.ColorJitter(brightness=0.4, hue=(-0.1, 0.2)),
+    T.Grayscale(num_output_channels=3),
+    T.RandomErasing(value=(0.1, 0.2, 0.3)),
+    T.ToFloat("image"),
+    T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD),
+    T.OneHot("mask", palette="class_dict.csv"),
+    T.OneHot(classes=12, dtype="uint8"),
+    T.ClassIndex(palette="class_dict.csv", dtype="int64"),
+]
+
+
+@pytest.mark.parametrize("transform", EXAMPLES, ids=repr)
+def test_its_repr_is_the_code_that_makes_it(transform):
+    assert eval(repr(transform), {"T": T}) == transform
+
+
+@pytest.mark.parametrize("transform", EXAMPLES, ids=repr)
+def test_it_survives_its_description(transform):
+    assert T.from_dict(transform._to_dict()) == transform
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: T.Crop(0, 5), "height must be an integer of at least 1, got 0"),
+        (lambda: T.Crop(5, 5.0), "width must be an integer"),
+        (lambda: T.Crop(5, 5, at="left"), "at must be one of"),
+        (lambda: T.Crop(5, 5, at=(-1, 0)), "at must be an integer of at least 0"),
+        (lambda: T.CenterCrop((1, 2, 3)), r"size must be .*\(height, width\)"),
+        (lambda: T.CenterCrop(True), "size"),
+        (lambda: T.RandomCrop(4, padding=(1, 2, 3)), "padding must be"),
+        (lambda: T.RandomCrop(4, padding_mode="wrap"), "padding_mode must be one of"),
+        (lambda: T.RandomResizedCrop(4, scale=(1, 0.5)), "scale must be .*ascending"),
+        (lambda: T.RandomResizedCrop(4, ratio=(0, 1)), "ratio"),
+        (lambda: T.Resize(4, interpolation="cubic"), "interpolation must be one of"),
+        (lambda: T.RandomHorizontalFlip(p=1.5), "p must be a number from 0 to 1"),
+        (lambda: T.RandomHorizontalFlip(p=float("nan")), "p must be"),
+        (lambda: T.ColorJitter(hue=0.6), "hue must be"),
+        (lambda: T.Grayscale(2), "num_output_channels must be 1 or 3"),
+        (lambda: T.Normalize((0.5,), (0,)), "std must be greater than 0"),
+        (lambda: T.Normalize((0.5,), (1, 2)), "std must be as long as mean"),
+        (lambda: T.OneHot(), "palette must be given, or classes"),
+        (lambda: T.OneHot(palette="a.csv", classes=3), "and not both"),
+        (lambda: T.ClassIndex(), "palette must be the path of a CSV file"),
+        (lambda: T.ClassIndex(palette="a.csv", dtype="int32"), "dtype must be one of"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_what_it_may_be(make, named):
+    with pytest.raises(ConfigError, match=named) as caught:
+        make()
+    assert isinstance(caught.value, ValueError)
+
+
+def test_numpy_numbers_and_lists_are_the_same_settings():
+    assert T.CenterCrop(np.int64(5)) == T.CenterCrop(5)
+    assert T.CenterCrop([5, 6]) == T.CenterCrop((5, 6))
+    mean = np.array([0.5, 0.25, 1.0])
+    assert T.Normalize(mean, mean) == T.Normalize((0.5, 0.25, 1.0), (0.5, 0.25, 1.0))
+
+
+def test_a_transform_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        T.CenterCrop(5).size = 6
