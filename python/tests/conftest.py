@@ -17,7 +17,7 @@ PALETTE = {
 
 
 def photograph(seed: int, height: int, width: int) -> np.ndarray:
-    """Smooth colours with some noise, uint8 [H, W, 3]; JPEG treats it as a photograph."""
+    """Smooth colours with some noise, uint8 [H, W, 3]: what JPEG was made for."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width] / max(height, width)
     channels = []
