@@ -22,7 +22,8 @@ def refusal(owner: object, name: str, expected: str, value: object) -> ConfigErr
 def integer(owner: object, name: str, value: Any, low: int = 0) -> int:
     """Returns `value` as an int of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
-        raise refusal(owner, name, f"an integer of at least {low}", value)
+        expected = f"an integer of at least {low}" if low >= 0 else "an integer"
+        raise refusal(owner, name, expected, value)
     return int(value)
 
 

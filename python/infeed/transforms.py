@@ -132,7 +132,7 @@ class RandomCrop(Transform):
     pad_if_needed: bool = False
     fill: float | tuple[float, ...] = 0
     padding_mode: PaddingMode = "constant"
-    mask_fill: int = 0
+    mask_fill: float | tuple[float, ...] = 0
 
     def __post_init__(self) -> None:
         padding = self.padding
@@ -146,7 +146,7 @@ class RandomCrop(Transform):
             padding_mode=_check.choice(
                 self, "padding_mode", self.padding_mode, _PADDING_MODES
             ),
-            mask_fill=_check.integer(self, "mask_fill", self.mask_fill),
+            mask_fill=_check.fill(self, "mask_fill", self.mask_fill),
         )
 
 
@@ -218,7 +218,7 @@ class Pad(Transform):
     padding: int | tuple[int, ...]
     fill: float | tuple[float, ...] = 0
     padding_mode: PaddingMode = "constant"
-    mask_fill: int = 0
+    mask_fill: float | tuple[float, ...] = 0
 
     def __post_init__(self) -> None:
         self._set(
@@ -227,7 +227,7 @@ class Pad(Transform):
             padding_mode=_check.choice(
                 self, "padding_mode", self.padding_mode, _PADDING_MODES
             ),
-            mask_fill=_check.integer(self, "mask_fill", self.mask_fill),
+            mask_fill=_check.fill(self, "mask_fill", self.mask_fill),
         )
 
 
@@ -238,18 +238,21 @@ class CropOrPad(Transform):
     Args:
         height: Rows of the result.
         width: Columns of the result.
+        fill: Value of padded pixels of images, a number or one a channel.
         mask_fill: Value of padded pixels of masks.
     """
 
     height: int
     width: int
-    mask_fill: int = 0
+    fill: float | tuple[float, ...] = 0
+    mask_fill: float | tuple[float, ...] = 0
 
     def __post_init__(self) -> None:
         self._set(
             height=_check.integer(self, "height", self.height, low=1),
             width=_check.integer(self, "width", self.width, low=1),
-            mask_fill=_check.integer(self, "mask_fill", self.mask_fill),
+            fill=_check.fill(self, "fill", self.fill),
+            mask_fill=_check.fill(self, "mask_fill", self.mask_fill),
         )
 
 
@@ -467,7 +470,7 @@ class ClassIndex(Transform):
             field=_check.field(self, "field", self.field),
             palette=_check.path(self, "palette", self.palette),
             dtype=_check.choice(self, "dtype", self.dtype, ("uint8", "int64")),
-            unknown=_check.integer(self, "unknown", self.unknown),
+            unknown=_check.integer(self, "unknown", self.unknown, low=-(2**63)),
         )
 
 

@@ -1,0 +1,106 @@
+"""What a bad record does, by policy."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+
+@pytest.fixture
+def damaged(segmentation, tmp_path):
+    """The images of `segmentation`, two of which are cut off, without labels."""
+    shutil.copytree(segmentation.image, tmp_path / "images")
+    for name in ("003.png", "007.png"):
+        path = tmp_path / "images" / name
+        path.write_bytes(path.read_bytes()[:-300])
+    return (
+        infeed.Pipeline(sources.Folder(tmp_path / "images"))
+        .decode()
+        .transform(T.CenterCrop(32))
+        .batch(4)
+    )
+
+
+def records(batches) -> list[list[int]]:
+    return [[record for record, _ in batch.records] for batch in batches]
+
+
+def test_stop_raises_at_its_place_and_names_file_and_reason(damaged):
+    with damaged.open() as loader:
+        with pytest.raises(infeed.DecodeError, match=r"003\.png") as caught:
+            next(iter(loader))
+
+        assert isinstance(caught.value, ValueError)
+        assert "image" in str(caught.value)
+
+
+def test_batches_before_a_bad_record_come_out_first(damaged):
+    with damaged.batch(3).open() as loader:
+        batches = iter(loader)
+        assert records([next(batches)]) == [[0, 1, 2]]
+        with pytest.raises(infeed.DecodeError):
+            next(batches)
+
+
+def test_skip_closes_up_the_rows(damaged, segmentation):
+    with damaged.open(on_error="skip") as loader:
+        batches = [(b.records, b["image"].copy()) for b in loader]
+        bad = loader.quarantine
+
+    assert [[record for record, _ in names] for names, _ in batches] == [
+        [0, 1, 2],
+        [4, 5, 6],
+        [8, 9],
+    ]
+    for names, images in batches:
+        for (record, _), image in zip(names, images, strict=True):
+            expected = segmentation.images[record][8:40, 16:48]
+            np.testing.assert_array_equal(image, expected)
+    assert [(entry.index, entry.name.endswith(".png")) for entry in bad] == [
+        (3, True),
+        (7, True),
+    ]
+    assert all(entry.reason for entry in bad)
+
+
+def test_substitute_keeps_batches_full_and_is_the_same_on_every_run(damaged):
+    runs = []
+    for workers in (1, 5):
+        with damaged.open(on_error="substitute", workers=workers) as loader:
+            runs.append(records(loader))
+            assert {entry.index for entry in loader.quarantine} == {3, 7}
+
+    assert runs[0] == runs[1]
+    assert [len(batch) for batch in runs[0]] == [4, 4, 2]
+    assert not {3, 7} & {record for batch in runs[0] for record in batch}
+
+
+def test_max_bad_stops_a_run_that_is_mostly_broken(damaged):
+    with (
+        damaged.open(on_error="skip", max_bad=1) as loader,
+        pytest.raises(infeed.TooManyBadError, match="max_bad=1"),
+    ):
+        records(loader)
+
+
+def test_a_missing_partner_is_named(segmentation, tmp_path):
+    shutil.copytree(segmentation.mask, tmp_path / "mask")
+    (tmp_path / "mask" / "004.png").unlink()
+    pipeline = infeed.Pipeline(
+        sources.Pairs(image=segmentation.image, mask=tmp_path / "mask")
+    )
+
+    with pytest.raises(infeed.ConfigError, match=r"004\.png"):
+        pipeline.decode().transform(T.CenterCrop(8)).batch(2).open()
+
+
+def test_a_folder_that_is_not_there_is_an_os_error(tmp_path):
+    pipeline = infeed.Pipeline(sources.Folder(tmp_path / "nothing"))
+
+    with pytest.raises(infeed.OpenError, match="nothing") as caught:
+        pipeline.decode().transform(T.CenterCrop(8)).batch(2).open()
+    assert isinstance(caught.value, OSError)

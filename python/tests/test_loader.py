@@ -1,0 +1,153 @@
+"""Epochs, their ends, and what a loader tells while it runs."""
+
+import logging
+
+import numpy as np
+import pytest
+from test_examples import classification_pipeline
+
+import infeed
+from infeed import sources
+
+
+@pytest.fixture
+def numbers() -> infeed.Pipeline:
+    """Twelve scalars, four a batch, in order."""
+    return infeed.Pipeline(sources.Memory(x=np.arange(12))).batch(4)
+
+
+def drain(batches) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in batches]
+
+
+WHOLE = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_each_loop_is_one_epoch(numbers):
+    with numbers.open() as loader:
+        assert len(loader) == 3
+        for epoch in range(3):
+            assert loader.epoch == epoch
+            steps = [(b.epoch, b.step, b["x"].tolist()) for b in loader]
+            assert steps == [(epoch, step, WHOLE[step]) for step in range(3)]
+
+
+def test_break_ends_the_epoch(numbers):
+    with numbers.open() as loader:
+        for batch in loader:
+            assert batch.epoch == 0
+            break
+
+        assert [(batch.epoch, batch.step) for batch in loader] == [
+            (1, 0),
+            (1, 1),
+            (1, 2),
+        ]
+
+
+def test_an_iterator_that_took_nothing_ends_nothing(numbers):
+    with numbers.open() as loader:
+        iter(loader)
+
+        assert [batch.epoch for batch in loader] == [0, 0, 0]
+
+
+def test_a_pipeline_keeps_its_loader_from_loop_to_loop(numbers):
+    assert [batch.epoch for batch in numbers] == [0, 0, 0]
+    for _ in numbers:
+        break
+    assert [batch.epoch for batch in numbers] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("of", ["pipeline", "loader"])
+def test_a_second_iterator_at_the_same_time_is_an_error(numbers, of):
+    over = numbers if of == "pipeline" else numbers.open()
+    first = iter(over)
+    next(first)
+
+    with pytest.raises(infeed.IteratorError, match="already"):
+        iter(over)
+
+    assert drain(first) == WHOLE[1:]
+    assert drain(over) == WHOLE
+
+
+def test_an_exception_in_the_loop_ends_the_epoch(numbers):
+    with numbers.open() as loader:
+        with pytest.raises(ZeroDivisionError):
+            for _ in loader:
+                1 / 0  # noqa: B018
+
+        assert [batch.epoch for batch in loader] == [1, 1, 1]
+
+
+def test_the_last_batch_is_short_or_left_out(numbers):
+    assert drain(numbers.batch(5)) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    assert drain(numbers.batch(5, drop_last=True)) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert len(numbers.batch(5).open()) == 3
+
+
+def test_a_closed_loader_says_so(numbers):
+    loader = numbers.open()
+    with loader:
+        pass
+
+    assert loader.closed
+    loader.close()
+    with pytest.raises(infeed.ClosedError, match="closed"):
+        iter(loader)
+
+
+def test_closing_in_the_middle_of_an_epoch_ends_its_iterator(numbers):
+    loader = numbers.open()
+    batches = iter(loader)
+    next(batches)
+
+    loader.close()
+
+    with pytest.raises(infeed.ClosedError):
+        next(batches)
+
+
+def test_stats_count_samples_and_bytes_by_stage(classification):
+    with classification_pipeline(classification).open() as loader:
+        for _ in loader:
+            pass
+        stats = loader.stats()
+
+    stages = {stage["name"]: stage for stage in stats["stages"]}
+    files = sum(path.stat().st_size for path, _ in classification.files)
+    assert set(stages) >= {"read", "decode", "transform", "write"}
+    assert stages["write"]["samples"] >= 24
+    assert stages["read"]["bytes_out"] >= files / 2
+    assert stages["decode"]["wall_s"] > 0
+    assert set(stages["decode"]) == {
+        "name",
+        "samples",
+        "wall_s",
+        "cpu_s",
+        "wait_s",
+        "bytes_in",
+        "bytes_out",
+    }
+
+
+def test_held_batches_stay_as_they_are_and_are_warned_about_once(caplog):
+    pixels = np.arange(400 * 64, dtype=np.int64).reshape(400, 64)
+    pipeline = infeed.Pipeline(sources.Memory(x=pixels)).batch(4)
+
+    with caplog.at_level(logging.WARNING, logger="infeed"), pipeline.open() as loader:
+        held = [batch["x"] for batch in loader]
+
+    assert (np.concatenate(held) == pixels).all()
+    assert len([r for r in caplog.records if "held" in r.getMessage()]) == 1
+
+
+def test_letting_go_of_batches_is_not_warned_about(caplog):
+    pipeline = infeed.Pipeline(sources.Memory(x=np.zeros((400, 64)))).batch(4)
+
+    with caplog.at_level(logging.WARNING, logger="infeed"), pipeline.open() as loader:
+        for batch in loader:
+            batch["x"].sum()
+
+    assert caplog.records == []

@@ -1,0 +1,101 @@
+"""Order and random draws are a function of the seed, of nothing else."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from test_examples import classification_pipeline
+
+PRINT_ORDER = """
+import sys, infeed
+pipeline = infeed.Pipeline.load(sys.argv[1])
+print([[r for b in pipeline for r, _ in b.records] for _ in range(2)])
+"""
+
+
+def epochs(pipeline, count: int = 2, **options) -> list[np.ndarray]:
+    """All images of some epochs, one array an epoch."""
+    with pipeline.open(**options) as loader:
+        return [
+            np.concatenate([batch["image"].copy() for batch in loader])
+            for _ in range(count)
+        ]
+
+
+def order(loader) -> list[int]:
+    return [record for batch in loader for record, _ in batch.records]
+
+
+@pytest.mark.parametrize("workers", [2, 7])
+def test_any_number_of_workers_gives_the_same_bits(classification, workers):
+    pipeline = classification_pipeline(classification)
+
+    one = epochs(pipeline, workers=1)
+    many = epochs(pipeline, workers=workers)
+
+    for a, b in zip(one, many, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_epochs_differ_and_each_has_every_record_once(classification):
+    pipeline = classification_pipeline(classification).batch(7)
+
+    with pipeline.open() as loader:
+        first, second = order(loader), order(loader)
+
+    assert sorted(first) == sorted(second) == list(range(30))
+    assert first != second
+
+
+def test_the_order_is_the_same_in_another_process(classification, tmp_path):
+    pipeline = classification_pipeline(classification)
+    pipeline.save(tmp_path / "pipeline.toml")
+
+    command = [sys.executable, "-c", PRINT_ORDER, tmp_path / "pipeline.toml"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    with pipeline.open() as loader:
+        assert json.loads(printed) == [order(loader), order(loader)]
+
+
+def test_another_seed_is_another_order(classification):
+    pipeline = classification_pipeline(classification)
+
+    with pipeline.open() as a, pipeline.shuffle(seed=1).open() as b:
+        assert order(a) != order(b)
+
+
+def test_without_shuffle_records_come_as_the_source_has_them(segmentation):
+    import infeed
+    from infeed import sources
+
+    pipeline = infeed.Pipeline(
+        sources.Pairs(image=segmentation.image, mask=segmentation.mask)
+    )
+
+    assert order(pipeline.decode().batch(4, pad=True)) == list(range(10))
+
+
+def test_ranks_share_out_each_global_batch(classification):
+    pipeline = classification_pipeline(classification)
+
+    with pipeline.open() as loader:
+        whole = [[record for record, _ in batch.records] for batch in loader]
+    parts = []
+    for rank in range(2):
+        with pipeline.open(rank=rank, world_size=2) as loader:
+            parts.append([[record for record, _ in b.records] for b in loader])
+
+    assert [a + b for a, b in zip(*parts, strict=True)] == whole
+
+
+def test_a_batch_per_rank_is_the_same_as_its_global_batch(classification):
+    pipeline = classification_pipeline(classification)
+
+    with (
+        pipeline.batch(per_rank=4, drop_last=True).open(rank=1, world_size=2) as a,
+        pipeline.batch(8, drop_last=True).open(rank=1, world_size=2) as b,
+    ):
+        assert order(a) == order(b)

@@ -1,0 +1,65 @@
+"""One sample, stage by stage."""
+
+import re
+
+import numpy as np
+import pytest
+from test_examples import classification_pipeline, segmentation_pipeline
+
+import infeed
+
+
+def test_the_last_stage_is_the_row_of_the_batch(classification):
+    pipeline = classification_pipeline(classification)
+    with pipeline.open() as loader:
+        first = next(iter(loader))
+
+    for position in range(first.rows):
+        preview = pipeline.preview(position)
+        stages = [stage.name for stage in preview]
+        output = preview[-1].fields
+        assert stages[:2] == ["decode", "RandomResizedCrop"]
+        assert stages[-1] == "output"
+        assert preview.record == first.records[position]
+        np.testing.assert_array_equal(output["image"], first["image"][position])
+        assert output["label"] == first["label"][position]
+
+
+def test_it_says_what_was_drawn(classification):
+    stage = classification_pipeline(classification).preview(3)["RandomResizedCrop"]
+
+    assert re.search(r"top: \d+, left: \d+", stage.draws)
+    assert stage.fields["image"].shape == (64, 64, 3)
+
+
+def test_another_epoch_draws_anew(classification):
+    pipeline = classification_pipeline(classification)
+
+    assert repr(pipeline.preview(3)) == repr(pipeline.preview(3, epoch=0))
+    assert repr(pipeline.preview(3)) != repr(pipeline.preview(3, epoch=1))
+
+
+def test_masks_are_shown_beside_their_images(segmentation):
+    preview = segmentation_pipeline(segmentation).preview(0)
+
+    assert list(preview["decode"].fields) == ["image", "mask"]
+    assert preview["Crop"].fields["mask"].shape == (32, 40, 3)
+    assert preview["output"].fields["mask"].shape == (32, 40, 4)
+
+
+def test_a_notebook_shows_a_picture_for_every_image(segmentation):
+    preview = segmentation_pipeline(segmentation).preview(0)
+
+    page = preview._repr_html_()
+
+    assert page.count("data:image/png;base64,") == 2 * len(preview)
+
+
+def test_a_position_beyond_the_end_is_refused(segmentation):
+    with pytest.raises(infeed.ConfigError, match="position"):
+        segmentation_pipeline(segmentation).preview(10)
+
+
+def test_an_unknown_stage_is_a_key_error(segmentation):
+    with pytest.raises(KeyError):
+        segmentation_pipeline(segmentation).preview(0)["RandomCrop"]

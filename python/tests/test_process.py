@@ -1,0 +1,142 @@
+"""Threads, signals and forks."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import sources
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="counts threads as Linux shows them"
+)
+
+# Batches of 64 MB of lanczos each would take minutes; the first is asked for and waited on.
+SLOW = """
+import io, sys, infeed
+import numpy as np
+from infeed import sources, transforms as T
+from PIL import Image
+pixels = np.random.default_rng(0).integers(0, 256, (2000, 2000, 3), np.uint8)
+file = io.BytesIO()
+Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+pipeline = (
+    infeed.Pipeline(sources.Memory(image=[file.getvalue()] * 100_000))
+    .decode()
+    .transform(T.Resize((32, 32), interpolation="lanczos"))
+    .batch(10_000)
+)
+print("ready", flush=True)
+try:
+    for _ in pipeline:
+        pass
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def threads() -> set[str]:
+    """Names of the engine's threads in this process."""
+    names = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip()
+        except OSError:
+            continue
+        if name.startswith("infeed"):
+            names.add(name)
+    return names
+
+
+@pytest.fixture
+def pipeline() -> infeed.Pipeline:
+    gc.collect()
+    pixels = np.zeros((1000, 32, 32, 3), np.uint8)
+    return infeed.Pipeline(sources.Memory(image=pixels)).batch(10)
+
+
+def test_no_thread_is_left_after_close(pipeline):
+    loader = pipeline.open(workers=3)
+    next(iter(loader))
+    assert threads()
+
+    loader.close()
+
+    assert not threads()
+
+
+def test_no_thread_is_left_when_the_loader_is_dropped_in_mid_epoch(pipeline):
+    loader = pipeline.open(workers=3)
+    batches = iter(loader)
+    next(batches)
+    assert threads()
+
+    del loader, batches
+    gc.collect()
+
+    assert not threads()
+
+
+def test_no_thread_is_left_when_the_pipeline_is_dropped_in_mid_epoch(pipeline):
+    copy = pipeline.shuffle(seed=3)
+    for _ in copy:
+        break
+    assert threads()
+
+    del copy
+    gc.collect()
+
+    assert not threads()
+
+
+def test_ctrl_c_works_at_once():
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1)  # into the wait for a batch, which nothing outside can observe
+        asked = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        answered = time.monotonic() - asked
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+    assert answered < 5
+
+
+def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
+    loader = pipeline.open(workers=2)
+    batches = iter(loader)
+    next(batches)
+    reader, writer = os.pipe()
+
+    child = os.fork()
+    if child == 0:
+        try:
+            next(batches)
+            said = "nothing"
+        except infeed.ForkedError as error:
+            said = str(error)
+        except BaseException as error:
+            said = repr(error)
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+
+    assert "fork" in said
+    assert len(list(batches)) == 99
