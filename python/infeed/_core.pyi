@@ -126,8 +126,8 @@ class Loader:
     def closed(self) -> bool:
         """Whether `close` was called."""
 
-    def stats(self) -> str:
-        """What was counted, as JSON."""
+    def stats(self) -> dict[str, Any]:
+        """What was counted since it was opened."""
 
     def quarantine(self) -> list[tuple[int, str, str]]:
         """Number, name and reason of each bad record."""
@@ -135,32 +135,26 @@ class Loader:
     def close(self) -> None:
         """Ends and joins all threads."""
 
-@final
-class Preview:
-    """One sample after each stage."""
-
-    @property
-    def record(self) -> tuple[int, str]:
-        """Number and name of the record."""
-
-    @property
-    def stages(self) -> list[tuple[str, str, list[tuple[str, Any]]]]:
-        """Name, draws and fields of each stage."""
-
-def check(description: str, handles: Sequence[np.ndarray]) -> None:
+def check(description: str) -> None:
     """Refuses a description that cannot work, without touching its data.
 
     Raises:
         ConfigError: The message names the part and the mend.
     """
 
-def describe(description: str, handles: Sequence[np.ndarray]) -> str:
-    """What a batch holds: a JSON list of name, kind, dtype and shape."""
+def describe(
+    description: str, handles: Sequence[np.ndarray]
+) -> list[tuple[str, str, str | None, list[int | None] | None]]:
+    """What a batch holds: name, kind, dtype and shape of one row, by field."""
 
 def preview(
     description: str, handles: Sequence[np.ndarray], position: int, epoch: int
-) -> Preview:
-    """Runs one sample through all stages on the calling thread."""
+) -> tuple[tuple[int, str], list[tuple[str, str, list[tuple[str, Any]]]]]:
+    """Runs one sample through all stages on the calling thread.
+
+    Returns:
+        Number and name of the record; name, draws and fields of each stage.
+    """
 
 def toml_from_json(description: str) -> str:
     """A description as TOML."""

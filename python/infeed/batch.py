@@ -43,10 +43,10 @@ class Batch:
         """
         column = self._core.column(name)
         if isinstance(column, _core.Array):
-            return _numpy(name, column)
+            return numpy_from(name, column)
         if isinstance(column, tuple):
             values, offsets = column
-            return _numpy(name, values), _numpy(name, offsets)
+            return numpy_from(name, values), numpy_from(name, offsets)
         return column
 
     def array(self, name: str) -> _core.Array:
@@ -113,7 +113,7 @@ class Batch:
         return f"<infeed.Batch {', '.join(columns)}>"
 
 
-def _numpy(name: str, column: _core.Array) -> np.ndarray:
+def numpy_from(name: str, column: _core.Array) -> np.ndarray:
     """A view of the column's memory."""
     array = np.asarray(column)
     if column.dtype != "bfloat16":

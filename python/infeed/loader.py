@@ -1,6 +1,5 @@
 """A running pipeline: epochs of batches, what it counted, and its end."""
 
-import json
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -92,11 +91,17 @@ class Loader:
         May be called from any thread while the loader runs.
 
         Returns:
-            A dictionary. Under ``"stages"`` a list of ``name``, ``samples``,
-            ``bytes_in``, ``bytes_out``, and in seconds summed over threads ``wall_s``,
-            ``cpu_s`` and ``wait_s``.
+            A dictionary of ``batches``, ``samples``, ``bad`` records, ``wait_s`` that
+            the consumer waited, ``first_batch_s`` from opening, ``elapsed_s``, batches
+            that are ``ready`` and ``held``, ``unknown_pixels`` of no class,
+            ``warnings`` of decoders, ``workers``, ``io_threads``, ``budget_bytes``; and
+            ``stages``, a list of ``name``, ``samples``, ``bytes_in``, ``bytes_out``,
+            and in seconds summed over threads ``wall_s``, ``cpu_s`` and ``wait_s``.
+
+        Raises:
+            ClosedError: The loader was closed.
         """
-        return json.loads(self._core.stats())
+        return self._core.stats()
 
     @property
     def closed(self) -> bool:

@@ -112,9 +112,9 @@ class Pipeline:
     _seed: int | None = None
     _decode: _Decode | None = None
     _transforms: tuple[transforms.Transform, ...] = ()
-    _layout: str | None = None
+    _layout: str = "HWC"
     _dtype: str | None = None
-    _batch: _Batching | None = None
+    _batch: _Batching = _Batching(size=1)
 
     def __init__(self, source: sources.Source):
         if not isinstance(source, sources.Source):
@@ -204,6 +204,8 @@ class Pipeline:
     ) -> Self:
         """Groups samples, and checks that the pipeline can work.
 
+        Without it, each batch is one sample.
+
         Args:
             size: Samples of one step over all ranks together.
             per_rank: Samples of one step on each rank; the other spelling.
@@ -216,7 +218,7 @@ class Pipeline:
                 message names the transform to add.
         """
         grouped = self._with(_batch=_Batching(size, per_rank, drop_last, pad))
-        _core.check(grouped._json(), grouped.source._buffers())
+        _core.check(grouped._json())
         return grouped
 
     def open(
@@ -252,8 +254,6 @@ class Pipeline:
             BudgetError: ``memory`` does not hold two batches.
             OpenError: The data cannot be listed.
         """
-        if self._batch is None:
-            raise ConfigError("open: the pipeline has no batches; add .batch(n)")
         if workers != "auto":
             workers = _check.integer("open", "workers", workers, low=1)
         if max_bad is not None:
@@ -300,28 +300,24 @@ class Pipeline:
         """
         position = _check.integer("preview", "position", position)
         epoch = _check.integer("preview", "epoch", epoch)
-        stages = _core.preview(self._json(), self.source._buffers(), position, epoch)
-        return Preview(position, epoch, stages)
+        buffers = self.source._buffers()
+        record, stages = _core.preview(self._json(), buffers, position, epoch)
+        return Preview(position, epoch, record, stages)
 
     @property
     def shapes(self) -> Mapping[str, Column]:
         """What a full batch holds, by field name, in field order.
 
         Raises:
-            ConfigError: The pipeline has no batches, or no fixed shapes.
+            ConfigError: As `open`.
+            OpenError: As `open`; fields of a folder depend on what lies there.
         """
-        if self._batch is None:
-            raise ConfigError("shapes: the pipeline has no batches; add .batch(n)")
-        described = json.loads(_core.describe(self._json(), self.source._buffers()))
-        columns = {}
-        for column in described:
-            shape = column["shape"]
-            columns[column["name"]] = Column(
-                kind=column["kind"],
-                dtype=column["dtype"],
-                shape=None if shape is None else tuple(shape),
-            )
-        return columns
+        rows = self._batch.size or self._batch.per_rank
+        described = _core.describe(self._json(), self.source._buffers())
+        return {
+            name: Column(kind, dtype, None if shape is None else (rows, *shape))
+            for name, kind, dtype, shape in described
+        }
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -371,13 +367,13 @@ class Pipeline:
             ]
             steps.append(_code.method("decode", settings))
         settings = [repr(step) for step in self._transforms]
-        if self._layout is not None:
+        if self._layout != "HWC":
             settings.append(f"layout={_code.value(self._layout)}")
         if self._dtype is not None:
             settings.append(f"dtype={_code.value(self._dtype)}")
         if settings:
             steps.append(_code.method("transform", settings))
-        if self._batch is not None:
+        if self._batch != _Batching(size=1):
             size, per_rank = self._batch.size, self._batch.per_rank
             settings = [f"{size}" if per_rank is None else f"per_rank={per_rank}"]
             settings += [
@@ -419,8 +415,7 @@ class Pipeline:
         description["output"] = {
             name: item for name, item in output.items() if item is not None
         }
-        if self._batch is not None:
-            description["batch"] = _given(self._batch)
+        description["batch"] = _given(self._batch)
         return description
 
     @classmethod

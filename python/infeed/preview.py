@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from infeed import _core
-from infeed.batch import _numpy
+from infeed.batch import numpy_from
 
 __all__ = ["Preview", "Stage"]
 
@@ -50,13 +50,19 @@ class Preview:
         stages: One entry a stage, in order.
     """
 
-    def __init__(self, position: int, epoch: int, core: _core.Preview):
+    def __init__(
+        self,
+        position: int,
+        epoch: int,
+        record: tuple[int, str],
+        stages: list[tuple[str, str, list[tuple[str, Any]]]],
+    ):
         self.position = position
         self.epoch = epoch
-        self.record: tuple[int, str] = core.record
-        self.stages: list[Stage] = [
+        self.record = record
+        self.stages = [
             Stage(name, draws, {field: _value(field, item) for field, item in columns})
-            for name, draws, columns in core.stages
+            for name, draws, columns in stages
         ]
 
     def __iter__(self) -> Iterator[Stage]:
@@ -99,7 +105,10 @@ class Preview:
 
 
 def _value(name: str, item: Any) -> Any:
-    return _numpy(name, item) if isinstance(item, _core.Array) else item
+    if isinstance(item, _core.Array):
+        return numpy_from(name, item)
+    (only,) = item
+    return only
 
 
 def _cell(name: str, item: Any) -> str:

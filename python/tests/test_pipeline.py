@@ -127,7 +127,6 @@ def test_its_shapes_are_those_of_its_batches(segmentation):
         (lambda p: p.batch(), "batch: size must be given"),
         (lambda p: p.batch(0), "batch: size must be an integer of at least 1"),
         (lambda p: p.batch(4, per_rank=2), "and not both"),
-        (lambda p: p.open(), r"add \.batch\(n\)"),
     ],
 )
 def test_a_wrong_argument_is_named_where_it_is_given(build, named):
@@ -152,6 +151,13 @@ def test_a_wrong_argument_is_named_where_it_is_given(build, named):
 def test_open_refuses_what_cannot_work(segmentation, arguments, named):
     with pytest.raises(ConfigError, match=named):
         train(segmentation).open(**arguments)
+
+
+def test_without_batch_each_batch_is_one_sample():
+    pipeline = infeed.Pipeline(sources.Memory(x=[1, 2]))
+
+    assert [batch["x"].tolist() for batch in pipeline] == [[1], [2]]
+    assert pipeline == pipeline.batch(1)
 
 
 def test_rows_of_unknown_shape_are_refused_when_the_pipeline_is_built(classification):

@@ -2,8 +2,156 @@
 
 use std::sync::Arc;
 
-use infeed::batch::Values;
+use infeed::sample::DType;
+use infeed::source::Source;
+use infeed::{Batch as EngineBatch, Values};
+use infeed_raw::dlpack::{DataType, Tensor};
+use infeed_raw::python::capsule;
 use pyo3::exceptions::{PyBufferError, PyKeyError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+/// Device numbers of DLPack: the CPU, the only one of it.
+const CPU: (i32, i32) = (1, 0);
+
+/// The first version of DLPack with flags and a version in the capsule.
+const VERSIONED: (u32, u32) = (1, 0);
+
+/// One column, sharing the engine's memory.
+#[pyclass(frozen, module = "infeed._core")]
+pub(crate) struct Array {
+    inner: infeed::Array,
+}
+
+#[pymethods]
+impl Array {
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.inner.shape())
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.inner.dtype().name()
+    }
+
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", self.shape(py)?)?;
+        interface.set_item("typestr", typestr(self.inner.dtype()))?;
+        // The pointer stays valid: NumPy keeps this object, which keeps the memory. Writing
+        // through it disturbs nobody: the engine never looks at a batch it has given away.
+        interface.set_item("data", (self.inner.bytes().as_ptr() as usize, false))?;
+        Ok(interface)
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream.is_some() {
+            return Err(PyBufferError::new_err("an array on the CPU belongs to no stream"));
+        }
+        if dl_device.is_some_and(|device| device != CPU) {
+            return Err(PyBufferError::new_err("the array is on the CPU; move it from there"));
+        }
+        if copy == Some(true) {
+            return Err(PyBufferError::new_err("no copy is made here; copy what you get"));
+        }
+        let tensor = Tensor::new(self.inner.clone(), self.inner.shape(), data_type(self.inner.dtype()));
+        capsule(py, tensor, max_version.is_some_and(|version| version >= VERSIONED))
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        CPU
+    }
+}
+
+/// The samples of one step.
+#[pyclass(frozen, module = "infeed._core")]
+pub(crate) struct Batch {
+    inner: EngineBatch,
+    source: Arc<dyn Source>,
+}
+
+impl Batch {
+    pub(crate) fn new(inner: EngineBatch, source: Arc<dyn Source>) -> Batch {
+        Batch { inner, source }
+    }
+}
+
+#[pymethods]
+impl Batch {
+    #[getter]
+    fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.inner.columns.iter().map(|column| column.name.as_str()))
+    }
+
+    #[getter]
+    fn rows(&self) -> usize {
+        self.inner.rows()
+    }
+
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.inner.epoch
+    }
+
+    #[getter]
+    fn step(&self) -> u64 {
+        self.inner.step
+    }
+
+    fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        match self.inner.get(name) {
+            Some(values) => object_from(py, values),
+            None => Err(PyKeyError::new_err(name.to_owned())),
+        }
+    }
+
+    fn records(&self) -> Vec<(u64, String)> {
+        let name = |&record: &u64| (record, self.source.id(record, None).name);
+        self.inner.records.iter().map(name).collect()
+    }
+}
+
+/// A column as Python sees it: an `Array`, a pair of them, or a list.
+pub(crate) fn object_from<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyAny>> {
+    let array = |inner: &infeed::Array| Bound::new(py, Array { inner: inner.clone() });
+    Ok(match values {
+        Values::Array(inner) => array(inner)?.into_any(),
+        Values::Ragged { values, offsets } => {
+            (array(values)?, array(offsets)?).into_pyobject(py)?.into_any()
+        }
+        Values::Bytes(rows) => {
+            PyList::new(py, rows.iter().map(|row| PyBytes::new(py, row)))?.into_any()
+        }
+        Values::Text(rows) => PyList::new(py, rows)?.into_any(),
+    })
+}
+
+/// The type as NumPy's array interface spells it; bfloat16 is unknown there, so two bytes.
+fn typestr(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Bool => "|b1",
+        DType::UInt8 => "|u1",
+        DType::Int8 => "|i1",
+        DType::UInt16 => "<u2",
+        DType::UInt32 => "<u4",
+        DType::UInt64 => "<u8",
+        DType::Int16 => "<i2",
+        DType::Int32 => "<i4",
+        DType::Int64 => "<i8",
+        DType::Float16 => "<f2",
+        DType::BFloat16 => "|V2",
+        DType::Float32 => "<f4",
+        DType::Float64 => "<f8",
+    }
+}

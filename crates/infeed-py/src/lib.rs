@@ -1,1 +1,35 @@
-//! The Python binding of infeed.
+//! The Python binding of infeed: convert, detach, call, convert.
+//!
+//! Everything a user sees is in `python/infeed`; what is here is documented in `_core.pyi`.
+
+mod batch;
+mod description;
+mod error;
+mod loader;
+mod log;
+mod stats;
+
+use pyo3::prelude::*;
+
+/// Runs the `infeed` command and returns its exit status.
+#[pyfunction]
+fn main(py: Python<'_>, argv: Vec<String>) -> i32 {
+    py.detach(|| infeed_cli::run(argv))
+}
+
+/// The engine, compiled.
+#[pymodule(gil_used = false)]
+mod _core {
+    #[pymodule_export]
+    use super::batch::{Array, Batch};
+    #[pymodule_export]
+    use super::description::{check, describe, json_from_toml, preview, toml_from_json};
+    #[pymodule_export]
+    use super::loader::Loader;
+    #[pymodule_export]
+    use super::main;
+
+    #[allow(non_upper_case_globals)]
+    #[pymodule_export]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,37 @@
+//! What a loader counted, as a dictionary.
+
+use infeed::Stats;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+/// Times in seconds, stages in the order data flows.
+pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("batches", stats.batches)?;
+    dict.set_item("samples", stats.samples)?;
+    dict.set_item("bad", stats.bad)?;
+    dict.set_item("wait_s", stats.wait.as_secs_f64())?;
+    dict.set_item("first_batch_s", stats.first_batch.map(|time| time.as_secs_f64()))?;
+    dict.set_item("elapsed_s", stats.elapsed.as_secs_f64())?;
+    dict.set_item("ready", stats.ready)?;
+    dict.set_item("held", stats.held)?;
+    dict.set_item("unknown_pixels", stats.unknown_pixels)?;
+    dict.set_item("warnings", stats.warnings)?;
+    dict.set_item("workers", stats.workers)?;
+    dict.set_item("io_threads", stats.readers)?;
+    dict.set_item("budget_bytes", stats.budget_bytes)?;
+    let stages = PyList::empty(py);
+    for (stage, counts) in &stats.stages {
+        let entry = PyDict::new(py);
+        entry.set_item("name", stage.name())?;
+        entry.set_item("samples", counts.samples)?;
+        entry.set_item("wall_s", counts.wall.as_secs_f64())?;
+        entry.set_item("cpu_s", counts.cpu.as_secs_f64())?;
+        entry.set_item("wait_s", counts.wait.as_secs_f64())?;
+        entry.set_item("bytes_in", counts.bytes_in)?;
+        entry.set_item("bytes_out", counts.bytes_out)?;
+        stages.append(entry)?;
+    }
+    dict.set_item("stages", stages)?;
+    Ok(dict)
+}
