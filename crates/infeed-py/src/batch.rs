@@ -6,16 +6,13 @@ use infeed::sample::DType;
 use infeed::source::Source;
 use infeed::{Batch as EngineBatch, Values};
 use infeed_raw::dlpack::{DataType, Tensor};
-use infeed_raw::python::capsule;
+use infeed_raw::python::dlpack_capsule;
 use pyo3::exceptions::{PyBufferError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 /// Device numbers of DLPack: the CPU, the only one of it.
 const CPU: (i32, i32) = (1, 0);
-
-/// The first version of DLPack with flags and a version in the capsule.
-const VERSIONED: (u32, u32) = (1, 0);
 
 /// One column, sharing the engine's memory.
 #[pyclass(frozen, module = "infeed._core")]
@@ -57,16 +54,24 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if stream.is_some() {
-            return Err(PyBufferError::new_err("an array on the CPU belongs to no stream"));
+            return Err(PyBufferError::new_err(
+                "an array on the CPU belongs to no stream",
+            ));
         }
         if dl_device.is_some_and(|device| device != CPU) {
-            return Err(PyBufferError::new_err("the array is on the CPU; move it from there"));
+            return Err(PyBufferError::new_err(
+                "the array is on the CPU; move it from there",
+            ));
         }
         if copy == Some(true) {
-            return Err(PyBufferError::new_err("no copy is made here; copy what you get"));
+            return Err(PyBufferError::new_err(
+                "no copy is made here; copy what you get",
+            ));
         }
-        let tensor = Tensor::new(self.inner.clone(), self.inner.shape(), data_type(self.inner.dtype()));
-        capsule(py, tensor, max_version.is_some_and(|version| version >= VERSIONED))
+        let (shape, dtype) = (self.inner.shape(), data_type(self.inner.dtype()));
+        let tensor = Tensor::new(Arc::new(self.inner.clone()), 0, shape, dtype)
+            .map_err(|error| PyBufferError::new_err(error.to_string()))?;
+        dlpack_capsule(py, tensor, max_version)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
@@ -91,7 +96,10 @@ impl Batch {
 impl Batch {
     #[getter]
     fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.inner.columns.iter().map(|column| column.name.as_str()))
+        PyTuple::new(
+            py,
+            self.inner.columns.iter().map(|column| column.name.as_str()),
+        )
     }
 
     #[getter]
@@ -124,17 +132,43 @@ impl Batch {
 
 /// A column as Python sees it: an `Array`, a pair of them, or a list.
 pub(crate) fn object_from<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyAny>> {
-    let array = |inner: &infeed::Array| Bound::new(py, Array { inner: inner.clone() });
+    let array = |inner: &infeed::Array| {
+        Bound::new(
+            py,
+            Array {
+                inner: inner.clone(),
+            },
+        )
+    };
     Ok(match values {
         Values::Array(inner) => array(inner)?.into_any(),
-        Values::Ragged { values, offsets } => {
-            (array(values)?, array(offsets)?).into_pyobject(py)?.into_any()
-        }
+        Values::Ragged { values, offsets } => (array(values)?, array(offsets)?)
+            .into_pyobject(py)?
+            .into_any(),
         Values::Bytes(rows) => {
             PyList::new(py, rows.iter().map(|row| PyBytes::new(py, row)))?.into_any()
         }
         Values::Text(rows) => PyList::new(py, rows)?.into_any(),
     })
+}
+
+/// The type as DLPack spells it.
+fn data_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::Bool => DataType::BOOL,
+        DType::UInt8 => DataType::U8,
+        DType::UInt16 => DataType::U16,
+        DType::UInt32 => DataType::U32,
+        DType::UInt64 => DataType::U64,
+        DType::Int8 => DataType::I8,
+        DType::Int16 => DataType::I16,
+        DType::Int32 => DataType::I32,
+        DType::Int64 => DataType::I64,
+        DType::Float16 => DataType::F16,
+        DType::BFloat16 => DataType::BF16,
+        DType::Float32 => DataType::F32,
+        DType::Float64 => DataType::F64,
+    }
 }
 
 /// The type as NumPy's array interface spells it; bfloat16 is unknown there, so two bytes.

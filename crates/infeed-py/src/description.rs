@@ -19,10 +19,11 @@ impl<'py> FromPyObject<'_, 'py> for Handles {
     type Error = PyErr;
 
     fn extract(handles: Borrowed<'_, 'py, PyAny>) -> PyResult<Handles> {
-        let view = |handle: PyResult<Bound<'py, PyAny>>| {
-            Ok(Bytes::from_owner(BufferView::new(&handle?)?))
-        };
-        Ok(Handles(handles.try_iter()?.map(view).collect::<PyResult<_>>()?))
+        let view =
+            |handle: PyResult<Bound<'py, PyAny>>| Ok(Bytes::from_owner(BufferView::new(&handle?)?));
+        Ok(Handles(
+            handles.try_iter()?.map(view).collect::<PyResult<_>>()?,
+        ))
     }
 }
 
@@ -39,7 +40,12 @@ pub(crate) fn check(py: Python<'_>, description: &str) -> PyResult<()> {
 }
 
 /// Name, kind, element type and shape of one row of each column.
-type Described = (String, &'static str, Option<&'static str>, Option<Vec<Option<usize>>>);
+type Described = (
+    String,
+    &'static str,
+    Option<&'static str>,
+    Option<Vec<Option<usize>>>,
+);
 
 /// What a batch holds.
 #[pyfunction]
@@ -58,9 +64,12 @@ pub(crate) fn describe(
             let shape = shape.into_iter().map(Some).collect();
             (column.name, "array", Some(dtype.name()), Some(shape))
         }
-        ColumnKind::Padded { dtype, rank } => {
-            (column.name, "array", Some(dtype.name()), Some(vec![None; rank]))
-        }
+        ColumnKind::Padded { dtype, rank } => (
+            column.name,
+            "array",
+            Some(dtype.name()),
+            Some(vec![None; rank]),
+        ),
         ColumnKind::Ragged { dtype } => (column.name, "ragged", Some(dtype.name()), None),
         ColumnKind::Bytes => (column.name, "bytes", None, None),
         ColumnKind::Text => (column.name, "text", None, None),
@@ -89,7 +98,11 @@ pub(crate) fn preview<'py>(
     let mut converted = Vec::with_capacity(stages.len());
     for stage in stages {
         let field = |(name, values)| Ok((name, object_from(py, &values)?));
-        let fields = stage.fields.into_iter().map(field).collect::<PyResult<_>>()?;
+        let fields = stage
+            .fields
+            .into_iter()
+            .map(field)
+            .collect::<PyResult<_>>()?;
         converted.push((stage.name, stage.draws, fields));
     }
     Ok(((record.index, record.name), converted))

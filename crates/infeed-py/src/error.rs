@@ -26,7 +26,10 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
         _ => "InfeedError",
     };
     let class = || -> PyResult<Bound<'_, PyType>> {
-        Ok(py.import("infeed.errors")?.getattr(name)?.cast_into::<PyType>()?)
+        Ok(py
+            .import("infeed.errors")?
+            .getattr(name)?
+            .cast_into::<PyType>()?)
     };
     // The module is the package's own; without it, the text still reaches the user.
     let class = class().unwrap_or_else(|_| PyRuntimeError::type_object(py));

@@ -62,7 +62,11 @@ impl Loader {
         log::hand_over(py)?;
         let steps = raise(py, inner.steps())?;
         let records = raise(py, inner.source())?.len();
-        Ok(Loader { inner, steps, records })
+        Ok(Loader {
+            inner,
+            steps,
+            records,
+        })
     }
 
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
@@ -109,7 +113,8 @@ impl Loader {
     }
 
     fn quarantine(&self) -> Vec<(u64, String, String)> {
-        let entry = |bad: infeed::BadRecord| (bad.record.index, bad.record.name, bad.reason.chain());
+        let entry =
+            |bad: infeed::BadRecord| (bad.record.index, bad.record.name, bad.reason.chain());
         self.inner.quarantine().into_iter().map(entry).collect()
     }
 

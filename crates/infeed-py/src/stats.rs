@@ -11,7 +11,10 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
     dict.set_item("samples", stats.samples)?;
     dict.set_item("bad", stats.bad)?;
     dict.set_item("wait_s", stats.wait.as_secs_f64())?;
-    dict.set_item("first_batch_s", stats.first_batch.map(|time| time.as_secs_f64()))?;
+    dict.set_item(
+        "first_batch_s",
+        stats.first_batch.map(|time| time.as_secs_f64()),
+    )?;
     dict.set_item("elapsed_s", stats.elapsed.as_secs_f64())?;
     dict.set_item("ready", stats.ready)?;
     dict.set_item("held", stats.held)?;

@@ -358,12 +358,16 @@ impl Loader {
     ///
     /// [`Error::Closed`] or [`Error::Forked`].
     pub fn end_epoch(&self) -> Result<(), Error> {
-        let (epoch, step) = self.place();
-        if step == 0 {
-            Ok(())
-        } else {
-            self.seek(epoch + 1, 0)
-        }
+        let steps = self.steps()?;
+        let (epoch, step) = {
+            let mut progress = self.progress();
+            if progress.step == steps {
+                // All of it was delivered: what is ready belongs to the next epoch already.
+                (progress.epoch, progress.step) = (progress.epoch + 1, 0);
+            }
+            (progress.epoch, progress.step)
+        };
+        if step == 0 { Ok(()) } else { self.seek(epoch + 1, 0) }
     }
 
     /// Goes on at a step of an epoch, in O(1): nothing before it is read.

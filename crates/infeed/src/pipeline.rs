@@ -146,6 +146,7 @@ pub struct Decode {
     /// Faster and not equal: about 30 to 40 dB from the exact pixels.
     pub dct_scale: bool,
     /// Images of more pixels are bad records; checked before anything is allocated.
+    #[serde(skip_serializing_if = "is_default_limit")]
     pub max_pixels: u64,
     /// Pixels wanted, by field; otherwise RGB for images, and for masks RGB where a palette
     /// names their colours, else the stored 8-bit samples.
@@ -217,6 +218,10 @@ impl Default for BatchSpec {
 
 fn version() -> u32 {
     VERSION
+}
+
+fn is_default_limit(pixels: &u64) -> bool {
+    *pixels == DEFAULT_MAX_PIXELS
 }
 
 fn auto() -> String {
@@ -390,6 +395,24 @@ impl SourceSpec {
         }
     }
 
+    /// The fields that transforms may work on, and the others as far as they are known before
+    /// anything is listed or read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a field in memory that is not what its kind says.
+    pub fn known_fields(&self) -> Result<Vec<Field>, Error> {
+        let field = |name: &str, kind| Field { name: name.to_owned(), kind };
+        let image = || field("image", FieldKind::Image(Pixels::Encoded));
+        match self {
+            SourceSpec::Folder { .. } => Ok(vec![image()]),
+            SourceSpec::Pairs { .. } => {
+                Ok(vec![image(), field("mask", FieldKind::Mask(Pixels::Encoded))])
+            }
+            SourceSpec::Memory { fields } => fields.iter().map(MemoryField::field).collect(),
+        }
+    }
+
     /// Opens the source; `handles` are the buffers that [`SourceSpec::Memory`] refers to.
     ///
     /// # Errors
@@ -461,6 +484,12 @@ impl MemoryField {
             },
             data,
         ))
+    }
+
+    fn field(&self) -> Result<Field, Error> {
+        let wrong =
+            |problem: String| Error::config(format!("source field `{}`", self.name), problem);
+        Ok(Field { name: self.name.clone(), kind: self.field_kind().map_err(wrong)? })
     }
 
     /// The bytes of an array in a file.

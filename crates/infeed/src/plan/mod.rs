@@ -141,6 +141,18 @@ impl Plan {
     }
 }
 
+impl Pipeline {
+    /// Refuses a description that cannot work, as far as that shows before its data is looked
+    /// at. Palettes are read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::new`].
+    pub fn check(&self) -> Result<(), Error> {
+        Plan::new(self, &self.source.known_fields()?).map(drop)
+    }
+}
+
 impl fmt::Display for Plan {
     /// The plan as `explain` prints it, a line a field.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
