@@ -1,41 +1,41 @@
 """Prints settings as the Python that makes them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from types import MappingProxyType
 from typing import Any
 
 WIDTH = 88
 INDENT = "    "
 
+NO_NAMES: Mapping[Any, str] = MappingProxyType({})
 
-def value(item: Any) -> str:
-    """A setting as source code."""
-    from infeed import transforms
 
-    if item == transforms.IMAGENET_MEAN:
-        return "T.IMAGENET_MEAN"
-    if item == transforms.IMAGENET_STD:
-        return "T.IMAGENET_STD"
+def value(item: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
+    """A setting as source code; values that have a name appear under it."""
+    if item in names:
+        return names[item]
     if isinstance(item, str):
         return json.dumps(item, ensure_ascii=False)
     if isinstance(item, tuple):
-        inner = ", ".join(value(part) for part in item)
+        inner = ", ".join(map(value, item))
         return f"({inner},)" if len(item) == 1 else f"({inner})"
     return repr(item)
 
 
-def call(name: str, settings: Any) -> str:
+def call(name: str, settings: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
     """A dataclass as the call that makes it, without what is left at its default."""
     parts = []
     for field in fields(settings):
         item = getattr(settings, field.name)
-        if field.default is MISSING:
-            keyword = isinstance(item, tuple) and field.name in ("mean", "std")
-            prefix = f"{field.name}=" if keyword else ""
-            parts.append(prefix + value(item))
-        elif item != field.default:
-            prefix = "" if field.name == "field" and not parts else f"{field.name}="
-            parts.append(prefix + value(item))
+        if item == field.default:
+            continue
+        sequence = isinstance(item, tuple) and field.name != "size"
+        first = field.name == "field" and not parts
+        positional = first or (field.default is MISSING and not sequence)
+        prefix = "" if positional else f"{field.name}="
+        parts.append(prefix + value(item, names))
     return f"{name}({', '.join(parts)})"
 
 

@@ -10,7 +10,7 @@ together, with one random draw; masks are always sampled nearest and never blend
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from infeed import _check
+from infeed import _check, _code
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -40,6 +40,8 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """Standard deviation of the ImageNet training images, by channel, in the same units."""
 
+_NAMED = {IMAGENET_MEAN: "T.IMAGENET_MEAN", IMAGENET_STD: "T.IMAGENET_STD"}
+
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 
@@ -59,9 +61,7 @@ class Transform:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        from infeed._code import call
-
-        return call(f"T.{type(self).__name__}", self)
+        return _code.call(f"T.{type(self).__name__}", self, _NAMED)
 
     def _to_dict(self) -> dict[str, Any]:
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
