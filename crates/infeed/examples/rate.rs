@@ -15,7 +15,10 @@ fn main() -> Result<(), infeed::Error> {
             samples += batch.rows();
         }
         let seconds = begun.elapsed().as_secs_f64();
-        println!("epoch {epoch}: {samples} samples, {:.0} a second", samples as f64 / seconds);
+        println!(
+            "epoch {epoch}: {samples} samples, {:.0} a second",
+            samples as f64 / seconds
+        );
     }
     println!("{:#?}", loader.stats()?);
     Ok(())

@@ -367,7 +367,11 @@ impl Loader {
             }
             (progress.epoch, progress.step)
         };
-        if step == 0 { Ok(()) } else { self.seek(epoch + 1, 0) }
+        if step == 0 {
+            Ok(())
+        } else {
+            self.seek(epoch + 1, 0)
+        }
     }
 
     /// Goes on at a step of an epoch, in O(1): nothing before it is read.

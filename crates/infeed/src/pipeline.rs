@@ -402,13 +402,17 @@ impl SourceSpec {
     ///
     /// [`Error::Config`] for a field in memory that is not what its kind says.
     pub fn known_fields(&self) -> Result<Vec<Field>, Error> {
-        let field = |name: &str, kind| Field { name: name.to_owned(), kind };
+        let field = |name: &str, kind| Field {
+            name: name.to_owned(),
+            kind,
+        };
         let image = || field("image", FieldKind::Image(Pixels::Encoded));
         match self {
             SourceSpec::Folder { .. } => Ok(vec![image()]),
-            SourceSpec::Pairs { .. } => {
-                Ok(vec![image(), field("mask", FieldKind::Mask(Pixels::Encoded))])
-            }
+            SourceSpec::Pairs { .. } => Ok(vec![
+                image(),
+                field("mask", FieldKind::Mask(Pixels::Encoded)),
+            ]),
             SourceSpec::Memory { fields } => fields.iter().map(MemoryField::field).collect(),
         }
     }
@@ -489,7 +493,10 @@ impl MemoryField {
     fn field(&self) -> Result<Field, Error> {
         let wrong =
             |problem: String| Error::config(format!("source field `{}`", self.name), problem);
-        Ok(Field { name: self.name.clone(), kind: self.field_kind().map_err(wrong)? })
+        Ok(Field {
+            name: self.name.clone(),
+            kind: self.field_kind().map_err(wrong)?,
+        })
     }
 
     /// The bytes of an array in a file.
