@@ -1,27 +1,47 @@
-//! The engine of infeed.
+//! infeed keeps accelerators fed: it reads records from where they lie, decodes, transforms and
+//! batches them on all cores, in an order that is a function of the seed, within a byte budget.
+//!
+//! A [`Pipeline`] is a description, plain data; [`Pipeline::open`] plans it and gives a
+//! [`Loader`], which delivers [`Batch`]es. See the example at [`Pipeline`].
+//!
+//! One image passes through six functions:
+//!
+//! | # | file | function | takes | gives |
+//! |--:|---|---|---|---|
+//! | 1 | `source/folder.rs` | [`source::Source::read`] | a record's number | encoded bytes |
+//! | 2 | `decode/mod.rs` | [`decode::Decoder::decode`] | bytes, a region | pixels `[H, W, 3]` uint8 |
+//! | 3 | `transform/step.rs` | [`transform::Step::apply`] | pixels | pixels |
+//! | 4 | `plan/write.rs` | the pass that writes the row | pixels | row *n* of a slab |
+//! | 5 | `batch.rs` | [`batch::Batcher::finish`] | filled rows | a [`Batch`] |
+//! | 6 | `loader.rs` | [`Loader::next_batch`] | | the batch of this step |
+//!
+//! `plan/sample.rs` calls 2 to 4 for one record; `exec/` is the conveyor under 1 to 5 and never
+//! looks at pixels. `examples/one_image.rs` makes the same tour on one thread.
 #![forbid(unsafe_code)]
 
+// The modules stand in the order data flows; a comment between groups keeps rustfmt from sorting.
+
 pub mod sample;
-// data flows
+// What everything counts, draws and reports with.
 pub mod counters;
-pub mod random;
-// stop sorting
 pub mod error;
-pub mod exec;
+pub mod random;
+// Which record comes next, and from where.
 pub mod order;
-// stop
+pub mod source;
+// Bytes to pixels to rows of a batch.
 pub mod decode;
 pub mod transform;
-// stop
-pub mod source;
-// stop
+// Rows into slabs.
 pub mod batch;
-// stop
+// The conveyor that moves positions.
+pub mod exec;
+// What is asked for, what runs, and running it.
 pub mod pipeline;
 pub mod plan;
-// stop
+// The iterator.
 pub mod loader;
-// stop
+// For tests and demos.
 pub mod testing;
 
 pub use batch::{Array, Batch, Values};

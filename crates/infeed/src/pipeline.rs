@@ -221,7 +221,7 @@ fn version() -> u32 {
 }
 
 fn is_default_limit(pixels: &u64) -> bool {
-    *pixels == DEFAULT_MAX_PIXELS
+    *pixels == Limits::DEFAULT_MAX_PIXELS
 }
 
 fn auto() -> String {

@@ -1,0 +1,157 @@
+//! Nothing is lost silently: bad records stop, are substituted or are skipped, the same way on
+//! every run; failed reads always stop.
+
+use std::fs;
+use std::path::Path;
+
+use infeed::pipeline::SourceSpec;
+use infeed::transform::RandomResizedCrop;
+use infeed::{Error, Loader, OnError, Options, Pipeline};
+
+use crate::data::{bits, epoch, photo, photos};
+
+fn damage(root: &Path, numbers: &[u64]) {
+    for &n in numbers {
+        let path = photo(root, n);
+        let bytes = fs::read(&path).expect("it is there");
+        fs::write(&path, &bytes[..bytes.len() / 2]).expect("writes");
+    }
+}
+
+fn open(root: &Path, on_error: OnError, workers: usize, max_bad: Option<u64>) -> Loader {
+    let pipeline = Pipeline::new(SourceSpec::folder(root))
+        .shuffle(5)
+        .decode()
+        .transform(RandomResizedCrop::new(16))
+        .batch(4);
+    let mut options = Options::default();
+    (options.on_error, options.workers, options.max_bad) = (on_error, Some(workers), max_bad);
+    pipeline.open(&options).expect("opens")
+}
+
+#[test]
+fn a_truncated_jpeg_is_an_error_that_names_its_file_at_its_place_in_the_order() {
+    let root = photos(16);
+    damage(root.path(), &[6]);
+    let whole = photos(16);
+    let order: Vec<u64> = epoch(&open(whole.path(), OnError::Stop, 2, None))
+        .iter()
+        .flat_map(|batch| batch.records.clone())
+        .collect();
+
+    for workers in [1, 2, 7] {
+        let loader = open(root.path(), OnError::Stop, workers, None);
+        let mut good = 0;
+        let error = loop {
+            match loader.next_batch() {
+                Ok(batch) => good += batch.expect("the epoch does not end before it").rows(),
+                Err(error) => break error,
+            }
+        };
+        let record = error.record().expect("it names a record").clone();
+        assert!(matches!(error, Error::Decode { .. }), "{error}");
+        assert!(record.name.ends_with("0006.jpg"), "{record}");
+        let place = order.iter().position(|&r| r == record.index).expect("it is in the epoch");
+        assert_eq!(good, place / 4 * 4, "all batches before it came out");
+        assert_eq!(loader.next_batch().expect_err("still").to_string(), error.to_string());
+    }
+}
+
+#[test]
+fn substitutes_keep_batches_full_and_are_the_same_for_every_worker_count() {
+    let root = photos(18);
+    damage(root.path(), &[2, 3, 11]);
+
+    let mut seen = Vec::new();
+    for workers in [1, 2, 7] {
+        let loader = open(root.path(), OnError::Substitute, workers, None);
+        let batches: Vec<_> = (0..2).flat_map(|_| epoch(&loader)).collect();
+        let bad: Vec<_> = loader
+            .quarantine()
+            .iter()
+            .map(|bad| (bad.epoch, bad.position, bad.record.name.clone()))
+            .collect();
+        assert!(bad.len() >= 6, "each bad record once an epoch: {bad:?}");
+        assert_eq!(loader.stats().expect("open").bad, bad.len() as u64);
+        assert!(batches.iter().all(|batch| batch.rows() == 4 || batch.step == 4));
+        seen.push((bits(&batches), bad));
+    }
+
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[test]
+fn skipping_makes_the_batch_shorter_and_lists_the_record() {
+    let root = photos(8);
+    damage(root.path(), &[4]);
+    let loader = open(root.path(), OnError::Skip, 2, None);
+
+    let batches = epoch(&loader);
+
+    assert_eq!(batches.iter().map(infeed::Batch::rows).sum::<usize>(), 7);
+    let quarantine = loader.quarantine();
+    assert!(quarantine.len() == 1 && quarantine[0].record.name.ends_with("0004.jpg"));
+    for batch in &batches {
+        assert_eq!(batch.array("image").expect("a column").shape()[0], batch.rows());
+    }
+}
+
+#[test]
+fn skipping_is_refused_where_batches_must_be_full() {
+    let root = photos(8);
+    let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
+        .decode()
+        .transform(RandomResizedCrop::new(16))
+        .batch(4)
+        .drop_last();
+    let mut options = Options::default();
+    options.on_error = OnError::Skip;
+
+    let error = pipeline.open(&options).expect_err("drop_last").to_string();
+
+    assert!(error.contains("substitute"), "{error}");
+}
+
+#[test]
+fn a_run_that_is_mostly_broken_stops_at_the_limit() {
+    let root = photos(16);
+    damage(root.path(), &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let loader = open(root.path(), OnError::Substitute, 2, Some(5));
+
+    let error = loop {
+        match loader.next_batch() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+
+    assert!(matches!(error, Error::TooManyBad { bad: 6, limit: 5, .. }), "{error}");
+}
+
+#[test]
+fn a_failed_read_stops_the_run_even_when_bad_records_are_substituted() {
+    let root = photos(8);
+    let loader = {
+        let gone = photo(root.path(), 5);
+        let loader_root = root.path().to_owned();
+        // Listed when the source opens, gone when it is read.
+        let pipeline = Pipeline::new(SourceSpec::folder(&loader_root))
+            .decode()
+            .transform(RandomResizedCrop::new(16))
+            .batch(4);
+        let source = pipeline.source.open(&[]).expect("lists");
+        fs::remove_file(gone).expect("it is there");
+        let mut options = Options::default();
+        options.on_error = OnError::Substitute;
+        pipeline.open_over(source, &options).expect("opens")
+    };
+
+    let error = loop {
+        match loader.next_batch() {
+            Ok(batch) => assert!(batch.is_some(), "the epoch does not end before it"),
+            Err(error) => break error,
+        }
+    };
+
+    assert!(matches!(error, Error::Read { .. }) && error.chain().contains("0005.jpg"), "{error}");
+}
