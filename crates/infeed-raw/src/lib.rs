@@ -1,11 +1,30 @@
-//! The unsafe corner of infeed.
+//! The unsafe corner of infeed: memory and libraries that leave Rust's sight, behind
+//! safe functions. It knows bytes and pixels, nothing of datasets; every other crate
+//! forbids `unsafe`, so this one is what there is to audit.
+//!
+//! | module | what | why it is sound |
+//! |---|---|---|
+//! | [`host`] | aligned, zeroed memory | one owner frees what it got, with the call that fits; zeroed before anyone sees it |
+//! | [`slab`] | a batch cut into rows filled in parallel | a row is the only way to its bytes; the whole comes back only by unwrapping the `Arc` that every row shares |
+//! | [`map`] | files mapped read-only | not provable: nobody may change a mapped file, and the module says so |
+//! | [`machine`] | cores, memory, clocks | system calls that fill integers of ours |
+//! | [`simd`] | pixels to rows of a batch | slices checked before; vector operations take arrays of their own length; a level runs only on a processor that has it |
+//! | [`jpeg`] | region and scaled decode | libjpeg-turbo gets buffers whose size is checked against the header |
+//! | [`dlpack`] | a buffer as a tensor for others | the struct owns a share of the memory until its deleter, called once, drops it |
+//! | `python` (feature) | DLPack capsules, Python buffers as bytes | a capsule frees only under its first name; a held buffer stays in place; that its user does not write to it cannot be proved, and is said |
+//!
+//! Bytes from outside (files, `/proc`, arrays) never cause a panic. The panics there are
+//! guard contracts between functions, and their documentation names them.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod dlpack;
 pub mod host;
 pub mod jpeg;
 pub mod jpeg_encode;
 pub mod machine;
 pub mod map;
+#[cfg(feature = "python")]
+pub mod python;
 pub mod simd;
 pub mod slab;

@@ -1,0 +1,419 @@
+//! A buffer as a DLPack tensor, which torch, JAX, TensorFlow, CuPy and NumPy take over
+//! without a copy.
+//!
+//! The consumer gets a struct with a deleter, which it calls once, on any thread, with or
+//! without the interpreter: everything behind it is Rust's own memory.
+//!
+//! Source: `dlpack.h` of DLPack 1.0 and the legacy struct of 0.x.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// `DLDevice`: where the data lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Device {
+    /// `kDLCPU` is 1.
+    pub device_type: i32,
+    /// Number among the devices of that type.
+    pub device_id: i32,
+}
+
+impl Device {
+    /// Memory that the processor addresses.
+    pub const CPU: Device = Device {
+        device_type: 1,
+        device_id: 0,
+    };
+}
+
+/// `DLDataType`: what an element is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+impl DataType {
+    /// `uint8`.
+    pub const U8: DataType = DataType::of(1, 8);
+    /// `int32`.
+    pub const I32: DataType = DataType::of(0, 32);
+    /// `int64`.
+    pub const I64: DataType = DataType::of(0, 64);
+    /// `float16`.
+    pub const F16: DataType = DataType::of(2, 16);
+    /// `bfloat16`, which NumPy does not know.
+    pub const BF16: DataType = DataType::of(4, 16);
+    /// `float32`.
+    pub const F32: DataType = DataType::of(2, 32);
+    /// `float64`.
+    pub const F64: DataType = DataType::of(2, 64);
+    /// `bool`, a byte each.
+    pub const BOOL: DataType = DataType::of(6, 8);
+
+    const fn of(code: u8, bits: u8) -> DataType {
+        DataType {
+            code,
+            bits,
+            lanes: 1,
+        }
+    }
+
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        usize::from(self.bits / 8)
+    }
+}
+
+/// `DLTensor`: a view of memory.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DlTensor {
+    data: *mut c_void,
+    device: Device,
+    ndim: i32,
+    dtype: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `DLManagedTensor`, as before version 1.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Managed {
+    tensor: DlTensor,
+    context: *mut c_void,
+    /// Frees the struct and lets go of the memory; to be called once.
+    pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+}
+
+/// `DLManagedTensorVersioned`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ManagedVersioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    /// Frees the struct and lets go of the memory; to be called once.
+    pub deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    flags: u64,
+    tensor: DlTensor,
+}
+
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`.
+const READ_ONLY: u64 = 1;
+
+/// The bytes cannot be seen as a tensor of this shape and type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// The shape needs more bytes than there are behind the offset, or overflows.
+    #[error("the tensor does not fit into the {available_bytes} bytes behind its offset")]
+    TooLarge {
+        /// Bytes from the offset to the end of the buffer.
+        available_bytes: usize,
+    },
+    /// The first element does not lie where such an element may.
+    #[error("the tensor starts at an address that its element type does not allow")]
+    Misaligned,
+}
+
+/// Shared bytes, and how to see them: a C-contiguous array in host memory.
+///
+/// The consumer may write to it unless [`read_only`](Tensor::read_only) is set, and legacy
+/// consumers cannot be told. So a buffer given away as writable must not be read or given
+/// away by anybody else, which its owner upholds: infeed hands out each field of a batch
+/// once.
+pub struct Tensor {
+    /// Keeps `data` alive.
+    _owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    data: NonNull<u8>,
+    dtype: DataType,
+    shape: Vec<i64>,
+    read_only: bool,
+}
+
+impl Tensor {
+    /// Sees the bytes of `owner` from `byte_offset` on as an array of `shape`; no dimensions
+    /// are a single element.
+    ///
+    /// `owner.as_ref()` must give the same bytes for as long as it lives, as buffers do.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError`] when they are too few or misaligned.
+    pub fn new<T: AsRef<[u8]> + Send + Sync + 'static>(
+        owner: Arc<T>,
+        byte_offset: usize,
+        shape: &[usize],
+        dtype: DataType,
+    ) -> Result<Tensor, TensorError> {
+        let bytes = (*owner).as_ref();
+        let available_bytes = bytes.len().saturating_sub(byte_offset);
+        let failed = TensorError::TooLarge { available_bytes };
+        let from = bytes.get(byte_offset..).ok_or(failed)?;
+        let product = |n: usize, &extent: &usize| n.checked_mul(extent);
+        // Empty arrays too must have strides that can be written down.
+        let strides_fit = shape
+            .iter()
+            .map(|n| n.max(&1))
+            .try_fold(1, product)
+            .is_some();
+        let needed = shape
+            .iter()
+            .try_fold(dtype.bytes(), product)
+            .ok_or(failed)?;
+        if !strides_fit || needed > from.len() || i32::try_from(shape.len()).is_err() {
+            return Err(failed);
+        }
+        let data = NonNull::from(from).cast::<u8>();
+        if data.as_ptr().align_offset(dtype.bytes()) != 0 {
+            return Err(TensorError::Misaligned);
+        }
+        let extents = shape
+            .iter()
+            .map(|&n| i64::try_from(n))
+            .collect::<Result<Vec<_>, _>>();
+        let shape = extents.map_err(|_| failed)?;
+        Ok(Tensor {
+            _owner: owner,
+            data,
+            dtype,
+            shape,
+            read_only: false,
+        })
+    }
+
+    /// Marks the tensor as not to be written to. Only versioned consumers learn of it.
+    pub fn read_only(mut self) -> Tensor {
+        self.read_only = true;
+        self
+    }
+
+    /// As a legacy struct, whose deleter must be called once; else the memory leaks.
+    pub fn into_managed(self) -> NonNull<Managed> {
+        let kept = Kept::new(self);
+        let tensor = kept.view();
+        let context = Box::into_raw(kept).cast();
+        leak(Managed {
+            tensor,
+            context,
+            deleter: Some(delete_managed),
+        })
+    }
+
+    /// As a struct of version 1.0, whose deleter must be called once; else the memory leaks.
+    pub fn into_managed_versioned(self) -> NonNull<ManagedVersioned> {
+        let flags = if self.read_only { READ_ONLY } else { 0 };
+        let kept = Kept::new(self);
+        let tensor = kept.view();
+        let context = Box::into_raw(kept).cast();
+        let deleter = Some(delete_versioned as unsafe extern "C" fn(*mut ManagedVersioned));
+        leak(ManagedVersioned {
+            major: 1,
+            minor: 0,
+            context,
+            deleter,
+            flags,
+            tensor,
+        })
+    }
+}
+
+// SAFETY: `data` points into `owner`, which is `Send` and `Sync`, and is not read or
+// written through here.
+unsafe impl Send for Tensor {}
+
+fn leak<T>(value: T) -> NonNull<T> {
+    NonNull::from(Box::leak(Box::new(value)))
+}
+
+/// What the view points to, behind `context` until the deleter runs.
+struct Kept {
+    tensor: Tensor,
+    strides: Vec<i64>,
+}
+
+impl Kept {
+    fn new(tensor: Tensor) -> Box<Kept> {
+        let mut strides = vec![1; tensor.shape.len()];
+        for n in (1..strides.len()).rev() {
+            // Cannot overflow: checked for these extents in `Tensor::new`.
+            strides[n - 1] = strides[n] * tensor.shape[n].max(1);
+        }
+        Box::new(Kept { tensor, strides })
+    }
+
+    /// The pointers stay valid while `self` does, wherever its box moves: they lead to heap
+    /// memory that nobody resizes. Consumers read shape and strides, and write neither.
+    fn view(&self) -> DlTensor {
+        DlTensor {
+            data: self.tensor.data.as_ptr().cast(),
+            device: Device::CPU,
+            // Fits, checked in `Tensor::new`.
+            ndim: self.tensor.shape.len() as i32,
+            dtype: self.tensor.dtype,
+            shape: self.tensor.shape.as_ptr().cast_mut(),
+            strides: self.strides.as_ptr().cast_mut(),
+            byte_offset: 0,
+        }
+    }
+}
+
+/// # Safety
+///
+/// `managed` comes from [`Tensor::into_managed`] and is not used again.
+unsafe extern "C" fn delete_managed(managed: *mut Managed) {
+    // SAFETY: made by `leak` from a box, and the consumer calls the deleter once.
+    let managed = unsafe { Box::from_raw(managed) };
+    // SAFETY: made by `Box::into_raw` in `into_managed`, and freed only here.
+    drop(unsafe { Box::from_raw(managed.context.cast::<Kept>()) });
+}
+
+/// # Safety
+///
+/// `managed` comes from [`Tensor::into_managed_versioned`] and is not used again.
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: made by `leak` from a box, and the consumer calls the deleter once.
+    let managed = unsafe { Box::from_raw(managed) };
+    // SAFETY: made by `Box::into_raw` in `into_managed_versioned`, and freed only here.
+    drop(unsafe { Box::from_raw(managed.context.cast::<Kept>()) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Slab;
+
+    fn slab() -> Arc<Slab> {
+        let mut slab = Slab::zeroed(2, 24).unwrap();
+        slab.as_mut()
+            .iter_mut()
+            .enumerate()
+            .for_each(|(n, byte)| *byte = n as u8);
+        Arc::new(slab)
+    }
+
+    #[test]
+    fn a_legacy_tensor_shows_shape_strides_and_data_until_it_is_deleted() {
+        let owner = slab();
+        let tensor = Tensor::new(Arc::clone(&owner), 4, &[2, 1, 5], DataType::F32).unwrap();
+        assert_eq!(Arc::strong_count(&owner), 2);
+
+        let managed = tensor.into_managed();
+
+        // SAFETY: just made, and deleted below.
+        let view = unsafe { &managed.as_ref().tensor };
+        assert_eq!(
+            (view.ndim, view.dtype, view.byte_offset),
+            (3, DataType::F32, 0)
+        );
+        assert_eq!(view.device, Device::CPU);
+        // SAFETY: three dimensions, as just checked.
+        let (shape, strides) = unsafe {
+            (
+                std::slice::from_raw_parts(view.shape, 3),
+                std::slice::from_raw_parts(view.strides, 3),
+            )
+        };
+        assert_eq!((shape, strides), (&[2, 1, 5][..], &[5, 5, 1][..]));
+        // SAFETY: 40 bytes of the slab, from 4 on.
+        let data = unsafe { std::slice::from_raw_parts(view.data.cast::<u8>(), 40) };
+        assert_eq!(data, &(*owner).as_ref()[4..44]);
+        // SAFETY: called once, and `managed` not used again.
+        unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    fn a_versioned_tensor_carries_its_version_and_flags_to_another_thread() {
+        let owner = slab();
+        let tensor = Tensor::new(Arc::clone(&owner), 0, &[], DataType::BF16).unwrap();
+
+        let address = tensor
+            .read_only()
+            .into_managed_versioned()
+            .as_ptr()
+            .expose_provenance();
+        let deleted = std::thread::spawn(move || {
+            let managed = std::ptr::with_exposed_provenance_mut::<ManagedVersioned>(address);
+            // SAFETY: the only user of what was just made; deleted once.
+            unsafe {
+                let seen = ((*managed).major, (*managed).flags, (*managed).tensor.ndim);
+                ((*managed).deleter.unwrap())(managed);
+                seen
+            }
+        });
+
+        assert_eq!(deleted.join().unwrap(), (1, READ_ONLY, 0));
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    fn the_memory_outlives_every_other_owner() {
+        let tensor = Tensor::new(slab(), 0, &[48], DataType::U8).unwrap();
+
+        let managed = tensor.into_managed();
+
+        // SAFETY: the tensor keeps the slab alive; deleted once.
+        unsafe {
+            assert_eq!(*managed.as_ref().tensor.data.cast::<u8>().add(47), 47);
+            (managed.as_ref().deleter.unwrap())(managed.as_ptr());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_or_is_misaligned_is_an_error() {
+        let fails = |offset, shape: &[usize], dtype| {
+            Tensor::new(slab(), offset, shape, dtype).err().unwrap()
+        };
+
+        assert_eq!(
+            fails(0, &[49], DataType::U8),
+            TensorError::TooLarge {
+                available_bytes: 48
+            }
+        );
+        assert_eq!(
+            fails(40, &[3], DataType::F32),
+            TensorError::TooLarge { available_bytes: 8 }
+        );
+        assert_eq!(
+            fails(49, &[0], DataType::U8),
+            TensorError::TooLarge { available_bytes: 0 }
+        );
+        let huge = [usize::MAX, 2, 0];
+        assert_eq!(
+            fails(0, &huge, DataType::I64),
+            TensorError::TooLarge {
+                available_bytes: 48
+            }
+        );
+        assert_eq!(fails(2, &[1], DataType::F32), TensorError::Misaligned);
+    }
+
+    #[test]
+    fn empty_arrays_are_tensors() {
+        let managed = Tensor::new(slab(), 48, &[0, 3], DataType::I64)
+            .unwrap()
+            .into_managed();
+
+        // SAFETY: just made, called once.
+        unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
+    }
+
+    #[test]
+    fn the_structs_have_the_layout_of_the_header() {
+        assert_eq!(size_of::<DlTensor>(), 48);
+        assert_eq!(size_of::<Managed>(), 64);
+        assert_eq!(std::mem::offset_of!(Managed, deleter), 56);
+        assert_eq!(size_of::<ManagedVersioned>(), 80);
+        assert_eq!(std::mem::offset_of!(ManagedVersioned, deleter), 16);
+        assert_eq!(std::mem::offset_of!(ManagedVersioned, tensor), 32);
+    }
+}

@@ -1,0 +1,268 @@
+//! Memory across the Python border: arrays out as DLPack capsules, buffers in as bytes.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::ptr::NonNull;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::dlpack::{Managed, ManagedVersioned, Tensor};
+
+const LEGACY: &CStr = c"dltensor";
+
+const VERSIONED: &CStr = c"dltensor_versioned";
+
+/// The capsule that `__dlpack__(max_version=...)` returns: versioned if the consumer can
+/// take version 1, else legacy.
+///
+/// A consumer renames the capsule and takes over the deleter; one that nobody consumed
+/// frees the tensor with itself.
+///
+/// # Errors
+///
+/// When Python has no memory for the capsule; the tensor is then freed.
+pub fn dlpack_capsule<'py>(
+    py: Python<'py>,
+    tensor: Tensor,
+    max_version: Option<(u32, u32)>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if max_version.is_some_and(|(major, _)| major >= 1) {
+        let managed = tensor.into_managed_versioned();
+        return capsule(py, managed, VERSIONED, free_versioned, delete_versioned);
+    }
+    capsule(
+        py,
+        tensor.into_managed(),
+        LEGACY,
+        free_legacy,
+        delete_legacy,
+    )
+}
+
+fn capsule<'py, T>(
+    py: Python<'py>,
+    managed: NonNull<T>,
+    name: &'static CStr,
+    destructor: unsafe extern "C" fn(*mut ffi::PyObject),
+    delete: unsafe fn(NonNull<T>),
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: attached, as `py` shows; the pointer is not null, and the name is static.
+    let object = unsafe {
+        let object = ffi::PyCapsule_New(managed.as_ptr().cast(), name.as_ptr(), Some(destructor));
+        Bound::from_owned_ptr_or_err(py, object)
+    };
+    if object.is_err() {
+        // SAFETY: no capsule was made, so this is its only owner.
+        unsafe { delete(managed) };
+    }
+    object
+}
+
+/// # Safety
+///
+/// `managed` is valid and not used again.
+unsafe fn delete_legacy(managed: NonNull<Managed>) {
+    // SAFETY: valid, as the caller says.
+    if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
+        // SAFETY: the deleter that was made with it, called once, as the caller says.
+        unsafe { deleter(managed.as_ptr()) };
+    }
+}
+
+/// # Safety
+///
+/// `managed` is valid and not used again.
+unsafe fn delete_versioned(managed: NonNull<ManagedVersioned>) {
+    // SAFETY: valid, as the caller says.
+    if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
+        // SAFETY: the deleter that was made with it, called once, as the caller says.
+        unsafe { deleter(managed.as_ptr()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by Python, once, with a capsule made in [`capsule`] under the name [`LEGACY`].
+unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule, and attached, as destructors are.
+    if let Some(managed) = unsafe { unconsumed(capsule, LEGACY) } {
+        // SAFETY: still under its first name, so no consumer has taken it over.
+        unsafe { delete_legacy(managed) };
+    }
+}
+
+/// # Safety
+///
+/// Called by Python, once, with a capsule made in [`capsule`] under the name [`VERSIONED`].
+unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule, and attached, as destructors are.
+    if let Some(managed) = unsafe { unconsumed(capsule, VERSIONED) } {
+        // SAFETY: still under its first name, so no consumer has taken it over.
+        unsafe { delete_versioned(managed) };
+    }
+}
+
+/// What the capsule holds, unless a consumer has renamed it. Raises no exception: one may
+/// be under way when a destructor runs.
+///
+/// # Safety
+///
+/// `capsule` is a capsule whose pointer under `name` is a `T`; the thread is attached.
+unsafe fn unconsumed<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<T>> {
+    // SAFETY: as the caller says; the pointer is asked for only under a name it has.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
+            return None;
+        }
+        NonNull::new(ffi::PyCapsule_GetPointer(capsule, name.as_ptr()).cast())
+    }
+}
+
+/// The bytes of a Python object, in place: a C-contiguous uint8 buffer such as a NumPy
+/// array, a `bytes`, a memory-mapped `.npy`.
+///
+/// The hazard: while this lives the object cannot be resized or freed, but Python code can
+/// write to its elements, on another thread even while they are read here. Pixels are then
+/// old, new or mixed; nothing else follows, since nothing here trusts a byte. The user is
+/// told not to; an array set read-only cannot be written to.
+///
+/// # Cost
+///
+/// No copy. Dropping it attaches to the interpreter, so it must not happen while holding a
+/// lock that a Python thread waits for; if the interpreter is gone, the memory stays.
+pub struct BufferView {
+    bytes: NonNull<[u8]>,
+    /// Keeps `bytes` in place.
+    _buffer: PyBuffer<u8>,
+}
+
+impl BufferView {
+    /// Takes hold of the object's buffer.
+    ///
+    /// # Errors
+    ///
+    /// `BufferError` or `TypeError` when it has none, or not of uint8, or not C-contiguous.
+    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<BufferView> {
+        let buffer = PyBuffer::<u8>::get(object)?;
+        let failed = "the array is not C-contiguous; pass numpy.ascontiguousarray(array)";
+        let bytes = buffer
+            .as_slice_ptr()
+            .ok_or_else(|| PyBufferError::new_err(failed))?;
+        Ok(BufferView {
+            bytes,
+            _buffer: buffer,
+        })
+    }
+}
+
+impl AsRef<[u8]> for BufferView {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the buffer is held, so the object keeps the memory valid, initialised
+        // and in place. That nobody writes meanwhile is upheld by the user, as the type
+        // says; it cannot be checked.
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+impl fmt::Debug for BufferView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferView")
+            .field("len", &self.bytes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: `bytes` is only read, and belongs to no thread; `PyBuffer` is `Send` itself and
+// attaches before it releases.
+unsafe impl Send for BufferView {}
+// SAFETY: as above.
+unsafe impl Sync for BufferView {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dlpack::DataType;
+    use crate::slab::Slab;
+    use pyo3::types::{PyByteArray, PyBytes};
+    use std::sync::Arc;
+
+    fn slab_and_tensor() -> (Arc<Slab>, Tensor) {
+        let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
+        let tensor = Tensor::new(Arc::clone(&slab), 0, &[2, 8], DataType::U8).unwrap();
+        (slab, tensor)
+    }
+
+    #[test]
+    fn a_capsule_that_nobody_consumed_frees_its_tensor() {
+        Python::initialize();
+        for (max_version, name) in [(None, LEGACY), (Some((1, 0)), VERSIONED)] {
+            let (slab, tensor) = slab_and_tensor();
+            Python::attach(|py| {
+                let capsule = dlpack_capsule(py, tensor, max_version).unwrap();
+                // SAFETY: a live capsule, and attached.
+                assert_eq!(
+                    unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) },
+                    1
+                );
+                assert_eq!(Arc::strong_count(&slab), 2);
+            });
+            assert_eq!(Arc::strong_count(&slab), 1);
+        }
+    }
+
+    #[test]
+    fn a_consumed_capsule_leaves_the_tensor_to_its_consumer() {
+        Python::initialize();
+        let (slab, tensor) = slab_and_tensor();
+
+        let managed = Python::attach(|py| {
+            let capsule = dlpack_capsule(py, tensor, None).unwrap();
+            // SAFETY: a live capsule, attached; the new name is static.
+            unsafe {
+                let managed = unconsumed::<Managed>(capsule.as_ptr(), LEGACY).unwrap();
+                ffi::PyCapsule_SetName(capsule.as_ptr(), c"used_dltensor".as_ptr());
+                managed
+            }
+        });
+
+        assert_eq!(Arc::strong_count(&slab), 2);
+        // SAFETY: the consumer's one call.
+        unsafe { delete_legacy(managed) };
+        assert_eq!(Arc::strong_count(&slab), 1);
+    }
+
+    #[test]
+    fn a_view_holds_the_object_and_can_be_dropped_on_any_thread() {
+        Python::initialize();
+        let (view, array) = Python::attach(|py| {
+            let array = PyByteArray::new(py, b"pixels");
+            (BufferView::new(&array).unwrap(), array.unbind())
+        });
+
+        assert_eq!(view.as_ref(), b"pixels");
+        // An exported buffer cannot be resized.
+        Python::attach(|py| assert!(array.bind(py).resize(0).is_err()));
+        std::thread::spawn(move || drop(view)).join().unwrap();
+        Python::attach(|py| assert!(array.bind(py).resize(0).is_ok()));
+    }
+
+    #[test]
+    fn what_is_no_contiguous_uint8_buffer_is_refused() {
+        Python::initialize();
+        Python::attach(|py| {
+            assert!(BufferView::new(py.None().bind(py)).is_err());
+            let eval = |code| py.eval(code, None, None).unwrap();
+            assert!(BufferView::new(&eval(c"memoryview(b'abcdef')[::2]")).is_err());
+            assert!(BufferView::new(&eval(c"memoryview(b'abcd').cast('i')")).is_err());
+            assert!(
+                BufferView::new(&PyBytes::new(py, b""))
+                    .unwrap()
+                    .as_ref()
+                    .is_empty()
+            );
+        });
+    }
+}
