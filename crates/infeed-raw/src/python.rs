@@ -203,10 +203,8 @@ mod tests {
             Python::attach(|py| {
                 let capsule = dlpack_capsule(py, tensor, max_version).unwrap();
                 // SAFETY: a live capsule, and attached.
-                assert_eq!(
-                    unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) },
-                    1
-                );
+                let valid = unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) };
+                assert_eq!(valid, 1);
                 assert_eq!(Arc::strong_count(&slab), 2);
             });
             assert_eq!(Arc::strong_count(&slab), 1);
