@@ -198,8 +198,8 @@ pub struct Pool {
     /// Free slabs kept at most.
     keep: usize,
     free: Mutex<Vec<Slab>>,
-    /// Slabs in batches that the consumer holds.
-    held: AtomicUsize,
+    /// Slabs in finished batches.
+    live: AtomicUsize,
 }
 
 impl Pool {
@@ -211,7 +211,7 @@ impl Pool {
             row_bytes,
             keep,
             free,
-            held: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
         })
     }
 
@@ -220,9 +220,9 @@ impl Pool {
         self.rows as u64 * self.row_bytes as u64
     }
 
-    /// Batches that somebody holds.
-    pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+    /// Finished batches that are not dropped yet.
+    pub fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
     }
 
     fn take(&self) -> Result<Slab, OutOfMemory> {
@@ -250,7 +250,7 @@ struct Pooled {
 
 impl Pooled {
     fn new(slab: Slab, pool: &Arc<Pool>) -> Pooled {
-        pool.held.fetch_add(1, Ordering::Relaxed);
+        pool.live.fetch_add(1, Ordering::Relaxed);
         Pooled {
             slab: Some(slab),
             pool: Arc::clone(pool),
@@ -260,7 +260,7 @@ impl Pooled {
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        self.pool.held.fetch_sub(1, Ordering::Relaxed);
+        self.pool.live.fetch_sub(1, Ordering::Relaxed);
         if let Some(slab) = self.slab.take() {
             self.pool.give(slab);
         }
@@ -361,12 +361,12 @@ impl Batcher {
             .sum()
     }
 
-    /// Batches that somebody holds.
-    pub fn held(&self) -> usize {
+    /// Finished batches that are not dropped yet.
+    pub fn live(&self) -> usize {
         self.pools
             .iter()
             .flatten()
-            .map(|pool| pool.held())
+            .map(|pool| pool.live())
             .max()
             .unwrap_or(0)
     }
@@ -621,10 +621,10 @@ mod tests {
         let second = make();
         let other = address(&second);
         assert_ne!(other, place, "still viewed");
-        assert_eq!(batcher.held(), 2);
+        assert_eq!(batcher.live(), 2);
 
         drop((held, second));
-        assert_eq!(batcher.held(), 0);
+        assert_eq!(batcher.live(), 0);
         let third = make();
         assert!(
             [place, other].contains(&address(&third)),

@@ -338,7 +338,7 @@ impl Loader {
                 });
             }
         }
-        let held = conveyor.job().batcher().held();
+        let held = held(&conveyor);
         if held > self.shares.trays + 2 && !progress.told_held {
             progress.told_held = true;
             let text = format!(
@@ -485,6 +485,11 @@ impl Loader {
     fn progress(&self) -> MutexGuard<'_, Progress> {
         lock(&self.progress)
     }
+}
+
+/// Batches that the consumer holds.
+fn held(conveyor: &Conveyor<Records>) -> usize {
+    conveyor.job().batcher().live().saturating_sub(conveyor.ready())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -363,11 +363,7 @@ impl<J: Job> Conveyor<J> {
     /// Batches that are ready and not taken.
     pub fn ready(&self) -> usize {
         let state = self.shared.lock();
-        state
-            .trays
-            .iter()
-            .take_while(|tray| matches!(tray, TrayState::Ready(_)))
-            .count()
+        state.trays.iter().filter(|tray| matches!(tray, TrayState::Ready(Ok(_)))).count()
     }
 
     /// Number of the tray that the consumer gets next.

@@ -80,7 +80,7 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
         wait: time(&waits.consumer_ns),
         stages: Stage::ALL.into_iter().map(stage).collect(),
         ready: conveyor.ready(),
-        held: job.batcher().held(),
+        held: super::held(conveyor),
         unknown_pixels: job.plan().unknown_pixels(),
         warnings: job.warnings(),
         budget_bytes: shares.total_bytes,

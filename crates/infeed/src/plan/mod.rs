@@ -12,6 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
+
 use crate::batch::{ColumnKind, ColumnSpec};
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
@@ -150,6 +152,16 @@ impl Pipeline {
     /// As [`Plan::new`].
     pub fn check(&self) -> Result<(), Error> {
         Plan::new(self, &self.source.known_fields()?).map(drop)
+    }
+
+    /// Opens the source and tells the columns of a batch, in field order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::new`], or as the source's own.
+    pub fn describe(&self, handles: &[Bytes]) -> Result<Vec<ColumnSpec>, Error> {
+        let source = self.source.open(handles)?;
+        Ok(Plan::new(self, source.fields())?.columns)
     }
 }
 

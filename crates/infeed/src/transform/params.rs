@@ -40,6 +40,12 @@ impl From<u32> for Sides {
     }
 }
 
+impl From<[u32; 2]> for Sides {
+    fn from(sides: [u32; 2]) -> Sides {
+        Sides::Both(sides)
+    }
+}
+
 impl From<Size> for Sides {
     fn from(size: Size) -> Sides {
         Sides::Both([size.height, size.width])

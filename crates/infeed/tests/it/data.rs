@@ -4,9 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use infeed::sample::{Depth, Image, Size};
-use infeed::testing::synthetic::encode::{jpeg, png};
+use infeed::testing::synthetic::{Subsampling, jpeg, png};
 use infeed::{Batch, Loader, Options, Pipeline};
-use infeed_raw::jpeg_encode::Subsampling;
 use tempfile::TempDir;
 
 /// Number of classes of the masks that `pairs` writes.
@@ -36,7 +35,7 @@ pub(crate) fn photos(count: u64) -> TempDir {
     }
     for n in 0..count {
         let (height, width) = (40 + (n * 7 % 30) as u32, 48 + (n * 11 % 40) as u32);
-        let bytes = jpeg(&picture(n, height, width), 90, Subsampling::S420).expect("encodes");
+        let bytes = jpeg(&picture(n, height, width), 90, Subsampling::Quarter).expect("encodes");
         fs::write(photo(root.path(), n), bytes).expect("writes");
     }
     root
@@ -86,9 +85,9 @@ pub(crate) fn epoch(loader: &Loader) -> Vec<Batch> {
 
 /// Records and bytes of batches, for comparing bit by bit.
 pub(crate) fn bits(batches: &[Batch]) -> Vec<(Vec<u64>, Vec<u8>)> {
-    let bytes = |batch: &Batch| {
-        let columns = batch.columns.iter();
-        columns.flat_map(|column| batch.array(&column.name).expect("numbers").bytes().to_vec())
+    let bytes = |batch: &Batch| -> Vec<u8> {
+        let column = |name: &str| batch.array(name).expect("numbers").bytes().to_vec();
+        batch.columns.iter().flat_map(|of| column(&of.name)).collect()
     };
-    batches.iter().map(|batch| (batch.records.clone(), bytes(batch).collect())).collect()
+    batches.iter().map(|batch| (batch.records.clone(), bytes(batch))).collect()
 }

@@ -1,5 +1,6 @@
 //! Push-down and fusion give the pixels of the plain plan.
 
+use infeed::decode::ColorMode;
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::sample::DType;
 use infeed::transform::{
@@ -87,7 +88,11 @@ fn masks_move_with_their_images_and_their_classes_survive() {
             .batch(3)
     };
 
-    equals_plain(&flips(base().transform(RandomCrop::new(21))));
+    let mut coloured = base();
+    if let Some(decode) = &mut coloured.decode {
+        decode.modes.insert("mask".to_owned(), ColorMode::Rgb);
+    }
+    equals_plain(&flips(coloured.transform(RandomCrop::new(21))));
     equals_plain(&flips(base().transform(RandomResizedCrop::new(19)).transform(OneHot::from_palette(&csv))));
     equals_plain(&flips(base().transform(RandomCrop::new(20)).transform(ClassIndex::new(&csv))));
     let mut wide = ClassIndex::new(&csv);

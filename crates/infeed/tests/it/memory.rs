@@ -1,7 +1,7 @@
 //! Memory is bounded: budgets, records that can never fit, and what the consumer holds.
 
 use infeed::pipeline::SourceSpec;
-use infeed::transform::{CenterCrop, RandomResizedCrop};
+use infeed::transform::{CenterCrop, ClassIndex, RandomResizedCrop};
 use infeed::{Error, OnError, Options, Pipeline};
 
 use crate::data::{epoch, pairs, photos};
@@ -27,6 +27,7 @@ fn a_record_that_could_never_fit_is_a_bad_record_and_one_that_must_wait_waits() 
     let pipeline = Pipeline::new(SourceSpec::pairs(root.path().join("images"), root.path().join("masks")))
         .decode()
         .transform(CenterCrop::new(16))
+        .transform(ClassIndex::new(root.path().join("class_dict.csv").display().to_string()))
         .batch(2);
     let mut options = Options::default();
     options.workers = Some(2);
