@@ -228,6 +228,11 @@ fn coefficient_bytes(frame: &Frame) -> u64 {
     (across + 1) * (down + 1) * u64::from(frame.blocks) * 64 * 2
 }
 
+/// Bytes of a few iMCU rows of samples, before and after upsampling.
+fn strip_bytes(frame: &Frame) -> u64 {
+    u64::from(frame.size.width + 64) * u64::from(frame.down) * 8 * 4 * 4
+}
+
 pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -> u64 {
     let shown = request.region;
     let region = if header.orientation == 1 || !shown.fits(header.scaled(request.scale)) {
@@ -241,9 +246,7 @@ pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -
     let window = window(frame, region, request.scale);
     let format = pixel_format(frame, request.mode);
     let wide = u64::from(window.height) * u64::from(window.width) * format.bytes() as u64;
-    // A few iMCU rows of samples, before and after upsampling.
-    let rows = u64::from(frame.size.width + 64) * u64::from(frame.down) * 8 * 4 * 4;
-    wide + coefficient_bytes(frame) + rows + FIXED_BYTES
+    wide + coefficient_bytes(frame) + strip_bytes(frame) + FIXED_BYTES
 }
 
 /// One decode: a region of the file's own pixels at a scale.
@@ -269,7 +272,7 @@ pub(super) fn decode(
     } = job;
     let window = window(frame, region, scale);
     let format = pixel_format(frame, mode);
-    let memory = (coefficient_bytes(frame) >> 20) + 16;
+    let memory = (coefficient_bytes(frame) + strip_bytes(frame) + FIXED_BYTES).div_ceil(1 << 20);
     let task = JpegTask {
         width: frame.size.width,
         height: frame.size.height,

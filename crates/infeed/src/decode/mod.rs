@@ -103,7 +103,7 @@ pub enum ColorMode {
     Rgba,
     /// The samples as they stand in the file, 8 bits: palette indices, class numbers, gray of 1, 2
     /// and 4 bits without spreading. A file with several channels keeps them; a 16-bit file is an
-    /// error. JPEG gives gray or RGB.
+    /// error. JPEG gives gray or RGB, BMP with a palette RGB, and GIF RGBA.
     Stored,
     /// As `Stored`, in 16 bits; samples of fewer bits keep their value.
     Stored16,

@@ -17,7 +17,7 @@ use crate::sample::{Depth, Image, Region, Size};
 /// What the decoders take besides pixels: tables, directories, one strip or tile's input.
 const FIXED_BYTES: u64 = 4 << 20;
 
-/// Opens a file in the mode's terms: `Stored` keeps the indices of a BMP with a palette.
+/// Reads the tables at the head of a file; no pixels.
 fn open<'a>(format: Format, bytes: &'a [u8]) -> Result<Box<dyn ImageDecoder + 'a>, DecodeError> {
     let cursor = Cursor::new(bytes);
     Ok(match format {

@@ -219,21 +219,22 @@ pub(super) fn decode(
 
     let is_direct = region.size.width == ihdr.size.width && samples.are_as_wanted();
     let (first, count) = (region.left as usize, region.size.width as usize);
-    for y in 0..region.bottom() as u32 {
-        let wanted = y.checked_sub(region.top).map(|y| out.row_mut(y as usize));
-        let done = match &wanted {
-            Some(_) if is_direct => None,
-            _ => Some(reader.read_row(row).map_err(error)?),
-        };
-        match (wanted, done) {
-            (Some(to), None) => reader.read_row(to).map_err(error)?.map(drop),
-            (Some(to), Some(read)) => {
-                samples.convert(row, first, count, to)?;
-                read.map(drop)
-            }
-            (None, read) => read.flatten().map(drop),
+    let mut read = |buffer: &mut [u8]| match reader.read_row(buffer) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(DecodeError::Truncated),
+        Err(failed) => Err(error(failed)),
+    };
+    for _ in 0..region.top {
+        read(row)?;
+    }
+    for y in 0..out.height() {
+        let to = out.row_mut(y);
+        if is_direct {
+            read(to)?;
+        } else {
+            read(row)?;
+            samples.convert(row, first, count, to)?;
         }
-        .ok_or(DecodeError::Truncated)?;
     }
     Ok(())
 }
