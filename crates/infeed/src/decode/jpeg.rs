@@ -180,8 +180,11 @@ pub(super) fn check(bytes: &[u8], frame: &Frame) -> Result<(), DecodeError> {
     }
 }
 
-/// The part of the image that libjpeg-turbo decodes for a region: one iMCU more above and on both
-/// sides, beginning at a whole one. Below none is needed, as rows are always decoded downwards.
+/// The part of the image that libjpeg-turbo decodes for a region: a margin of iMCUs above and on
+/// both sides, beginning at a whole one. Below none is needed, as rows are decoded downwards.
+///
+/// One iMCU is enough for chroma. In a progressive file that lacks its last scans libjpeg also
+/// smooths over two blocks to each side, before chroma: three.
 fn window(frame: &Frame, region: Region, scale: DctScale) -> Window {
     let size = scale.apply(frame.size);
     if !frame.has_windows {
@@ -192,12 +195,14 @@ fn window(frame: &Frame, region: Region, scale: DctScale) -> Window {
             width: size.width,
         };
     }
-    let from = |start: u32, unit: u32| (start / unit * unit).saturating_sub(unit);
+    let units = if frame.holds_coefficients { 3 } else { 1 };
+    let from = |start: u32, unit: u32| (start / unit * unit).saturating_sub(units * unit);
     let (width, height) = (frame.across * scale.eighths(), frame.down * scale.eighths());
     let (left, top) = (from(region.left, width), from(region.top, height));
+    let margin = u64::from(units * width);
     let right = region
         .right()
-        .saturating_add(u64::from(width))
+        .saturating_add(margin)
         .min(u64::from(size.width)) as u32;
     let bottom = region.bottom() as u32;
     Window {

@@ -69,3 +69,42 @@ fn a_region_is_mapped_back_through_every_orientation() {
         }
     }
 }
+
+#[test]
+fn a_region_of_a_progressive_file_without_its_last_scans_equals_the_same_part_of_the_whole() {
+    let mut decoder = Decoder::new();
+    let mut random = Random(4);
+    for file in ["grayp.jpg", "s444p.jpg", "s420p.jpg"] {
+        let bytes = read(file);
+        let scans: Vec<usize> = (0..bytes.len() - 1)
+            .filter(|&at| bytes[at..at + 2] == [0xFF, 0xDA])
+            .collect();
+        for &end in &scans[1..] {
+            let fewer = [&bytes[..end], &[0xFF, 0xD9]].concat();
+            let header = decoder.header(&fewer, false, &Limits::default()).unwrap();
+            for scale in DctScale::ALL {
+                let size = header.scaled(scale);
+                let mut request = Request {
+                    scale,
+                    ..Request::whole(&header, ColorMode::Rgb)
+                };
+                request.region = size.whole();
+                let mut whole = Image::default();
+                decoder
+                    .decode(&fewer, &header, &request, &mut whole)
+                    .unwrap();
+
+                for _ in 0..40 {
+                    request.region = random.region(size);
+                    let mut part = Image::default();
+                    decoder
+                        .decode(&fewer, &header, &request, &mut part)
+                        .unwrap();
+
+                    let same = part == cut(&whole, request.region);
+                    assert!(same, "{file} cut to {end}, {request:?}");
+                }
+            }
+        }
+    }
+}
