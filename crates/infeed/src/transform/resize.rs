@@ -1,8 +1,9 @@
 //! Images and masks brought to another size.
 //!
 //! Source: torchvision.transforms.v2.Resize for sizes, Pillow's `Image.resize` for pixels: a
-//! separable filter that widens as the image shrinks, rows before columns. Alpha is a channel
-//! like the others.
+//! separable filter that widens as the image shrinks. Alpha is a channel like the others. Pillow
+//! resizes rows before columns up to version 12; since then the order depends on the sizes, which
+//! shows where a filter overshoots.
 
 use fast_image_resize::images::{CroppedImage, Image as Target, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
@@ -104,8 +105,6 @@ pub(super) struct ResizeScratch {
     resizer: Resizer,
     /// Source pixels whose rows cannot be read where they lie.
     copied: Image,
-    /// An image whose rows have their new length, its columns not yet.
-    narrowed: Image,
     /// 16-bit samples, aligned as such.
     from: Vec<u16>,
     to: Vec<u16>,
@@ -138,28 +137,12 @@ pub(super) fn resize(
     let options = ResizeOptions::new()
         .resize_alg(ResizeAlg::Convolution(algorithm))
         .use_alpha(false);
-    // The resizer takes 8-bit columns before rows, since that is faster. A filter that overshoots
-    // is clipped in between, so there the order shows: by 50 levels at hard edges. Rows come
-    // first in Pillow up to version 12; since then its order depends on the sizes.
-    let overshoots = filter != Filter::Bilinear;
+    // In 8 bits the resizer takes columns before rows and rounds coefficients to 15 bits. For a
+    // filter that overshoots both show: it is clipped in between, at hard edges by 50 levels, and
+    // many coefficients of both signs add up to 2. In 16 bits it has the rows first, and room.
     match input.depth() {
-        Depth::U8 if overshoots => {
-            let mut narrowed = std::mem::take(&mut scratch.narrowed);
-            narrowed.reset(
-                Size {
-                    width: size.width,
-                    ..input.size()
-                },
-                input.channels(),
-                Depth::U8,
-            );
-            let done = resize_u8(input, &mut narrowed, &options, scratch)
-                .and_then(|()| resize_u8((&narrowed).into(), out, &options, scratch));
-            scratch.narrowed = narrowed;
-            done
-        }
-        Depth::U8 => resize_u8(input, out, &options, scratch),
-        Depth::U16 => resize_u16(input, out, &options, scratch),
+        Depth::U8 if filter == Filter::Bilinear => resize_u8(input, out, &options, scratch),
+        Depth::U8 | Depth::U16 => resize_u16(input, out, &options, scratch),
     }
     .ok_or(TransformError::Pixels {
         transform: "Resize",
@@ -197,7 +180,8 @@ fn resize_u8(
     scratch.resizer.resize(&source, &mut target, options).ok()
 }
 
-/// Goes through aligned copies: the bytes of an image or a mapped file need not be aligned.
+/// Goes through aligned copies: the bytes of an image or a mapped file need not be aligned. 8-bit
+/// samples are spread over the range of 16, 255 to 65535.
 fn resize_u16(
     input: PixelView<'_>,
     out: &mut Image,
@@ -213,19 +197,32 @@ fn resize_u16(
     };
     scratch.from.clear();
     for y in 0..input.height() {
-        let (samples, _) = input.row(y).as_chunks::<2>();
-        scratch
-            .from
-            .extend(samples.iter().map(|&bytes| u16::from_ne_bytes(bytes)));
+        let row = input.row(y);
+        match input.depth() {
+            Depth::U8 => scratch.from.extend(row.iter().map(|&v| u16::from(v) * 257)),
+            Depth::U16 => {
+                let (samples, _) = row.as_chunks::<2>();
+                scratch
+                    .from
+                    .extend(samples.iter().map(|&bytes| u16::from_ne_bytes(bytes)));
+            }
+        }
     }
-    scratch.to.resize(out.data.len() / 2, 0);
+    scratch.to.resize(out.data.len() / input.depth().bytes(), 0);
     let Size { height, width } = input.size();
     let bytes = bytemuck::cast_slice(&scratch.from);
     let source = ImageRef::new(width, height, bytes, kind).ok()?;
     let bytes = bytemuck::cast_slice_mut(&mut scratch.to);
     let mut target = Target::from_slice_u8(out.size.width, out.size.height, bytes, kind).ok()?;
     scratch.resizer.resize(&source, &mut target, options).ok()?;
-    out.data.copy_from_slice(bytemuck::cast_slice(&scratch.to));
+    match input.depth() {
+        Depth::U8 => {
+            for (to, &v) in out.data.iter_mut().zip(&scratch.to) {
+                *to = ((u32::from(v) + 128) / 257) as u8;
+            }
+        }
+        Depth::U16 => out.data.copy_from_slice(bytemuck::cast_slice(&scratch.to)),
+    }
     Some(())
 }
 
