@@ -62,6 +62,14 @@ pub(crate) fn quality(text: &str) -> Result<RangeInclusive<u8>, String> {
     }
 }
 
+/// Samples on a contact sheet, 1 to 1000: the sheet is one image in memory.
+pub(crate) fn sheet_samples(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=1000) => Ok(count),
+        _ => Err("write a number from 1 to 1000".to_owned()),
+    }
+}
+
 /// Seconds of more than 0, such as `10` or `0.5`.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

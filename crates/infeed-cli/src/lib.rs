@@ -4,8 +4,14 @@
 //! they are told when something fails.
 
 mod args;
+mod bench;
 mod error;
+mod files;
+mod inspect;
+mod interrupt;
+mod npy;
 mod sample;
+mod target;
 mod terminal;
 
 use std::ffi::OsString;
@@ -24,6 +30,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a pipeline and tell rate, waiting, memory and the cost of each stage
+    Bench(bench::Args),
+    /// Tell what is in a dataset: counts, formats, sizes, classes, bad files; draw a contact sheet
+    Inspect(inspect::Args),
     /// Write a realistic dataset for trying things out
     Sample(sample::Args),
 }
@@ -47,6 +57,8 @@ where
         }
     };
     let outcome = match cli.command {
+        Command::Bench(args) => bench::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Sample(args) => sample::run(&args),
     };
     match outcome {

@@ -17,6 +17,16 @@ pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
     bar
 }
 
+/// A line of text that changes; hidden when the standard error is no terminal.
+pub(crate) fn spinner() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{elapsed:>4}  {wide_msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
 /// `1.5 GiB`, three figures at most.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     let mut value = bytes as f64;

@@ -1,0 +1,225 @@
+//! `infeed bench`: runs a pipeline as a training loop would and tells what it cost.
+
+mod report;
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use infeed::{Loader, OnError, Options, Step};
+use infeed_raw::machine::peak_rss_bytes;
+
+use crate::error::CliError;
+use crate::target::Target;
+use crate::terminal::{human_bytes, spinner};
+use crate::{Outcome, args, interrupt};
+use report::Measured;
+
+/// Seconds measured when nothing else is asked for.
+const DEFAULT_SECONDS: f64 = 10.0;
+
+/// Longest wait between two looks at the clock and at Ctrl-C.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+#[derive(Parser)]
+#[command(after_help = "Examples:
+  infeed bench pipeline.toml
+  infeed bench photos                      a default pipeline for what the folder holds
+  infeed bench photos --step-ms 50         consume like a device that takes 50 ms a step
+  infeed bench photos --epochs 2 --json    numbers for a script
+
+The rate is taken after the first batch; wait is what the consumer waited after it. CPU and
+wall time of a stage are summed over threads. Ctrl-C stops and prints what was measured.")]
+pub(crate) struct Args {
+    /// Pipeline file (TOML), folder of data, or .npy file
+    path: PathBuf,
+    /// Milliseconds that a step of the consumer takes
+    #[arg(long, value_name = "N", value_parser = args::positive)]
+    step_ms: Option<f64>,
+    /// Whole epochs to run
+    #[arg(long, value_name = "N", conflicts_with = "seconds",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: Option<u64>,
+    /// Seconds to run; epochs repeat [default: 10]
+    #[arg(long, value_name = "S", value_parser = args::positive)]
+    seconds: Option<f64>,
+    /// Worker threads [default: the cores this process may use]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Memory for batches and what makes them, such as 2GiB
+    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    memory: Option<u64>,
+    /// What becomes of a bad record
+    #[arg(long, value_enum, default_value_t = Policy::Stop)]
+    on_error: Policy,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Policy {
+    /// It ends the run
+    Stop,
+    /// Another record takes its place
+    Substitute,
+    /// Its batch is shorter
+    Skip,
+}
+
+impl From<Policy> for OnError {
+    fn from(policy: Policy) -> OnError {
+        match policy {
+            Policy::Stop => OnError::Stop,
+            Policy::Substitute => OnError::Substitute,
+            Policy::Skip => OnError::Skip,
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    interrupt::watch();
+    let start = Instant::now();
+    let target = Target::of(&args.path)?;
+    let mut options = Options::default();
+    options.workers = args.workers;
+    options.memory = args.memory;
+    options.on_error = args.on_error.into();
+    let loader = target.open(&options)?;
+
+    if !args.json {
+        let source = loader.source().map_err(|error| CliError::failed(&error))?;
+        let stats = loader.stats().map_err(|error| CliError::failed(&error))?;
+        if target.guessed {
+            println!(
+                "{} has no pipeline of its own; this one runs:\n",
+                args.path.display()
+            );
+            println!("{}", indented(&target.text()));
+        }
+        println!(
+            "{}",
+            indented(&loader.plan().map_err(|error| CliError::failed(&error))?)
+        );
+        println!(
+            "{} records, {} workers, {} I/O threads, {} for batches\n",
+            source.len(),
+            stats.workers,
+            stats.readers,
+            human_bytes(stats.budget_bytes),
+        );
+    }
+
+    let (measured, failure) = measure(&loader, args, start)?;
+    if args.json {
+        println!("{}", measured.json());
+    } else {
+        print!("{}", measured.table(args.step_ms));
+    }
+    for notice in loader.take_notices() {
+        eprintln!("infeed: {notice}");
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// Consumes batches until it is enough, the user has enough, or one fails; what was measured up
+/// to a failure is still told.
+fn measure(
+    loader: &Loader,
+    args: &Args,
+    start: Instant,
+) -> Result<(Measured, Option<CliError>), CliError> {
+    let progress = spinner();
+    let limit = match args.epochs {
+        Some(_) => None,
+        None => Some(Duration::from_secs_f64(
+            args.seconds.unwrap_or(DEFAULT_SECONDS).min(1e9),
+        )),
+    };
+    let step_time = args
+        .step_ms
+        .map(|ms| Duration::from_secs_f64((ms / 1e3).min(1e9)));
+    let mut first: Option<First> = None;
+    let (mut wait, mut rows, mut epochs) = (Duration::ZERO, 0_u64, 0_u64);
+    let mut failure = None;
+    let interrupted = loop {
+        if interrupt::asked() {
+            break true;
+        }
+        let done = args.epochs.is_some_and(|wanted| epochs >= wanted)
+            || limit.is_some_and(|limit| first.as_ref().is_some_and(|f| f.at.elapsed() >= limit));
+        if done {
+            break false;
+        }
+        let asked = Instant::now();
+        let step = loader.next_within(PATIENCE);
+        if first.is_some() {
+            wait += asked.elapsed();
+        }
+        match step {
+            Ok(Step::Batch(batch)) => {
+                rows += batch.rows() as u64;
+                let first = first.get_or_insert_with(|| First {
+                    at: Instant::now(),
+                    after: start.elapsed(),
+                    rows,
+                });
+                if let Some(time) = step_time {
+                    thread::sleep(time);
+                }
+                let rate = rate_after(first, rows);
+                progress.set_message(format!(
+                    "epoch {epochs}  {rows} samples  {rate:.0} samples/s  waited {:.0} %",
+                    100.0 * wait.as_secs_f64() / first.at.elapsed().as_secs_f64().max(1e-9),
+                ));
+            }
+            Ok(Step::End) => epochs += 1,
+            Ok(Step::Timeout) => {}
+            Err(error) => {
+                failure = Some(CliError::failed(&error));
+                break false;
+            }
+        }
+    };
+    progress.finish_and_clear();
+    let stats = loader.stats().map_err(|error| CliError::failed(&error))?;
+    let since_first = first
+        .as_ref()
+        .map_or(Duration::ZERO, |first| first.at.elapsed());
+    let measured = Measured {
+        samples_per_s: first.as_ref().map_or(0.0, |first| rate_after(first, rows)),
+        first_batch: first.map(|first| first.after),
+        since_first,
+        elapsed: start.elapsed(),
+        wait,
+        epochs,
+        interrupted,
+        peak_rss_bytes: peak_rss_bytes(),
+        bad: loader.quarantine(),
+        stats,
+    };
+    Ok((measured, failure))
+}
+
+/// When the first batch came.
+struct First {
+    at: Instant,
+    /// Since the command began.
+    after: Duration,
+    rows: u64,
+}
+
+/// Samples a second after the first batch; a single batch is counted from the start.
+fn rate_after(first: &First, rows: u64) -> f64 {
+    let seconds = first.at.elapsed().as_secs_f64();
+    if rows > first.rows {
+        (rows - first.rows) as f64 / seconds.max(1e-9)
+    } else {
+        rows as f64 / first.after.as_secs_f64().max(1e-9)
+    }
+}

@@ -1,0 +1,179 @@
+//! What a run measured, as a table for people and as JSON.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use infeed::Stats;
+use infeed::loader::BadRecord;
+use serde_json::json;
+
+use crate::terminal::{human_bytes, human_seconds};
+
+/// Bad records that the table lists; JSON has all.
+const LISTED: usize = 10;
+
+/// What one run measured.
+pub(super) struct Measured {
+    /// After the first batch.
+    pub(super) samples_per_s: f64,
+    /// From the start of the command, the listing of files included.
+    pub(super) first_batch: Option<Duration>,
+    pub(super) since_first: Duration,
+    pub(super) elapsed: Duration,
+    /// What the consumer waited after the first batch.
+    pub(super) wait: Duration,
+    /// Whole epochs.
+    pub(super) epochs: u64,
+    pub(super) interrupted: bool,
+    pub(super) peak_rss_bytes: u64,
+    pub(super) bad: Vec<BadRecord>,
+    pub(super) stats: Stats,
+}
+
+impl Measured {
+    /// One object; times in seconds, sizes in bytes.
+    pub(super) fn json(&self) -> String {
+        let stages = self.stats.stages.iter().map(|(stage, s)| {
+            json!({
+                "name": stage.name(),
+                "samples": s.samples,
+                "wall_s": s.wall.as_secs_f64(),
+                "cpu_s": s.cpu.as_secs_f64(),
+                "wait_s": s.wait.as_secs_f64(),
+                "bytes_in": s.bytes_in,
+                "bytes_out": s.bytes_out,
+            })
+        });
+        let bad = self.bad.iter().map(|bad| {
+            json!({
+                "record": bad.record.name,
+                "index": bad.record.index,
+                "epoch": bad.epoch,
+                "position": bad.position,
+                "reason": bad.reason.chain(),
+            })
+        });
+        json!({
+            "samples_per_s": self.samples_per_s,
+            "samples": self.stats.samples,
+            "batches": self.stats.batches,
+            "epochs": self.epochs,
+            "first_batch_s": self.first_batch.map(|time| time.as_secs_f64()),
+            "elapsed_s": self.elapsed.as_secs_f64(),
+            "wait_s": self.wait.as_secs_f64(),
+            "peak_rss_bytes": self.peak_rss_bytes,
+            "budget_bytes": self.stats.budget_bytes,
+            "workers": self.stats.workers,
+            "io_threads": self.stats.readers,
+            "interrupted": self.interrupted,
+            "unknown_pixels": self.stats.unknown_pixels,
+            "decoder_warnings": self.stats.warnings,
+            "bad": bad.collect::<Vec<_>>(),
+            "stages": stages.collect::<Vec<_>>(),
+        })
+        .to_string()
+    }
+
+    pub(super) fn table(&self, step_ms: Option<f64>) -> String {
+        let mut out = String::new();
+        let mut line = |text: String| {
+            out.push_str(&text);
+            out.push('\n');
+        };
+        let seconds = self.since_first.as_secs_f64();
+        if self.interrupted {
+            line("interrupted; measured so far:".to_owned());
+        }
+        line(format!(
+            "samples/s     {:.1}    ({} samples in {} batches, {})",
+            self.samples_per_s,
+            self.stats.samples,
+            self.stats.batches,
+            human_seconds(self.elapsed.as_secs_f64()),
+        ));
+        let first = self
+            .first_batch
+            .map(|time| human_seconds(time.as_secs_f64()));
+        line(format!(
+            "first batch   {}",
+            first.as_deref().unwrap_or("none came")
+        ));
+        let share = 100.0 * self.wait.as_secs_f64() / seconds.max(1e-9);
+        let step = step_ms.map_or(String::new(), |ms| format!(", a step taking {ms} ms"));
+        line(format!(
+            "waited        {} of {} ({share:.1} %){step}",
+            human_seconds(self.wait.as_secs_f64()),
+            human_seconds(seconds),
+        ));
+        line(format!(
+            "peak memory   {}    (budget for batches and their making {})",
+            human_bytes(self.peak_rss_bytes),
+            human_bytes(self.stats.budget_bytes),
+        ));
+        if self.stats.unknown_pixels > 0 {
+            line(format!(
+                "no class      {} pixels of masks",
+                self.stats.unknown_pixels
+            ));
+        }
+        if self.stats.warnings > 0 {
+            line(format!(
+                "warnings      {} from decoders, harmless",
+                self.stats.warnings
+            ));
+        }
+        if !self.bad.is_empty() {
+            line(format!("bad records   {}", self.bad.len()));
+            for bad in self.bad.iter().take(LISTED) {
+                line(format!("  {}", bad.reason.chain()));
+            }
+        }
+        out.push('\n');
+        out + &self.stages()
+    }
+
+    /// A line a stage: cost of one sample, share of all processor time, waiting.
+    fn stages(&self) -> String {
+        let mut out = String::new();
+        let mut row = |cells: [&str; 8]| {
+            let [name, rest @ ..] = cells;
+            let _ = write!(out, "{name:<10}");
+            for (cell, width) in rest.iter().zip([9, 13, 13, 7, 10, 13, 13]) {
+                let _ = write!(out, "{cell:>width$}");
+            }
+            out.push('\n');
+        };
+        row([
+            "stage",
+            "samples",
+            "wall/sample",
+            "CPU/sample",
+            "CPU",
+            "wait",
+            "in/sample",
+            "out/sample",
+        ]);
+        let all: f64 = self
+            .stats
+            .stages
+            .iter()
+            .map(|(_, s)| s.cpu.as_secs_f64())
+            .sum();
+        // A stage that no sample went through cost nothing: pixels in memory are not decoded.
+        for (stage, s) in self.stats.stages.iter().filter(|(_, s)| s.samples > 0) {
+            let samples = s.samples.max(1);
+            let each = |time: Duration| human_seconds(time.as_secs_f64() / samples as f64);
+            row([
+                stage.name(),
+                &s.samples.to_string(),
+                &each(s.wall),
+                &each(s.cpu),
+                &format!("{:.0} %", 100.0 * s.cpu.as_secs_f64() / all.max(1e-9)),
+                &human_seconds(s.wait.as_secs_f64()),
+                &human_bytes(s.bytes_in / samples),
+                &human_bytes(s.bytes_out / samples),
+            ]);
+        }
+        out
+    }
+}

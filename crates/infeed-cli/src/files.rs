@@ -1,0 +1,254 @@
+//! Finding image files, and what a folder of them is.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use infeed::decode::{Decoder, Header, Limits};
+
+use crate::error::CliError;
+
+/// Names by which files are taken for images, as the engine's folder source does.
+const EXTENSIONS: [&str; 9] = [
+    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff",
+];
+
+/// Folders in which masks lie, by the folder of the images beside them. `{}` is that folder.
+const MASK_FOLDERS: [&str; 6] = [
+    "{}_labels",
+    "{}_masks",
+    "{}_mask",
+    "{}_index",
+    "{}_annotations",
+    "{}_segmentation",
+];
+
+/// The same for folders that are called after what they hold.
+const IMAGE_FOLDERS: [&str; 5] = ["images", "image", "imgs", "img", "JPEGImages"];
+const LABEL_FOLDERS: [&str; 6] = [
+    "masks",
+    "mask",
+    "labels",
+    "annotations",
+    "targets",
+    "SegmentationClass",
+];
+
+/// What a folder holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Image files, in class folders or not.
+    Images(PathBuf),
+    /// Images and masks by equal name.
+    Pairs {
+        image: PathBuf,
+        mask: PathBuf,
+        palette: Option<PathBuf>,
+    },
+    /// NumPy arrays, one a field.
+    Arrays(Vec<PathBuf>),
+}
+
+/// Looks at the names in a folder.
+///
+/// # Errors
+///
+/// A folder that cannot be listed, or holds nothing that is known.
+pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
+    let listed = entries(dir).map_err(|error| cannot_list(dir, &error))?;
+    let folders: Vec<&Path> = listed
+        .iter()
+        .filter(|path| path.is_dir())
+        .map(PathBuf::as_path)
+        .collect();
+
+    if let Some((image, mask)) = pairs_among(&folders) {
+        let palette = [Some(dir), dir.parent()].into_iter().flatten();
+        let palette = palette
+            .map(|at| at.join("class_dict.csv"))
+            .find(|path| path.is_file());
+        return Ok(Layout::Pairs {
+            image,
+            mask,
+            palette,
+        });
+    }
+    let arrays: Vec<PathBuf> = listed
+        .iter()
+        .filter(|path| path.is_file() && extension(path).as_deref() == Some("npy"))
+        .cloned()
+        .collect();
+    if !arrays.is_empty() {
+        return Ok(Layout::Arrays(arrays));
+    }
+    // ImageNet's own layout: the splits lie beside each other, classes below them.
+    let split = ["train", "training", "val", "valid", "test"]
+        .iter()
+        .find_map(|name| folders.iter().find(|path| path.ends_with(name)));
+    let has_images = listed.iter().any(|path| is_image(path));
+    match split {
+        Some(split) if !has_images => Ok(Layout::Images(split.to_path_buf())),
+        _ if has_images || !folders.is_empty() => Ok(Layout::Images(dir.to_owned())),
+        _ => Err(CliError::Failed(format!(
+            "{} holds no images, no folders of them and no .npy arrays",
+            dir.display()
+        ))),
+    }
+}
+
+/// A folder of images and the folder of their masks; `train` before others.
+fn pairs_among(folders: &[&Path]) -> Option<(PathBuf, PathBuf)> {
+    let named = |name: &str| folders.iter().find(|path| path.ends_with(name));
+    let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for image in folders {
+        let name = image.file_name().unwrap_or_default().to_string_lossy();
+        let beside = MASK_FOLDERS
+            .iter()
+            .map(|pattern| pattern.replace("{}", &name));
+        let whole = IMAGE_FOLDERS.contains(&&*name);
+        let general = LABEL_FOLDERS
+            .iter()
+            .filter(|_| whole)
+            .map(|label| (*label).to_owned());
+        let mask = beside.chain(general).find_map(|mask| named(&mask));
+        found.extend(mask.map(|mask| (image.to_path_buf(), mask.to_path_buf())));
+    }
+    let train = found.iter().position(|(image, _)| image.ends_with("train"));
+    (!found.is_empty()).then(|| found.swap_remove(train.unwrap_or(0)))
+}
+
+/// All image files below a folder, sorted, and how many other files there are. Hidden files and
+/// folders are left out.
+///
+/// # Errors
+///
+/// A folder that cannot be listed.
+pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError> {
+    let (mut images, mut others) = (Vec::new(), 0);
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder).map_err(|error| cannot_list(&folder, &error))? {
+            if path.is_dir() {
+                folders.push(path);
+            } else if is_image(&path) {
+                images.push(path);
+            } else {
+                others += 1;
+            }
+        }
+    }
+    images.sort();
+    Ok((images, others))
+}
+
+fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn cannot_list(dir: &Path, error: &io::Error) -> CliError {
+    CliError::Failed(format!("cannot list {}: {error}", dir.display()))
+}
+
+fn extension(path: &Path) -> Option<String> {
+    path.extension()
+        .map(|extension| extension.to_string_lossy().to_ascii_lowercase())
+}
+
+fn is_image(path: &Path) -> bool {
+    extension(path).is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
+}
+
+/// At most `limit` of a list, spread over all of it.
+pub(crate) fn spread<T>(all: &[T], limit: usize) -> impl Iterator<Item = &T> {
+    let count = all.len().min(limit);
+    (0..count).map(move |i| &all[i * all.len() / count])
+}
+
+/// Headers of a few files spread over a folder; files that have none are left out.
+pub(crate) fn peek(images: &[PathBuf], limit: usize) -> Vec<Header> {
+    let mut decoder = Decoder::new();
+    spread(images, limit)
+        .filter_map(|path| fs::read(path).ok())
+        .filter_map(|bytes| decoder.header(&bytes, false, &Limits::default()).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(below: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for path in below {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn pairs_are_told_from_the_names_of_folders() {
+        for (image, mask) in [
+            ("images", "masks"),
+            ("train", "train_labels"),
+            ("val", "val_index"),
+            ("shop", "shop_labels"),
+        ] {
+            let dir = folder(&[&format!("{image}/a.png"), &format!("{mask}/a.png")]);
+
+            let expected = Layout::Pairs {
+                image: dir.path().join(image),
+                mask: dir.path().join(mask),
+                palette: None,
+            };
+            assert_eq!(layout(dir.path()).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn training_pairs_come_before_others_and_know_their_palette() {
+        let dir = folder(&[
+            "test/a.png",
+            "test_labels/a.png",
+            "train/a.png",
+            "train_labels/a.png",
+            "class_dict.csv",
+        ]);
+
+        let Layout::Pairs { image, palette, .. } = layout(dir.path()).unwrap() else {
+            panic!("pairs expected");
+        };
+
+        assert_eq!(image, dir.path().join("train"));
+        assert_eq!(palette, Some(dir.path().join("class_dict.csv")));
+    }
+
+    #[test]
+    fn class_folders_are_images_and_splits_are_entered() {
+        let classes = folder(&["cat/a.jpg", "dog/b.jpg"]);
+        let splits = folder(&["train/cat/a.jpg", "val/cat/b.jpg"]);
+
+        let found = layout(classes.path()).unwrap();
+        assert_eq!(found, Layout::Images(classes.path().to_owned()));
+        let found = layout(splits.path()).unwrap();
+        assert_eq!(found, Layout::Images(splits.path().join("train")));
+    }
+
+    #[test]
+    fn a_folder_without_data_is_an_error_that_names_it() {
+        let dir = folder(&["notes.txt"]);
+
+        let error = layout(dir.path()).unwrap_err().to_string();
+
+        assert!(error.contains(&dir.path().display().to_string()), "{error}");
+    }
+}

@@ -1,0 +1,169 @@
+//! `infeed inspect`: what is in a dataset, and what a pipeline makes of it.
+
+mod check;
+mod glyphs;
+mod report;
+mod sheet;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use infeed::pipeline::SourceSpec;
+use infeed::transform::{Palette, Transform};
+
+use crate::error::CliError;
+use crate::files::images_below;
+use crate::target::Target;
+use crate::{Outcome, args, interrupt};
+use check::{Checked, Labels, check_files};
+use report::Report;
+
+#[derive(Parser)]
+#[command(after_help = "Examples:
+  infeed inspect photos
+  infeed inspect streets --sheet sheet.png       look at what the pipeline really produces
+  infeed inspect pipeline.toml --sheet sheet.png
+  infeed inspect photos --limit 1000 --json      check 1000 files, spread over all
+
+Every file is decoded whole, on all cores. Bad files are listed with the reason; they do not
+change the exit status.")]
+pub(crate) struct Args {
+    /// Pipeline file (TOML), folder of data, or .npy file
+    path: PathBuf,
+    /// Write a contact sheet of the first samples as the pipeline produces them
+    #[arg(long, value_name = "OUT.png")]
+    sheet: Option<PathBuf>,
+    /// Samples on the sheet
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "sheet",
+          value_parser = args::sheet_samples)]
+    samples: usize,
+    /// Check at most N files of each folder, spread over all of them
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    interrupt::watch();
+    let target = Target::of(&args.path)?;
+    let report = look(&target, args.limit.unwrap_or(usize::MAX))?;
+    if args.json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", report.text());
+    }
+    if let Some(out) = &args.sheet {
+        let shown = sheet::write(&target, out, args.samples)?;
+        if !args.json {
+            println!("\nwrote {shown} samples to {}", out.display());
+        }
+    }
+    Ok(())
+}
+
+fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
+    match &target.pipeline.source {
+        SourceSpec::Folder { path, labels } => folder(path, labels == "auto", limit),
+        SourceSpec::Pairs { image, mask } => pairs(target, image, mask, limit),
+        SourceSpec::Memory { fields } => Ok(Report::arrays(fields.clone())),
+    }
+}
+
+/// Image files of a folder; the folder right below the root is the class.
+fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError> {
+    let (files, others) = images_below(root)?;
+    let mut classes: BTreeMap<String, u64> = BTreeMap::new();
+    for path in files.iter().filter(|_| by_class) {
+        let mut below = path.strip_prefix(root).unwrap_or(path).components();
+        if let (Some(class), Some(_)) = (below.next(), below.next()) {
+            *classes
+                .entry(class.as_os_str().to_string_lossy().into_owned())
+                .or_default() += 1;
+        }
+    }
+    let images = Checked {
+        root: root.to_owned(),
+        ..check_files(&files, limit, &Labels::None)?
+    };
+    Ok(Report {
+        images: Some(images),
+        classes,
+        others,
+        ..Report::default()
+    })
+}
+
+/// Two folders of files that pair by equal path without extension.
+fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Report, CliError> {
+    let ((images, other_images), (masks, other_masks)) =
+        (images_below(image)?, images_below(mask)?);
+    let stems = |files: &[PathBuf], root: &Path| -> BTreeSet<PathBuf> {
+        let stem = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).with_extension("");
+        files.iter().map(stem).collect()
+    };
+    let (image_stems, mask_stems) = (stems(&images, image), stems(&masks, mask));
+    let without = |a: &BTreeSet<PathBuf>, b: &BTreeSet<PathBuf>| -> Vec<String> {
+        a.difference(b)
+            .map(|stem| stem.display().to_string())
+            .collect()
+    };
+    let labels = labels(target)?;
+    let checked_images = check_files(&images, limit, &Labels::None)?;
+    let checked_masks = check_files(&masks, limit, &labels)?;
+
+    let mut mismatched = Vec::new();
+    let mask_sizes: BTreeMap<PathBuf, _> = checked_masks
+        .sizes
+        .iter()
+        .map(|(at, size)| (masks[*at].strip_prefix(mask).unwrap_or(&masks[*at]), size))
+        .map(|(path, size)| (path.with_extension(""), *size))
+        .collect();
+    for (at, size) in &checked_images.sizes {
+        let stem = images[*at]
+            .strip_prefix(image)
+            .unwrap_or(&images[*at])
+            .with_extension("");
+        if let Some(found) = mask_sizes.get(&stem).filter(|found| *found != size) {
+            mismatched.push(format!("{}: image {size}, mask {found}", stem.display()));
+        }
+    }
+    Ok(Report {
+        others: other_images + other_masks,
+        without_mask: without(&image_stems, &mask_stems),
+        without_image: without(&mask_stems, &image_stems),
+        mismatched,
+        mask_classes: labels.shares(&checked_masks),
+        images: Some(Checked {
+            root: image.to_owned(),
+            ..checked_images
+        }),
+        masks: Some(Checked {
+            root: mask.to_owned(),
+            ..checked_masks
+        }),
+        ..Report::default()
+    })
+}
+
+/// What the pipeline takes the masks to hold.
+fn labels(target: &Target) -> Result<Labels, CliError> {
+    let palette = target
+        .pipeline
+        .transforms
+        .iter()
+        .find_map(|transform| match transform {
+            Transform::OneHot(one_hot) => one_hot.palette.clone(),
+            Transform::ClassIndex(index) => Some(index.palette.clone()),
+            _ => None,
+        });
+    match palette {
+        Some(path) => {
+            let palette = Palette::from_csv(path).map_err(|error| CliError::failed(&error))?;
+            Ok(Labels::Colours(palette))
+        }
+        None => Ok(Labels::Indices),
+    }
+}

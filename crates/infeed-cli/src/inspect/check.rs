@@ -1,0 +1,239 @@
+//! Every file of a folder decoded whole, in parallel: sizes, formats, what is bad, what masks hold.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use infeed::decode::{ColorMode, Decoder, Limits, Request};
+use infeed::sample::{Depth, Image, Size};
+use infeed::transform::Palette;
+use infeed_raw::machine::usable_cores;
+
+use crate::error::CliError;
+use crate::files::spread;
+use crate::interrupt;
+use crate::terminal::bar;
+
+/// Classes that masks are counted by when they hold indices.
+const INDICES: usize = 256;
+
+/// What the pixels of the files mean.
+pub(super) enum Labels {
+    /// Nothing to count.
+    None,
+    /// Class numbers as stored.
+    Indices,
+    /// Colours of classes.
+    Colours(Palette),
+}
+
+impl Labels {
+    /// Classes that occur, with their share of all pixels, most frequent first; colours of no
+    /// class last.
+    pub(super) fn shares(&self, checked: &Checked) -> Vec<(String, f64)> {
+        let all: u64 = checked.classes.iter().sum();
+        let share = |count: u64| count as f64 / all.max(1) as f64;
+        let name = |class: usize| match self {
+            Labels::Colours(palette) => palette
+                .names()
+                .get(class)
+                .cloned()
+                .unwrap_or_else(|| "(in no class)".to_owned()),
+            _ => class.to_string(),
+        };
+        let counted = checked
+            .classes
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0);
+        let mut shares: Vec<(String, f64)> = counted
+            .map(|(class, &count)| (name(class), share(count)))
+            .collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        shares
+    }
+}
+
+/// What the files of one folder are.
+#[derive(Default)]
+pub(super) struct Checked {
+    pub(super) root: PathBuf,
+    /// Files there are; those checked are fewer under a limit or after Ctrl-C.
+    pub(super) files: usize,
+    pub(super) checked: usize,
+    pub(super) bytes: u64,
+    pub(super) pixels: u64,
+    /// Number in the list and size of each good file.
+    pub(super) sizes: Vec<(usize, Size)>,
+    /// Files by format, channels and depth, such as `PNG RGB`.
+    pub(super) formats: BTreeMap<String, u64>,
+    /// Path and reason.
+    pub(super) bad: Vec<(PathBuf, String)>,
+    /// Files that decode with a warning.
+    pub(super) warned: u64,
+    /// Pixels by class; for colours, one more at the end for those of no class.
+    pub(super) classes: Vec<u64>,
+}
+
+impl Checked {
+    fn merge(&mut self, other: Checked) {
+        self.checked += other.checked;
+        self.bytes += other.bytes;
+        self.pixels += other.pixels;
+        self.sizes.extend(other.sizes);
+        self.bad.extend(other.bad);
+        self.warned += other.warned;
+        for (format, count) in other.formats {
+            *self.formats.entry(format).or_default() += count;
+        }
+        self.classes
+            .resize(self.classes.len().max(other.classes.len()), 0);
+        for (sum, count) in self.classes.iter_mut().zip(other.classes) {
+            *sum += count;
+        }
+    }
+}
+
+/// Decodes at most `limit` files, spread over the list; a progress bar shows how far it is.
+///
+/// # Errors
+///
+/// None about a file: what is wrong with one is part of the result.
+pub(super) fn check_files(
+    files: &[PathBuf],
+    limit: usize,
+    labels: &Labels,
+) -> Result<Checked, CliError> {
+    let numbered: Vec<(usize, &PathBuf)> = files.iter().enumerate().collect();
+    let chosen: Vec<&(usize, &PathBuf)> = spread(&numbered, limit).collect();
+    let progress = bar(chosen.len() as u64, "files");
+    let next = AtomicUsize::new(0);
+    let all = Mutex::new(Checked {
+        files: files.len(),
+        ..Checked::default()
+    });
+    thread::scope(|scope| {
+        for _ in 0..usable_cores().min(chosen.len()) {
+            scope.spawn(|| {
+                let mut checker = Checker::new(labels);
+                while !interrupt::asked() {
+                    // Relaxed: each number is taken once; the scope's end orders the rest.
+                    let Some((at, path)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        break;
+                    };
+                    checker.check(*at, path);
+                    progress.inc(1);
+                }
+                all.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .merge(checker.found);
+            });
+        }
+    });
+    progress.finish_and_clear();
+    let mut checked = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    checked.sizes.sort_by_key(|(at, _)| *at);
+    checked.bad.sort();
+    Ok(checked)
+}
+
+/// One thread's decoder and what it found.
+struct Checker<'a> {
+    labels: &'a Labels,
+    decoder: Decoder,
+    image: Image,
+    found: Checked,
+}
+
+impl<'a> Checker<'a> {
+    fn new(labels: &'a Labels) -> Checker<'a> {
+        let classes = match labels {
+            Labels::None => 0,
+            Labels::Indices => INDICES,
+            Labels::Colours(palette) => palette.classes() + 1,
+        };
+        let found = Checked {
+            classes: vec![0; classes],
+            ..Checked::default()
+        };
+        Checker {
+            labels,
+            decoder: Decoder::new(),
+            image: Image::default(),
+            found,
+        }
+    }
+
+    fn check(&mut self, at: usize, path: &PathBuf) {
+        self.found.checked += 1;
+        if let Err(reason) = self.decode(at, path) {
+            self.found.bad.push((path.clone(), reason));
+        }
+    }
+
+    fn decode(&mut self, at: usize, path: &PathBuf) -> Result<(), String> {
+        let bytes = fs::read(path).map_err(|error| error.to_string())?;
+        let text = |error: infeed::decode::DecodeError| error.to_string();
+        let header = self
+            .decoder
+            .header(&bytes, false, &Limits::default())
+            .map_err(text)?;
+        self.decoder.check(&bytes, &header, true).map_err(text)?;
+        let mode = match self.labels {
+            Labels::Colours(_) => ColorMode::Rgb,
+            _ if header.depth == Depth::U16 => ColorMode::Stored16,
+            _ => ColorMode::Stored,
+        };
+        let request = Request::whole(&header, mode);
+        let warnings = self
+            .decoder
+            .decode(&bytes, &header, &request, &mut self.image)
+            .map_err(text)?;
+
+        let colours = ["", "gray", "gray and alpha", "RGB", "RGBA"];
+        let colour = colours.get(header.channels).copied().unwrap_or_default();
+        let depth = if header.depth == Depth::U16 {
+            ", 16 bit"
+        } else {
+            ""
+        };
+        let format = format!("{} {colour}{depth}", header.format.name());
+        *self.found.formats.entry(format).or_default() += 1;
+        self.found.bytes += bytes.len() as u64;
+        self.found.pixels += header.size.pixels();
+        self.found.sizes.push((at, header.size));
+        self.found.warned += u64::from(warnings > 0);
+        self.count_classes();
+        Ok(())
+    }
+
+    fn count_classes(&mut self) {
+        match self.labels {
+            Labels::None => {}
+            // Masks of several channels without a palette hold no class numbers.
+            Labels::Indices if self.image.channels == 1 && self.image.depth == Depth::U8 => {
+                for &class in &self.image.data {
+                    self.found.classes[usize::from(class)] += 1;
+                }
+            }
+            Labels::Indices => {}
+            Labels::Colours(palette) => {
+                // Neighbours mostly have one colour; it is looked up once for a run of them.
+                let unknown = palette.classes();
+                let (mut last, mut class) = ([0; 3], None);
+                for pixel in self.image.data.chunks_exact(3) {
+                    let colour = [pixel[0], pixel[1], pixel[2]];
+                    if class.is_none() || colour != last {
+                        last = colour;
+                        class = Some(palette.class(colour).map_or(unknown, usize::from));
+                    }
+                    self.found.classes[class.unwrap_or(unknown)] += 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What was found in a dataset, as text and as JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use infeed::pipeline::MemoryField;
+use infeed::sample::Size;
+use serde_json::{Value, json};
+
+use super::check::Checked;
+use crate::terminal::human_bytes;
+
+/// Entries of a list that the text shows; JSON has all.
+const LISTED: usize = 12;
+
+/// What is in a dataset.
+#[derive(Default)]
+pub(super) struct Report {
+    pub(super) images: Option<Checked>,
+    pub(super) masks: Option<Checked>,
+    /// Images by class folder.
+    pub(super) classes: BTreeMap<String, u64>,
+    /// Classes of masks and their share of all pixels.
+    pub(super) mask_classes: Vec<(String, f64)>,
+    /// Files that are no images by name.
+    pub(super) others: usize,
+    /// Images without a mask, masks without an image, by stem.
+    pub(super) without_mask: Vec<String>,
+    pub(super) without_image: Vec<String>,
+    /// Pairs of which image and mask differ in size.
+    pub(super) mismatched: Vec<String>,
+    pub(super) arrays: Vec<MemoryField>,
+}
+
+impl Report {
+    pub(super) fn arrays(arrays: Vec<MemoryField>) -> Report {
+        Report {
+            arrays,
+            ..Report::default()
+        }
+    }
+
+    pub(super) fn json(&self) -> String {
+        let classes = self
+            .classes
+            .iter()
+            .map(|(name, count)| json!({"name": name, "count": count}));
+        let shares = self
+            .mask_classes
+            .iter()
+            .map(|(name, share)| json!({"name": name, "share": share}));
+        let arrays = self.arrays.iter().map(|field| {
+            json!({
+                "name": field.name,
+                "kind": field.kind,
+                "dtype": field.dtype.map(infeed::sample::DType::name),
+                "shape": field.shape,
+                "records": field.records,
+            })
+        });
+        json!({
+            "images": self.images.as_ref().map(folder_json),
+            "masks": self.masks.as_ref().map(folder_json),
+            "classes": classes.collect::<Vec<_>>(),
+            "mask_classes": shares.collect::<Vec<_>>(),
+            "other_files": self.others,
+            "images_without_mask": self.without_mask,
+            "masks_without_image": self.without_image,
+            "size_mismatches": self.mismatched,
+            "arrays": arrays.collect::<Vec<_>>(),
+        })
+        .to_string()
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut lines = Vec::new();
+        for (name, folder) in [("images", &self.images), ("masks", &self.masks)] {
+            if let Some(folder) = folder {
+                folder_text(name, folder, &mut lines);
+            }
+        }
+        for field in &self.arrays {
+            let dtype = field.dtype.map_or("bytes", infeed::sample::DType::name);
+            let (name, records) = (&field.name, field.records.unwrap_or(0));
+            lines.push(format!(
+                "{name:<11} {} {dtype}, {records} of {:?}",
+                field.kind, field.shape
+            ));
+        }
+        self.classes_text(&mut lines);
+        if !self.mask_classes.is_empty() {
+            let share = |(name, share): &(String, f64)| format!("{name} {:.2} %", share * 100.0);
+            let shares: Vec<String> = self.mask_classes.iter().map(share).collect();
+            lines.push(format!("pixels of   {}", listed(&shares, ", ")));
+        }
+        if self.others > 0 {
+            lines.push(format!(
+                "others      {} files that are no images by name",
+                self.others
+            ));
+        }
+        for (what, stems) in [
+            ("no mask", &self.without_mask),
+            ("no image", &self.without_image),
+        ] {
+            if !stems.is_empty() {
+                lines.push(format!(
+                    "{what:<11} {}: {}",
+                    stems.len(),
+                    listed(stems, ", ")
+                ));
+            }
+        }
+        if !self.mismatched.is_empty() {
+            let list = listed(&self.mismatched, "\n  ");
+            lines.push(format!(
+                "sizes differ in {} pairs\n  {list}",
+                self.mismatched.len()
+            ));
+        }
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    fn classes_text(&self, lines: &mut Vec<String>) {
+        if self.classes.is_empty() {
+            return;
+        }
+        let mut counts: Vec<u64> = self.classes.values().copied().collect();
+        counts.sort_unstable();
+        let names: Vec<String> = self
+            .classes
+            .iter()
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        lines.push(format!(
+            "classes     {}, with {} to {} images (median {})",
+            counts.len(),
+            counts.first().unwrap_or(&0),
+            counts.last().unwrap_or(&0),
+            counts[counts.len() / 2],
+        ));
+        lines.push(format!("            {}", listed(&names, ", ")));
+    }
+}
+
+fn listed(all: &[String], separator: &str) -> String {
+    let mut text = all[..all.len().min(LISTED)].join(separator);
+    if all.len() > LISTED {
+        text.push_str(&format!("{separator}and {} more", all.len() - LISTED));
+    }
+    text
+}
+
+fn folder_text(name: &str, folder: &Checked, lines: &mut Vec<String>) {
+    lines.push(format!(
+        "{name:<11} {} files in {}",
+        folder.files,
+        folder.root.display()
+    ));
+    if folder.checked < folder.files {
+        lines.push(format!(
+            "checked     {} of them, spread over all",
+            folder.checked
+        ));
+    }
+    let good = folder.sizes.len() as u64;
+    if good > 0 {
+        let formats: Vec<String> = folder
+            .formats
+            .iter()
+            .map(|(format, count)| format!("{format} {count}"))
+            .collect();
+        lines.push(format!("formats     {}", formats.join(", ")));
+        let (height, width) = (
+            spread_of(folder, |s| s.height),
+            spread_of(folder, |s| s.width),
+        );
+        lines.push(format!(
+            "width       {} to {} px, median {}",
+            width[0], width[2], width[1]
+        ));
+        lines.push(format!(
+            "height      {} to {} px, median {}",
+            height[0], height[2], height[1]
+        ));
+        lines.push(format!(
+            "bytes       {} altogether, {} a file, {:.3} a pixel",
+            human_bytes(folder.bytes),
+            human_bytes(folder.bytes / good),
+            bytes_per_pixel(folder),
+        ));
+    }
+    if folder.warned > 0 {
+        lines.push(format!(
+            "warnings    {} files decode with harmless warnings",
+            folder.warned
+        ));
+    }
+    lines.push(format!("bad         {}", folder.bad.len()));
+    let bad: Vec<String> = folder
+        .bad
+        .iter()
+        .map(|(path, reason)| bad_line(path, reason, &folder.root))
+        .collect();
+    if !bad.is_empty() {
+        lines.push(format!("  {}", listed(&bad, "\n  ")));
+    }
+}
+
+fn bad_line(path: &Path, reason: &str, root: &Path) -> String {
+    format!(
+        "{}: {reason}",
+        path.strip_prefix(root).unwrap_or(path).display()
+    )
+}
+
+fn folder_json(folder: &Checked) -> Value {
+    let spread = |side: fn(&Size) -> u32| {
+        let [min, median, max] = spread_of(folder, side);
+        json!({"min": min, "median": median, "max": max})
+    };
+    let bad = folder
+        .bad
+        .iter()
+        .map(|(path, reason)| json!({"path": path.display().to_string(), "reason": reason}));
+    json!({
+        "path": folder.root.display().to_string(),
+        "files": folder.files,
+        "checked": folder.checked,
+        "bytes": folder.bytes,
+        "pixels": folder.pixels,
+        "bytes_per_pixel": bytes_per_pixel(folder),
+        "formats": folder.formats,
+        "height": spread(|size| size.height),
+        "width": spread(|size| size.width),
+        "warned": folder.warned,
+        "bad": bad.collect::<Vec<_>>(),
+    })
+}
+
+/// Smallest, median and largest of a side; zeros where no file is good.
+fn spread_of(folder: &Checked, side: fn(&Size) -> u32) -> [u32; 3] {
+    let mut sides: Vec<u32> = folder.sizes.iter().map(|(_, size)| side(size)).collect();
+    sides.sort_unstable();
+    match sides[..] {
+        [] => [0; 3],
+        [first, .., last] => [first, sides[sides.len() / 2], last],
+        [only] => [only; 3],
+    }
+}
+
+fn bytes_per_pixel(folder: &Checked) -> f64 {
+    folder.bytes as f64 / folder.pixels.max(1) as f64
+}

@@ -1,0 +1,398 @@
+//! A contact sheet: the first samples as the pipeline really produces them, brought back to
+//! colours one can look at, masks laid over them, labels below.
+
+use std::path::Path;
+
+use infeed::batch::Batch;
+use infeed::pipeline::Layout;
+use infeed::sample::{DType, Depth, FieldKind, Image, Size};
+use infeed::testing::synthetic;
+use infeed::transform::{Palette, Transform};
+use infeed::{Array, OnError, Options, Values};
+
+use super::glyphs;
+use crate::error::CliError;
+use crate::target::Target;
+
+/// Longest side of a sample on the sheet; larger ones are shrunk.
+const CELL: usize = 320;
+const GAP: usize = 6;
+const BACKGROUND: u8 = 24;
+const INK: u8 = 230;
+/// How much of a mask's colour covers the image.
+const COVER: f32 = 0.5;
+/// Pixels of a dot of a letter.
+const DOT: usize = 2;
+
+/// Runs the pipeline until there are `samples` of them and writes the sheet; returns how many
+/// are on it.
+///
+/// # Errors
+///
+/// What the pipeline says; a pipeline without images; a file that cannot be written.
+pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize, CliError> {
+    let mut options = Options::default();
+    options.on_error = OnError::Substitute;
+    let loader = target.open(&options)?;
+    let source = loader.source().map_err(|error| CliError::failed(&error))?;
+    let painter = Painter::new(target, source.fields(), source.classes())?;
+    let mut cells = Vec::new();
+    while cells.len() < samples {
+        let Some(batch) = loader
+            .next_batch()
+            .map_err(|error| CliError::failed(&error))?
+        else {
+            break;
+        };
+        for row in 0..batch.rows().min(samples - cells.len()) {
+            cells.push(painter.cell(&batch, row)?);
+        }
+    }
+    let png = synthetic::png(&arrange(&cells)).map_err(|error| CliError::failed(&error))?;
+    std::fs::write(out, png)
+        .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", out.display())))?;
+    Ok(cells.len())
+}
+
+/// One sample on the sheet.
+struct Cell {
+    /// RGB.
+    image: Image,
+    caption: String,
+}
+
+/// What is known of the columns of a batch.
+struct Painter {
+    layout: Layout,
+    image: String,
+    mask: Option<String>,
+    /// Other fields of one number, with the names of its values where they are known.
+    labels: Vec<(String, Option<Vec<String>>)>,
+    /// Mean and standard deviation to undo, by channel, in order of use.
+    normalized: Vec<(Vec<f64>, Vec<f64>)>,
+    palette: Option<Palette>,
+    one_hot: bool,
+}
+
+impl Painter {
+    fn new(
+        target: &Target,
+        fields: &[infeed::sample::Field],
+        classes: Option<&[String]>,
+    ) -> Result<Painter, CliError> {
+        let of_kind = |wanted: fn(&FieldKind) -> bool| {
+            fields
+                .iter()
+                .find(|field| wanted(&field.kind))
+                .map(|field| field.name.clone())
+        };
+        let image = of_kind(|kind| matches!(kind, FieldKind::Image(_)));
+        let Some(image) = image.filter(|_| can_show(target, fields)) else {
+            let problem = "there are no decoded images in this pipeline to make a sheet of";
+            return Err(CliError::Failed(problem.to_owned()));
+        };
+        let scalar = |kind: &FieldKind| matches!(kind, FieldKind::Tensor { dtype: DType::Int64, shape } if shape.is_empty());
+        let labels = fields
+            .iter()
+            .filter(|field| scalar(&field.kind))
+            .map(|field| {
+                let names = classes
+                    .filter(|_| field.name == "label")
+                    .map(<[String]>::to_vec);
+                (field.name.clone(), names)
+            });
+        let transforms = &target.pipeline.transforms;
+        let normalized = transforms.iter().filter_map(|transform| match transform {
+            Transform::Normalize(n) if n.field.as_ref().is_none_or(|field| *field == image) => {
+                Some((n.mean.clone(), n.std.clone()))
+            }
+            _ => None,
+        });
+        let normalized = normalized.collect();
+        let palette = transforms.iter().find_map(|transform| match transform {
+            Transform::OneHot(one_hot) => one_hot.palette.clone(),
+            Transform::ClassIndex(index) => Some(index.palette.clone()),
+            _ => None,
+        });
+        let palette = palette.map(Palette::from_csv).transpose();
+        Ok(Painter {
+            layout: target.pipeline.output.layout,
+            mask: of_kind(|kind| matches!(kind, FieldKind::Mask(_))),
+            labels: labels.collect(),
+            normalized,
+            palette: palette.map_err(|error| CliError::failed(&error))?,
+            one_hot: transforms
+                .iter()
+                .any(|transform| matches!(transform, Transform::OneHot(_))),
+            image,
+        })
+    }
+
+    fn cell(&self, batch: &Batch, row: usize) -> Result<Cell, CliError> {
+        let array = |name: &str| {
+            batch
+                .array(name)
+                .ok_or_else(|| CliError::Failed(format!("`{name}` is no array")))
+        };
+        let view = View::of(array(&self.image)?, row, self.layout)?;
+        let mut image = self.picture(&view);
+        if let Some(mask) = &self.mask {
+            let array = array(mask)?;
+            // A class number a pixel has no axis of channels to move.
+            let layout = if array.shape().len() == 4 {
+                self.layout
+            } else {
+                Layout::Hwc
+            };
+            self.overlay(&mut image, &View::of(array, row, layout)?);
+        }
+        let label = |(name, names): &(String, Option<Vec<String>>)| {
+            let Some(Values::Array(array)) = batch.get(name) else {
+                return String::new();
+            };
+            let value = Element { array, index: row }.value();
+            let known = names.as_ref().and_then(|names| names.get(value as usize));
+            known.cloned().unwrap_or_else(|| format!("{name} {value}"))
+        };
+        let captions: Vec<String> = self.labels.iter().map(label).collect();
+        Ok(Cell {
+            image: shrunk(&image),
+            caption: captions.join(", "),
+        })
+    }
+
+    /// The image as RGB bytes, with scaling and normalization undone.
+    fn picture(&self, view: &View) -> Image {
+        let mut image = Image::default();
+        image.reset(view.size, 3, Depth::U8);
+        let full = match view.array.dtype() {
+            DType::UInt8 => 1.0,
+            DType::UInt16 => 1.0 / 257.0,
+            _ => 255.0,
+        };
+        for (at, pixel) in image.data.chunks_exact_mut(3).enumerate() {
+            for (channel, out) in pixel.iter_mut().enumerate() {
+                let channel = if view.channels >= 3 { channel } else { 0 };
+                let mut value = view.value(at, channel);
+                for (mean, std) in self.normalized.iter().rev() {
+                    let of = |values: &[f64]| {
+                        values
+                            .get(channel)
+                            .or(values.last())
+                            .copied()
+                            .unwrap_or(0.0)
+                    };
+                    value = value * of(std) + of(mean);
+                }
+                *out = (value * full).round().clamp(0.0, 255.0) as u8;
+            }
+        }
+        image
+    }
+
+    /// Lays the colours of a mask over an image of the same size.
+    fn overlay(&self, image: &mut Image, mask: &View) {
+        if mask.size != image.size {
+            return;
+        }
+        for (at, pixel) in image.data.chunks_exact_mut(3).enumerate() {
+            let colour = if self.one_hot {
+                // The channel that is set; none for a pixel of no class.
+                (0..mask.channels)
+                    .find(|&c| mask.value(at, c) > 0.5)
+                    .map(|c| self.colour(c))
+            } else if mask.channels >= 3 {
+                Some([0, 1, 2].map(|c| mask.value(at, c) as u8))
+            } else {
+                let class = mask.value(at, 0);
+                (class >= 0.0).then(|| self.colour(class as usize))
+            };
+            if let Some(colour) = colour {
+                for (under, over) in pixel.iter_mut().zip(colour) {
+                    let mixed = f32::from(*under) * (1.0 - COVER) + f32::from(over) * COVER;
+                    *under = mixed as u8;
+                }
+            }
+        }
+    }
+
+    /// Colour of a class: the palette's, or one that its neighbours do not have.
+    fn colour(&self, class: usize) -> [u8; 3] {
+        if let Some(colour) = self.palette.as_ref().and_then(|p| p.colors().get(class)) {
+            return *colour;
+        }
+        // Bits of the number spread over the channels, highest first, as in PASCAL VOC.
+        let bit = |n: usize| ((class >> n) & 1) as u8;
+        std::array::from_fn(|c| bit(c) << 7 | bit(c + 3) << 6 | bit(c + 6) << 5)
+    }
+}
+
+/// Whether image fields hold pixels in a batch.
+fn can_show(target: &Target, fields: &[infeed::sample::Field]) -> bool {
+    let encoded = |field: &infeed::sample::Field| {
+        matches!(
+            field.kind,
+            FieldKind::Image(infeed::sample::Pixels::Encoded)
+        )
+    };
+    target.pipeline.decode.is_some() || !fields.iter().any(encoded)
+}
+
+/// One row of an array of images.
+struct View<'a> {
+    array: &'a Array,
+    first: usize,
+    size: Size,
+    channels: usize,
+    layout: Layout,
+}
+
+impl<'a> View<'a> {
+    fn of(array: &'a Array, row: usize, layout: Layout) -> Result<View<'a>, CliError> {
+        let (height, width, channels) = match (array.shape(), layout) {
+            ([_, h, w], _) => (*h, *w, 1),
+            ([_, h, w, c], Layout::Hwc) | ([_, c, h, w], Layout::Chw) => (*h, *w, *c),
+            (shape, _) => {
+                return Err(CliError::Failed(format!(
+                    "an array of shape {shape:?} is no images"
+                )));
+            }
+        };
+        // Sides come from images, whose sides are 32 bits.
+        let size = Size {
+            height: height as u32,
+            width: width as u32,
+        };
+        let first = row * height * width * channels;
+        Ok(View {
+            array,
+            first,
+            size,
+            channels,
+            layout,
+        })
+    }
+
+    /// The element of a channel of pixel number `at`.
+    fn value(&self, at: usize, channel: usize) -> f64 {
+        let index = match self.layout {
+            Layout::Hwc => at * self.channels + channel,
+            Layout::Chw => channel * self.size.pixels() as usize + at,
+        };
+        Element {
+            array: self.array,
+            index: self.first + index,
+        }
+        .value()
+    }
+}
+
+/// One number of an array.
+struct Element<'a> {
+    array: &'a Array,
+    index: usize,
+}
+
+impl Element<'_> {
+    fn value(&self) -> f64 {
+        let width = self.array.dtype().bytes();
+        let bytes = &self.array.bytes()[self.index * width..(self.index + 1) * width];
+        match (self.array.dtype(), bytes) {
+            (DType::UInt8 | DType::Bool, [a]) => f64::from(*a),
+            (DType::UInt16, [a, b]) => f64::from(u16::from_le_bytes([*a, *b])),
+            (DType::Float16, [a, b]) => half::f16::from_le_bytes([*a, *b]).to_f64(),
+            (DType::BFloat16, [a, b]) => half::bf16::from_le_bytes([*a, *b]).to_f64(),
+            (DType::Float32, [a, b, c, d]) => f64::from(f32::from_le_bytes([*a, *b, *c, *d])),
+            (DType::Int64, [a, b, c, d, e, f, g, h]) => {
+                i64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]) as f64
+            }
+            // Images and labels have no other types.
+            _ => 0.0,
+        }
+    }
+}
+
+/// An image with no side above [`CELL`], shrunk by the mean over whole blocks of pixels.
+fn shrunk(image: &Image) -> Image {
+    let by = image.height().max(image.width()).div_ceil(CELL);
+    if by <= 1 {
+        return image.clone();
+    }
+    let (height, width) = ((image.height() / by).max(1), (image.width() / by).max(1));
+    let mut out = Image::default();
+    out.reset(
+        Size {
+            height: height as u32,
+            width: width as u32,
+        },
+        3,
+        Depth::U8,
+    );
+    for y in 0..height {
+        for x in 0..width {
+            for channel in 0..3 {
+                let (mut sum, mut count) = (0, 0);
+                for row in (y * by..(y + 1) * by).take_while(|&row| row < image.height()) {
+                    for column in (x * by..(x + 1) * by).take_while(|&c| c < image.width()) {
+                        sum += u32::from(image.row(row)[column * 3 + channel]);
+                        count += 1;
+                    }
+                }
+                out.row_mut(y)[x * 3 + channel] = (sum / count.max(1)) as u8;
+            }
+        }
+    }
+    out
+}
+
+/// Cells in a grid about as wide as high.
+fn arrange(cells: &[Cell]) -> Image {
+    let side =
+        |of: fn(&Image) -> usize| cells.iter().map(|cell| of(&cell.image)).max().unwrap_or(1);
+    let caption = if cells.iter().any(|cell| !cell.caption.is_empty()) {
+        glyphs::HEIGHT * DOT + GAP
+    } else {
+        0
+    };
+    let (height, width) = (
+        side(Image::height) + caption + GAP,
+        side(Image::width) + GAP,
+    );
+    let columns = (1..=cells.len().max(1))
+        .find(|columns| columns * width >= cells.len().div_ceil(*columns) * height)
+        .unwrap_or(1);
+    let rows = cells.len().div_ceil(columns).max(1);
+    let mut sheet = Image::default();
+    let size = Size {
+        height: (rows * height + GAP) as u32,
+        width: (columns * width + GAP) as u32,
+    };
+    sheet.reset(size, 3, Depth::U8);
+    sheet.data.fill(BACKGROUND);
+    for (number, cell) in cells.iter().enumerate() {
+        let (top, left) = (
+            number / columns * height + GAP,
+            number % columns * width + GAP,
+        );
+        for y in 0..cell.image.height() {
+            let bytes = cell.image.row_bytes();
+            sheet.row_mut(top + y)[left * 3..left * 3 + bytes].copy_from_slice(cell.image.row(y));
+        }
+        let below = top + side(Image::height) + GAP / 2;
+        write_text(&mut sheet, &cell.caption, below, left, width - GAP);
+    }
+    sheet
+}
+
+fn write_text(sheet: &mut Image, text: &str, top: usize, left: usize, width: usize) {
+    for (number, letter) in text.chars().take(width / (glyphs::WIDTH * DOT)).enumerate() {
+        for y in 0..glyphs::HEIGHT * DOT {
+            for x in 0..glyphs::WIDTH * DOT {
+                if glyphs::dot(letter, x / DOT, y / DOT) {
+                    let at = (left + number * glyphs::WIDTH * DOT + x) * 3;
+                    sheet.row_mut(top + y)[at..at + 3].fill(INK);
+                }
+            }
+        }
+    }
+}

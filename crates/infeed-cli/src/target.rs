@@ -1,0 +1,159 @@
+//! What a command works on: a pipeline file, or a folder and a sensible pipeline for it.
+
+use std::path::{Path, PathBuf};
+
+use infeed::decode::ColorMode;
+use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec};
+use infeed::transform::{
+    ClassIndex, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToFloat,
+};
+use infeed::{Loader, Options};
+
+use crate::error::CliError;
+use crate::files::{Layout, images_below, layout, peek};
+use crate::npy;
+
+/// Mean and standard deviation of ImageNet's pixels, as torchvision gives them.
+const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
+
+/// Files looked at to see how large images are and what masks hold.
+const PEEKED: usize = 32;
+
+/// Longest side of a default crop from images with masks.
+const CROP: u32 = 512;
+
+/// A pipeline to run or to look at.
+pub(crate) struct Target {
+    pub(crate) pipeline: Pipeline,
+    /// Whether the pipeline was made up here.
+    pub(crate) guessed: bool,
+}
+
+impl Target {
+    /// Reads a pipeline file, or looks at a folder or a `.npy` file.
+    ///
+    /// # Errors
+    ///
+    /// A path that is missing, a file that is no pipeline, a folder that holds nothing known.
+    pub(crate) fn of(path: &Path) -> Result<Target, CliError> {
+        if !path.exists() {
+            return Err(CliError::Usage(format!(
+                "{} does not exist; name a pipeline file, a folder of data, or make some with \
+                 `infeed sample`",
+                path.display()
+            )));
+        }
+        if path.is_dir() {
+            return Target::default_for(layout(path)?);
+        }
+        if path.extension().is_some_and(|extension| extension == "npy") {
+            return Target::default_for(Layout::Arrays(vec![path.to_owned()]));
+        }
+        let pipeline = Pipeline::load(path).map_err(|error| CliError::failed(&error))?;
+        Ok(Target {
+            pipeline,
+            guessed: false,
+        })
+    }
+
+    fn default_for(layout: Layout) -> Result<Target, CliError> {
+        let pipeline = match layout {
+            Layout::Images(dir) => classification(&dir),
+            Layout::Pairs {
+                image,
+                mask,
+                palette,
+            } => segmentation(&image, &mask, palette.as_deref())?,
+            Layout::Arrays(paths) => arrays(&paths)?,
+        };
+        Ok(Target {
+            pipeline,
+            guessed: true,
+        })
+    }
+
+    /// Opens the pipeline.
+    ///
+    /// # Errors
+    ///
+    /// What the engine says, in one line.
+    pub(crate) fn open(&self, options: &Options) -> Result<Loader, CliError> {
+        self.pipeline
+            .open(options)
+            .map_err(|error| CliError::failed(&error))
+    }
+
+    /// The description, as it would stand in a file.
+    pub(crate) fn text(&self) -> String {
+        // What came from a file or a folder holds no handles, so it can be written as one.
+        self.pipeline.to_toml().unwrap_or_default()
+    }
+}
+
+fn classification(dir: &Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(dir))
+        .shuffle(0)
+        .decode()
+        .transform(RandomResizedCrop::new(224))
+        .transform(RandomHorizontalFlip::new(0.5))
+        .transform(Normalize::new(IMAGENET_MEAN, IMAGENET_STD))
+        .layout(Axes::Chw)
+        .batch(64)
+}
+
+fn segmentation(image: &Path, mask: &Path, palette: Option<&Path>) -> Result<Pipeline, CliError> {
+    let images = peek(&images_below(image)?.0, PEEKED);
+    let masks = peek(&images_below(mask)?.0, PEEKED);
+    let short = images
+        .iter()
+        .map(|h| h.size.height.min(h.size.width))
+        .min()
+        .unwrap_or(CROP);
+    // Halvings of a network's size stay whole where the side is a multiple of 32.
+    let side = if short >= 32 {
+        short.min(CROP) / 32 * 32
+    } else {
+        short
+    };
+    let mut crop = RandomCrop::new(side);
+    crop.pad_if_needed = true;
+    let mut pipeline = Pipeline::new(SourceSpec::pairs(image, mask))
+        .shuffle(0)
+        .decode()
+        .transform(crop)
+        .transform(RandomHorizontalFlip::new(0.5))
+        .transform(ToFloat::of("image"));
+    let in_colours = masks.iter().any(|header| header.channels >= 3);
+    if let Some(palette) = palette.filter(|_| in_colours) {
+        pipeline = pipeline.transform(ClassIndex::new(palette.to_string_lossy()));
+    } else if in_colours && let Some(decode) = &mut pipeline.decode {
+        decode.modes.insert("mask".to_owned(), ColorMode::Rgb);
+    }
+    Ok(pipeline.batch(8))
+}
+
+fn arrays(paths: &[PathBuf]) -> Result<Pipeline, CliError> {
+    let fields: Vec<_> = paths
+        .iter()
+        .map(|path| npy::field(path))
+        .collect::<Result<_, _>>()?;
+    let images: Vec<_> = fields
+        .iter()
+        .filter(|field| field.kind == "image")
+        .cloned()
+        .collect();
+    let mut pipeline = Pipeline::new(SourceSpec::Memory { fields }).shuffle(0);
+    if !images.is_empty() {
+        pipeline = pipeline.transform(RandomHorizontalFlip::new(0.5));
+        pipeline = if images
+            .iter()
+            .all(|field| matches!(field.shape[..], [_, _, 3]))
+        {
+            pipeline.transform(Normalize::new(IMAGENET_MEAN, IMAGENET_STD))
+        } else {
+            pipeline.transform(ToFloat { field: None })
+        };
+    }
+    Ok(pipeline.batch(256))
+}
