@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let (measured, failure) = measure(&loader, args, start)?;
     if args.json {
         println!("{}", measured.json());
-    } else {
+    } else if measured.stats.batches > 0 {
         print!("{}", measured.table(args.step_ms));
     }
     for notice in loader.take_notices() {
@@ -181,7 +181,11 @@ fn measure(
             Ok(Step::End) => epochs += 1,
             Ok(Step::Timeout) => {}
             Err(error) => {
-                failure = Some(CliError::failed(&error));
+                let mend = match error.is_bad_record() {
+                    true => "; --on-error substitute goes on without such records",
+                    false => "",
+                };
+                failure = Some(CliError::Failed(format!("{}{mend}", error.chain())));
                 break false;
             }
         }

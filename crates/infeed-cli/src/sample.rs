@@ -15,7 +15,7 @@ use infeed::testing::synthetic::{
 
 use crate::error::CliError;
 use crate::terminal::{bar, human_bytes};
-use crate::{Outcome, args};
+use crate::{Outcome, args, interrupt};
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
@@ -74,6 +74,7 @@ enum Kind {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    interrupt::watch();
     let (out, dataset): (&PathBuf, Box<dyn Dataset>) = match &args.kind {
         Kind::Classification {
             out,
@@ -124,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         // Relaxed: a sum, read when all threads have ended.
         bytes.fetch_add(size, Ordering::Relaxed);
         progress.inc(1);
-        true
+        !interrupt::asked()
     });
     progress.finish_and_clear();
     let written = written.map_err(|error| match error.kind() {
@@ -134,6 +135,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
         _ => CliError::Failed(format!("cannot write the dataset: {error}")),
     })?;
 
+    if written < dataset.count() {
+        return Err(CliError::Failed(format!(
+            "interrupted after {written} of {} samples; {} is not complete",
+            dataset.count(),
+            out.display()
+        )));
+    }
     println!(
         "wrote {written} samples, {}, to {} in {:.1} s",
         human_bytes(bytes.into_inner()),

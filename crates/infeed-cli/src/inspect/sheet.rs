@@ -12,6 +12,7 @@ use infeed::{Array, OnError, Options, Values};
 
 use super::glyphs;
 use crate::error::CliError;
+use crate::interrupt;
 use crate::target::Target;
 
 /// Longest side of a sample on the sheet; larger ones are shrunk.
@@ -37,7 +38,7 @@ pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize
     let source = loader.source().map_err(|error| CliError::failed(&error))?;
     let painter = Painter::new(target, source.fields(), source.classes())?;
     let mut cells = Vec::new();
-    while cells.len() < samples {
+    while cells.len() < samples && !interrupt::asked() {
         let Some(batch) = loader
             .next_batch()
             .map_err(|error| CliError::failed(&error))?

@@ -1,8 +1,11 @@
 //! The command as a user runs it.
 
+mod bench;
+mod inspect;
 mod sample;
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// Runs `infeed` with arguments, without a terminal.
@@ -19,4 +22,39 @@ fn stdout(output: &Output) -> String {
 
 fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The one JSON object a successful command printed.
+fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Small photographs of three classes; returns their folder.
+fn photos(dir: &Path, count: u32) -> String {
+    sample(
+        dir,
+        &["classification", "photos"],
+        count,
+        &["--classes", "3", "--size", "64x48"],
+    )
+}
+
+/// Small street scenes of twelve classes; returns their folder.
+fn streets(dir: &Path, count: u32) -> String {
+    sample(
+        dir,
+        &["segmentation", "streets"],
+        count,
+        &["--size", "96x72"],
+    )
+}
+
+fn sample(dir: &Path, kind: &[&str; 2], count: u32, more: &[&str]) -> String {
+    let out = dir.join(kind[1]).to_str().unwrap().to_owned();
+    let count = count.to_string();
+    let args = ["sample", kind[0], &out, "--count", &count];
+    let output = infeed(args.iter().chain(more));
+    assert!(output.status.success(), "{}", stderr(&output));
+    out
 }

@@ -9,7 +9,7 @@ use super::noise::{Random, hash};
 use super::outline::{Outline, Point, at, radial};
 
 const SHAPES: [&str; 8] = [
-    "ball", "crate", "cone", "ring", "star", "leaf", "flower", "jar",
+    "ball", "crate", "cone", "ring", "star", "peanut", "flower", "jar",
 ];
 const COLOURS: [(&str, [f32; 3]); 16] = [
     ("red", [0.78, 0.13, 0.10]),
@@ -267,7 +267,7 @@ fn outlines(shape: usize, centre: Point, scale: f32, random: &mut Random) -> Vec
                 scale * if i % 2 == 0 { 1.1 } else { 0.5 }
             })]
         }
-        "leaf" => vec![radial(centre, 24, turn, |i| {
+        "peanut" => vec![radial(centre, 24, turn, |i| {
             let along = libm::cosf(i as f32 * std::f32::consts::TAU / 24.0);
             scale * (0.3 + 0.85 * along * along)
         })],

@@ -1,0 +1,201 @@
+//! `infeed bench`.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::{infeed, json, photos, stderr, stdout, streets};
+
+#[test]
+fn a_folder_of_photos_is_run_with_a_default_pipeline_that_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+
+    let output = infeed(["bench", &photos, "--epochs", "1"]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in [
+        "RandomResizedCrop",
+        "samples/s",
+        "first batch",
+        "peak memory",
+        "12 records",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn json_has_every_number_and_nothing_else_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 10);
+
+    let output = infeed([
+        "bench",
+        &photos,
+        "--epochs",
+        "3",
+        "--workers",
+        "1",
+        "--json",
+    ]);
+
+    let numbers = json(&output);
+    assert_eq!(numbers["samples"], 30);
+    assert_eq!(numbers["batches"], 3);
+    assert_eq!(numbers["epochs"], 3);
+    assert_eq!(numbers["workers"], 1);
+    for key in ["samples_per_s", "first_batch_s", "wait_s", "peak_rss_bytes"] {
+        assert!(numbers[key].as_f64().unwrap() >= 0.0, "{key}");
+    }
+    let stages = numbers["stages"].as_array().unwrap();
+    let names: Vec<_> = stages
+        .iter()
+        .map(|stage| stage["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["read", "decode", "transform", "write"]);
+    for key in [
+        "samples",
+        "wall_s",
+        "cpu_s",
+        "wait_s",
+        "bytes_in",
+        "bytes_out",
+    ] {
+        assert!(stages[1][key].is_number(), "{key}");
+    }
+    assert!(stages[1]["samples"].as_u64().unwrap() >= 30);
+}
+
+#[test]
+fn streets_run_with_their_palette_and_no_pixel_is_without_a_class() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 4);
+
+    let output = infeed(["bench", &streets, "--epochs", "2", "--json"]);
+
+    let numbers = json(&output);
+    assert_eq!(numbers["samples"], 8);
+    assert_eq!(numbers["unknown_pixels"], 0);
+}
+
+#[test]
+fn a_step_that_takes_longer_than_its_batch_sets_the_pace() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 6);
+    let pipeline = dir.path().join("one.toml");
+    let text = format!(
+        "[source]\nkind = \"folder\"\npath = {photos:?}\n[decode]\n\
+         [[transforms]]\nkind = \"CenterCrop\"\nsize = 16\n[batch]\nsize = 1\n"
+    );
+    fs::write(&pipeline, text).unwrap();
+
+    let path = pipeline.to_str().unwrap();
+    let output = infeed(["bench", path, "--epochs", "1", "--step-ms", "50", "--json"]);
+
+    let numbers = json(&output);
+    assert_eq!(numbers["batches"], 6);
+    let elapsed = numbers["elapsed_s"].as_f64().unwrap();
+    assert!(elapsed >= 0.3, "six steps of 50 ms took {elapsed} s");
+    assert!(
+        numbers["samples_per_s"].as_f64().unwrap() <= 20.0,
+        "{numbers}"
+    );
+}
+
+#[test]
+fn a_bad_record_is_named_with_the_mend_and_the_status_is_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 6);
+    let bad = first_file(Path::new(&photos));
+    fs::write(&bad, "no picture").unwrap();
+
+    let output = infeed(["bench", &photos, "--epochs", "1"]);
+    let substituted = infeed([
+        "bench",
+        &photos,
+        "--epochs",
+        "1",
+        "--on-error",
+        "substitute",
+        "--json",
+    ]);
+
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains(bad.to_str().unwrap()), "{text}");
+    assert!(text.contains("--on-error substitute"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let numbers = json(&substituted);
+    assert_eq!(numbers["samples"], 6);
+    assert_eq!(numbers["bad"].as_array().unwrap().len(), 1);
+}
+
+fn first_file(dir: &Path) -> std::path::PathBuf {
+    let class = fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
+    fs::read_dir(class).unwrap().next().unwrap().unwrap().path()
+}
+
+#[test]
+fn what_cannot_run_is_one_line_and_a_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let typo = dir.path().join("typo.toml");
+    fs::write(&typo, "[sauce]\n").unwrap();
+
+    let missing = infeed(["bench", "/does/not/exist"]);
+    let empty = infeed(["bench", empty.to_str().unwrap()]);
+    let typo = infeed(["bench", typo.to_str().unwrap()]);
+
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(
+        stderr(&missing).contains("/does/not/exist does not exist"),
+        "{}",
+        stderr(&missing)
+    );
+    assert_eq!(empty.status.code(), Some(1));
+    assert!(
+        stderr(&empty).contains("holds no images"),
+        "{}",
+        stderr(&empty)
+    );
+    assert_eq!(typo.status.code(), Some(1));
+    assert!(stderr(&typo).contains("typo.toml"), "{}", stderr(&typo));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_stops_it_and_what_was_measured_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 8);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_infeed"))
+        .args(["bench", &photos, "--seconds", "1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // What runs is printed before the measuring begins, so reading its last line is the event.
+    let mut out = child.stdout.take().unwrap();
+    let mut text = String::new();
+    let mut byte = [0];
+    while !text.ends_with("for batches\n\n") {
+        assert_eq!(out.read(&mut byte).unwrap(), 1, "it ended early: {text}");
+        text.push(char::from(byte[0]));
+    }
+
+    let status = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    out.read_to_string(&mut text).unwrap();
+
+    assert!(child.wait().unwrap().success());
+    let measured = text.contains("interrupted; measured so far") && text.contains("samples/s");
+    let stopped_before_the_first = text.ends_with("for batches\n\n");
+    assert!(measured || stopped_before_the_first, "{text}");
+}

@@ -1,0 +1,202 @@
+//! `infeed inspect`.
+
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+
+use crate::{infeed, json, photos, stderr, stdout, streets};
+
+#[test]
+fn classes_formats_and_sizes_of_photos_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+
+    let report = json(&infeed(["inspect", &photos, "--json"]));
+
+    assert_eq!(report["images"]["files"], 12);
+    assert_eq!(report["images"]["checked"], 12);
+    assert_eq!(report["images"]["bad"].as_array().unwrap().len(), 0);
+    let classes = report["classes"].as_array().unwrap();
+    assert_eq!(classes.len(), 3);
+    assert!(classes.iter().all(|class| class["count"] == 4));
+    let (min, max) = (
+        &report["images"]["width"]["min"],
+        &report["images"]["width"]["max"],
+    );
+    assert!(min.as_u64() > Some(0) && min.as_u64() <= max.as_u64());
+}
+
+#[test]
+fn bad_files_are_listed_with_reasons() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 3);
+    let bad = Path::new(&streets).join("images/0001.png");
+    let whole = fs::read(&bad).unwrap();
+    fs::write(&bad, &whole[..whole.len() / 2]).unwrap();
+
+    let report = json(&infeed(["inspect", &streets, "--json"]));
+
+    let listed = report["images"]["bad"].as_array().unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0]["path"], bad.to_str().unwrap());
+    assert!(!listed[0]["reason"].as_str().unwrap().is_empty());
+}
+
+#[test]
+fn missing_partners_and_pairs_of_unequal_size_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 3);
+    let at = |path: &str| Path::new(&streets).join(path);
+    fs::remove_file(at("masks/0002.png")).unwrap();
+    fs::rename(at("images/0000.png"), at("images/extra.png")).unwrap();
+    let other = infeed([
+        "sample",
+        "segmentation",
+        at("other").to_str().unwrap(),
+        "--count",
+        "2",
+        "--size",
+        "48x40",
+    ]);
+    assert!(other.status.success());
+    fs::copy(at("other/masks/0001.png"), at("masks/0001.png")).unwrap();
+    fs::remove_dir_all(at("other")).unwrap();
+
+    let output = infeed(["inspect", &streets, "--json"]);
+
+    let report = json(&output);
+    assert_eq!(
+        report["images_without_mask"],
+        serde_json::json!(["0002", "extra"])
+    );
+    assert_eq!(report["masks_without_image"], serde_json::json!(["0000"]));
+    let mismatched = report["size_mismatches"].as_array().unwrap();
+    assert_eq!(mismatched.len(), 1, "{report}");
+    assert!(
+        mismatched[0].as_str().unwrap().starts_with("0001"),
+        "{report}"
+    );
+}
+
+#[test]
+fn pixels_of_masks_are_counted_by_class() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 3);
+
+    let report = json(&infeed(["inspect", &streets, "--json"]));
+
+    let shares = report["mask_classes"].as_array().unwrap();
+    let sum: f64 = shares
+        .iter()
+        .map(|class| class["share"].as_f64().unwrap())
+        .sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{report}");
+    assert!(
+        shares.iter().any(|class| class["name"] == "Road"),
+        "{report}"
+    );
+    assert!(
+        shares.iter().all(|class| class["name"] != "(in no class)"),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_limit_checks_fewer_files_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+
+    let output = infeed(["inspect", &photos, "--limit", "5"]);
+
+    assert!(
+        stdout(&output).contains("checked     5 of them"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+/// Width, height and RGB bytes of a PNG.
+fn pixels(path: &Path) -> (u32, u32, Vec<u8>) {
+    let file = BufReader::new(fs::File::open(path).unwrap());
+    let mut reader = png::Decoder::new(file).read_info().unwrap();
+    let mut data = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut data).unwrap();
+    (info.width, info.height, data)
+}
+
+#[test]
+fn a_sheet_undoes_normalization_and_layout() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 1);
+    let described = |name: &str, rest: &str| {
+        let path = dir.path().join(name);
+        let text = format!(
+            "[source]\nkind = \"folder\"\npath = {photos:?}\n[decode]\n\
+             [[transforms]]\nkind = \"CenterCrop\"\nsize = 32\n{rest}"
+        );
+        fs::write(&path, text).unwrap();
+        let sheet = path.with_extension("png");
+        let args = [
+            "inspect",
+            path.to_str().unwrap(),
+            "--sheet",
+            sheet.to_str().unwrap(),
+        ];
+        let output = infeed(args);
+        assert!(output.status.success(), "{}", stderr(&output));
+        pixels(&sheet)
+    };
+
+    let plain = described("plain.toml", "");
+    let normalized = described(
+        "normalized.toml",
+        "[[transforms]]\nkind = \"Normalize\"\nmean = [0.5, 0.4, 0.3]\nstd = [0.2, 0.3, 0.4]\n\
+         [output]\nlayout = \"CHW\"\ndtype = \"float32\"\n",
+    );
+
+    assert_eq!((plain.0, plain.1), (normalized.0, normalized.1));
+    let worst = plain
+        .2
+        .iter()
+        .zip(&normalized.2)
+        .map(|(a, b)| a.abs_diff(*b))
+        .max();
+    assert!(worst <= Some(1), "{worst:?}");
+    assert!(
+        plain.2.iter().any(|&level| level != plain.2[0]),
+        "an empty sheet"
+    );
+}
+
+#[test]
+fn a_sheet_of_streets_shows_their_masks_in_colours() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 2);
+    let sheet = dir.path().join("sheet.png");
+
+    let output = infeed([
+        "inspect",
+        &streets,
+        "--sheet",
+        sheet.to_str().unwrap(),
+        "--samples",
+        "2",
+    ]);
+
+    assert!(
+        stdout(&output).contains("wrote 2 samples"),
+        "{}",
+        stderr(&output)
+    );
+    // Roads are (128, 64, 128) in the palette: blended, green stays below red and blue.
+    let (_, _, data) = pixels(&sheet);
+    let purple = data
+        .chunks_exact(3)
+        .filter(|p| p[0] > p[1] + 16 && p[2] > p[1] + 16)
+        .count();
+    assert!(
+        purple * 20 > data.len() / 3,
+        "{purple} purple pixels of {}",
+        data.len() / 3
+    );
+}
