@@ -4,6 +4,7 @@ Variants: "" as documented; "unverified" without the check of PNG checksums, whi
 bare loop does not make either.
 """
 
+import struct
 from collections.abc import Iterator
 
 import infeed
@@ -12,7 +13,7 @@ from infeed import sources
 from infeed import transforms as T
 
 from measure import Job, epochs, main
-from workloads import CROP, SIDE, split_of
+from workloads import CROP, SIDE, files_below, split_of
 
 SEED = 0
 NORMALIZE = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
@@ -44,8 +45,13 @@ def segmentation(job: Job) -> Iterator:
 
 def whole_png(job: Job) -> Iterator:
     images, _ = split_of(job.data.segmentation)
-    pipeline = infeed.Pipeline(sources.Folder(str(images), labels="none")).decode(
-        verify=job.variant != "unverified"
+    # A batch needs one size; a crop to the size of all images leaves nothing out.
+    with open(files_below(images)[0], "rb") as first:
+        width, height = struct.unpack(">II", first.read(24)[16:])
+    pipeline = (
+        infeed.Pipeline(sources.Folder(str(images), labels="none"))
+        .decode(verify=job.variant != "unverified")
+        .transform(T.Crop(height, width, at="top_left"))
     )
     return opened(job, pipeline, ("image", "image"))
 
