@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 /// Runs the `infeed` command and returns its exit status.
 #[pyfunction]
-fn main(py: Python<'_>, argv: Vec<String>) -> i32 {
+fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
     py.detach(|| infeed_cli::run(argv))
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use infeed::loader::BadRecord;
 use infeed::{OnError, Options, Step};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -114,7 +115,7 @@ impl Loader {
 
     fn quarantine(&self) -> Vec<(u64, String, String)> {
         let entry =
-            |bad: infeed::BadRecord| (bad.record.index, bad.record.name, bad.reason.chain());
+            |bad: BadRecord| (bad.record.index, bad.record.name, bad.reason.chain());
         self.inner.quarantine().into_iter().map(entry).collect()
     }
 
