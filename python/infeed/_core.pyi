@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
+__all__: list[str]
 __version__: str
 
 @final

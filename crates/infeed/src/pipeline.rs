@@ -194,7 +194,8 @@ pub struct Output {
 #[serde(deny_unknown_fields, default)]
 pub struct BatchSpec {
     /// Rows of the global batch, over all ranks.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    // A default of its own, so that `per_rank` alone does not bring the batch of one with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Rows of each rank's batch: the other spelling.
     #[serde(skip_serializing_if = "Option::is_none")]
