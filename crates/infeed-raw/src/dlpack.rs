@@ -40,6 +40,16 @@ pub struct DataType {
 impl DataType {
     /// `uint8`.
     pub const U8: DataType = DataType::of(1, 8);
+    /// `uint16`.
+    pub const U16: DataType = DataType::of(1, 16);
+    /// `uint32`.
+    pub const U32: DataType = DataType::of(1, 32);
+    /// `uint64`.
+    pub const U64: DataType = DataType::of(1, 64);
+    /// `int8`.
+    pub const I8: DataType = DataType::of(0, 8);
+    /// `int16`.
+    pub const I16: DataType = DataType::of(0, 16);
     /// `int32`.
     pub const I32: DataType = DataType::of(0, 32);
     /// `int64`.
