@@ -110,7 +110,7 @@ def margins(owner: object, name: str, value: Any) -> int | tuple[int, ...]:
 
 def choice(owner: object, name: str, value: Any, allowed: Sequence[str]) -> str:
     """Returns `value` if it is one of `allowed`."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         options = ", ".join(f'"{option}"' for option in allowed)
         raise refusal(owner, name, f"one of {options}", value)
     return value

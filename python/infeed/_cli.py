@@ -1,5 +1,6 @@
 """The console script `infeed`."""
 
+import signal
 import sys
 
 from infeed import _core
@@ -11,4 +12,6 @@ def main() -> int:
     Returns:
         Its exit status.
     """
+    # Python's own handler only sets a flag, which nobody looks at while the command runs.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _core.main(["infeed", *sys.argv[1:]])

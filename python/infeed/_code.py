@@ -26,7 +26,7 @@ def value(item: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
 
 def call(name: str, settings: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
     """A dataclass as the call that makes it, without what is left at its default."""
-    parts = []
+    parts: list[str] = []
     for field in fields(settings):
         item = getattr(settings, field.name)
         if item == field.default:

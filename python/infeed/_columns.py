@@ -15,7 +15,7 @@ record begins in ``handle``, in elements.
 
 import logging
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -219,14 +219,18 @@ def _file_of(array: np.ndarray) -> tuple[str | None, int]:
     mapping = getattr(array, "_mmap", None)
     path = getattr(array, "filename", None)
     plain = array.flags.c_contiguous and array.dtype.isnative
-    if mapping is None or path is None or not plain or array.mode == "c":
+    mode = getattr(array, "mode", None)
+    offset = getattr(array, "offset", None)
+    if mapping is None or path is None or offset is None or not plain or mode == "c":
         return None, 0
-    start = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    start = offset - offset % mmap.ALLOCATIONGRANULARITY
     base = np.frombuffer(mapping, np.uint8).ctypes.data
     return str(path), start + array.ctypes.data - base
 
 
-def _joined(name: str, kind: str, allowed: tuple[str, ...], items: list[Any]) -> Column:
+def _joined(
+    name: str, kind: str, allowed: tuple[str, ...], items: Sequence[Any]
+) -> Column:
     """Byte strings of any length, copied into one buffer."""
     if kind not in allowed:
         raise _wrong(

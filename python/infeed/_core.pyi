@@ -9,7 +9,18 @@ from typing import Any, final
 
 import numpy as np
 
-__all__: list[str]
+__all__ = [
+    "Array",
+    "Batch",
+    "Loader",
+    "__version__",
+    "check",
+    "describe",
+    "json_from_toml",
+    "main",
+    "preview",
+    "toml_from_json",
+]
 __version__: str
 
 @final

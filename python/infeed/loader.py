@@ -57,7 +57,7 @@ class Loader:
         """
         if self.closed:
             raise ClosedError("the loader is closed; open the pipeline again")
-        running = self._running and self._running()
+        running = None if self._running is None else self._running()
         if running is not None and not running.ended:
             raise IteratorError(
                 "the loader is being iterated already; end that loop, or open the "

@@ -165,4 +165,4 @@ def from_dict(table: dict[str, Any]) -> Source:
     if kind == "memory":
         columns = (Column.from_dict(field) for field in settings["fields"])
         return Memory._from_columns(tuple(columns))
-    return {"folder": Folder, "pairs": Pairs}[kind](**settings)
+    return Folder(**settings) if kind == "folder" else Pairs(**settings)

@@ -39,6 +39,21 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
 
+# Leaves the loop, the loader, an array and a thread of the engine's to the interpreter.
+LEFT_OPEN = """
+import os, sys, infeed
+from infeed import sources
+pipeline = infeed.Pipeline(sources.Memory(x=list(range(1000)))).batch(10)
+batches = iter(pipeline)
+array = next(batches)["x"]
+if sys.argv[1] == "fork":
+    child = os.fork()
+    if child:
+        sys.exit(os.waitpid(child, 0)[1])
+    again = infeed.Pipeline(sources.Memory(x=[1, 2, 3]))
+    print([batch["x"].tolist() for batch in again])
+"""
+
 
 def threads() -> set[str]:
     """Names of the engine's threads in this process."""
@@ -139,3 +154,17 @@ def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
 
     assert "fork" in said
     assert len(list(batches)) == 99
+
+
+def test_an_interpreter_that_ends_in_mid_epoch_ends():
+    command = [sys.executable, "-c", LEFT_OPEN, "stay"]
+
+    assert subprocess.run(command, timeout=60).returncode == 0
+
+
+def test_a_forked_child_opens_its_own_loader_and_ends():
+    command = [sys.executable, "-c", LEFT_OPEN, "fork"]
+
+    ended = subprocess.run(command, timeout=60, capture_output=True, text=True)
+
+    assert (ended.returncode, ended.stdout) == (0, "[[1], [2], [3]]\n")
