@@ -8,7 +8,8 @@ real and made-up files take turns, so that a busy machine slows both alike.
     infeed sample classification /tmp/photos --count 300
     infeed sample segmentation /tmp/streets --count 46
     python benchmarks/sample_realism.py --pair PHOTOGRAPHS /tmp/photos \
-        --pair CAMVID/train /tmp/streets/images --pair CAMVID/train_labels /tmp/streets/masks
+        --pair CAMVID/train /tmp/streets/images \
+        --pair CAMVID/train_labels /tmp/streets/masks
 
 Exits with status 1 if a ratio is outside 0.8 to 1.25.
 """
@@ -89,8 +90,13 @@ def compare(real: Folder, made: Folder, rounds: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--pair", nargs=2, type=Path, action="append", required=True,
-        metavar=("REAL", "SAMPLE"), help="two folders to compare; may be repeated",
+        "--pair",
+        nargs=2,
+        type=Path,
+        action="append",
+        required=True,
+        metavar=("REAL", "SAMPLE"),
+        help="two folders to compare; may be repeated",
     )
     parser.add_argument("--limit", type=int, default=300, help="files of each folder")
     parser.add_argument("--rounds", type=int, default=2, help="decodes of each file")

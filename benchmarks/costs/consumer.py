@@ -6,11 +6,11 @@ The consumer computes for a millisecond between batches, so that the next one is
 import statistics
 import time
 
-import infeed
 import numpy as np
-from infeed import sources
 
+import infeed
 from costs.figures import arguments, figure, report
+from infeed import sources
 
 BATCH, WIDTH, STEPS = 64, 1000, 3000
 STEP_S = 1e-3

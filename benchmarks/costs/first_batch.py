@@ -3,10 +3,9 @@
 import time
 
 import infeed
+from costs.figures import arguments, figure, report
 from infeed import sources
 from infeed import transforms as T
-
-from costs.figures import arguments, figure, report
 
 
 def main() -> None:

@@ -7,10 +7,9 @@ difference is the index. What is opened reads and decodes one small batch.
 import time
 
 import infeed
+from costs.figures import arguments, figure, memory_bytes, report
 from infeed import sources
 from infeed import transforms as T
-
-from costs.figures import arguments, figure, memory_bytes, report
 
 
 def opened(path) -> tuple[float, int]:

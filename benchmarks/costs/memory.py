@@ -4,10 +4,9 @@ Peak of the process from before the loader is opened, without what was resident 
 """
 
 import infeed
+from costs.figures import arguments, figure, forget_peak, memory_bytes, report
 from infeed import sources
 from infeed import transforms as T
-
-from costs.figures import arguments, figure, forget_peak, memory_bytes, report
 from workloads import split_of
 
 BUDGET = 512 << 20

@@ -6,10 +6,9 @@ The step is a third longer than the cores need for a batch, measured first.
 import time
 
 import infeed
+from costs.figures import arguments, figure, report
 from infeed import sources
 from infeed import transforms as T
-
-from costs.figures import arguments, figure, report
 
 SLACK = 4 / 3
 SPAN_S = 8

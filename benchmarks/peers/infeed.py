@@ -7,11 +7,11 @@ bare loop does not make either.
 import struct
 from collections.abc import Iterator
 
-import infeed
 import numpy as np
+
+import infeed
 from infeed import sources
 from infeed import transforms as T
-
 from measure import Job, epochs, main
 from workloads import CROP, SIDE, files_below, split_of
 

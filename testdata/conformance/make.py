@@ -1,11 +1,12 @@
 """Writes the conformance images and the pixels a decoder must give for them.
 
     pip install numpy pillow
-    python make.py path/to/cjpeg      # of libjpeg-turbo, for samplings Pillow cannot write
+    python make.py path/to/cjpeg  # of libjpeg-turbo: samplings Pillow cannot write
 
-PNG files come from the writer below, their reference from the samples it was given. JPEG, WebP,
-BMP, GIF and TIFF references are Pillow's. `expected.json` lists, for each file and colour mode,
-where in `expected.bin` the pixels lie (rows without padding, 16-bit samples little-endian).
+PNG files come from the writer below, their reference from the samples it was given.
+JPEG, WebP, BMP, GIF and TIFF references are Pillow's. `expected.json` lists, for each
+file and colour mode, where in `expected.bin` the pixels lie (rows without padding,
+16-bit samples little-endian).
 """
 
 import io
@@ -38,8 +39,16 @@ def expect(file, mode, pixels, orient=False):
         blob.extend(data)
     height, width, channels = pixels.shape
     cases.append(
-        dict(file=file, mode=mode, orient=orient, height=height, width=width, channels=channels,
-             depth=8 * pixels.itemsize, offset=places[data])
+        {
+            "file": file,
+            "mode": mode,
+            "orient": orient,
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "depth": 8 * pixels.itemsize,
+            "offset": places[data],
+        }
     )
 
 
@@ -48,11 +57,16 @@ def luma(rgb):
     return ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16).astype(np.uint8)
 
 
-# ---- PNG ----------------------------------------------------------------------------------------
+# ---- PNG ----
 
 
 def chunk(kind, data):
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (
+        struct.pack(">I", len(data))
+        + kind
+        + data
+        + struct.pack(">I", zlib.crc32(kind + data))
+    )
 
 
 def packed_rows(samples, bits):
@@ -89,7 +103,15 @@ def filtered(rows, distance, first_filter):
     return bytes(out)
 
 
-PASSES = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+PASSES = [
+    (0, 0, 8, 8),
+    (0, 4, 8, 8),
+    (4, 0, 8, 4),
+    (0, 2, 4, 4),
+    (2, 0, 4, 2),
+    (0, 1, 2, 2),
+    (1, 0, 2, 1),
+]
 
 
 def png(samples, color, bits, interlaced, palette=None, trns=None, extra=(), idat=997):
@@ -103,7 +125,10 @@ def png(samples, color, bits, interlaced, palette=None, trns=None, extra=(), ida
             data += filtered(packed_rows(part, bits), distance, number + 1)
     stream = zlib.compress(bytes(data), 6)
     out = b"\x89PNG\r\n\x1a\n"
-    out += chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, int(interlaced)))
+    out += chunk(
+        b"IHDR",
+        struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, int(interlaced)),
+    )
     for kind, payload in extra:
         out += chunk(kind, payload)
     if palette is not None:
@@ -120,7 +145,11 @@ def picture(height, width, channels, top):
     y, x = np.mgrid[0:height, 0:width]
     planes = []
     for c in range(channels):
-        plane = 0.5 + 0.35 * np.sin(x / (5 + c) + c) * np.cos(y / (7 - c)) + 0.1 * (x + c * y > width)
+        plane = (
+            0.5
+            + 0.35 * np.sin(x / (5 + c) + c) * np.cos(y / (7 - c))
+            + 0.1 * (x + c * y > width)
+        )
         plane = plane + RNG.normal(0, 0.04, plane.shape)
         planes.append(np.clip(plane, 0, 1) * top)
     return np.stack(planes, -1).round().astype(np.uint16)
@@ -134,7 +163,11 @@ def high(samples, bits):
 
 
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-COMBINATIONS = [(0, b) for b in (1, 2, 4, 8, 16)] + [(2, 8), (2, 16)] + [(3, b) for b in (1, 2, 4, 8)]
+COMBINATIONS = (
+    [(0, b) for b in (1, 2, 4, 8, 16)]
+    + [(2, 8), (2, 16)]
+    + [(3, b) for b in (1, 2, 4, 8)]
+)
 COMBINATIONS += [(4, 8), (4, 16), (6, 8), (6, 16)]
 
 
@@ -151,7 +184,9 @@ def png_cases(color, bits, with_trns, size=(HEIGHT, WIDTH), tag=""):
         if with_trns:
             table = RNG.integers(0, 256, max(1, count // 2)).astype(np.uint8)
             trns = table.tobytes()
-            alpha = np.concatenate([table, np.full(256, 255, np.uint8)])[samples[..., 0]]
+            alpha = np.concatenate([table, np.full(256, 255, np.uint8)])[
+                samples[..., 0]
+            ]
     else:
         eight = high(samples, bits)
         rgb = np.repeat(eight[..., :1], 3, -1) if channels < 3 else eight[..., :3]
@@ -165,7 +200,8 @@ def png_cases(color, bits, with_trns, size=(HEIGHT, WIDTH), tag=""):
         alpha = np.full(size, 255, np.uint8)
     gray = rgb[..., 0] if color in (0, 4) else luma(rgb)
     for interlaced in (False, True):
-        name = f"c{color}b{bits:02}{'t' if with_trns else ''}{'i' if interlaced else ''}{tag}.png"
+        options = ("t" if with_trns else "") + ("i" if interlaced else "")
+        name = f"c{color}b{bits:02}{options}{tag}.png"
         data = png(samples, color, bits, interlaced, palette, trns)
         (HERE / name).write_bytes(data)
         if bits <= 8:
@@ -180,7 +216,9 @@ def png_cases(color, bits, with_trns, size=(HEIGHT, WIDTH), tag=""):
 
 
 def tiff_orientation(value):
-    return b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" + struct.pack("<HHI", value, 0, 0)
+    return b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" + struct.pack(
+        "<HHI", value, 0, 0
+    )
 
 
 def all_png():
@@ -196,10 +234,12 @@ def all_png():
     data = png(samples, 2, 8, False, extra=[(b"eXIf", tiff_orientation(6))])
     (HERE / "orientation6.png").write_bytes(data)
     expect("orientation6.png", "rgb", samples.astype(np.uint8))
-    expect("orientation6.png", "rgb", np.rot90(samples, -1).astype(np.uint8), orient=True)
+    expect(
+        "orientation6.png", "rgb", np.rot90(samples, -1).astype(np.uint8), orient=True
+    )
 
 
-# ---- JPEG ---------------------------------------------------------------------------------------
+# ---- JPEG ----
 
 
 def jpeg_expect(name, data, orient=False):
@@ -211,14 +251,22 @@ def jpeg_expect(name, data, orient=False):
     expect(name, "rgb", rgb, orient)
     if orient:
         return
-    expect(name, "rgba", np.concatenate([rgb, np.full(rgb.shape[:2] + (1,), 255, np.uint8)], -1))
+    expect(
+        name,
+        "rgba",
+        np.concatenate([rgb, np.full((*rgb.shape[:2], 1), 255, np.uint8)], -1),
+    )
     if opened.mode == "CMYK":
         expect(name, "gray", luma(rgb))
     else:
         y = Image.open(io.BytesIO(data))
         y.draft("L", None)  # the Y channel itself
         expect(name, "gray", np.asarray(y))
-    expect(name, "stored", np.asarray(opened if opened.mode == "L" else opened.convert("RGB")))
+    expect(
+        name,
+        "stored",
+        np.asarray(opened if opened.mode == "L" else opened.convert("RGB")),
+    )
 
 
 def all_jpeg(cjpeg):
@@ -234,27 +282,43 @@ def all_jpeg(cjpeg):
         name = sampling.replace(":", "")
         quality = (95, 75, 40)[number]
         jpeg_expect(f"s{name}.jpg", saved(color, quality=quality, subsampling=sampling))
-        jpeg_expect(f"s{name}p.jpg", saved(color, quality=quality, subsampling=sampling, progressive=True))
+        jpeg_expect(
+            f"s{name}p.jpg",
+            saved(color, quality=quality, subsampling=sampling, progressive=True),
+        )
     jpeg_expect("s420r.jpg", saved(color, quality=85, restart_marker_blocks=3))
-    jpeg_expect("s420o.jpg", saved(color, quality=100, optimize=True, subsampling="4:2:0"))
+    jpeg_expect(
+        "s420o.jpg", saved(color, quality=100, optimize=True, subsampling="4:2:0")
+    )
     jpeg_expect("gray.jpg", saved(color.convert("L"), quality=90))
     jpeg_expect("grayp.jpg", saved(color.convert("L"), quality=60, progressive=True))
     jpeg_expect("rgb.jpg", saved(color, quality=90, keep_rgb=True))
     jpeg_expect("cmyk.jpg", saved(color.convert("CMYK"), quality=90))
     inks = np.concatenate([255 - base, picture(45, 67, 1, 200).astype(np.uint8)], -1)
-    jpeg_expect("cmykp.jpg", saved(Image.fromarray(inks, "CMYK"), quality=80, progressive=True))
+    jpeg_expect(
+        "cmykp.jpg", saved(Image.fromarray(inks, "CMYK"), quality=80, progressive=True)
+    )
 
     ppm = io.BytesIO()
     color.save(ppm, "PPM")
     for name, sample, options in (
-        ("s440", "1x2", []), ("s411", "4x1", []), ("s441", "1x4", []), ("s410", "4x2", []),
-        ("s440p", "1x2", ["-progressive"]), ("s411p", "4x1", ["-progressive"]),
-        ("s420a", "2x2", ["-arithmetic"]), ("s411r", "4x1", ["-restart", "1"]),
-        ("s444n", "1x2,1x2,1x2", []), ("s422n", "2x2,1x2,1x2", []), ("s3121", "3x1,1x1,1x1", []),
+        ("s440", "1x2", []),
+        ("s411", "4x1", []),
+        ("s441", "1x4", []),
+        ("s410", "4x2", []),
+        ("s440p", "1x2", ["-progressive"]),
+        ("s411p", "4x1", ["-progressive"]),
+        ("s420a", "2x2", ["-arithmetic"]),
+        ("s411r", "4x1", ["-restart", "1"]),
+        ("s444n", "1x2,1x2,1x2", []),
+        ("s422n", "2x2,1x2,1x2", []),
+        ("s3121", "3x1,1x1,1x1", []),
     ):
         done = subprocess.run(
             [cjpeg, "-quality", "80", "-sample", sample, *options],
-            input=ppm.getvalue(), stdout=subprocess.PIPE, check=True,
+            input=ppm.getvalue(),
+            stdout=subprocess.PIPE,
+            check=True,
         )
         jpeg_expect(f"{name}.jpg", done.stdout)
 
@@ -266,7 +330,7 @@ def all_jpeg(cjpeg):
         jpeg_expect(f"orientation{value}.jpg", data, orient=True)
 
 
-# ---- the rest -----------------------------------------------------------------------------------
+# ---- the rest ----
 
 
 def other(name, image, **options):

@@ -154,8 +154,8 @@ def center_crop(height, width, crop_height, crop_width):
     dx, dy = max(crop_width - width, 0), max(crop_height - height, 0)
     padding = [dx // 2, dy // 2, (dx + 1) // 2, (dy + 1) // 2]
     height, width = height + dy, width + dx
-    top = int(round((height - crop_height) / 2.0))
-    left = int(round((width - crop_width) / 2.0))
+    top = round((height - crop_height) / 2.0)
+    left = round((width - crop_width) / 2.0)
     return [*padding, top, left]
 
 
@@ -186,14 +186,14 @@ def resized_crop(rng, height, width, scale, ratio):
     for _ in range(10):
         target = area * rng.uniform(*scale)
         aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
-        w = int(round(math.sqrt(target * aspect)))
-        h = int(round(math.sqrt(target / aspect)))
+        w = round(math.sqrt(target * aspect))
+        h = round(math.sqrt(target / aspect))
         if 0 < w <= width and 0 < h <= height:
             return rng.integers(0, height - h + 1), rng.integers(0, width - w + 1), h, w
     if width / height < min(ratio):
-        w, h = width, int(round(width / min(ratio)))
+        w, h = width, round(width / min(ratio))
     elif width / height > max(ratio):
-        w, h = int(round(height * max(ratio))), height
+        w, h = round(height * max(ratio)), height
     else:
         w, h = width, height
     return (height - h) // 2, (width - w) // 2, h, w
@@ -204,8 +204,8 @@ def erasing(rng, height, width, scale, ratio):
     for _ in range(10):
         target = area * rng.uniform(*scale)
         aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
-        h = int(round(math.sqrt(target * aspect)))
-        w = int(round(math.sqrt(target / aspect)))
+        h = round(math.sqrt(target * aspect))
+        w = round(math.sqrt(target / aspect))
         if h < height and w < width:
             return rng.integers(0, height - h + 1), rng.integers(0, width - w + 1), h, w
     return 0, 0, 0, 0
@@ -246,7 +246,9 @@ def main():
 
     cases["color"] = []
     # Every corner of the colour cube and all grays, beside a photograph.
-    cube = np.stack(np.meshgrid(*[[0, 1, 127, 128, 254, 255]] * 3), -1).reshape(12, 18, 3)
+    cube = np.stack(np.meshgrid(*[[0, 1, 127, 128, 254, 255]] * 3), -1).reshape(
+        12, 18, 3
+    )
     color_inputs = [photo(rng, 16, 20, 3), cube.astype(np.uint8), photo(rng, 9, 8, 1)]
     changes = [
         ("brightness", brightness, [0.0, 0.37, 1.0, 1.73]),
@@ -269,7 +271,11 @@ def main():
     for array in pad_inputs:
         place = pixels.add(array)
         for mode in modes:
-            for left, top, right, bottom in [(2, 1, 3, 4), (0, 0, 5, 0), (13, 11, 9, 17)]:
+            for left, top, right, bottom in [
+                (2, 1, 3, 4),
+                (0, 0, 5, 0),
+                (13, 11, 9, 17),
+            ]:
                 around = [(top, bottom), (left, right), (0, 0)]
                 to = pixels.add(np.pad(array, around, mode))
                 sides = [left, top, right, bottom]
