@@ -1,0 +1,90 @@
+# Everything a checkout needs; `make help` lists it.
+#
+# Works on a Debian machine with Rust, Python 3.11 and nothing else. What is made lies in the
+# checkout (.venv, target, dist, demo-data); only the system packages that scripts/needs names are
+# outside it, and they are installed by root alone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The Python that .venv is made with.
+export PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# maturin installs into the environment that is active, and refuses to choose between two.
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+
+# `make demo DATA=folder`: your own images instead of made-up ones.
+DEMO := demo-data/photos
+DATA ?= $(DEMO)
+# How many images are made up, how long the demo measures, and what the engine is built as.
+DEMO_COUNT ?= 1000
+DEMO_SECONDS ?= 10
+PROFILE ?= release
+
+# `make bench ARGS="classification --loaders bare infeed tf"`: see benchmarks/README.md.
+ARGS ?= --loaders bare infeed
+
+.PHONY: help demo test lint wheel bench clean install
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
+
+demo: install ## look at a dataset and feed from it; DATA=folder takes your own
+ifeq ($(DATA),$(DEMO))
+	@$(MAKE) $(DEMO)
+endif
+	@mkdir -p demo-data
+	@echo; echo "== What is in $(DATA): infeed inspect"
+	@$(BIN)/infeed inspect "$(DATA)" --sheet demo-data/sheet.png
+	@echo; echo "== How fast this machine feeds from it: infeed bench"
+	@$(BIN)/infeed bench "$(DATA)" --seconds $(DEMO_SECONDS)
+	@echo; echo "What a training loop would get is shown in demo-data/sheet.png."
+
+# Under another name until it is whole: a dataset that exists is kept and used again.
+$(DEMO):
+	@rm -rf $(DEMO).unfinished
+	@$(BIN)/infeed sample classification $(DEMO).unfinished --count $(DEMO_COUNT)
+	@mv $(DEMO).unfinished $(DEMO)
+
+# The package in .venv, its extension built as PROFILE says.
+install: $(VENV)/ready
+	@$(BIN)/maturin develop --profile $(PROFILE)
+
+test: $(VENV)/ready ## all tests, Rust and Python
+	@scripts/test
+
+lint: $(VENV)/ready ## format, clippy, docs, ruff, stubs, licences, typos
+	@scripts/needs lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/maturin develop --quiet
+	PYTHON=$(BIN)/python scripts/stubs
+	scripts/deny
+	$(BIN)/typos
+
+wheel: $(VENV)/ready ## a wheel for every Linux of this processor, in dist/
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r scripts/requirements-wheel.txt
+	@rm -rf dist
+	@scripts/wheel
+
+bench: ## measure against the bare loops; ARGS picks workloads and peers
+	@$(MAKE) install PROFILE=release
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean: ## remove everything that was made
+	rm -rf $(VENV) target dist demo-data benchmarks/bare/target
+	rm -rf .pytest_cache .ruff_cache .mypy_cache python/infeed/_core*.so
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/ready: scripts/requirements-dev.txt
+	@scripts/needs
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
