@@ -114,8 +114,7 @@ impl Loader {
     }
 
     fn quarantine(&self) -> Vec<(u64, String, String)> {
-        let entry =
-            |bad: BadRecord| (bad.record.index, bad.record.name, bad.reason.chain());
+        let entry = |bad: BadRecord| (bad.record.index, bad.record.name, bad.reason.chain());
         self.inner.quarantine().into_iter().map(entry).collect()
     }
 

@@ -489,7 +489,11 @@ impl Loader {
 
 /// Batches that the consumer holds.
 fn held(conveyor: &Conveyor<Records>) -> usize {
-    conveyor.job().batcher().live().saturating_sub(conveyor.ready())
+    conveyor
+        .job()
+        .batcher()
+        .live()
+        .saturating_sub(conveyor.ready())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

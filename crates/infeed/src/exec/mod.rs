@@ -363,7 +363,11 @@ impl<J: Job> Conveyor<J> {
     /// Batches that are ready and not taken.
     pub fn ready(&self) -> usize {
         let state = self.shared.lock();
-        state.trays.iter().filter(|tray| matches!(tray, TrayState::Ready(Ok(_)))).count()
+        state
+            .trays
+            .iter()
+            .filter(|tray| matches!(tray, TrayState::Ready(Ok(_))))
+            .count()
     }
 
     /// Number of the tray that the consumer gets next.

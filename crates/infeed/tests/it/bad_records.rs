@@ -51,9 +51,15 @@ fn a_truncated_jpeg_is_an_error_that_names_its_file_at_its_place_in_the_order() 
         let record = error.record().expect("it names a record").clone();
         assert!(matches!(error, Error::Decode { .. }), "{error}");
         assert!(record.name.ends_with("0006.jpg"), "{record}");
-        let place = order.iter().position(|&r| r == record.index).expect("it is in the epoch");
+        let place = order
+            .iter()
+            .position(|&r| r == record.index)
+            .expect("it is in the epoch");
         assert_eq!(good, place / 4 * 4, "all batches before it came out");
-        assert_eq!(loader.next_batch().expect_err("still").to_string(), error.to_string());
+        assert_eq!(
+            loader.next_batch().expect_err("still").to_string(),
+            error.to_string()
+        );
     }
 }
 
@@ -73,7 +79,11 @@ fn substitutes_keep_batches_full_and_are_the_same_for_every_worker_count() {
             .collect();
         assert!(bad.len() >= 6, "each bad record once an epoch: {bad:?}");
         assert_eq!(loader.stats().expect("open").bad, bad.len() as u64);
-        assert!(batches.iter().all(|batch| batch.rows() == 4 || batch.step == 4));
+        assert!(
+            batches
+                .iter()
+                .all(|batch| batch.rows() == 4 || batch.step == 4)
+        );
         seen.push((bits(&batches), bad));
     }
 
@@ -92,7 +102,10 @@ fn skipping_makes_the_batch_shorter_and_lists_the_record() {
     let quarantine = loader.quarantine();
     assert!(quarantine.len() == 1 && quarantine[0].record.name.ends_with("0004.jpg"));
     for batch in &batches {
-        assert_eq!(batch.array("image").expect("a column").shape()[0], batch.rows());
+        assert_eq!(
+            batch.array("image").expect("a column").shape()[0],
+            batch.rows()
+        );
     }
 }
 
@@ -125,7 +138,17 @@ fn a_run_that_is_mostly_broken_stops_at_the_limit() {
         }
     };
 
-    assert!(matches!(error, Error::TooManyBad { bad: 6, limit: 5, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::TooManyBad {
+                bad: 6,
+                limit: 5,
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -153,5 +176,8 @@ fn a_failed_read_stops_the_run_even_when_bad_records_are_substituted() {
         }
     };
 
-    assert!(matches!(error, Error::Read { .. }) && error.chain().contains("0005.jpg"), "{error}");
+    assert!(
+        matches!(error, Error::Read { .. }) && error.chain().contains("0005.jpg"),
+        "{error}"
+    );
 }

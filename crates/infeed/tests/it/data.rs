@@ -12,7 +12,8 @@ use tempfile::TempDir;
 pub(crate) const CLASSES: usize = 4;
 
 /// Colours of the classes.
-pub(crate) const COLOURS: [[u8; 3]; CLASSES] = [[0, 0, 0], [128, 64, 128], [64, 0, 64], [255, 0, 0]];
+pub(crate) const COLOURS: [[u8; 3]; CLASSES] =
+    [[0, 0, 0], [128, 64, 128], [64, 0, 64], [255, 0, 0]];
 
 /// Noise on a gradient, another for each seed.
 pub(crate) fn picture(seed: u64, height: u32, width: u32) -> Image {
@@ -43,7 +44,8 @@ pub(crate) fn photos(count: u64) -> TempDir {
 
 /// The file of a photo; even numbers are cats.
 pub(crate) fn photo(root: &Path, n: u64) -> PathBuf {
-    root.join(["cat", "dog"][(n % 2) as usize]).join(format!("{n:04}.jpg"))
+    root.join(["cat", "dog"][(n % 2) as usize])
+        .join(format!("{n:04}.jpg"))
 }
 
 /// Folders `images` and `masks` of PNGs, and `class_dict.csv`.
@@ -75,7 +77,9 @@ pub(crate) fn pairs(count: u64, height: u32, width: u32) -> TempDir {
 pub(crate) fn open(pipeline: &Pipeline, workers: usize) -> Loader {
     let mut options = Options::default();
     options.workers = Some(workers);
-    pipeline.open(&options).expect("a pipeline that fits its source")
+    pipeline
+        .open(&options)
+        .expect("a pipeline that fits its source")
 }
 
 /// All batches of the epoch that comes next.
@@ -87,7 +91,14 @@ pub(crate) fn epoch(loader: &Loader) -> Vec<Batch> {
 pub(crate) fn bits(batches: &[Batch]) -> Vec<(Vec<u64>, Vec<u8>)> {
     let bytes = |batch: &Batch| -> Vec<u8> {
         let column = |name: &str| batch.array(name).expect("numbers").bytes().to_vec();
-        batch.columns.iter().flat_map(|of| column(&of.name)).collect()
+        batch
+            .columns
+            .iter()
+            .flat_map(|of| column(&of.name))
+            .collect()
     };
-    batches.iter().map(|batch| (batch.records.clone(), bytes(batch))).collect()
+    batches
+        .iter()
+        .map(|batch| (batch.records.clone(), bytes(batch)))
+        .collect()
 }

@@ -23,10 +23,15 @@ fn equals_plain(pipeline: &Pipeline) {
                 assert_eq!(id.index, batch.records[row]);
                 let plain = &stages.last().expect("an output").fields;
                 for (name, values) in plain {
-                    let Values::Array(plain) = values else { panic!("{name} is no array") };
+                    let Values::Array(plain) = values else {
+                        panic!("{name} is no array")
+                    };
                     let fast = batch.array(name).expect("a column").bytes();
                     let size = plain.bytes().len();
-                    assert_eq!(batch.array(name).expect("a column").shape()[1..], *plain.shape());
+                    assert_eq!(
+                        batch.array(name).expect("a column").shape()[1..],
+                        *plain.shape()
+                    );
                     assert!(
                         fast[row * size..(row + 1) * size] == *plain.bytes(),
                         "{name} of {id}, position {position} of epoch {at}"
@@ -40,7 +45,10 @@ fn equals_plain(pipeline: &Pipeline) {
 
 fn photo_pipeline(root: &std::path::Path, transforms: Vec<Transform>) -> Pipeline {
     let pipeline = Pipeline::new(SourceSpec::folder(root)).shuffle(3).decode();
-    transforms.into_iter().fold(pipeline, Pipeline::transform).batch(5)
+    transforms
+        .into_iter()
+        .fold(pipeline, Pipeline::transform)
+        .batch(5)
 }
 
 #[test]
@@ -48,13 +56,41 @@ fn jpeg_regions_flips_and_float_rows_equal_whole_images_step_by_step() {
     let root = photos(30);
     let normalize = || Normalize::new([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
     let lists: Vec<Vec<Transform>> = vec![
-        vec![RandomResizedCrop::new(24).into(), RandomHorizontalFlip::new(0.5).into(), normalize().into()],
-        vec![RandomCrop::new(32).into(), RandomVerticalFlip::new(0.5).into(), ToFloat::default().into()],
-        vec![RandomHorizontalFlip::new(0.5).into(), RandomCrop::new(20).into()],
-        vec![Resize::new(40).into(), RandomHorizontalFlip::new(0.5).into(), CenterCrop::new(32).into()],
-        vec![RandomVerticalFlip::new(0.5).into(), Resize::new([30, 20]).into(), RandomCrop::new(16).into()],
-        vec![CropOrPad::new(50, 50).into(), normalize().into(), RandomErasing::new(0.9).into()],
-        vec![Pad::new(3).into(), CenterCrop::new(36).into(), normalize().into(), RandomHorizontalFlip::new(0.5).into()],
+        vec![
+            RandomResizedCrop::new(24).into(),
+            RandomHorizontalFlip::new(0.5).into(),
+            normalize().into(),
+        ],
+        vec![
+            RandomCrop::new(32).into(),
+            RandomVerticalFlip::new(0.5).into(),
+            ToFloat::default().into(),
+        ],
+        vec![
+            RandomHorizontalFlip::new(0.5).into(),
+            RandomCrop::new(20).into(),
+        ],
+        vec![
+            Resize::new(40).into(),
+            RandomHorizontalFlip::new(0.5).into(),
+            CenterCrop::new(32).into(),
+        ],
+        vec![
+            RandomVerticalFlip::new(0.5).into(),
+            Resize::new([30, 20]).into(),
+            RandomCrop::new(16).into(),
+        ],
+        vec![
+            CropOrPad::new(50, 50).into(),
+            normalize().into(),
+            RandomErasing::new(0.9).into(),
+        ],
+        vec![
+            Pad::new(3).into(),
+            CenterCrop::new(36).into(),
+            normalize().into(),
+            RandomHorizontalFlip::new(0.5).into(),
+        ],
     ];
     for transforms in lists {
         for layout in [Layout::Hwc, Layout::Chw] {
@@ -68,7 +104,11 @@ fn half_precision_rows_equal_too() {
     let root = photos(10);
     for dtype in [DType::Float16, DType::BFloat16] {
         let transforms = vec![RandomCrop::new(30).into(), ToFloat::default().into()];
-        equals_plain(&photo_pipeline(root.path(), transforms).dtype(dtype).layout(Layout::Chw));
+        equals_plain(
+            &photo_pipeline(root.path(), transforms)
+                .dtype(dtype)
+                .layout(Layout::Chw),
+        );
     }
 }
 
@@ -77,9 +117,12 @@ fn masks_move_with_their_images_and_their_classes_survive() {
     let root = pairs(9, 37, 53);
     let csv = root.path().join("class_dict.csv").display().to_string();
     let base = || {
-        Pipeline::new(SourceSpec::pairs(root.path().join("images"), root.path().join("masks")))
-            .shuffle(1)
-            .decode()
+        Pipeline::new(SourceSpec::pairs(
+            root.path().join("images"),
+            root.path().join("masks"),
+        ))
+        .shuffle(1)
+        .decode()
     };
     let flips = |pipeline: Pipeline| {
         pipeline
@@ -93,10 +136,25 @@ fn masks_move_with_their_images_and_their_classes_survive() {
         decode.modes.insert("mask".to_owned(), ColorMode::Rgb);
     }
     equals_plain(&flips(coloured.transform(RandomCrop::new(21))));
-    equals_plain(&flips(base().transform(RandomResizedCrop::new(19)).transform(OneHot::from_palette(&csv))));
-    equals_plain(&flips(base().transform(RandomCrop::new(20)).transform(ClassIndex::new(&csv))));
+    equals_plain(&flips(
+        base()
+            .transform(RandomResizedCrop::new(19))
+            .transform(OneHot::from_palette(&csv)),
+    ));
+    equals_plain(&flips(
+        base()
+            .transform(RandomCrop::new(20))
+            .transform(ClassIndex::new(&csv)),
+    ));
     let mut wide = ClassIndex::new(&csv);
     wide.dtype = DType::Int64;
     equals_plain(&flips(base().transform(RandomCrop::new(20)).transform(wide)).layout(Layout::Chw));
-    equals_plain(&flips(base().transform(Crop::new(30, 40)).transform(OneHot::from_palette(&csv))).layout(Layout::Chw));
+    equals_plain(
+        &flips(
+            base()
+                .transform(Crop::new(30, 40))
+                .transform(OneHot::from_palette(&csv)),
+        )
+        .layout(Layout::Chw),
+    );
 }

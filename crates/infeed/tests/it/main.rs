@@ -2,8 +2,8 @@
 
 mod bad_records;
 mod data;
-mod fields;
 mod fast_plan;
+mod fields;
 mod memory;
 mod order;
 mod shards;

@@ -9,14 +9,18 @@ use crate::data::{epoch, pairs, photos};
 #[test]
 fn a_budget_below_two_batches_is_refused_when_the_pipeline_opens() {
     let root = photos(8);
-    let pipeline =
-        Pipeline::new(SourceSpec::folder(root.path())).decode().transform(RandomResizedCrop::new(224)).batch(8);
+    let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
+        .decode()
+        .transform(RandomResizedCrop::new(224))
+        .batch(8);
     let mut options = Options::default();
     options.memory = Some(1 << 20);
 
     let error = pipeline.open(&options).expect_err("too little");
 
-    let Error::Budget { needed_bytes, .. } = error else { panic!("{error}") };
+    let Error::Budget { needed_bytes, .. } = error else {
+        panic!("{error}")
+    };
     options.memory = Some(needed_bytes);
     assert_eq!(epoch(&pipeline.open(&options).expect("enough")).len(), 1);
 }
@@ -24,18 +28,27 @@ fn a_budget_below_two_batches_is_refused_when_the_pipeline_opens() {
 #[test]
 fn a_record_that_could_never_fit_is_a_bad_record_and_one_that_must_wait_waits() {
     let root = pairs(6, 800, 900);
-    let pipeline = Pipeline::new(SourceSpec::pairs(root.path().join("images"), root.path().join("masks")))
-        .decode()
-        .transform(CenterCrop::new(16))
-        .transform(ClassIndex::new(root.path().join("class_dict.csv").display().to_string()))
-        .batch(2);
+    let pipeline = Pipeline::new(SourceSpec::pairs(
+        root.path().join("images"),
+        root.path().join("masks"),
+    ))
+    .decode()
+    .transform(CenterCrop::new(16))
+    .transform(ClassIndex::new(
+        root.path().join("class_dict.csv").display().to_string(),
+    ))
+    .batch(2);
     let mut options = Options::default();
     options.workers = Some(2);
     options.on_error = OnError::Stop;
 
     // Noise of 800x900 is about 2 MB a file: a quarter of what reading gets at 13 MiB is less.
     options.memory = Some(13 << 20);
-    let error = pipeline.open(&options).expect("opens").next_batch().expect_err("too large");
+    let error = pipeline
+        .open(&options)
+        .expect("opens")
+        .next_batch()
+        .expect_err("too large");
     assert!(matches!(error, Error::RecordTooLarge { .. }), "{error}");
     assert!(error.is_bad_record());
 

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use infeed::pipeline::SourceSpec;
-use infeed::transform::{ColorJitter, Normalize, RandomErasing, RandomHorizontalFlip, RandomResizedCrop};
+use infeed::transform::{
+    ColorJitter, Normalize, RandomErasing, RandomHorizontalFlip, RandomResizedCrop,
+};
 use infeed::{Error, Options, Pipeline, Step};
 
 use crate::data::{bits, epoch, open, photos};
@@ -42,12 +44,18 @@ fn an_epoch_holds_every_record_once_and_the_next_has_another_order() {
     let loader = open(&train(root.path()), 2);
 
     let order = |batches: &[infeed::Batch]| -> Vec<u64> {
-        batches.iter().flat_map(|batch| batch.records.clone()).collect()
+        batches
+            .iter()
+            .flat_map(|batch| batch.records.clone())
+            .collect()
     };
     let (first, second) = (order(&epoch(&loader)), order(&epoch(&loader)));
 
     for seen in [&first, &second] {
-        assert_eq!(seen.iter().copied().collect::<BTreeSet<_>>(), (0..20).collect());
+        assert_eq!(
+            seen.iter().copied().collect::<BTreeSet<_>>(),
+            (0..20).collect()
+        );
         assert_eq!(seen.len(), 20);
     }
     assert_ne!(first, second);
@@ -65,7 +73,10 @@ fn seeking_gives_the_batches_that_an_uninterrupted_run_gives() {
         loader.seek(at, step).expect("a step of the epoch");
         let rest = bits(&epoch(&loader));
         let begin = at as usize * steps + step as usize;
-        assert!(rest == all[begin..(at as usize + 1) * steps], "epoch {at} step {step}");
+        assert!(
+            rest == all[begin..(at as usize + 1) * steps],
+            "epoch {at} step {step}"
+        );
     }
 }
 
@@ -74,7 +85,10 @@ fn ending_an_epoch_early_goes_on_with_the_next_and_ending_at_the_seam_skips_none
     let root = photos(20);
     let loader = open(&train(root.path()), 2);
 
-    loader.next_batch().expect("no bad record").expect("a batch");
+    loader
+        .next_batch()
+        .expect("no bad record")
+        .expect("a batch");
     loader.end_epoch().expect("open");
     let second = epoch(&loader);
     loader.end_epoch().expect("open");
@@ -95,7 +109,10 @@ fn ranks_see_the_slices_of_the_global_batch() {
         for rank in 0..world_size {
             let mut options = Options::default();
             (options.rank, options.world_size, options.workers) = (rank, world_size, Some(2));
-            let loader = train(root.path()).drop_last().open(&options).expect("divides");
+            let loader = train(root.path())
+                .drop_last()
+                .open(&options)
+                .expect("divides");
             for (part, batch) in parts.iter_mut().zip(epoch(&loader)) {
                 part.extend(batch.records);
             }
@@ -126,7 +143,10 @@ fn a_consumer_killed_mid_epoch_leaves_no_thread_behind() {
 fn a_closed_loader_says_so_and_its_batches_stay_valid() {
     let root = photos(12);
     let loader = open(&train(root.path()), 2);
-    let batch = loader.next_batch().expect("no bad record").expect("a batch");
+    let batch = loader
+        .next_batch()
+        .expect("no bad record")
+        .expect("a batch");
     let before = batch.array("image").expect("a column").bytes().to_vec();
 
     loader.close();
@@ -141,7 +161,10 @@ fn a_consumer_without_patience_is_told_to_come_back() {
     let loader = open(&train(root.path()), 1);
 
     let batch = loop {
-        match loader.next_within(Duration::from_millis(1)).expect("no bad record") {
+        match loader
+            .next_within(Duration::from_millis(1))
+            .expect("no bad record")
+        {
             Step::Batch(batch) => break batch,
             Step::Timeout => {}
             Step::End => panic!("an epoch has batches"),

@@ -25,9 +25,20 @@ struct Shards {
 
 impl Shards {
     fn new(shards: u64, record_bytes: u64) -> Shards {
-        let kind = FieldKind::Tensor { dtype: DType::UInt64, shape: Vec::new() };
-        let fields = vec![Field { name: "number".to_owned(), kind }];
-        Shards { fields, shards, record_bytes, streams_read: AtomicU64::new(0) }
+        let kind = FieldKind::Tensor {
+            dtype: DType::UInt64,
+            shape: Vec::new(),
+        };
+        let fields = vec![Field {
+            name: "number".to_owned(),
+            kind,
+        }];
+        Shards {
+            fields,
+            shards,
+            record_bytes,
+            streams_read: AtomicU64::new(0),
+        }
     }
 }
 
@@ -41,8 +52,15 @@ impl Source for Shards {
     }
 
     fn id(&self, record: u64, _: Option<usize>) -> RecordId {
-        let name = format!("member {} of shard {}", record % PER_SHARD, record / PER_SHARD);
-        RecordId { index: record, name }
+        let name = format!(
+            "member {} of shard {}",
+            record % PER_SHARD,
+            record / PER_SHARD
+        );
+        RecordId {
+            index: record,
+            name,
+        }
     }
 
     fn run_length(&self) -> u64 {
@@ -53,7 +71,11 @@ impl Source for Shards {
         let read = |shard: u64| {
             let of_shard = |&(_, record): &(usize, u64)| record / PER_SHARD == shard;
             let records = run.iter().copied().enumerate().filter(of_shard).collect();
-            Read { records, bytes: Some(self.record_bytes * PER_SHARD), key: shard }
+            Read {
+                records,
+                bytes: Some(self.record_bytes * PER_SHARD),
+                key: shard,
+            }
         };
         (0..self.shards).map(read).collect()
     }
@@ -66,12 +88,22 @@ impl Source for Shards {
     ) -> Result<(), ReadError> {
         let bytes = self.record_bytes * PER_SHARD;
         let record = read.key * PER_SHARD;
-        admit(bytes).map_err(|refused| ReadError::Refused { record, bytes, refused })?;
+        admit(bytes).map_err(|refused| ReadError::Refused {
+            record,
+            bytes,
+            refused,
+        })?;
         self.streams_read.fetch_add(1, Ordering::Relaxed);
         for record in read.key * PER_SHARD..(read.key + 1) * PER_SHARD {
             for &(place, wanted) in read.records.iter().filter(|(_, wanted)| *wanted == record) {
                 let fields = vec![Bytes::copy_from_slice(&wanted.to_le_bytes())];
-                sink(place, Record { index: wanted, fields });
+                sink(
+                    place,
+                    Record {
+                        index: wanted,
+                        fields,
+                    },
+                );
             }
         }
         Ok(())
@@ -79,21 +111,32 @@ impl Source for Shards {
 }
 
 fn pipeline() -> Pipeline {
-    Pipeline::new(SourceSpec::Memory { fields: Vec::new() }).shuffle(1).batch(10)
+    Pipeline::new(SourceSpec::Memory { fields: Vec::new() })
+        .shuffle(1)
+        .batch(10)
 }
 
 #[test]
 fn shards_read_front_to_back_give_every_record_once_with_one_read_a_shard_and_epoch() {
     let source = Arc::new(Shards::new(8, 64));
     let shared: Arc<dyn Source> = source.clone();
-    let loader = pipeline().open_over(shared, &Options::default()).expect("fits");
+    let loader = pipeline()
+        .open_over(shared, &Options::default())
+        .expect("fits");
 
     let mut orders = Vec::new();
     for _ in 0..3 {
         let batches = epoch(&loader);
         let numbers: Vec<u64> = batches
             .iter()
-            .flat_map(|b| b.array("number").expect("numbers").bytes().chunks_exact(8).map(number).collect::<Vec<_>>())
+            .flat_map(|b| {
+                b.array("number")
+                    .expect("numbers")
+                    .bytes()
+                    .chunks_exact(8)
+                    .map(number)
+                    .collect::<Vec<_>>()
+            })
             .collect();
         let records: Vec<u64> = batches.iter().flat_map(|b| b.records.clone()).collect();
         assert_eq!(numbers, records);
@@ -122,5 +165,8 @@ fn shards_that_do_not_fit_the_budget_together_are_refused_with_the_bytes_needed(
 
     let error = loader.next_batch().expect_err("200 MiB of shards");
 
-    assert!(matches!(error, Error::Config { .. }) && error.to_string().contains("memory"), "{error}");
+    assert!(
+        matches!(error, Error::Config { .. }) && error.to_string().contains("memory"),
+        "{error}"
+    );
 }

@@ -32,7 +32,10 @@ fn rust_files(folder: &Path) -> Vec<(PathBuf, String)> {
             files.extend(rust_files(&path));
         } else if path.extension().is_some_and(|e| e == "rs") && !path.ends_with("tests.rs") {
             let text = fs::read_to_string(&path).expect("UTF-8");
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let code = text
+                .split("#[cfg(test)]\nmod tests {")
+                .next()
+                .unwrap_or_default();
             files.push((path, code.to_owned()));
         }
     }
@@ -41,8 +44,17 @@ fn rust_files(folder: &Path) -> Vec<(PathBuf, String)> {
 
 /// The module of the crate root that a file belongs to.
 fn module(src: &Path, file: &Path) -> String {
-    let first = file.strip_prefix(src).expect("below src").iter().next().expect("a name");
-    Path::new(first).file_stem().expect("a name").to_string_lossy().into_owned()
+    let first = file
+        .strip_prefix(src)
+        .expect("below src")
+        .iter()
+        .next()
+        .expect("a name");
+    Path::new(first)
+        .file_stem()
+        .expect("a name")
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[test]
@@ -55,9 +67,14 @@ fn modules_only_use_lower_rungs() {
             continue;
         }
         let from = rung(&own).unwrap_or_else(|| panic!("{own} stands on no rung of the ladder"));
-        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
         for used in code.flat_map(|line| line.split("crate::").skip(1)) {
-            let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
+            let used = used
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+                .unwrap_or("");
             let Some(to) = rung(used) else { continue };
             arrows += 1;
             assert!(
@@ -72,7 +89,9 @@ fn modules_only_use_lower_rungs() {
 
 #[test]
 fn no_file_grows_over_the_wall() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of crates");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the folder of crates");
     for name in ["infeed-raw", "infeed", "infeed-cli", "infeed-py"] {
         for (path, text) in rust_files(&crates.join(name).join("src")) {
             let lines = text.lines().count();
@@ -83,7 +102,9 @@ fn no_file_grows_over_the_wall() {
 
 #[test]
 fn every_module_has_a_head() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of crates");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the folder of crates");
     for name in ["infeed-raw", "infeed", "infeed-cli", "infeed-py"] {
         for (path, text) in rust_files(&crates.join(name).join("src")) {
             assert!(text.starts_with("//!"), "{} has no head", path.display());
@@ -93,10 +114,14 @@ fn every_module_has_a_head() {
 
 #[test]
 fn unsafe_code_stays_in_its_crate() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of crates");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the folder of crates");
     for name in ["infeed", "infeed-cli", "infeed-py"] {
         for (path, text) in rust_files(&crates.join(name).join("src")) {
-            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let code = text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"));
             for line in code {
                 let word = |word: &str| word == "unsafe";
                 let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
