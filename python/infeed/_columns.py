@@ -108,7 +108,15 @@ class Column:
 
     @classmethod
     def from_dict(cls, table: dict[str, Any]) -> "Column":
-        """The column that a saved description names: an array in a file."""
+        """The column that a saved description names: an array in a file.
+
+        Raises:
+            ConfigError: It is none.
+        """
+        for needed in ("dtype", "path", "records"):
+            if table.get(needed) is None:
+                expected = f"must have `{needed}`, since a file has no buffers"
+                raise _wrong(table["name"], expected, "none")
         return cls(
             name=table["name"],
             kind=table["kind"],

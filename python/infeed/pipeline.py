@@ -238,7 +238,8 @@ class Pipeline:
             workers: Threads that decode and transform. ``"auto"``: the cores that this
                 process may use.
             memory: Budget for batches, read-ahead and decoding, in bytes or as
-                ``"2GiB"``. None: a share of what the machine has.
+                ``"2GiB"``. None: what four batches and their making need, at most half
+                of what this process may still use.
             rank: Number of this process among those that train together.
             world_size: How many those are.
             on_error: What a bad record does: ``"stop"`` raises at its place in the
@@ -246,7 +247,7 @@ class Pipeline:
                 ``"skip"`` makes the batch shorter (not with ``drop_last`` or several
                 ranks).
             max_bad: Stops the run when more records than this were bad.
-            io_threads: Threads that read. None: as many as the source profits from.
+            io_threads: Threads that read. None: 4.
 
         Raises:
             ConfigError: The arguments do not go together, or the ranks do not divide

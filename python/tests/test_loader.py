@@ -150,3 +150,21 @@ def test_letting_go_of_batches_is_not_warned_about(caplog):
             batch["x"].sum()
 
     assert caplog.records == []
+
+
+def test_the_share_of_a_rank_is_said_once(numbers, caplog):
+    with (
+        caplog.at_level(logging.INFO, logger="infeed"),
+        numbers.open(rank=1, world_size=2) as loader,
+    ):
+        assert drain(loader) == [[2, 3], [6, 7], [10, 11]]
+
+    said = [record.getMessage() for record in caplog.records]
+    assert said.count("global batch 4 = 2 x 2") == 1
+
+
+def test_messages_reach_the_logger_of_their_module(numbers, caplog):
+    with caplog.at_level(logging.INFO, logger="infeed"), numbers.open():
+        pass
+
+    assert "infeed.loader" in {record.name for record in caplog.records}

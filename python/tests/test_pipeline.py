@@ -81,6 +81,15 @@ def test_a_typo_in_a_file_is_named(segmentation, tmp_path):
         infeed.Pipeline.load(file)
 
 
+def test_a_memory_field_in_a_file_must_name_its_array(tmp_path):
+    file = tmp_path / "pipeline.toml"
+    field = 'name = "x"\nkind = "tensor"\nhandle = 0\n'
+    file.write_text(f'[source]\nkind = "memory"\n[[source.fields]]\n{field}')
+
+    with pytest.raises(ConfigError, match="x must have"):
+        infeed.Pipeline.load(file)
+
+
 def test_each_method_leaves_the_pipeline_as_it_is():
     pipeline = infeed.Pipeline(sources.Folder("x"))
     before = repr(pipeline)

@@ -7,6 +7,7 @@ import pytest
 from test_examples import classification_pipeline, segmentation_pipeline
 
 import infeed
+from infeed import sources
 
 
 def test_the_last_stage_is_the_row_of_the_batch(classification):
@@ -53,6 +54,17 @@ def test_a_notebook_shows_a_picture_for_every_image(segmentation):
     page = preview._repr_html_()
 
     assert page.count("data:image/png;base64,") == 2 * len(preview)
+
+
+def test_fields_of_every_kind_are_shown():
+    source = sources.Memory(
+        x=[1.5, 2.5], text=["a", "b"], blob=[b"1", b"2"], n=[[1], []]
+    )
+
+    output = infeed.Pipeline(source).preview(1)["output"].fields
+
+    assert (output["x"], output["text"], output["blob"]) == (2.5, "b", b"2")
+    assert output["n"].tolist() == []
 
 
 def test_a_position_beyond_the_end_is_refused(segmentation):

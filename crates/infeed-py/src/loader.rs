@@ -1,8 +1,10 @@
 //! A running pipeline.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use infeed::loader::BadRecord;
+use infeed::source::Source;
 use infeed::{OnError, Options, Step};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -21,8 +23,8 @@ const SLICE: Duration = Duration::from_millis(100);
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Loader {
     inner: infeed::Loader,
+    source: Arc<dyn Source>,
     steps: u64,
-    records: u64,
 }
 
 #[pymethods]
@@ -62,11 +64,11 @@ impl Loader {
         let inner = raise(py, py.detach(|| pipeline.open_with(&handles.0, &options)))?;
         log::hand_over(py)?;
         let steps = raise(py, inner.steps())?;
-        let records = raise(py, inner.source())?.len();
+        let source = raise(py, inner.source())?;
         Ok(Loader {
             inner,
+            source,
             steps,
-            records,
         })
     }
 
@@ -76,7 +78,7 @@ impl Loader {
             log::hand_over(py)?;
             match raise(py, step)? {
                 Step::Batch(batch) => {
-                    return Ok(Some(Batch::new(batch, raise(py, self.inner.source())?)));
+                    return Ok(Some(Batch::new(batch, Arc::clone(&self.source))));
                 }
                 Step::End => return Ok(None),
                 Step::Timeout => py.check_signals()?,
@@ -95,7 +97,7 @@ impl Loader {
 
     #[getter]
     fn records(&self) -> u64 {
-        self.records
+        self.source.len()
     }
 
     #[getter]

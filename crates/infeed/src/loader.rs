@@ -249,10 +249,9 @@ impl Loader {
         let ranks = options.world_size;
         let mut notices = Vec::new();
         if ranks > 1 {
-            notices.push(format!(
-                "global batch {global} = {ranks} x {}",
-                partition.rows()
-            ));
+            let text = format!("global batch {global} = {ranks} x {}", partition.rows());
+            tracing::info!("{text}");
+            notices.push(text);
         }
         tracing::info!(
             "opened: {} records, {} steps an epoch, {workers} workers, {} batches under way, \
