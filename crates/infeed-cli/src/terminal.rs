@@ -1,17 +1,21 @@
 //! Progress lines and numbers for people. Progress goes to the standard error and only where a
 //! terminal shows it; results go to the standard output.
 
+use std::fmt::Write;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// A bar over `total` things; hidden when the standard error is no terminal.
 pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
-    let template = "{msg} {bar:30} {human_pos}/{human_len} {unit}  {per_sec}  {eta} left";
-    let template = template.replace("{unit}", what);
+    let template = format!("{{bar:30}} {{human_pos}}/{{human_len}} {what}  {{rate}}  {{eta}} left");
     if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style.progress_chars("=> "));
+        let rate = |state: &ProgressState, out: &mut dyn Write| {
+            // A bar has nowhere to report that it could not be drawn.
+            let _ = write!(out, "{:.1}/s", state.per_sec());
+        };
+        bar.set_style(style.progress_chars("=> ").with_key("rate", rate));
     }
     bar.enable_steady_tick(Duration::from_millis(200));
     bar

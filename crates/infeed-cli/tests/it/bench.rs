@@ -132,7 +132,15 @@ fn a_bad_record_is_named_with_the_mend_and_the_status_is_1() {
     assert_eq!(text.lines().count(), 1, "{text}");
     let numbers = json(&substituted);
     assert_eq!(numbers["samples"], 6);
-    assert_eq!(numbers["bad"].as_array().unwrap().len(), 1);
+    // Among so few records the bad one may be drawn as a substitute, too.
+    let listed = numbers["bad"].as_array().unwrap();
+    assert!(!listed.is_empty());
+    assert!(
+        listed
+            .iter()
+            .all(|entry| entry["record"] == bad.to_str().unwrap()),
+        "{numbers}"
+    );
 }
 
 fn first_file(dir: &Path) -> std::path::PathBuf {
