@@ -40,7 +40,7 @@ def main() -> None:
     peak = memory_bytes("VmHWM") - before
     settled = max(resident[2:6])
     report(
-        figure("peak over a budget of 512 MiB", peak / 2**20, BUDGET / 2**20, "MiB"),
+        figure("peak with a budget of 512 MiB", peak / 2**20, BUDGET / 2**20, "MiB"),
         figure(
             "growth from the sixth to the last epochs",
             100 * (max(resident[-4:]) / settled - 1),
