@@ -5,12 +5,14 @@
 //! resizes rows before columns up to version 12; since then the order depends on the sizes, which
 //! shows where a filter overshoots.
 
-use fast_image_resize::images::{CroppedImage, Image as Target, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{U8, U8x2, U8x3, U8x4, U16, U16x2, U16x3, U16x4};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 use serde::{Deserialize, Serialize};
 
 use super::crop::copy;
 use super::params::{Check, MAX_PIXELS};
+use super::view::Strides;
 use super::{Filter, PixelView, Sides, Step, TransformError};
 use crate::sample::{Depth, Image, Size};
 
@@ -158,26 +160,23 @@ fn resize_u8(
     options: &ResizeOptions,
     scratch: &mut ResizeScratch,
 ) -> Option<()> {
-    let kind = match input.channels() {
-        1 => PixelType::U8,
-        2 => PixelType::U8x2,
-        3 => PixelType::U8x3,
-        4 => PixelType::U8x4,
-        _ => return None,
+    let ResizeScratch {
+        resizer, copied, ..
+    } = scratch;
+    let rows = match input.strides() {
+        Some(rows) => rows,
+        None => {
+            copy(input, copied);
+            PixelView::from(&*copied).strides()?
+        }
     };
-    let Size { height, width } = input.size();
-    let mut target =
-        Target::from_slice_u8(out.size.width, out.size.height, &mut out.data, kind).ok()?;
-    if let Some(strides) = input.strides() {
-        let rows = ImageRef::new(strides.width, height, strides.data, kind).ok()?;
-        // A view of its own, and not the crop of the options: that one lets pixels beside the
-        // crop contribute to its border.
-        let source = CroppedImage::new(&rows, strides.left, 0, width, height).ok()?;
-        return scratch.resizer.resize(&source, &mut target, options).ok();
+    let (from, to) = ((rows, input.size()), (&mut out.data[..], out.size));
+    match input.channels() {
+        1 => resample::<U8>(resizer, from, to, options),
+        2 => resample::<U8x2>(resizer, from, to, options),
+        3 => resample::<U8x3>(resizer, from, to, options),
+        _ => resample::<U8x4>(resizer, from, to, options),
     }
-    copy(input, &mut scratch.copied);
-    let source = ImageRef::new(width, height, &scratch.copied.data, kind).ok()?;
-    scratch.resizer.resize(&source, &mut target, options).ok()
 }
 
 /// Goes through aligned copies: the bytes of an image or a mapped file need not be aligned. 8-bit
@@ -188,13 +187,6 @@ fn resize_u16(
     options: &ResizeOptions,
     scratch: &mut ResizeScratch,
 ) -> Option<()> {
-    let kind = match input.channels() {
-        1 => PixelType::U16,
-        2 => PixelType::U16x2,
-        3 => PixelType::U16x3,
-        4 => PixelType::U16x4,
-        _ => return None,
-    };
     scratch.from.clear();
     for y in 0..input.height() {
         let row = input.row(y);
@@ -209,21 +201,46 @@ fn resize_u16(
         }
     }
     scratch.to.resize(out.data.len() / input.depth().bytes(), 0);
-    let Size { height, width } = input.size();
-    let bytes = bytemuck::cast_slice(&scratch.from);
-    let source = ImageRef::new(width, height, bytes, kind).ok()?;
-    let bytes = bytemuck::cast_slice_mut(&mut scratch.to);
-    let mut target = Target::from_slice_u8(out.size.width, out.size.height, bytes, kind).ok()?;
-    scratch.resizer.resize(&source, &mut target, options).ok()?;
+    let ResizeScratch {
+        resizer, from, to, ..
+    } = scratch;
+    let data = bytemuck::cast_slice(from);
+    let (width, left) = (input.size().width, 0);
+    let from = (Strides { data, width, left }, input.size());
+    let target = (bytemuck::cast_slice_mut(to), out.size);
+    match input.channels() {
+        1 => resample::<U16>(resizer, from, target, options),
+        2 => resample::<U16x2>(resizer, from, target, options),
+        3 => resample::<U16x3>(resizer, from, target, options),
+        _ => resample::<U16x4>(resizer, from, target, options),
+    }?;
     match input.depth() {
         Depth::U8 => {
-            for (to, &v) in out.data.iter_mut().zip(&scratch.to) {
+            for (to, &v) in out.data.iter_mut().zip(to.iter()) {
                 *to = ((u32::from(v) + 128) / 257) as u8;
             }
         }
-        Depth::U16 => out.data.copy_from_slice(bytemuck::cast_slice(&scratch.to)),
+        Depth::U16 => out.data.copy_from_slice(bytemuck::cast_slice(to)),
     }
     Some(())
+}
+
+/// Filters a part of some rows, none of whose neighbours contribute. The typed form of the resizer,
+/// since its dynamic one compiles all thirteen kinds of pixel for each kind of view: minutes.
+fn resample<P: PixelTrait>(
+    resizer: &mut Resizer,
+    (rows, size): (Strides<'_>, Size),
+    (to, to_size): (&mut [u8], Size),
+    options: &ResizeOptions,
+) -> Option<()> {
+    let bytes = rows.width as usize * size.height as usize * P::size();
+    let data = rows.data.get(..bytes)?;
+    let whole = TypedImageRef::<P>::from_buffer(rows.width, size.height, data).ok()?;
+    // A view of its own, and not the crop of the options: that one lets pixels beside the crop
+    // contribute to its border.
+    let part = TypedCroppedImage::from_ref(&whole, rows.left, 0, size.width, size.height).ok()?;
+    let mut target = TypedImage::<P>::from_buffer(to_size.width, to_size.height, to).ok()?;
+    resizer.resize_typed(&part, &mut target, options).ok()
 }
 
 /// Takes the pixel under the centre of each new one, whatever pixels are made of.
