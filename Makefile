@@ -57,13 +57,14 @@ install: $(VENV)/ready
 test: $(VENV)/ready ## all tests, Rust and Python
 	@scripts/test
 
-lint: $(VENV)/ready ## format, clippy, docs, ruff, stubs, licences, typos
+lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, typos
 	@scripts/needs lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict python/infeed
 	$(BIN)/maturin develop --quiet
 	PYTHON=$(BIN)/python scripts/stubs
 	scripts/deny

@@ -12,6 +12,6 @@ def main() -> int:
     Returns:
         Its exit status.
     """
-    # Python's own handler only sets a flag, at which nobody looks meanwhile.
+    # Python's own handler only sets a flag, which nobody looks at meanwhile.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _core.main(["infeed", *sys.argv[1:]])
