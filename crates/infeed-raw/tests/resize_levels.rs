@@ -42,7 +42,9 @@ fn resized_at(
     let options = ResizeOptions::new()
         .resize_alg(ResizeAlg::Convolution(filter))
         .use_alpha(false);
-    resizer.resize(from, &mut out, &options).unwrap();
+    resizer
+        .resize(from, &mut out, &options)
+        .expect("pixels of one kind");
     out.into_vec()
 }
 

@@ -65,7 +65,7 @@ pub trait Job: Send + Sync + Sized + 'static {
     /// # Errors
     ///
     /// A fault becomes the tray's result.
-    fn open(&self, tray: u64) -> Result<(Self::Tray, Vec<Self::Row>), Self::Fault>;
+    fn open(&self, tray: u64) -> Result<Opened<Self>, Self::Fault>;
 
     /// Makes a worker's working memory.
     fn scratch(&self) -> Self::Scratch;
@@ -90,6 +90,9 @@ pub trait Job: Send + Sync + Sized + 'static {
         rows: Vec<Result<Self::Done, Self::Fault>>,
     ) -> Result<Self::Batch, Self::Fault>;
 }
+
+/// A tray just begun, and a row for each of its tickets.
+pub type Opened<J> = (<J as Job>::Tray, Vec<<J as Job>::Row>);
 
 /// Where a ticket goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -146,7 +146,7 @@ impl Job for Integers {
         if self.fails_at == Some(ticket) {
             return Filled::Failed(format!("ticket {ticket} failed"));
         }
-        if self.substitute && ticket % 7 == 0 && !parcel.again {
+        if self.substitute && ticket.is_multiple_of(7) && !parcel.again {
             self.log
                 .lock()
                 .expect("no panic")

@@ -229,11 +229,11 @@ impl<'a> Checked<'a> {
             return Err(Error::config(place(0, &pipeline.transforms[0]), problem));
         }
         if let Some(decode) = &pipeline.decode {
-            for name in decode
+            let unknown = decode
                 .modes
                 .keys()
-                .filter(|name| !names.contains(&name.as_str()))
-            {
+                .find(|name| !names.contains(&name.as_str()));
+            if let Some(name) = unknown {
                 let problem = format!("no image or mask field `{name}`; there are {names:?}");
                 return Err(Error::config("decode", problem));
             }

@@ -98,13 +98,10 @@ impl Bench {
 
     /// Gives back what large samples needed.
     pub fn shrink(&mut self) {
-        let meter = std::mem::replace(&mut self.meter, Meter::new(|| Default::default()));
-        let warnings = self.warnings;
-        *self = Bench {
-            meter,
-            warnings,
-            ..Bench::new()
-        };
+        self.decoder = Decoder::new();
+        self.images = Default::default();
+        self.transform = TransformScratch::default();
+        self.classes = write::Classes::default();
     }
 }
 

@@ -101,7 +101,7 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         let json: Transform =
             serde_json::from_str(&serde_json::to_string(&transform).unwrap()).unwrap();
 
-        assert_eq!(again.transforms, [transform.clone()]);
+        assert_eq!(again.transforms, std::slice::from_ref(&transform));
         assert_eq!(json, transform);
     }
 }
