@@ -165,7 +165,7 @@ fn folder_text(name: &str, folder: &Checked, lines: &mut Vec<String>) {
         ));
     }
     let good = folder.sizes.len() as u64;
-    if good > 0 {
+    if let Some(mean_bytes) = folder.bytes.checked_div(good) {
         let formats: Vec<String> = folder
             .formats
             .iter()
@@ -187,7 +187,7 @@ fn folder_text(name: &str, folder: &Checked, lines: &mut Vec<String>) {
         lines.push(format!(
             "bytes       {} altogether, {} a file, {:.3} a pixel",
             human_bytes(folder.bytes),
-            human_bytes(folder.bytes / good),
+            human_bytes(mean_bytes),
             bytes_per_pixel(folder),
         ));
     }

@@ -144,8 +144,11 @@ fn a_bad_record_is_named_with_the_mend_and_the_status_is_1() {
 }
 
 fn first_file(dir: &Path) -> std::path::PathBuf {
-    let class = fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
-    fs::read_dir(class).unwrap().next().unwrap().unwrap().path()
+    let first = |folder: &Path| {
+        let mut entries = fs::read_dir(folder).expect("a folder");
+        entries.next().expect("not empty").expect("readable").path()
+    };
+    first(&first(dir))
 }
 
 #[test]
