@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::listing::{self, FileError, Paths};
+use super::listing::{self, Buffers, FileError, Paths};
 use super::{Read, ReadError, Source};
 use crate::error::Error;
 use crate::exec::budget::Refused;
@@ -30,6 +31,7 @@ pub enum Labels {
 pub struct Folder {
     fields: Vec<Field>,
     paths: Paths,
+    buffers: Arc<Buffers>,
     /// One a file, or empty.
     labels: Vec<i64>,
     classes: Option<Vec<String>>,
@@ -61,6 +63,7 @@ impl Folder {
         let mut source = Folder {
             fields: fields(by_class),
             paths: Paths::new(root),
+            buffers: Arc::default(),
             labels: Vec::new(),
             classes: by_class.then(Vec::new),
         };
@@ -164,6 +167,7 @@ impl Folder {
         Ok(Folder {
             fields: fields(true),
             paths,
+            buffers: Arc::default(),
             labels,
             classes,
         })
@@ -219,18 +223,21 @@ impl Source for Folder {
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
             let path = self.paths.path(record as usize);
-            let image = read_files(&[path], admit).map_err(|(field, error)| match error {
-                FileError::Io(error) => ReadError::Io {
-                    record,
-                    field: Some(field),
-                    error,
-                },
-                FileError::Refused(bytes, refused) => ReadError::Refused {
-                    record,
-                    bytes,
-                    refused,
-                },
-            })?;
+            let image =
+                read_files(&[path], &self.buffers, admit).map_err(
+                    |(field, error)| match error {
+                        FileError::Io(error) => ReadError::Io {
+                            record,
+                            field: Some(field),
+                            error,
+                        },
+                        FileError::Refused(bytes, refused) => ReadError::Refused {
+                            record,
+                            bytes,
+                            refused,
+                        },
+                    },
+                )?;
             let mut fields = image;
             if let Some(label) = self.labels.get(record as usize) {
                 fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
@@ -250,6 +257,7 @@ impl Source for Folder {
 /// Reads files whole after one leave for all their bytes. The error tells which file.
 pub(super) fn read_files(
     paths: &[PathBuf],
+    buffers: &Arc<Buffers>,
     admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
 ) -> Result<Vec<Bytes>, (usize, FileError)> {
     let mut opened = Vec::with_capacity(paths.len());
@@ -260,7 +268,7 @@ pub(super) fn read_files(
     admit(bytes).map_err(|refused| (0, FileError::Refused(bytes, refused)))?;
     let read = |(at, (file, length))| {
         let path: &PathBuf = &paths[at];
-        listing::read_file(path, file, length).map_err(|error| (at, FileError::Io(error)))
+        listing::read_file(path, file, length, buffers).map_err(|error| (at, FileError::Io(error)))
     };
     opened.into_iter().enumerate().map(read).collect()
 }

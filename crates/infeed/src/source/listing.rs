@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use bytes::Bytes;
@@ -250,19 +250,82 @@ pub(super) fn open_file(path: &Path) -> io::Result<(fs::File, u64)> {
     })
 }
 
-/// Reads at most `length` bytes of a file just opened. Fewer come if it was cut meanwhile; that
-/// shows when they are decoded.
-pub(super) fn read_file(path: &Path, file: fs::File, length: u64) -> io::Result<Bytes> {
+/// Reads at most `length` bytes of a file just opened, into a buffer that was used before where
+/// there is one. Fewer bytes come if the file was cut meanwhile; that shows when they are decoded.
+pub(super) fn read_file(
+    path: &Path,
+    file: fs::File,
+    length: u64,
+    buffers: &Arc<Buffers>,
+) -> io::Result<Bytes> {
     let mut first = Some(file);
     retry(|| {
         let mut file = match first.take() {
             Some(file) => file,
             None => fs::File::open(path)?,
         };
-        let mut bytes = Vec::with_capacity(length as usize);
+        let mut bytes = buffers.take(length as usize);
         file.by_ref().take(length).read_to_end(&mut bytes)?;
-        Ok(Bytes::from(bytes))
+        let buffers = Arc::clone(buffers);
+        Ok(Bytes::from_owner(Lent { bytes, buffers }))
     })
+}
+
+/// Capacity of free buffers that are kept.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// Buffers for files, used again: fresh ones of a megabyte cost as many page faults as reading
+/// them from the page cache costs copying.
+#[derive(Debug, Default)]
+pub(super) struct Buffers(Mutex<Free>);
+
+#[derive(Debug, Default)]
+struct Free {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Buffers {
+    fn take(&self, length: usize) -> Vec<u8> {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A little larger is fine, far larger would be held for nothing.
+        let fits =
+            |buffer: &Vec<u8>| (length..=length.saturating_mul(4)).contains(&buffer.capacity());
+        if let Some(at) = free.buffers.iter().rposition(fits) {
+            let mut buffer = free.buffers.swap_remove(at);
+            free.bytes -= buffer.capacity();
+            buffer.clear();
+            return buffer;
+        }
+        drop(free);
+        Vec::with_capacity(length)
+    }
+
+    fn give(&self, buffer: Vec<u8>) {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.bytes + buffer.capacity() <= KEPT_BYTES {
+            free.bytes += buffer.capacity();
+            free.buffers.push(buffer);
+        }
+    }
+}
+
+/// The bytes of a file; their buffer goes back when the last slice of them is dropped.
+struct Lent {
+    bytes: Vec<u8>,
+    buffers: Arc<Buffers>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.buffers.give(std::mem::take(&mut self.bytes));
+    }
 }
 
 /// Calls until it succeeds, fails for good, or failed three times.

@@ -1,9 +1,10 @@
 //! Images and their masks in two folders, paired by equal relative path without extension.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::folder::read_files;
-use super::listing::{self, FileError, Paths};
+use super::listing::{self, Buffers, FileError, Paths};
 use super::{Read, ReadError, Source};
 use crate::error::Error;
 use crate::exec::budget::Refused;
@@ -18,6 +19,7 @@ pub struct Pairs {
     fields: Vec<Field>,
     images: Paths,
     masks: Paths,
+    buffers: Arc<Buffers>,
 }
 
 impl Pairs {
@@ -71,6 +73,7 @@ impl Pairs {
             ],
             images: images.paths(image),
             masks: masks.paths(mask),
+            buffers: Arc::default(),
         })
     }
 }
@@ -169,18 +172,19 @@ impl Source for Pairs {
         for &(place, record) in &read.records {
             let at = record as usize;
             let files = [self.images.path(at), self.masks.path(at)];
-            let fields = read_files(&files, admit).map_err(|(field, error)| match error {
-                FileError::Io(error) => ReadError::Io {
-                    record,
-                    field: Some(field),
-                    error,
-                },
-                FileError::Refused(bytes, refused) => ReadError::Refused {
-                    record,
-                    bytes,
-                    refused,
-                },
-            })?;
+            let fields =
+                read_files(&files, &self.buffers, admit).map_err(|(field, error)| match error {
+                    FileError::Io(error) => ReadError::Io {
+                        record,
+                        field: Some(field),
+                        error,
+                    },
+                    FileError::Refused(bytes, refused) => ReadError::Refused {
+                        record,
+                        bytes,
+                        refused,
+                    },
+                })?;
             sink(
                 place,
                 Record {
