@@ -4,6 +4,7 @@
 //! to its pool when the last array that views it is dropped. Fields whose size differs by record
 //! (padded images, lists, text) are kept by row and gathered when the batch is full.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -197,7 +198,7 @@ pub struct Pool {
     row_bytes: usize,
     /// Free slabs kept at most.
     keep: usize,
-    free: Mutex<Vec<Slab>>,
+    free: Mutex<Free>,
     /// Slabs in finished batches.
     live: AtomicUsize,
 }
@@ -205,7 +206,7 @@ pub struct Pool {
 impl Pool {
     /// A pool of slabs of `rows` rows, of which `keep` are kept while free.
     pub fn new(rows: usize, row_bytes: usize, keep: usize) -> Arc<Pool> {
-        let free = Mutex::new(Vec::new());
+        let free = Mutex::default();
         Arc::new(Pool {
             rows,
             row_bytes,
@@ -226,20 +227,37 @@ impl Pool {
     }
 
     fn take(&self) -> Result<Slab, OutOfMemory> {
-        let free = self.lock().pop();
-        free.map_or_else(|| Slab::zeroed(self.rows, self.row_bytes), Ok)
+        let mut free = self.lock();
+        // All are made before one is used again, and the one that rested longest goes first, so
+        // that memory reaches its height in the first steps and stays there.
+        if free.made >= self.keep
+            && let Some(slab) = free.slabs.pop_front()
+        {
+            return Ok(slab);
+        }
+        free.made += 1;
+        drop(free);
+        Slab::zeroed(self.rows, self.row_bytes)
     }
 
     fn give(&self, slab: Slab) {
         let mut free = self.lock();
-        if free.len() < self.keep {
-            free.push(slab);
+        if free.slabs.len() < self.keep {
+            free.slabs.push_back(slab);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Slab>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Slabs at rest.
+#[derive(Debug, Default)]
+struct Free {
+    slabs: VecDeque<Slab>,
+    /// How many were ever made.
+    made: usize,
 }
 
 /// A slab in a batch; goes back to its pool when dropped.
@@ -641,7 +659,7 @@ mod tests {
         drop(tray);
 
         let pool = batcher.pools[0].as_ref().expect("a pool");
-        assert_eq!(pool.lock().len(), 1);
+        assert_eq!(pool.lock().slabs.len(), 1);
     }
 
     #[test]

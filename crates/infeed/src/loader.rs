@@ -228,7 +228,8 @@ impl Loader {
         let slab_bytes = Batcher::new(plan.columns().to_vec(), rows, 0).slab_bytes();
         let own_cells = plan.has_own_cells();
         let shares = Shares::new(options.memory, slab_bytes, workers, own_cells)?;
-        let batcher = Batcher::new(plan.columns().to_vec(), rows, shares.trays);
+        // The consumer holds one batch, and for a moment the next one too.
+        let batcher = Batcher::new(plan.columns().to_vec(), rows, shares.trays + 2);
         let in_trays = shares.trays as u64 * partition.rows();
         let config = Config {
             workers,

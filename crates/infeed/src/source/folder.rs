@@ -264,7 +264,10 @@ pub(super) fn read_files(
     for (at, path) in paths.iter().enumerate() {
         opened.push(listing::open_file(path).map_err(|error| (at, FileError::Io(error)))?);
     }
-    let bytes = opened.iter().map(|(_, length)| length).sum();
+    let bytes = opened
+        .iter()
+        .map(|(_, length)| listing::held_bytes(*length))
+        .sum();
     admit(bytes).map_err(|refused| (0, FileError::Refused(bytes, refused)))?;
     let read = |(at, (file, length))| {
         let path: &PathBuf = &paths[at];

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use bytes::Bytes;
+use memmap2::MmapMut;
 
 use crate::exec::budget::Refused;
 
@@ -264,67 +265,105 @@ pub(super) fn read_file(
             Some(file) => file,
             None => fs::File::open(path)?,
         };
-        let mut bytes = buffers.take(length as usize);
-        file.by_ref().take(length).read_to_end(&mut bytes)?;
+        if length < LARGE {
+            let mut bytes = Vec::with_capacity(length as usize);
+            file.take(length).read_to_end(&mut bytes)?;
+            return Ok(Bytes::from(bytes));
+        }
+        let mut memory = buffers.take(held_bytes(length) as usize)?;
+        let mut used = 0;
+        while used < length as usize {
+            match file.read(&mut memory[used..length as usize]) {
+                Ok(0) => break,
+                Ok(read) => used += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
         let buffers = Arc::clone(buffers);
-        Ok(Bytes::from_owner(Lent { bytes, buffers }))
+        Ok(Bytes::from_owner(Lent {
+            memory: Some(memory),
+            used,
+            buffers,
+        }))
     })
 }
+
+/// Files from this length on are read into mapped buffers that are used again.
+const LARGE: u64 = 64 << 10;
 
 /// Capacity of free buffers that are kept.
 const KEPT_BYTES: usize = 16 << 20;
 
+/// Bytes that reading a file of this length holds: large ones are rounded up to one of four sizes
+/// an octave, so that a buffer fits the next file too.
+pub(super) fn held_bytes(length: u64) -> u64 {
+    if length < LARGE {
+        return length;
+    }
+    length.next_multiple_of(1 << (length.ilog2() - 2))
+}
+
 /// Buffers for files, used again: fresh ones of a megabyte cost as many page faults as reading
-/// them from the page cache costs copying.
+/// them from the page cache costs copying. They are mapped, since blocks of differing sizes freed
+/// by other threads than took them leave the allocator's arenas in pieces that grow over hours.
 #[derive(Debug, Default)]
 pub(super) struct Buffers(Mutex<Free>);
 
 #[derive(Debug, Default)]
 struct Free {
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<MmapMut>,
     bytes: usize,
 }
 
 impl Buffers {
-    fn take(&self, length: usize) -> Vec<u8> {
+    fn take(&self, capacity: usize) -> io::Result<MmapMut> {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A little larger is fine, far larger would be held for nothing.
-        let fits =
-            |buffer: &Vec<u8>| (length..=length.saturating_mul(4)).contains(&buffer.capacity());
-        if let Some(at) = free.buffers.iter().rposition(fits) {
-            let mut buffer = free.buffers.swap_remove(at);
-            free.bytes -= buffer.capacity();
-            buffer.clear();
-            return buffer;
+        if let Some(at) = free
+            .buffers
+            .iter()
+            .rposition(|buffer| buffer.len() == capacity)
+        {
+            free.bytes -= capacity;
+            return Ok(free.buffers.swap_remove(at));
         }
         drop(free);
-        Vec::with_capacity(length)
+        MmapMut::map_anon(capacity)
     }
 
-    fn give(&self, buffer: Vec<u8>) {
+    fn give(&self, buffer: MmapMut) {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.bytes + buffer.capacity() <= KEPT_BYTES {
-            free.bytes += buffer.capacity();
-            free.buffers.push(buffer);
+        free.bytes += buffer.len();
+        free.buffers.push(buffer);
+        // The oldest go first: their size may be rare.
+        while free.bytes > KEPT_BYTES && !free.buffers.is_empty() {
+            let oldest = free.buffers.remove(0);
+            free.bytes -= oldest.len();
         }
     }
 }
 
 /// The bytes of a file; their buffer goes back when the last slice of them is dropped.
 struct Lent {
-    bytes: Vec<u8>,
+    /// None once it went back.
+    memory: Option<MmapMut>,
+    used: usize,
     buffers: Arc<Buffers>,
 }
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.memory
+            .as_ref()
+            .map_or(&[], |memory| &memory[..self.used])
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.buffers.give(std::mem::take(&mut self.bytes));
+        if let Some(memory) = self.memory.take() {
+            self.buffers.give(memory);
+        }
     }
 }
 
@@ -364,6 +403,28 @@ mod tests {
         });
 
         assert_eq!(result.expect("third time"), 3);
+    }
+
+    #[test]
+    fn buffers_are_used_again_by_files_of_about_the_same_length() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let buffers = Arc::new(Buffers::default());
+        let read = |length: usize, fill: u8| {
+            let path = root.path().join("file");
+            fs::write(&path, vec![fill; length]).expect("writes");
+            let (file, length) = open_file(&path).expect("it is there");
+            read_file(&path, file, length, &buffers).expect("reads")
+        };
+
+        let first = read(200_000, 1);
+        let place = first.as_ptr();
+        drop(first);
+        let second = read(210_000, 2);
+
+        assert_eq!(second.as_ptr(), place);
+        assert_eq!(second.len(), 210_000);
+        assert!(second.iter().all(|&byte| byte == 2));
+        assert!((200_000..250_000).contains(&held_bytes(200_000)));
     }
 
     #[test]
