@@ -1,5 +1,8 @@
 //! The command as a user runs it.
 
+// Helpers of tests are tests: clippy lets only the functions marked as such unwrap.
+#![allow(clippy::unwrap_used)]
+
 mod bench;
 mod inspect;
 mod sample;
