@@ -61,7 +61,7 @@ lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, typos
 	@scripts/needs lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict python/infeed
