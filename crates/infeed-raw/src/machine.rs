@@ -48,6 +48,22 @@ pub fn thread_cpu_time() -> Duration {
     return Duration::ZERO;
 }
 
+/// Makes the calling thread one that never pushes another off its core when it wakes up
+/// (`SCHED_BATCH`); its share of the processor stays the same. No-op where there is no such thing.
+///
+/// Threads that work in the background wake up because the consumer took something. Without this
+/// they take its core at that moment, and with all cores busy it waits for a time slice.
+pub fn never_preempt() {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: an all-zero `sched_param` is a valid one; its only field is an integer.
+        let param: libc::sched_param = unsafe { std::mem::zeroed() };
+        // SAFETY: 0 names the calling thread, and `param` lives through the call, which only
+        // reads it. A refusal changes nothing.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &param) };
+    }
+}
+
 /// CPU time all threads of this process have used; zero where the platform does not say.
 pub fn process_cpu_time() -> Duration {
     #[cfg(unix)]
@@ -284,6 +300,25 @@ fn quota_cores_from(quota_us: &str, period_us: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore)]
+    fn a_thread_that_never_preempts_keeps_to_itself() {
+        let policy = || {
+            // SAFETY: 0 names the calling thread.
+            unsafe { libc::sched_getscheduler(0) }
+        };
+        let before = policy();
+
+        let inside = std::thread::spawn(move || {
+            never_preempt();
+            policy()
+        });
+
+        assert_eq!(inside.join().expect("no panic"), libc::SCHED_BATCH);
+        assert_eq!(policy(), before, "the other thread stays as it was");
+    }
 
     #[test]
     fn a_quota_is_rounded_up_to_whole_cores() {

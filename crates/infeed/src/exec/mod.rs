@@ -332,11 +332,11 @@ impl<J: Job> Conveyor<J> {
 
     fn spawn(&mut self, name: String, body: fn(&Shared<J>)) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        self.threads.push(
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || body(&shared))?,
-        );
+        let thread = thread::Builder::new().name(name);
+        self.threads.push(thread.spawn(move || {
+            infeed_raw::machine::never_preempt();
+            body(&shared);
+        })?);
         Ok(())
     }
 
