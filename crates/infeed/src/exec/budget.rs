@@ -268,7 +268,7 @@ mod tests {
     fn bytes_are_granted_in_turn_even_when_a_later_request_would_fit() {
         let budget = Budget::new(100);
         let first = budget.admit(0, 80).expect("fits");
-        let (sent, order) = mpsc::channel();
+        let (sent, granted) = mpsc::channel();
 
         thread::scope(|scope| {
             for (turn, bytes) in [(1, 60), (2, 10)] {
@@ -279,10 +279,17 @@ mod tests {
                     permit
                 });
             }
+            while budget.0.lock().waiting.len() < 2 {
+                thread::yield_now();
+            }
+            assert!(
+                granted.try_recv().is_err(),
+                "10 bytes would fit, but it is not their turn"
+            );
             drop(first);
         });
 
-        assert_eq!(order.try_iter().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(granted.try_iter().count(), 2);
         assert!(budget.peak_bytes() <= 100);
         assert_eq!(budget.used_bytes(), 0);
     }

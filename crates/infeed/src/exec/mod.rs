@@ -175,7 +175,8 @@ impl Drop for Gate<'_> {
 pub struct Config {
     /// Worker threads, about one a core.
     pub workers: usize,
-    /// I/O threads.
+    /// Reads in order that may be under way at once. There is one I/O thread more, which is never
+    /// among those that wait for the budget.
     pub readers: usize,
     /// Trays between the first row begun and the consumer, at least 2.
     pub trays: usize,
@@ -254,6 +255,8 @@ struct State<J: Job> {
     urgent: VecDeque<J::Read>,
     /// Turn of the next read in order.
     turn: u64,
+    /// Reads in order under way.
+    in_turn: usize,
     /// Read and not begun.
     parcels: BTreeMap<Ticket, J::Parcel>,
     /// Number of the oldest tray, `trays[0]`.
@@ -302,6 +305,7 @@ impl<J: Job> Conveyor<J> {
                 reads: VecDeque::new(),
                 urgent: VecDeque::new(),
                 turn: 0,
+                in_turn: 0,
                 parcels: BTreeMap::new(),
                 front: tray,
                 trays: VecDeque::new(),
@@ -321,7 +325,8 @@ impl<J: Job> Conveyor<J> {
             process: std::process::id(),
             _cores: cores::Registration::new(config.workers),
         };
-        for n in 0..config.readers {
+        // One more than may read in order: see "Admission" in the README.
+        for n in 0..=config.readers {
             conveyor.spawn(format!("infeed-read-{n}"), readers::run)?;
         }
         for n in 0..config.workers {

@@ -73,6 +73,7 @@ pub(super) fn run<J: Job>(shared: &Shared<J>) {
                     Some(back) => state = back,
                     None => return,
                 }
+                state.in_turn -= 1;
             }
             Task::Urgent(read) => {
                 drop(state);
@@ -96,7 +97,10 @@ fn next_task<J: Job>(shared: &Shared<J>, state: &mut State<J>) -> Option<Task<J>
         .job
         .first(state.front)
         .saturating_add(shared.config.ahead);
-    if let Some((_, read)) = state.reads.pop_front_if(|(first, _)| *first < horizon) {
+    if state.in_turn < shared.config.readers
+        && let Some((_, read)) = state.reads.pop_front_if(|(first, _)| *first < horizon)
+    {
+        state.in_turn += 1;
         let turn = state.turn;
         state.turn += 1;
         return Some(Task::InTurn(read, turn));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::*;
 
 const ROWS: u64 = 4;
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(30);
 
 type Log = Arc<Mutex<Vec<String>>>;
 
@@ -236,26 +236,32 @@ fn parcels_never_hold_more_than_their_budget_even_when_reads_bring_many() {
 }
 
 #[test]
-fn a_row_that_needs_another_read_gets_it_even_while_the_budget_is_full() {
-    let job = Integers {
-        bytes: 20,
-        substitute: true,
-        ..Integers::default()
-    };
-    let log = Arc::clone(&job.log);
-    let conveyor = Conveyor::start(job, config(2), 0).expect("threads");
+fn a_row_that_needs_another_read_gets_it_even_while_all_readers_wait_for_the_budget() {
+    for readers in [1, 3] {
+        let job = Integers {
+            bytes: 20,
+            substitute: true,
+            ..Integers::default()
+        };
+        let log = Arc::clone(&job.log);
+        let config = Config {
+            readers,
+            ..config(2)
+        };
+        let conveyor = Conveyor::start(job, config, 0).expect("threads");
 
-    for tray in 0..50 {
-        assert_eq!(take(&conveyor), expected(tray));
+        for tray in 0..50 {
+            assert_eq!(take(&conveyor), expected(tray), "{readers} readers");
+        }
+        drop(conveyor);
+
+        let log: BTreeSet<String> = log.lock().expect("no panic").iter().cloned().collect();
+        assert!(
+            (0..200)
+                .step_by(7)
+                .all(|ticket| log.contains(&format!("again {ticket}")))
+        );
     }
-    drop(conveyor);
-
-    let log: BTreeSet<String> = log.lock().expect("no panic").iter().cloned().collect();
-    assert!(
-        (0..200)
-            .step_by(7)
-            .all(|ticket| log.contains(&format!("again {ticket}")))
-    );
 }
 
 #[test]
