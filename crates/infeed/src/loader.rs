@@ -23,8 +23,9 @@ use crate::sample::RecordId;
 use crate::source::Source;
 
 use budget::Shares;
+pub use records::BadRecord;
 use records::Records;
-pub use stats::{BadRecord, Stats};
+pub use stats::Stats;
 
 /// A patience that no consumer outlives.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::budget::Shares;
-use super::stats::BadRecord;
 use super::{OnError, Options};
 use crate::batch::{Batch, BatchRow, Batcher, Cell, RowDone, Tray};
 use crate::counters::{Meter, Stage, StageStats, ThreadCounters};
@@ -16,13 +15,27 @@ use crate::exec::{Filled, Gate, Job, Place, Run, Ticket};
 use crate::order::Order;
 use crate::order::partition::Partition;
 use crate::plan::Plan;
-use crate::plan::sample::{Bench, Failure, Position, SampleError};
-use crate::sample::Record;
+use crate::plan::failure::{Failure, SampleError};
+use crate::plan::sample::{Bench, Position};
+use crate::sample::{Record, RecordId};
 use crate::source::{Read, ReadError, Source};
 
 /// Substitutes tried for one position before the run stops: a dataset of which half is bad
 /// gets there once in 10^19 positions.
 const ATTEMPTS: u32 = 64;
+
+/// A record that was skipped or substituted.
+#[derive(Clone, Debug)]
+pub struct BadRecord {
+    /// Which.
+    pub record: RecordId,
+    /// Epoch in which it was met.
+    pub epoch: u64,
+    /// Position in the epoch whose row it should have filled.
+    pub position: u64,
+    /// What is wrong with it.
+    pub reason: Error,
+}
 
 /// The job of a loader.
 #[derive(Debug)]

@@ -6,22 +6,7 @@ use std::time::Duration;
 use super::budget::Shares;
 use super::records::Records;
 use crate::counters::{Stage, StageStats};
-use crate::error::Error;
 use crate::exec::Conveyor;
-use crate::sample::RecordId;
-
-/// A record that was skipped or substituted.
-#[derive(Clone, Debug)]
-pub struct BadRecord {
-    /// Which.
-    pub record: RecordId,
-    /// Epoch in which it was met.
-    pub epoch: u64,
-    /// Position in the epoch whose row it should have filled.
-    pub position: u64,
-    /// What is wrong with it.
-    pub reason: Error,
-}
 
 /// Counts since a loader was opened.
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,7 @@
 //! Everything that can be wrong with a description is found here, before the first record is
 //! read, and named with the transform to add.
 
+pub mod failure;
 pub mod fold;
 pub mod preview;
 pub mod sample;

@@ -1,7 +1,8 @@
 //! One sample, stage by stage, without push-down or fusion: for looking, and what the fast plan
 //! is held against.
 
-use super::sample::{Bench, Failure, Looked, Position, SampleError};
+use super::failure::{Failure, SampleError};
+use super::sample::{Bench, Looked, Position};
 use super::{FieldPlan, Plan, write};
 use crate::batch::{Array, Cell, ColumnKind, Values};
 use crate::decode::Request;

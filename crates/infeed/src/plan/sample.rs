@@ -2,51 +2,14 @@
 
 use bytes::Bytes;
 
+use super::failure::{Failure, SampleError};
 use super::fold::{Folded, fold};
 use super::{FieldPlan, Finish, PixelPlan, Plan, write};
 use crate::batch::{BatchRow, Cell};
 use crate::counters::{Meter, Stage, ThreadCounters};
-use crate::decode::{DctScale, DecodeError, Decoder, Format, Header, Request};
+use crate::decode::{DctScale, Decoder, Format, Header, Request};
 use crate::sample::{Image, Pixels, Record, Region, Size};
 use crate::transform::{Filter, PixelView, Rng, Step, Transform, TransformError, TransformScratch};
-
-/// Why a record did not become a sample. The caller knows the record.
-#[derive(Debug, thiserror::Error)]
-pub enum SampleError {
-    /// The bytes are not what they should be.
-    #[error(transparent)]
-    Decode(DecodeError),
-    /// A transform does not apply.
-    #[error(transparent)]
-    Transform(TransformError),
-    /// The sample has another shape than its batch.
-    #[error("{found} where the batch has {expected}; {mend}")]
-    #[allow(missing_docs)]
-    Shape {
-        found: String,
-        expected: String,
-        mend: &'static str,
-    },
-    /// It needs more working memory than a worker may ever take.
-    #[error("{needed_bytes} bytes of working memory are needed and {limit_bytes} allowed")]
-    #[allow(missing_docs)]
-    TooLarge {
-        purpose: &'static str,
-        needed_bytes: u64,
-        limit_bytes: u64,
-    },
-}
-
-/// A [`SampleError`] and where it happened.
-#[derive(Debug)]
-pub struct Failure {
-    /// Field of the source.
-    pub field: usize,
-    /// Name of the transform, if one failed.
-    pub transform: Option<&'static str>,
-    /// What happened.
-    pub error: SampleError,
-}
 
 /// A position in the order: what random draws belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use infeed_raw::simd;
 
-use super::sample::SampleError;
+use super::failure::SampleError;
 use super::{Finish, PixelPlan};
 use crate::batch::Cell;
 use crate::pipeline::Layout;
