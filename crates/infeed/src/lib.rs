@@ -26,6 +26,8 @@ pub mod sample;
 pub mod counters;
 pub mod error;
 pub mod random;
+// What this machine can do.
+pub mod probe;
 // Which record comes next, and from where.
 pub mod order;
 pub mod source;
@@ -41,6 +43,12 @@ pub mod pipeline;
 pub mod plan;
 // The iterator.
 pub mod loader;
+// Data rewritten.
+pub mod pack;
+// What limits the rate, and what would help.
+pub mod explain;
+// Telling people.
+pub mod report;
 // For tests and demos.
 pub mod testing;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::listing::{self, Buffers, FileError, Paths};
+use super::listing::{self, Buffers, Paths};
 use super::{Read, ReadError, Source};
 use crate::error::Error;
 use crate::exec::budget::Refused;
@@ -211,6 +211,10 @@ impl Source for Folder {
         }
     }
 
+    fn files(&self, record: u64) -> Vec<PathBuf> {
+        vec![self.paths.path(record as usize)]
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.classes.as_deref()
     }
@@ -223,22 +227,7 @@ impl Source for Folder {
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
             let path = self.paths.path(record as usize);
-            let image =
-                read_files(&[path], &self.buffers, admit).map_err(
-                    |(field, error)| match error {
-                        FileError::Io(error) => ReadError::Io {
-                            record,
-                            field: Some(field),
-                            error,
-                        },
-                        FileError::Refused(bytes, refused) => ReadError::Refused {
-                            record,
-                            bytes,
-                            refused,
-                        },
-                    },
-                )?;
-            let mut fields = image;
+            let mut fields = read_files(record, &[path], &self.buffers, admit)?;
             if let Some(label) = self.labels.get(record as usize) {
                 fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
             }
@@ -254,24 +243,33 @@ impl Source for Folder {
     }
 }
 
-/// Reads files whole after one leave for all their bytes. The error tells which file.
+/// Reads the files of a record whole, after one leave for all their bytes.
 pub(super) fn read_files(
+    record: u64,
     paths: &[PathBuf],
     buffers: &Arc<Buffers>,
     admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
-) -> Result<Vec<Bytes>, (usize, FileError)> {
+) -> Result<Vec<Bytes>, ReadError> {
+    let failed = |(field, error)| ReadError::Io {
+        record,
+        field: Some(field),
+        error,
+    };
     let mut opened = Vec::with_capacity(paths.len());
     for (at, path) in paths.iter().enumerate() {
-        opened.push(listing::open_file(path).map_err(|error| (at, FileError::Io(error)))?);
+        opened.push(listing::open_file(path).map_err(|error| failed((at, error)))?);
     }
-    let bytes = opened
-        .iter()
-        .map(|(_, length)| listing::held_bytes(*length))
-        .sum();
-    admit(bytes).map_err(|refused| (0, FileError::Refused(bytes, refused)))?;
-    let read = |(at, (file, length))| {
-        let path: &PathBuf = &paths[at];
-        listing::read_file(path, file, length, buffers).map_err(|error| (at, FileError::Io(error)))
-    };
-    opened.into_iter().enumerate().map(read).collect()
+    let lengths = opened.iter().map(|(_, length)| *length);
+    let bytes = lengths.map(listing::held_bytes).sum();
+    admit(bytes).map_err(|refused| ReadError::Refused {
+        record,
+        bytes,
+        refused,
+    })?;
+    let files = opened.into_iter().zip(paths).enumerate();
+    files
+        .map(|(at, ((file, length), path))| {
+            listing::read_file(path, file, length, buffers).map_err(|error| failed((at, error)))
+        })
+        .collect()
 }

@@ -11,8 +11,6 @@ use std::thread;
 use bytes::Bytes;
 use memmap2::MmapMut;
 
-use crate::exec::budget::Refused;
-
 /// Names by which files are taken for images. What a file really is, its bytes tell; the list
 /// only keeps notes and checksums out of a dataset.
 pub(super) const EXTENSIONS: [&str; 9] = [
@@ -234,13 +232,6 @@ fn has_image_extension(name: &str) -> bool {
 
 /// Attempts at a read that fails in a way that may pass.
 const ATTEMPTS: u32 = 3;
-
-/// Why a file gave no bytes.
-#[derive(Debug)]
-pub(super) enum FileError {
-    Io(io::Error),
-    Refused(u64, Refused),
-}
 
 /// Opens a file and tells its length, trying again if the storage hiccups.
 pub(super) fn open_file(path: &Path) -> io::Result<(fs::File, u64)> {

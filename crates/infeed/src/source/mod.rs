@@ -7,6 +7,7 @@ pub mod pairs;
 
 use std::fmt::Debug;
 use std::io;
+use std::path::PathBuf;
 
 use crate::exec::budget::Refused;
 use crate::sample::{Field, Record, RecordId};
@@ -32,6 +33,12 @@ pub trait Source: Send + Sync + Debug {
 
     /// Names a record (of which `field`, where fields lie apart) as a user would look it up.
     fn id(&self, record: u64, field: Option<usize>) -> RecordId;
+
+    /// The files that hold a record and no other, one a field that lies in a file; empty where
+    /// records do not lie in files of their own.
+    fn files(&self, _record: u64) -> Vec<PathBuf> {
+        Vec::new()
+    }
 
     /// Class names by label, where the source knows them.
     fn classes(&self) -> Option<&[String]> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::folder::read_files;
-use super::listing::{self, Buffers, FileError, Paths};
+use super::listing::{self, Buffers, Paths};
 use super::{Read, ReadError, Source};
 use crate::error::Error;
 use crate::exec::budget::Refused;
@@ -163,6 +163,11 @@ impl Source for Pairs {
         }
     }
 
+    fn files(&self, record: u64) -> Vec<PathBuf> {
+        let at = record as usize;
+        vec![self.images.path(at), self.masks.path(at)]
+    }
+
     fn read(
         &self,
         read: &Read,
@@ -172,19 +177,7 @@ impl Source for Pairs {
         for &(place, record) in &read.records {
             let at = record as usize;
             let files = [self.images.path(at), self.masks.path(at)];
-            let fields =
-                read_files(&files, &self.buffers, admit).map_err(|(field, error)| match error {
-                    FileError::Io(error) => ReadError::Io {
-                        record,
-                        field: Some(field),
-                        error,
-                    },
-                    FileError::Refused(bytes, refused) => ReadError::Refused {
-                        record,
-                        bytes,
-                        refused,
-                    },
-                })?;
+            let fields = read_files(record, &files, &self.buffers, admit)?;
             sink(
                 place,
                 Record {

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 /// never a neighbour on its own rung.
 const LADDER: &[&[&str]] = &[
     &["sample", "counters", "random"],
-    &["error"],
+    &["error", "probe"],
     &["order", "decode", "transform", "exec"],
     &["source", "batch"],
     &["pipeline"],
     &["plan"],
     &["loader"],
-    &["testing"],
+    &["pack", "testing"],
+    &["explain"],
+    &["report"],
 ];
 
 /// Lines of code a file may have, its tests not counted.

@@ -1,0 +1,1 @@
+//! An explanation for people and for other programs: text, JSON, HTML, trace events.
