@@ -86,6 +86,29 @@ pub fn resident_bytes() -> u64 {
     status_bytes("VmRSS:").unwrap_or_else(rusage_peak_bytes)
 }
 
+/// Takes the pages of a file out of the page cache, as far as nobody holds or has changed them, so
+/// that the next read is cold; no-op where the platform has no such advice. Needs no rights.
+///
+/// # Errors
+///
+/// What the operating system says.
+pub fn drop_pages(file: &fs::File) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the descriptor is open for as long as `file` is borrowed; the call takes no
+        // memory of ours, and length 0 means up to the end.
+        let result =
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        if result != 0 {
+            return Err(std::io::Error::from_raw_os_error(result));
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
+    Ok(())
+}
+
 #[cfg(unix)]
 fn clock(id: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {

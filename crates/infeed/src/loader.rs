@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::batch::{Batch, Batcher};
+use crate::counters::{Recorded, Timeline};
 use crate::error::Error;
 use crate::exec::{Config, Conveyor, Next};
 use crate::order::Order;
@@ -29,6 +30,9 @@ pub use stats::Stats;
 
 /// A patience that no consumer outlives.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// Name of the consumer in a timeline, whatever its thread is called.
+const CONSUMER: &str = "consumer";
 
 /// How a pipeline is opened.
 #[derive(Clone, Debug)]
@@ -49,6 +53,8 @@ pub struct Options {
     pub on_error: OnError,
     /// Most bad records before the run stops.
     pub max_bad: Option<u64>,
+    /// How long to record who does what when, from opening; see [`Loader::timeline`].
+    pub timeline: Option<Duration>,
 }
 
 impl Default for Options {
@@ -61,6 +67,7 @@ impl Default for Options {
             world_size: 1,
             on_error: OnError::Stop,
             max_bad: None,
+            timeline: None,
         }
     }
 }
@@ -113,6 +120,10 @@ struct Progress {
     /// What the user should be told once.
     notices: Vec<String>,
     told_held: bool,
+    /// When the consumer last got a batch, while a timeline is kept.
+    delivered: Option<Instant>,
+    /// When it first asked for the next one.
+    asked: Option<Instant>,
 }
 
 impl Pipeline {
@@ -170,7 +181,7 @@ impl Pipeline {
                         .take()
                         .or(Some(record).filter(|record| record.index == index));
                 })
-                .map_err(|error| records::read_error(&*source, error))?;
+                .map_err(|error| error.about(&*source))?;
         }
         let id = source.id(index, None);
         let record = found.ok_or_else(|| Error::Panicked {
@@ -243,7 +254,17 @@ impl Loader {
         let order = Order::new(source.len(), pipeline.shuffle.map(|shuffle| shuffle.seed));
         let row_bytes = shares.row_bytes(rows);
         let job = Records::new(
-            source, plan, order, partition, batcher, options, &shares, row_bytes,
+            source,
+            plan,
+            order,
+            partition,
+            batcher,
+            options,
+            &shares,
+            row_bytes,
+            options
+                .timeline
+                .map(|length| Arc::new(Timeline::new(length))),
         );
         let conveyor = Conveyor::start(job, config, 0).map_err(|source| Error::Thread {
             source: Arc::new(source),
@@ -309,6 +330,9 @@ impl Loader {
                 return Ok(Step::End);
             }
         }
+        if conveyor.job().timeline().is_some() {
+            self.progress().asked.get_or_insert_with(Instant::now);
+        }
         let made = match conveyor.next(patience) {
             Next::Batch(made) => made,
             Next::Timeout => return Ok(Step::Timeout),
@@ -321,6 +345,16 @@ impl Loader {
             self.first_batch_ns.store(took.max(1), Ordering::Relaxed);
         }
         let mut progress = self.progress();
+        if let Some(timeline) = conveyor.job().timeline() {
+            let now = Instant::now();
+            let asked = progress.asked.take().unwrap_or(now);
+            let batch = progress.epoch * steps + progress.step;
+            if let Some(delivered) = progress.delivered.replace(now) {
+                let previous = batch.checked_sub(1);
+                timeline.record_as(CONSUMER, "step", delivered, asked, previous);
+            }
+            timeline.record_as(CONSUMER, "wait", asked, now, Some(batch));
+        }
         progress.step += 1;
         progress.batches += 1;
         progress.samples += made.batch.rows() as u64;
@@ -461,6 +495,29 @@ impl Loader {
             readers: self.readers,
             ..stats::gather(&conveyor, &self.shares)
         })
+    }
+
+    /// Who did what when, for as long as [`Options::timeline`] said, by start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn timeline(&self) -> Result<Vec<Recorded>, Error> {
+        let conveyor = self.conveyor()?;
+        Ok(conveyor
+            .job()
+            .timeline()
+            .map(Timeline::spans)
+            .unwrap_or_default())
+    }
+
+    /// Batches that are ready and not taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn ready(&self) -> Result<usize, Error> {
+        Ok(self.conveyor()?.ready())
     }
 
     /// Ends all threads and waits for them. Batches that are held stay valid.

@@ -418,6 +418,15 @@ impl SourceSpec {
         }
     }
 
+    /// Whether records have a mask.
+    pub fn has_masks(&self) -> bool {
+        match self {
+            SourceSpec::Folder { .. } => false,
+            SourceSpec::Pairs { .. } => true,
+            SourceSpec::Memory { fields } => fields.iter().any(|field| field.kind == "mask"),
+        }
+    }
+
     /// Opens the source; `handles` are the buffers that [`SourceSpec::Memory`] refers to.
     ///
     /// # Errors

@@ -28,12 +28,12 @@ impl Interval {
         }
     }
 
-    /// Each end by `f`, which must not fall.
-    pub fn map(self, f: impl Fn(f64) -> f64) -> Interval {
+    /// Both ends moved away from the middle by a share of it.
+    pub fn widen(self, share: f64) -> Interval {
         Interval {
-            low: f(self.low),
-            mid: f(self.mid),
-            high: f(self.high),
+            low: self.low - share * self.mid,
+            mid: self.mid,
+            high: self.high + share * self.mid,
         }
     }
 

@@ -1,8 +1,47 @@
 //! Why the consumer waits, what each remedy would gain, and whether it did.
+//!
+//! [`explain`] runs the pipeline as it is, measures what each resource allows (`capacity`), names
+//! the least of them (`verdict`), and tries every remedy on a few hundred of the records
+//! (`remedies`, `trial`). [`apply()`] does one of them to all records and measures again; the
+//! [`ledger`] keeps what was predicted and what came of it.
+//!
+//! The model is arithmetic: the rate is the least over resources of capacity over demand. What
+//! cores give is never computed from single parts but measured, with all of them at work, as the
+//! ratio of two runs in turn.
 
+mod apply;
+mod capacity;
+mod case;
+mod difference;
 mod findings;
+pub mod ledger;
+mod measure;
+mod prepare;
+mod remedies;
+mod run;
+mod running;
+mod storage;
+mod survey;
+mod trial;
+mod verdict;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use apply::{Applied, apply, remedy};
+pub use case::{Case, Conditions, Stand};
 pub use findings::{
     Explanation, Interval, LedgerEntry, Limit, Machine, NotTried, QueuePoint, Remedy, Resource,
     Run, Span, StageCost, Stall, Subject, VERSION, Verdict,
 };
+pub use measure::explain;
+pub use running::running;
+
+/// Told what is being done and which share of it is done; says whether to go on.
+pub type Progress<'a> = &'a (dyn Fn(&str, f64) -> bool + Sync);
+
+/// Seconds since 1970.
+fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs())
+}

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::budget::Shares;
 use super::{OnError, Options};
 use crate::batch::{Batch, BatchRow, Batcher, Cell, RowDone, Tray};
-use crate::counters::{Meter, Stage, StageStats, ThreadCounters};
+use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
 use crate::error::Error;
 use crate::exec::budget::{Permit, Pool, Refused};
 use crate::exec::{Filled, Gate, Job, Place, Run, Ticket};
@@ -56,6 +56,7 @@ pub(crate) struct Records {
     /// Counters of all I/O threads.
     reading: ThreadCounters,
     warnings: AtomicU64,
+    timeline: Option<Arc<Timeline>>,
 }
 
 /// A read of the source, and where its records go.
@@ -116,6 +117,7 @@ impl Records {
         options: &Options,
         shares: &Shares,
         row_bytes: u64,
+        timeline: Option<Arc<Timeline>>,
     ) -> Records {
         Records {
             source,
@@ -129,7 +131,8 @@ impl Records {
             parcel_bytes: shares.parcel_bytes,
             row_bytes,
             workers: Mutex::default(),
-            reading: ThreadCounters::default(),
+            reading: ThreadCounters::new(timeline.clone()),
+            timeline,
             warnings: AtomicU64::new(0),
         }
     }
@@ -159,6 +162,16 @@ impl Records {
         self.reading.add_to(stage, sum);
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         workers.iter().for_each(|thread| thread.add_to(stage, sum));
+        let mut calls = Calls::default();
+        self.reading.add_calls(stage, &mut calls);
+        workers
+            .iter()
+            .for_each(|thread| thread.add_calls(stage, &mut calls));
+        sum.p99 = calls.quantile(0.99);
+    }
+
+    pub(super) fn timeline(&self) -> Option<&Timeline> {
+        self.timeline.as_deref()
     }
 }
 
@@ -270,7 +283,7 @@ impl Job for Records {
                 refused: Refused::Closed,
                 ..
             }) => return Vec::new(),
-            Err(error) => Some(read_error(&*self.source, error)),
+            Err(error) => Some(error.about(&*self.source)),
         };
         let parcel = |&(place, record): &(usize, u64)| {
             let content = match (content.get(&place), &failed) {
@@ -307,7 +320,7 @@ impl Job for Records {
     }
 
     fn scratch(&self) -> Worker {
-        let counters = Arc::new(ThreadCounters::default());
+        let counters = Arc::new(ThreadCounters::new(self.timeline.clone()));
         let mut all = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(Arc::clone(&counters));
         Worker {
@@ -330,6 +343,8 @@ impl Job for Records {
             permit,
         } = parcel;
         let spot = self.partition.spot(ticket);
+        let tray = spot.epoch * self.partition.steps() + spot.step;
+        worker.counters.work_for(tray);
         let made = content.and_then(|record| {
             let at = Position {
                 epoch: spot.epoch,
@@ -483,33 +498,6 @@ impl Records {
             }
         }
         Ok(())
-    }
-}
-
-/// A failed read as the loader's error.
-pub(super) fn read_error(source: &dyn Source, error: ReadError) -> Error {
-    match error {
-        ReadError::Io {
-            record,
-            field,
-            error,
-        } => Error::Read {
-            record: source.id(record, field),
-            source: Arc::new(error),
-        },
-        ReadError::Refused {
-            record,
-            bytes,
-            refused,
-        } => Error::RecordTooLarge {
-            record: source.id(record, None),
-            purpose: "reading",
-            needed_bytes: bytes,
-            limit_bytes: match refused {
-                Refused::TooLarge { limit } => limit,
-                Refused::Closed => 0,
-            },
-        },
     }
 }
 

@@ -1,14 +1,18 @@
 //! Where records come from: one trait, one kind of place a file.
 
+pub mod chosen;
 pub mod folder;
 mod listing;
 pub mod memory;
 pub mod pairs;
+pub mod throttled;
 
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::error::Error;
 use crate::exec::budget::Refused;
 use crate::sample::{Field, Record, RecordId};
 
@@ -112,4 +116,33 @@ pub enum ReadError {
         /// Why.
         refused: Refused,
     },
+}
+
+impl ReadError {
+    /// The error that users see, naming the record as the source does.
+    pub fn about(self, source: &dyn Source) -> Error {
+        match self {
+            ReadError::Io {
+                record,
+                field,
+                error,
+            } => Error::Read {
+                record: source.id(record, field),
+                source: Arc::new(error),
+            },
+            ReadError::Refused {
+                record,
+                bytes,
+                refused,
+            } => Error::RecordTooLarge {
+                record: source.id(record, None),
+                purpose: "reading",
+                needed_bytes: bytes,
+                limit_bytes: match refused {
+                    Refused::TooLarge { limit } => limit,
+                    Refused::Closed => 0,
+                },
+            },
+        }
+    }
 }

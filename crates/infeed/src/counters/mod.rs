@@ -1,7 +1,15 @@
 //! What every stage counts: always on, written by one thread, read by any.
 
+mod histogram;
+mod timeline;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+pub use histogram::Calls;
+use histogram::Histogram;
+pub use timeline::{Recorded, Timeline};
 
 /// A step of the pipeline that runs on I/O threads or workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +48,7 @@ struct Counts {
     wall_ns: AtomicU64,
     cpu_ns: AtomicU64,
     wait_ns: AtomicU64,
+    calls: Histogram,
 }
 
 /// The counters of one thread, on cache lines of their own.
@@ -47,6 +56,9 @@ struct Counts {
 #[repr(align(128))]
 pub struct ThreadCounters {
     stages: [Counts; Stage::ALL.len()],
+    timeline: Option<Arc<Timeline>>,
+    /// Batch that the thread works for, plus one; 0 where it is not known.
+    batch: AtomicU64,
 }
 
 /// A snapshot of one stage, summed over threads.
@@ -65,9 +77,40 @@ pub struct StageStats {
     /// Time threads were blocked before they could begin: reading waits for the consumer to
     /// come nearer, decoding for encoded bytes, writing for a free batch.
     pub wait: Duration,
+    /// What 99 of 100 calls took at most, within 7 %.
+    pub p99: Duration,
 }
 
 impl ThreadCounters {
+    /// Counters that also keep spans.
+    pub fn new(timeline: Option<Arc<Timeline>>) -> ThreadCounters {
+        ThreadCounters {
+            timeline,
+            ..ThreadCounters::default()
+        }
+    }
+
+    /// Says which batch the coming work is for.
+    pub fn work_for(&self, batch: u64) {
+        if self.timeline.is_some() {
+            self.batch.store(batch + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds how long this thread's calls of a stage took.
+    pub fn add_calls(&self, stage: Stage, sum: &mut Calls) {
+        sum.add(&self.stages[stage as usize].calls);
+    }
+
+    /// Enters one call into the histogram and the timeline.
+    fn call(&self, stage: Stage, start: Instant, end: Instant) {
+        self.stages[stage as usize].calls.add(nanos(end - start));
+        if let Some(timeline) = &self.timeline {
+            let batch = self.batch.load(Ordering::Relaxed).checked_sub(1);
+            timeline.record(stage.name(), start, end, batch);
+        }
+    }
+
     /// Adds this thread's counts of a stage to a sum.
     pub fn add_to(&self, stage: Stage, sum: &mut StageStats) {
         // Relaxed: each number is right by itself, and a snapshot needs no more.
@@ -131,6 +174,7 @@ impl Meter {
     pub fn lap(&mut self, stage: Stage, counters: &ThreadCounters) {
         let now = Instant::now();
         let spent = nanos(now - self.mark);
+        counters.call(stage, self.mark, now);
         self.mark = now;
         self.pending_ns[stage as usize] += spent;
         counters.stages[stage as usize]
@@ -150,7 +194,9 @@ impl Meter {
     /// waiting, is the stage's, and so is the processor time.
     pub fn finish(&mut self, stage: Stage, waited: Duration, counters: &ThreadCounters) {
         let counts = &counters.stages[stage as usize];
-        let wall = self.mark.elapsed().saturating_sub(waited);
+        let end = Instant::now();
+        let wall = (end - self.mark).saturating_sub(waited);
+        counters.call(stage, end - wall, end);
         let cpu = (self.cpu_time)().saturating_sub(self.cpu);
         counts.wall_ns.fetch_add(nanos(wall), Ordering::Relaxed);
         counts.cpu_ns.fetch_add(nanos(cpu), Ordering::Relaxed);

@@ -1,0 +1,161 @@
+//! What each resource allows: capacity over demand, as arithmetic that a reader can follow. The
+//! rate of a pipeline is the least of them.
+
+use super::findings::{Interval, Limit, Resource, Stall};
+
+/// Two limits closer than this cannot be told apart.
+pub(super) const TIE: f64 = 1.05;
+
+/// The rate that each resource allows, in samples a second, and how it was come by.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Capacities(Vec<Resource>);
+
+impl Capacities {
+    pub(super) fn add(&mut self, limit: Limit, rate: Interval, arithmetic: String) {
+        self.0.push(Resource {
+            limit,
+            rate,
+            arithmetic,
+        });
+        self.0.sort_by(|a, b| a.rate.mid.total_cmp(&b.rate.mid));
+    }
+
+    /// The same with another rate for one resource, where that is known.
+    pub(super) fn with(&self, limit: Limit, rate: Option<Interval>) -> Capacities {
+        let mut others: Vec<Resource> = self.0.clone();
+        if let Some(rate) = rate {
+            for resource in others.iter_mut().filter(|r| r.limit == limit) {
+                resource.rate = rate;
+            }
+        }
+        others.sort_by(|a, b| a.rate.mid.total_cmp(&b.rate.mid));
+        Capacities(others)
+    }
+
+    /// The same with the rate of the processor cores multiplied.
+    pub(super) fn times_cores(&self, gain: Interval) -> Capacities {
+        let cores = self.0.iter().find(|r| is_cores(r.limit));
+        let rate = cores.map(|r| Interval {
+            low: r.rate.mid * gain.low,
+            mid: r.rate.mid * gain.mid,
+            high: r.rate.mid * gain.high,
+        });
+        let limit = cores.map_or(Limit::Decode, |r| r.limit);
+        self.with(limit, rate)
+    }
+
+    /// All, the tightest first.
+    pub(super) fn all(&self) -> &[Resource] {
+        &self.0
+    }
+
+    pub(super) fn rate_of(&self, limit: Limit) -> Option<Interval> {
+        let found = self.0.iter().find(|resource| resource.limit == limit);
+        found.map(|resource| resource.rate)
+    }
+
+    fn cores(&self) -> Option<Interval> {
+        let found = self.0.iter().find(|r| is_cores(r.limit));
+        found.map(|resource| resource.rate)
+    }
+
+    /// The least of all.
+    pub(super) fn least(&self) -> Interval {
+        let least = |end: fn(&Interval) -> f64| {
+            let ends = self.0.iter().map(|r| end(&r.rate));
+            ends.fold(f64::INFINITY, f64::min)
+        };
+        Interval {
+            low: least(|rate| rate.low),
+            mid: least(|rate| rate.mid),
+            high: least(|rate| rate.high),
+        }
+    }
+
+    pub(super) fn limit(&self) -> Limit {
+        self.0.first().map_or(Limit::Step, |resource| resource.limit)
+    }
+
+    /// Splits the time the consumer waited: what is added to the time of a sample by one resource
+    /// after the other, in the order step, copy, cores, storage.
+    ///
+    /// Source: the differences of DS-Analyzer (Mohan et al., VLDB 2021), which runs the loader
+    /// without preparation, and then without storage.
+    pub(super) fn stall(&self, waited: f64) -> Stall {
+        let time = |rate: Option<Interval>| rate.map_or(0.0, |rate| 1.0 / rate.mid.max(1e-9));
+        let step = time(self.rate_of(Limit::Step));
+        let copy = step.max(time(self.rate_of(Limit::Copy)));
+        let memory = time(self.rate_of(Limit::Memory));
+        let prep = copy.max(time(self.cores())).max(memory);
+        let fetch = prep.max(time(self.rate_of(Limit::Storage)));
+        let (by_copy, by_prep, by_fetch) = (copy - step, prep - copy, fetch - prep);
+        let all = by_copy + by_prep + by_fetch;
+        // Waiting that no resource accounts for is the preparation's: it is what delivers.
+        let share = |part: f64| if all > 0.0 { waited * part / all } else { 0.0 };
+        Stall {
+            fetch: share(by_fetch),
+            prep: if all > 0.0 { share(by_prep) } else { waited },
+            copy: share(by_copy),
+            compute: 1.0 - waited,
+        }
+    }
+}
+
+fn is_cores(limit: Limit) -> bool {
+    matches!(limit, Limit::Decode | Limit::Transform | Limit::Python)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capacities(rates: &[(Limit, f64)]) -> Capacities {
+        let mut all = Capacities::default();
+        for &(limit, rate) in rates {
+            all.add(limit, Interval::exact(rate), String::new());
+        }
+        all
+    }
+
+    #[test]
+    fn the_least_capacity_is_the_rate_and_names_the_limit() {
+        let all = capacities(&[
+            (Limit::Step, 500.0),
+            (Limit::Decode, 300.0),
+            (Limit::Storage, 400.0),
+        ]);
+
+        assert_eq!(all.limit(), Limit::Decode);
+        assert_eq!(all.least(), Interval::exact(300.0));
+        // Twice the cores' rate lets the storage limit.
+        let faster = all.times_cores(Interval::exact(2.0));
+        assert_eq!((faster.limit(), faster.least().mid), (Limit::Storage, 400.0));
+    }
+
+    #[test]
+    fn waiting_is_split_by_what_each_resource_adds_to_the_time_of_a_sample() {
+        // 1 ms of computing, 2 ms of preparing, 5 ms of reading: of 5 ms, 4 are waited.
+        let all = capacities(&[
+            (Limit::Step, 1000.0),
+            (Limit::Decode, 500.0),
+            (Limit::Storage, 200.0),
+        ]);
+
+        let stall = all.stall(0.8);
+
+        assert!((stall.prep - 0.2).abs() < 1e-9, "{stall:?}");
+        assert!((stall.fetch - 0.6).abs() < 1e-9, "{stall:?}");
+        assert!((stall.compute - 0.2).abs() < 1e-9, "{stall:?}");
+        assert_eq!(stall.copy, 0.0);
+    }
+
+    #[test]
+    fn a_step_longer_than_everything_leaves_no_stall() {
+        let all = capacities(&[(Limit::Step, 100.0), (Limit::Decode, 500.0)]);
+
+        let stall = all.stall(0.0);
+
+        assert_eq!((all.limit(), stall.prep, stall.fetch), (Limit::Step, 0.0, 0.0));
+        assert_eq!(stall.compute, 1.0);
+    }
+}

@@ -1,0 +1,190 @@
+//! What is to be explained: a pipeline over its source, the consumer's step, and the machine that
+//! stands in for this one, if one was named.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::loader::Options;
+use crate::order::Order;
+use crate::pipeline::Pipeline;
+use crate::source::Source;
+use crate::source::throttled::{Throttle, Throttled};
+
+/// Records that trials run on at most; a few hundred tell a mean apart from another within a few
+/// percent, since both see the same ones.
+const SAMPLE: u64 = 256;
+
+/// Bytes that the records of a trial have at most together, unless that would be under
+/// [`LEAST_SAMPLE`]: they are re-encoded several times.
+const SAMPLE_BYTES: f64 = 40e6;
+
+/// Records that trials run on at least, where there are so many.
+const LEAST_SAMPLE: u64 = 32;
+
+/// Records read to measure the storage.
+const COLD_SAMPLE: u64 = 400;
+
+/// Seed of the choice of records.
+const CHOICE: u64 = 0x1f_eed;
+
+/// Another machine's storage and bus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stand {
+    /// Name of the profile.
+    pub name: String,
+    /// Its storage; reads take as long as there.
+    pub storage: Option<Throttle>,
+    /// Its bus to the device.
+    pub bus_bytes_per_s: Option<f64>,
+}
+
+/// How something is explained.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Conditions {
+    /// How the loader is opened.
+    pub open: Options,
+    /// Time that a step of the consumer takes. None: it takes batches as fast as they come.
+    pub step: Option<Duration>,
+    /// Length of the plain run.
+    pub seconds: f64,
+    /// The machine to plan for. None: this one.
+    pub stand: Option<Stand>,
+    /// Rate at which this machine's cores move memory together, read plus written, if it is known.
+    pub memory_bytes_per_s: Option<f64>,
+    /// Whether remedies are tried.
+    pub try_remedies: bool,
+}
+
+impl Default for Conditions {
+    fn default() -> Conditions {
+        Conditions {
+            open: Options::default(),
+            step: None,
+            seconds: 6.0,
+            stand: None,
+            memory_bytes_per_s: None,
+            try_remedies: true,
+        }
+    }
+}
+
+/// A pipeline, its data, and how it is explained.
+#[derive(Debug)]
+pub struct Case {
+    /// The folder or file as the user named it.
+    pub name: String,
+    pub(super) pipeline: Pipeline,
+    pub(super) handles: Vec<Bytes>,
+    pub(super) conditions: Conditions,
+    /// The records as this machine reads them.
+    pub(super) own: Arc<dyn Source>,
+    /// The records as the machine that is planned for would read them.
+    pub(super) source: Arc<dyn Source>,
+}
+
+impl Case {
+    /// Opens the source of a pipeline.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::pipeline::SourceSpec::open`].
+    pub fn new(
+        name: impl Into<String>,
+        pipeline: &Pipeline,
+        handles: &[Bytes],
+        conditions: Conditions,
+    ) -> Result<Case, Error> {
+        let source = pipeline.source.open(handles)?;
+        Case::over(name, pipeline, handles, source, conditions)
+    }
+
+    /// As [`Case::new`] over a source of one's own. Remedies that rewrite data read the source
+    /// that the description names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a source without records.
+    pub fn over(
+        name: impl Into<String>,
+        pipeline: &Pipeline,
+        handles: &[Bytes],
+        source: Arc<dyn Source>,
+        conditions: Conditions,
+    ) -> Result<Case, Error> {
+        let name = name.into();
+        if source.is_empty() {
+            let problem = format!("{name} holds no records; there is nothing to explain");
+            return Err(Error::config("source", problem));
+        }
+        let own = Arc::clone(&source);
+        let mut case = Case {
+            name,
+            pipeline: pipeline.clone(),
+            handles: handles.to_vec(),
+            conditions,
+            own,
+            source,
+        };
+        case.source = case.behind(Arc::clone(&case.own));
+        Ok(case)
+    }
+
+    /// A source as the machine that is planned for would read it.
+    pub(super) fn behind(&self, source: Arc<dyn Source>) -> Arc<dyn Source> {
+        match self.throttle() {
+            Some(throttle) => Arc::new(Throttled::new(source, throttle)),
+            None => source,
+        }
+    }
+
+    pub(super) fn throttle(&self) -> Option<Throttle> {
+        self.conditions.stand.as_ref().and_then(|stand| stand.storage)
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.conditions
+            .open
+            .workers
+            .unwrap_or_else(infeed_raw::machine::usable_cores)
+    }
+
+    pub(super) fn readers(&self) -> usize {
+        self.conditions.open.readers.unwrap_or(4)
+    }
+
+    /// Rows of this process's batch.
+    pub(super) fn rows(&self) -> u64 {
+        let batch = self.pipeline.batch;
+        let ranks = self.conditions.open.world_size.max(1);
+        batch
+            .per_rank
+            .or(batch.size.map(|size| size / ranks))
+            .unwrap_or(1)
+            .max(1)
+    }
+
+    /// Records for trials, picked at random, without those that `bad` names.
+    pub(super) fn sample(&self, record_bytes: f64) -> Vec<u64> {
+        let by_bytes = (SAMPLE_BYTES / record_bytes.max(1.0)) as u64;
+        let count = by_bytes.clamp(LEAST_SAMPLE, SAMPLE);
+        pick(self.own.len(), count, 0)
+    }
+
+    /// Records to measure the storage with, others than those of the trials where there are
+    /// enough.
+    pub(super) fn cold_sample(&self) -> Vec<u64> {
+        let len = self.own.len();
+        let skip = if len >= SAMPLE + COLD_SAMPLE { SAMPLE } else { 0 };
+        pick(len, COLD_SAMPLE, skip)
+    }
+}
+
+/// Up to `count` different records, at random, leaving out the first `skip` that would be picked.
+fn pick(len: u64, count: u64, skip: u64) -> Vec<u64> {
+    let order = Order::new(len, Some(CHOICE)).epoch(0);
+    (skip..len).take(count as usize).map(|at| order.get(at)).collect()
+}

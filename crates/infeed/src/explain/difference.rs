@@ -1,0 +1,66 @@
+//! How far the pixels of one variant are from another's, on the same records with the same draws.
+
+use super::remedies::without_floats;
+use super::trial::Variant;
+use crate::batch::Values;
+use crate::error::Error;
+use crate::pack::quality::{psnr, ssim};
+use crate::pipeline::Pipeline;
+use crate::sample::{DType, Depth, Image, Size};
+
+/// Samples that are compared; their mean is stated, and means of quality vary little.
+const COMPARED: u64 = 24;
+
+/// What was found, as words for the table.
+pub(super) fn difference(base: &Variant, other: &Variant) -> Result<String, Error> {
+    let (base, other) = (samples(base)?, samples(other)?);
+    if base.iter().zip(&other).any(|(a, b)| a.size != b.size || a.channels != b.channels) {
+        return Ok("of another shape".to_owned());
+    }
+    let values: Vec<(f64, f64)> = base
+        .iter()
+        .zip(&other)
+        .map(|(a, b)| (psnr(a, b), ssim(a, b)))
+        .collect();
+    let differing: Vec<&(f64, f64)> = values.iter().filter(|(psnr, _)| psnr.is_finite()).collect();
+    if differing.is_empty() {
+        return Ok("identical".to_owned());
+    }
+    let count = differing.len() as f64;
+    let mean = |of: fn(&&(f64, f64)) -> f64| differing.iter().map(of).sum::<f64>() / count;
+    Ok(format!(
+        "PSNR {:.1} dB, SSIM {:.3} to the pixels now",
+        mean(|(psnr, _)| *psnr),
+        mean(|(_, ssim)| *ssim),
+    ))
+}
+
+/// The first images of a run, one a batch, before they become floats.
+fn samples(variant: &Variant) -> Result<Vec<Image>, Error> {
+    let pipeline = &variant.pipeline;
+    let mut pipeline: Pipeline = without_floats(pipeline).unwrap_or_else(|| pipeline.clone());
+    pipeline.output = Default::default();
+    let pipeline = pipeline.batch(1);
+    let loader = pipeline.open_over(variant.source.clone(), &variant.options)?;
+    let mut images = Vec::new();
+    for _ in 0..COMPARED {
+        let Some(batch) = loader.next_batch()? else {
+            break;
+        };
+        let Some(Values::Array(array)) = batch.get("image") else {
+            continue;
+        };
+        if let (DType::UInt8, &[1, height, width, channels]) = (array.dtype(), array.shape()) {
+            images.push(Image {
+                size: Size {
+                    height: height as u32,
+                    width: width as u32,
+                },
+                channels,
+                depth: Depth::U8,
+                data: array.bytes().to_vec(),
+            });
+        }
+    }
+    Ok(images)
+}

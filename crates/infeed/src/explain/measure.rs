@@ -1,0 +1,428 @@
+//! The explanation itself, measured in five parts: the records, the plain run, the storage, the
+//! cores, the remedies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::capacity::Capacities;
+use super::case::Case;
+use super::difference::difference;
+use super::findings::{
+    Explanation, Interval, Limit, Machine, NotTried, Remedy, Run, StageCost, Subject, VERSION,
+};
+use super::prepare::{Among, Prepared, Written};
+use super::remedies::{Candidate, Change, candidates};
+use super::storage::Storage;
+use super::survey::{Survey, survey};
+use super::trial::{Variant, interleave, interval, ratio};
+use super::verdict::verdict;
+use super::{Progress, now_s, run};
+use crate::error::Error;
+use crate::probe;
+
+/// How long the plain run is recorded thread by thread.
+const TIMELINE: Duration = Duration::from_secs(2);
+
+/// Turns of each remedy.
+const ROUNDS: usize = 5;
+
+/// Length of a turn.
+const SLICE: Duration = Duration::from_millis(280);
+
+/// Share of memory that a dataset may take and still stay there between epochs.
+const STAYS: f64 = 0.5;
+
+/// Spread of a bus or a step that was given, not measured.
+const GIVEN: f64 = 0.02;
+
+/// Explains a pipeline.
+///
+/// # Errors
+///
+/// As opening and running the pipeline.
+pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error> {
+    let looked = survey(case)?;
+    let mut options = case.conditions.open.clone();
+    options.timeline = Some(TIMELINE);
+    let loader = case.pipeline.open_over(Arc::clone(&case.source), &options)?;
+    let plan = loader.plan()?;
+    let running = |share| progress("running the pipeline as it is", share);
+    let seconds = case.conditions.seconds;
+    let run = run::plain(&loader, case.conditions.step, seconds, &running)?;
+    let timeline = run::spans(loader.timeline()?);
+    let mut notes = notices(&loader, &run);
+    drop(loader);
+
+    progress("reading records cold", 0.0);
+    let storage = case.storage()?;
+    let trials = Trials::run(case, &looked, &run, storage.as_ref(), progress)?;
+    let subject = subject(case, &looked);
+    let capacities = capacities(case, &run, storage.as_ref(), &trials, subject.fits_in_memory);
+    if let Some(storage) = storage.as_ref().filter(|_| case.throttle().is_none()) {
+        notes.push(storage_note(storage, case, subject.fits_in_memory));
+    }
+    let (remedies, not_tried) = trials.remedies(case, &capacities, storage.as_ref(), &subject);
+    let waited = run.wait_s / (run.seconds - run.first_batch_s).max(1e-9);
+    let stall = capacities.stall(waited.clamp(0.0, 1.0));
+    Ok(Explanation {
+        version: VERSION,
+        infeed: env!("CARGO_PKG_VERSION").to_owned(),
+        made_at_s: now_s(),
+        machine: machine(case),
+        plan,
+        verdict: verdict(case, &run, &stall, &capacities, &remedies),
+        run,
+        stall,
+        resources: capacities.all().to_vec(),
+        remedies,
+        not_tried,
+        timeline,
+        ledger: Vec::new(),
+        notes,
+        subject,
+    })
+}
+
+impl Case {
+    /// Measures the storage of this case.
+    pub(super) fn storage(&self) -> Result<Option<Storage>, Error> {
+        let records = self.cold_sample();
+        Storage::measure(&self.source, &records, self.readers(), self.throttle())
+    }
+}
+
+/// What the loader wanted the user to know, and what the run was too short for.
+fn notices(loader: &crate::loader::Loader, run: &Run) -> Vec<String> {
+    let mut notes = loader.take_notices();
+    let bad = loader.quarantine().len();
+    if bad > 0 {
+        notes.push(format!("{bad} bad records were met and replaced or left out"));
+    }
+    if run.batches < 10 {
+        notes.push(format!(
+            "only {} batches were seen; smaller batches or --seconds make this surer",
+            run.batches
+        ));
+    }
+    notes
+}
+
+fn storage_note(storage: &Storage, case: &Case, fits: bool) -> String {
+    let cold = storage.rate(case.readers()).mid;
+    let megabytes = storage.bytes_per_s(case.readers()) / 1e6;
+    let when = if fits {
+        "the first epoch; later ones find the data in memory"
+    } else {
+        "every epoch, since the data is larger than half of the memory"
+    };
+    format!("cold, the storage gives {cold:.0} samples/s ({megabytes:.0} MB/s): that is {when}")
+}
+
+fn subject(case: &Case, looked: &Survey) -> Subject {
+    let bytes = looked.record_bytes * case.own.len() as f64;
+    let memory = infeed_raw::machine::memory_limit_bytes() as f64;
+    Subject {
+        name: case.name.clone(),
+        pipeline: case.pipeline.to_toml().unwrap_or_default(),
+        records: case.own.len(),
+        bytes: bytes as u64,
+        batch_rows: case.rows(),
+        workers: case.workers(),
+        readers: case.readers(),
+        step_s: case.conditions.step.map(|step| step.as_secs_f64()),
+        fits_in_memory: bytes < STAYS * memory,
+    }
+}
+
+fn machine(case: &Case) -> Machine {
+    let found = probe::machine();
+    Machine {
+        cpu: found.cpu,
+        cores: found.cores,
+        memory_bytes: found.memory_bytes,
+        system: found.system,
+        memory_bytes_per_s: case.conditions.memory_bytes_per_s,
+        profile: case.conditions.stand.as_ref().map(|stand| stand.name.clone()),
+    }
+}
+
+/// The remedies that were run, and what they gave.
+struct Trials {
+    /// Samples a second of the pipeline as it is, from memory, with the consumer always ready.
+    base: Interval,
+    tried: Vec<Tried>,
+    not: Vec<NotTried>,
+}
+
+struct Tried {
+    candidate: Candidate,
+    gain: Interval,
+    written: Option<Written>,
+    quality: String,
+}
+
+impl Trials {
+    fn run(
+        case: &Case,
+        looked: &Survey,
+        run: &Run,
+        storage: Option<&Storage>,
+        progress: Progress<'_>,
+    ) -> Result<Trials, Error> {
+        let among = Among::Trial {
+            records: &looked.sample,
+            samples_per_s: run.samples_per_s,
+        };
+        let (found, mut not) = if case.conditions.try_remedies {
+            candidates(case, looked.records, storage)
+        } else {
+            Default::default()
+        };
+        let scratch = tempfile::tempdir().map_err(|error| Error::open("a temporary folder", error))?;
+        let mut kept: Vec<(Candidate, Prepared)> = Vec::new();
+        let count = found.len().max(1) as f64;
+        for (at, candidate) in found.into_iter().enumerate() {
+            let share = at as f64 / count;
+            let going = |_, _| progress("trying remedies on a few records: writing", share);
+            let out = scratch.path().join(&candidate.id);
+            match case.prepare(&candidate, &among, &out, &going) {
+                Ok(prepared) => kept.push((candidate, prepared)),
+                Err(error) => not.push(refused(&candidate, &error)),
+            }
+        }
+        let base = case.variant(&among);
+        let mut variants: Vec<Variant> = vec![base];
+        variants.extend(kept.iter().map(|(_, prepared)| prepared.variant.clone()));
+        let going = |share| progress("trying remedies on a few records: running", share);
+        let mut rates = interleave(&variants, ROUNDS, SLICE, &going).into_iter();
+        let base_rates = rates.next().unwrap_or_else(|| Ok(Vec::new()))?;
+        let mut tried = Vec::new();
+        for ((candidate, prepared), rates) in kept.into_iter().zip(rates) {
+            let rates = match rates {
+                Ok(rates) if !rates.is_empty() => rates,
+                Ok(_) => continue,
+                Err(error) => {
+                    not.push(refused(&candidate, &error));
+                    continue;
+                }
+            };
+            let quality = match candidate.quality {
+                Some(known) => known.to_owned(),
+                None => difference(&variants[0], &prepared.variant)
+                    .unwrap_or_else(|error| format!("not compared: {}", error.chain())),
+            };
+            tried.push(Tried {
+                gain: ratio(&rates, &base_rates),
+                candidate,
+                written: prepared.written,
+                quality,
+            });
+        }
+        Ok(Trials {
+            base: interval(&base_rates),
+            tried,
+            not,
+        })
+    }
+
+    /// The table: each remedy with the rate that the least of all resources allows then.
+    fn remedies(
+        self,
+        case: &Case,
+        now: &Capacities,
+        storage: Option<&Storage>,
+        subject: &Subject,
+    ) -> (Vec<Remedy>, Vec<NotTried>) {
+        let mut remedies: Vec<Remedy> = self
+            .tried
+            .into_iter()
+            .map(|tried| remedy(case, now, storage, subject, tried))
+            .collect();
+        remedies.sort_by(|a, b| b.gain.mid.total_cmp(&a.gain.mid));
+        (remedies, self.not)
+    }
+}
+
+fn refused(candidate: &Candidate, error: &Error) -> NotTried {
+    NotTried {
+        id: candidate.id.clone(),
+        name: candidate.name.clone(),
+        why: error.chain(),
+    }
+}
+
+fn remedy(
+    case: &Case,
+    now: &Capacities,
+    storage: Option<&Storage>,
+    subject: &Subject,
+    tried: Tried,
+) -> Remedy {
+    let Tried {
+        candidate,
+        gain,
+        written,
+        quality,
+    } = tried;
+    let readers = match candidate.change {
+        Change::Readers(readers) => readers,
+        _ => case.readers(),
+    };
+    let cold = case.throttle().is_some() || !subject.fits_in_memory;
+    let reading = storage.filter(|_| cold).map(|storage| match &written {
+        // Arrays are mapped and read in large pieces: their bytes count, not their files.
+        Some(written) => {
+            let bytes = written.bytes_out as f64 / written.records.max(1) as f64;
+            storage.rate_of(readers, storage.record_files, bytes)
+        }
+        None => storage.rate(readers),
+    });
+    let then = now.times_cores(gain).with(Limit::Storage, reading);
+    let rate = then.least();
+    let before = now.least();
+    let over = |a: f64, b: f64| if b > 0.0 { a / b } else { 1.0 };
+    let total = |bytes: u64, of: &Written| {
+        (bytes as f64 * subject.records as f64 / of.records.max(1) as f64) as u64
+    };
+    Remedy {
+        arithmetic: format!(
+            "from memory {:.2}x of now [{:.2} to {:.2}] in {ROUNDS} turns; then {} allows {:.0} \
+             samples/s, where {} allows {:.0} now",
+            gain.mid,
+            gain.low,
+            gain.high,
+            then.limit().name(),
+            rate.mid,
+            now.limit().name(),
+            before.mid,
+        ),
+        limit: then.limit(),
+        // The same resource measured once stands on both sides, so its own spread cancels: what
+        // is left is the spread of the ratio, and of resources that change.
+        gain: Interval {
+            low: over(rate.low, before.mid),
+            mid: over(rate.mid, before.mid),
+            high: over(rate.high, before.mid),
+        },
+        step_time: Interval {
+            low: subject.batch_rows as f64 / rate.high.max(1e-9),
+            mid: subject.batch_rows as f64 / rate.mid.max(1e-9),
+            high: subject.batch_rows as f64 / rate.low.max(1e-9),
+        },
+        rate,
+        disk_bytes: written.as_ref().map_or(0, |w| total(w.bytes_out, w)),
+        convert_s: written.as_ref().map_or(0.0, |w| {
+            w.seconds * subject.records as f64 / w.records.max(1) as f64
+        }),
+        quality,
+        id: candidate.id,
+        name: candidate.name,
+        command: candidate.command,
+    }
+}
+
+/// What each resource allows now.
+fn capacities(
+    case: &Case,
+    run: &Run,
+    storage: Option<&Storage>,
+    trials: &Trials,
+    fits: bool,
+) -> Capacities {
+    let mut all = Capacities::default();
+    let workers = case.workers();
+    let cores = trials.base;
+    all.add(
+        costliest(&run.stages),
+        cores,
+        format!(
+            "{workers} workers / {:.2} ms per sample = {:.0} samples/s, measured with the data in \
+             memory",
+            1e3 * workers as f64 / cores.mid.max(1e-9),
+            cores.mid,
+        ),
+    );
+    if let Some(storage) = storage.filter(|_| case.throttle().is_some() || !fits) {
+        let rate = storage.rate(case.readers());
+        all.add(
+            Limit::Storage,
+            rate,
+            format!(
+                "{:.1} MB/s / {:.1} kB per sample = {:.0} samples/s with {} I/O threads, cold",
+                rate.mid * storage.record_bytes / 1e6,
+                storage.record_bytes / 1e3,
+                rate.mid,
+                case.readers(),
+            ),
+        );
+    }
+    if let Some((rate, text)) = memory(case, run) {
+        all.add(Limit::Memory, rate, text);
+    }
+    let bus = case.conditions.stand.as_ref().and_then(|stand| stand.bus_bytes_per_s);
+    let sample_bytes = bytes_out(run);
+    if let Some(bus) = bus.filter(|_| sample_bytes > 0.0) {
+        let rate = bus / sample_bytes;
+        all.add(
+            Limit::Copy,
+            Interval::exact(rate).widen(GIVEN),
+            format!(
+                "{:.1} GB/s / {:.1} kB per sample = {rate:.0} samples/s",
+                bus / 1e9,
+                sample_bytes / 1e3
+            ),
+        );
+    }
+    if let Some(step) = case.conditions.step {
+        let rate = case.rows() as f64 / step.as_secs_f64().max(1e-9);
+        all.add(
+            Limit::Step,
+            Interval::exact(rate).widen(GIVEN),
+            format!(
+                "{} samples / {:.1} ms per step = {rate:.0} samples/s",
+                case.rows(),
+                1e3 * step.as_secs_f64()
+            ),
+        );
+    }
+    all
+}
+
+/// Decoding, or what comes after it.
+pub(super) fn costliest(stages: &[StageCost]) -> Limit {
+    let cpu = |name: &str| {
+        let found = stages.iter().find(|stage| stage.name == name);
+        found.map_or(0.0, |stage| stage.cpu_s)
+    };
+    if cpu("decode") >= cpu("transform") + cpu("write") {
+        Limit::Decode
+    } else {
+        Limit::Transform
+    }
+}
+
+/// Bytes of one sample in its batch.
+fn bytes_out(run: &Run) -> f64 {
+    let write = run.stages.iter().find(|stage| stage.name == "write");
+    write.map_or(0.0, |write| {
+        write.bytes_out as f64 / write.samples.max(1) as f64
+    })
+}
+
+/// Memory bandwidth, where pixels are not decoded but moved.
+fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
+    let bandwidth = case.conditions.memory_bytes_per_s?;
+    let decoded = run.stages.iter().any(|s| s.name == "decode" && s.samples > 0);
+    let write = run.stages.iter().find(|stage| stage.name == "write")?;
+    if decoded || write.samples == 0 {
+        return None;
+    }
+    let moved = (write.bytes_in + write.bytes_out) as f64 / write.samples as f64;
+    let rate = bandwidth / moved.max(1.0);
+    let text = format!(
+        "{:.1} GB/s / {:.0} kB read and written per sample = {rate:.0} samples/s",
+        bandwidth / 1e9,
+        moved / 1e3
+    );
+    Some((Interval::exact(rate).widen(0.1), text))
+}

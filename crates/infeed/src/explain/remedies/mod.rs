@@ -1,0 +1,74 @@
+//! What could help: each remedy as a change of how the pipeline is opened, described or fed, which
+//! is tried on a few hundred records here and applied to all of them by [`super::apply`].
+
+mod arrange;
+mod open;
+mod rewrite;
+
+use crate::pack::PackOptions;
+use crate::pipeline::Pipeline;
+
+use super::case::Case;
+use super::findings::NotTried;
+use super::storage::Storage;
+
+pub(super) use arrange::without_floats;
+
+/// What a remedy changes.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// Worker threads.
+    Workers(usize),
+    /// I/O threads.
+    Readers(usize),
+    /// The description, over the same data.
+    Description(Pipeline),
+    /// The data; the same description goes on over what is written.
+    Pack { options: PackOptions },
+}
+
+/// A remedy that may be tried.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// What applies it, as typed or written; `OUT` stands for the new dataset.
+    pub(super) command: String,
+    pub(super) change: Change,
+    /// What it does to the pixels, where that is known without looking.
+    pub(super) quality: Option<&'static str>,
+}
+
+/// What is known of the records before remedies are chosen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Records {
+    /// Of the images that were looked at, how many were of each kind.
+    pub(super) png: usize,
+    pub(super) jpeg: usize,
+    /// Shorter side of the smallest image, in pixels.
+    pub(super) short_side: u32,
+    pub(super) has_mask: bool,
+}
+
+/// Everything that makes sense for this case, and what does not or not yet.
+pub(super) fn candidates(
+    case: &Case,
+    records: Records,
+    storage: Option<&Storage>,
+) -> (Vec<Candidate>, Vec<NotTried>) {
+    let mut found = Vec::new();
+    let mut not = Vec::new();
+    open::add(case, storage, &mut found);
+    arrange::add(case, &mut found);
+    rewrite::add(case, records, &mut found, &mut not);
+    (found, not)
+}
+
+/// A remedy that is not tried.
+fn not_tried(id: &str, name: &str, why: impl Into<String>) -> NotTried {
+    NotTried {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        why: why.into(),
+    }
+}

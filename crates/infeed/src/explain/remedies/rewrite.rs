@@ -1,0 +1,247 @@
+//! Remedies that rewrite the data once, beside the original.
+
+use super::{Candidate, Change, Records, not_tried};
+use crate::explain::case::Case;
+use crate::explain::findings::NotTried;
+use crate::pack::{Encoding, PackOptions, PngFilter, PngLevel, Target};
+use crate::pipeline::Pipeline;
+use crate::transform::{CenterCrop, Resize, Sides, Transform};
+
+/// How much larger than a random crop's output the shorter side is kept, as a share: 256 for 224,
+/// which is what the field has evaluated with since 2012.
+const ROOM: (u32, u32) = (8, 7);
+
+/// A downscale below this share of the shorter side is worth the trial.
+const SMALLER: f64 = 0.8;
+
+/// Geometry that can be done once instead of in each epoch.
+struct Bake {
+    id: &'static str,
+    name: String,
+    flags: String,
+    transforms: Vec<Transform>,
+    /// Whether every decoded image has the same size afterwards.
+    one_size: bool,
+}
+
+pub(super) fn add(
+    case: &Case,
+    records: Records,
+    found: &mut Vec<Candidate>,
+    not: &mut Vec<NotTried>,
+) {
+    not.push(not_tried(
+        "shards",
+        "pack into large files",
+        "no packer for shards yet; reads of many small files are measured above",
+    ));
+    if case.own.files(0).is_empty() || case.pipeline.decode.is_none() {
+        return;
+    }
+    let bake = bake(&case.pipeline, records.short_side);
+    for encoding in encodings(records) {
+        found.push(rewrite(case, None, &encoding));
+    }
+    if let Some(bake) = &bake {
+        found.push(rewrite(case, Some(bake), &Way::keep(records)));
+        if records.png > records.jpeg {
+            let jpeg = encodings(records).into_iter().find(|way| way.id == "jpeg-95");
+            found.extend(jpeg.map(|way| rewrite(case, Some(bake), &way)));
+        }
+    }
+    match arrays(case, bake.as_ref()) {
+        Ok(candidate) => found.push(candidate),
+        Err(why) => not.push(not_tried("decoded", "keep decoded pixels on disk", why)),
+    }
+}
+
+/// A format to write images in.
+struct Way {
+    id: &'static str,
+    name: &'static str,
+    flag: &'static str,
+    image: Encoding,
+    mask: Encoding,
+    quality: Option<&'static str>,
+}
+
+impl Way {
+    fn keep(records: Records) -> Way {
+        let lossless = records.png >= records.jpeg;
+        Way {
+            id: "",
+            name: "in their format",
+            flag: "keep",
+            image: Encoding::Keep,
+            mask: Encoding::Keep,
+            quality: lossless.then_some("lossless beyond the change of size"),
+        }
+    }
+}
+
+/// Formats worth a trial. Masks keep theirs, or get a PNG that is cheaper to read; never a lossy
+/// one.
+fn encodings(records: Records) -> Vec<Way> {
+    if records.png <= records.jpeg {
+        return Vec::new();
+    }
+    let up = Encoding::Png {
+        filter: PngFilter::Up,
+        level: PngLevel::Fast,
+    };
+    let stored = Encoding::Png {
+        filter: PngFilter::None,
+        level: PngLevel::Stored,
+    };
+    let jpeg = |id, name, flag, quality| Way {
+        id,
+        name,
+        flag,
+        image: Encoding::Jpeg { quality },
+        mask: up.clone(),
+        quality: None,
+    };
+    vec![
+        Way {
+            id: "png-up",
+            name: "PNG that is cheaper to read (filter Up, fast compression)",
+            flag: "png:up:fast",
+            image: up.clone(),
+            mask: up.clone(),
+            quality: Some("identical"),
+        },
+        Way {
+            id: "png-stored",
+            name: "PNG without compression",
+            flag: "png:none:stored",
+            image: stored.clone(),
+            mask: up.clone(),
+            quality: Some("identical"),
+        },
+        jpeg("jpeg-95", "images as JPEG, quality 95", "jpeg:95", 95),
+        jpeg("jpeg-90", "images as JPEG, quality 90", "jpeg:90", 90),
+    ]
+}
+
+fn rewrite(case: &Case, bake: Option<&Bake>, way: &Way) -> Candidate {
+    let parts: Vec<&str> = [bake.map_or("", |bake| bake.id), way.id]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect();
+    let id = parts.join("-");
+    let name = match bake {
+        None => way.name.to_owned(),
+        Some(bake) => format!("{}, {}", bake.name, way.name),
+    };
+    let mut flags = bake.map_or(String::new(), |bake| format!(" {}", bake.flags));
+    if way.flag != "keep" {
+        flags += &format!(" --image {}", way.flag);
+    }
+    if case.pipeline.source.has_masks() && way.mask != Encoding::Keep {
+        flags += " --mask png:up:fast";
+    }
+    Candidate {
+        command: format!("infeed pack {} OUT --to folder{flags}", case.name),
+        change: Change::Pack {
+            options: PackOptions {
+                to: Target::Folder,
+                transforms: bake.map_or(Vec::new(), |bake| bake.transforms.clone()),
+                image: way.image.clone(),
+                mask: way.mask.clone(),
+                workers: None,
+            },
+        },
+        quality: if bake.is_some() { None } else { way.quality },
+        id,
+        name,
+    }
+}
+
+/// The geometry of a pipeline that needs no draw, or the size its random crop needs.
+fn bake(pipeline: &Pipeline, short_side: u32) -> Option<Bake> {
+    match pipeline.transforms.first()? {
+        Transform::Crop(crop) => Some(Bake {
+            id: "crop",
+            name: format!("cut to {}x{} once", crop.width, crop.height),
+            flags: format!("--crop {}x{}", crop.width, crop.height),
+            transforms: vec![Transform::Crop(crop.clone())],
+            one_size: true,
+        }),
+        Transform::CenterCrop(crop) => {
+            let size = crop.size.square();
+            Some(Bake {
+                id: "crop",
+                name: format!("cut to {size} once"),
+                flags: format!("--center-crop {size}"),
+                transforms: vec![Transform::CenterCrop(crop.clone())],
+                one_size: true,
+            })
+        }
+        Transform::Resize(resize) => {
+            let one_size = matches!(resize.size, Sides::Both(_));
+            let flags = match resize.size {
+                Sides::One(side) => format!("--short-side {side}"),
+                Sides::Both([height, width]) => format!("--resize {width}x{height}"),
+            };
+            Some(Bake {
+                id: "resize",
+                name: "resized once, as the pipeline does".to_owned(),
+                flags,
+                transforms: vec![Transform::Resize(resize.clone())],
+                one_size,
+            })
+        }
+        Transform::RandomResizedCrop(crop) => {
+            let size = crop.size.square();
+            let side = size.height.max(size.width) * ROOM.0 / ROOM.1;
+            if f64::from(side) > SMALLER * f64::from(short_side) {
+                return None;
+            }
+            Some(Bake {
+                id: "resize",
+                name: format!("shorter side {side} px"),
+                flags: format!("--short-side {side}"),
+                transforms: vec![Transform::Resize(Resize::new(side))],
+                one_size: false,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Decoded pixels, one array a field. Needs one size for all images.
+fn arrays(case: &Case, bake: Option<&Bake>) -> Result<Candidate, &'static str> {
+    let mut transforms = bake.map_or(Vec::new(), |bake| bake.transforms.clone());
+    let mut flags = bake.map_or(String::new(), |bake| format!(" {}", bake.flags));
+    let mut name = "decoded pixels on disk".to_owned();
+    let mut quality = "identical";
+    if let Some(bake) = bake {
+        name = format!("decoded pixels on disk, {}", bake.name);
+        if !bake.one_size {
+            let Some(Transform::Resize(resize)) = bake.transforms.first() else {
+                return Err("the images differ in size");
+            };
+            let Sides::One(side) = resize.size else {
+                return Err("the images differ in size");
+            };
+            transforms.push(Transform::CenterCrop(CenterCrop::new(side)));
+            flags += &format!(" --center-crop {side}x{side}");
+            quality = "shrunk, and cut to the middle square: what lies beside it is lost";
+        }
+    }
+    Ok(Candidate {
+        id: "decoded".to_owned(),
+        name,
+        command: format!("infeed pack {} OUT --to arrays{flags}", case.name),
+        change: Change::Pack {
+            options: PackOptions {
+                to: Target::Arrays,
+                transforms,
+                image: Encoding::Keep,
+                mask: Encoding::Keep,
+                workers: None,
+            },
+        },
+        quality: Some(quality),
+    })
+}

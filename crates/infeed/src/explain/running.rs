@@ -1,0 +1,143 @@
+//! A loader that runs already, explained from its counters alone: nothing is tried.
+
+use std::sync::Arc;
+
+use super::capacity::Capacities;
+use super::case::{Case, Conditions};
+use super::findings::{
+    Explanation, Interval, Limit, Machine, NotTried, QueuePoint, Run, Subject, VERSION,
+};
+use super::measure::costliest;
+use super::verdict::verdict;
+use super::{now_s, run};
+use crate::error::Error;
+use crate::loader::{Loader, Stats};
+use crate::pipeline::Pipeline;
+use crate::probe;
+
+/// How far a capacity computed from counters strays from one that was measured by itself: threads
+/// that take turns on a core count each other's time as theirs.
+const SPREAD: f64 = 0.15;
+
+/// Explains a running loader of `pipeline` by what it has counted so far.
+///
+/// # Errors
+///
+/// [`Error::Closed`]; [`Error::Config`] before its first batch.
+pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Explanation, Error> {
+    let stats = loader.stats()?;
+    let source = loader.source()?;
+    let run = run_from(&stats)?;
+    let rows = (stats.samples / stats.batches.max(1)).max(1);
+    let capacities = capacities(&stats, &run, rows);
+    let after_first = (run.seconds - run.first_batch_s).max(1e-9);
+    let stall = capacities.stall((run.wait_s / after_first).clamp(0.0, 1.0));
+    let mut conditions = Conditions::default();
+    conditions.open.workers = Some(stats.workers);
+    conditions.open.readers = Some(stats.readers);
+    conditions.step = Some(std::time::Duration::from_secs_f64(
+        run.step_s / stats.batches.max(1) as f64,
+    ));
+    let mut described = pipeline.clone();
+    (described.batch.size, described.batch.per_rank) = (None, Some(rows));
+    let case = Case::over(name, &described, &[], Arc::clone(&source), conditions)?;
+    let found = probe::machine();
+    Ok(Explanation {
+        version: VERSION,
+        infeed: env!("CARGO_PKG_VERSION").to_owned(),
+        made_at_s: now_s(),
+        machine: Machine {
+            cpu: found.cpu,
+            cores: found.cores,
+            memory_bytes: found.memory_bytes,
+            system: found.system,
+            memory_bytes_per_s: None,
+            profile: None,
+        },
+        subject: Subject {
+            name: name.to_owned(),
+            pipeline: pipeline.to_toml().unwrap_or_default(),
+            records: source.len(),
+            bytes: read_bytes(&stats) * source.len() / stats.samples.max(1),
+            batch_rows: rows,
+            workers: stats.workers,
+            readers: stats.readers,
+            step_s: Some(run.step_s / stats.batches.max(1) as f64),
+            fits_in_memory: false,
+        },
+        plan: loader.plan()?,
+        verdict: verdict(&case, &run, &stall, &capacities, &[]),
+        resources: capacities.all().to_vec(),
+        remedies: Vec::new(),
+        not_tried: vec![NotTried {
+            id: "all".to_owned(),
+            name: "remedies".to_owned(),
+            why: "a running loader is not disturbed; `infeed explain` tries them".to_owned(),
+        }],
+        timeline: run::spans(loader.timeline()?),
+        ledger: Vec::new(),
+        notes: loader.take_notices(),
+        run,
+        stall,
+    })
+}
+
+fn read_bytes(stats: &Stats) -> u64 {
+    stats.stages.first().map_or(0, |(_, read)| read.bytes_out)
+}
+
+fn run_from(stats: &Stats) -> Result<Run, Error> {
+    let Some(first) = stats.first_batch else {
+        let problem = "the loader has not delivered a batch yet; explain it after some steps";
+        return Err(Error::config("explain", problem));
+    };
+    let seconds = stats.elapsed.as_secs_f64();
+    let first_batch_s = first.as_secs_f64();
+    // The counter includes the wait for the first batch, which is told apart.
+    let wait_s = (stats.wait.as_secs_f64() - first_batch_s).max(0.0);
+    let after_first = (seconds - first_batch_s).max(1e-9);
+    Ok(Run {
+        samples_per_s: stats.samples as f64 / seconds.max(1e-9),
+        samples: stats.samples,
+        batches: stats.batches,
+        seconds,
+        first_batch_s,
+        wait_s,
+        step_s: (after_first - wait_s).max(0.0),
+        stages: run::stages(stats),
+        queue: vec![QueuePoint {
+            at_s: seconds,
+            ready: stats.ready,
+            waiting: wait_s / after_first,
+        }],
+    })
+}
+
+fn capacities(stats: &Stats, run: &Run, rows: u64) -> Capacities {
+    let mut all = Capacities::default();
+    let samples = stats.samples.max(1) as f64;
+    let wall = |name: &str| {
+        let found = run.stages.iter().find(|stage| stage.name == name);
+        found.map_or(0.0, |stage| stage.wall_s)
+    };
+    let mut add = |limit, threads: usize, what: &str, time: f64| {
+        if time > 0.0 {
+            let rate = threads as f64 * samples / time;
+            let text = format!(
+                "{threads} {what} / {:.2} ms per sample = {rate:.0} samples/s, from the counters",
+                1e3 * time / samples
+            );
+            all.add(limit, Interval::exact(rate).widen(SPREAD), text);
+        }
+    };
+    let cores = wall("decode") + wall("transform") + wall("write");
+    add(costliest(&run.stages), stats.workers, "workers", cores);
+    add(Limit::Storage, stats.readers, "I/O threads", wall("read"));
+    if run.step_s > 0.0 {
+        let step = run.step_s / stats.batches.max(1) as f64;
+        let rate = rows as f64 / step;
+        let text = format!("{rows} samples / {:.1} ms per step = {rate:.0} samples/s", 1e3 * step);
+        all.add(Limit::Step, Interval::exact(rate).widen(SPREAD), text);
+    }
+    all
+}

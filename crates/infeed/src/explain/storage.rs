@@ -1,0 +1,266 @@
+//! What the storage under the user's own files gives: records read cold, at several numbers of
+//! readers, and what a record of another size would take.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use infeed_raw::machine::drop_pages;
+
+use super::findings::Interval;
+use crate::error::Error;
+use crate::source::throttled::Throttle;
+use crate::source::Source;
+
+/// Numbers of readers that are tried beside the user's own.
+const READERS: [usize; 4] = [1, 4, 16, 32];
+
+/// Longest time that one number of readers is measured for.
+const SLICE: Duration = Duration::from_millis(600);
+
+/// How far cold reads of other files of the same storage stray from those that were measured.
+const SPREAD: f64 = 0.10;
+
+/// What reading costs.
+#[derive(Clone, Debug)]
+pub(super) struct Storage {
+    /// Records a second by readers at once, cold.
+    pub(super) cold: Vec<(usize, f64)>,
+    /// Encoded bytes of a record, and files it lies in.
+    pub(super) record_bytes: f64,
+    pub(super) record_files: f64,
+    /// Time of one record when one reader reads: `per_file * files + per_byte * bytes`.
+    per_file_s: f64,
+    per_byte_s: f64,
+    /// The storage that stands in for this machine's.
+    throttle: Option<Throttle>,
+}
+
+/// One record read cold.
+struct Cold {
+    bytes: u64,
+    files: usize,
+    took: Duration,
+}
+
+impl Storage {
+    /// Reads records of `source` cold, the readers' numbers in turn, each on records of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Read`] for a record that cannot be read.
+    pub(super) fn measure(
+        source: &Arc<dyn Source>,
+        records: &[u64],
+        readers: usize,
+        throttle: Option<Throttle>,
+    ) -> Result<Option<Storage>, Error> {
+        let filed = records
+            .first()
+            .is_some_and(|&record| !source.files(record).is_empty());
+        if !filed && throttle.is_none() {
+            return Ok(None);
+        }
+        let mut counts = READERS.to_vec();
+        counts.push(readers);
+        counts.sort_unstable();
+        counts.dedup();
+        let share = (records.len() / counts.len()).max(1);
+        let (mut cold, mut alone) = (Vec::new(), Vec::new());
+        let (mut bytes, mut files, mut count) = (0_u64, 0_usize, 0_usize);
+        for (turn, &readers) in counts.iter().enumerate() {
+            let from = (turn * share).min(records.len() - share);
+            let mine = &records[from..from + share];
+            if throttle.is_none() {
+                forget(source, mine);
+            }
+            let begun = Instant::now();
+            let reads = read(source, mine, readers)?;
+            let rate = reads.len() as f64 / begun.elapsed().as_secs_f64().max(1e-9);
+            cold.push((readers, rate));
+            bytes += reads.iter().map(|read| read.bytes).sum::<u64>();
+            files += reads.iter().map(|read| read.files).sum::<usize>();
+            count += reads.len();
+            if readers == 1 {
+                alone = reads;
+            }
+        }
+        let (per_file_s, per_byte_s) = fit(&alone);
+        Ok(Some(Storage {
+            cold,
+            record_bytes: bytes as f64 / count.max(1) as f64,
+            record_files: files as f64 / count.max(1) as f64,
+            per_file_s,
+            per_byte_s,
+            throttle,
+        }))
+    }
+
+    /// Records a second with this number of readers, for records as they are.
+    pub(super) fn rate(&self, readers: usize) -> Interval {
+        self.rate_of(readers, self.record_files, self.record_bytes)
+    }
+
+    /// Records a second for records of another size.
+    pub(super) fn rate_of(&self, readers: usize, files: f64, bytes: f64) -> Interval {
+        if let Some(throttle) = self.throttle {
+            let rate = throttle.rate(readers, files, bytes);
+            return Interval {
+                low: rate * 0.97,
+                mid: rate,
+                high: rate * 1.03,
+            };
+        }
+        let measured = self
+            .cold
+            .iter()
+            .rev()
+            .find(|(count, _)| *count <= readers)
+            .or(self.cold.first())
+            .map_or(f64::INFINITY, |(_, rate)| *rate);
+        let now = self.per_file_s * self.record_files + self.per_byte_s * self.record_bytes;
+        let then = self.per_file_s * files + self.per_byte_s * bytes;
+        let rate = if then > 0.0 {
+            measured * now / then
+        } else {
+            measured
+        };
+        Interval {
+            low: rate * (1.0 - SPREAD),
+            mid: rate,
+            high: rate * (1.0 + SPREAD),
+        }
+    }
+
+    /// Bytes a second with this number of readers.
+    pub(super) fn bytes_per_s(&self, readers: usize) -> f64 {
+        self.rate(readers).mid * self.record_bytes
+    }
+
+    /// The number of readers that gives most, with what it gives.
+    pub(super) fn best_readers(&self) -> Option<(usize, f64)> {
+        let most = self.cold.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        // The fewest that come within 3 % of the most.
+        let enough = self.cold.iter().find(|(_, rate)| *rate > 0.97 * most);
+        enough.copied()
+    }
+}
+
+/// Takes records' files out of the page cache.
+fn forget(source: &Arc<dyn Source>, records: &[u64]) {
+    for &record in records {
+        for path in source.files(record) {
+            // A file that cannot be opened is told of when it is read.
+            if let Ok(file) = File::open(path) {
+                let _ = drop_pages(&file);
+            }
+        }
+    }
+}
+
+/// Reads records with several threads until all are read or the time is over.
+fn read(source: &Arc<dyn Source>, records: &[u64], readers: usize) -> Result<Vec<Cold>, Error> {
+    let next = AtomicUsize::new(0);
+    let begun = Instant::now();
+    let body = || {
+        let mut mine = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&record) = records.get(at) else {
+                return Ok(mine);
+            };
+            if at > 0 && begun.elapsed() > SLICE {
+                return Ok(mine);
+            }
+            for read in source.plan(&[record]) {
+                let start = Instant::now();
+                let mut bytes = 0;
+                source
+                    .read(&read, &mut |_| Ok(()), &mut |_, record| {
+                        bytes += record.fields.iter().map(|f| f.len() as u64).sum::<u64>();
+                    })
+                    .map_err(|error| error.about(&**source))?;
+                mine.push(Cold {
+                    bytes,
+                    files: source.files(record).len().max(1),
+                    took: start.elapsed(),
+                });
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..readers.min(records.len()))
+            .map(|_| scope.spawn(body))
+            .collect();
+        let mut all = Vec::new();
+        for thread in threads {
+            let panicked = |_| {
+                Err(Error::Panicked {
+                    text: "a thread that measures the storage".to_owned(),
+                })
+            };
+            all.extend(thread.join().unwrap_or_else(panicked)?);
+        }
+        Ok(all)
+    })
+}
+
+/// Time a file and time a byte, by least squares over single reads; neither is negative. Where
+/// sizes differ too little to tell the two apart, all of the time is the bytes'.
+fn fit(reads: &[Cold]) -> (f64, f64) {
+    let count = reads.len() as f64;
+    let (mut x, mut y, mut xx, mut xy) = (0.0, 0.0, 0.0, 0.0);
+    for read in reads {
+        let files = read.files as f64;
+        let bytes = read.bytes as f64 / files;
+        let took = read.took.as_secs_f64() / files;
+        x += bytes;
+        y += took;
+        xx += bytes * bytes;
+        xy += bytes * took;
+    }
+    if count == 0.0 || x == 0.0 {
+        return (0.0, 0.0);
+    }
+    let variance = xx / count - (x / count).powi(2);
+    let spread = variance.max(0.0).sqrt() / (x / count);
+    if spread < 0.1 {
+        return (0.0, y / x);
+    }
+    let slope = (xy / count - x * y / count / count) / variance;
+    let slope = slope.clamp(0.0, y / x);
+    ((y - slope * x) / count, slope)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cold(bytes: u64, us: u64) -> Cold {
+        Cold {
+            bytes,
+            files: 1,
+            took: Duration::from_micros(us),
+        }
+    }
+
+    #[test]
+    fn time_a_file_and_time_a_byte_are_told_apart_where_sizes_differ() {
+        let reads = [cold(100_000, 1100), cold(200_000, 1200), cold(900_000, 1900)];
+
+        let (per_file, per_byte) = fit(&reads);
+
+        assert!((per_file - 1e-3).abs() < 1e-9, "{per_file}");
+        assert!((per_byte - 1e-9).abs() < 1e-15, "{per_byte}");
+    }
+
+    #[test]
+    fn files_of_one_size_give_all_time_to_their_bytes() {
+        let (per_file, per_byte) = fit(&[cold(1000, 10), cold(1000, 10)]);
+
+        assert_eq!(per_file, 0.0);
+        assert!((per_byte - 1e-8).abs() < 1e-15);
+    }
+}

@@ -1,0 +1,160 @@
+//! Variants of a pipeline run in turn, a slice each, so that all of them meet the same machine:
+//! what one gains over another is then known better than the rate of either.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::findings::Interval;
+use crate::error::Error;
+use crate::loader::{Loader, Options};
+use crate::pipeline::Pipeline;
+use crate::source::Source;
+
+/// Batches left out at the beginning of each slice: memory that is touched for the first time
+/// belongs to them, one for each that may be under way and two for the consumer.
+const WARM_UP_BATCHES: usize = 7;
+
+/// Share of a slice after which the beginning is over in any case.
+const WARM_UP_SHARE: u32 = 3;
+
+/// Least half-width of an interval, as a share: what trials of the same thing differ by.
+const LEAST_SPREAD: f64 = 0.05;
+
+/// One way to run.
+#[derive(Clone, Debug)]
+pub(super) struct Variant {
+    pub(super) pipeline: Pipeline,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) options: Options,
+    pub(super) step: Option<Duration>,
+}
+
+impl Variant {
+    fn open(&self) -> Result<Loader, Error> {
+        self.pipeline
+            .open_over(Arc::clone(&self.source), &self.options)
+    }
+
+    /// Samples a second during one slice.
+    pub(super) fn slice(&self, length: Duration) -> Result<f64, Error> {
+        let loader = self.open()?;
+        let begun = Instant::now();
+        let mut batches = 0;
+        let mut rows = 0;
+        let mut timed: Option<Instant> = None;
+        let mut end = begun;
+        loop {
+            let Some(batch) = loader.next_batch()? else {
+                continue;
+            };
+            batches += 1;
+            if timed.is_some() {
+                rows += batch.rows();
+                end = Instant::now();
+            } else if batches >= WARM_UP_BATCHES || begun.elapsed() > length / WARM_UP_SHARE {
+                timed = Some(Instant::now());
+            }
+            drop(batch);
+            // A batch that takes longer than the slice is measured all the same.
+            if rows > 0 && begun.elapsed() >= length {
+                break;
+            }
+            if let Some(step) = self.step {
+                thread::sleep(step);
+            }
+        }
+        let span = timed.map_or(Duration::ZERO, |timed| end - timed);
+        Ok(rows as f64 / span.as_secs_f64().max(1e-9))
+    }
+}
+
+/// Rates of each variant, a number a round; or why it does not run.
+pub(super) type Rates = Vec<Result<Vec<f64>, Error>>;
+
+/// Runs all variants in turn, `rounds` times. `go_on` is asked before each slice with the share
+/// that is done; where it says no, what was measured so far is given back.
+pub(super) fn interleave(
+    variants: &[Variant],
+    rounds: usize,
+    slice: Duration,
+    go_on: &dyn Fn(f64) -> bool,
+) -> Rates {
+    let mut rates: Rates = variants.iter().map(|_| Ok(Vec::new())).collect();
+    let total = (rounds * variants.len()) as f64;
+    for round in 0..rounds {
+        // Each round begins elsewhere, so that no variant always follows the same one.
+        for turn in 0..variants.len() {
+            let at = (turn + round) % variants.len();
+            if !go_on((round * variants.len() + turn) as f64 / total) {
+                return rates;
+            }
+            let Ok(measured) = &mut rates[at] else {
+                continue;
+            };
+            match variants[at].slice(slice) {
+                Ok(rate) => measured.push(rate),
+                Err(error) => rates[at] = Err(error),
+            }
+        }
+    }
+    rates
+}
+
+/// Median of numbers; 0 of none.
+pub(super) fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+/// Median and spread of repeated measurements: 1.5 times the standard error as the median absolute
+/// deviation tells it, and no less than what equal trials differ by.
+pub(super) fn interval(numbers: &[f64]) -> Interval {
+    let mid = median(numbers);
+    let deviations: Vec<f64> = numbers.iter().map(|number| (number - mid).abs()).collect();
+    // 1.4826 makes the median absolute deviation a standard deviation for normal errors.
+    let standard = 1.4826 * median(&deviations) / (numbers.len().max(1) as f64).sqrt();
+    let half = (1.5 * standard).max(LEAST_SPREAD * mid);
+    Interval {
+        low: (mid - half).max(0.0),
+        mid,
+        high: mid + half,
+    }
+}
+
+/// The ratio of two variants, round by round.
+pub(super) fn ratio(over: &[f64], under: &[f64]) -> Interval {
+    let ratios: Vec<f64> = over.iter().zip(under).map(|(a, b)| a / b).collect();
+    interval(&ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_disturbed_round_does_not_move_the_ratio() {
+        let base = [100.0, 101.0, 99.0, 100.0, 50.0];
+        let other = [200.0, 203.0, 197.0, 201.0, 199.0];
+
+        let gain = ratio(&other, &base);
+
+        assert!((gain.mid - 2.0).abs() < 0.02, "{gain:?}");
+        assert!(gain.holds(2.0) && gain.high < 2.2, "{gain:?}");
+    }
+
+    #[test]
+    fn an_interval_is_never_narrower_than_what_equal_trials_differ_by() {
+        let same = interval(&[5.0; 5]);
+
+        assert_eq!(same.mid, 5.0);
+        assert!((same.high / same.mid - 1.0 - LEAST_SPREAD).abs() < 1e-9);
+        assert_eq!(median(&[]), 0.0);
+    }
+}

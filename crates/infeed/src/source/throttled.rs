@@ -1,0 +1,138 @@
+//! Another source behind a slower storage: for planning for a machine one is not on, and for
+//! tests whose limit must be known.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Read, ReadError, Source};
+use crate::exec::budget::Refused;
+use crate::sample::{Field, Record, RecordId};
+
+/// What a storage can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throttle {
+    /// Bytes a second, over all requests.
+    pub bytes_per_s: f64,
+    /// Requests a second, over all that run at once.
+    pub requests_per_s: f64,
+    /// Time from asking to the first byte of one request.
+    pub latency: Duration,
+}
+
+impl Throttle {
+    /// Time that the storage is taken by `requests` for `bytes` in all.
+    fn taken(&self, requests: u64, bytes: u64) -> Duration {
+        let by_requests = requests as f64 / self.requests_per_s;
+        let by_bytes = bytes as f64 / self.bytes_per_s;
+        Duration::from_secs_f64(by_requests.max(by_bytes).min(3600.0))
+    }
+
+    /// Records a second with `readers` at a time, `requests` and `bytes` a record: the least of
+    /// what the storage serves and what so many readers can wait for.
+    pub fn rate(&self, readers: usize, requests: f64, bytes: f64) -> f64 {
+        let taken = (requests / self.requests_per_s).max(bytes / self.bytes_per_s);
+        let alone = taken + self.latency.as_secs_f64() * requests;
+        (1.0 / taken).min(readers as f64 / alone)
+    }
+}
+
+/// A source whose reads take as long as a storage would.
+#[derive(Debug)]
+pub struct Throttled {
+    inner: Arc<dyn Source>,
+    throttle: Throttle,
+    /// When the storage has served what was asked of it so far.
+    free_at: Mutex<Instant>,
+}
+
+impl Throttled {
+    /// `inner` behind a storage.
+    pub fn new(inner: Arc<dyn Source>, throttle: Throttle) -> Throttled {
+        Throttled {
+            inner,
+            throttle,
+            free_at: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Waits until the storage would have brought this.
+    fn wait(&self, requests: u64, bytes: u64) {
+        let now = Instant::now();
+        let done = {
+            let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            *free_at = (*free_at).max(now) + self.throttle.taken(requests, bytes);
+            *free_at
+        };
+        // Sleeping is what this source is for: it stands in for a device that takes its time.
+        let latency = self.throttle.latency * u32::try_from(requests).unwrap_or(u32::MAX);
+        thread::sleep((done + latency).saturating_duration_since(now));
+    }
+}
+
+impl Source for Throttled {
+    fn fields(&self) -> &[Field] {
+        self.inner.fields()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn id(&self, record: u64, field: Option<usize>) -> RecordId {
+        self.inner.id(record, field)
+    }
+
+    fn files(&self, record: u64) -> Vec<PathBuf> {
+        self.inner.files(record)
+    }
+
+    fn classes(&self) -> Option<&[String]> {
+        self.inner.classes()
+    }
+
+    fn run_length(&self) -> u64 {
+        self.inner.run_length()
+    }
+
+    fn plan(&self, run: &[u64]) -> Vec<Read> {
+        self.inner.plan(run)
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
+        sink: &mut dyn FnMut(usize, Record),
+    ) -> Result<(), ReadError> {
+        let mut bytes = 0;
+        let mut records = Vec::new();
+        self.inner.read(read, admit, &mut |place, record| {
+            bytes += record.fields.iter().map(|f| f.len() as u64).sum::<u64>();
+            records.push((place, record));
+        })?;
+        let files = read.records.iter().map(|(_, record)| self.inner.files(*record).len());
+        self.wait((files.sum::<usize>() as u64).max(1), bytes);
+        records.into_iter().for_each(|(place, record)| sink(place, record));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_the_least_of_bandwidth_requests_and_latency() {
+        let throttle = Throttle {
+            bytes_per_s: 100e6,
+            requests_per_s: 1000.0,
+            latency: Duration::from_millis(10),
+        };
+
+        assert!((throttle.rate(1000, 1.0, 1e6) - 100.0).abs() < 1e-9, "bandwidth");
+        assert!((throttle.rate(1000, 2.0, 1e3) - 500.0).abs() < 1e-9, "requests");
+        assert!((throttle.rate(1, 1.0, 1e6) - 50.0).abs() < 1e-9, "one reader waits");
+    }
+}
