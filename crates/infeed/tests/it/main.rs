@@ -6,5 +6,6 @@ mod fast_plan;
 mod fields;
 mod memory;
 mod order;
+mod report;
 mod shards;
 mod tidy;

@@ -1,0 +1,173 @@
+//! Tables for a terminal: columns that fit a width, the least needed left out where they do not.
+
+/// Kept whatever the width.
+pub(super) const ALWAYS: u8 = u8::MAX;
+
+/// Blanks before a table and between its columns.
+const INDENT: usize = 2;
+const GAP: usize = 2;
+/// The least the first column is squeezed to.
+const SQUEEZED: usize = 12;
+
+/// One column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub(super) head: &'static str,
+    /// Where space is short, columns go in the order of this number, those of one number together.
+    pub(super) keep: u8,
+}
+
+/// The head of a table and its rows, a row as one line or, where the first column is wrapped, as
+/// several. The first column is set flush left, the others flush right.
+#[derive(Debug)]
+pub(super) struct Lines {
+    pub(super) head: String,
+    pub(super) rows: Vec<Vec<String>>,
+    /// Whether each column is there.
+    pub(super) kept: Vec<bool>,
+}
+
+/// Sets a table in at most `width` characters; one too narrow for what must be kept is exceeded.
+pub(super) fn set(columns: &[Column], rows: &[Vec<String>], width: usize) -> Lines {
+    let mut widths: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(i, column)| {
+            let cells = rows.iter().map(|row| length(&row[i]));
+            cells.max().unwrap_or(0).max(length(column.head))
+        })
+        .collect();
+    let mut kept: Vec<usize> = (0..columns.len()).collect();
+    let total = |kept: &[usize], widths: &[usize]| {
+        let cells: usize = kept.iter().map(|&i| widths[i]).sum();
+        INDENT + cells + GAP * kept.len().saturating_sub(1)
+    };
+    while total(&kept, &widths) > width {
+        let least = kept.iter().copied().filter(|&i| columns[i].keep < ALWAYS);
+        match least.min_by_key(|&i| columns[i].keep) {
+            Some(least) => kept.retain(|&i| columns[i].keep != columns[least].keep),
+            None => break,
+        }
+    }
+    let over = total(&kept, &widths).saturating_sub(width);
+    let first = widths[0].min(SQUEEZED);
+    widths[0] = widths[0].saturating_sub(over).max(first);
+
+    let line = |cells: &dyn Fn(usize) -> String| {
+        let mut out = " ".repeat(INDENT);
+        for (at, &i) in kept.iter().enumerate() {
+            let cell = cells(i);
+            let pad = " ".repeat(widths[i].saturating_sub(length(&cell)));
+            match at {
+                0 => out.extend([cell, pad]),
+                _ => out.extend([" ".repeat(GAP), pad, cell]),
+            }
+        }
+        out.trim_end().to_owned()
+    };
+    let row = |cells: &Vec<String>| {
+        let mut names = wrap(&cells[0], widths[0]).into_iter();
+        let first = names.next().unwrap_or_default();
+        let mut lines = vec![line(&|i| match i {
+            0 => first.clone(),
+            _ => cells[i].clone(),
+        })];
+        lines.extend(names.map(|name| " ".repeat(INDENT) + &name));
+        lines
+    };
+    Lines {
+        head: line(&|i| columns[i].head.to_owned()),
+        rows: rows.iter().map(row).collect(),
+        kept: (0..columns.len()).map(|i| kept.contains(&i)).collect(),
+    }
+}
+
+/// Breaks text between words into lines of at most `width` characters, and within a word that is
+/// longer. At least one line.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = vec![String::new()];
+    let mut filled = 0;
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        if filled > 0 && filled + 1 + word.len() > width {
+            lines.push(String::new());
+            filled = 0;
+        }
+        while word.len() > width {
+            let rest = word.split_off(width);
+            extend(&mut lines, word);
+            lines.push(String::new());
+            word = rest;
+        }
+        if filled > 0 {
+            extend(&mut lines, vec![' ']);
+            filled += 1;
+        }
+        filled += word.len();
+        extend(&mut lines, word);
+    }
+    lines
+}
+
+fn extend(lines: &mut [String], text: Vec<char>) {
+    if let Some(last) = lines.last_mut() {
+        last.extend(text);
+    }
+}
+
+/// Characters of a text, each taken to be one cell wide.
+pub(super) fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 3] = [
+        Column {
+            head: "name",
+            keep: ALWAYS,
+        },
+        Column {
+            head: "spare",
+            keep: 1,
+        },
+        Column {
+            head: "rate",
+            keep: ALWAYS,
+        },
+    ];
+
+    fn rows() -> Vec<Vec<String>> {
+        vec![vec!["a long name of it".into(), "1".into(), "312/s".into()]]
+    }
+
+    #[test]
+    fn columns_stand_flush_under_their_heads() {
+        let lines = set(&COLUMNS, &rows(), 80);
+
+        assert_eq!(lines.head, "  name               spare   rate");
+        assert_eq!(lines.rows, [["  a long name of it      1  312/s"]]);
+    }
+
+    #[test]
+    fn the_least_needed_column_goes_first_and_then_the_name_is_wrapped() {
+        assert_eq!(
+            set(&COLUMNS, &rows(), 30).rows,
+            [["  a long name of it  312/s"]]
+        );
+        assert_eq!(
+            set(&COLUMNS, &rows(), 22).rows,
+            [["  a long name    312/s", "  of it"]]
+        );
+    }
+
+    #[test]
+    fn lines_break_between_words_and_within_one_that_is_too_long() {
+        assert_eq!(wrap("what a line", 6), ["what a", "line"]);
+        assert_eq!(wrap("incomprehensible", 10), ["incomprehe", "nsible"]);
+        assert_eq!(wrap("", 10), [""]);
+    }
+}

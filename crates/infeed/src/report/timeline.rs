@@ -1,0 +1,168 @@
+//! The tracks of a timeline: which thread did what when, in an order that shows the flow.
+
+use std::collections::BTreeMap;
+
+use crate::explain::Span;
+
+/// The consumer's thread, as spans name it.
+pub(super) const CONSUMER: &str = "consumer";
+
+/// What a track holds; the order is that in which data flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A thread that reads.
+    Reader,
+    /// Any other thread of the loader.
+    Worker,
+    /// The consumer waiting for a batch.
+    Waits,
+    /// The consumer's steps.
+    Steps,
+}
+
+/// One row of a timeline.
+#[derive(Debug)]
+pub(super) struct Track<'a> {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    /// By their start.
+    pub(super) spans: Vec<&'a Span>,
+}
+
+/// The tracks of a timeline: I/O threads, workers, the consumer's waits, its steps.
+pub(super) fn tracks(spans: &[Span]) -> Vec<Track<'_>> {
+    let mut by_name: BTreeMap<(bool, bool, &str), Vec<&Span>> = BTreeMap::new();
+    for span in spans {
+        let consumer = span.thread == CONSUMER;
+        let waits = consumer && span.what == "wait";
+        let key = (consumer, waits, span.thread.as_str());
+        by_name.entry(key).or_default().push(span);
+    }
+    let mut tracks: Vec<Track<'_>> = by_name
+        .into_iter()
+        .map(|((consumer, waits, name), mut spans)| {
+            spans.sort_by_key(|span| (span.start_us, span.length_us));
+            let (kind, name) = match (consumer, waits) {
+                (true, true) => (Kind::Waits, "waiting for a batch"),
+                (true, false) => (Kind::Steps, "training step"),
+                // A reader is known by what it does: names of threads may change.
+                _ if spans.iter().all(|span| span.what == "read") => (Kind::Reader, name),
+                _ => (Kind::Worker, name),
+            };
+            let name = name.to_owned();
+            Track { kind, name, spans }
+        })
+        .collect();
+    tracks.sort_by(|a, b| {
+        let by_number = |name: &str| number(name).map_or((0, 0), |n| (1, n));
+        let key = |track: &Track<'_>| (track.kind, by_number(&track.name), track.name.clone());
+        key(a).cmp(&key(b))
+    });
+    tracks
+}
+
+/// The number at the end of a thread's name, so that thread 10 comes after thread 9.
+fn number(name: &str) -> Option<u64> {
+    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    name[name.len() - digits..].parse().ok()
+}
+
+/// Spans of one track with those too short to be seen drawn together: neighbours that do the same
+/// for the same batch and leave less than `gap_us` between them become one.
+pub(super) fn merge(spans: &[&Span], gap_us: u64) -> Vec<Merged> {
+    let mut merged: Vec<Merged> = Vec::new();
+    for span in spans {
+        let end_us = span.start_us.saturating_add(span.length_us);
+        if let Some(last) = merged.last_mut() {
+            let gap = span.start_us.saturating_sub(last.end_us);
+            if last.what == span.what && last.batch == span.batch && gap < gap_us {
+                last.end_us = last.end_us.max(end_us);
+                last.count += 1;
+                last.busy_us += span.length_us;
+                continue;
+            }
+        }
+        merged.push(Merged {
+            what: span.what.clone(),
+            batch: span.batch,
+            start_us: span.start_us,
+            end_us,
+            count: 1,
+            busy_us: span.length_us,
+        });
+    }
+    merged
+}
+
+/// One or several spans drawn as one.
+#[derive(Debug, PartialEq)]
+pub(super) struct Merged {
+    pub(super) what: String,
+    pub(super) batch: Option<u64>,
+    pub(super) start_us: u64,
+    pub(super) end_us: u64,
+    /// How many spans it stands for.
+    pub(super) count: u64,
+    /// Time inside them, gaps left out.
+    pub(super) busy_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(thread: &str, what: &str, start_us: u64, length_us: u64) -> Span {
+        Span {
+            thread: thread.to_owned(),
+            what: what.to_owned(),
+            start_us,
+            length_us,
+            batch: Some(0),
+        }
+    }
+
+    #[test]
+    fn tracks_stand_in_the_order_data_flows_and_threads_by_their_numbers() {
+        let spans = [
+            span(CONSUMER, "step", 9, 1),
+            span(CONSUMER, "wait", 0, 9),
+            span("work-0", "decode", 3, 1),
+            span("read-10", "read", 0, 1),
+            span("read-9", "read", 0, 1),
+        ];
+
+        let tracks = tracks(&spans);
+
+        let names: Vec<&str> = tracks.iter().map(|track| track.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "read-9",
+                "read-10",
+                "work-0",
+                "waiting for a batch",
+                "training step"
+            ]
+        );
+    }
+
+    #[test]
+    fn only_neighbours_that_do_the_same_are_drawn_as_one() {
+        let spans = [
+            span("w", "decode", 0, 10),
+            span("w", "decode", 12, 10),
+            span("w", "write", 22, 10),
+            span("w", "write", 90, 10),
+        ];
+        let spans: Vec<&Span> = spans.iter().collect();
+
+        let merged = merge(&spans, 5);
+
+        assert_eq!(merged.len(), 3);
+        assert_eq!(
+            (merged[0].start_us, merged[0].end_us, merged[0].busy_us),
+            (0, 22, 20)
+        );
+        assert_eq!(merged[0].count, 2);
+    }
+}

@@ -1,0 +1,4 @@
+//! What people and programs are told of an explanation.
+
+mod synthetic;
+mod told;
