@@ -144,6 +144,16 @@ class Loader:
     def quarantine(self) -> list[tuple[int, str, str]]:
         """Number, name and reason of each bad record."""
 
+    def state(self) -> str:
+        """Where the run is, as JSON."""
+
+    def restore(self, state: str) -> None:
+        """Goes on where a run was.
+
+        Raises:
+            ConfigError: The state is of another run, or no state.
+        """
+
     def close(self) -> None:
         """Ends and joins all threads."""
 

@@ -1,14 +1,15 @@
 """A running pipeline: epochs of batches, what it counted, and its end."""
 
+import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from infeed import _core
 from infeed.batch import Batch
-from infeed.errors import ClosedError, IteratorError
+from infeed.errors import ClosedError, ConfigError, IteratorError
 
 __all__ = ["BadRecord", "Loader"]
 
@@ -84,6 +85,35 @@ class Loader:
     def quarantine(self) -> list[BadRecord]:
         """The records that were skipped or substituted so far."""
         return [BadRecord(*entry) for entry in self._core.quarantine()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is: a small dictionary that JSON can hold, equal on all ranks.
+
+        It counts the batches that were delivered, not those under way.
+        """
+        state: dict[str, Any] = json.loads(self._core.state())
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
+
+        Nothing that was consumed is read again. The number of workers and of ranks may
+        be another. A loop that runs ends.
+
+        Args:
+            state: What `state_dict` gave.
+
+        Raises:
+            ConfigError: The state is of another dataset, seed or batch; the message
+                names what differs.
+            ClosedError: The loader was closed.
+        """
+        if not isinstance(state, Mapping):
+            raise ConfigError("load_state_dict: give what state_dict() returned")
+        self._core.restore(json.dumps(dict(state)))
+        running = None if self._running is None else self._running()
+        if running is not None:
+            running.ended = True
 
     def stats(self) -> dict[str, Any]:
         """What every stage counted since the loader was opened.

@@ -280,11 +280,27 @@ class Pipeline:
         return Loader(core)
 
     def __iter__(self) -> Iterator[Batch]:
-        loader = self.__dict__.get("_loader")
+        return iter(self._kept())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader that iterating keeps is; see `Loader.state_dict`."""
+        return self._kept().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
+
+        Raises:
+            ConfigError: As `Loader.load_state_dict`.
+        """
+        self._kept().load_state_dict(state)
+
+    def _kept(self) -> Loader:
+        """The loader that iterating uses, opened with the defaults if none is."""
+        loader: Loader | None = self.__dict__.get("_loader")
         if loader is None or loader.closed:
             loader = self.open()
             object.__setattr__(self, "_loader", loader)
-        return iter(loader)
+        return loader
 
     def preview(self, position: int, epoch: int = 0) -> Preview:
         """Shows what becomes of one sample, stage by stage, with its random draws.

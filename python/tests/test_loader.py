@@ -1,5 +1,6 @@
 """Epochs, their ends, and what a loader tells while it runs."""
 
+import json
 import logging
 
 import numpy as np
@@ -168,3 +169,48 @@ def test_messages_reach_the_logger_of_their_module(numbers, caplog):
         pass
 
     assert "infeed.loader" in {record.name for record in caplog.records}
+
+
+@pytest.mark.parametrize("taken", range(4))
+def test_a_run_goes_on_where_its_state_was_taken(numbers, taken):
+    shuffled = numbers.shuffle(seed=3)
+    with shuffled.open() as loader:
+        whole = [drain(loader), drain(loader)]
+    with shuffled.open(workers=1) as loader:
+        batches = iter(loader)
+        for _ in range(taken):
+            next(batches)
+        state = json.loads(json.dumps(loader.state_dict()))
+
+    with shuffled.open(workers=2) as loader:
+        loader.load_state_dict(state)
+        rest = drain(loader)
+        following = drain(loader)
+
+    if taken == 3:
+        assert rest == whole[1]
+    else:
+        assert rest == whole[0][taken:]
+        assert following == whole[1]
+
+
+def test_a_pipeline_goes_on_too(numbers):
+    batches = iter(numbers)
+    next(batches)
+    state = numbers.state_dict()
+    again = numbers.batch(4)
+
+    again.load_state_dict(state)
+
+    assert drain(again) == WHOLE[1:]
+
+
+def test_a_state_of_another_run_is_refused_with_what_differs(numbers):
+    state = numbers.open().state_dict()
+
+    with pytest.raises(infeed.ConfigError, match=r"global batch is 3, was 4"):
+        numbers.batch(3).open().load_state_dict(state)
+    with pytest.raises(infeed.ConfigError, match="seed is 1, was none"):
+        numbers.shuffle(seed=1).open().load_state_dict(state)
+    with pytest.raises(infeed.ConfigError, match="no state of a loader"):
+        numbers.open().load_state_dict({"epoch": 3})

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use infeed::loader::BadRecord;
+use infeed::loader::{BadRecord, State};
 use infeed::source::Source;
 use infeed::{OnError, Options, Step};
 use pyo3::exceptions::PyValueError;
@@ -118,6 +118,15 @@ impl Loader {
     fn quarantine(&self) -> Vec<(u64, String, String)> {
         let entry = |bad: BadRecord| (bad.record.index, bad.record.name, bad.reason.chain());
         self.inner.quarantine().into_iter().map(entry).collect()
+    }
+
+    fn state(&self) -> String {
+        self.inner.state().to_json()
+    }
+
+    fn restore(&self, py: Python<'_>, state: &str) -> PyResult<()> {
+        let state = raise(py, State::from_json(state))?;
+        raise(py, py.detach(|| self.inner.restore(&state)))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

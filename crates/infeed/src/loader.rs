@@ -2,6 +2,7 @@
 
 mod budget;
 mod records;
+mod state;
 mod stats;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +27,7 @@ use crate::source::Source;
 use budget::Shares;
 pub use records::BadRecord;
 use records::Records;
+pub use state::State;
 pub use stats::Stats;
 
 /// A patience that no consumer outlives.
@@ -107,6 +109,8 @@ pub struct Loader {
     shares: Shares,
     workers: usize,
     readers: usize,
+    /// The state before the first step.
+    begin: State,
 }
 
 #[derive(Debug, Default)]
@@ -251,7 +255,9 @@ impl Loader {
             parcel_bytes: shares.parcel_bytes,
             spare_bytes: shares.spare_bytes,
         };
-        let order = Order::new(source.len(), pipeline.shuffle.map(|shuffle| shuffle.seed));
+        let seed = pipeline.shuffle.map(|shuffle| shuffle.seed);
+        let begin = State::begin(seed, source.len(), global, batch.drop_last);
+        let order = Order::new(source.len(), seed);
         let row_bytes = shares.row_bytes(rows);
         let job = Records::new(
             source,
@@ -297,6 +303,7 @@ impl Loader {
             shares,
             workers,
             readers,
+            begin,
         })
     }
 
