@@ -70,6 +70,14 @@ pub(crate) fn sheet_samples(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A number of threads, 1 to 4096.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=4096) => Ok(count),
+        _ => Err("write a number from 1 to 4096".to_owned()),
+    }
+}
+
 /// Seconds of more than 0, such as `10` or `0.5`.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

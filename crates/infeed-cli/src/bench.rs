@@ -59,7 +59,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Policy {
+pub(crate) enum Policy {
     /// It ends the run
     Stop,
     /// Another record takes its place

@@ -6,9 +6,11 @@
 mod args;
 mod bench;
 mod error;
+mod explain;
 mod files;
 mod inspect;
 mod interrupt;
+mod ledger;
 mod npy;
 mod sample;
 mod target;
@@ -32,6 +34,10 @@ struct Cli {
 enum Command {
     /// Run a pipeline and tell rate, waiting, memory and the cost of each stage
     Bench(bench::Args),
+    /// Tell which resource limits a pipeline and what each remedy would gain; apply one and check
+    Explain(explain::Args),
+    /// Tell what was predicted, and what came of it
+    Ledger(ledger::Args),
     /// Tell what is in a dataset: counts, formats, sizes, classes, bad files; draw a contact sheet
     Inspect(inspect::Args),
     /// Write a realistic dataset for trying things out
@@ -58,6 +64,8 @@ where
     };
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Ledger(args) => ledger::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Sample(args) => sample::run(&args),
     };

@@ -31,6 +31,12 @@ pub(crate) fn spinner() -> ProgressBar {
     bar
 }
 
+/// Columns of the terminal, at least 60; 100 where there is none.
+pub(crate) fn width() -> usize {
+    let (_, columns) = console::Term::stdout().size_checked().unwrap_or((0, 100));
+    usize::from(columns).max(60)
+}
+
 /// `1.5 GiB`, three figures at most.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     let mut value = bytes as f64;

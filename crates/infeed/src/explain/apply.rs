@@ -77,8 +77,14 @@ pub fn apply(
     let records = survey(case)?.records;
     let storage = case.storage()?;
     let (found, _) = candidates(case, records, storage.as_ref());
-    let Some(candidate) = found.into_iter().find(|candidate| candidate.id == remedy.id) else {
-        let problem = format!("`{}` no longer fits this pipeline; explain it again", remedy.id);
+    let Some(candidate) = found
+        .into_iter()
+        .find(|candidate| candidate.id == remedy.id)
+    else {
+        let problem = format!(
+            "`{}` no longer fits this pipeline; explain it again",
+            remedy.id
+        );
         return Err(Error::config("apply", problem));
     };
     let writing = |done: u64, total: u64| {

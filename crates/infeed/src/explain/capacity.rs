@@ -73,7 +73,9 @@ impl Capacities {
     }
 
     pub(super) fn limit(&self) -> Limit {
-        self.0.first().map_or(Limit::Step, |resource| resource.limit)
+        self.0
+            .first()
+            .map_or(Limit::Step, |resource| resource.limit)
     }
 
     /// Splits the time the consumer waited: what is added to the time of a sample by one resource
@@ -129,7 +131,10 @@ mod tests {
         assert_eq!(all.least(), Interval::exact(300.0));
         // Twice the cores' rate lets the storage limit.
         let faster = all.times_cores(Interval::exact(2.0));
-        assert_eq!((faster.limit(), faster.least().mid), (Limit::Storage, 400.0));
+        assert_eq!(
+            (faster.limit(), faster.least().mid),
+            (Limit::Storage, 400.0)
+        );
     }
 
     #[test]
@@ -155,7 +160,10 @@ mod tests {
 
         let stall = all.stall(0.0);
 
-        assert_eq!((all.limit(), stall.prep, stall.fetch), (Limit::Step, 0.0, 0.0));
+        assert_eq!(
+            (all.limit(), stall.prep, stall.fetch),
+            (Limit::Step, 0.0, 0.0)
+        );
         assert_eq!(stall.compute, 1.0);
     }
 }

@@ -142,7 +142,10 @@ impl Case {
     }
 
     pub(super) fn throttle(&self) -> Option<Throttle> {
-        self.conditions.stand.as_ref().and_then(|stand| stand.storage)
+        self.conditions
+            .stand
+            .as_ref()
+            .and_then(|stand| stand.storage)
     }
 
     pub(super) fn workers(&self) -> usize {
@@ -178,7 +181,11 @@ impl Case {
     /// enough.
     pub(super) fn cold_sample(&self) -> Vec<u64> {
         let len = self.own.len();
-        let skip = if len >= SAMPLE + COLD_SAMPLE { SAMPLE } else { 0 };
+        let skip = if len >= SAMPLE + COLD_SAMPLE {
+            SAMPLE
+        } else {
+            0
+        };
         pick(len, COLD_SAMPLE, skip)
     }
 }
@@ -186,5 +193,8 @@ impl Case {
 /// Up to `count` different records, at random, leaving out the first `skip` that would be picked.
 fn pick(len: u64, count: u64, skip: u64) -> Vec<u64> {
     let order = Order::new(len, Some(CHOICE)).epoch(0);
-    (skip..len).take(count as usize).map(|at| order.get(at)).collect()
+    (skip..len)
+        .take(count as usize)
+        .map(|at| order.get(at))
+        .collect()
 }

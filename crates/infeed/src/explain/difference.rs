@@ -14,7 +14,11 @@ const COMPARED: u64 = 24;
 /// What was found, as words for the table.
 pub(super) fn difference(base: &Variant, other: &Variant) -> Result<String, Error> {
     let (base, other) = (samples(base)?, samples(other)?);
-    if base.iter().zip(&other).any(|(a, b)| a.size != b.size || a.channels != b.channels) {
+    if base
+        .iter()
+        .zip(&other)
+        .any(|(a, b)| a.size != b.size || a.channels != b.channels)
+    {
         return Ok("of another shape".to_owned());
     }
     let values: Vec<(f64, f64)> = base

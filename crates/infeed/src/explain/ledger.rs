@@ -34,7 +34,9 @@ pub fn read(path: &Path) -> io::Result<Vec<LedgerEntry>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let entries = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let entries = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
     Ok(entries.collect())
 }
 
@@ -108,7 +110,10 @@ mod tests {
         append(&path, &entry(2.0, 1.9)).expect("writes");
         fs::write(
             &path,
-            format!("{}not a ledger\n", fs::read_to_string(&path).expect("is there")),
+            format!(
+                "{}not a ledger\n",
+                fs::read_to_string(&path).expect("is there")
+            ),
         )
         .expect("writes");
         append(&path, &entry(3.0, 3.0)).expect("writes");
@@ -116,7 +121,11 @@ mod tests {
         let entries = read(&path).expect("reads");
         let measured: Vec<f64> = entries.iter().map(|entry| entry.measured).collect();
         assert_eq!(measured, [1.9, 3.0]);
-        assert!(read(&folder.path().join("none")).expect("no file").is_empty());
+        assert!(
+            read(&folder.path().join("none"))
+                .expect("no file")
+                .is_empty()
+        );
     }
 
     #[test]
@@ -125,7 +134,10 @@ mod tests {
 
         let accuracy = accuracy(&entries).expect("three entries");
 
-        assert!((accuracy.median_error - 0.0526).abs() < 1e-3, "{accuracy:?}");
+        assert!(
+            (accuracy.median_error - 0.0526).abs() < 1e-3,
+            "{accuracy:?}"
+        );
         assert!((accuracy.worst_error - 0.5).abs() < 1e-9);
         assert!((accuracy.held - 2.0 / 3.0).abs() < 1e-9);
         assert!((accuracy.half_width - 0.1).abs() < 1e-9);

@@ -44,7 +44,9 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let looked = survey(case)?;
     let mut options = case.conditions.open.clone();
     options.timeline = Some(TIMELINE);
-    let loader = case.pipeline.open_over(Arc::clone(&case.source), &options)?;
+    let loader = case
+        .pipeline
+        .open_over(Arc::clone(&case.source), &options)?;
     let plan = loader.plan()?;
     let running = |share| progress("running the pipeline as it is", share);
     let seconds = case.conditions.seconds;
@@ -57,7 +59,13 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let storage = case.storage()?;
     let trials = Trials::run(case, &looked, &run, storage.as_ref(), progress)?;
     let subject = subject(case, &looked);
-    let capacities = capacities(case, &run, storage.as_ref(), &trials, subject.fits_in_memory);
+    let capacities = capacities(
+        case,
+        &run,
+        storage.as_ref(),
+        &trials,
+        subject.fits_in_memory,
+    );
     if let Some(storage) = storage.as_ref().filter(|_| case.throttle().is_none()) {
         notes.push(storage_note(storage, case, subject.fits_in_memory));
     }
@@ -96,7 +104,9 @@ fn notices(loader: &crate::loader::Loader, run: &Run) -> Vec<String> {
     let mut notes = loader.take_notices();
     let bad = loader.quarantine().len();
     if bad > 0 {
-        notes.push(format!("{bad} bad records were met and replaced or left out"));
+        notes.push(format!(
+            "{bad} bad records were met and replaced or left out"
+        ));
     }
     if run.batches < 10 {
         notes.push(format!(
@@ -142,7 +152,11 @@ fn machine(case: &Case) -> Machine {
         memory_bytes: found.memory_bytes,
         system: found.system,
         memory_bytes_per_s: case.conditions.memory_bytes_per_s,
-        profile: case.conditions.stand.as_ref().map(|stand| stand.name.clone()),
+        profile: case
+            .conditions
+            .stand
+            .as_ref()
+            .map(|stand| stand.name.clone()),
     }
 }
 
@@ -178,7 +192,8 @@ impl Trials {
         } else {
             Default::default()
         };
-        let scratch = tempfile::tempdir().map_err(|error| Error::open("a temporary folder", error))?;
+        let scratch =
+            tempfile::tempdir().map_err(|error| Error::open("a temporary folder", error))?;
         let mut kept: Vec<(Candidate, Prepared)> = Vec::new();
         let count = found.len().max(1) as f64;
         for (at, candidate) in found.into_iter().enumerate() {
@@ -359,7 +374,11 @@ fn capacities(
     if let Some((rate, text)) = memory(case, run) {
         all.add(Limit::Memory, rate, text);
     }
-    let bus = case.conditions.stand.as_ref().and_then(|stand| stand.bus_bytes_per_s);
+    let bus = case
+        .conditions
+        .stand
+        .as_ref()
+        .and_then(|stand| stand.bus_bytes_per_s);
     let sample_bytes = bytes_out(run);
     if let Some(bus) = bus.filter(|_| sample_bytes > 0.0) {
         let rate = bus / sample_bytes;
@@ -412,7 +431,10 @@ fn bytes_out(run: &Run) -> f64 {
 /// Memory bandwidth, where pixels are not decoded but moved.
 fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
     let bandwidth = case.conditions.memory_bytes_per_s?;
-    let decoded = run.stages.iter().any(|s| s.name == "decode" && s.samples > 0);
+    let decoded = run
+        .stages
+        .iter()
+        .any(|s| s.name == "decode" && s.samples > 0);
     let write = run.stages.iter().find(|stage| stage.name == "write")?;
     if decoded || write.samples == 0 {
         return None;

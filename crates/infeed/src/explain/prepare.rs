@@ -30,7 +30,6 @@ pub(super) struct Prepared {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
     pub(super) records: u64,
-    pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) seconds: f64,
 }
@@ -123,7 +122,6 @@ impl Case {
                     variant,
                     written: Some(Written {
                         records: packed.records,
-                        bytes_in: packed.bytes_in,
                         bytes_out: packed.bytes_out,
                         seconds: packed.seconds,
                     }),

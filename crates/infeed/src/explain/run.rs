@@ -72,7 +72,8 @@ pub(super) fn plain(
         }
     }
     let stats = loader.stats()?;
-    let (since, first_rows) = first.map_or((0.0, 0), |(at, rows)| (at.elapsed().as_secs_f64(), rows));
+    let (since, first_rows) =
+        first.map_or((0.0, 0), |(at, rows)| (at.elapsed().as_secs_f64(), rows));
     Ok(Run {
         samples_per_s: (rows - first_rows) as f64 / since.max(1e-9),
         samples: rows,

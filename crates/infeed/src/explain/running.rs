@@ -136,7 +136,10 @@ fn capacities(stats: &Stats, run: &Run, rows: u64) -> Capacities {
     if run.step_s > 0.0 {
         let step = run.step_s / stats.batches.max(1) as f64;
         let rate = rows as f64 / step;
-        let text = format!("{rows} samples / {:.1} ms per step = {rate:.0} samples/s", 1e3 * step);
+        let text = format!(
+            "{rows} samples / {:.1} ms per step = {rate:.0} samples/s",
+            1e3 * step
+        );
         all.add(Limit::Step, Interval::exact(rate).widen(SPREAD), text);
     }
     all

@@ -11,8 +11,8 @@ use infeed_raw::machine::drop_pages;
 
 use super::findings::Interval;
 use crate::error::Error;
-use crate::source::throttled::Throttle;
 use crate::source::Source;
+use crate::source::throttled::Throttle;
 
 /// Numbers of readers that are tried beside the user's own.
 const READERS: [usize; 4] = [1, 4, 16, 32];
@@ -248,7 +248,11 @@ mod tests {
 
     #[test]
     fn time_a_file_and_time_a_byte_are_told_apart_where_sizes_differ() {
-        let reads = [cold(100_000, 1100), cold(200_000, 1200), cold(900_000, 1900)];
+        let reads = [
+            cold(100_000, 1100),
+            cold(200_000, 1200),
+            cold(900_000, 1900),
+        ];
 
         let (per_file, per_byte) = fit(&reads);
 

@@ -28,11 +28,7 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
     let images = |kind: &FieldKind| matches!(kind, FieldKind::Image(Pixels::Encoded));
     let fields = case.own.fields();
     let image = fields.iter().position(|field| images(&field.kind));
-    let has_mask = fields
-        .iter()
-        .any(|field| matches!(field.kind, FieldKind::Mask(_)));
     let mut records = Records {
-        has_mask,
         short_side: u32::MAX,
         ..Records::default()
     };

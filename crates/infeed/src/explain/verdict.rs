@@ -119,7 +119,12 @@ fn advice(limit: Limit, remedies: &[Remedy]) -> Vec<String> {
     let worth = remedies.iter().filter(|remedy| remedy.gain.low > WORTH);
     let lines: Vec<String> = worth
         .take(ADVICE)
-        .map(|remedy| format!("{}: {:.2}x ({})", remedy.name, remedy.gain.mid, remedy.quality))
+        .map(|remedy| {
+            format!(
+                "{}: {:.2}x ({})",
+                remedy.name, remedy.gain.mid, remedy.quality
+            )
+        })
         .collect();
     match limit {
         _ if !lines.is_empty() => lines,

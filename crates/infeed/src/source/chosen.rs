@@ -25,7 +25,10 @@ impl Chosen {
     pub fn new(inner: Arc<dyn Source>, records: Vec<u64>, len: u64) -> Chosen {
         assert!(!records.is_empty(), "a choice holds a record");
         let known = inner.len();
-        assert!(records.iter().all(|&record| record < known), "in the source");
+        assert!(
+            records.iter().all(|&record| record < known),
+            "in the source"
+        );
         Chosen {
             inner,
             records,

@@ -112,9 +112,14 @@ impl Source for Throttled {
             bytes += record.fields.iter().map(|f| f.len() as u64).sum::<u64>();
             records.push((place, record));
         })?;
-        let files = read.records.iter().map(|(_, record)| self.inner.files(*record).len());
+        let files = read
+            .records
+            .iter()
+            .map(|(_, record)| self.inner.files(*record).len());
         self.wait((files.sum::<usize>() as u64).max(1), bytes);
-        records.into_iter().for_each(|(place, record)| sink(place, record));
+        records
+            .into_iter()
+            .for_each(|(place, record)| sink(place, record));
         Ok(())
     }
 }
@@ -131,8 +136,17 @@ mod tests {
             latency: Duration::from_millis(10),
         };
 
-        assert!((throttle.rate(1000, 1.0, 1e6) - 100.0).abs() < 1e-9, "bandwidth");
-        assert!((throttle.rate(1000, 2.0, 1e3) - 500.0).abs() < 1e-9, "requests");
-        assert!((throttle.rate(1, 1.0, 1e6) - 50.0).abs() < 1e-9, "one reader waits");
+        assert!(
+            (throttle.rate(1000, 1.0, 1e6) - 100.0).abs() < 1e-9,
+            "bandwidth"
+        );
+        assert!(
+            (throttle.rate(1000, 2.0, 1e3) - 500.0).abs() < 1e-9,
+            "requests"
+        );
+        assert!(
+            (throttle.rate(1, 1.0, 1e6) - 50.0).abs() < 1e-9,
+            "one reader waits"
+        );
     }
 }

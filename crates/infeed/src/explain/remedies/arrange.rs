@@ -84,7 +84,10 @@ pub(in crate::explain) fn without_floats(pipeline: &Pipeline) -> Option<Pipeline
         .transforms
         .iter()
         .any(|t| matches!(t, Transform::RandomErasing(_)));
-    let cast = other.output.dtype.is_some_and(|dtype| dtype != DType::UInt8);
+    let cast = other
+        .output
+        .dtype
+        .is_some_and(|dtype| dtype != DType::UInt8);
     if erases || !(any || cast) {
         return None;
     }

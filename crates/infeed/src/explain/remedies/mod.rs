@@ -47,7 +47,6 @@ pub(super) struct Records {
     pub(super) jpeg: usize,
     /// Shorter side of the smallest image, in pixels.
     pub(super) short_side: u32,
-    pub(super) has_mask: bool,
 }
 
 /// Everything that makes sense for this case, and what does not or not yet.

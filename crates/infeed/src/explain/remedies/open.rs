@@ -8,7 +8,11 @@ use crate::explain::storage::Storage;
 
 pub(super) fn add(case: &Case, storage: Option<&Storage>, found: &mut Vec<Candidate>) {
     for workers in worker_counts(case.workers(), usable_cores()) {
-        let word = if workers > case.workers() { "more" } else { "fewer" };
+        let word = if workers > case.workers() {
+            "more"
+        } else {
+            "fewer"
+        };
         found.push(Candidate {
             id: format!("workers-{workers}"),
             name: format!("{word} workers: {workers} instead of {}", case.workers()),

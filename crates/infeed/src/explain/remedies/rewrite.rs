@@ -45,7 +45,9 @@ pub(super) fn add(
     if let Some(bake) = &bake {
         found.push(rewrite(case, Some(bake), &Way::keep(records)));
         if records.png > records.jpeg {
-            let jpeg = encodings(records).into_iter().find(|way| way.id == "jpeg-95");
+            let jpeg = encodings(records)
+                .into_iter()
+                .find(|way| way.id == "jpeg-95");
             found.extend(jpeg.map(|way| rewrite(case, Some(bake), &way)));
         }
     }

@@ -1,0 +1,185 @@
+//! `infeed explain`: which resource limits a pipeline, what each remedy would gain, and, applied,
+//! whether it did.
+
+mod apply;
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+use indicatif::ProgressBar;
+use infeed::explain::{Case, Conditions, Explanation, Stand, explain, ledger};
+use infeed::probe;
+use infeed::report;
+use infeed::source::throttled::Throttle;
+
+use crate::bench::Policy;
+use crate::error::CliError;
+use crate::ledger::default_path;
+use crate::target::Target;
+use crate::terminal::{spinner, width};
+use crate::{Outcome, args, interrupt};
+
+/// Seconds of the plain run when nothing else is asked for.
+const DEFAULT_SECONDS: f64 = 6.0;
+
+#[derive(Parser)]
+#[command(after_help = "Examples:
+  infeed explain photos                     what limits a folder of images on this machine
+  infeed explain pipeline.toml --step-ms 12 with a training step of 12 ms beside it
+  infeed explain photos --on hdd            as if the data lay on a hard disk
+  infeed explain photos --html report.html  with the timeline, to look at
+  infeed explain photos --apply 1           do what helps most, measure it, keep the ledger
+
+Every remedy is tried on a few hundred of your records. What is written goes beside the original,
+never over it. Ctrl-C stops.")]
+pub(crate) struct Args {
+    /// Pipeline file (TOML), folder of data, or .npy file
+    path: PathBuf,
+    /// Milliseconds that a training step takes [default: batches are taken as fast as they come]
+    #[arg(long, value_name = "N", value_parser = args::positive)]
+    step_ms: Option<f64>,
+    /// Worker threads [default: the cores this process may use]
+    #[arg(long, value_name = "N", value_parser = args::threads)]
+    workers: Option<usize>,
+    /// I/O threads [default: 4]
+    #[arg(long, value_name = "N", value_parser = args::threads)]
+    io_threads: Option<usize>,
+    /// Memory for batches and what makes them, such as 2GiB
+    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    memory: Option<u64>,
+    /// What becomes of a bad record
+    #[arg(long, value_enum, default_value_t = Policy::Stop)]
+    on_error: Policy,
+    /// Seconds of the plain run
+    #[arg(long, value_name = "S", value_parser = args::positive, default_value_t = DEFAULT_SECONDS)]
+    seconds: f64,
+    /// Plan for another machine's storage and bus: `infeed probe --list` names them
+    #[arg(long, value_name = "NAME", value_parser = profile)]
+    on: Option<&'static probe::Profile>,
+    /// Leave the remedies out: limits alone, in a third of the time
+    #[arg(long, conflicts_with = "apply")]
+    no_remedies: bool,
+    /// Apply a remedy by its number or id, and measure what it gains; may be given several times
+    #[arg(long, value_name = "N|ID")]
+    apply: Vec<String>,
+    /// Where an applied remedy writes [default: beside the data, named after the remedy]
+    #[arg(long, value_name = "DIR", requires = "apply")]
+    out: Option<PathBuf>,
+    /// The ledger of predictions [default: in the user's data folder]
+    #[arg(long, value_name = "FILE")]
+    ledger: Option<PathBuf>,
+    /// Write a report with plots and the timeline
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the timeline as Chrome trace events, for Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+fn profile(name: &str) -> Result<&'static probe::Profile, String> {
+    probe::profile(name).ok_or_else(|| {
+        let names: Vec<&str> = probe::PROFILES.iter().map(|profile| profile.name).collect();
+        format!("no such profile; there are {}", names.join(", "))
+    })
+}
+
+/// The storage and bus that stand in for this machine's.
+fn stand(profile: &probe::Profile) -> Stand {
+    Stand {
+        name: profile.name.to_owned(),
+        storage: profile.storage.as_ref().map(|storage| Throttle {
+            bytes_per_s: storage.bytes_per_s,
+            requests_per_s: storage.requests_per_s,
+            latency: Duration::from_secs_f64(storage.latency_s),
+        }),
+        bus_bytes_per_s: profile.bus_bytes_per_s,
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    interrupt::watch();
+    let target = Target::of(&args.path)?;
+    let mut conditions = Conditions::default();
+    conditions.open.workers = args.workers;
+    conditions.open.readers = args.io_threads;
+    conditions.open.memory = args.memory;
+    conditions.open.on_error = args.on_error.into();
+    conditions.step = args.step_ms.map(|ms| Duration::from_secs_f64(ms / 1e3));
+    conditions.seconds = args.seconds;
+    conditions.stand = args.on.map(stand);
+    conditions.try_remedies = !args.no_remedies;
+    let name = args.path.display().to_string();
+    let case = Case::new(name, &target.pipeline, &[], conditions).map_err(told)?;
+    if target.guessed && !args.json {
+        eprintln!(
+            "{} has no pipeline of its own; a default one is explained (`infeed bench` prints it)",
+            args.path.display()
+        );
+    }
+
+    let progress = spinner();
+    let mut explanation = explain(&case, &|what, share| {
+        say(&progress, what, share);
+        !interrupt::asked()
+    })
+    .map_err(told)?;
+    progress.finish_and_clear();
+    let path = match &args.ledger {
+        Some(path) => path.clone(),
+        None => default_path()?,
+    };
+    let known = ledger::read(&path).map_err(|error| at(&path, &error))?;
+    let mine = |entry: &infeed::explain::LedgerEntry| entry.subject == explanation.subject.name;
+    explanation.ledger = known.into_iter().filter(mine).collect();
+    if !args.json {
+        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        print!("{}", report::text(&explanation, width(), colour));
+    }
+
+    let mut applied = Vec::new();
+    for wanted in &args.apply {
+        if interrupt::asked() {
+            break;
+        }
+        let done = apply::apply(&case, &explanation, wanted, args, &path)?;
+        explanation.ledger.push(done.entry.clone());
+        if !args.json {
+            print!("{}", apply::text(&done, &explanation));
+        }
+        applied.push(done);
+    }
+    if args.json {
+        println!("{}", report::json(&explanation));
+    }
+    write(args.html.as_deref(), &explanation, report::html)?;
+    write(args.trace.as_deref(), &explanation, report::trace)
+}
+
+fn told(error: infeed::Error) -> CliError {
+    CliError::failed(&error)
+}
+
+fn at(path: &Path, error: &dyn std::fmt::Display) -> CliError {
+    CliError::Failed(format!("{}: {error}", path.display()))
+}
+
+fn say(progress: &ProgressBar, what: &str, share: f64) {
+    progress.set_message(format!("{what}  {:.0} %", 100.0 * share.clamp(0.0, 1.0)));
+}
+
+fn write(
+    path: Option<&Path>,
+    explanation: &Explanation,
+    form: fn(&Explanation) -> String,
+) -> Outcome {
+    let Some(path) = path else { return Ok(()) };
+    fs::write(path, form(explanation)).map_err(|error| at(path, &error))?;
+    eprintln!("wrote {}", path.display());
+    Ok(())
+}

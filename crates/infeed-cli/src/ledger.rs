@@ -1,0 +1,127 @@
+//! `infeed ledger`: what was predicted, and what came of it.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use infeed::explain::LedgerEntry;
+use infeed::explain::ledger::{self, Accuracy};
+use serde_json::json;
+
+use crate::Outcome;
+use crate::error::CliError;
+
+#[derive(Parser)]
+#[command(after_help = "Examples:
+  infeed explain photos --apply 1    applies a remedy, and adds a line to the ledger
+  infeed ledger                      all lines, and how good the predictions were")]
+pub(crate) struct Args {
+    /// The file [default: in the user's data folder]
+    path: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the ledger lies unless the user says otherwise.
+///
+/// # Errors
+///
+/// If there is no home folder.
+pub(crate) fn default_path() -> Result<PathBuf, CliError> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let data = variable("XDG_DATA_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(variable("HOME")?.join(".local/share")));
+    data.map(|path| path.join("infeed/ledger.jsonl"))
+        .ok_or_else(|| {
+            CliError::Usage("there is no home folder; name a file with --ledger".to_owned())
+        })
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let path = match &args.path {
+        Some(path) => path.clone(),
+        None => default_path()?,
+    };
+    let entries = ledger::read(&path)
+        .map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
+    let accuracy = ledger::accuracy(&entries);
+    if args.json {
+        println!("{}", as_json(&entries, accuracy));
+        return Ok(());
+    }
+    if entries.is_empty() {
+        println!(
+            "{} holds nothing yet; `infeed explain DATA --apply 1` adds to it",
+            path.display()
+        );
+        return Ok(());
+    }
+    println!(
+        "{:<28} {:<18} {:>9} {:>17} {:>9} {:>8}",
+        "data", "remedy", "predicted", "interval", "measured", "error"
+    );
+    for entry in &entries {
+        let inside = if entry.predicted.holds(entry.measured) {
+            ""
+        } else {
+            "  outside"
+        };
+        println!(
+            "{:<28} {:<18} {:>8.2}x {:>7.2}x to {:>5.2}x {:>8.2}x {:>+7.1} %{inside}",
+            tail(&entry.subject, 28),
+            tail(&entry.remedy, 18),
+            entry.predicted.mid,
+            entry.predicted.low,
+            entry.predicted.high,
+            entry.measured,
+            100.0 * entry.error(),
+        );
+    }
+    if let Some(accuracy) = accuracy {
+        println!(
+            "\n{} checked: median error {:.1} %, worst {:.1} %; intervals held {:.0} %, half-width \
+             {:.1} %",
+            accuracy.checked,
+            100.0 * accuracy.median_error,
+            100.0 * accuracy.worst_error,
+            100.0 * accuracy.held,
+            100.0 * accuracy.half_width,
+        );
+    }
+    Ok(())
+}
+
+/// The last `length` characters, which tell paths apart.
+fn tail(text: &str, length: usize) -> String {
+    let count = text.chars().count();
+    if count <= length {
+        return text.to_owned();
+    }
+    let end: String = text.chars().skip(count - length + 1).collect();
+    format!("…{end}")
+}
+
+fn as_json(entries: &[LedgerEntry], accuracy: Option<Accuracy>) -> String {
+    let accuracy = accuracy.map(|a| {
+        json!({
+            "checked": a.checked,
+            "median_error": a.median_error,
+            "worst_error": a.worst_error,
+            "held": a.held,
+            "half_width": a.half_width,
+        })
+    });
+    json!({ "entries": entries, "accuracy": accuracy }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_keep_their_end() {
+        assert_eq!(tail("photos", 28), "photos");
+        assert_eq!(tail("/data/imagenet/train", 6), "…train");
+    }
+}
