@@ -7,6 +7,7 @@ mod table;
 mod text;
 mod timeline;
 mod trace;
+mod words;
 
 pub use html::html;
 pub use json::json;

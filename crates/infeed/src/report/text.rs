@@ -3,7 +3,8 @@
 
 use super::numbers;
 use super::table::{ALWAYS, Column, length, set, wrap};
-use crate::explain::{Explanation, LedgerEntry, NotTried, Remedy, StageCost, Verdict};
+use super::words::{behind, error, gains_nothing, stall};
+use crate::explain::{Explanation, LedgerEntry, NotTried, Remedy, StageCost};
 
 /// Width of the labels before the verdict's lines, with the blanks round them.
 const LABEL: usize = 13;
@@ -37,42 +38,13 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     page.out
 }
 
-/// Whether an interval leaves room for no gain at all.
-pub(super) fn gains_nothing(remedy: &Remedy) -> bool {
-    // Not `low <= 1`: an end that is no number is no gain either.
-    !matches!(
-        remedy.gain.low.partial_cmp(&1.0),
-        Some(std::cmp::Ordering::Greater)
-    )
-}
-
-/// What lies behind the limit, in words; None where nothing does.
-pub(super) fn behind(verdict: &Verdict) -> Option<String> {
-    let (limit, rate) = (verdict.next_limit?, verdict.next_rate?);
-    let allows = format!("{} at {}", limit.name(), numbers::rate(rate));
-    Some(match verdict.tie {
-        true => format!(
-            "{allows}, too close to {} to tell which of the two limits; a remedy for one alone \
-             gains little",
-            verdict.limit.name()
-        ),
-        false => format!("{allows}, {} as much", numbers::factor(rate / verdict.rate)),
-    })
-}
-
 /// The consumer's time in words, the largest share first.
-fn stall(e: &Explanation) -> String {
-    let s = e.stall;
-    let mut parts = [
-        (s.fetch, "waiting for storage"),
-        (s.prep, "waiting for cores"),
-        (s.copy, "waiting for the bus"),
-        (s.compute, "computing"),
-    ];
-    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let parts = parts.iter().filter(|(share, _)| *share >= 0.005);
+fn said_stall(e: &Explanation) -> String {
+    let mut parts = stall(e);
+    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    let parts = parts.iter().filter(|part| part.share >= 0.005);
     let parts: Vec<String> = parts
-        .map(|(share, what)| format!("{} {what}", numbers::percent(*share)))
+        .map(|part| format!("{} {}", numbers::percent(part.share), part.what))
         .collect();
     parts.join(", ")
 }
@@ -82,7 +54,7 @@ fn verdict(page: &mut Page, e: &Explanation) {
     for line in wrap(&clean(&v.claim), page.width) {
         page.styled(BOLD, &line);
     }
-    let measured = match stall(e) {
+    let measured = match said_stall(e) {
         split if split.is_empty() => numbers::rate(e.run.samples_per_s),
         split => format!(
             "{}; the consumer: {split}",
@@ -219,14 +191,6 @@ fn ledger(page: &mut Page, entries: &[LedgerEntry]) {
     table.rows.iter().flatten().for_each(|line| page.line(line));
     if older > 0 {
         page.styled(DIM, &format!("  {older} older: see `infeed ledger`"));
-    }
-}
-
-/// How far a prediction was off: `+4 %` for one that was too high.
-pub(super) fn error(entry: &LedgerEntry) -> String {
-    match entry.error() {
-        error if error.is_finite() => format!("{:+.0} %", error * 100.0).replace("-0 ", "+0 "),
-        _ => "unknown".to_owned(),
     }
 }
 

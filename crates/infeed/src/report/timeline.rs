@@ -94,6 +94,47 @@ pub(super) fn merge(spans: &[&Span], gap_us: u64) -> Vec<Merged> {
     merged
 }
 
+/// How loading and computing ran beside each other in a timeline, in microseconds.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Overlap {
+    /// From the first span to the last.
+    pub(super) shown_us: u64,
+    /// Inside training steps.
+    pub(super) step_us: u64,
+    /// Inside training steps, while some thread of the loader worked.
+    pub(super) both_us: u64,
+}
+
+/// How much of the steps' time the loader worked.
+pub(super) fn overlap(spans: &[Span]) -> Overlap {
+    let end = |span: &Span| span.start_us.saturating_add(span.length_us);
+    let (consumer, loader): (Vec<&Span>, Vec<&Span>) =
+        spans.iter().partition(|span| span.thread == CONSUMER);
+    // Edges of spans in order of time, and how many of each kind are open between them.
+    let mut edges: Vec<(u64, i64, i64)> = Vec::new();
+    for span in consumer.iter().filter(|span| span.what != "wait") {
+        edges.extend([(span.start_us, 1, 0), (end(span), -1, 0)]);
+    }
+    for span in loader {
+        edges.extend([(span.start_us, 0, 1), (end(span), 0, -1)]);
+    }
+    edges.sort_unstable();
+    let first = spans.iter().map(|span| span.start_us).min().unwrap_or(0);
+    let last = spans.iter().map(end).max().unwrap_or(0);
+    let mut overlap = Overlap {
+        shown_us: last - first,
+        ..Overlap::default()
+    };
+    let (mut steps, mut works, mut before) = (0, 0, first);
+    for (at_us, step, work) in edges {
+        let passed = at_us - before;
+        overlap.step_us += if steps > 0 { passed } else { 0 };
+        overlap.both_us += if steps > 0 && works > 0 { passed } else { 0 };
+        (steps, works, before) = (steps + step, works + work, at_us);
+    }
+    overlap
+}
+
 /// One or several spans drawn as one.
 #[derive(Debug, PartialEq)]
 pub(super) struct Merged {
@@ -144,6 +185,27 @@ mod tests {
                 "training step"
             ]
         );
+    }
+
+    #[test]
+    fn overlap_is_the_time_that_steps_and_the_loader_share() {
+        let spans = [
+            span("w0", "decode", 0, 10),
+            span(CONSUMER, "wait", 0, 10),
+            span(CONSUMER, "step", 10, 10),
+            span("w0", "decode", 12, 4),
+            span("w1", "decode", 14, 4),
+        ];
+
+        assert_eq!(
+            overlap(&spans),
+            Overlap {
+                shown_us: 20,
+                step_us: 10,
+                both_us: 6
+            }
+        );
+        assert_eq!(overlap(&[]), Overlap::default());
     }
 
     #[test]

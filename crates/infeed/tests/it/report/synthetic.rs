@@ -37,7 +37,7 @@ const USUAL: Times = Times {
 };
 
 /// Decoding limits; four remedies gain, two do not, one was not tried.
-pub fn usual() -> Explanation {
+pub(crate) fn usual() -> Explanation {
     let (timeline, queue) = simulate(&USUAL);
     let stall = Stall {
         fetch: 0.01,
@@ -94,7 +94,7 @@ pub fn usual() -> Explanation {
 }
 
 /// Storage and decoding allow the same.
-pub fn tie() -> Explanation {
+pub(crate) fn tie() -> Explanation {
     let mut e = usual();
     e.resources[1].rate = Interval {
         low: 262.0,
@@ -114,7 +114,7 @@ pub fn tie() -> Explanation {
 }
 
 /// Nothing was tried and nothing checked; half the fields have nothing to say.
-pub fn no_remedies() -> Explanation {
+pub(crate) fn no_remedies() -> Explanation {
     let mut e = usual();
     e.remedies.clear();
     e.not_tried.clear();
@@ -133,7 +133,7 @@ pub fn no_remedies() -> Explanation {
 }
 
 /// The step takes longer than everything else; nothing gains.
-pub fn step_bound() -> Explanation {
+pub(crate) fn step_bound() -> Explanation {
     let mut e = usual();
     let times = Times {
         step: 45_000,

@@ -1,0 +1,122 @@
+//! Text into HTML, lists and tables.
+
+use std::fmt;
+
+/// Text with what HTML would read as markup escaped, for content and quoted attributes.
+pub(super) fn escaped(text: &str) -> impl fmt::Display + '_ {
+    struct Escaped<'a>(&'a str);
+    impl fmt::Display for Escaped<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            for c in self.0.chars() {
+                match c {
+                    '&' => f.write_str("&amp;")?,
+                    '<' => f.write_str("&lt;")?,
+                    '>' => f.write_str("&gt;")?,
+                    '"' => f.write_str("&quot;")?,
+                    '\'' => f.write_str("&#39;")?,
+                    // Not allowed in HTML, not even as a reference.
+                    c if c.is_control() && !c.is_whitespace() => f.write_str("\u{fffd}")?,
+                    c => fmt::Write::write_char(f, c)?,
+                }
+            }
+            Ok(())
+        }
+    }
+    Escaped(text)
+}
+
+/// A list of texts; empty ones are left out.
+pub(super) fn list(texts: &[String]) -> String {
+    let items = texts.iter().filter(|text| !text.trim().is_empty());
+    let items: String = items
+        .map(|text| format!("<li>{}</li>", escaped(text)))
+        .collect();
+    format!("<ul>{items}</ul>")
+}
+
+/// One cell of a table.
+#[derive(Debug)]
+pub(super) struct Cell {
+    class: &'static str,
+    markup: String,
+}
+
+impl Cell {
+    /// Words, set flush left.
+    pub(super) fn text(text: &str) -> Cell {
+        Cell {
+            class: "text",
+            markup: escaped(text).to_string(),
+        }
+    }
+
+    /// A number and its unit, which stay on one line.
+    pub(super) fn number(number: String) -> Cell {
+        Cell {
+            class: "nowrap",
+            markup: escaped(&number).to_string(),
+        }
+    }
+
+    /// Markup as it is: what comes from a dataset must be escaped in it.
+    pub(super) fn markup(markup: String) -> Cell {
+        Cell { class: "", markup }
+    }
+}
+
+/// One row of a table.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) class: &'static str,
+    pub(super) cells: Vec<Cell>,
+}
+
+impl Row {
+    pub(super) fn plain(cells: Vec<Cell>) -> Row {
+        Row { class: "", cells }
+    }
+}
+
+/// A table; each cell knows the head of its column, for screens too narrow for columns.
+pub(super) fn table(class: &str, heads: &[&str], rows: &[Row]) -> String {
+    let texts = |at: usize| {
+        rows.first()
+            .is_some_and(|row| row.cells[at].class == "text")
+    };
+    let head = |(at, head): (usize, &&str)| match texts(at) {
+        true => format!("<th class=\"text\" scope=\"col\">{head}</th>"),
+        false => format!("<th scope=\"col\">{head}</th>"),
+    };
+    let head: String = heads.iter().enumerate().map(head).collect();
+    let row = |row: &Row| {
+        let cell = |(cell, head): (&Cell, &&str)| {
+            let Cell { class, markup } = cell;
+            match *class {
+                "" => format!("<td data-is=\"{head}\">{markup}</td>"),
+                class => format!("<td class=\"{class}\" data-is=\"{head}\">{markup}</td>"),
+            }
+        };
+        let cells: String = row.cells.iter().zip(heads).map(cell).collect();
+        match row.class {
+            "" => format!("<tr>{cells}</tr>\n"),
+            class => format!("<tr class=\"{class}\">{cells}</tr>\n"),
+        }
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!(
+        "<table class=\"{class}\">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_is_markup() {
+        assert_eq!(
+            escaped("<b a=\"1\" c='2'>&\u{1b}\n").to_string(),
+            "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;\u{fffd}\n"
+        );
+    }
+}

@@ -1,0 +1,308 @@
+// The plots of a report. All numbers stand in tables too: this file may be left out.
+// Names of files and threads come from the dataset; Plot sets them as text, never as markup.
+(() => {
+  "use strict";
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const colour = (what) => `var(--${what})`;
+
+  // As `numbers.rs` writes them.
+  const figures = (x) => {
+    if (x === null || !Number.isFinite(x)) return "unknown";
+    const a = Math.abs(x);
+    const digits = a === 0 ? 0 : a < 0.0995 ? 3 : a < 9.995 ? 2 : a < 99.95 ? 1 : 0;
+    return String(Number(x.toFixed(digits)));
+  };
+  const time = (s) => {
+    const a = Math.abs(s);
+    if (a === 0) return "0";
+    if (a < 1e-3) return `${figures(s * 1e6)} µs`;
+    if (a < 1) return `${figures(s * 1e3)} ms`;
+    return `${figures(s)} s`;
+  };
+  const percent = (share) => `${Math.round(share * 100)} %`;
+
+  // Draws into a figure, and again when its width changes.
+  const draw = (id, make) => {
+    const figure = document.getElementById(id);
+    if (!figure) return () => {};
+    const place = figure.querySelector("div");
+    let width = 0;
+    const again = () => {
+      const plot = make(Math.max(width, 240));
+      plot.setAttribute("role", "img");
+      place.replaceChildren(plot);
+    };
+    new ResizeObserver(() => {
+      const now = Math.floor(place.clientWidth);
+      // A page that is not shown has no width; a plot drawn for it would have none either.
+      if (now > 0 && now !== width) {
+        width = now;
+        again();
+      }
+    }).observe(place);
+    return () => width > 0 && again();
+  };
+
+  const plot = (width, options) =>
+    Plot.plot({
+      width,
+      style: { fontFamily: "inherit", fontSize: "12px", background: "none", overflow: "visible" },
+      ...options,
+    });
+  const longest = (names) => Math.max(0, ...names.map((name) => name.length));
+  // Room for labels on the left, in pixels: no font has wider letters on average at this size.
+  const margin = (names, width) => Math.min(longest(names) * 7 + 14, width * 0.4);
+  const clip = (name, room) => {
+    const most = Math.max(4, Math.floor((room - 14) / 7));
+    return name.length > most ? `${name.slice(0, most - 1)}…` : name;
+  };
+
+  draw("stall", (width) =>
+    plot(width, {
+      height: 78,
+      marginLeft: 8,
+      marginRight: 12,
+      x: { percent: true, domain: [0, 100], label: "share of the time, %", ticks: 5 },
+      marks: [
+        Plot.barX(data.stall, Plot.stackX({
+          x: "share",
+          fill: (d) => colour(d.colour),
+          insetLeft: 1,
+          insetRight: 1,
+          title: (d) => `${d.name}: ${percent(d.share)}`,
+          tip: true,
+        })),
+      ],
+    }),
+  );
+
+  draw("stages", (width) => {
+    const names = data.stages.map((d) => d.name);
+    const marginLeft = margin(names, width);
+    return plot(width, {
+      height: 44 + 40 * names.length,
+      marginLeft,
+      marginRight: 64,
+      x: { label: "ms a sample", transform: (s) => s * 1e3, grid: true, ticks: Math.max(2, width / 90) },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.35, tickFormat: (name) => clip(name, marginLeft) },
+      marks: [
+        Plot.barX(data.stages, { x: "wall", y: "name", fill: (d) => colour(d.colour), fillOpacity: 0.35 }),
+        Plot.barX(data.stages, { x: "cpu", y: "name", fill: (d) => colour(d.colour), insetTop: 5, insetBottom: 5 }),
+        Plot.text(data.stages, {
+          x: (d) => Math.max(d.wall, d.cpu),
+          y: "name",
+          text: (d) => time(d.cpu),
+          textAnchor: "start",
+          dx: 6,
+          fill: "currentColor",
+        }),
+        Plot.tip(data.stages, Plot.pointerY({
+          x: "wall",
+          y: "name",
+          title: (d) => `${d.name}\nCPU ${time(d.cpu)}, wall ${time(d.wall)} a sample\np99 ${time(d.p99)}`,
+        })),
+        Plot.ruleX([0]),
+      ],
+    });
+  });
+
+  draw("resources", (width) => {
+    const known = data.resources.filter((d) => d.mid !== null);
+    const names = known.map((d) => d.name);
+    const marginLeft = margin(names, width);
+    const label = (d) => figures(d.mid) + (d.limit ? ", the limit" : "");
+    return plot(width, {
+      height: 60 + 36 * names.length,
+      marginLeft,
+      marginTop: 28,
+      marginRight: 92,
+      x: { label: "samples/s", zero: true, grid: true, ticks: Math.max(2, width / 110) },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.4, tickFormat: (name) => clip(name, marginLeft) },
+      marks: [
+        Plot.barX(known, { x: "mid", y: "name", fill: (d) => colour(d.limit ? "wait" : "step"), fillOpacity: (d) => (d.limit ? 0.9 : 0.55) }),
+        Plot.ruleY(known, { x1: "low", x2: "high", y: "name", stroke: "currentColor", strokeWidth: 1.5 }),
+        Plot.tickX(known, { x: "low", y: "name", stroke: "currentColor", strokeWidth: 1.5, insetTop: 5, insetBottom: 5 }),
+        Plot.tickX(known, { x: "high", y: "name", stroke: "currentColor", strokeWidth: 1.5, insetTop: 5, insetBottom: 5 }),
+        Plot.text(known, {
+          x: (d) => d.high ?? d.mid,
+          y: "name",
+          text: label,
+          fontWeight: (d) => (d.limit ? 600 : 400),
+          textAnchor: "start",
+          dx: 6,
+          fill: "currentColor",
+        }),
+        Plot.ruleX([data.rate], { stroke: "currentColor", strokeDasharray: "4 3" }),
+        Plot.text([data.rate], { x: (d) => d, frameAnchor: "top", dy: -16, text: (d) => `measured ${figures(d)}`, fill: "currentColor" }),
+        Plot.tip(known, Plot.pointerY({ x: "mid", y: "name", title: (d) => d.arithmetic, lineWidth: Math.min(30, width / 14) })),
+        Plot.ruleX([0]),
+      ],
+    });
+  });
+
+  draw("ready", (width) =>
+    plot(width, {
+      height: 150,
+      marginLeft: 40,
+      x: { label: null, ticks: Math.max(2, width / 90) },
+      y: { label: "batches ready", grid: true, ticks: Math.min(4, 1 + Math.max(0, ...data.queue.map((d) => d.ready))), tickFormat: "d" },
+      marks: [
+        Plot.areaY(data.queue, { x: "at", y: "ready", curve: "step-before", fill: colour("read"), fillOpacity: 0.25 }),
+        Plot.lineY(data.queue, { x: "at", y: "ready", curve: "step-before", stroke: colour("read"), strokeWidth: 1.5 }),
+        Plot.ruleX(data.queue, Plot.pointerX({ x: "at", stroke: "currentColor", strokeOpacity: 0.4 })),
+        Plot.tip(data.queue, Plot.pointerX({ x: "at", y: "ready", title: (d) => `${time(d.at)}: ${d.ready} ready` })),
+        Plot.ruleY([0]),
+      ],
+    }),
+  );
+
+  draw("waiting", (width) =>
+    plot(width, {
+      height: 160,
+      marginLeft: 40,
+      x: { label: "seconds since the run began", ticks: Math.max(2, width / 90) },
+      y: { label: "consumer waiting, %", domain: [0, 100], percent: true, grid: true, ticks: 3 },
+      marks: [
+        Plot.areaY(data.queue, { x: "at", y: "waiting", curve: "step-before", fill: colour("wait"), fillOpacity: 0.25 }),
+        Plot.lineY(data.queue, { x: "at", y: "waiting", curve: "step-before", stroke: colour("wait"), strokeWidth: 1.5 }),
+        Plot.ruleX(data.queue, Plot.pointerX({ x: "at", stroke: "currentColor", strokeOpacity: 0.4 })),
+        Plot.tip(data.queue, Plot.pointerX({ x: "at", y: "waiting", title: (d) => `${time(d.at)}: waited ${percent(d.waiting)}` })),
+        Plot.ruleY([0]),
+      ],
+    }),
+  );
+
+  // The timeline: a window of it, moved by hand.
+  const spans = data.spans.map(([track, what, start, end, batch, count, busy]) => ({
+    track: data.tracks[track],
+    what: data.whats[what].name,
+    colour: data.whats[what].colour,
+    start: start / 1e6,
+    end: end / 1e6,
+    batch,
+    count,
+    busy: busy / 1e6,
+  }));
+  const total = spans.reduce((most, d) => Math.max(most, d.end), 0);
+  const view = { start: 0, length: total };
+  const gantt = (width) => {
+    const end = Math.min(total, view.start + view.length);
+    const inView = spans.filter((d) => d.end > view.start && d.start < end);
+    const clipped = inView.map((d) => ({ ...d, x1: Math.max(d.start, view.start), x2: Math.min(d.end, end) }));
+    const waits = clipped.filter((d) => d.what === "wait");
+    const marginLeft = margin(data.tracks, width);
+    const scale = end - view.start < 1 ? 1e3 : 1;
+    return plot(width, {
+      height: 46 + 30 * data.tracks.length,
+      marginLeft,
+      marginRight: 16,
+      x: {
+        label: scale === 1 ? "seconds since the run began" : "milliseconds since the run began",
+        domain: [view.start * scale, end * scale],
+        transform: (s) => s * scale,
+        ticks: Math.max(2, width / 90),
+      },
+      y: { domain: data.tracks, label: null, tickSize: 0, padding: 0.22, tickFormat: (name) => clip(name, marginLeft) },
+      marks: [
+        // What the loader did while the consumer waited stands on a shade.
+        Plot.rectX(waits, { x1: "x1", x2: "x2", fill: colour("wait"), fillOpacity: 0.12 }),
+        Plot.barX(clipped, { x1: "x1", x2: "x2", y: "track", fill: (d) => colour(d.colour), insetRight: (view.length / width) * 8 < 0.003 ? 0.5 : 0 }),
+        Plot.tip(clipped, Plot.pointer({
+          x: (d) => (d.x1 + d.x2) / 2,
+          y: "track",
+          maxRadius: 60,
+          title: (d) =>
+            `${d.track}: ${d.what}${d.batch === null ? "" : `, batch ${d.batch}`}\n` +
+            `from ${time(d.start)}, ${time(d.busy)}` +
+            (d.count > 1 ? `\n${d.count} drawn as one` : ""),
+        })),
+      ],
+    });
+  };
+  const redraw = draw("timeline", gantt);
+  const length = document.getElementById("view-length");
+  const start = document.getElementById("view-start");
+  if (length && start && total > 0) {
+    const choices = [1, 0.3, 0.1, 0.03, 0.01].map((s) => s * (total > 1 ? 1 : total)).filter((s) => s < total);
+    for (const s of [total, ...choices]) {
+      length.append(new Option(s === total ? `all ${time(s)}` : time(s), String(s)));
+    }
+    // So long that a span is a few pixels wide.
+    const legible = (total * 600) / Math.max(1, spans.length);
+    const fitting = choices.findIndex((s) => s <= legible);
+    length.selectedIndex = spans.length > 600 ? (fitting < 0 ? choices.length : fitting + 1) : 0;
+    const look = () => {
+      view.length = Number(length.value);
+      const room = Math.max(0, total - view.length);
+      view.start = (Number(start.value) / 1000) * room;
+      start.disabled = room === 0;
+      redraw();
+    };
+    length.addEventListener("change", look);
+    start.addEventListener("input", look);
+    look();
+  }
+
+  draw("gains", (width) => {
+    const known = data.remedies.filter((d) => d.mid !== null && d.low !== null && d.high !== null);
+    const names = known.map((d) => d.name);
+    return plot(width, {
+      height: 50 + 40 * names.length,
+      marginLeft: 14,
+      marginRight: 24,
+      x: { label: "rate with it over rate without", grid: true, domain: [Math.min(0.9, ...known.map((d) => d.low)), Math.max(1.1, ...known.map((d) => d.high))], nice: true, ticks: Math.max(2, width / 110), tickFormat: (x) => `${figures(x)}x` },
+      y: { axis: null, domain: names, padding: 0.3 },
+      marks: [
+        Plot.ruleX([1], { stroke: "currentColor", strokeDasharray: "4 3" }),
+        Plot.ruleY(known, { x1: "low", x2: "high", y: "name", stroke: (d) => colour(d.idle ? "step" : "transform"), strokeWidth: 3, dy: 6 }),
+        Plot.dot(known, { x: "mid", y: "name", r: 5, fill: (d) => colour(d.idle ? "step" : "transform"), dy: 6 }),
+        Plot.text(known, { frameAnchor: "left", y: "name", text: (d) => clip(d.name, width), textAnchor: "start", dy: -9, fill: "currentColor", stroke: "var(--page)", strokeWidth: 4 }),
+        Plot.tip(known, Plot.pointerY({ x: "mid", y: "name", dy: 6, title: (d) => `${figures(d.mid)}x (${figures(d.low)}-${figures(d.high)})\n${d.arithmetic}`, lineWidth: Math.min(30, width / 14) })),
+      ],
+    });
+  });
+
+  draw("ledger", (width) => {
+    const side = Math.min(width, 420);
+    const known = data.ledger.filter((d) => d.low > 0 && d.high > 0 && d.measured > 0);
+    const ends = known.flatMap((d) => [d.low, d.high, d.measured]);
+    const domain = [Math.min(0.95, ...ends) * 0.96, Math.max(1.2, ...ends) * 1.06];
+    const band = domain.map((x) => ({ x, low: x * 0.9, high: x * 1.1 }));
+    const ticks = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 32].filter((x) => x >= domain[0] && x <= domain[1]);
+    const axis = { type: "log", domain, ticks, tickFormat: (x) => `${figures(x)}x` };
+    return plot(side, {
+      height: side * 0.85,
+      marginLeft: 46,
+      marginRight: 16,
+      clip: true,
+      x: { ...axis, label: "measured gain" },
+      y: { ...axis, label: "predicted gain" },
+      marks: [
+        Plot.areaY(band, { x: "x", y1: "low", y2: "high", fill: colour("step"), fillOpacity: 0.2, clip: true }),
+        Plot.line(band, { x: "x", y: "x", stroke: "currentColor", strokeDasharray: "4 3", clip: true }),
+        Plot.ruleX(known, { x: "measured", y1: "low", y2: "high", stroke: colour("read"), strokeWidth: 2 }),
+        Plot.dot(known, { x: "measured", y: "mid", r: 4.5, fill: colour("read"), stroke: "var(--page)" }),
+        Plot.tip(known, Plot.pointer({ x: "measured", y: "mid", title: (d) => `${d.name}\npredicted ${figures(d.mid)}x, measured ${figures(d.measured)}x\n${d.error} too ${d.mid < d.measured ? "low" : "high"}` })),
+      ],
+    });
+  });
+
+  // Commands can be copied with one press, where the browser lets a file write to the clipboard.
+  for (const code of document.querySelectorAll(".command code")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "copy";
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(code.textContent);
+        button.textContent = "copied";
+      } catch {
+        getSelection().selectAllChildren(code);
+        button.textContent = "selected";
+      }
+      setTimeout(() => (button.textContent = "copy"), 1500);
+    });
+    code.after(button);
+  }
+  document.documentElement.classList.add("drawn");
+})();
