@@ -3,13 +3,13 @@
 //! Everything that can be wrong with a description is found here, before the first record is
 //! read, and named with the transform to add.
 
+mod describe;
 pub mod failure;
 pub mod fold;
 pub mod preview;
 pub mod sample;
 mod write;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -163,39 +163,6 @@ impl Pipeline {
     pub fn describe(&self, handles: &[Bytes]) -> Result<Vec<ColumnSpec>, Error> {
         let source = self.source.open(handles)?;
         Ok(Plan::new(self, source.fields())?.columns)
-    }
-}
-
-impl fmt::Display for Plan {
-    /// The plan as `explain` prints it, a line a field.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.transforms.iter().map(|t| t.transform.name()).collect();
-        for (field, column) in self.fields.iter().zip(&self.columns) {
-            write!(f, "{}: ", column.name)?;
-            match field {
-                FieldPlan::Copy => write!(f, "copied")?,
-                FieldPlan::Own => write!(f, "kept by row")?,
-                FieldPlan::Pixels(pixels) => {
-                    match pixels.stored {
-                        Pixels::Encoded => write!(f, "decoded as {}", pixels.mode.name())?,
-                        Pixels::Raw { .. } => write!(f, "read in place")?,
-                    }
-                    if !names.is_empty() {
-                        write!(f, ", {}", names.join(", "))?;
-                    }
-                }
-            }
-            match &column.kind {
-                ColumnKind::Fixed { dtype, shape } => {
-                    writeln!(f, " -> {} {shape:?}", dtype.name())?;
-                }
-                ColumnKind::Padded { dtype, .. } => {
-                    writeln!(f, " -> {} padded to the largest of the batch", dtype.name())?;
-                }
-                other => writeln!(f, " -> {other:?}")?,
-            }
-        }
-        Ok(())
     }
 }
 

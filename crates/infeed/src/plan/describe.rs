@@ -1,0 +1,210 @@
+//! The plan as `explain` prints it: for each field, which part of the description is done where,
+//! and what each form of it weighs.
+
+use std::fmt;
+
+use super::{FieldPlan, Finish, PixelPlan, Plan, Planned};
+use crate::batch::{ColumnKind, ColumnSpec};
+use crate::pipeline::Layout;
+use crate::sample::Pixels;
+use crate::transform::Transform;
+
+/// What is done where for one field of pixels.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Places {
+    /// In the decoder, or as a view of pixels that lie ready.
+    decode: Vec<String>,
+    /// In a pass of its own.
+    middle: Vec<String>,
+    /// In the pass that writes the row.
+    write: Vec<String>,
+}
+
+impl Places {
+    /// Goes by the same rules as `fold`, which arranges each sample's steps: crops and flips at the
+    /// head are cut by the decoder or written, those at the tail are written.
+    fn of(transforms: &[Planned], plan: &PixelPlan) -> Places {
+        let mut places = Places::default();
+        // Crops and flips that may still turn out to be the tail.
+        let mut tail: Vec<String> = Vec::new();
+        let mut head = true;
+        for planned in transforms {
+            let transform = &planned.transform;
+            let named = transform.field().is_none_or(|name| name == plan.name);
+            let applies = if plan.is_mask {
+                transform.applies_to_masks()
+            } else {
+                transform.applies_to_images()
+            };
+            if !named || !applies {
+                continue;
+            }
+            let name = transform.name().to_owned();
+            match transform {
+                Transform::Crop(_) | Transform::CenterCrop(_) if head => places.decode.push(name),
+                Transform::RandomCrop(crop) if head && crop.padding.is_none() => {
+                    places.decode.push(name);
+                }
+                Transform::RandomHorizontalFlip(_)
+                | Transform::RandomVerticalFlip(_)
+                | Transform::Crop(_)
+                | Transform::CenterCrop(_) => tail.push(name),
+                Transform::ToFloat(_)
+                | Transform::Normalize(_)
+                | Transform::OneHot(_)
+                | Transform::ClassIndex(_) => places.write.push(name),
+                Transform::RandomErasing(_) if planned.finished => places.write.push(name),
+                Transform::RandomResizedCrop(_) if head => {
+                    places.decode.push(format!("{name}'s region"));
+                    places.middle.append(&mut tail);
+                    places.middle.push(format!("{name}'s resize"));
+                    head = false;
+                }
+                _ => {
+                    places.middle.append(&mut tail);
+                    places.middle.push(name);
+                    head = false;
+                }
+            }
+        }
+        tail.append(&mut places.write);
+        places.write = tail;
+        places
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (field, column) in self.fields.iter().zip(&self.columns) {
+            match field {
+                FieldPlan::Pixels(plan) => self.pixels(f, plan, column)?,
+                FieldPlan::Copy => writeln!(f, "{}: copied -> {}", column.name, shape(column))?,
+                FieldPlan::Own => writeln!(f, "{}: kept by row -> {}", column.name, shape(column))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn pixels(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        plan: &PixelPlan,
+        column: &ColumnSpec,
+    ) -> fmt::Result {
+        let places = Places::of(&self.transforms, plan);
+        writeln!(f, "{}: -> {}", column.name, shape(column))?;
+        let mut line =
+            |stage: &str, parts: &[String]| writeln!(f, "  {stage:<10} {}", parts.join(", "));
+        match plan.stored {
+            Pixels::Encoded => {
+                let mut parts = vec![plan.mode.name().to_owned()];
+                if !places.decode.is_empty() {
+                    parts.push(format!("only what {} cuts out", places.decode.join(", ")));
+                }
+                if self.decode.verify {
+                    parts.push("checksums verified".to_owned());
+                }
+                if self.decode.dct_scale && !plan.is_mask {
+                    parts.push("at a reduced DCT scale where a large downscale follows".to_owned());
+                }
+                line("decode", &parts)?;
+            }
+            Pixels::Raw { .. } => {
+                let mut parts = vec!["in place".to_owned()];
+                parts.extend(places.decode.iter().map(|name| format!("{name} as a view")));
+                line("read", &parts)?;
+            }
+        }
+        if !places.middle.is_empty() {
+            line("transform", &places.middle)?;
+        }
+        let mut parts = places.write;
+        let layout = match &plan.finish {
+            Finish::Convert { layout, .. } | Finish::OneHot { layout, .. } => Some(*layout),
+            Finish::Classes { .. } => None,
+        };
+        parts.extend(layout.map(|layout| match layout {
+            Layout::Hwc => "HWC".to_owned(),
+            Layout::Chw => "CHW".to_owned(),
+        }));
+        parts.push("in one pass".to_owned());
+        line("write", &parts)
+    }
+}
+
+/// Type, shape and weight of a row.
+fn shape(column: &ColumnSpec) -> String {
+    match &column.kind {
+        ColumnKind::Fixed { dtype, shape } => {
+            let bytes = shape.iter().product::<usize>() * dtype.bytes();
+            let weight = match bytes {
+                bytes if bytes < 1000 => format!("{bytes} B"),
+                bytes => format!("{} kB", bytes / 1000),
+            };
+            format!("{} {shape:?}, {weight} a sample", dtype.name())
+        }
+        ColumnKind::Padded { dtype, .. } => {
+            format!("{}, padded to the largest of the batch", dtype.name())
+        }
+        ColumnKind::Ragged { dtype } => format!("{} values and their offsets", dtype.name()),
+        ColumnKind::Bytes => "bytes".to_owned(),
+        ColumnKind::Text => "text".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{Pipeline, SourceSpec};
+    use crate::transform::{
+        Crop, Normalize, OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat,
+    };
+
+    fn text(pipeline: &Pipeline) -> String {
+        let fields = pipeline.source.known_fields().expect("fields");
+        Plan::new(pipeline, &fields).expect("a plan").to_string()
+    }
+
+    #[test]
+    fn the_plan_tells_what_is_pushed_down_and_what_is_fused() {
+        let pipeline = Pipeline::new(SourceSpec::folder("photos"))
+            .decode()
+            .transform(RandomResizedCrop::new(224))
+            .transform(RandomHorizontalFlip::new(0.5))
+            .transform(Normalize::new([0.5; 3], [0.5; 3]))
+            .layout(Layout::Chw);
+
+        assert_eq!(
+            text(&pipeline),
+            "image: -> float32 [3, 224, 224], 602 kB a sample\n  \
+             decode     rgb, only what RandomResizedCrop's region cuts out, checksums verified\n  \
+             transform  RandomResizedCrop's resize\n  \
+             write      RandomHorizontalFlip, Normalize, CHW, in one pass\n"
+        );
+    }
+
+    #[test]
+    fn a_flip_before_a_resize_is_a_pass_of_its_own() {
+        let pipeline = Pipeline::new(SourceSpec::pairs("a", "b"))
+            .decode()
+            .transform(Crop::new(64, 64))
+            .transform(RandomHorizontalFlip::new(0.5))
+            .transform(Resize::new(32))
+            .transform(ToFloat::of("image"))
+            .transform(OneHot::from_indices(12));
+
+        let text = text(&pipeline);
+
+        assert!(
+            text.contains("transform  RandomHorizontalFlip, Resize\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("write      OneHot, HWC, in one pass"),
+            "{text}"
+        );
+        assert!(text.contains("mask: -> float32 [32, 32, 12]"), "{text}");
+    }
+}
