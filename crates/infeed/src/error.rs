@@ -102,6 +102,24 @@ pub enum Error {
         source: Cause,
     },
 
+    /// A file of a packed dataset could not be written.
+    #[error("cannot write {path}")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: Arc<io::Error>,
+    },
+
+    /// The caller asked for the end of work that can be taken up again.
+    #[error("stopped after {done} of {total} records; the same command goes on from there")]
+    Interrupted {
+        /// Records that are finished.
+        done: u64,
+        /// Records there are.
+        total: u64,
+    },
+
     /// The description of the pipeline is wrong.
     #[error("{part}: {problem}")]
     Config {
@@ -169,6 +187,14 @@ impl Error {
     /// A dataset that does not open.
     pub fn open(path: impl Into<PathBuf>, source: impl StdError + Send + Sync + 'static) -> Error {
         Error::Open {
+            path: path.into(),
+            source: Arc::new(source),
+        }
+    }
+
+    /// A file that cannot be written.
+    pub fn write(path: impl Into<PathBuf>, source: io::Error) -> Error {
+        Error::Write {
             path: path.into(),
             source: Arc::new(source),
         }

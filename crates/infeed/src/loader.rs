@@ -27,6 +27,7 @@ use crate::source::Source;
 use budget::Shares;
 pub use records::BadRecord;
 use records::Records;
+pub(crate) use records::sample_error;
 pub use state::State;
 pub use stats::Stats;
 

@@ -203,6 +203,16 @@ impl Header {
         }
     }
 
+    /// Whether the file's layout has no colours, alpha aside: its RGB is its gray, three times.
+    /// False where that takes more than the header, as for a palette of grays.
+    pub fn is_gray(&self) -> bool {
+        match &self.detail {
+            Detail::Jpeg(_) => self.channels == 1,
+            Detail::Png(ihdr) => ihdr.is_gray(),
+            Detail::Whole => false,
+        }
+    }
+
     /// Channels and bits of what `decode` gives in a mode.
     ///
     /// # Errors

@@ -27,6 +27,12 @@ pub(super) struct Ihdr {
     is_interlaced: bool,
 }
 
+impl Ihdr {
+    pub(super) fn is_gray(&self) -> bool {
+        matches!(self.color, ColorType::Grayscale | ColorType::GrayscaleAlpha)
+    }
+}
+
 /// One chunk, and the place behind it.
 struct Chunk<'a> {
     kind: [u8; 4],

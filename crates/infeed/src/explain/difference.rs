@@ -24,7 +24,7 @@ pub(super) fn difference(base: &Variant, other: &Variant) -> Result<String, Erro
     let values: Vec<(f64, f64)> = base
         .iter()
         .zip(&other)
-        .map(|(a, b)| (psnr(a, b), ssim(a, b)))
+        .filter_map(|(a, b)| Some((psnr(a, b)?, ssim(a, b)?)))
         .collect();
     let differing: Vec<&(f64, f64)> = values.iter().filter(|(psnr, _)| psnr.is_finite()).collect();
     if differing.is_empty() {

@@ -502,7 +502,7 @@ impl Records {
 }
 
 /// What is wrong with a record as the loader's error.
-pub(super) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -> Error {
+pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -> Error {
     let Failure {
         field,
         transform,

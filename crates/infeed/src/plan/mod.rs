@@ -286,7 +286,7 @@ impl<'a> Checked<'a> {
     }
 
     fn pixels(&self, field: &Field, stored: &Pixels, is_mask: bool) -> Result<PixelPlan, Error> {
-        let mode = self.mode(&field.name, is_mask);
+        let mode = color_mode(self.pipeline, &field.name, is_mask);
         let (mut size, channels, depth) = match stored {
             Pixels::Encoded => {
                 let (channels, depth) = match mode {
@@ -422,31 +422,6 @@ impl<'a> Checked<'a> {
         })
     }
 
-    /// How a field is decoded: as asked, else by what its classes need.
-    fn mode(&self, name: &str, is_mask: bool) -> ColorMode {
-        let asked = self
-            .pipeline
-            .decode
-            .as_ref()
-            .and_then(|decode| decode.modes.get(name));
-        if let Some(mode) = asked {
-            return *mode;
-        }
-        let by_colour = self
-            .transforms
-            .iter()
-            .any(|planned| match &planned.transform {
-                Transform::OneHot(t) => t.field == name && t.palette.is_some(),
-                Transform::ClassIndex(t) => t.field == name,
-                _ => false,
-            });
-        if is_mask && !by_colour {
-            ColorMode::Stored
-        } else {
-            ColorMode::Rgb
-        }
-    }
-
     fn convert(
         &self,
         field: &Field,
@@ -566,6 +541,27 @@ impl PixelPlan {
             width: 1,
         })
         .len()
+    }
+}
+
+/// How a field is decoded: as asked, else by what its classes need.
+pub fn color_mode(pipeline: &Pipeline, field: &str, is_mask: bool) -> ColorMode {
+    let asked = pipeline
+        .decode
+        .as_ref()
+        .and_then(|decode| decode.modes.get(field));
+    if let Some(mode) = asked {
+        return *mode;
+    }
+    let by_colour = pipeline.transforms.iter().any(|transform| match transform {
+        Transform::OneHot(t) => t.field == field && t.palette.is_some(),
+        Transform::ClassIndex(t) => t.field == field,
+        _ => false,
+    });
+    if is_mask && !by_colour {
+        ColorMode::Stored
+    } else {
+        ColorMode::Rgb
     }
 }
 

@@ -215,6 +215,10 @@ impl Source for Folder {
         vec![self.paths.path(record as usize)]
     }
 
+    fn label(&self, record: u64) -> Option<i64> {
+        self.labels.get(record as usize).copied()
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.classes.as_deref()
     }

@@ -49,6 +49,11 @@ pub trait Source: Send + Sync + Debug {
         None
     }
 
+    /// The label of a record, where it is known without reading one.
+    fn label(&self, _record: u64) -> Option<i64> {
+        None
+    }
+
     /// How many coming records [`plan`](Source::plan) is given at a time. A source whose records
     /// lie in shards asks for enough to use a shard whole.
     fn run_length(&self) -> u64 {

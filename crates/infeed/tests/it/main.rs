@@ -6,6 +6,7 @@ mod fast_plan;
 mod fields;
 mod memory;
 mod order;
+mod pack;
 mod report;
 mod shards;
 mod tidy;

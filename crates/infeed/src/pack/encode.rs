@@ -1,0 +1,284 @@
+//! Pixels to the bytes of an image file.
+
+use infeed_raw::jpeg_encode::{self, Subsampling};
+
+use super::PackError;
+use super::encoding::{Encoding, PngFilter, PngLevel};
+use crate::sample::{Depth, Image};
+
+/// Quality of a JPEG that was a JPEG before and had to be decoded.
+pub(super) const KEPT_QUALITY: u8 = 95;
+
+/// The colours of a PNG's indices, as its chunks hold them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PngPalette<'a> {
+    /// Three bytes a colour.
+    colors: &'a [u8],
+    /// Alpha of the first colours.
+    alpha: Option<&'a [u8]>,
+}
+
+/// Encodes an image; `Keep` stands for a PNG here.
+///
+/// # Errors
+///
+/// For a JPEG, an image that has neither 1 nor 3 channels of 8 bits, or a side over 65 500; for
+/// both, what the library says.
+pub fn encode(image: &Image, encoding: Encoding) -> Result<Vec<u8>, PackError> {
+    encode_with(image, encoding, None)
+}
+
+/// As [`encode`]; an index image gets its palette back.
+pub(super) fn encode_with(
+    image: &Image,
+    encoding: Encoding,
+    palette: Option<&PngPalette<'_>>,
+) -> Result<Vec<u8>, PackError> {
+    match encoding {
+        Encoding::Jpeg { quality } => jpeg(image, quality),
+        Encoding::Png { filter, level } => png(image, filter, level, palette),
+        Encoding::Keep => png(image, PngFilter::default(), PngLevel::default(), palette),
+    }
+}
+
+fn jpeg(image: &Image, quality: u8) -> Result<Vec<u8>, PackError> {
+    let (width, height) = (image.size.width, image.size.height);
+    match (image.channels, image.depth) {
+        (3, Depth::U8) => {
+            let chroma = Subsampling::Quarter;
+            Ok(jpeg_encode::encode(
+                &image.data,
+                width,
+                height,
+                quality,
+                chroma,
+            )?)
+        }
+        (1, Depth::U8) => {
+            // The luma of three equal channels is that channel: the weights sum to one exactly.
+            let rgb: Vec<u8> = image.data.iter().flat_map(|&gray| [gray; 3]).collect();
+            Ok(jpeg_encode::encode(
+                &rgb,
+                width,
+                height,
+                quality,
+                Subsampling::Gray,
+            )?)
+        }
+        (channels, depth) => {
+            let bits = depth.bytes() * 8;
+            Err(PackError::NotJpeg { channels, bits })
+        }
+    }
+}
+
+fn png(
+    image: &Image,
+    filter: PngFilter,
+    level: PngLevel,
+    palette: Option<&PngPalette<'_>>,
+) -> Result<Vec<u8>, PackError> {
+    let palette = palette.filter(|palette| palette.covers(image));
+    let color = match image.channels {
+        1 if palette.is_some() => png::ColorType::Indexed,
+        1 => png::ColorType::Grayscale,
+        2 => png::ColorType::GrayscaleAlpha,
+        3 => png::ColorType::Rgb,
+        _ => png::ColorType::Rgba,
+    };
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, image.size.width, image.size.height);
+    encoder.set_color(color);
+    encoder.set_depth(match image.depth {
+        Depth::U8 => png::BitDepth::Eight,
+        Depth::U16 => png::BitDepth::Sixteen,
+    });
+    if let Some(palette) = palette {
+        encoder.set_palette(palette.colors);
+        if let Some(alpha) = palette.alpha {
+            encoder.set_trns(alpha);
+        }
+    }
+    // The compression brings a filter with it, so the filter comes after it.
+    encoder.set_compression(match level {
+        PngLevel::Stored => png::Compression::NoCompression,
+        PngLevel::Fast => png::Compression::Fast,
+        PngLevel::Balanced => png::Compression::Balanced,
+        PngLevel::High => png::Compression::High,
+    });
+    encoder.set_filter(match filter {
+        PngFilter::None => png::Filter::NoFilter,
+        PngFilter::Sub => png::Filter::Sub,
+        PngFilter::Up => png::Filter::Up,
+        PngFilter::Avg => png::Filter::Avg,
+        PngFilter::Paeth => png::Filter::Paeth,
+        PngFilter::Adaptive => png::Filter::Adaptive,
+    });
+    let mut writer = encoder.write_header()?;
+    match image.depth {
+        Depth::U8 => writer.write_image_data(&image.data)?,
+        Depth::U16 => {
+            // PNG holds 16-bit samples with the high byte first.
+            let swap = |pair: &[u8]| u16::from_ne_bytes([pair[0], pair[1]]).to_be_bytes();
+            let big_endian: Vec<u8> = image.data.chunks_exact(2).flat_map(swap).collect();
+            writer.write_image_data(&big_endian)?;
+        }
+    }
+    writer.finish()?;
+    Ok(bytes)
+}
+
+impl<'a> PngPalette<'a> {
+    /// The palette of a PNG of indices; None for any other file.
+    ///
+    /// Source: W3C PNG (Third Edition), 5.3 (chunks), 11.2.1 (IHDR), 11.2.2 (PLTE).
+    pub(super) fn of(png: &'a [u8]) -> Option<PngPalette<'a>> {
+        const INDEXED: u8 = 3;
+        let mut rest = png.strip_prefix(b"\x89PNG\r\n\x1a\n")?;
+        let (mut colors, mut alpha) = (None, None);
+        loop {
+            let length = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?) as usize;
+            let kind = rest.get(4..8)?;
+            let data = rest.get(8..length.checked_add(8)?)?;
+            match kind {
+                b"IHDR" if data.get(9) != Some(&INDEXED) => return None,
+                b"PLTE" => colors = Some(data),
+                b"tRNS" => alpha = Some(data),
+                b"IDAT" => break,
+                _ => {}
+            }
+            rest = rest.get(length.checked_add(12)?..)?;
+        }
+        colors.map(|colors| PngPalette { colors, alpha })
+    }
+
+    /// Whether every index of an image has its colour.
+    fn covers(&self, image: &Image) -> bool {
+        let entries = self.colors.len() / 3;
+        image.channels == 1
+            && image.depth == Depth::U8
+            && image.data.iter().all(|&index| usize::from(index) < entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::{ColorMode, Decoder, Limits, Request};
+    use crate::sample::Size;
+
+    fn image(channels: usize, depth: Depth) -> Image {
+        let mut image = Image::default();
+        let size = Size {
+            height: 19,
+            width: 23,
+        };
+        image.reset(size, channels, depth);
+        for (at, byte) in image.data.iter_mut().enumerate() {
+            *byte = (at * 7 % 251) as u8;
+        }
+        image
+    }
+
+    fn decoded(bytes: &[u8], mode: ColorMode) -> Image {
+        let mut decoder = Decoder::new();
+        let header = decoder
+            .header(bytes, false, &Limits::default())
+            .expect("a header");
+        decoder
+            .check(bytes, &header, true)
+            .expect("right checksums");
+        let mut out = Image::default();
+        let request = Request::whole(&header, mode);
+        decoder
+            .decode(bytes, &header, &request, &mut out)
+            .expect("decodes");
+        out
+    }
+
+    #[test]
+    fn every_png_gives_back_the_pixels_it_was_given() {
+        for filter in ["none", "sub", "up", "avg", "paeth", "adaptive"] {
+            for level in ["stored", "fast", "balanced", "high"] {
+                let encoding = format!("png:{filter}:{level}")
+                    .parse()
+                    .expect("an encoding");
+                for (channels, depth) in [(1, Depth::U8), (3, Depth::U8), (4, Depth::U8)] {
+                    let image = image(channels, depth);
+                    let bytes = encode(&image, encoding).expect("encodes");
+                    assert_eq!(decoded(&bytes, ColorMode::Stored), image, "{encoding}");
+                }
+                let image = image(1, Depth::U16);
+                let bytes = encode(&image, encoding).expect("encodes");
+                assert_eq!(decoded(&bytes, ColorMode::Stored16), image, "{encoding}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_filter_and_each_level_gives_another_file() {
+        let mut files: Vec<Vec<u8>> = Vec::new();
+        let filters = ["none", "sub", "up", "avg", "paeth"].map(|f| format!("png:{f}"));
+        let levels = ["stored", "fast", "high"].map(|level| format!("png:adaptive:{level}"));
+        for text in filters.iter().chain(&levels) {
+            let encoding = text.parse().expect("an encoding");
+            files.push(encode(&image(3, Depth::U8), encoding).expect("encodes"));
+        }
+
+        let count = files.len();
+        files.sort();
+        files.dedup();
+        assert_eq!(files.len(), count);
+    }
+
+    #[test]
+    fn a_gray_jpeg_has_one_channel_and_nearly_its_pixels() {
+        let mut image = image(1, Depth::U8);
+        let width = image.width();
+        for (at, byte) in image.data.iter_mut().enumerate() {
+            *byte = (at % width * 5 + at / width) as u8;
+        }
+
+        let bytes = encode(&image, Encoding::Jpeg { quality: 100 }).expect("encodes");
+
+        let back = decoded(&bytes, ColorMode::Stored);
+        assert_eq!(back.channels, 1);
+        let far = back
+            .data
+            .iter()
+            .zip(&image.data)
+            .map(|(a, b)| a.abs_diff(*b))
+            .max();
+        assert!(far <= Some(2), "{far:?}");
+    }
+
+    #[test]
+    fn a_jpeg_of_alpha_or_of_16_bits_is_refused_with_the_mend() {
+        for (channels, depth) in [(4, Depth::U8), (1, Depth::U16)] {
+            let error = encode(&image(channels, depth), Encoding::Jpeg { quality: 90 });
+            let text = error.expect_err("no such JPEG").to_string();
+            assert!(text.contains("choose png"), "{text}");
+        }
+    }
+
+    #[test]
+    fn indices_keep_their_palette_unless_one_has_no_colour() {
+        let palette = [0, 0, 0, 128, 0, 0, 0, 128, 0];
+        let with = PngPalette {
+            colors: &palette,
+            alpha: Some(&[0]),
+        };
+        let mut image = image(1, Depth::U8);
+        image.data.iter_mut().for_each(|index| *index %= 3);
+
+        let bytes = encode_with(&image, Encoding::Keep, Some(&with)).expect("encodes");
+        let found = PngPalette::of(&bytes);
+        assert_eq!(found, Some(with));
+        assert_eq!(decoded(&bytes, ColorMode::Stored), image);
+
+        image.data[5] = 3;
+        let bytes = encode_with(&image, Encoding::Keep, found.as_ref()).expect("encodes");
+        assert_eq!(PngPalette::of(&bytes), None);
+        assert_eq!(decoded(&bytes, ColorMode::Stored), image);
+    }
+}

@@ -1,0 +1,272 @@
+//! What becomes of each field, decided before anything is read.
+
+use std::collections::BTreeMap;
+
+use super::PackOptions;
+use super::encoding::{Encoding, Target};
+use crate::decode::ColorMode;
+use crate::error::Error;
+use crate::pipeline::{Pipeline, SourceSpec};
+use crate::plan::color_mode;
+use crate::sample::{DType, Depth, Field, FieldKind, Pixels};
+use crate::transform::Transform;
+
+/// What becomes of one field.
+#[derive(Debug)]
+pub(super) struct FieldWork {
+    pub(super) name: String,
+    pub(super) is_mask: bool,
+    pub(super) kind: FieldKind,
+    pub(super) work: Work,
+}
+
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Encoded bytes as they are, after a check.
+    Copy { mode: ColorMode },
+    /// Decoded, transformed and encoded.
+    Encode {
+        mode: ColorMode,
+        encoding: Encoding,
+        /// Whether the user named the mode; if not, it follows the file where that keeps more.
+        named: bool,
+    },
+    /// Decoded and transformed.
+    Pixels { mode: ColorMode, named: bool },
+    /// Numbers of fixed shape, for an array.
+    Numbers,
+    /// A class, for a list of labels.
+    Label(DType),
+}
+
+impl FieldWork {
+    /// Whether it is an image or a mask.
+    pub(super) fn is_visual(&self) -> bool {
+        matches!(self.kind, FieldKind::Image(_) | FieldKind::Mask(_))
+    }
+}
+
+/// Arranges the work and refuses what cannot be done.
+pub(super) fn arrange(
+    pipeline: &Pipeline,
+    fields: &[Field],
+    options: &PackOptions,
+) -> Result<Vec<FieldWork>, Error> {
+    check_transforms(&options.transforms)?;
+    check_encodings(options)?;
+    let works = fields.iter().map(|field| one(pipeline, field, options));
+    let works: Vec<FieldWork> = works.collect::<Result<_, _>>()?;
+    let visual: Vec<&str> = works
+        .iter()
+        .filter(|work| work.is_visual())
+        .map(|work| work.name.as_str())
+        .collect();
+    if visual.is_empty() {
+        let problem = "the source has no image or mask field; there is nothing to pack";
+        return Err(Error::config("source", problem));
+    }
+    let from_memory = matches!(pipeline.source, SourceSpec::Memory { .. });
+    if options.to == Target::Folder
+        && from_memory
+        && !matches!(visual[..], ["image"] | ["image", "mask"])
+    {
+        let problem = format!(
+            "a folder holds a field `image`, or `image` and `mask`, not {visual:?}; pack to arrays"
+        );
+        return Err(Error::config("source", problem));
+    }
+    if visual.len() > 1 && works.iter().any(|work| matches!(work.work, Work::Label(_))) {
+        let problem = "a folder holds masks or labels, not both; pack to arrays";
+        return Err(Error::config("source", problem));
+    }
+    Ok(works)
+}
+
+fn check_transforms(transforms: &[Transform]) -> Result<(), Error> {
+    for (at, transform) in transforms.iter().enumerate() {
+        let wrong = |problem: String| {
+            let part = format!("transform {} ({})", at + 1, transform.name());
+            Err(Error::config(part, problem))
+        };
+        let fixed = matches!(
+            transform,
+            Transform::Crop(_)
+                | Transform::CenterCrop(_)
+                | Transform::Resize(_)
+                | Transform::Pad(_)
+                | Transform::CropOrPad(_)
+        );
+        if !fixed {
+            return wrong(
+                "it is no fixed change of geometry and cannot be done once for all epochs; leave \
+                 it to the pipeline (Crop, CenterCrop, Resize, Pad and CropOrPad can be packed)"
+                    .to_owned(),
+            );
+        }
+        if let Err(error) = transform.validate() {
+            return wrong(error.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn check_encodings(options: &PackOptions) -> Result<(), Error> {
+    for (part, encoding) in [("image", options.image), ("mask", options.mask)] {
+        match encoding {
+            Encoding::Jpeg { .. } if part == "mask" => {
+                let problem = "JPEG changes values, and a mask's values are classes; use png";
+                return Err(Error::config(part, problem));
+            }
+            Encoding::Jpeg { quality } if !(1..=100).contains(&quality) => {
+                let problem = format!("a JPEG's quality is 1 to 100, not {quality}");
+                return Err(Error::config(part, problem));
+            }
+            Encoding::Keep => {}
+            _ if options.to == Target::Arrays => {
+                let problem =
+                    format!("arrays hold pixels that are not encoded; leave out {encoding}");
+                return Err(Error::config(part, problem));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<FieldWork, Error> {
+    let name = &field.name;
+    let refused = |what: &str, mend: &str| {
+        let problem = format!("field `{name}` is {what}; {mend}");
+        Err(Error::config("source", problem))
+    };
+    let is_mask = matches!(field.kind, FieldKind::Mask(_));
+    let work = match (&field.kind, options.to) {
+        (FieldKind::Image(stored) | FieldKind::Mask(stored), to) => {
+            let mode = color_mode(pipeline, name, is_mask);
+            let modes = pipeline.decode.as_ref().map(|decode| &decode.modes);
+            let named = modes.is_some_and(|modes| modes.contains_key(name));
+            let encoding = if is_mask { options.mask } else { options.image };
+            let as_is = *stored == Pixels::Encoded
+                && encoding == Encoding::Keep
+                && options.transforms.is_empty();
+            if let Encoding::Jpeg { .. } = encoding
+                && let ColorMode::Rgba | ColorMode::Stored16 = mode
+            {
+                let problem = format!(
+                    "`{name}` is decoded as {}, which no JPEG holds; use png",
+                    mode.name()
+                );
+                return Err(Error::config("image", problem));
+            }
+            match to {
+                Target::Arrays => Work::Pixels { mode, named },
+                Target::Folder if as_is => Work::Copy { mode },
+                Target::Folder => {
+                    if let Pixels::Raw { channels: 2, .. } = stored {
+                        return refused("pixels of 2 channels", "pack to arrays");
+                    }
+                    Work::Encode {
+                        mode,
+                        encoding,
+                        named,
+                    }
+                }
+            }
+        }
+        (FieldKind::Tensor { .. }, Target::Arrays) => Work::Numbers,
+        (FieldKind::Tensor { dtype, shape }, Target::Folder) => {
+            let is_label = name == "label" && shape.is_empty() && is_integer(*dtype);
+            if !is_label {
+                return refused(
+                    "no whole number called `label`, the one a folder has room for",
+                    "pack to arrays",
+                );
+            }
+            Work::Label(*dtype)
+        }
+        (FieldKind::Bytes | FieldKind::Text | FieldKind::Ragged { .. }, _) => {
+            return refused(
+                "of another length in every record, for which there is no room in a folder or an \
+                 array",
+                "leave it out of the source",
+            );
+        }
+    };
+    Ok(FieldWork {
+        name: name.clone(),
+        is_mask,
+        kind: field.kind.clone(),
+        work,
+    })
+}
+
+/// A whole number as an array holds it; None for other kinds, or one over the range of `i64`.
+pub(super) fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
+    let wide = |fill: u8| {
+        let mut wide = [fill; 8];
+        wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(wide)
+    };
+    let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
+    match dtype {
+        DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64 => {
+            i64::try_from(u64::from_le_bytes(wide(0)?)).ok()
+        }
+        DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => {
+            Some(i64::from_le_bytes(wide(if is_negative {
+                0xFF
+            } else {
+                0
+            })?))
+        }
+        _ => None,
+    }
+}
+
+fn is_integer(dtype: DType) -> bool {
+    !matches!(
+        dtype,
+        DType::Bool | DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64
+    )
+}
+
+/// How fields must be decoded that were pixels before and are files now.
+pub(super) fn modes(fields: &[FieldWork], to: Target) -> BTreeMap<String, ColorMode> {
+    let mode = |field: &FieldWork| {
+        let (FieldKind::Image(stored) | FieldKind::Mask(stored)) = &field.kind else {
+            return None;
+        };
+        let Pixels::Raw {
+            channels, depth, ..
+        } = stored
+        else {
+            return None;
+        };
+        let mode = match (channels, depth) {
+            (1, Depth::U8) => ColorMode::Stored,
+            (_, Depth::U16) => ColorMode::Stored16,
+            (4, Depth::U8) => ColorMode::Rgba,
+            _ => ColorMode::Rgb,
+        };
+        Some((field.name.clone(), mode))
+    };
+    match to {
+        Target::Folder => fields.iter().filter_map(mode).collect(),
+        Target::Arrays => BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_of_every_width_are_read_with_their_sign() {
+        assert_eq!(integer(DType::UInt8, &[200]), Some(200));
+        assert_eq!(integer(DType::Int8, &[200]), Some(-56));
+        assert_eq!(integer(DType::Int16, &(-3_i16).to_le_bytes()), Some(-3));
+        assert_eq!(integer(DType::UInt32, &7_u32.to_le_bytes()), Some(7));
+        assert_eq!(integer(DType::UInt64, &u64::MAX.to_le_bytes()), None);
+        assert_eq!(integer(DType::Float32, &1_f32.to_le_bytes()), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! The file names of a packed dataset, and that they keep the order of its records.
+//!
+//! Names follow from the source's file names, so nothing is kept in memory for a million of them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Component, Path, PathBuf};
+
+use super::encoding::Encoding;
+use super::fields::{FieldWork, Work};
+use super::run::{Chosen, read_one};
+use crate::decode::Format;
+use crate::error::Error;
+use crate::pipeline::SourceSpec;
+use crate::source::Source;
+
+/// How the files of a packed folder are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Files as they lay; the source lists them.
+    Listed,
+    /// Files as they lay, and their labels in a CSV.
+    Labelled,
+    /// Images and masks in two folders.
+    Pairs,
+}
+
+/// Folders of [`Layout::Pairs`].
+pub(super) const PAIRS: [&str; 2] = ["image", "mask"];
+
+/// Names the files of records.
+pub(super) struct Naming<'a> {
+    source: &'a dyn Source,
+    /// Folder of the original files, by image or mask field; empty where records have no files.
+    roots: Vec<PathBuf>,
+    /// By image or mask field: its number among the fields, and how its extension is found.
+    visual: Vec<(usize, Rule)>,
+    digits: usize,
+    pub(super) layout: Layout,
+    /// What the original calls its labels: `auto`, `none` or a CSV.
+    pub(super) labels: String,
+    /// Whether every record of the source is packed.
+    pub(super) is_whole: bool,
+}
+
+/// How the extension of a new file is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    Same,
+    Jpeg,
+    Png,
+    /// That of a JPEG or PNG stays, any other becomes `png`.
+    Own,
+}
+
+impl<'a> Naming<'a> {
+    /// Names for all chosen records.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] naming two files that would get one name or change places, or one that
+    /// does not lie below the folder of its source.
+    pub(super) fn new(
+        spec: &SourceSpec,
+        source: &'a dyn Source,
+        fields: &[FieldWork],
+        chosen: &Chosen,
+    ) -> Result<Naming<'a>, Error> {
+        let rule = |field: &FieldWork| match field.work {
+            Work::Copy { .. } => Rule::Same,
+            Work::Encode { encoding, .. } => match encoding {
+                Encoding::Keep if field.is_mask => Rule::Png,
+                Encoding::Keep => Rule::Own,
+                Encoding::Jpeg { .. } => Rule::Jpeg,
+                Encoding::Png { .. } => Rule::Png,
+            },
+            _ => Rule::Png,
+        };
+        let numbered = fields.iter().enumerate();
+        let visual: Vec<(usize, Rule)> = numbered
+            .filter(|(_, field)| field.is_visual())
+            .map(|(at, field)| (at, rule(field)))
+            .collect();
+        let labelled = fields.len() > visual.len();
+        let is_whole = chosen.is_whole();
+        let (roots, layout, labels) = match spec {
+            SourceSpec::Folder { path, labels } => {
+                let is_csv = !matches!(labels.as_str(), "auto" | "none");
+                let layout = match labelled && (is_csv || !is_whole) {
+                    true => Layout::Labelled,
+                    false => Layout::Listed,
+                };
+                (vec![path.clone()], layout, labels.clone())
+            }
+            SourceSpec::Pairs { image, mask } => {
+                let roots = vec![image.clone(), mask.clone()];
+                (roots, Layout::Pairs, "none".to_owned())
+            }
+            SourceSpec::Memory { .. } => {
+                let layout = match (visual.len(), labelled) {
+                    (2, _) => Layout::Pairs,
+                    (_, true) => Layout::Labelled,
+                    (_, false) => Layout::Listed,
+                };
+                (Vec::new(), layout, "none".to_owned())
+            }
+        };
+        let naming = Naming {
+            source,
+            roots,
+            visual,
+            digits: source.len().saturating_sub(1).to_string().len(),
+            layout,
+            labels,
+            is_whole,
+        };
+        naming.check(chosen)?;
+        Ok(naming)
+    }
+
+    /// The images and masks of a record: number of the field, path of the new file below the
+    /// folder that is written, and of the original where it has one.
+    pub(super) fn files(&self, record: u64) -> Vec<(usize, PathBuf, Option<PathBuf>)> {
+        let originals = self.source.files(record);
+        let visual = self.visual.iter().enumerate();
+        visual
+            .map(|(nth, &(field, rule))| {
+                let original = originals.get(nth);
+                let own = match (original, self.roots.get(nth)) {
+                    (Some(path), Some(root)) => {
+                        renamed(path.strip_prefix(root).unwrap_or(path), rule)
+                    }
+                    _ => self.numbered(record, field, rule),
+                };
+                let path = match self.layout {
+                    Layout::Pairs => Path::new(PAIRS[nth.min(1)]).join(own),
+                    _ => own,
+                };
+                (field, path, original.cloned())
+            })
+            .collect()
+    }
+
+    /// A name for a record that has none.
+    fn numbered(&self, record: u64, field: usize, rule: Rule) -> PathBuf {
+        let format = || {
+            // What has no file lies in memory, so that reading it costs next to nothing. If it
+            // cannot be read, that is told when it is packed.
+            let record = read_one(self.source, record).ok()?;
+            Format::of(record.fields.get(field)?)
+        };
+        let extension = match rule {
+            Rule::Jpeg => "jpg",
+            Rule::Png => "png",
+            Rule::Own if format() == Some(Format::Jpeg) => "jpg",
+            Rule::Own => "png",
+            Rule::Same => match format() {
+                Some(Format::Jpeg) => "jpg",
+                Some(Format::WebP) => "webp",
+                Some(Format::Bmp) => "bmp",
+                Some(Format::Gif) => "gif",
+                Some(Format::Tiff) => "tiff",
+                Some(Format::Png) | None => "png",
+            },
+        };
+        format!("{record:0width$}.{extension}", width = self.digits).into()
+    }
+
+    fn check(&self, chosen: &Chosen) -> Result<(), Error> {
+        let listed = self.layout == Layout::Listed && !self.roots.is_empty();
+        let hasher = RandomState::new();
+        let mut seen: HashMap<u64, u64> = HashMap::new();
+        let mut last: Option<(PathBuf, PathBuf)> = None;
+        for record in chosen.iter() {
+            for (_, path, original) in self.files(record) {
+                let Some(original) = original else { continue };
+                let is_below = path
+                    .components()
+                    .all(|part| matches!(part, Component::Normal(_)));
+                if !is_below {
+                    let problem = format!(
+                        "{} does not lie below the folder of the source; name the folder that \
+                         holds all files",
+                        original.display()
+                    );
+                    return Err(Error::config("source", problem));
+                }
+                if listed {
+                    self.check_order(last.as_ref(), (&path, &original))?;
+                    last = Some((path, original));
+                } else if self.layout == Layout::Labelled {
+                    let other = seen.insert(hasher.hash_one(&path), record);
+                    // One file may have several lines in a list of labels.
+                    let twin = other.and_then(|other| self.files(other).into_iter().next());
+                    if let Some((_, twin, Some(other))) = twin
+                        && twin == path
+                        && other != original
+                    {
+                        return Err(collision(&other, &original, &path));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Within a folder, names must ascend as they did.
+    fn check_order(
+        &self,
+        last: Option<&(PathBuf, PathBuf)>,
+        (path, original): (&Path, &Path),
+    ) -> Result<(), Error> {
+        let Some((before, original_before)) = last else {
+            return Ok(());
+        };
+        if before.parent() != path.parent() {
+            return Ok(());
+        }
+        match before.file_name().cmp(&path.file_name()) {
+            std::cmp::Ordering::Less => Ok(()),
+            std::cmp::Ordering::Equal => Err(collision(original_before, original, path)),
+            std::cmp::Ordering::Greater => {
+                let problem = format!(
+                    "{} and {} would change places as {} and {}, and with them all records after; \
+                     rename one",
+                    original_before.display(),
+                    original.display(),
+                    before.display(),
+                    path.display()
+                );
+                Err(Error::config("source", problem))
+            }
+        }
+    }
+}
+
+fn collision(one: &Path, other: &Path, path: &Path) -> Error {
+    let problem = format!(
+        "{} and {} would both become {}; rename one",
+        one.display(),
+        other.display(),
+        path.display()
+    );
+    Error::config("source", problem)
+}
+
+/// The name of a file in its new format; it stays where it says that already.
+fn renamed(path: &Path, rule: Rule) -> PathBuf {
+    let is = |known: &[&str]| {
+        let extension = path.extension().unwrap_or_default();
+        known.iter().any(|one| extension.eq_ignore_ascii_case(one))
+    };
+    let jpeg = is(&["jpg", "jpeg", "jpe"]);
+    let png = is(&["png"]);
+    match rule {
+        Rule::Same => path.to_owned(),
+        Rule::Jpeg if jpeg => path.to_owned(),
+        Rule::Png if png => path.to_owned(),
+        Rule::Own if jpeg || png => path.to_owned(),
+        Rule::Jpeg => path.with_extension("jpg"),
+        Rule::Png | Rule::Own => path.with_extension("png"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_changes_only_where_it_says_another_format() {
+        for (rule, before, after) in [
+            (Rule::Same, "a/b.JPEG", "a/b.JPEG"),
+            (Rule::Jpeg, "a/b.JPEG", "a/b.JPEG"),
+            (Rule::Jpeg, "a/b.c.png", "a/b.c.jpg"),
+            (Rule::Png, "b.jpg", "b.png"),
+            (Rule::Png, "b.PNG", "b.PNG"),
+            (Rule::Own, "b.jpe", "b.jpe"),
+            (Rule::Own, "b.webp", "b.png"),
+        ] {
+            assert_eq!(
+                renamed(Path::new(before), rule),
+                Path::new(after),
+                "{rule:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The threads: records are claimed in order, read, made and written; the calling thread tells of
+//! the progress.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::make::{Bench, Maker, Product};
+use crate::error::Error;
+use crate::sample::Record;
+use crate::source::Source;
+
+/// Records a thread claims at a time.
+const CLAIM: usize = 8;
+
+/// Time between two calls of `progress`.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Time between two moments at which what was written is made durable.
+const CHECKPOINT: Duration = Duration::from_secs(2);
+
+/// Threads beyond the workers, so that some wait for storage while others decode.
+const READERS: usize = 4;
+
+/// The records to pack, ascending.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    /// None: all.
+    some: Option<Vec<u64>>,
+    /// Records of the source.
+    all: u64,
+}
+
+impl Chosen {
+    pub(super) fn new(records: Option<&[u64]>, all: u64) -> Result<Chosen, Error> {
+        let Some(records) = records else {
+            return Ok(Chosen { some: None, all });
+        };
+        let mut records = records.to_vec();
+        records.sort_unstable();
+        records.dedup();
+        match records.last() {
+            None => Err(Error::config("records", "there are none to pack")),
+            Some(&last) if last >= all => {
+                let problem = format!("there is no record {last}; the source has {all}");
+                Err(Error::config("records", problem))
+            }
+            Some(_) => Ok(Chosen {
+                some: Some(records),
+                all,
+            }),
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.some
+            .as_ref()
+            .map_or(self.all, |some| some.len() as u64)
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.some.is_none()
+    }
+
+    /// Records of the source.
+    pub(super) fn all(&self) -> u64 {
+        self.all
+    }
+
+    /// Their numbers; None if they are all there are.
+    pub(super) fn some(&self) -> Option<&[u64]> {
+        self.some.as_deref()
+    }
+
+    /// The record at a place.
+    pub(super) fn at(&self, place: usize) -> u64 {
+        self.some.as_ref().map_or(place as u64, |some| some[place])
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = u64> {
+        (0..self.len() as usize).map(|place| self.at(place))
+    }
+}
+
+/// Bytes of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+/// Where finished records go; called by all threads.
+pub(super) trait Writer: Sync {
+    /// What there is of a record already, if that is all of it.
+    fn found(&self, place: usize, record: u64) -> Option<Moved>;
+
+    /// Writes what was made of a record.
+    fn write(&self, place: usize, record: &Record, products: &[Product]) -> Result<u64, Error>;
+
+    /// Makes sure that what was written is found again after this process has ended.
+    fn checkpoint(&self) -> Result<(), Error>;
+}
+
+/// Sums over all records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) done: u64,
+    pub(super) reused: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+/// Reads one record by itself.
+pub(super) fn read_one(source: &dyn Source, record: u64) -> Result<Record, Error> {
+    let mut found = None;
+    for read in source.plan(&[record]) {
+        source
+            .read(&read, &mut |_| Ok(()), &mut |_, record| {
+                found = Some(record)
+            })
+            .map_err(|error| error.about(source))?;
+    }
+    found.ok_or_else(|| Error::Panicked {
+        text: format!("the source brought no {}", source.id(record, None)),
+    })
+}
+
+struct State {
+    next: usize,
+    threads: usize,
+    totals: Totals,
+    stopped: bool,
+    /// The first that failed, by place.
+    failed: Option<(usize, Error)>,
+}
+
+struct Shared<'a> {
+    maker: &'a Maker<'a>,
+    chosen: &'a Chosen,
+    writer: &'a dyn Writer,
+    state: Mutex<State>,
+    ended: Condvar,
+    cores: Cores,
+}
+
+/// Packs all chosen records.
+///
+/// # Errors
+///
+/// Of all records that fail the first, whatever the threads' timing: those before it are finished
+/// when it is told.
+pub(super) fn run(
+    maker: &Maker<'_>,
+    chosen: &Chosen,
+    writer: &dyn Writer,
+    workers: Option<usize>,
+    progress: &(dyn Fn(u64, u64) -> bool + Sync),
+) -> Result<Totals, Error> {
+    let workers = workers
+        .unwrap_or_else(infeed_raw::machine::usable_cores)
+        .max(1);
+    let total = chosen.len();
+    let threads = (workers + workers.min(READERS))
+        .min((total as usize).div_ceil(CLAIM))
+        .max(1);
+    if !progress(0, total) {
+        return Err(Error::Interrupted { done: 0, total });
+    }
+    let shared = Shared {
+        maker,
+        chosen,
+        writer,
+        state: Mutex::new(State {
+            next: 0,
+            threads,
+            totals: Totals::default(),
+            stopped: false,
+            failed: None,
+        }),
+        ended: Condvar::new(),
+        cores: Cores {
+            free: Mutex::new(workers),
+            changed: Condvar::new(),
+        },
+    };
+    thread::scope(|scope| {
+        let mut started = Vec::with_capacity(threads);
+        for number in 0..threads {
+            let thread = thread::Builder::new().name(format!("infeed-pack-{number}"));
+            match thread.spawn_scoped(scope, || shared.work()) {
+                Ok(thread) => started.push(thread),
+                Err(error) => {
+                    shared.lock().stopped = true;
+                    return Err(Error::Thread {
+                        source: Arc::new(error),
+                    });
+                }
+            }
+        }
+        shared.watch(total, progress)?;
+        for thread in started {
+            thread.join().map_err(|_| Error::Panicked {
+                text: "infeed-pack".to_owned(),
+            })?;
+        }
+        Ok(())
+    })?;
+    let state = shared
+        .state
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    writer.checkpoint()?;
+    let totals = state.totals;
+    match state.failed {
+        Some((_, error)) => Err(error),
+        None if totals.done < total => Err(Error::Interrupted {
+            done: totals.done,
+            total,
+        }),
+        None => {
+            progress(total, total);
+            Ok(totals)
+        }
+    }
+}
+
+impl Shared<'_> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of the progress until all threads have ended.
+    fn watch(&self, total: u64, progress: &(dyn Fn(u64, u64) -> bool + Sync)) -> Result<(), Error> {
+        let mut durable = Instant::now();
+        loop {
+            let state = self.lock();
+            let (mut state, _) = self
+                .ended
+                .wait_timeout_while(state, TICK, |state| state.threads > 0)
+                .unwrap_or_else(PoisonError::into_inner);
+            if state.threads == 0 {
+                return Ok(());
+            }
+            let done = state.totals.done;
+            drop(state);
+            let go_on = progress(done, total);
+            let due = durable.elapsed() >= CHECKPOINT;
+            let kept = if due {
+                self.writer.checkpoint()
+            } else {
+                Ok(())
+            };
+            if due {
+                durable = Instant::now();
+            }
+            state = self.lock();
+            state.stopped |= !go_on || kept.is_err();
+            drop(state);
+            kept?;
+        }
+    }
+
+    fn work(&self) {
+        // Counted also when this thread panics, so that nobody waits for it.
+        let _leaving = Leaving(self);
+        let mut bench = Bench::default();
+        while let Some(places) = self.claim() {
+            if let Err(failed) = self.pack(places, &mut bench) {
+                let (place, error) = *failed;
+                let mut state = self.lock();
+                if state
+                    .failed
+                    .as_ref()
+                    .is_none_or(|(first, _)| place < *first)
+                {
+                    state.failed = Some((place, error));
+                }
+            }
+        }
+    }
+
+    fn claim(&self) -> Option<std::ops::Range<usize>> {
+        let mut state = self.lock();
+        let end = self.chosen.len() as usize;
+        if state.stopped || state.failed.is_some() || state.next >= end {
+            return None;
+        }
+        let from = state.next;
+        state.next = (from + CLAIM).min(end);
+        Some(from..state.next)
+    }
+
+    /// Packs the records of a claim. One that fails ends the claim; those of other claims that
+    /// were begun are finished, and so all before the first failure.
+    fn pack(
+        &self,
+        places: std::ops::Range<usize>,
+        bench: &mut Bench,
+    ) -> Result<(), Box<(usize, Error)>> {
+        let mut missing = Vec::new();
+        for place in places {
+            let record = self.chosen.at(place);
+            match self.writer.found(place, record) {
+                Some(moved) => self.count(moved, true),
+                None => missing.push((place, record)),
+            }
+        }
+        let source = self.maker.source;
+        let run: Vec<u64> = missing.iter().map(|&(_, record)| record).collect();
+        let mut reads = source.plan(&run);
+        reads.sort_by_key(|read| read.records.iter().map(|&(at, _)| at).min());
+        for read in &reads {
+            if self.lock().stopped {
+                return Ok(());
+            }
+            let first = read.records.iter().map(|&(at, _)| at).min().unwrap_or(0);
+            let mut records: Vec<(usize, Record)> = Vec::with_capacity(read.records.len());
+            let read = source.read(read, &mut |_| Ok(()), &mut |at, record| {
+                records.push((missing[at].0, record));
+            });
+            records.sort_by_key(|&(place, _)| place);
+            for (place, record) in &records {
+                self.one(*place, record, bench)
+                    .map_err(|error| Box::new((*place, error)))?;
+            }
+            read.map_err(|error| Box::new((missing[first].0, error.about(source))))?;
+        }
+        Ok(())
+    }
+
+    fn one(&self, place: usize, record: &Record, bench: &mut Bench) -> Result<(), Error> {
+        let core = self.cores.take();
+        let products = self.maker.make(record, bench)?;
+        drop(core);
+        let bytes_out = self.writer.write(place, record, &products)?;
+        let bytes_in = record.fields.iter().map(|bytes| bytes.len() as u64).sum();
+        let moved = Moved {
+            bytes_in,
+            bytes_out,
+        };
+        self.count(moved, false);
+        Ok(())
+    }
+
+    fn count(&self, moved: Moved, reused: bool) {
+        let totals = &mut self.lock().totals;
+        totals.done += 1;
+        totals.reused += u64::from(reused);
+        totals.bytes_in += moved.bytes_in;
+        totals.bytes_out += moved.bytes_out;
+    }
+}
+
+/// A thread that is about to end.
+struct Leaving<'a>(&'a Shared<'a>);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.threads -= 1;
+        state.stopped |= thread::panicking();
+        self.0.ended.notify_all();
+    }
+}
+
+/// As many threads at a time as there are workers; the others wait for storage.
+struct Cores {
+    free: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// A core that goes back when dropped.
+struct Core<'a>(&'a Cores);
+
+impl Cores {
+    fn take(&self) -> Core<'_> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self
+            .changed
+            .wait_while(free, |free| *free == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        Core(self)
+    }
+}
+
+impl Drop for Core<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.changed.notify_one();
+    }
+}
