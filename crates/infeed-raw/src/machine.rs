@@ -72,6 +72,29 @@ pub fn process_cpu_time() -> Duration {
     return Duration::ZERO;
 }
 
+/// CPU time all processes of this machine have used, where that can be told and the machine is
+/// this process's alone: no quota and no affinity mask keep it to a part of the cores.
+///
+/// Source: `proc_stat(5)`; counted in hundredths of a second.
+pub fn machine_cpu_time() -> Option<Duration> {
+    if usable_cores() < thread::available_parallelism().map_or(usize::MAX, |n| n.get()) {
+        return None;
+    }
+    busy_from_stat(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// User, nice, system, irq and softirq time of the first line of `/proc/stat`.
+fn busy_from_stat(stat: &str) -> Option<Duration> {
+    let mut fields = stat.lines().next()?.split_ascii_whitespace();
+    (fields.next()? == "cpu").then_some(())?;
+    let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+    let ticks: u64 = [0, 1, 2, 5, 6]
+        .iter()
+        .filter_map(|&at| fields.get(at))
+        .sum();
+    Some(Duration::from_millis(ticks.saturating_mul(10)))
+}
+
 /// The most memory this process ever had resident, in bytes; 0 where the platform does
 /// not say.
 pub fn peak_rss_bytes() -> u64 {
@@ -341,6 +364,16 @@ mod tests {
 
         assert_eq!(inside.join().expect("no panic"), libc::SCHED_BATCH);
         assert_eq!(policy(), before, "the other thread stays as it was");
+    }
+
+    #[test]
+    fn busy_time_leaves_out_idling_and_waiting_for_disks() {
+        let stat = "cpu  10 20 30 4000 500 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
+
+        assert_eq!(busy_from_stat(stat), Some(Duration::from_millis(730)));
+        for damaged in ["", "cpu0 1 2", "intr 5", "cpu"] {
+            assert!(busy_from_stat(damaged).unwrap_or_default().is_zero());
+        }
     }
 
     #[test]

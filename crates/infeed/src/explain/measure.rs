@@ -14,7 +14,7 @@ use super::prepare::{Among, Prepared, Written};
 use super::remedies::{Candidate, Change, candidates};
 use super::storage::Storage;
 use super::survey::{Survey, survey};
-use super::trial::{Variant, interleave, interval, ratio};
+use super::trial::{Others, Variant, interleave, interval, ratio};
 use super::verdict::verdict;
 use super::{Progress, now_s, run};
 use crate::error::Error;
@@ -32,6 +32,9 @@ const SLICE: Duration = Duration::from_millis(280);
 /// Share of memory that a dataset may take and still stay there between epochs.
 const STAYS: f64 = 0.5;
 
+/// Cores that other processes may use before it is worth a note.
+const DISTURBED: f64 = 0.1;
+
 /// Spread of a bus or a step that was given, not measured.
 const GIVEN: f64 = 0.02;
 
@@ -41,6 +44,7 @@ const GIVEN: f64 = 0.02;
 ///
 /// As opening and running the pipeline.
 pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error> {
+    let others = Others::watch();
     let looked = survey(case)?;
     let mut options = case.conditions.open.clone();
     options.timeline = Some(TIMELINE);
@@ -68,6 +72,12 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     );
     if let Some(storage) = storage.as_ref().filter(|_| case.throttle().is_none()) {
         notes.push(storage_note(storage, case, subject.fits_in_memory));
+    }
+    if let Some(cores) = others.cores().filter(|&cores| cores > DISTURBED) {
+        notes.push(format!(
+            "other processes used {cores:.1} cores meanwhile; rates and gains are less sure than \
+             their intervals say"
+        ));
     }
     let (remedies, not_tried) = trials.remedies(case, &capacities, storage.as_ref(), &subject);
     let waited = run.wait_s / (run.seconds - run.first_batch_s).max(1e-9);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use infeed_raw::machine::{machine_cpu_time, process_cpu_time};
+
 use super::findings::Interval;
 use crate::error::Error;
 use crate::loader::{Loader, Options};
@@ -71,6 +73,32 @@ impl Variant {
 
 /// Rates of each variant, a number a round; or why it does not run.
 pub(super) type Rates = Vec<Result<Vec<f64>, Error>>;
+
+/// How many cores other processes use meanwhile.
+pub(super) struct Others {
+    begun: Instant,
+    machine: Option<Duration>,
+    own: Duration,
+}
+
+impl Others {
+    /// Begins to look.
+    pub(super) fn watch() -> Others {
+        Others {
+            begun: Instant::now(),
+            machine: machine_cpu_time(),
+            own: process_cpu_time(),
+        }
+    }
+
+    /// Cores that others used since; None where that cannot be told.
+    pub(super) fn cores(&self) -> Option<f64> {
+        let machine = machine_cpu_time()?.checked_sub(self.machine?)?;
+        let own = process_cpu_time().saturating_sub(self.own);
+        let others = machine.saturating_sub(own).as_secs_f64();
+        Some(others / self.begun.elapsed().as_secs_f64().max(1e-9))
+    }
+}
 
 /// Runs all variants in turn, `rounds` times. `go_on` is asked before each slice with the share
 /// that is done; where it says no, what was measured so far is given back.
