@@ -22,6 +22,7 @@ from infeed.errors import (
     TooManyBadError,
     TransformError,
 )
+from infeed.explanation import Explanation
 from infeed.loader import BadRecord, Loader
 from infeed.pipeline import Column, Pipeline
 from infeed.preview import Preview
@@ -34,6 +35,7 @@ __all__ = [
     "Column",
     "ConfigError",
     "DecodeError",
+    "Explanation",
     "ForkedError",
     "InfeedError",
     "IteratorError",

@@ -12,12 +12,14 @@ import numpy as np
 __all__ = [
     "Array",
     "Batch",
+    "Explanation",
     "Loader",
     "__version__",
     "check",
     "describe",
     "json_from_toml",
     "main",
+    "plan",
     "preview",
     "toml_from_json",
 ]
@@ -93,6 +95,22 @@ class Batch:
         """Number and name of the record behind each row."""
 
 @final
+class Explanation:
+    """What limits a run."""
+
+    def json(self) -> str:
+        """One JSON object."""
+
+    def text(self, width: int) -> str:
+        """For a terminal of so many columns, without colour."""
+
+    def html(self) -> str:
+        """A page that needs nothing else."""
+
+    def trace(self) -> str:
+        """The timeline as Chrome trace events."""
+
+@final
 class Loader:
     """A running pipeline.
 
@@ -112,6 +130,7 @@ class Loader:
         on_error: str,
         max_bad: int | None,
         io_threads: int | None,
+        timeline_s: float | None,
     ) -> Loader: ...
     def next(self) -> Batch | None:
         """The next batch, or None once at the end of each epoch.
@@ -154,6 +173,9 @@ class Loader:
             ConfigError: The state is of another run, or no state.
         """
 
+    def explain(self, name: str) -> Explanation:
+        """What its counters say about the limit."""
+
     def close(self) -> None:
         """Ends and joins all threads."""
 
@@ -168,6 +190,9 @@ def describe(
     description: str, handles: Sequence[np.ndarray]
 ) -> list[tuple[str, str, str | None, list[int | None] | None]]:
     """What a batch holds: name, kind, dtype and shape of one row, by field."""
+
+def plan(description: str, handles: Sequence[np.ndarray]) -> str:
+    """The plan, a few lines a field."""
 
 def preview(
     description: str, handles: Sequence[np.ndarray], position: int, epoch: int

@@ -10,6 +10,7 @@ from typing import Any, Self
 from infeed import _core
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, IteratorError
+from infeed.explanation import Explanation
 
 __all__ = ["BadRecord", "Loader"]
 
@@ -132,6 +133,21 @@ class Loader:
             ClosedError: The loader was closed.
         """
         return self._core.stats()
+
+    def explain(self, name: str = "loader") -> Explanation:
+        """Tells what limits this loop, from what was counted so far.
+
+        Disturbs nothing and tries nothing: ``infeed explain`` in the shell also tells
+        what each remedy would gain.
+
+        Args:
+            name: What to call it in reports.
+
+        Raises:
+            ConfigError: No batch was delivered yet.
+            ClosedError: The loader was closed.
+        """
+        return Explanation(self._core.explain(name))
 
     @property
     def closed(self) -> bool:

@@ -231,6 +231,7 @@ class Pipeline:
         on_error: Literal["stop", "substitute", "skip"] = "stop",
         max_bad: int | None = None,
         io_threads: int | None = None,
+        timeline: float | None = None,
     ) -> Loader:
         """Lists the data, starts the threads and prepares the first batch.
 
@@ -248,6 +249,8 @@ class Pipeline:
                 ranks).
             max_bad: Stops the run when more records than this were bad.
             io_threads: Threads that read. None: 4.
+            timeline: Seconds during which to record who does what when, for
+                `Loader.explain`.
 
         Raises:
             ConfigError: The arguments do not go together, or the ranks do not divide
@@ -261,6 +264,8 @@ class Pipeline:
             max_bad = _check.integer("open", "max_bad", max_bad)
         if io_threads is not None:
             io_threads = _check.integer("open", "io_threads", io_threads, low=1)
+        if timeline is not None:
+            timeline = _check.number("open", "timeline", timeline, low=0)
         world_size = _check.integer("open", "world_size", world_size, low=1)
         rank = _check.integer("open", "rank", rank)
         if rank >= world_size:
@@ -276,6 +281,7 @@ class Pipeline:
             on_error=_check.choice("open", "on_error", on_error, policies),
             max_bad=max_bad,
             io_threads=io_threads,
+            timeline_s=timeline,
         )
         return Loader(core)
 
@@ -320,6 +326,17 @@ class Pipeline:
         buffers = self.source._buffers()
         record, stages = _core.preview(self._json(), buffers, position, epoch)
         return Preview(position, epoch, record, stages)
+
+    def explain(self) -> str:
+        """The plan: what is done where for each field, without running it.
+
+        Crops that the decoder makes and what one pass does together are named so.
+
+        Raises:
+            ConfigError: As `open`.
+            OpenError: As `open`.
+        """
+        return _core.plan(self._json(), self.source._buffers())
 
     @property
     def shapes(self) -> Mapping[str, Column]:

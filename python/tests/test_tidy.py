@@ -9,7 +9,7 @@ import infeed
 # Lowest first; modules on one rung do not know each other.
 LADDER = [
     {"_core", "errors", "_code"},
-    {"_check", "_columns", "batch"},
+    {"_check", "_columns", "batch", "explanation"},
     {"transforms", "sources", "loader", "preview"},
     {"pipeline"},
     {"__init__", "_cli"},

@@ -39,6 +39,17 @@ pub(crate) fn check(py: Python<'_>, description: &str) -> PyResult<()> {
     raise(py, py.detach(|| pipeline.check()))
 }
 
+/// The plan, as text; lists the source and runs nothing.
+#[pyfunction]
+pub(crate) fn plan(py: Python<'_>, description: &str, handles: Handles) -> PyResult<String> {
+    let pipeline = parse(py, description)?;
+    let plan = py.detach(|| {
+        let source = pipeline.source.open(&handles.0)?;
+        Ok(Plan::new(&pipeline, source.fields())?.to_string())
+    });
+    raise(py, plan)
+}
+
 /// Name, kind, element type and shape of one row of each column.
 type Described = (
     String,

@@ -5,6 +5,7 @@
 mod batch;
 mod description;
 mod error;
+mod explain;
 mod loader;
 mod log;
 mod stats;
@@ -23,7 +24,9 @@ mod _core {
     #[pymodule_export]
     use super::batch::{Array, Batch};
     #[pymodule_export]
-    use super::description::{check, describe, json_from_toml, preview, toml_from_json};
+    use super::description::{check, describe, json_from_toml, plan, preview, toml_from_json};
+    #[pymodule_export]
+    use super::explain::Explanation;
     #[pymodule_export]
     use super::loader::Loader;
     #[pymodule_export]

@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 use crate::batch::Batch;
 use crate::description::{Handles, parse};
 use crate::error::raise;
+use crate::explain::Explanation;
 use crate::log;
 use crate::stats::dict_from;
 
@@ -23,6 +24,7 @@ const SLICE: Duration = Duration::from_millis(100);
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Loader {
     inner: infeed::Loader,
+    pipeline: infeed::Pipeline,
     source: Arc<dyn Source>,
     steps: u64,
 }
@@ -31,7 +33,8 @@ pub(crate) struct Loader {
 impl Loader {
     #[new]
     #[pyo3(signature = (
-        description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads
+        description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
+        timeline_s
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -45,6 +48,7 @@ impl Loader {
         on_error: &str,
         max_bad: Option<u64>,
         io_threads: Option<usize>,
+        timeline_s: Option<f64>,
     ) -> PyResult<Loader> {
         log::collect();
         let pipeline = parse(py, description)?;
@@ -61,12 +65,15 @@ impl Loader {
         };
         options.max_bad = max_bad;
         options.readers = io_threads;
+        // What is no duration (negative, too large) records nothing.
+        options.timeline = timeline_s.and_then(|s| Duration::try_from_secs_f64(s).ok());
         let inner = raise(py, py.detach(|| pipeline.open_with(&handles.0, &options)))?;
         log::hand_over(py)?;
         let steps = raise(py, inner.steps())?;
         let source = raise(py, inner.source())?;
         Ok(Loader {
             inner,
+            pipeline,
             source,
             steps,
         })
@@ -127,6 +134,11 @@ impl Loader {
     fn restore(&self, py: Python<'_>, state: &str) -> PyResult<()> {
         let state = raise(py, State::from_json(state))?;
         raise(py, py.detach(|| self.inner.restore(&state)))
+    }
+
+    fn explain(&self, py: Python<'_>, name: &str) -> PyResult<Explanation> {
+        let made = py.detach(|| infeed::explain::running(name, &self.pipeline, &self.inner));
+        Ok(Explanation::new(raise(py, made)?))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -2,6 +2,7 @@
 
 mod bad_records;
 mod data;
+mod explain;
 mod fast_plan;
 mod fields;
 mod memory;
