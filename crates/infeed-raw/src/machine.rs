@@ -6,9 +6,10 @@
 //!
 //! Source: `cgroups(7)`, and `cpu.max`, `memory.max` in the kernel's "Control Group v2".
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, thread};
+use std::{fs, io, thread};
 
 /// Number of cores this process can keep busy, at least 1: the affinity mask of the
 /// calling thread, and no more than the CPU quota of its cgroups, rounded up.
@@ -109,27 +110,29 @@ pub fn resident_bytes() -> u64 {
     status_bytes("VmRSS:").unwrap_or_else(rusage_peak_bytes)
 }
 
-/// Takes the pages of a file out of the page cache, as far as nobody holds or has changed them, so
-/// that the next read is cold; no-op where the platform has no such advice. Needs no rights.
+/// Lets the system forget the pages it keeps of an open file, so that the next read comes from
+/// storage. Pages that are not written out yet, or mapped, stay; so do those that a host or the
+/// disk keeps by itself. Nobody's data changes, and no rights are needed beyond reading.
 ///
 /// # Errors
 ///
-/// What the operating system says.
-pub fn drop_pages(file: &fs::File) -> std::io::Result<()> {
+/// What the operating system says, or `Unsupported` where there is no such call.
+pub fn drop_pages(file: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd;
-        // SAFETY: the descriptor is open for as long as `file` is borrowed; the call takes no
-        // memory of ours, and length 0 means up to the end.
-        let result =
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        if result != 0 {
-            return Err(std::io::Error::from_raw_os_error(result));
+        // SAFETY: the descriptor is open for as long as `file` is borrowed, and the call takes no
+        // pointers; an offset and length of 0 mean the whole file.
+        match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
         }
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = file;
-    Ok(())
+    {
+        let _ = file;
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 #[cfg(unix)]
@@ -374,6 +377,21 @@ mod tests {
         for damaged in ["", "cpu0 1 2", "intr 5", "cpu"] {
             assert!(busy_from_stat(damaged).unwrap_or_default().is_zero());
         }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore)]
+    fn a_file_whose_pages_were_dropped_reads_the_same() {
+        let path = std::env::temp_dir().join(format!("infeed-pages-{}", std::process::id()));
+        fs::write(&path, vec![7; 100_000]).expect("a temporary file");
+        let file = File::open(&path).expect("it is there");
+
+        drop_pages(&file).expect("Linux has the call");
+
+        let read = fs::read(&path).expect("it is there");
+        fs::remove_file(&path).expect("ours");
+        assert_eq!(read, vec![7; 100_000]);
     }
 
     #[test]

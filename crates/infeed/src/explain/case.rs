@@ -53,8 +53,6 @@ pub struct Conditions {
     pub seconds: f64,
     /// The machine to plan for. None: this one.
     pub stand: Option<Stand>,
-    /// Rate at which this machine's cores move memory together, read plus written, if it is known.
-    pub memory_bytes_per_s: Option<f64>,
     /// Whether remedies are tried.
     pub try_remedies: bool,
 }
@@ -66,7 +64,6 @@ impl Default for Conditions {
             step: None,
             seconds: 6.0,
             stand: None,
-            memory_bytes_per_s: None,
             try_remedies: true,
         }
     }

@@ -161,7 +161,7 @@ fn machine(case: &Case) -> Machine {
         cores: found.cores,
         memory_bytes: found.memory_bytes,
         system: found.system,
-        memory_bytes_per_s: case.conditions.memory_bytes_per_s,
+        memory_bytes_per_s: None,
         profile: case
             .conditions
             .stand
@@ -440,7 +440,6 @@ fn bytes_out(run: &Run) -> f64 {
 
 /// Memory bandwidth, where pixels are not decoded but moved.
 fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
-    let bandwidth = case.conditions.memory_bytes_per_s?;
     let decoded = run
         .stages
         .iter()
@@ -449,6 +448,7 @@ fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
     if decoded || write.samples == 0 {
         return None;
     }
+    let bandwidth = probe::memory_bandwidth(case.workers());
     let moved = (write.bytes_in + write.bytes_out) as f64 / write.samples as f64;
     let rate = bandwidth / moved.max(1.0);
     let text = format!(

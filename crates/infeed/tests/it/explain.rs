@@ -67,9 +67,21 @@ fn slow_storage_is_named_and_its_rate_is_bytes_over_bytes() {
     assert_eq!(found.verdict.limit, Limit::Storage, "{:?}", found.resources);
     let record = found.subject.bytes as f64 / found.subject.records as f64;
     let expected = 50_000.0 / record;
-    assert!((found.verdict.rate / expected - 1.0).abs() < 0.15, "{:?}", found.verdict);
-    assert!(found.verdict.claim.contains("storage"), "{}", found.verdict.claim);
-    assert!(found.stall.fetch > 0.5 && found.stall.prep < 0.3, "{:?}", found.stall);
+    assert!(
+        (found.verdict.rate / expected - 1.0).abs() < 0.15,
+        "{:?}",
+        found.verdict
+    );
+    assert!(
+        found.verdict.claim.contains("storage"),
+        "{}",
+        found.verdict.claim
+    );
+    assert!(
+        found.stall.fetch > 0.5 && found.stall.prep < 0.3,
+        "{:?}",
+        found.stall
+    );
 }
 
 #[test]
@@ -81,7 +93,11 @@ fn decoding_limits_a_folder_of_photographs() {
     let found = explained(&large, conditions());
 
     assert_eq!(found.verdict.limit, Limit::Decode, "{:?}", found.run.stages);
-    assert!(found.verdict.capacity.contains("2 workers /"), "{}", found.verdict.capacity);
+    assert!(
+        found.verdict.capacity.contains("2 workers /"),
+        "{}",
+        found.verdict.capacity
+    );
 }
 
 #[test]
@@ -110,7 +126,12 @@ fn a_slow_transform_is_named_where_nothing_is_decoded() {
 
     let found = explained(&pipeline, conditions());
 
-    assert_eq!(found.verdict.limit, Limit::Transform, "{:?}", found.run.stages);
+    assert_eq!(
+        found.verdict.limit,
+        Limit::Transform,
+        "{:?}",
+        found.run.stages
+    );
 }
 
 #[test]
@@ -137,7 +158,11 @@ fn a_slow_bus_is_named_with_its_arithmetic() {
 
     // 24 x 24 x 3 bytes a sample.
     assert_eq!(found.verdict.limit, Limit::Copy);
-    assert!((found.verdict.rate - 20_000.0 / 1728.0).abs() < 0.1, "{:?}", found.verdict);
+    assert!(
+        (found.verdict.rate - 20_000.0 / 1728.0).abs() < 0.1,
+        "{:?}",
+        found.verdict
+    );
 }
 
 #[test]
@@ -156,7 +181,11 @@ fn two_limits_within_five_percent_are_called_a_tie() {
         (found.verdict.limit, found.verdict.next_limit),
         (Limit::Copy, Some(Limit::Step))
     );
-    assert!(found.verdict.claim.contains("together"), "{}", found.verdict.claim);
+    assert!(
+        found.verdict.claim.contains("together"),
+        "{}",
+        found.verdict.claim
+    );
 }
 
 #[test]
@@ -175,19 +204,50 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
 
     let found = explained(&pipeline, conditions);
 
-    let ids: Vec<&str> = found.remedies.iter().map(|remedy| remedy.id.as_str()).collect();
-    for id in ["png-up", "png-stored", "jpeg-95", "crop", "decoded", "unverified", "uint8"] {
-        assert!(ids.contains(&id), "{id} is missing of {ids:?}; {:?}", found.not_tried);
+    let ids: Vec<&str> = found
+        .remedies
+        .iter()
+        .map(|remedy| remedy.id.as_str())
+        .collect();
+    for id in [
+        "png-up",
+        "png-stored",
+        "jpeg-95",
+        "crop",
+        "decoded",
+        "unverified",
+        "uint8",
+    ] {
+        assert!(
+            ids.contains(&id),
+            "{id} is missing of {ids:?}; {:?}",
+            found.not_tried
+        );
     }
     for remedy in &found.remedies {
-        assert!(!remedy.command.contains("--mask jpeg"), "{}", remedy.command);
+        assert!(
+            !remedy.command.contains("--mask jpeg"),
+            "{}",
+            remedy.command
+        );
         assert!(remedy.gain.low <= remedy.gain.mid && remedy.gain.mid <= remedy.gain.high);
-        assert!(remedy.rate.mid.is_finite() && remedy.rate.mid > 0.0, "{remedy:?}");
+        assert!(
+            remedy.rate.mid.is_finite() && remedy.rate.mid > 0.0,
+            "{remedy:?}"
+        );
     }
     let by_id = |id: &str| found.remedies.iter().find(|remedy| remedy.id == id);
-    let quality = |id: &str| by_id(id).map(|remedy| remedy.quality.clone()).unwrap_or_default();
+    let quality = |id: &str| {
+        by_id(id)
+            .map(|remedy| remedy.quality.clone())
+            .unwrap_or_default()
+    };
     assert_eq!(quality("crop"), "identical");
-    assert!(quality("jpeg-95").starts_with("PSNR"), "{}", quality("jpeg-95"));
+    assert!(
+        quality("jpeg-95").starts_with("PSNR"),
+        "{}",
+        quality("jpeg-95")
+    );
 }
 
 #[test]
@@ -231,7 +291,12 @@ fn a_remedy_that_there_is_not_is_an_error_that_names_those_there_are() {
 fn bad_records_and_empty_folders_give_one_line_that_names_them() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let empty = Case::new("data", &photos(root.path()), &[], conditions());
-    assert!(empty.expect_err("nothing there").to_string().contains("holds no images"));
+    assert!(
+        empty
+            .expect_err("nothing there")
+            .to_string()
+            .contains("holds no images")
+    );
 
     for name in ["a.jpg", "b.jpg"] {
         std::fs::write(root.path().join(name), b"no image").expect("writes");
@@ -259,7 +324,11 @@ fn a_running_loader_is_explained_from_its_counters() {
     let found = infeed::explain::running("data", &pipeline, &loader).expect("explained");
 
     assert_eq!(found.verdict.limit, Limit::Step, "{:?}", found.resources);
-    let whats: Vec<&str> = found.timeline.iter().map(|span| span.what.as_str()).collect();
+    let whats: Vec<&str> = found
+        .timeline
+        .iter()
+        .map(|span| span.what.as_str())
+        .collect();
     for what in ["read", "decode", "write", "wait", "step"] {
         assert!(whats.contains(&what), "{what} is missing of the timeline");
     }

@@ -1,0 +1,377 @@
+//! How fast the files below a folder are read: cold and warm, by one reader and by several.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use infeed_raw::machine::drop_pages;
+use serde::{Deserialize, Serialize};
+
+use super::StorageProfile;
+
+/// Concurrent readers that are tried.
+pub const READERS: [usize; 3] = [1, 4, 16];
+
+/// Files that are read at most, spread over all there are.
+const FILES: usize = 2048;
+
+/// Bytes of them altogether at most.
+const BYTES: u64 = 256 << 20;
+
+/// Files that are listed at most; where there are more, the first stand for all.
+const LISTED: usize = 200_000;
+
+/// Time that one number of readers gets.
+const SPAN: Duration = Duration::from_millis(1500);
+
+/// A file from this length on shows how fast long reads are.
+const LARGE: u64 = 64 << 20;
+
+/// Bytes that are read of it at most, and by one read.
+const SEQUENTIAL: (u64, usize) = (512 << 20, 4 << 20);
+
+/// What the storage below a path gives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Storage {
+    /// The folder or file.
+    pub path: PathBuf,
+    /// Files there, as far as they were listed.
+    pub files: usize,
+    /// Mean length of those that were read.
+    pub mean_bytes: f64,
+    /// After their pages were dropped from memory, by number of readers. Empty where the system
+    /// cannot drop them. What a host or a disk keeps by itself is not dropped.
+    pub cold: Vec<Reads>,
+    /// From memory, by number of readers.
+    pub warm: Vec<Reads>,
+    /// Cold, from the largest file in long reads; None if no file is long enough.
+    pub sequential: Option<Sequential>,
+}
+
+/// Whole files read by a number of threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reads {
+    /// Threads.
+    pub readers: usize,
+    /// Files that were read.
+    pub requests: usize,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+    /// Files a second.
+    pub requests_per_s: f64,
+    /// Opening, reading and closing one file, the mean.
+    pub mean_s: f64,
+    /// The same, the 99th percentile.
+    pub p99_s: f64,
+}
+
+/// One large file read from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sequential {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+}
+
+impl Storage {
+    /// The same as one machine to plan for: the best rates of all numbers of readers, cold where
+    /// that could be measured.
+    pub fn profile(&self) -> StorageProfile {
+        let reads = match self.cold.is_empty() {
+            true => &self.warm,
+            false => &self.cold,
+        };
+        let best = |of: fn(&Reads) -> f64| reads.iter().map(of).fold(0.0, f64::max);
+        let sequential = self.sequential.map_or(0.0, |found| found.bytes_per_s);
+        StorageProfile {
+            bytes_per_s: best(|reads| reads.bytes_per_s).max(sequential),
+            requests_per_s: best(|reads| reads.requests_per_s),
+            latency_s: reads.first().map_or(0.0, |reads| reads.mean_s),
+        }
+    }
+}
+
+/// Measures the files below a folder, or one file.
+///
+/// `progress` is told what comes next and returns false to stop.
+///
+/// # Errors
+///
+/// A path that cannot be listed, holds no files, or a file that cannot be read; `Interrupted` if
+/// `progress` said stop.
+///
+/// # Cost
+///
+/// About 10 seconds at most, mostly waiting. Drops the pages of the files it reads.
+pub fn storage(path: &Path, progress: &mut dyn FnMut(&str) -> bool) -> io::Result<Storage> {
+    let mut go_on = |what: &str| match progress(what) {
+        true => Ok(()),
+        false => Err(io::Error::from(io::ErrorKind::Interrupted)),
+    };
+    go_on("listing files")?;
+    let listed = list(path)?;
+    let chosen = choose(&listed)?;
+    if chosen.is_empty() {
+        let problem = format!("{}: there are no files with bytes in them", path.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, problem));
+    }
+    let bytes: u64 = chosen.iter().map(|(_, length)| length).sum();
+    let mut found = Storage {
+        path: path.to_owned(),
+        files: listed.len(),
+        mean_bytes: bytes as f64 / chosen.len() as f64,
+        ..Storage::default()
+    };
+    for readers in READERS {
+        go_on(&format!("reading cold, {readers} at a time"))?;
+        if !forget(&chosen)? {
+            break;
+        }
+        found.cold.push(read(&chosen, readers)?);
+    }
+    let largest = chosen.iter().max_by_key(|(_, length)| *length);
+    let can_drop = !found.cold.is_empty();
+    if let Some((largest, _)) = largest.filter(|(_, length)| *length >= LARGE && can_drop) {
+        go_on("reading a large file")?;
+        found.sequential = Some(sequential(largest)?);
+    }
+    // Once without looking, so that memory has them all.
+    go_on("reading warm")?;
+    read(&chosen, READERS[1])?;
+    for readers in READERS {
+        go_on(&format!("reading warm, {readers} at a time"))?;
+        found.warm.push(read(&chosen, readers)?);
+    }
+    Ok(found)
+}
+
+/// Files below a path, in a fixed order. Hidden ones are left out, and links to folders.
+fn list(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let named = |error: io::Error, path: &Path| {
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    };
+    if fs::metadata(path)
+        .map_err(|error| named(error, path))?
+        .is_file()
+    {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    let mut folders = VecDeque::from([path.to_owned()]);
+    while let Some(folder) = folders.pop_front() {
+        for entry in fs::read_dir(&folder).map_err(|error| named(error, &folder))? {
+            let entry = entry.map_err(|error| named(error, &folder))?;
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                continue;
+            }
+            let kind = entry.file_type().map_err(|error| named(error, &folder))?;
+            if kind.is_dir() {
+                folders.push_back(entry.path());
+            } else {
+                files.push(entry.path());
+            }
+        }
+        if files.len() >= LISTED {
+            break;
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Files to read with their lengths, spread over all.
+fn choose(files: &[PathBuf]) -> io::Result<Vec<(PathBuf, u64)>> {
+    let count = files.len().min(FILES);
+    let mut chosen = Vec::with_capacity(count);
+    for nth in 0..count {
+        let path = &files[nth * files.len() / count];
+        // A link that leads nowhere is no file.
+        let Ok(found) = fs::metadata(path) else {
+            continue;
+        };
+        if found.is_file() && found.len() > 0 {
+            chosen.push((path.clone(), found.len()));
+        }
+    }
+    let bytes: u64 = chosen.iter().map(|(_, length)| length).sum();
+    let keep = match bytes {
+        0..=BYTES => chosen.len(),
+        // One file at least, however large.
+        _ => ((chosen.len() as f64 * BYTES as f64 / bytes as f64) as usize).max(1),
+    };
+    let all = chosen.len();
+    Ok((0..keep)
+        .map(|nth| chosen[nth * all / keep].clone())
+        .collect())
+}
+
+/// Drops the pages of files; false where the system has no way to.
+fn forget(files: &[(PathBuf, u64)]) -> io::Result<bool> {
+    for (path, _) in files {
+        let file = File::open(path)?;
+        // Pages that were written a moment ago stay until they are on the disk. Where this is
+        // refused (a file system that is read-only), there are none.
+        let _ = file.sync_data();
+        match drop_pages(&file) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(false),
+            done => done?,
+        }
+    }
+    Ok(true)
+}
+
+/// Reads files whole, each once, until all are read or the time is up.
+fn read(files: &[(PathBuf, u64)], readers: usize) -> io::Result<Reads> {
+    let next = AtomicUsize::new(0);
+    let all: Mutex<Vec<(f64, u64)>> = Mutex::new(Vec::with_capacity(files.len()));
+    let start = Instant::now();
+    let reader = || -> io::Result<()> {
+        let mut buffer = Vec::new();
+        let mut own = Vec::new();
+        while start.elapsed() < SPAN {
+            // Relaxed: hands out numbers, and carries no other data.
+            let Some((path, _)) = files.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                break;
+            };
+            buffer.clear();
+            let begun = Instant::now();
+            let bytes = File::open(path)?.take(BYTES).read_to_end(&mut buffer)?;
+            own.push((begun.elapsed().as_secs_f64(), bytes as u64));
+        }
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(own);
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..readers).map(|_| scope.spawn(reader)).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, io::Result<()>>| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a reader panicked")))
+        };
+        threads.into_iter().try_for_each(join)
+    })?;
+    let seconds = start.elapsed().as_secs_f64().max(1e-9);
+    let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let times: Vec<f64> = all.iter().map(|(time, _)| *time).collect();
+    let bytes: u64 = all.iter().map(|(_, bytes)| bytes).sum();
+    Ok(Reads {
+        readers,
+        requests: all.len(),
+        bytes_per_s: bytes as f64 / seconds,
+        requests_per_s: all.len() as f64 / seconds,
+        mean_s: times.iter().sum::<f64>() / times.len().max(1) as f64,
+        p99_s: p99(times),
+    })
+}
+
+/// The value that 99 % do not exceed; 0 of none.
+fn p99(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = (values.len() * 99).div_ceil(100).saturating_sub(1);
+    values.get(at).copied().unwrap_or(0.0)
+}
+
+fn sequential(path: &Path) -> io::Result<Sequential> {
+    let mut file = File::open(path)?;
+    drop_pages(&file)?;
+    let mut buffer = vec![0; SEQUENTIAL.1];
+    let start = Instant::now();
+    let mut bytes = 0;
+    while bytes < SEQUENTIAL.0 && start.elapsed() < SPAN {
+        match file.read(&mut buffer)? {
+            0 => break,
+            read => bytes += read as u64,
+        }
+    }
+    Ok(Sequential {
+        bytes,
+        bytes_per_s: bytes as f64 / start.elapsed().as_secs_f64().max(1e-9),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_folder_are_read_whole_by_every_number_of_readers() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        fs::create_dir(root.path().join("below")).expect("a new folder");
+        for n in 0..40 {
+            let folder = if n % 2 == 0 { "." } else { "below" };
+            let path = root.path().join(folder).join(format!("{n}"));
+            fs::write(path, vec![0; 1000 + n]).expect("writes");
+        }
+        fs::write(root.path().join(".hidden"), "x").expect("writes");
+        fs::write(root.path().join("empty"), "").expect("writes");
+        let mut told = Vec::new();
+
+        let found = storage(root.path(), &mut |what| {
+            told.push(what.to_owned());
+            true
+        });
+
+        let found = found.expect("files");
+        assert_eq!(found.files, 41, "the hidden one is left out");
+        assert_eq!(found.mean_bytes, 1019.5);
+        for reads in found.warm.iter().chain(&found.cold) {
+            assert_eq!(reads.requests, 40);
+            assert!(
+                reads.p99_s >= reads.mean_s * 0.5 && reads.mean_s > 0.0,
+                "{reads:?}"
+            );
+            let mean = reads.bytes_per_s / reads.requests_per_s;
+            assert!((mean - 1019.5).abs() < 1e-6, "{mean}");
+        }
+        assert_eq!(found.warm.len(), READERS.len());
+        assert_eq!(found.sequential, None, "no file is long");
+        assert!(told.len() > READERS.len(), "{told:?}");
+        let profile = found.profile();
+        assert!(profile.requests_per_s > 0.0 && profile.latency_s > 0.0);
+    }
+
+    #[test]
+    fn a_large_file_by_itself_is_read_in_long_reads() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let path = root.path().join("large");
+        let file = File::create(&path).expect("a new file");
+        file.set_len(LARGE).expect("a length");
+
+        let found = storage(&path, &mut |_| true).expect("a file");
+
+        if !found.cold.is_empty() {
+            assert!(found.sequential.expect("it is long").bytes > 0);
+        }
+        assert_eq!((found.files, found.mean_bytes), (1, LARGE as f64));
+    }
+
+    #[test]
+    fn nothing_to_read_and_a_stop_are_told() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+
+        let empty = storage(root.path(), &mut |_| true).expect_err("no files");
+        let missing = storage(&root.path().join("x"), &mut |_| true).expect_err("no folder");
+        let stopped = storage(root.path(), &mut |_| false).expect_err("stopped");
+
+        assert!(empty.to_string().contains("no files"), "{empty}");
+        assert!(missing.to_string().contains("/x: "), "{missing}");
+        assert_eq!(stopped.kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn the_99th_percentile_is_a_value_that_was_seen() {
+        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+
+        assert_eq!(p99(values), 198.0);
+        assert_eq!(p99(vec![3.0]), 3.0);
+        assert_eq!(p99(Vec::new()), 0.0);
+    }
+}
