@@ -28,6 +28,15 @@ impl Interval {
         }
     }
 
+    /// Each end by `f`, which must not fall.
+    pub fn map(self, f: impl Fn(f64) -> f64) -> Interval {
+        Interval {
+            low: f(self.low),
+            mid: f(self.mid),
+            high: f(self.high),
+        }
+    }
+
     /// Both ends moved away from the middle by a share of it.
     pub fn widen(self, share: f64) -> Interval {
         Interval {

@@ -161,7 +161,9 @@ fn machine(case: &Case) -> Machine {
         cores: found.cores,
         memory_bytes: found.memory_bytes,
         system: found.system,
-        memory_bytes_per_s: None,
+        memory_bytes_per_s: probe::Probe::path()
+            .and_then(|path| probe::Probe::load(&path))
+            .map(|known| known.memory_all_cores_bytes_per_s),
         profile: case
             .conditions
             .stand

@@ -6,7 +6,10 @@ use infeed::explain::{Case, Conditions, Explanation, Limit, Stand, apply, explai
 use infeed::pipeline::{MemoryField, Pipeline, SourceSpec};
 use infeed::sample::DType;
 use infeed::source::throttled::Throttle;
-use infeed::transform::{ColorJitter, Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize};
+use infeed::transform::{
+    ClassIndex, ColorJitter, Crop, Jitter, Normalize, OneHot, RandomHorizontalFlip,
+    RandomResizedCrop, Resize, ToFloat,
+};
 use infeed::{Error, Options};
 
 use crate::data;
@@ -32,6 +35,10 @@ fn photos(root: &std::path::Path) -> Pipeline {
         .transform(RandomResizedCrop::new(24))
         .transform(RandomHorizontalFlip::new(0.5))
         .batch(4)
+}
+
+fn palette(root: &std::path::Path) -> String {
+    root.join("class_dict.csv").display().to_string()
 }
 
 /// A storage that gives so many bytes a second, and else is no limit.
@@ -117,7 +124,7 @@ fn a_slow_transform_is_named_where_nothing_is_decoded() {
         records: Some(16),
     };
     let mut jitter = ColorJitter::default();
-    jitter.hue = infeed::transform::Jitter::By(0.3);
+    jitter.hue = Jitter::By(0.3);
     let pipeline = Pipeline::new(SourceSpec::Memory {
         fields: vec![field],
     })
@@ -196,8 +203,9 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
         root.path().join("masks"),
     ))
     .decode()
-    .transform(infeed::transform::Crop::new(32, 32))
-    .transform(infeed::transform::ToFloat::of("image"))
+    .transform(Crop::new(32, 32))
+    .transform(ToFloat::of("image"))
+    .transform(OneHot::from_palette(palette(root.path())))
     .batch(2);
     let mut conditions = conditions();
     conditions.try_remedies = true;
@@ -258,11 +266,12 @@ fn storage_that_limits_makes_smaller_files_gain_what_they_save() {
         root.path().join("masks"),
     ))
     .decode()
-    .transform(infeed::transform::Crop::new(16, 16))
+    .transform(Crop::new(16, 16))
+    .transform(ClassIndex::new(palette(root.path())))
     .batch(2);
     let mut conditions = conditions();
     conditions.try_remedies = true;
-    conditions.stand = Some(storage(200_000.0));
+    conditions.stand = Some(storage(3_000_000.0));
     let case = Case::new("data", &pipeline, &[], conditions).expect("a case");
     let found = explain(&case, &|_, _| true).expect("an explanation");
 
