@@ -207,8 +207,8 @@ fn resources(e: &Explanation) -> String {
         },
         cells: vec![
             Cell::markup(resource.limit.name().to_owned()),
-            Cell::number(numbers::interval(resource.rate, numbers::short_rate)),
-            Cell::text(&resource.arithmetic),
+            Cell::number(numbers::interval(resource.rate, numbers::short_rate)).over_all(),
+            Cell::text(&resource.arithmetic).over_all(),
         ],
     };
     let rows: Vec<Row> = e.resources.iter().map(row).collect();
@@ -232,9 +232,22 @@ fn queue(e: &Explanation) -> String {
     if e.run.queue.is_empty() {
         return String::new();
     }
+    let ready = || e.run.queue.iter().map(|point| point.ready);
+    let empty = ready().filter(|&ready| ready == 0).count() as f64 / ready().count() as f64;
+    let said = match ready().max() {
+        None | Some(0) => "No batch was ready whenever it was looked at.".to_owned(),
+        Some(most) => format!(
+            "At {} of the moments that were looked at no batch was ready; at most {most} were.",
+            numbers::percent(empty)
+        ),
+    };
     section(
         "How full the loader was",
-        &(figure("ready", "") + &figure("waiting", "")),
+        &format!(
+            "<p>{said}</p>\n{}{}",
+            figure("ready", ""),
+            figure("waiting", "")
+        ),
     )
 }
 
@@ -311,7 +324,7 @@ fn remedies(e: &Explanation) -> String {
         let tell = |not: &crate::explain::NotTried| format!("{}: {}", not.name, not.why);
         let told: Vec<String> = e.not_tried.iter().map(tell).collect();
         body += &format!(
-            "<p></p><dl><dt>not tried</dt><dd>{}</dd></dl>\n",
+            "<dl class=\"after\"><dt>not tried</dt><dd>{}</dd></dl>\n",
             list(&told)
         );
     }
@@ -333,19 +346,12 @@ fn remedy_row(at: usize, remedy: &Remedy) -> Row {
         );
     }
     let gain = format!(
-        "<span class=\"nowrap{}\">{}</span><span class=\"sub nowrap\">{} to {}</span>",
+        "<span><span class=\"nowrap{}\">{}</span><span class=\"sub nowrap\">{} to {}</span></span>",
         if idle { "" } else { " gain" },
         numbers::factor(remedy.gain.mid),
         numbers::factor(remedy.gain.low),
         numbers::factor(remedy.gain.high),
     );
-    let or_none = |told: String| {
-        if told == "0" || told == "0 B" {
-            "none".to_owned()
-        } else {
-            told
-        }
-    };
     Row {
         class: if idle { "idle" } else { "" },
         cells: vec![
@@ -353,8 +359,8 @@ fn remedy_row(at: usize, remedy: &Remedy) -> Row {
             Cell::markup(gain),
             Cell::number(numbers::figures(remedy.rate.mid)),
             Cell::number(numbers::seconds(remedy.step_time.mid)),
-            Cell::number(or_none(numbers::bytes(remedy.disk_bytes as f64))),
-            Cell::number(or_none(numbers::seconds(remedy.convert_s))),
+            Cell::number(numbers::cost(remedy.disk_bytes as f64, numbers::bytes)),
+            Cell::number(numbers::cost(remedy.convert_s, numbers::seconds)),
             Cell::text(remedy.limit.name()),
         ],
     }
@@ -369,7 +375,7 @@ fn ledger(e: &Explanation) -> String {
             "{}<span class=\"sub\">{}, {}</span>",
             escaped(&entry.remedy),
             escaped(&entry.subject),
-            numbers::moment(entry.made_at_s),
+            numbers::day(entry.made_at_s),
         );
         Row::plain(vec![
             Cell::markup(name),

@@ -50,6 +50,14 @@ pub(super) fn bytes(count: f64) -> String {
     }
 }
 
+/// A cost as `write` writes it; `none` for 0.
+pub(super) fn cost(value: f64, write: impl Fn(f64) -> String) -> String {
+    match value == 0.0 {
+        true => "none".to_owned(),
+        false => write(value),
+    }
+}
+
 /// `38 %`; one digit more below 1 %, so that little is not none.
 pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
@@ -108,12 +116,18 @@ pub(super) fn figures(value: f64) -> String {
 }
 
 /// `2026-11-21 05:27 UTC`.
+pub(super) fn moment(s_since_1970: u64) -> String {
+    let minute = s_since_1970 % 86_400 / 60;
+    let (hour, minute) = (minute / 60, minute % 60);
+    format!("{} {hour:02}:{minute:02} UTC", day(s_since_1970))
+}
+
+/// `2026-11-21`, the day in UTC.
 ///
 /// Source: Howard Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
-pub(super) fn moment(s_since_1970: u64) -> String {
-    let (day, minute) = (s_since_1970 / 86_400, s_since_1970 % 86_400 / 60);
+pub(super) fn day(s_since_1970: u64) -> String {
     // Days since 0000-03-01, so that the leap day is the last of a year.
-    let shifted = day + 719_468;
+    let shifted = s_since_1970 / 86_400 + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;
     let year_of_era =
@@ -123,8 +137,7 @@ pub(super) fn moment(s_since_1970: u64) -> String {
     let day_of_month = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = (shifted_month + 2) % 12 + 1;
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute) = (minute / 60, minute % 60);
-    format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02} UTC")
+    format!("{year:04}-{month:02}-{day_of_month:02}")
 }
 
 fn bare(factor: &str) -> &str {

@@ -135,14 +135,13 @@ fn remedies(page: &mut Page, e: &Explanation) {
             at.map_or(0, |at| at + 1)
         };
         let cells = |remedy: &&Remedy| {
-            let or_none = |told: String| if told == "0" { "none".to_owned() } else { told };
             vec![
                 format!("{:>2} {}", number(remedy), clean(&remedy.name)),
                 numbers::factor_interval(remedy.gain),
                 numbers::figures(remedy.rate.mid),
                 numbers::seconds(remedy.step_time.mid),
-                or_none(numbers::bytes(remedy.disk_bytes as f64)),
-                or_none(numbers::seconds(remedy.convert_s)),
+                numbers::cost(remedy.disk_bytes as f64, numbers::bytes),
+                numbers::cost(remedy.convert_s, numbers::seconds),
             ]
         };
         let rows: Vec<Vec<String>> = useful.iter().map(cells).collect();
@@ -180,7 +179,7 @@ fn ledger(page: &mut Page, entries: &[LedgerEntry]) {
             numbers::factor_interval(entry.predicted),
             numbers::factor(entry.measured),
             error(entry),
-            numbers::moment(entry.made_at_s),
+            numbers::day(entry.made_at_s),
         ]
     };
     let older = entries.len().saturating_sub(SHOWN);

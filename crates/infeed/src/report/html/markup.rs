@@ -58,6 +58,16 @@ impl Cell {
         }
     }
 
+    /// The same, given the whole width of a narrow screen.
+    pub(super) fn over_all(mut self) -> Cell {
+        self.class = match self.class {
+            "text" => "text wide",
+            "nowrap" => "nowrap wide",
+            _ => "wide",
+        };
+        self
+    }
+
     /// Markup as it is: what comes from a dataset must be escaped in it.
     pub(super) fn markup(markup: String) -> Cell {
         Cell { class: "", markup }
@@ -81,7 +91,7 @@ impl Row {
 pub(super) fn table(class: &str, heads: &[&str], rows: &[Row]) -> String {
     let texts = |at: usize| {
         rows.first()
-            .is_some_and(|row| row.cells[at].class == "text")
+            .is_some_and(|row| row.cells[at].class.starts_with("text"))
     };
     let head = |(at, head): (usize, &&str)| match texts(at) {
         true => format!("<th class=\"text\" scope=\"col\">{head}</th>"),

@@ -32,20 +32,25 @@
       plot.setAttribute("role", "img");
       place.replaceChildren(plot);
     };
-    new ResizeObserver(() => {
+    const look = () => {
       const now = Math.floor(place.clientWidth);
       // A page that is not shown has no width; a plot drawn for it would have none either.
       if (now > 0 && now !== width) {
         width = now;
         again();
       }
-    }).observe(place);
+    };
+    look();
+    // In the next frame: drawing changes sizes, which an observer may not do while it is told.
+    new ResizeObserver(() => requestAnimationFrame(look)).observe(place);
     return () => width > 0 && again();
   };
 
   const plot = (width, options) =>
     Plot.plot({
       width,
+      // Room for the label of the axis below its numbers.
+      marginBottom: 42,
       style: { fontFamily: "inherit", fontSize: "12px", background: "none", overflow: "visible" },
       ...options,
     });
@@ -59,19 +64,26 @@
 
   draw("stall", (width) =>
     plot(width, {
-      height: 78,
+      height: 90,
       marginLeft: 8,
       marginRight: 12,
       x: { percent: true, domain: [0, 100], label: "share of the time, %", ticks: 5 },
+      y: { axis: null },
       marks: [
         Plot.barX(data.stall, Plot.stackX({
           x: "share",
           fill: (d) => colour(d.colour),
           insetLeft: 1,
           insetRight: 1,
-          title: (d) => `${d.name}: ${percent(d.share)}`,
-          tip: true,
         })),
+        // On bars of any colour in light and dark: the page's colour is far from all of them.
+        Plot.text(data.stall, Plot.stackX({
+          x: "share",
+          text: (d) => (d.share * width > 150 ? `${d.name} ${percent(d.share)}` : d.share * width > 40 ? percent(d.share) : ""),
+          fill: "var(--page)",
+          fontWeight: 600,
+        })),
+        Plot.tip(data.stall, Plot.pointerX(Plot.stackX({ x: "share", title: (d) => `${d.name}: ${percent(d.share)}` }))),
       ],
     }),
   );
@@ -80,7 +92,7 @@
     const names = data.stages.map((d) => d.name);
     const marginLeft = margin(names, width);
     return plot(width, {
-      height: 44 + 40 * names.length,
+      height: 62 + 40 * names.length,
       marginLeft,
       marginRight: 64,
       x: { label: "ms a sample", transform: (s) => s * 1e3, grid: true, ticks: Math.max(2, width / 90) },
@@ -112,7 +124,7 @@
     const marginLeft = margin(names, width);
     const label = (d) => figures(d.mid) + (d.limit ? ", the limit" : "");
     return plot(width, {
-      height: 60 + 36 * names.length,
+      height: 74 + 36 * names.length,
       marginLeft,
       marginTop: 28,
       marginRight: 92,
@@ -140,15 +152,20 @@
     });
   });
 
+  // A point tells of the time since the one before; the first of the time since the beginning.
+  const queue = data.queue.length > 0 ? [{ ...data.queue[0], at: 0 }, ...data.queue] : [];
+  const most = Math.max(1, ...data.queue.map((d) => d.ready));
   draw("ready", (width) =>
     plot(width, {
-      height: 150,
+      height: 140,
+      marginBottom: 26,
       marginLeft: 40,
+      marginTop: 28,
       x: { label: null, ticks: Math.max(2, width / 90) },
-      y: { label: "batches ready", grid: true, ticks: Math.min(4, 1 + Math.max(0, ...data.queue.map((d) => d.ready))), tickFormat: "d" },
+      y: { label: "batches ready", domain: [0, most], grid: true, ticks: Math.min(4, most), tickFormat: "d" },
       marks: [
-        Plot.areaY(data.queue, { x: "at", y: "ready", curve: "step-before", fill: colour("read"), fillOpacity: 0.25 }),
-        Plot.lineY(data.queue, { x: "at", y: "ready", curve: "step-before", stroke: colour("read"), strokeWidth: 1.5 }),
+        Plot.areaY(queue, { x: "at", y: "ready", curve: "step-before", fill: colour("read"), fillOpacity: 0.25 }),
+        Plot.lineY(queue, { x: "at", y: "ready", curve: "step-before", stroke: colour("read"), strokeWidth: 1.5 }),
         Plot.ruleX(data.queue, Plot.pointerX({ x: "at", stroke: "currentColor", strokeOpacity: 0.4 })),
         Plot.tip(data.queue, Plot.pointerX({ x: "at", y: "ready", title: (d) => `${time(d.at)}: ${d.ready} ready` })),
         Plot.ruleY([0]),
@@ -158,13 +175,14 @@
 
   draw("waiting", (width) =>
     plot(width, {
-      height: 160,
+      height: 170,
       marginLeft: 40,
+      marginTop: 28,
       x: { label: "seconds since the run began", ticks: Math.max(2, width / 90) },
       y: { label: "consumer waiting, %", domain: [0, 100], percent: true, grid: true, ticks: 3 },
       marks: [
-        Plot.areaY(data.queue, { x: "at", y: "waiting", curve: "step-before", fill: colour("wait"), fillOpacity: 0.25 }),
-        Plot.lineY(data.queue, { x: "at", y: "waiting", curve: "step-before", stroke: colour("wait"), strokeWidth: 1.5 }),
+        Plot.areaY(queue, { x: "at", y: "waiting", curve: "step-before", fill: colour("wait"), fillOpacity: 0.25 }),
+        Plot.lineY(queue, { x: "at", y: "waiting", curve: "step-before", stroke: colour("wait"), strokeWidth: 1.5 }),
         Plot.ruleX(data.queue, Plot.pointerX({ x: "at", stroke: "currentColor", strokeOpacity: 0.4 })),
         Plot.tip(data.queue, Plot.pointerX({ x: "at", y: "waiting", title: (d) => `${time(d.at)}: waited ${percent(d.waiting)}` })),
         Plot.ruleY([0]),
@@ -193,7 +211,7 @@
     const marginLeft = margin(data.tracks, width);
     const scale = end - view.start < 1 ? 1e3 : 1;
     return plot(width, {
-      height: 46 + 30 * data.tracks.length,
+      height: 64 + 30 * data.tracks.length,
       marginLeft,
       marginRight: 16,
       x: {
@@ -228,9 +246,10 @@
       length.append(new Option(s === total ? `all ${time(s)}` : time(s), String(s)));
     }
     // So long that a span is a few pixels wide.
-    const legible = (total * 600) / Math.max(1, spans.length);
+    const most = document.getElementById("timeline").clientWidth * 0.6;
+    const legible = (total * most) / Math.max(1, spans.length);
     const fitting = choices.findIndex((s) => s <= legible);
-    length.selectedIndex = spans.length > 600 ? (fitting < 0 ? choices.length : fitting + 1) : 0;
+    length.selectedIndex = spans.length <= most ? 0 : fitting < 0 ? choices.length : fitting + 1;
     const look = () => {
       view.length = Number(length.value);
       const room = Math.max(0, total - view.length);
@@ -246,18 +265,34 @@
   draw("gains", (width) => {
     const known = data.remedies.filter((d) => d.mid !== null && d.low !== null && d.high !== null);
     const names = known.map((d) => d.name);
+    // Names stand beside their whiskers where there is room, above them where there is not.
+    const above = width < 640;
+    const marginLeft = above ? 14 : margin(names, width);
+    const dy = above ? 8 : 0;
+    const stroke = (d) => colour(d.idle ? "step" : "transform");
     return plot(width, {
-      height: 50 + 40 * names.length,
-      marginLeft: 14,
+      height: 62 + (above ? 42 : 32) * names.length,
+      marginLeft,
       marginRight: 24,
-      x: { label: "rate with it over rate without", grid: true, domain: [Math.min(0.9, ...known.map((d) => d.low)), Math.max(1.1, ...known.map((d) => d.high))], nice: true, ticks: Math.max(2, width / 110), tickFormat: (x) => `${figures(x)}x` },
-      y: { axis: null, domain: names, padding: 0.3 },
+      x: {
+        label: "rate with it over rate without",
+        grid: true,
+        domain: [Math.min(0.9, ...known.map((d) => d.low)), Math.max(1.1, ...known.map((d) => d.high))],
+        nice: true,
+        ticks: Math.max(2, width / 110),
+        tickFormat: (x) => `${figures(x)}x`,
+      },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.3, axis: above ? null : "left", tickFormat: (name) => clip(name, marginLeft) },
       marks: [
-        Plot.ruleX([1], { stroke: "currentColor", strokeDasharray: "4 3" }),
-        Plot.ruleY(known, { x1: "low", x2: "high", y: "name", stroke: (d) => colour(d.idle ? "step" : "transform"), strokeWidth: 3, dy: 6 }),
-        Plot.dot(known, { x: "mid", y: "name", r: 5, fill: (d) => colour(d.idle ? "step" : "transform"), dy: 6 }),
-        Plot.text(known, { frameAnchor: "left", y: "name", text: (d) => clip(d.name, width), textAnchor: "start", dy: -9, fill: "currentColor", stroke: "var(--page)", strokeWidth: 4 }),
-        Plot.tip(known, Plot.pointerY({ x: "mid", y: "name", dy: 6, title: (d) => `${figures(d.mid)}x (${figures(d.low)}-${figures(d.high)})\n${d.arithmetic}`, lineWidth: Math.min(30, width / 14) })),
+        above
+          ? Plot.tickX(known, { x: 1, y: "name", insetTop: 14, insetBottom: -8, stroke: "currentColor", strokeDasharray: "4 3" })
+          : Plot.ruleX([1], { stroke: "currentColor", strokeDasharray: "4 3" }),
+        Plot.ruleY(known, { x1: "low", x2: "high", y: "name", stroke, strokeWidth: 3, dy }),
+        Plot.dot(known, { x: "mid", y: "name", r: 5, fill: stroke, dy }),
+        above
+          ? Plot.text(known, { frameAnchor: "left", y: "name", text: (d) => clip(d.name, width), dy: -9, fill: "currentColor" })
+          : null,
+        Plot.tip(known, Plot.pointerY({ x: "mid", y: "name", dy, title: (d) => `${figures(d.mid)}x (${figures(d.low)}-${figures(d.high)})\n${d.arithmetic}`, lineWidth: Math.min(30, width / 14) })),
       ],
     });
   });
@@ -269,7 +304,7 @@
     const domain = [Math.min(0.95, ...ends) * 0.96, Math.max(1.2, ...ends) * 1.06];
     const band = domain.map((x) => ({ x, low: x * 0.9, high: x * 1.1 }));
     const ticks = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 32].filter((x) => x >= domain[0] && x <= domain[1]);
-    const axis = { type: "log", domain, ticks, tickFormat: (x) => `${figures(x)}x` };
+    const axis = { type: "log", domain, ticks, grid: true, tickFormat: (x) => `${figures(x)}x` };
     return plot(side, {
       height: side * 0.85,
       marginLeft: 46,

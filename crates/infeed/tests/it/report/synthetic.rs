@@ -147,6 +147,8 @@ pub(crate) fn step_bound() -> Explanation {
         compute: 0.996,
     };
     e.run.samples_per_s = 177.0;
+    e.run.wait_s = 0.004 * 6.25;
+    e.run.step_s = 0.996 * 6.25;
     e.subject.step_s = Some(0.045);
     e.resources[2].rate = Interval::exact(177.8);
     e.resources[2].arithmetic = "8 samples / 45 ms per step = 178 samples/s".into();

@@ -69,6 +69,10 @@ fn a_remedy_is_a_line_with_its_command_below() {
         "{told}"
     );
     assert_eq!(
+        line(&told, "4 class").as_deref(),
+        Some("4 class indices instead of one-hot 1.06x (1.03-1.09) 273 29.3 ms none none")
+    );
+    assert_eq!(
         line(&told, "identical;").as_deref(),
         Some("identical; set one_hot = false in pipeline.toml")
     );

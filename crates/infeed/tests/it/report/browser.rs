@@ -1,0 +1,177 @@
+//! The HTML report in a real browser, where there is one.
+//!
+//! Chromium runs without a window and prints the page as it stands when everything has run. What
+//! it cannot print is written into the page by a probe that a copy of the report carries.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use infeed::explain::Explanation;
+use infeed::report;
+
+use super::{hostile, synthetic};
+
+/// Notes faults from the beginning.
+const LISTEN: &str = "<script>
+const faults = [];
+addEventListener('error', (event) => faults.push(event.message));
+addEventListener('unhandledrejection', (event) => faults.push(String(event.reason)));
+document.addEventListener('securitypolicyviolation', (event) => faults.push(event.blockedURI));
+</script>";
+
+/// Writes what it sees into attributes of the page.
+const PROBE: &str = "<script>
+addEventListener('load', () => setTimeout(() => {
+  const told = document.documentElement.dataset;
+  const loaded = performance.getEntriesByType('resource').map((entry) => entry.name);
+  told.faults = JSON.stringify(faults);
+  told.loaded = JSON.stringify(loaded.filter((name) => !name.startsWith('data:')));
+  const root = document.documentElement;
+  told.over = String(root.scrollWidth - root.clientWidth);
+  told.page = getComputedStyle(document.body).backgroundColor;
+  told.foreign = String(document.querySelectorAll('[onclick]').length);
+  const figures = [...document.querySelectorAll('figure')];
+  told.plots = figures.map((figure) => `${figure.id}:${figure.querySelectorAll('svg').length}`).join();
+  told.rects = String(document.querySelectorAll('#timeline rect').length);
+}, 100));
+</script>";
+
+/// A browser on this machine; `CHROMIUM` names another.
+fn chromium() -> Option<PathBuf> {
+    let names = ["chromium", "chromium-browser", "google-chrome"].map(OsString::from);
+    let named = env::var_os("CHROMIUM").into_iter();
+    let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
+    named.chain(names).find_map(|name| {
+        let places = folders.iter().map(|folder| folder.join(&name));
+        // A name with a folder in it is a place by itself.
+        let mut places = std::iter::once(PathBuf::from(&name)).chain(places);
+        places.find(|place| place.is_file())
+    })
+}
+
+/// What a browser made of a page.
+struct Seen {
+    dom: String,
+    console: Vec<String>,
+}
+
+impl Seen {
+    /// What the probe saw.
+    fn told(&self, what: &str) -> &str {
+        let (_, rest) = self
+            .dom
+            .split_once(&format!("data-{what}=\""))
+            .unwrap_or_else(|| panic!("the probe tells {what}: {}", &self.dom[..1000]));
+        rest.split('"').next().unwrap_or_default()
+    }
+}
+
+/// Opens a report from disk in a window of some width, in light or dark.
+fn open(chromium: &Path, e: &Explanation, width: u32, dark: bool) -> Seen {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = report::html(e)
+        .replacen("<head>", &format!("<head>{LISTEN}"), 1)
+        .replacen("</body>\n</html>", &format!("{PROBE}</body></html>"), 1);
+    assert!(page.contains(PROBE), "the probe is in the page");
+    let file = folder.path().join("report.html");
+    fs::write(&file, page).expect("written");
+    let output = Command::new(chromium)
+        .args(["--headless=new", "--disable-gpu", "--enable-logging=stderr"])
+        // Where tests run as root or in a container, Chromium's sandbox cannot be made; the page
+        // is ours.
+        .args(["--no-sandbox", "--disable-dev-shm-usage"])
+        // Chromium's own traffic is not the page's.
+        .args(["--disable-background-networking", "--no-first-run"])
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.path().join("profile").display()
+        ))
+        .arg(format!("--window-size={width},900"))
+        .arg(format!(
+            "--blink-settings=preferredColorScheme={}",
+            u8::from(!dark)
+        ))
+        .args(["--virtual-time-budget=10000", "--dump-dom"])
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .expect("Chromium runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    Seen {
+        dom: String::from_utf8(output.stdout).expect("UTF-8"),
+        console: said
+            .lines()
+            .filter(|line| line.contains("CONSOLE"))
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+/// Everything that must hold of a page in any window.
+fn check(seen: &Seen, plots: &str) {
+    assert!(seen.console.is_empty(), "{:?}", seen.console);
+    assert_eq!(seen.told("faults"), "[]");
+    assert_eq!(seen.told("loaded"), "[]", "nothing is asked of a network");
+    assert_eq!(seen.told("over"), "0", "nothing is wider than the window");
+    assert_eq!(seen.told("foreign"), "0");
+    assert_eq!(seen.told("plots"), plots);
+}
+
+const ALL_PLOTS: &str =
+    "stall:1,stages:1,resources:1,ready:1,waiting:1,timeline:1,gains:1,ledger:1";
+
+/// The browser, or a plain word that there is none.
+fn browser() -> Option<PathBuf> {
+    let found = chromium();
+    if found.is_none() {
+        eprintln!("SKIPPED: no Chromium on this machine; install one or name it in CHROMIUM");
+    }
+    found
+}
+
+#[test]
+fn the_page_draws_its_plots_in_any_window_light_and_dark() {
+    let Some(chromium) = browser() else { return };
+    let e = synthetic::usual();
+    for (width, dark, background) in [
+        (1280, false, "rgb(255, 255, 255)"),
+        (1280, true, "rgb(20, 24, 28)"),
+        (375, false, "rgb(255, 255, 255)"),
+    ] {
+        let seen = open(&chromium, &e, width, dark);
+
+        check(&seen, ALL_PLOTS);
+        assert_eq!(seen.told("page"), background);
+        let rects: usize = seen.told("rects").parse().expect("a count");
+        assert!(rects > 50, "{rects} spans drawn at width {width}");
+    }
+}
+
+#[test]
+fn hostile_names_are_text_in_the_plots_too() {
+    let Some(chromium) = browser() else { return };
+
+    // The last width at which tables are tables, and a phone's.
+    for width in [840, 375] {
+        check(&open(&chromium, &hostile(), width, false), ALL_PLOTS);
+    }
+}
+
+#[test]
+fn a_page_with_little_to_say_has_no_faults() {
+    let Some(chromium) = browser() else { return };
+
+    let mut e = synthetic::no_remedies();
+    check(
+        &open(&chromium, &e, 800, true),
+        "stall:1,stages:1,resources:1",
+    );
+    e.run.stages.clear();
+    e.resources.clear();
+    e.verdict.rate = f64::INFINITY;
+    e.stall.compute = f64::NAN;
+    check(&open(&chromium, &e, 800, true), "stall:1");
+}
