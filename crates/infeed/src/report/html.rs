@@ -13,15 +13,14 @@ use super::timeline;
 use super::words::{behind, error, gains_nothing, stall};
 use crate::explain::{Explanation, Machine, Remedy, Subject};
 
+/// What stands first in the head: the encoding, and what the page may load, which is nothing but
+/// what stands in the file.
+const HEAD: &str = include_str!("html/head.html");
 const STYLE: &str = include_str!("html/style.css");
 const PLOTS: &str = include_str!("html/plots.js");
 const D3: &str = include_str!("html/vendor/d3.min.js");
 const PLOT: &str = include_str!("html/vendor/plot.umd.min.js");
 const LICENSE: &str = include_str!("html/vendor/LICENSE.txt");
-
-/// What a browser may load: nothing but what stands in the file.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-                      img-src data:; base-uri 'none'; form-action 'none'";
 
 /// One self-contained HTML file, about half a megabyte: verdict, plots, tables, machine.
 pub fn html(e: &Explanation) -> String {
@@ -40,12 +39,8 @@ pub fn html(e: &Explanation) -> String {
         r#"<!doctype html>
 <html lang="en">
 <head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="generator" content="infeed {version}">
+{HEAD}<meta name="generator" content="infeed {version}">
 <title>{title}</title>
-<link rel="icon" href="data:,">
 <style>
 {STYLE}</style>
 </head>
@@ -205,6 +200,7 @@ fn resources(e: &Explanation) -> String {
             true => "limit",
             false => "",
         },
+        below: None,
         cells: vec![
             Cell::markup(resource.limit.name().to_owned()),
             Cell::number(numbers::interval(resource.rate, numbers::short_rate)).over_all(),
@@ -333,14 +329,10 @@ fn remedies(e: &Explanation) -> String {
 
 fn remedy_row(at: usize, remedy: &Remedy) -> Row {
     let idle = gains_nothing(remedy);
-    let mut name = format!(
-        "{}. {}<span class=\"sub\">{}</span>",
-        at + 1,
-        escaped(&remedy.name),
-        escaped(&remedy.quality)
-    );
+    let name = format!("{}. {}", at + 1, escaped(&remedy.name));
+    let mut below = format!("<span class=\"sub\">{}</span>", escaped(&remedy.quality));
     if !remedy.command.is_empty() && !idle {
-        name += &format!(
+        below += &format!(
             "<div class=\"command\"><code>{}</code></div>",
             escaped(&remedy.command)
         );
@@ -354,6 +346,7 @@ fn remedy_row(at: usize, remedy: &Remedy) -> Row {
     );
     Row {
         class: if idle { "idle" } else { "" },
+        below: Some(below),
         cells: vec![
             Cell::markup(name),
             Cell::markup(gain),

@@ -8,8 +8,9 @@ use crate::report::numbers;
 use crate::report::timeline::{merge, tracks};
 use crate::report::words::{Part, error, gains_nothing, stall};
 
-/// Spans that are drawn. Chromium draws 6000 in a third of a second and then scrolls smoothly; a
-/// timeline with more is cut short.
+/// Spans that are drawn; a timeline with more is cut short. Of 6000, Chromium 156 makes and lays out
+/// the plot in 0.11 s (median of 3, two shared cores), of 20 000 in 0.36 s, and it does so at every
+/// move of the window.
 const DRAWN: usize = 6000;
 /// Spans that do the same are drawn as one across gaps of up to this share of the timeline: a tenth
 /// of a pixel on a wide screen.

@@ -79,11 +79,17 @@ impl Cell {
 pub(super) struct Row {
     pub(super) class: &'static str,
     pub(super) cells: Vec<Cell>,
+    /// Markup under the cells, over the whole width.
+    pub(super) below: Option<String>,
 }
 
 impl Row {
     pub(super) fn plain(cells: Vec<Cell>) -> Row {
-        Row { class: "", cells }
+        Row {
+            class: "",
+            cells,
+            below: None,
+        }
     }
 }
 
@@ -107,9 +113,14 @@ pub(super) fn table(class: &str, heads: &[&str], rows: &[Row]) -> String {
             }
         };
         let cells: String = row.cells.iter().zip(heads).map(cell).collect();
-        match row.class {
-            "" => format!("<tr>{cells}</tr>\n"),
-            class => format!("<tr class=\"{class}\">{cells}</tr>\n"),
+        let class = row.class;
+        match &row.below {
+            None => format!("<tr class=\"{class}\">{cells}</tr>\n"),
+            Some(below) => format!(
+                "<tr class=\"above {class}\">{cells}</tr>\n\
+                 <tr class=\"below {class}\"><td colspan=\"{}\">{below}</td></tr>\n",
+                heads.len()
+            ),
         }
     };
     let rows: String = rows.iter().map(row).collect();
