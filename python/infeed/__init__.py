@@ -26,6 +26,7 @@ from infeed.explanation import Explanation
 from infeed.loader import BadRecord, Loader
 from infeed.pipeline import Column, Pipeline
 from infeed.preview import Preview
+from infeed.watching import Watch, WatchReport, watch, what_infeed_reaches
 
 __all__ = [
     "BadRecord",
@@ -52,7 +53,11 @@ __all__ = [
     "ThreadError",
     "TooManyBadError",
     "TransformError",
+    "Watch",
+    "WatchReport",
     "__version__",
     "sources",
     "transforms",
+    "watch",
+    "what_infeed_reaches",
 ]

@@ -1,0 +1,179 @@
+"""Processor time of this process and its children, and the cores they may use.
+
+Children and the machine as a whole are read from `/proc`, so on Linux alone; elsewhere
+they count as idle. Source: proc(5), cgroups(7).
+"""
+
+import os
+import threading
+import time
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Processor seconds spent up to one moment.
+
+    Attributes:
+        at_s: The moment, on the clock of `time.perf_counter`.
+        own_s: By all threads of this process.
+        python_s: By those of them that Python started, without the excepted ones.
+        children_s: By the processes it started, and theirs, since they were first seen.
+        machine_s: By everything on the machine.
+    """
+
+    at_s: float
+    own_s: float
+    python_s: float
+    children_s: float
+    machine_s: float
+
+
+class Tree:
+    """Processor time of this process and of whatever it has started.
+
+    A child or thread that ends between two readings loses what it spent after the first
+    of them.
+
+    Args:
+        without: Threads that do not count into `Busy.python_s`.
+    """
+
+    def __init__(self, without: Container[int | None] = ()) -> None:
+        self._without = without
+        self._threads: dict[int, tuple[float, float]] = {}
+        for thread, spent in self._python_threads():
+            self._threads[thread] = (spent, spent)
+        # By process id and start time, because ids are used again: seconds at first
+        # sight, and the latest.
+        self._seen: dict[tuple[int, int], tuple[float, float]] = {}
+        for key, spent in _children():
+            self._seen[key] = (spent, spent)
+
+    def read(self) -> Busy:
+        """What was spent up to now."""
+        for key, spent in _children():
+            first, _ = self._seen.get(key, (0.0, 0.0))
+            self._seen[key] = (first, spent)
+        for thread, spent in self._python_threads():
+            first, _ = self._threads.get(thread, (0.0, 0.0))
+            self._threads[thread] = (first, spent)
+        return Busy(
+            time.perf_counter(),
+            time.process_time(),
+            sum(latest - first for first, latest in self._threads.values()),
+            sum(latest - first for first, latest in self._seen.values()),
+            _machine_s(),
+        )
+
+    def _python_threads(self) -> list[tuple[int, float]]:
+        """Native id and processor seconds of each thread."""
+        found = []
+        for thread in threading.enumerate():
+            if thread.ident in self._without or thread.native_id is None:
+                continue
+            try:
+                path = _PROC / f"self/task/{thread.native_id}/schedstat"
+                spent_ns = int(path.read_text().split()[0])
+            except (OSError, ValueError, IndexError):
+                continue
+            found.append((thread.native_id, spent_ns / 1e9))
+        return found
+
+    @property
+    def children(self) -> int:
+        """How many processes were seen."""
+        return len(self._seen)
+
+
+def usable_cores() -> float:
+    """Cores that this process may use: its affinity, less where a quota allows less."""
+    if hasattr(os, "sched_getaffinity"):
+        cores: float = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return min([cores, *_quotas()])
+
+
+def _quotas() -> list[float]:
+    """The processor quotas of this process's control groups, in cores."""
+    try:
+        lines = (_PROC / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    quotas = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            quotas += _quotas_of(_CGROUPS, path)
+        elif "cpu" in controllers.split(","):
+            quotas += _quotas_of(_CGROUPS / "cpu", path)
+    return quotas
+
+
+def _quotas_of(root: Path, path: str) -> list[float]:
+    """The quotas of a group and of those above it."""
+    quotas = []
+    group = root / path.lstrip("/")
+    for folder in (group, *group.parents):
+        try:
+            if (folder / "cpu.max").exists():
+                quota, period = (folder / "cpu.max").read_text().split()
+            else:
+                quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+                period = (folder / "cpu.cfs_period_us").read_text()
+            if quota not in ("max", "-1"):
+                quotas.append(int(quota) / int(period))
+        except (OSError, ValueError):
+            pass
+        if folder == root:
+            break
+    return quotas
+
+
+def _children() -> list[tuple[tuple[int, int], float]]:
+    """Id, start time and processor seconds of each descendant."""
+    found = []
+    waiting = ["self"]
+    while waiting:
+        for process in _child_ids(waiting.pop()):
+            try:
+                # The name may hold spaces and parentheses; fields count from its end.
+                text = (_PROC / process / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            spent = (int(text[11]) + int(text[12])) / _TICKS_PER_S
+            found.append(((int(process), int(text[19])), spent))
+            waiting.append(process)
+    return found
+
+
+def _child_ids(process: str) -> list[str]:
+    ids: list[str] = []
+    try:
+        tasks = list((_PROC / process / "task").iterdir())
+    except OSError:
+        return ids
+    for task in tasks:
+        try:
+            ids += (task / "children").read_text().split()
+        except OSError:
+            continue
+    return ids
+
+
+def _machine_s() -> float:
+    """Processor seconds of the whole machine, as far as the system shows them."""
+    try:
+        with open(_PROC / "stat") as file:
+            fields = [int(field) for field in file.readline().split()[1:]]
+    except (OSError, ValueError):
+        return 0.0
+    user, nice, system, _idle, _iowait, irq, softirq = fields[:7]
+    return (user + nice + system + irq + softirq) / _TICKS_PER_S

@@ -1,0 +1,113 @@
+"""What loaders and batches are, told from what they can do; imports no framework."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+def iterator(loader: Any) -> Iterator[Any]:
+    """One epoch of a loader, run as its framework runs it.
+
+    Raises:
+        TypeError: It cannot be iterated.
+    """
+    if is_py_dataset(loader):
+        return _py_dataset_epoch(loader)
+    return iter(loader)
+
+
+def is_py_dataset(loader: Any) -> bool:
+    """Whether `loader` gives batches by number, as Keras's PyDataset does."""
+    return all(
+        hasattr(type(loader), name)
+        for name in ("__getitem__", "__len__", "on_epoch_end")
+    )
+
+
+def _py_dataset_epoch(loader: Any) -> Iterator[Any]:
+    """Batches in order, made by as many workers as `model.fit` would use."""
+    try:
+        enqueuer = _enqueuer(loader)
+        if enqueuer is None:
+            for number in range(len(loader)):
+                yield loader[number]
+        else:
+            enqueuer.start()
+            try:
+                batches = enqueuer.get()
+                for _ in range(len(loader)):
+                    yield next(batches)
+            finally:
+                enqueuer.stop()
+    except StopIteration:
+        # Out of `next(batches)`; here it would surface as a RuntimeError.
+        return
+    loader.on_epoch_end()
+
+
+def _enqueuer(loader: Any) -> Any:
+    """Keras's own prefetcher, found in the module that defines the loader's base."""
+    workers = getattr(loader, "workers", 1)
+    processes = getattr(loader, "use_multiprocessing", False)
+    if not (workers > 1 or (workers > 0 and processes)):
+        return None
+    for base in type(loader).__mro__:
+        module = sys.modules.get(base.__module__)
+        make = getattr(module, "OrderedEnqueuer", None)
+        if make is not None:
+            return make(
+                loader,
+                workers=workers,
+                use_multiprocessing=processes,
+                max_queue_size=getattr(loader, "max_queue_size", 10),
+            )
+    return None
+
+
+def samples(batch: Any) -> int | None:
+    """Number of samples of a batch: the first dimension of the first array in it."""
+    if hasattr(batch, "rows") and isinstance(batch.rows, int):
+        return batch.rows
+    if (shape := shape_of(batch)) is not None:
+        return shape[0] if shape else None
+    if isinstance(batch, str | bytes):
+        return None
+    if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
+        columns = (batch[key] for key in list(batch.keys()))
+        return next((found for column in columns if (found := samples(column))), None)
+    if isinstance(batch, tuple | list):
+        found = next((found for item in batch if (found := samples(item))), None)
+        # A list of samples that are no arrays is as long as it is.
+        return len(batch) if found is None and isinstance(batch, list) else found
+    return None
+
+
+def arrays(batch: Any) -> Iterable[Any]:
+    """The arrays of a batch, in order."""
+    if shape_of(batch) is not None:
+        yield batch
+    elif hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
+        for key in list(batch.keys()):
+            yield from arrays(batch[key])
+    elif isinstance(batch, tuple | list):
+        for item in batch:
+            yield from arrays(item)
+
+
+def shape_of(item: Any) -> tuple[int, ...] | None:
+    """Shape of an array of any framework; None for what is no array."""
+    shape = getattr(item, "shape", None)
+    if shape is None or not hasattr(item, "dtype"):
+        return None
+    try:
+        return tuple(int(side) for side in shape)
+    except (TypeError, ValueError):
+        return None
+
+
+def runs_on_device() -> bool:
+    """Whether a framework that computes asynchronously has a device in this process."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    initialized = getattr(cuda, "is_initialized", None)
+    return bool(initialized and initialized())

@@ -1,0 +1,532 @@
+"""The watch itself: stands between a loader and its loop, and keeps the time.
+
+What it costs a step was measured on two cores of an EPYC (Zen 4), Python 3.11: see
+`docs/watch.md`.
+"""
+
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from infeed import _check
+from infeed.errors import LoaderError
+from infeed.pipeline import Pipeline
+from infeed.watching import loaders
+from infeed.watching.durations import Durations
+from infeed.watching.figures import Alone, Figures, Lock, Processor, Reach, Times
+from infeed.watching.load import Tree, usable_cores
+from infeed.watching.reach import SECONDS, pipeline_over, what_infeed_reaches
+from infeed.watching.report import WatchReport
+from infeed.watching.sampler import ALONE, STEP, WAIT, Sampler, lock_exists
+
+# How long loaders get to fill their queues before a step counts as alone, and the spans
+# over which their use of the processor is compared meanwhile.
+SETTLE_S = 5.0
+SPAN_S = 0.25
+# Cores below which nothing but the loop's thread is at work. A child's time is counted
+# in hundredths of a second, so one of them in a span is no work yet.
+IDLE = 0.05
+
+
+def watch(
+    loader: Iterable[Any],
+    *,
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    pipeline: Pipeline | None = None,
+    batch_size: int | Callable[[Any], int] | None = None,
+    batches: int | None = None,
+    ceiling: int = 0,
+    sync: Callable[[], object] | None = None,
+    lock: bool = True,
+) -> "Watch":
+    """Watches a loop over any loader: what it waits for, and what would help.
+
+    ::
+
+        watch = infeed.watch(loader)
+        for batch in watch:
+            step(batch)
+        print(watch.report())
+
+    The loader may be a PyTorch DataLoader, a Keras PyDataset (run with its workers, as
+    ``model.fit`` does), a tf.data dataset, a pipeline or loader of infeed, or any
+    iterable. The loop sees the same batches, exceptions and length as without the
+    watch, as long as ``batches`` and ``ceiling`` are left alone. Several epochs add up.
+
+    A step is the time from taking a batch to asking for the next. A device that
+    computes while the loop goes on makes steps look short; ``sync`` is called at the
+    end of each, such as ``torch.cuda.synchronize``.
+
+    Args:
+        loader: What to watch.
+        files: The folder the loader reads, or its two folders (images, masks). The
+            report then tells what infeed reaches over them.
+        pipeline: The same, with a pipeline that does what the loader does.
+        batch_size: Samples of a batch, or a function that counts them; None: the first
+            dimension of its first array.
+        batches: Ends each epoch after so many.
+        ceiling: Gives the last batch of the first epoch at least this many times more,
+            to see what the step takes with the loader at rest. **The loop trains on it
+            each time**; `Watch.ceiling` measures outside the loop.
+        sync: Called at the end of each step.
+        lock: Whether a thread asks for Python's lock a hundred times a second, to see
+            how busy it is and who uses the processor.
+
+    Raises:
+        ConfigError: An argument is not one of the above.
+    """
+    return Watch(
+        loader,
+        files=files,
+        pipeline=pipeline,
+        batch_size=batch_size,
+        batches=batches,
+        ceiling=ceiling,
+        sync=sync,
+        lock=lock,
+    )
+
+
+class Watch:
+    """A loader that is watched; made by `watch`. A context manager.
+
+    Holds the last batch until the next is there, or until `close`.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        *,
+        files: Any,
+        pipeline: Pipeline | None,
+        batch_size: int | Callable[[Any], int] | None,
+        batches: int | None,
+        ceiling: int,
+        sync: Callable[[], object] | None,
+        lock: bool,
+    ):
+        if batch_size is not None and not callable(batch_size):
+            batch_size = _check.integer("watch", "batch_size", batch_size, low=1)
+        if batches is not None:
+            batches = _check.integer("watch", "batches", batches, low=1)
+        if sync is not None and not callable(sync):
+            raise _check.refusal("watch", "sync", "a function", sync)
+        if pipeline is not None and not isinstance(pipeline, Pipeline):
+            raise _check.refusal("watch", "pipeline", "an infeed.Pipeline", pipeline)
+        if pipeline is not None and files is not None:
+            raise _check.refusal("watch", "files", "left out with pipeline", files)
+        self._loader = loader
+        self._files = files
+        self._pipeline = pipeline
+        self._batch_size = batch_size
+        self._most = batches
+        self._repeats = _check.integer("watch", "ceiling", ceiling)
+        self._sync = sync
+        self._sampler = Sampler() if _check.flag("watch", "lock", lock) else None
+        self._running: weakref.ref[_Epoch] | None = None
+        self._last: list[Any] = []
+        self._wait, self._step = Durations(), Durations()
+        self._first_s: float | None = None
+        self._seam_s = 0.0
+        self._batches = self._samples = self._epochs = 0
+        self._counted = True
+        self._cpu_wait_s = self._cpu_step_s = 0.0
+        self._alone: Alone | None = None
+        self._reach: Reach | None = None
+        if self._sampler is not None:
+            # Whoever drops a watch in mid-epoch leaves no thread.
+            weakref.finalize(self, self._sampler.stop)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begins an epoch of the loader."""
+        self._end()
+        epoch = _Epoch(self)
+        self._running = weakref.ref(epoch)
+        return epoch
+
+    def __len__(self) -> int:
+        """As many batches as the loader says; an error of its `len` passes through."""
+        length = len(self._loader)  # type: ignore[arg-type]
+        return length if self._most is None else min(length, self._most)
+
+    def ceiling(self, step: Callable[[Any], object], batches: int = 50) -> Alone:
+        """Measures the step by itself, on the last batch, held in memory.
+
+        The loader is asked for nothing meanwhile: it fills its queues, comes to rest,
+        and then the step counts. Call it after the loop, or after leaving it with
+        ``break``. A step that trains does train on that batch each time: give it a copy
+        of the model, or save and restore, where that matters.
+
+        Args:
+            step: What the loop does with a batch. It must not write into it.
+            batches: How many steps count.
+
+        Raises:
+            LoaderError: No batch was taken yet, or the watch was closed.
+        """
+        batches = _check.integer("ceiling", "batches", batches, low=2)
+        if not self._last:
+            raise LoaderError("ceiling: no batch was taken yet; iterate first")
+        batch = self._last[0]
+        epoch = None if self._running is None else self._running()
+        if epoch is not None:
+            epoch.pause()
+        ceiling = self._begin_ceiling(batches)
+        self._phase(ALONE)
+        try:
+            while not ceiling.done:
+                begun = time.perf_counter()
+                step(batch)
+                if self._sync is not None:
+                    self._sync()
+                ceiling.add(time.perf_counter() - begun)
+        finally:
+            self._stop_sampling()
+        self._alone = ceiling.alone()
+        return self._alone
+
+    def report(self, seconds: float = SECONDS) -> WatchReport:
+        """What was found so far; may be called at any time.
+
+        Where ``files`` or ``pipeline`` were named, the first call after a batch was
+        taken runs infeed over them.
+
+        Args:
+            seconds: How long infeed runs.
+
+        Raises:
+            ConfigError: ``files`` shows no pipeline; name ``pipeline``.
+            InfeedError: That pipeline failed.
+        """
+        if self._reach is None and self._last:
+            self._reach = self._reached(seconds)
+        return WatchReport(self._figures())
+
+    def close(self) -> None:
+        """Ends the epoch that runs, and lets go of the last batch."""
+        self._end()
+        self._last.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def __repr__(self) -> str:
+        return f"<infeed.Watch of {_name(self._loader)}, {self._batches} batches>"
+
+    def _end(self) -> None:
+        running = None if self._running is None else self._running()
+        if running is not None:
+            running.end()
+        self._running = None
+
+    def _begin_ceiling(self, batches: int) -> "_Ceiling":
+        """Samples on, for the ceiling, and says how busy others were in the loop."""
+        beside = None
+        self._stop_sampling()
+        if self._sampler is not None:
+            processor = self._processor()
+            beside = processor.threads + processor.children
+            self._sampler.start(adds_up=False)
+        return _Ceiling(batches, beside)
+
+    def _stop_sampling(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def _phase(self, name: str) -> None:
+        if (sampler := self._sampler) is not None:
+            sampler.phase = (name, time.perf_counter(), sampler.phase[0])
+
+    def _took(self, batch: Any) -> None:
+        """Counts a batch."""
+        self._last[:] = [batch]
+        self._batches += 1
+        if callable(self._batch_size):
+            count: int | None = self._batch_size(batch)
+        else:
+            count = self._batch_size or loaders.samples(batch)
+        if count is None:
+            self._counted = False
+        else:
+            self._samples += count
+
+    def _reached(self, seconds: float) -> Reach | None:
+        if self._pipeline is not None:
+            return what_infeed_reaches(self._pipeline, seconds)
+        if self._files is None:
+            return None
+        pipeline, notes = pipeline_over(self._files, self._last[0])
+        reach = what_infeed_reaches(pipeline, seconds)
+        return Reach(**{**vars(reach), "notes": notes})
+
+    def _figures(self) -> Figures:
+        sampler = self._sampler
+        return Figures(
+            loader=_name(self._loader),
+            batches=self._batches,
+            samples=self._samples if self._counted and self._samples else None,
+            epochs=self._epochs,
+            first_batch_s=self._first_s,
+            seam_s=self._seam_s,
+            wait=_times(self._wait),
+            step=_times(self._step),
+            alone=self._alone,
+            lock=_lock(sampler),
+            processor=self._processor(),
+            reach=self._reach,
+            sampler_s=sampler.cost_s if sampler is not None else 0.0,
+            asynchronous=self._sync is None and loaders.runs_on_device(),
+        )
+
+    def _processor(self) -> Processor:
+        wait_s = self._wait.total_s + self._seam_s
+        step_s = self._step.total_s
+        spent_s = self._cpu_wait_s + self._cpu_step_s
+        loop = spent_s / max(wait_s + step_s, 1e-9)
+        threads = python = children = machine = 0.0
+        if self._sampler is not None and (span := self._sampler.spent).at_s > 0:
+            threads = max(0.0, span.own_s / span.at_s - loop)
+            python = span.python_s / span.at_s
+            children = span.children_s / span.at_s
+            machine = span.machine_s / span.at_s
+        return Processor(
+            usable=usable_cores(),
+            loop=loop,
+            loop_waiting=self._cpu_wait_s / max(wait_s, 1e-9),
+            loop_stepping=self._cpu_step_s / max(step_s, 1e-9),
+            threads=threads,
+            python=min(python, threads),
+            children=children,
+            machine=machine,
+        )
+
+
+class _Epoch:
+    """Iterator over one epoch, which keeps the time."""
+
+    def __init__(self, watch: Watch):
+        self._watch = watch
+        self._asked_at = time.perf_counter()
+        self._asked_cpu = time.thread_time()
+        self._given_at: float | None = None
+        self._given_cpu = 0.0
+        self._taken = 0
+        self._ended = self._sampled = False
+        self._ceiling: _Ceiling | None = None
+        watch._phase(WAIT)
+        watch._epochs += 1
+        # Loaders start their processes here: before the sampler's thread, so that no
+        # thread of ours is there when they fork.
+        self._iterator = loaders.iterator(watch._loader)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        watch = self._watch
+        if self._ended:
+            raise StopIteration
+        if self._given_at is not None:
+            self._end_step()
+        elif self._taken:
+            self._asked_at, self._asked_cpu = time.perf_counter(), time.thread_time()
+        if self._ceiling is not None:
+            return self._again()
+        if self._taken == watch._most:
+            return self._finish()
+        watch._phase(WAIT)
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            watch._seam_s += time.perf_counter() - self._asked_at
+            return self._finish()
+        except BaseException:
+            # Not the end: some iterators go on after an error.
+            self.pause()
+            raise
+        self._took(batch)
+        return batch
+
+    def end(self) -> None:
+        """Ends the epoch and the sampling; what was measured stays."""
+        if self._ended:
+            return
+        self.pause()
+        self._ended = True
+        # Generators run their `finally` now, as they would without a watch.
+        del self._iterator
+
+    def pause(self) -> None:
+        """Stops the clock and the sampling until the next batch."""
+        self._given_at = None
+        self._sampled = False
+        self._watch._stop_sampling()
+
+    def __del__(self) -> None:
+        # After an error in `iter(loader)` there is no iterator to end.
+        if hasattr(self, "_iterator"):
+            self.end()
+
+    def _end_step(self) -> None:
+        """The loop asks again, so the step is over."""
+        watch = self._watch
+        if watch._sync is not None:
+            watch._sync()
+        assert self._given_at is not None
+        self._asked_at, self._asked_cpu = time.perf_counter(), time.thread_time()
+        step_s = self._asked_at - self._given_at
+        self._given_at = None
+        if self._ceiling is not None:
+            self._ceiling.add(step_s)
+            return
+        watch._step.add(step_s)
+        watch._cpu_step_s += self._asked_cpu - self._given_cpu
+
+    def _took(self, batch: Any) -> None:
+        """A batch arrived; the step begins when this returns."""
+        watch = self._watch
+        wait_s = time.perf_counter() - self._asked_at
+        cpu = time.thread_time()
+        if watch._first_s is None:
+            watch._first_s = wait_s
+        else:
+            watch._cpu_wait_s += cpu - self._asked_cpu
+            if self._taken == 0:
+                watch._seam_s += wait_s
+            else:
+                watch._wait.add(wait_s)
+        self._taken += 1
+        watch._took(batch)
+        if not self._sampled and watch._sampler is not None:
+            self._sampled = True
+            watch._sampler.loop = threading.get_ident()
+            watch._sampler.start()
+        self._give(STEP)
+
+    def _give(self, phase: str) -> None:
+        self._watch._phase(phase)
+        self._given_at, self._given_cpu = time.perf_counter(), time.thread_time()
+
+    def _finish(self) -> Any:
+        """The loader's epoch is over: ends, or begins the ceiling."""
+        watch = self._watch
+        if watch._repeats and watch._alone is None and watch._last:
+            self._ceiling = watch._begin_ceiling(watch._repeats)
+            return self._again()
+        self.end()
+        raise StopIteration
+
+    def _again(self) -> Any:
+        """The last batch once more, for the ceiling."""
+        watch = self._watch
+        assert self._ceiling is not None
+        if self._ceiling.done:
+            watch._alone = self._ceiling.alone()
+            self.end()
+            raise StopIteration
+        self._give(ALONE)
+        return watch._last[0]
+
+
+class _Ceiling:
+    """Steps on one batch: first until the loader is at rest, then those that count.
+
+    Loaders work on until their queues are full. They are at rest when the processor has
+    nothing to do but the loop's thread; or, where the step has threads of its own, when
+    what is spent has fallen well below what was spent in the loop and falls no more.
+    """
+
+    def __init__(self, wanted: int, beside: float | None):
+        self.done = False
+        self._wanted = wanted
+        self._beside = beside
+        self._steps = Durations()
+        self._tree = Tree()
+        self._begun = self._span_at = time.perf_counter()
+        self._span_spent = self._others()
+        self._rate: float | None = None
+        self._settled_s: float | None = None
+        self._at_rest = False
+
+    def add(self, step_s: float) -> None:
+        """Takes one step."""
+        if self._settled_s is None:
+            self._settle()
+            return
+        self._steps.add(step_s)
+        self.done = self._steps.count >= self._wanted
+
+    def alone(self) -> Alone:
+        """What was found."""
+        return Alone(
+            step=_times(self._steps),
+            settle_s=self._settled_s or 0.0,
+            at_rest=self._at_rest,
+        )
+
+    def _settle(self) -> None:
+        now = time.perf_counter()
+        if now - self._span_at >= SPAN_S:
+            spent = self._others()
+            rate = (spent - self._span_spent) / (now - self._span_at)
+            self._at_rest = self._rests(rate)
+            self._rate, self._span_at, self._span_spent = rate, now, spent
+        if self._at_rest or now - self._begun >= SETTLE_S:
+            self._settled_s = now - self._begun
+
+    def _rests(self, rate: float) -> bool:
+        if rate < IDLE:
+            return True
+        if self._beside is None or self._rate is None:
+            return False
+        return rate < 0.7 * self._beside and rate > 0.8 * self._rate
+
+    def _others(self) -> float:
+        """Processor seconds of all but this thread."""
+        spent = self._tree.read()
+        return spent.own_s + spent.children_s - time.thread_time()
+
+
+def _lock(sampler: Sampler | None) -> Lock | None:
+    if sampler is None or not lock_exists():
+        return None
+    asked = sampler.asked
+    stepping = asked[STEP]
+    return Lock(
+        asked[WAIT].share,
+        stepping.share,
+        asked[ALONE].share,
+        stepping.waited_s / stepping.requests if stepping.requests else 0.0,
+    )
+
+
+def _times(durations: Durations) -> Times:
+    middle_s, error_s = durations.middle()
+    return Times(
+        durations.count,
+        durations.total_s,
+        durations.mean_s,
+        durations.quantile(0.5),
+        durations.quantile(0.99),
+        middle_s,
+        # JSON has no infinity.
+        error_s if math.isfinite(error_s) else 0.0,
+    )
+
+
+def _name(loader: Any) -> str:
+    kind = type(loader)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
