@@ -12,6 +12,8 @@ MAKEFLAGS += --no-print-directory
 # The Python that .venv is made with.
 export PYTHON ?= python3
 VENV := .venv
+# The same with the frameworks that users come with, for test-all.
+VENV_ALL := .venv-all
 BIN := $(VENV)/bin
 # maturin installs into the environment that is active, and refuses to choose between two.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -28,10 +30,10 @@ PROFILE ?= release
 # `make bench ARGS="classification --loaders bare infeed tf"`: see benchmarks/README.md.
 ARGS ?= --loaders bare infeed
 
-.PHONY: help demo test lint wheel bench clean install
+.PHONY: help demo test test-all lint wheel bench clean install
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 15
 
 demo: install ## look at a dataset and feed from it; DATA=folder takes your own
 ifeq ($(DATA),$(DEMO))
@@ -54,8 +56,11 @@ $(DEMO):
 install: $(VENV)/ready
 	@$(BIN)/maturin develop --profile $(PROFILE)
 
-test: $(VENV)/ready ## all tests, Rust and Python
-	@scripts/test
+test: $(VENV)/ready ## all tests, Rust and Python, but those of frameworks that are not there
+	@scripts/test $(VENV)
+
+test-all: $(VENV_ALL)/ready ## the same with PyTorch, Keras and TensorFlow: 7 GB in .venv-all
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV_ALL) scripts/test $(VENV_ALL)
 
 lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, typos
 	@scripts/needs lint
@@ -80,7 +85,7 @@ bench: ## measure against the bare loops; ARGS picks workloads and peers
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean: ## remove everything that was made
-	rm -rf $(VENV) target dist demo-data benchmarks/bare/target
+	rm -rf $(VENV) $(VENV_ALL) target dist demo-data benchmarks/bare/target
 	rm -rf .pytest_cache .ruff_cache .mypy_cache python/infeed/_core*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -88,4 +93,10 @@ $(VENV)/ready: scripts/requirements-dev.txt
 	@scripts/needs
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV_ALL)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt
+	@scripts/needs
+	@$(PYTHON) -m venv $(VENV_ALL)
+	@$(VENV_ALL)/bin/pip install --quiet --disable-pip-version-check $(addprefix -r ,$^)
 	@touch $@

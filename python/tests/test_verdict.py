@@ -54,7 +54,7 @@ def test_waiting_with_cores_idle_asks_for_workers():
 
 
 def test_waiting_with_all_cores_busy_asks_for_less_work():
-    busy = replace(IDLE, children=7.4, machine=8)
+    busy = replace(IDLE, children=7.5, machine=8)
 
     found = verdict(figures(0.006, 0.010, processor=busy))
 

@@ -38,7 +38,7 @@ def compute(rounds: int = 200_000) -> None:
 
 
 class Spinning:
-    """A loader whose thread holds the lock for as long as an epoch runs."""
+    """A loader whose threads hold the lock for as long as an epoch runs."""
 
     def __iter__(self):
         stop = threading.Event()
@@ -47,13 +47,15 @@ class Spinning:
             while not stop.is_set():
                 sum(range(100))
 
-        thread = threading.Thread(target=work)
-        thread.start()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
         try:
             yield from batches(60)
         finally:
             stop.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
 
 
 def watcher_threads() -> list[threading.Thread]:
@@ -102,7 +104,7 @@ def test_a_loader_that_computes_in_python_limits_by_the_lock():
     assert report.figures.lock.waiting > 0.6
 
 
-def test_a_thread_that_holds_the_lock_slows_the_step():
+def test_threads_that_hold_the_lock_slow_the_step():
     watch = infeed.watch(Spinning(), ceiling=20)
 
     for _ in watch:

@@ -247,8 +247,8 @@ class Watch:
             self._sampler.stop()
 
     def _phase(self, name: str) -> None:
-        if (sampler := self._sampler) is not None:
-            sampler.phase = (name, time.perf_counter(), sampler.phase[0])
+        if self._sampler is not None:
+            self._sampler.begin(name)
 
     def _took(self, batch: Any) -> None:
         """Counts a batch."""

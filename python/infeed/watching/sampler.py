@@ -12,6 +12,7 @@ import random
 import sys
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 
 from infeed.watching.load import Busy, Tree
@@ -27,6 +28,9 @@ MOST_IDLE_S = 0.0003
 
 # Requests from which on their share says something.
 FEWEST = 10
+
+# How far back it is known what the loop did: a dozen of the shortest steps.
+PHASES = 32
 
 WAIT, STEP, ALONE = "wait", "step", "alone"
 
@@ -59,7 +63,6 @@ class Sampler:
         spent: Processor seconds of the time it ran.
         children: How many processes were seen besides.
         cost_s: Processor seconds of the thread itself.
-        phase: What the loop does, since when, and what it did before. Set by the loop.
         loop: The loop's thread. Set by the loop.
     """
 
@@ -69,13 +72,17 @@ class Sampler:
         self.loop: int | None = None
         self.children = 0
         self.cost_s = 0.0
-        self.phase: tuple[str, float, str] = (WAIT, 0.0, WAIT)
+        self._phases: deque[tuple[float, str]] = deque([(0.0, WAIT)], maxlen=PHASES)
         # Here, where the caller waits, because later other threads compute.
         self._idle_s = _idle_s()
         self._random = random.Random(0)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
+
+    def begin(self, phase: str) -> None:
+        """Says what the loop does from now on."""
+        self._phases.append((time.perf_counter(), phase))
 
     def start(self, adds_up: bool = True) -> None:
         """Starts the thread, unless it runs.
@@ -128,15 +135,21 @@ class Sampler:
         slept = time.perf_counter()
         time.sleep(pause_s)
         late_s = time.perf_counter() - slept - pause_s - self._idle_s
-        phase, since, before = self.phase
-        # The loop may have moved on while this thread waited.
-        asked = self.asked[phase if since <= slept + pause_s else before]
+        asked = self.asked[self._phase_at(slept + pause_s)]
         asked.requests += 1
         if late_s > MARGIN_S:
             late_s -= queue.waited_s()
         if late_s > MARGIN_S:
             asked.late += 1
             asked.waited_s += late_s
+
+    def _phase_at(self, moment: float) -> str:
+        """What the loop did then; it may have moved on since."""
+        phases = list(self._phases)
+        for since, phase in reversed(phases):
+            if since <= moment:
+                return phase
+        return phases[0][1]
 
     def _tally(self, tree: Tree, last: Busy) -> Busy:
         now = tree.read()

@@ -285,11 +285,9 @@ def _not_worth(figures: Figures, limit: Limit) -> list[str]:
         lines.append("more threads in Python: they share the one lock")
     if limit == "interference":
         lines.append(f"more workers: the loop waits only {waiting}, and they compete")
-    elif figures.processor.saturated:
-        busy = figures.processor
+    elif (busy := figures.processor).busy >= SATURATED * busy.usable:
         lines.append(
-            f"more workers: {max(busy.busy, min(busy.machine, busy.usable)):.1f} of "
-            f"{busy.usable:.3g} usable cores are busy"
+            f"more workers: {busy.busy:.1f} of {busy.usable:.3g} usable cores are busy"
         )
     if limit == "loader":
         lines.append("a faster device: the loop would wait longer for the same data")

@@ -1,0 +1,65 @@
+"""A watch round a tf.data dataset."""
+
+import time
+
+import numpy as np
+import pytest
+from installed import framework_test, imported
+
+import infeed
+
+tf = imported("tensorflow")
+pytestmark = framework_test
+
+
+def dataset(pause_s=0.0):
+    def row(n):
+        if pause_s:
+            time.sleep(pause_s)
+        return np.float32([n, n])
+
+    def mapped(n):
+        x = tf.numpy_function(row, [n], tf.float32, stateful=False)
+        return {"image": tf.ensure_shape(x, (2,)), "label": n}
+
+    return tf.data.Dataset.range(48).map(mapped).batch(4).prefetch(2)
+
+
+def test_batches_are_those_of_the_dataset():
+    watch = infeed.watch(dataset())
+
+    seen = [[b["label"].numpy().tolist() for b in watch] for _ in range(2)]
+
+    rows = np.arange(48).reshape(12, 4).tolist()
+    assert seen == [rows, rows]
+    assert len(watch) == 12
+    assert watch.report().figures.samples == 96
+
+
+def test_a_slow_map_limits_the_loop():
+    watch = infeed.watch(dataset(pause_s=0.01))
+
+    for _ in watch:
+        pass
+
+    assert watch.report().verdict.limit == "loader"
+
+
+def test_a_slow_step_limits_while_batches_are_prefetched():
+    watch = infeed.watch(dataset(), ceiling=5)
+
+    for _ in watch:
+        time.sleep(0.02)
+
+    assert watch.report().verdict.limit == "step"
+
+
+def test_the_length_of_an_endless_dataset_is_the_error_it_is():
+    with pytest.raises(TypeError, match="infinite"):
+        len(infeed.watch(dataset().repeat()))
+
+
+def test_an_endless_dataset_can_be_cut():
+    watch = infeed.watch(dataset().repeat(), batches=20)
+
+    assert sum(1 for _ in watch) == 20
