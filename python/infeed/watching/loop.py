@@ -133,6 +133,8 @@ class Watch:
         self._wait, self._step = Durations(), Durations()
         self._first_s: float | None = None
         self._seam_s = 0.0
+        # What the loader did at the end of the last epoch: a seam if another one comes.
+        self._ending_s = 0.0
         self._batches = self._samples = self._epochs = 0
         self._counted = True
         self._cpu_wait_s = self._cpu_step_s = 0.0
@@ -351,7 +353,7 @@ class _Epoch:
         try:
             batch = next(self._iterator)
         except StopIteration:
-            watch._seam_s += time.perf_counter() - self._asked_at
+            watch._ending_s = time.perf_counter() - self._asked_at
             return self._finish()
         except BaseException:
             # Not the end: some iterators go on after an error.
@@ -405,7 +407,8 @@ class _Epoch:
         else:
             watch._cpu_wait_s += cpu - self._asked_cpu
             if self._taken == 0:
-                watch._seam_s += wait_s
+                watch._seam_s += watch._ending_s + wait_s
+                watch._ending_s = 0.0
             else:
                 watch._wait.add(wait_s)
         self._taken += 1
