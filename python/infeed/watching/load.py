@@ -11,6 +11,11 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -24,7 +29,7 @@ class Busy:
         at_s: The moment, on the clock of `time.perf_counter`.
         own_s: By all threads of this process.
         python_s: By those of them that Python started, without the excepted ones.
-        children_s: By the processes it started, and theirs, since they were first seen.
+        children_s: By the processes it started, and theirs.
         machine_s: By everything on the machine.
     """
 
@@ -38,8 +43,7 @@ class Busy:
 class Tree:
     """Processor time of this process and of whatever it has started.
 
-    A child or thread that ends between two readings loses what it spent after the first
-    of them.
+    A thread that ends between two readings loses what it spent after the first.
 
     Args:
         without: Threads that do not count into `Busy.python_s`.
@@ -50,17 +54,9 @@ class Tree:
         self._threads: dict[int, tuple[float, float]] = {}
         for thread, spent in self._python_threads():
             self._threads[thread] = (spent, spent)
-        # By process id and start time, because ids are used again: seconds at first
-        # sight, and the latest.
-        self._seen: dict[tuple[int, int], tuple[float, float]] = {}
-        for key, spent in _children():
-            self._seen[key] = (spent, spent)
 
     def read(self) -> Busy:
         """What was spent up to now."""
-        for key, spent in _children():
-            first, _ = self._seen.get(key, (0.0, 0.0))
-            self._seen[key] = (first, spent)
         for thread, spent in self._python_threads():
             first, _ = self._threads.get(thread, (0.0, 0.0))
             self._threads[thread] = (first, spent)
@@ -68,7 +64,7 @@ class Tree:
             time.perf_counter(),
             time.process_time(),
             sum(latest - first for first, latest in self._threads.values()),
-            sum(latest - first for first, latest in self._seen.values()),
+            _children_s(),
             _machine_s(),
         )
 
@@ -85,11 +81,6 @@ class Tree:
                 continue
             found.append((thread.native_id, spent_ns / 1e9))
         return found
-
-    @property
-    def children(self) -> int:
-        """How many processes were seen."""
-        return len(self._seen)
 
 
 def usable_cores() -> float:
@@ -137,9 +128,13 @@ def _quotas_of(root: Path, path: str) -> list[float]:
     return quotas
 
 
-def _children() -> list[tuple[tuple[int, int], float]]:
-    """Id, start time and processor seconds of each descendant."""
-    found = []
+def _children_s() -> float:
+    """Processor seconds of all descendants, those that have ended included."""
+    # What a child has spent goes over to `resource` when it has ended and was waited for.
+    total = 0.0
+    if resource is not None:
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        total = ended.ru_utime + ended.ru_stime
     waiting = ["self"]
     while waiting:
         for process in _child_ids(waiting.pop()):
@@ -148,10 +143,10 @@ def _children() -> list[tuple[tuple[int, int], float]]:
                 text = (_PROC / process / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            spent = (int(text[11]) + int(text[12])) / _TICKS_PER_S
-            found.append(((int(process), int(text[19])), spent))
+            # Its own, and that of its children which have ended.
+            total += sum(map(int, text[11:15])) / _TICKS_PER_S
             waiting.append(process)
-    return found
+    return total
 
 
 def _child_ids(process: str) -> list[str]:

@@ -61,7 +61,6 @@ class Sampler:
     Attributes:
         asked: Requests for the lock, by what the loop was doing.
         spent: Processor seconds of the time it ran.
-        children: How many processes were seen besides.
         cost_s: Processor seconds of the thread itself.
         loop: The loop's thread. Set by the loop.
     """
@@ -70,7 +69,6 @@ class Sampler:
         self.asked = {name: Asked() for name in (WAIT, STEP, ALONE)}
         self.spent = Busy(0.0, 0.0, 0.0, 0.0, 0.0)
         self.loop: int | None = None
-        self.children = 0
         self.cost_s = 0.0
         self._phases: deque[tuple[float, str]] = deque([(0.0, WAIT)], maxlen=PHASES)
         # Here, where the caller waits, because later other threads compute.
@@ -160,7 +158,6 @@ class Sampler:
             self.spent.children_s + now.children_s - last.children_s,
             self.spent.machine_s + now.machine_s - last.machine_s,
         )
-        self.children = max(self.children, tree.children)
         return now
 
 

@@ -62,7 +62,7 @@ def test_a_slow_step_limits_while_workers_are_ahead():
     watch = infeed.watch(loader(workers=2), ceiling=5)
 
     for _ in watch:
-        time.sleep(0.02)
+        time.sleep(0.1)
 
     report = watch.report()
     assert report.verdict.limit == "step"
