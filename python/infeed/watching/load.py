@@ -130,7 +130,7 @@ def _quotas_of(root: Path, path: str) -> list[float]:
 
 def _children_s() -> float:
     """Processor seconds of all descendants, those that have ended included."""
-    # What a child has spent goes over to `resource` when it has ended and was waited for.
+    # What a child has spent goes over to `resource` once it has ended.
     total = 0.0
     if resource is not None:
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)

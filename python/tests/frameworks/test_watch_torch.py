@@ -80,13 +80,15 @@ def test_an_error_in_a_worker_passes_through():
 
 
 def test_leaving_the_loop_ends_the_workers():
+    # The error of another test may still hold the workers it came from.
+    before = set(multiprocessing.active_children())
     watch = infeed.watch(loader(workers=2))
 
     for _ in watch:
-        assert len(multiprocessing.active_children()) == 2
+        assert len(set(multiprocessing.active_children()) - before) == 2
         break
 
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_processor_time_of_worker_processes_is_counted():
