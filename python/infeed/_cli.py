@@ -12,6 +12,11 @@ def main() -> int:
     Returns:
         Its exit status.
     """
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["experiment"]:
+        from infeed.experiments import command
+
+        return command.main(arguments[1:])
     # Python's own handler only sets a flag, which nobody looks at meanwhile.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return _core.main(["infeed", *sys.argv[1:]])
+    return _core.main(["infeed", *arguments])

@@ -1,0 +1,364 @@
+"""The same images as PNG, JPEG, TFRecord, WebDataset tar, raw and compressed NumPy.
+
+Sizes, how fast the bytes are read cold and warm, how fast one core decodes them with
+Pillow, and what an infeed pipeline makes of them on all cores. TFRecord and tar hold
+the JPEGs. Cold is after the system was asked to forget the files' pages
+(`posix_fadvise`), so caches below it, such as those of a virtual machine's host, may
+still be warm.
+"""
+
+import argparse
+import io
+import os
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infeed import sources
+from infeed import transforms as T
+from infeed.errors import ConfigError
+from infeed.experiments import tfrecord
+from infeed.experiments.arguments import duration, positive
+from infeed.experiments.images import files_below, pillow, pixels, sample
+from infeed.experiments.measuring import interleaved, spread
+from infeed.experiments.result import Result, Table, rate, size
+from infeed.pipeline import Pipeline
+from infeed.watching.reach import what_infeed_reaches
+
+SUMMARY = "the same images in six formats: size, reading cold and warm, decoding"
+
+_NO_SOURCE = "infeed has no source for it yet; read in Python here"
+# Reads that go back and forth between here and the system are larger than this.
+_READ = 1 << 20
+
+
+@dataclass(frozen=True)
+class Format:
+    """Images at rest.
+
+    Attributes:
+        name: As in the table.
+        files: What it consists of.
+        encoded: From the bytes of the files to those of each image.
+        decoded: From the bytes of an image to its pixels.
+        pipeline: What infeed runs; None where it has no source.
+        note: What the reader should know.
+    """
+
+    name: str
+    files: list[Path]
+    encoded: Callable[[list[bytes]], Iterator[bytes]]
+    decoded: Callable[[bytes], np.ndarray]
+    pipeline: Pipeline | None
+    note: str
+
+    @property
+    def bytes(self) -> int:
+        """On disk."""
+        return sum(file.stat().st_size for file in self.files)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of this experiment."""
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR",
+        help="a folder of images (default: made-up photographs)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--images", type=positive, default=100, help="how many (default 100)"
+    )
+    parser.add_argument(
+        "--quality", type=positive, default=90, help="of the JPEGs (default 90)"
+    )
+    parser.add_argument(
+        "--seconds", type=duration, default=3, help="infeed runs on each (default 3)"
+    )
+    parser.add_argument(
+        "--turns", type=positive, default=3, help="measurements of each (default 3)"
+    )
+    parser.add_argument(
+        "--at", type=Path, metavar="DIR",
+        help="where the files are written: the storage to measure (default: where "
+        "temporary files go)",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> Result:
+    """Writes the images in each format and measures them in turn."""
+    pillow()
+    count, turns, seconds = options.images, options.turns, options.seconds
+    if options.quick:
+        count, turns, seconds = min(count, 4), 1, 0.1
+    with tempfile.TemporaryDirectory(prefix="infeed-formats-", dir=options.at) as place:
+        images = _images(options, Path(place), count)
+        formats = _written(images, Path(place), options.quality)
+        pixel_bytes = sum(image.nbytes for image in images)
+
+        def measured(work: Callable[[Format], float]) -> dict[str, list[float]]:
+            runs = {f.name: partial(work, f) for f in formats}
+            return interleaved(runs, turns)
+
+        cold = measured(lambda f: _read_s(f, cold=True))
+        warm = measured(lambda f: _read_s(f, cold=False))
+        decode = measured(_decode_s)
+        fed = measured(lambda f: _fed(f, seconds))
+        figures = []
+        for f in formats:
+            figures.append(
+                {
+                    "name": f.name,
+                    "files": len(f.files),
+                    "bytes": f.bytes,
+                    "cold_bytes_per_s": f.bytes / spread(cold[f.name])[1],
+                    "warm_bytes_per_s": f.bytes / spread(warm[f.name])[1],
+                    "cold_samples_per_s": len(images) / spread(cold[f.name])[1],
+                    "decode_samples_per_s": len(images) / spread(decode[f.name])[1],
+                    "infeed_samples_per_s": spread(fed[f.name])[1] or None,
+                    "infeed_spread": spread(fed[f.name])[::2],
+                    "note": f.note,
+                }
+            )
+    height, width, _ = images[0].shape
+    data = {
+        "images": len(images), "height": height, "width": width,
+        "pixel_bytes": pixel_bytes, "quality": options.quality, "formats": figures,
+    }  # fmt: skip
+    question = (
+        f"{len(images)} images of {height}x{width} px: what does the format change?"
+    )
+    return Result("formats", question, [_table(figures)], _meaning(figures, data), data)
+
+
+def _images(options: argparse.Namespace, place: Path, count: int) -> list[np.ndarray]:
+    if options.data is None:
+        size = ("--size", "96x72") if options.quick else ()
+        made = sample("segmentation", place / "made", count, *size) / "images"
+        return pixels(files_below(made))
+    files = files_below(options.data)[:count]
+    if not files:
+        raise ConfigError(
+            f"formats: {options.data} holds no images; name another folder"
+        )
+    return pixels(files)
+
+
+def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format]:
+    """Writes the images in each format."""
+    image = pillow()
+
+    def encoded(pixels: np.ndarray, kind: str, **settings: Any) -> bytes:
+        file = io.BytesIO()
+        image.fromarray(pixels).save(file, kind, **settings)
+        return file.getvalue()
+
+    def decoded(data: bytes) -> np.ndarray:
+        with image.open(io.BytesIO(data)) as opened:
+            return np.asarray(opened.convert("RGB"))
+
+    shape = images[0].shape
+
+    def raw(data: bytes) -> np.ndarray:
+        # A copy, as a batch is one; the other decoders write new memory too.
+        return np.frombuffer(data, np.uint8).reshape(shape).copy()
+
+    def inflated(data: bytes) -> np.ndarray:
+        with np.load(io.BytesIO(data)) as archive:
+            return np.asarray(archive["image"])
+
+    jpegs = [encoded(pixels, "JPEG", quality=quality) for pixels in images]
+    pngs = [encoded(pixels, "PNG") for pixels in images]
+    paths = {
+        "png": _folder(place / "png", pngs, "png"),
+        "jpeg": _folder(place / "jpeg", jpegs, "jpg"),
+        "tfrecord": [place / "images.tfrecord"],
+        "tar": [place / "images.tar"],
+        "npy": [place / "images.npy"],
+        "npz": _folder(place / "npz", map(_npz, images), "npz"),
+    }
+    with open(paths["tfrecord"][0], "wb") as file:
+        tfrecord.write(file, (tfrecord.example(image=jpeg) for jpeg in jpegs))
+    with tarfile.open(paths["tar"][0], "w") as tar:
+        for number, jpeg in enumerate(jpegs):
+            entry = tarfile.TarInfo(f"{number:06}.jpg")
+            entry.size = len(jpeg)
+            tar.addfile(entry, io.BytesIO(jpeg))
+    np.save(paths["npy"][0], np.stack(images))
+    for files in paths.values():
+        for path in files:
+            _flush(path)
+    rows = np.load(paths["npy"][0], mmap_mode="r")
+
+    def records(data: list[bytes]) -> Iterator[bytes]:
+        # Its checksums in Python would take longer than all the rest.
+        for record in tfrecord.read(data[0], verify=False):
+            yield tfrecord.fields_of(record)["image"]
+
+    def members(data: list[bytes]) -> Iterator[bytes]:
+        with tarfile.open(fileobj=io.BytesIO(data[0])) as tar:
+            for member in tar:
+                opened = tar.extractfile(member)
+                if opened is not None:
+                    yield opened.read()
+
+    def chunks(data: list[bytes]) -> Iterator[bytes]:
+        # What np.load would map: the header ends where the pixels begin.
+        whole = memoryview(data[0])[-len(images) * images[0].nbytes :]
+        for number in range(len(images)):
+            yield bytes(whole[number * images[0].nbytes :][: images[0].nbytes])
+
+    own = f"quality {quality}"
+    return [
+        Format("PNG", paths["png"], iter, decoded, _pipeline(place / "png", shape), ""),
+        Format(
+            "JPEG", paths["jpeg"], iter, decoded, _pipeline(place / "jpeg", shape), own
+        ),
+        Format(
+            "TFRecord", paths["tfrecord"], records, decoded, None,
+            f"of the JPEGs; {_NO_SOURCE}",
+        ),
+        Format(
+            "tar", paths["tar"], members, decoded, None, f"of the JPEGs; {_NO_SOURCE}"
+        ),
+        Format(
+            ".npy", paths["npy"], chunks, raw,
+            Pipeline(sources.Memory(image=rows)).batch(16), "one array, mapped",
+        ),
+        Format(
+            ".npz", paths["npz"], iter, inflated, None, f"a file an image; {_NO_SOURCE}"
+        ),
+    ]  # fmt: skip
+
+
+def _folder(folder: Path, images: Any, suffix: str) -> list[Path]:
+    folder.mkdir()
+    paths = []
+    for number, data in enumerate(images):
+        paths.append(folder / f"{number:06}.{suffix}")
+        paths[-1].write_bytes(data)
+    return paths
+
+
+def _npz(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, image=pixels)
+    assert zipfile.is_zipfile(file)
+    return file.getvalue()
+
+
+def _pipeline(folder: Path, shape: tuple[int, ...]) -> Pipeline:
+    # A batch needs one size; a crop to the size of all images leaves nothing out.
+    crop = T.Crop(shape[0], shape[1], at="top_left")
+    source = sources.Folder(str(folder), labels="none")
+    return Pipeline(source).decode().transform(crop).batch(16)
+
+
+def _flush(path: Path) -> None:
+    """Pages that are not on disk yet cannot be forgotten."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _forget(path: Path) -> None:
+    """Asks the system to drop a file's pages."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(file)
+
+
+def _read_s(f: Format, *, cold: bool) -> float:
+    """Time to read all files, one after another."""
+    for path in f.files:
+        if cold:
+            _forget(path)
+        else:
+            path.read_bytes()
+    begun = time.perf_counter()
+    for path in f.files:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(_READ):
+                pass
+    return time.perf_counter() - begun
+
+
+def _decode_s(f: Format) -> float:
+    """Time one core takes from the files' bytes in memory to all pixels."""
+    data = [path.read_bytes() for path in f.files]
+    begun = time.perf_counter()
+    for image in f.encoded(data):
+        f.decoded(image)
+    return time.perf_counter() - begun
+
+
+def _fed(f: Format, seconds: float) -> float:
+    """Samples a second of an infeed pipeline; 0 where there is none."""
+    if f.pipeline is None:
+        return 0.0
+    return what_infeed_reaches(f.pipeline, seconds).samples_per_s
+
+
+def _table(figures: list[dict[str, Any]]) -> Table:
+    columns = [
+        "format", "size", "files", "cold MB/s", "warm MB/s", "cold images/s",
+        "decode images/s", "infeed images/s",
+    ]  # fmt: skip
+    rows = [
+        [
+            f["name"],
+            size(f["bytes"]),
+            str(f["files"]),
+            rate(f["cold_bytes_per_s"] / 1e6),
+            rate(f["warm_bytes_per_s"] / 1e6),
+            rate(f["cold_samples_per_s"]),
+            rate(f["decode_samples_per_s"]),
+            rate(f["infeed_samples_per_s"]) if f["infeed_samples_per_s"] else "-",
+        ]
+        for f in figures
+    ]
+    title = "read by one thread, decoded by one core, fed by infeed on all cores (warm)"
+    return Table(columns, rows, title)
+
+
+def _meaning(figures: list[dict[str, Any]], data: dict[str, Any]) -> list[str]:
+    by_name = {f["name"]: f for f in figures}
+    png, jpeg, npy = by_name["PNG"], by_name["JPEG"], by_name[".npy"]
+    tar = by_name["tar"]
+    faster = jpeg["decode_samples_per_s"] / png["decode_samples_per_s"]
+    needed = jpeg["decode_samples_per_s"] * npy["bytes"] / data["images"]
+    meaning = [f"{f['name']}: {f['note']}." for f in figures if f["note"]]
+    meaning += [
+        f"JPEG takes {png['bytes'] / jpeg['bytes']:.1f}x less room than PNG and is "
+        f"decoded {faster:.1f}x as fast, but loses detail: never for masks.",
+        f"Packing changes reading, not decoding: {size(tar['bytes'])} in one file are "
+        f"read cold at {rate(tar['cold_bytes_per_s'] / 1e6)} MB/s, in {jpeg['files']} "
+        f"files at {rate(jpeg['cold_bytes_per_s'] / 1e6)}.",
+        f"Pixels need no decoding but {npy['bytes'] / jpeg['bytes']:.0f}x the bytes of "
+        f"JPEG: they pay where storage gives {rate(needed / 1e6)} MB/s for each core "
+        "that would decode, or where they stay in memory.",
+    ]
+    alike = [
+        f["name"]
+        for f in figures
+        if f["cold_bytes_per_s"] > 0.7 * f["warm_bytes_per_s"]
+    ]
+    if alike:
+        meaning.append(
+            f"Cold reads of {', '.join(alike)} were about as fast as warm ones: these "
+            "files lie in memory, or a cache below the system holds them. Name a "
+            "folder on other storage with --at."
+        )
+    return meaning

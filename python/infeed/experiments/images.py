@@ -1,0 +1,73 @@
+"""Images that experiments read: the user's, or made up by ``infeed sample``."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infeed import _core
+from infeed.errors import OpenError
+from infeed.experiments.measuring import needed
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
+
+
+def pillow() -> Any:
+    """The module `PIL.Image`.
+
+    Raises:
+        MissingError: Pillow is not installed.
+    """
+    return needed("PIL.Image", "Pillow", "this experiment")
+
+
+def sample(kind: str, folder: Path, count: int, *settings: str) -> Path:
+    """A made-up dataset, with what else ``infeed sample`` is told.
+
+    Raises:
+        OpenError: It could not be written; what went wrong was printed.
+    """
+    command = ["infeed", "sample", kind, str(folder), "--count", str(count), *settings]
+    with _silent():
+        status = _core.main(command)
+    if status != 0:
+        raise OpenError(f"{folder}: infeed sample {kind} failed with status {status}")
+    return folder
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Image files below a folder, sorted."""
+    walk = os.walk(folder, followlinks=True)
+    files = (Path(place, name) for place, _, names in walk for name in names)
+    return sorted(file for file in files if file.suffix.lower() in SUFFIXES)
+
+
+def pixels(files: list[Path]) -> list[np.ndarray]:
+    """The images, uint8 ``[H, W, 3]``, cut to the size of the smallest.
+
+    Raises:
+        MissingError: Pillow is not installed.
+    """
+    image = pillow()
+    arrays = []
+    for file in files:
+        with image.open(file) as opened:
+            arrays.append(np.asarray(opened.convert("RGB")))
+    height = min(array.shape[0] for array in arrays)
+    width = min(array.shape[1] for array in arrays)
+    return [np.ascontiguousarray(array[:height, :width]) for array in arrays]
+
+
+class _silent:
+    """Sends what the engine prints on the standard output nowhere."""
+
+    def __enter__(self) -> None:
+        self._kept = os.dup(1)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self._kept, 1)
+        os.close(self._kept)

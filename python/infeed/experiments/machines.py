@@ -1,0 +1,156 @@
+"""Devices: the one that is here, and named ones for planning without it.
+
+A profile is arithmetic on published peaks: what it models is the least time a device
+could take, and real ones take longer. Sources stand beside the numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from infeed.experiments.measuring import installed
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a device can do at best.
+
+    Attributes:
+        name: As given to ``--on``.
+        title: What it is.
+        bus_bytes_per_s: One direction between host and one device.
+        launch_s: From the call to the start of a kernel, and as much for each copy.
+        flops_per_s: Multiplications and additions in float32.
+        memory_bytes_per_s: Of the device's own memory.
+        source: Where the numbers come from.
+    """
+
+    name: str
+    title: str
+    bus_bytes_per_s: float
+    launch_s: float
+    flops_per_s: float
+    memory_bytes_per_s: float
+    source: str
+
+    def copy_s(self, count: float) -> float:
+        """Time to copy bytes over the bus."""
+        return self.launch_s + count / self.bus_bytes_per_s
+
+    def product_s(self, n: int) -> float:
+        """Time of a product of two n x n matrices in float32 that are resident."""
+        moved_s = 3 * 4 * n * n / self.memory_bytes_per_s
+        return self.launch_s + max(2 * n**3 / self.flops_per_s, moved_s)
+
+    def pass_s(self, count: float) -> float:
+        """Time of one pass over bytes in the device's memory."""
+        return self.launch_s + count / self.memory_bytes_per_s
+
+
+# PCI Express: 8 GT/s a lane in generation 3, 32 GT/s in 5, in 128/130 encoding (PCI-SIG
+# base specifications): 16 lanes carry 15.75 and 63 GB/s in each direction before
+# protocol. The launch of 5 microseconds is an assumption, not a measurement: set it
+# with --launch-us.
+LAUNCH_S = 5e-6
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            "gtx1080x4",
+            "one of four GeForce GTX 1080, eight lanes of PCIe 3.0 each",
+            7.88e9,
+            LAUNCH_S,
+            8.87e12,
+            320e9,
+            "GeForce GTX 1080 whitepaper (8873 GFLOPS in float32, 320 GB/s); "
+            "PCI-SIG (8 lanes of PCIe 3.0: 7.88 GB/s), for four cards on one processor",
+        ),
+        Profile(
+            "h100",
+            "H100 SXM, sixteen lanes of PCIe 5.0",
+            63e9,
+            LAUNCH_S,
+            67e12,
+            3.35e12,
+            "H100 data sheet (67 TFLOPS in float32, 3.35 TB/s); "
+            "PCI-SIG (16 lanes of PCIe 5.0: 63 GB/s)",
+        ),
+    )
+}
+
+
+class Device:
+    """The device that is here, through PyTorch or CuPy.
+
+    Attributes:
+        name: What it calls itself.
+        through: The framework.
+    """
+
+    def __init__(self, name: str, through: str, module: Any, where: str = "cuda"):
+        self.name = name
+        self.through = through
+        self._module = module
+        self._where = where
+
+    def put(self, array: np.ndarray) -> Any:
+        """A copy of an array on the device."""
+        if self.through == "PyTorch":
+            return self._module.from_numpy(array).to(self._where, copy=True)
+        return self._module.asarray(array)
+
+    def get(self, array: Any) -> np.ndarray:
+        """A copy on the host."""
+        if self.through == "PyTorch":
+            return np.asarray(array.cpu())
+        return np.asarray(self._module.asnumpy(array))
+
+    def floats(self, array: Any) -> Any:
+        """An array of the device as float32."""
+        if self.through == "PyTorch":
+            return array.to(self._module.float32)
+        return array.astype("float32")
+
+    def wait(self) -> None:
+        """Until everything asked for is done."""
+        if self.through == "PyTorch":
+            if self._where == "cuda":
+                self._module.cuda.synchronize()
+        else:
+            self._module.cuda.Stream.null.synchronize()
+
+    def done(self, work: Callable[[], Any]) -> Callable[[], None]:
+        """Work that is over when it returns."""
+
+        def waited() -> None:
+            work()
+            self.wait()
+
+        return waited
+
+
+def device() -> tuple[Device | None, str]:
+    """The device that is here, or None and why there is none."""
+    reasons = []
+    for module, title in (("torch", "PyTorch"), ("cupy", "CuPy")):
+        if not installed(module):
+            reasons.append(f"{title} is not installed")
+            continue
+        try:
+            framework: Any = __import__(module)
+            if title == "PyTorch":
+                if not framework.cuda.is_available():
+                    reasons.append("PyTorch sees none")
+                    continue
+                name = framework.cuda.get_device_name()
+            else:
+                properties = framework.cuda.runtime.getDeviceProperties(0)
+                name = properties["name"].decode()
+            return Device(name, title, framework), ""
+        # A framework without a driver raises errors of its own.
+        except Exception as error:
+            reasons.append(f"{title} cannot use one ({type(error).__name__})")
+    return None, ", ".join(reasons)

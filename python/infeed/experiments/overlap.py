@@ -1,0 +1,241 @@
+"""Loading and computing in turn, or loading the next batch while this one computes.
+
+Loading is real work for a core: it inflates compressed bytes, with Python's lock
+released as decoders in C do. The step is a sleep, as if a device computed. What
+overlapping gains is known before: t_load + t_step a batch becomes the longer of the
+two, and n workers divide t_load by n as long as there are cores.
+"""
+
+import argparse
+import os
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from infeed.experiments.arguments import duration, numbers, positive
+from infeed.experiments.measuring import interleaved, spread, time_of
+from infeed.experiments.result import Result, Table, milliseconds
+from infeed.watching.load import usable_cores
+
+SUMMARY = "loading and computing in turn, overlapped, and with n workers"
+
+# One call inflates this much: about a millisecond, short against a batch.
+_CHUNK = 512 * 1024
+_WIDTH = 72
+# Batches that the drawing shows.
+_DRAWN = 6
+
+
+@dataclass(frozen=True)
+class Span:
+    """A thread's work on one batch, in seconds since the run began."""
+
+    thread: str
+    batch: int
+    start_s: float
+    end_s: float
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of this experiment."""
+    parser.add_argument(
+        "--load-ms", type=duration, default=20, help="to load a batch (default 20)"
+    )
+    parser.add_argument(
+        "--step-ms", type=duration, default=15, help="to compute on it (default 15)"
+    )
+    parser.add_argument(
+        "--workers", type=numbers, help="threads that load (default 1,2 and the cores)"
+    )
+    parser.add_argument(
+        "--batches", type=positive, help="batches a run (default 60)", default=60
+    )
+    parser.add_argument(
+        "--turns", type=positive, help="runs of each (default 3)", default=3
+    )
+
+
+def run(options: argparse.Namespace) -> Result:
+    """Measures each way in turn, with the prediction beside it."""
+    cores = usable_cores()
+    workers = options.workers or sorted({1, 2, max(1, int(cores))})
+    batches, turns = options.batches, options.turns
+    if options.quick:
+        batches, turns = min(batches, 8), 1
+    load = _loading(options.load_ms / 1e3)
+    load_s = time_of(load, 0.02 if options.quick else 0.5)
+
+    def step() -> None:
+        time.sleep(options.step_ms / 1e3)
+
+    step_s = time_of(step, 0.02 if options.quick else 0.5)
+
+    spans: dict[str, list[Span]] = {}
+    batches_run: int = batches
+
+    def way(name: str, count: int) -> Callable[[], float]:
+        def measured() -> float:
+            seen: list[Span] = []
+            took_s = _loop(load, step, batches_run, count, seen)
+            spans[name] = seen
+            return took_s / batches_run
+
+        return measured
+
+    names = {"in turn": 0}
+    for count in workers:
+        names[f"{count} worker{'s' if count > 1 else ''}"] = count
+    found = interleaved({name: way(name, n) for name, n in names.items()}, turns)
+
+    table, figures = _table(names, found, load_s, step_s, cores)
+    gain = (load_s + step_s) / max(load_s, step_s)
+    first = f"{workers[0]} worker{'s' if workers[0] > 1 else ''}"
+    measured = spread(found["in turn"])[1] / spread(found[first])[1]
+    meaning = [
+        f"Loading takes {milliseconds(load_s)} ms and the step "
+        f"{milliseconds(step_s)} ms, so overlapping them can gain "
+        f"({milliseconds(load_s)} + {milliseconds(step_s)}) / "
+        f"{milliseconds(max(load_s, step_s))} = {gain:.2f}x; measured with {first}: "
+        f"{measured:.2f}x. It never gains more than 2x, and that where both are equal.",
+        "More workers help until t_load / n is below t_step, and no further than there "
+        f"are cores: {cores:.3g} here. Then the step is the limit.",
+    ]
+    drawing = _drawing({name: spans[name] for name in ("in turn", *list(names)[1:])})
+    question = "Does loading the next batch while this one computes pay, and how much?"
+    data = {
+        "load_s": load_s, "step_s": step_s, "cores": cores, "batches": batches,
+        "turns": turns, "ways": figures,
+    }  # fmt: skip
+    return Result("overlap", question, [table], meaning, data, drawing)
+
+
+def _loading(seconds: float) -> Callable[[], None]:
+    """Work that takes one core about so long, the lock released."""
+    packed = zlib.compress(os.urandom(_CHUNK // 8) * 8, 1)
+    once_s = time_of(lambda: zlib.decompress(packed), 0.05)
+    rounds = max(1, round(seconds / once_s))
+
+    def load() -> None:
+        for _ in range(rounds):
+            zlib.decompress(packed)
+
+    return load
+
+
+def _loop(
+    load: Callable[[], None],
+    step: Callable[[], None],
+    batches: int,
+    workers: int,
+    spans: list[Span],
+) -> float:
+    """Runs the loop and returns what it took; without workers it loads by itself."""
+    begun = time.perf_counter()
+
+    def timed(name: str, work: Callable[[], None], batch: int) -> None:
+        start = time.perf_counter()
+        work()
+        spans.append(Span(name, batch, start - begun, time.perf_counter() - begun))
+
+    if workers == 0:
+        for batch in range(batches):
+            timed("load", load, batch)
+            timed("step", step, batch)
+        return time.perf_counter() - begun
+    with ThreadPoolExecutor(workers, thread_name_prefix="load") as pool:
+
+        def loaded(batch: int) -> None:
+            # Threads are named load_0, load_1 and so on.
+            number = int(threading.current_thread().name.rpartition("_")[2])
+            timed(f"load {number + 1}", load, batch)
+
+        for batch in _ahead(pool, loaded, batches, workers + 1):
+            timed("step", step, batch)
+        return time.perf_counter() - begun
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, load: Callable[[int], None], batches: int, most: int
+) -> Iterator[int]:
+    """Batches in order, with at most so many of them under way."""
+    waiting: deque[Future[None]] = deque()
+    for batch in range(batches):
+        waiting.append(pool.submit(load, batch))
+        if len(waiting) == most:
+            waiting.popleft().result()
+            yield batch - most + 1
+    while waiting:
+        waiting.popleft().result()
+        yield batches - len(waiting) - 1
+
+
+def _table(
+    names: dict[str, int],
+    found: dict[str, list[float]],
+    load_s: float,
+    step_s: float,
+    cores: float,
+) -> tuple[Table, list[dict[str, Any]]]:
+    base_s = spread(found["in turn"])[1]
+    rows = []
+    figures: list[dict[str, Any]] = []
+    for name, count in names.items():
+        predicted_s = load_s + step_s
+        if count:
+            predicted_s = max(load_s / min(count, cores), step_s)
+        low_s, middle_s, high_s = spread(found[name])
+        gain = (load_s + step_s) / predicted_s
+        rows.append(
+            [
+                name,
+                milliseconds(predicted_s),
+                milliseconds(middle_s),
+                f"{milliseconds(low_s)}-{milliseconds(high_s)}",
+                f"{gain:.2f}x",
+                f"{base_s / middle_s:.2f}x",
+            ]
+        )
+        figures.append(
+            {
+                "name": name,
+                "predicted_s": predicted_s,
+                "measured_s": middle_s,
+                "low_s": low_s,
+                "high_s": high_s,
+                "predicted_gain": gain,
+                "measured_gain": base_s / middle_s,
+            }
+        )
+    columns = ["way", "predicted ms", "measured ms", "spread", "predicted", "measured"]
+    return Table(columns, rows, "a batch, and the gain over loading in turn"), figures
+
+
+def _drawing(spans: dict[str, list[Span]]) -> list[str]:
+    """Who worked on which batch when; all ways to one scale."""
+    first = {
+        name: [span for span in seen if span.batch < _DRAWN]
+        for name, seen in spans.items()
+    }
+    end_s = max(span.end_s for seen in first.values() for span in seen)
+    lines = [
+        f"The first {_DRAWN} batches, each as its number; a column is "
+        f"{milliseconds(end_s / _WIDTH)} ms:"
+    ]
+    for name, seen in first.items():
+        lines.append(f"  {name}")
+        for thread in sorted({span.thread for span in seen}):
+            cells = ["."] * _WIDTH
+            for span in seen:
+                if span.thread != thread:
+                    continue
+                begin = int(span.start_s / end_s * _WIDTH)
+                stop = max(begin + 1, int(span.end_s / end_s * _WIDTH))
+                for cell in range(begin, min(stop, _WIDTH)):
+                    cells[cell] = str(span.batch)
+            lines.append(f"    {thread:<7} {''.join(cells)}")
+    return lines

@@ -1,0 +1,311 @@
+"""Preprocessing on the host, on the device, or bounced between them.
+
+A batch of 64 images of 224x224 px is normalized to floats before a step. On the host:
+normalize, then copy floats. On the device: copy bytes, normalize there. Bounced, as
+happens where one transform has a device version and the next has not: copy bytes, cast
+on the device, copy floats back, normalize on the host, copy floats again. The host's
+work is measured; without a device, copies and the device's passes are modelled from a
+named profile (--on), at its published peaks.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from infeed.experiments.arguments import duration, positive
+from infeed.experiments.machines import PROFILES, Device, Profile, device
+from infeed.experiments.measuring import spread, time_of
+from infeed.experiments.result import Result, Table, milliseconds, rate, size
+from infeed.watching.load import usable_cores
+
+SUMMARY = "preprocessing on the host, on the device, and bounced between them"
+
+_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
+_STD = np.array([0.229, 0.224, 0.225], np.float32)
+SCALE = (1 / (255 * _STD)).astype(np.float32)
+BIAS = (-_MEAN / _STD).astype(np.float32)
+
+WAYS = ("host", "device", "bounced")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one batch costs before its step.
+
+    Attributes:
+        host_s: Of one core of the host.
+        bus_s: On the bus, both directions.
+        device_s: On the device.
+        bus_bytes: Over the bus, both directions.
+    """
+
+    host_s: float
+    bus_s: float
+    device_s: float
+    bus_bytes: int
+
+    def in_turn_s(self, step_s: float, cores: float) -> float:
+        """A step where nothing overlaps."""
+        return self.host_s / cores + self.bus_s + self.device_s + step_s
+
+    def overlapped_s(self, step_s: float, cores: float) -> float:
+        """A step where host, bus and device each work on another batch."""
+        return max(self.host_s / cores, self.bus_s, self.device_s + step_s)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of this experiment."""
+    parser.add_argument(
+        "--on", choices=sorted(PROFILES), metavar="NAME",
+        help="the device to model where there is none, or instead of it: "
+        f"{', '.join(sorted(PROFILES))} (default gtx1080x4)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", type=positive, default=64, help="images a step (default 64)"
+    )
+    parser.add_argument(
+        "--side", type=positive, default=224, help="pixels a side (default 224)"
+    )
+    parser.add_argument(
+        "--small-ms", type=duration, default=5,
+        help="the small model's step on the device (default 5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--large-ms", type=duration, default=100,
+        help="the large model's step on the device (default 100)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--launch-us",
+        type=duration,
+        help="time to launch a kernel or copy, when modelled (default 5, assumed)",
+    )
+    parser.add_argument(
+        "--seconds", type=duration, default=1, help="for each measurement (default 1)"
+    )
+
+
+def run(options: argparse.Namespace) -> Result:
+    """Measures the host's part, and the rest if there is a device."""
+    batch, seconds = options.batch, options.seconds
+    if options.quick:
+        batch, seconds = min(batch, 4), 0.02
+    shape = (batch, options.side, options.side, 3)
+    pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    models = {"small": options.small_ms / 1e3, "large": options.large_ms / 1e3}
+    here, why = (None, "a profile was asked for") if options.on else device()
+    cores = usable_cores()
+    if here is not None:
+        tables, figures = _measured(here, pixels, models, seconds)
+        meaning = [f"Measured on {here.name}, through {here.through}, in turn."]
+        costs = None
+    else:
+        profile = PROFILES[options.on or "gtx1080x4"]
+        if options.launch_us is not None:
+            profile = replace(profile, launch_s=options.launch_us / 1e6)
+        costs = _costs(pixels, profile, seconds)
+        tables, figures = _modelled(costs, models, cores, batch)
+        meaning = [
+            f"Copies and the device's passes are modelled, not measured: {why}. "
+            f"They stand for {profile.title}, at {profile.bus_bytes_per_s / 1e9:.3g} "
+            f"GB/s and {1e6 * profile.launch_s:.3g} us assumed for each launch: peaks, "
+            f"so real times are longer. Source: {profile.source}.",
+            "The host's part is measured here: NumPy on one core, divided by "
+            f"{cores:.3g} cores. The models' steps are given (--small-ms, --large-ms).",
+        ]
+    data = {
+        "device": here.name if here else None,
+        "profile": None if here else profile.name,
+        "modelled": here is None,
+        "cores": cores,
+        "batch": batch,
+        "side": options.side,
+        "steps_s": models,
+        "costs": {name: vars(cost) for name, cost in costs.items()} if costs else None,
+        "rows": figures,
+    }
+    meaning += _meaning(figures, pixels)
+    question = "Where does preprocessing belong, before the bus or behind it?"
+    return Result("placement", question, tables, meaning, data)
+
+
+def normalized(pixels: np.ndarray) -> np.ndarray:
+    """uint8 to normalized float32, in one multiplication and one addition."""
+    x: np.ndarray = np.multiply(pixels, SCALE, dtype=np.float32)
+    x += BIAS
+    return x
+
+
+def _costs(pixels: np.ndarray, profile: Profile, seconds: float) -> dict[str, Cost]:
+    """What each way costs, from the host's measured part and a profile."""
+    floats = pixels.astype(np.float32)
+    normalize_s = time_of(lambda: normalized(pixels), seconds)
+    again_s = time_of(lambda: np.add(np.multiply(floats, SCALE), BIAS), seconds)
+    count = pixels.nbytes
+    # A pass on the device reads bytes and writes floats.
+    pass_s = profile.pass_s(5 * count)
+    return {
+        "host": Cost(normalize_s, profile.copy_s(4 * count), 0.0, 4 * count),
+        "device": Cost(0.0, profile.copy_s(count), pass_s, count),
+        "bounced": Cost(
+            again_s,
+            profile.copy_s(count) + 2 * profile.copy_s(4 * count),
+            pass_s,
+            9 * count,
+        ),
+    }
+
+
+def _modelled(
+    costs: dict[str, Cost], models: dict[str, float], cores: float, batch: int
+) -> tuple[list[Table], list[dict[str, Any]]]:
+    figures: list[dict[str, Any]] = []
+    tables = []
+    for model, step_s in models.items():
+        rows = []
+        for name in WAYS:
+            cost = costs[name]
+            in_turn_s = cost.in_turn_s(step_s, cores)
+            overlapped_s = cost.overlapped_s(step_s, cores)
+            figures.append(
+                {
+                    "model": model,
+                    "way": name,
+                    "in_turn_s": in_turn_s,
+                    "overlapped_s": overlapped_s,
+                    "samples_per_s": batch / overlapped_s,
+                    "step_share": step_s / overlapped_s,
+                    "bus_bytes": cost.bus_bytes,
+                }
+            )
+            rows.append(
+                [
+                    name,
+                    milliseconds(cost.host_s / cores),
+                    milliseconds(cost.bus_s),
+                    milliseconds(cost.device_s),
+                    size(cost.bus_bytes),
+                    milliseconds(in_turn_s),
+                    milliseconds(overlapped_s),
+                    rate(batch / overlapped_s),
+                    f"{100 * step_s / overlapped_s:.0f} %",
+                ]
+            )
+        columns = [
+            "where", "host ms", "bus ms", "device ms", "over the bus", "in turn ms",
+            "overlapped ms", "samples/s", "step busy",
+        ]  # fmt: skip
+        title = f"modelled, {model} model: {milliseconds(step_s)} ms a step"
+        tables.append(Table(columns, rows, title))
+    return tables, figures
+
+
+def _measured(
+    here: Device, pixels: np.ndarray, models: dict[str, float], seconds: float
+) -> tuple[list[Table], list[dict[str, Any]]]:
+    """Each way on the device that is here, its result the same on all."""
+    scale, bias = here.put(SCALE), here.put(BIAS)
+
+    def on_host() -> Any:
+        return here.put(normalized(pixels))
+
+    def on_device() -> Any:
+        return here.floats(here.put(pixels)) * scale + bias
+
+    def bounced() -> Any:
+        back = here.get(here.floats(here.put(pixels)))
+        return here.put(np.add(np.multiply(back, SCALE), BIAS))
+
+    ways: dict[str, Callable[[], Any]] = {
+        "host": on_host, "device": on_device, "bounced": bounced,
+    }  # fmt: skip
+    count = pixels.nbytes
+    moved = {"host": 4 * count, "device": count, "bounced": 9 * count}
+    figures: list[dict[str, Any]] = []
+    tables = []
+    for model, step_s in models.items():
+        step = _step(here, step_s)
+        rows = []
+        for name in WAYS:
+            steps: list[float] = []
+            begun = time.perf_counter()
+            while len(steps) < 3 or time.perf_counter() - begun < seconds:
+                start = time.perf_counter()
+                ways[name]()
+                step()
+                here.wait()
+                steps.append(time.perf_counter() - start)
+            low_s, middle_s, high_s = spread(steps)
+            figures.append(
+                {
+                    "model": model,
+                    "way": name,
+                    "in_turn_s": middle_s,
+                    "overlapped_s": None,
+                    "samples_per_s": len(pixels) / middle_s,
+                    "step_share": min(1.0, step_s / middle_s),
+                    "bus_bytes": moved[name],
+                }
+            )
+            rows.append(
+                [
+                    name,
+                    size(moved[name]),
+                    milliseconds(middle_s),
+                    f"{milliseconds(low_s)}-{milliseconds(high_s)}",
+                    rate(len(pixels) / middle_s),
+                ]
+            )
+        columns = ["where", "over the bus", "step ms", "spread", "samples/s"]
+        title = f"measured, {model} model: {milliseconds(step_s)} ms a step by itself"
+        tables.append(Table(columns, rows, title))
+    return tables, figures
+
+
+def _step(here: Device, seconds: float) -> Callable[[], None]:
+    """Products on the device that take about so long."""
+    side = here.put(np.ones((1024, 1024), np.float32))
+    once_s = time_of(here.done(lambda: side @ side), 0.05)
+    rounds = max(1, round(seconds / once_s))
+
+    def step() -> None:
+        for _ in range(rounds):
+            side @ side
+
+    return step
+
+
+def _meaning(figures: list[dict[str, Any]], pixels: np.ndarray) -> list[str]:
+    found = {(f["model"], f["way"]): f for f in figures}
+    meaning = []
+    for model in ("small", "large"):
+        times = {
+            way: found[model, way]["overlapped_s"] or found[model, way]["in_turn_s"]
+            for way in WAYS
+        }
+        best = min(times.values())
+        close = [way for way in WAYS if times[way] <= 1.02 * best]
+        worst = max(WAYS, key=lambda way: times[way])
+        alone = ", ".join(
+            f"{way} {milliseconds(found[model, way]['in_turn_s'])} ms" for way in WAYS
+        )
+        if len(close) == len(WAYS):
+            meaning.append(
+                f"With the {model} model the step hides all three where they overlap; "
+                f"in turn a step takes {alone}."
+            )
+        else:
+            meaning.append(
+                f"With the {model} model the best is {' or '.join(close)}; {worst} "
+                f"takes {times[worst] / best:.2f}x as long; in turn a step takes "
+                f"{alone}."
+            )
+    meaning.append(
+        f"Bytes over the bus are {size(pixels.nbytes)} a batch, floats "
+        f"{size(4 * pixels.nbytes)}: what makes data larger belongs behind the bus, "
+        "and what came over it should stay."
+    )
+    return meaning

@@ -1,0 +1,307 @@
+"""Experiments in their quick form: structure and arithmetic, not timings."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import _cli
+from infeed.experiments import (
+    command,
+    contenders,
+    formats,
+    machines,
+    measuring,
+    overlap,
+    placement,
+    tfrecord,
+    transfer,
+)
+from infeed.experiments.result import Result, Table
+
+
+def ran(capsys, *arguments: str) -> dict:
+    """Figures of an experiment in its quick form."""
+    status = command.main([*arguments, "--quick", "--json"])
+
+    assert status == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["version"] == 1
+    assert found["name"] == arguments[0]
+    assert found["tables"]
+    assert found["meaning"]
+    for table in found["tables"]:
+        assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    return found["figures"]
+
+
+@pytest.mark.parametrize("name", ["overlap", "transfer", "formats", "placement"])
+def test_an_experiment_prints_its_table_and_what_it_means(capsys, name):
+    assert command.main([name, "--quick"]) == 0
+
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].endswith("?")
+    assert any(line.startswith("- ") for line in text.splitlines())
+
+
+def test_overlap_predicts_by_the_two_times_and_draws_who_worked_when(capsys):
+    figures = ran(capsys, "overlap", "--load-ms", "4", "--step-ms", "6")
+
+    load_s, step_s = figures["load_s"], figures["step_s"]
+    by_name = {way["name"]: way for way in figures["ways"]}
+    assert by_name["in turn"]["predicted_s"] == pytest.approx(load_s + step_s)
+    assert by_name["1 worker"]["predicted_s"] == pytest.approx(max(load_s, step_s))
+    assert all(way["measured_s"] >= step_s / 2 for way in figures["ways"])
+
+
+def test_overlap_hands_out_batches_in_order_each_after_it_was_loaded():
+    spans: list[overlap.Span] = []
+
+    overlap._loop(lambda: None, lambda: None, 20, 3, spans)
+
+    steps = [span for span in spans if span.thread == "step"]
+    loads = {span.batch: span for span in spans if span.thread != "step"}
+    assert [span.batch for span in steps] == list(range(20))
+    assert sorted(loads) == list(range(20))
+    assert all(loads[step.batch].end_s <= step.end_s for step in steps)
+
+
+def test_in_turn_nothing_overlaps():
+    spans: list[overlap.Span] = []
+
+    overlap._loop(lambda: None, lambda: None, 5, 0, spans)
+
+    ordered = [(span.thread, span.batch) for span in spans]
+    assert ordered == [(who, n) for n in range(5) for who in ("load", "step")]
+    assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(spans))
+
+
+def test_transfer_without_a_device_says_what_needs_one(capsys, monkeypatch):
+    monkeypatch.setattr(transfer, "device", lambda: (None, "PyTorch sees none"))
+
+    assert command.main(["transfer", "--quick"]) == 0
+
+    text = capsys.readouterr().out
+    assert "The rows of a device need one: PyTorch sees none. --on NAME" in (
+        " ".join(text.split())
+    )
+    assert "modelled" not in text.splitlines()[2]
+
+
+@pytest.mark.parametrize("name", sorted(machines.PROFILES))
+def test_transfer_models_a_named_device(capsys, name):
+    figures = ran(capsys, "transfer", "--on", name, "--launch-us", "10")
+
+    profile = machines.PROFILES[name]
+    for row in figures["sizes"]:
+        copies_s = 3 * (10e-6 + row["bytes"] / 3 / profile.bus_bytes_per_s)
+        assert row["cpu_low_s"] <= row["cpu_s"] <= row["cpu_high_s"]
+        assert row["model_copying_s"] == pytest.approx(
+            row["model_resident_s"] + copies_s
+        )
+    assert [row["n"] for row in figures["sizes"]] == [50, 100, 200]
+
+
+def test_a_modelled_product_takes_the_longer_of_arithmetic_and_memory():
+    profile = machines.Profile("x", "x", 1e9, 0.0, 1e12, 1e11, "x")
+
+    assert profile.product_s(1000) == pytest.approx(2e9 / 1e12)
+    assert profile.product_s(10) == pytest.approx(1200 / 1e11)
+
+
+def test_formats_measures_all_six_and_says_what_has_no_source(capsys):
+    figures = ran(capsys, "formats")
+
+    by_name = {f["name"]: f for f in figures["formats"]}
+    assert list(by_name) == ["PNG", "JPEG", "TFRecord", "tar", ".npy", ".npz"]
+    assert by_name[".npy"]["bytes"] > figures["pixel_bytes"]
+    assert by_name["JPEG"]["bytes"] < by_name["PNG"]["bytes"]
+    assert by_name["TFRecord"]["bytes"] > by_name["JPEG"]["bytes"]
+    assert by_name["TFRecord"]["infeed_samples_per_s"] is None
+    assert "no source" in by_name["tar"]["note"]
+    assert by_name["PNG"]["infeed_samples_per_s"] > 0
+
+
+def test_every_format_gives_back_the_images(tmp_path):
+    images = [np.full((16, 24, 3), 40 * n, np.uint8) for n in range(5)]
+
+    for form in formats._written(images, tmp_path, quality=100):
+        data = [path.read_bytes() for path in form.files]
+        found = [form.decoded(image) for image in form.encoded(data)]
+        assert len(found) == 5, form.name
+        for image, decoded in zip(images, found, strict=True):
+            assert np.abs(image.astype(int) - decoded).max() <= 1, form.name
+
+
+def test_formats_takes_a_folder_and_refuses_an_empty_one(
+    capsys, tmp_path, classification
+):
+    figures = ran(capsys, "formats", "--data", str(classification.path))
+    assert figures["images"] == 4
+
+    assert command.main(["formats", "--data", str(tmp_path)]) == 1
+    assert f"{tmp_path} holds no images" in capsys.readouterr().err
+
+
+def test_without_pillow_formats_names_what_to_install(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+
+    assert command.main(["formats", "--quick"]) == 1
+
+    assert "pip install pillow" in capsys.readouterr().err
+
+
+def test_placement_models_without_a_device_and_says_so(capsys):
+    figures = ran(capsys, "placement", "--on", "h100", "--small-ms", "0.1")
+
+    assert figures["modelled"]
+    costs = figures["costs"]
+    assert costs["host"]["bus_bytes"] == 4 * costs["device"]["bus_bytes"]
+    assert costs["bounced"]["bus_bytes"] == 9 * costs["device"]["bus_bytes"]
+    for row in figures["rows"]:
+        assert row["overlapped_s"] <= row["in_turn_s"]
+        assert row["overlapped_s"] >= figures["steps_s"][row["model"]]
+    text = command.main(["placement", "--quick", "--on", "h100"])
+    assert text == 0
+    assert "modelled, not measured" in capsys.readouterr().out
+
+
+def test_normalized_is_what_the_formula_says():
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    expected = (pixels / 255 - mean) / std
+    np.testing.assert_allclose(placement.normalized(pixels), expected, atol=1e-6)
+
+
+def test_keras_runs_infeed_and_names_what_is_missing(capsys, monkeypatch):
+    figures = ran(capsys, "keras", "--loaders", "infeed", "--light-ms", "1",
+                  "--heavy-ms", "2")  # fmt: skip
+
+    runs = figures["runs"]
+    assert [(r["loader"], r["step"]) for r in runs] == [
+        ("infeed", "light"),
+        ("infeed", "heavy"),
+    ]
+    assert all(len(r["epochs_s"]) == 2 and 0 <= r["waiting"] <= 1 for r in runs)
+
+
+def test_a_folder_that_is_no_segmentation_set_is_named(capsys, tmp_path):
+    assert command.main(["keras", "--data", str(tmp_path)]) == 1
+
+    assert f"{tmp_path} has no images" in capsys.readouterr().err
+
+
+def test_a_missing_framework_is_told_with_the_command_that_brings_it():
+    with pytest.raises(measuring.MissingError, match="pip install nosuchthing"):
+        measuring.needed("nosuchthing", "nosuchthing", "this")
+
+
+def test_contenders_check_the_shapes_of_what_they_get():
+    job = {"contender": "x", "batch": 2, "side": 4, "palette": [[0, 0, 0]]}
+
+    with pytest.raises(ValueError, match="gave batches of"):
+        contenders._check(job, (np.zeros((2, 4, 4, 3)), np.zeros((2, 4, 4, 7))))
+
+
+def test_crc32c_is_that_of_the_standard():
+    # RFC 3720, B.4.
+    assert tfrecord.crc32c(b"123456789") == 0xE3069283
+    assert tfrecord.crc32c(bytes(32)) == 0x8A9136AA
+    assert tfrecord.crc32c(bytes(range(32))) == 0x46DD794E
+
+
+def test_records_and_examples_survive_the_way(tmp_path):
+    records = [
+        tfrecord.example(image=bytes([n]) * (300 * n), mask=b"m") for n in range(4)
+    ]
+    path = tmp_path / "x.tfrecord"
+    with open(path, "wb") as file:
+        tfrecord.write(file, records)
+
+    found = list(tfrecord.read(path.read_bytes(), verify=True))
+
+    assert found == records
+    assert tfrecord.fields_of(found[3]) == {"image": b"\x03" * 900, "mask": b"m"}
+
+
+@pytest.mark.parametrize("place", [3, 9, 40])
+def test_a_damaged_record_is_an_error_that_names_its_place(tmp_path, place):
+    path = tmp_path / "x.tfrecord"
+    with open(path, "wb") as file:
+        tfrecord.write(file, [bytes(60)])
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+
+    with pytest.raises(infeed.DecodeError, match="byte 0"):
+        list(tfrecord.read(bytes(data), verify=True))
+    with pytest.raises(infeed.DecodeError, match="cut short"):
+        list(tfrecord.read(path.read_bytes()[:-1], verify=True))
+
+
+def test_the_console_script_takes_experiments(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["infeed", "experiment", "--help"])
+
+    assert _cli.main() == 0
+
+    text = capsys.readouterr().out
+    for name in command.EXPERIMENTS:
+        assert f"\n  {name} " in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nonsense"], ["overlap", "--batches", "0"], ["transfer", "--on", "moon"]],
+)
+def test_arguments_that_make_no_sense_are_a_usage_error(capsys, arguments):
+    assert command.main(arguments) == 2
+    assert "usage: infeed experiment" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_an_experiment_without_a_traceback(capsys, monkeypatch):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(overlap, "run", interrupted)
+
+    assert command.main(["overlap"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_an_experiment_loads_no_framework_it_does_not_need():
+    code = (
+        "import sys; from infeed.experiments import command; "
+        "command.main(['overlap', '--quick']); "
+        "print(sorted({'torch', 'tensorflow', 'keras', 'PIL'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_columns_stand_under_their_titles():
+    table = Table(["name", "rate"], [["a", "1"], ["long name", "12.5"]], "a title")
+
+    assert table.text().splitlines() == [
+        "a title",
+        "name       rate",
+        "a             1",
+        "long name  12.5",
+    ]
+    assert "- said" in Result("x", "What?", [table], ["said"], {}).text()
+
+
+def test_interleaved_runs_begin_with_another_each_turn():
+    seen: list[str] = []
+
+    def noted(name: str) -> float:
+        seen.append(name)
+        return 0.0
+
+    measuring.interleaved({"a": lambda: noted("a"), "b": lambda: noted("b")}, 2)
+
+    assert seen == ["a", "b", "b", "a"]
