@@ -62,6 +62,13 @@ def test_waiting_with_all_cores_busy_asks_for_less_work():
     assert any("more workers: 8.0 of 8" in line for line in found.not_worth)
 
 
+def test_without_sampling_no_core_is_said_to_be_idle():
+    found = figures(0.006, 0.010, processor=replace(IDLE, sampled=False), lock=None)
+
+    assert any("where cores are idle" in line for line in verdict(found).advice)
+    assert "processor:" not in str(WatchReport(found))
+
+
 def test_waiting_beside_other_programs_asks_to_measure_again():
     busy = replace(IDLE, machine=8)
 

@@ -89,6 +89,7 @@ class Processor:
         python: Those of them that Python started.
         children: Processes it started.
         machine: Everything on the machine.
+        sampled: Whether all but the loop's own thread was measured.
     """
 
     usable: float
@@ -99,6 +100,7 @@ class Processor:
     python: float
     children: float
     machine: float
+    sampled: bool = True
 
     @property
     def busy(self) -> float:

@@ -1,5 +1,6 @@
 """What loaders and batches are, told from what they can do; imports no framework."""
 
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,24 +19,25 @@ def iterator(loader: Any) -> Iterator[Any]:
 
 def is_py_dataset(loader: Any) -> bool:
     """Whether `loader` gives batches by number, as Keras's PyDataset does."""
-    return all(
-        hasattr(type(loader), name)
-        for name in ("__getitem__", "__len__", "on_epoch_end")
-    )
+    kind = type(loader)
+    counted = hasattr(kind, "__len__") or hasattr(kind, "num_batches")
+    return counted and hasattr(kind, "__getitem__") and hasattr(kind, "on_epoch_end")
 
 
 def _py_dataset_epoch(loader: Any) -> Iterator[Any]:
     """Batches in order, made by as many workers as `model.fit` would use."""
+    length = loader.num_batches if hasattr(loader, "num_batches") else len(loader)
+    numbers = itertools.count() if length is None else range(length)
     try:
         enqueuer = _enqueuer(loader)
         if enqueuer is None:
-            for number in range(len(loader)):
+            for number in numbers:
                 yield loader[number]
         else:
             enqueuer.start()
             try:
                 batches = enqueuer.get()
-                for _ in range(len(loader)):
+                for _ in numbers:
                     yield next(batches)
             finally:
                 enqueuer.stop()

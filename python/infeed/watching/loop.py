@@ -313,6 +313,7 @@ class Watch:
             python=min(python, threads),
             children=children,
             machine=machine,
+            sampled=self._sampler is not None and self._sampler.spent.at_s > 0,
         )
 
 

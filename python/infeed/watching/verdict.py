@@ -131,7 +131,7 @@ def _evidence(figures: Figures) -> list[str]:
             f"step with the loader at rest {_spread(alone.step)} "
             f"({alone.step.count} times){rest}"
         )
-    if figures.processor.busy:
+    if figures.processor.sampled and figures.processor.busy:
         lines.append(_processor(figures))
     if (line := _lock(figures)) is not None:
         lines.append(line)
@@ -200,7 +200,12 @@ def _advice(figures: Figures, limit: Limit) -> list[str]:
     others = busy.threads + busy.children
     gain = _times(_rate_behind(figures, limit), figures.rate)
     if limit == "loader":
-        if others < 0.05 and busy.loop_waiting > 0.5:
+        if not busy.sampled:
+            advice.append(
+                f"more workers where cores are idle, less work a sample where none is; "
+                f"at most {gain}"
+            )
+        elif others < 0.05 and busy.loop_waiting > 0.5:
             overlapped = max(figures.step.mean_s, figures.wait.mean_s)
             both = figures.step.mean_s + figures.wait.mean_s
             advice.append(

@@ -53,6 +53,16 @@ def test_batches_come_in_order_from_as_many_workers_as_the_data_set_asks(workers
         assert threading.get_ident() not in data.threads
 
 
+def test_a_data_set_without_an_end_goes_on():
+    class Endless(Numbers):
+        __len__ = None
+        num_batches = None
+
+    watch = infeed.watch(Endless(workers=2), batches=30)
+
+    assert [int(labels[0]) for _, labels in watch] == list(range(30))
+
+
 def test_slow_workers_limit_the_loop():
     watch = infeed.watch(Numbers(workers=2, pause_s=0.05))
 
