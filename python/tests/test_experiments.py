@@ -54,7 +54,10 @@ def test_overlap_predicts_by_the_two_times_and_draws_who_worked_when(capsys):
     load_s, step_s = figures["load_s"], figures["step_s"]
     by_name = {way["name"]: way for way in figures["ways"]}
     assert by_name["in turn"]["predicted_s"] == pytest.approx(load_s + step_s)
-    assert by_name["1 worker"]["predicted_s"] == pytest.approx(max(load_s, step_s))
+    for way in figures["ways"][1:]:
+        longest_s = max(way["loading_s"], step_s)
+        assert way["predicted_s"] == pytest.approx(longest_s)
+        assert way["predicted_gain"] == pytest.approx((load_s + step_s) / longest_s)
     assert all(way["measured_s"] >= step_s / 2 for way in figures["ways"])
 
 
