@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> Result:
         f"{milliseconds(max(load_s, step_s))} = {gain:.2f}x; measured with {first}: "
         f"{measured:.2f}x. It never gains more than 2x, and that where both are equal.",
         "More workers help until a batch is loaded in less time than a step takes, and "
-        f"no further than there are cores: {cores:.3g} here. Then the step is the limit.",
+        f"no further than there are cores: {cores:.3g} here.",
     ]
     drawing = _drawing({name: spans[name] for name in ("in turn", *list(names)[1:])})
     question = "Does loading the next batch while this one computes pay, and how much?"
@@ -225,15 +225,8 @@ def _table(
                 "measured_gain": base_s / middle_s,
             }
         )
-    columns = [
-        "way",
-        "loading ms",
-        "predicted ms",
-        "measured ms",
-        "spread",
-        "predicted",
-        "measured",
-    ]
+    columns = ["way", "loading ms", "predicted ms", "measured ms", "spread"]
+    columns += ["predicted", "measured"]
     return Table(columns, rows, "a batch, and the gain over loading in turn"), figures
 
 
