@@ -22,6 +22,7 @@ from infeed.experiments import (
     transfer,
 )
 from infeed.experiments.result import Result, Table
+from infeed.watching.load import Busy
 
 
 def ran(capsys, *arguments: str) -> dict:
@@ -284,6 +285,18 @@ def test_an_experiment_loads_no_framework_it_does_not_need():
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_result_says_how_busy_other_programs_were():
+    before = Busy(10.0, 1.0, 0.0, 2.0, 100.0)
+    after = Busy(20.0, 4.0, 0.0, 3.0, 120.0)
+
+    assert command.others(before, after) == pytest.approx(1.6)
+
+    result = command._with_company(Result("x", "?", [], ["a"], {}), 1.6)
+    assert "1.6 of" in result.meaning[-1]
+    assert result.figures["other_cores"] == 1.6
+    assert command._with_company(result, 0.01).meaning == result.meaning
 
 
 def test_columns_stand_under_their_titles():

@@ -4,10 +4,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 
 from infeed.errors import InfeedError
 from infeed.experiments import formats, keras, overlap, placement, transfer
+from infeed.experiments.result import Result
+from infeed.watching.load import Busy, Tree, usable_cores
 
 EXPERIMENTS: dict[str, ModuleType] = {
     "overlap": overlap,
@@ -17,6 +20,8 @@ EXPERIMENTS: dict[str, ModuleType] = {
     "placement": placement,
 }
 
+# Cores of other programs from which on a result says so.
+COMPANY = 0.1
 # What shells give for a program that Ctrl-C ended.
 INTERRUPTED = 130
 
@@ -31,6 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
+    tree = Tree()
+    before = tree.read()
     try:
         result = EXPERIMENTS[options.experiment].run(options)
     except KeyboardInterrupt:
@@ -39,11 +46,31 @@ def main(arguments: Sequence[str]) -> int:
     except (InfeedError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    result = _with_company(result, others(before, tree.read()))
     if options.json:
         print(json.dumps(result.to_dict(), indent=2))
     else:
         print(result.text())
     return 0
+
+
+def others(before: Busy, after: Busy) -> float:
+    """Cores that other programs kept busy between two readings."""
+    machine_s = after.machine_s - before.machine_s
+    own_s = after.own_s + after.children_s - before.own_s - before.children_s
+    return max(0.0, machine_s - own_s) / max(1e-9, after.at_s - before.at_s)
+
+
+def _with_company(result: Result, cores: float) -> Result:
+    """The result, and who else was at work."""
+    meaning = list(result.meaning)
+    if cores >= COMPANY:
+        meaning.append(
+            f"Other programs kept {cores:.1f} of {usable_cores():.3g} cores busy "
+            "meanwhile: run it again when they are still."
+        )
+    figures = {**result.figures, "other_cores": cores}
+    return replace(result, meaning=meaning, figures=figures)
 
 
 def _parser() -> argparse.ArgumentParser:
