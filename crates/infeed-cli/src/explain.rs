@@ -62,8 +62,8 @@ pub(crate) struct Args {
     /// Leave the remedies out: limits alone, in a third of the time
     #[arg(long, conflicts_with = "apply")]
     no_remedies: bool,
-    /// Apply a remedy by its number or id, and measure what it gains; may be given several times
-    #[arg(long, value_name = "N|ID")]
+    /// Apply a remedy by its number or id, or `all`, and measure what it gains; may be repeated
+    #[arg(long, value_name = "N|ID|all")]
     apply: Vec<String>,
     /// Where an applied remedy writes [default: beside the data, named after the remedy]
     #[arg(long, value_name = "DIR", requires = "apply")]
@@ -142,8 +142,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
         print!("{}", report::text(&explanation, width(), colour));
     }
 
-    let mut applied = Vec::new();
-    for wanted in &args.apply {
+    let mut wanted = args.apply.clone();
+    if wanted.iter().any(|wanted| wanted == "all") {
+        let ids = explanation.remedies.iter().map(|remedy| remedy.id.clone());
+        wanted = ids.collect();
+    }
+    for wanted in &wanted {
         if interrupt::asked() {
             break;
         }
@@ -152,7 +156,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
         if !args.json {
             print!("{}", apply::text(&done, &explanation));
         }
-        applied.push(done);
     }
     if args.json {
         println!("{}", report::json(&explanation));

@@ -7,17 +7,17 @@ use super::case::Case;
 use super::findings::{Explanation, Interval, LedgerEntry, Remedy};
 use super::now_s;
 use super::prepare::Among;
-use super::remedies::candidates;
+use super::remedies::by_id;
 use super::survey::survey;
 use super::trial::{interleave, median, ratio};
 use crate::error::Error;
 use crate::pipeline::Pipeline;
 
 /// Turns of each side; the median of their ratios counts.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 
 /// Length of a turn, at least; long steps and slow storage get longer ones.
-const SLICE: Duration = Duration::from_millis(1500);
+const SLICE: Duration = Duration::from_millis(1200);
 
 /// Batches that a turn holds at least.
 const BATCHES: f64 = 20.0;
@@ -75,14 +75,9 @@ pub fn apply(
     progress: super::Progress<'_>,
 ) -> Result<Applied, Error> {
     let records = survey(case)?.records;
-    let storage = case.storage()?;
-    let (found, _) = candidates(case, records, storage.as_ref());
-    let Some(candidate) = found
-        .into_iter()
-        .find(|candidate| candidate.id == remedy.id)
-    else {
+    let Some(candidate) = by_id(case, records, &remedy.id) else {
         let problem = format!(
-            "`{}` no longer fits this pipeline; explain it again",
+            "`{}` does not fit this pipeline; explain it again",
             remedy.id
         );
         return Err(Error::config("apply", problem));

@@ -88,8 +88,8 @@ fn evidence(case: &Case, run: &Run, predicted: f64) -> Vec<String> {
     let empty = run.queue.iter().filter(|point| point.ready == 0).count();
     let mut lines = vec![
         format!(
-            "measured {:.0} samples/s over {} batches; predicted from the limits {predicted:.0}",
-            run.samples_per_s, run.batches
+            "{} batches in {:.1} s; the limits predict {predicted:.0} samples/s",
+            run.batches, run.seconds
         ),
         format!(
             "{workers} workers busy {busy:.0} % of the run, waiting for bytes {:.0} %, for room \

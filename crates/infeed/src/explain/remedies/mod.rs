@@ -63,6 +63,14 @@ pub(super) fn candidates(
     (found, not)
 }
 
+/// The remedy that an explanation of this case calls `id`.
+pub(super) fn by_id(case: &Case, records: Records, id: &str) -> Option<Candidate> {
+    open::by_id(case, id).or_else(|| {
+        let (found, _) = candidates(case, records, None);
+        found.into_iter().find(|candidate| candidate.id == id)
+    })
+}
+
 /// A remedy that is not tried.
 fn not_tried(id: &str, name: &str, why: impl Into<String>) -> NotTried {
     NotTried {

@@ -6,32 +6,47 @@ use super::{Candidate, Change};
 use crate::explain::case::Case;
 use crate::explain::storage::Storage;
 
+const WORKERS: &str = "workers-";
+const READERS: &str = "io-threads-";
+
 pub(super) fn add(case: &Case, storage: Option<&Storage>, found: &mut Vec<Candidate>) {
-    for workers in worker_counts(case.workers(), usable_cores()) {
-        let word = if workers > case.workers() {
-            "more"
-        } else {
-            "fewer"
-        };
-        found.push(Candidate {
-            id: format!("workers-{workers}"),
-            name: format!("{word} workers: {workers} instead of {}", case.workers()),
-            command: format!("open(workers={workers})"),
-            change: Change::Workers(workers),
-            quality: Some("identical"),
-        });
+    let counts = worker_counts(case.workers(), usable_cores());
+    found.extend(counts.into_iter().map(|count| workers(case, count)));
+    let best = storage.and_then(Storage::best_readers);
+    if let Some((count, _)) = best.filter(|(count, _)| *count > case.readers()) {
+        found.push(readers(case, count));
     }
-    let Some((readers, _)) = storage.and_then(Storage::best_readers) else {
-        return;
+}
+
+/// The remedy of this name, whose number need not be one that would be tried now.
+pub(super) fn by_id(case: &Case, id: &str) -> Option<Candidate> {
+    let number = |prefix| id.strip_prefix(prefix)?.parse().ok();
+    let by_workers = number(WORKERS).map(|count| workers(case, count));
+    by_workers.or_else(|| number(READERS).map(|count| readers(case, count)))
+}
+
+fn workers(case: &Case, count: usize) -> Candidate {
+    let word = if count > case.workers() {
+        "more"
+    } else {
+        "fewer"
     };
-    if readers > case.readers() {
-        found.push(Candidate {
-            id: format!("io-threads-{readers}"),
-            name: format!("more I/O threads: {readers} instead of {}", case.readers()),
-            command: format!("open(io_threads={readers})"),
-            change: Change::Readers(readers),
-            quality: Some("identical"),
-        });
+    Candidate {
+        id: format!("{WORKERS}{count}"),
+        name: format!("{word} workers: {count} instead of {}", case.workers()),
+        command: format!("open(workers={count})"),
+        change: Change::Workers(count),
+        quality: Some("identical"),
+    }
+}
+
+fn readers(case: &Case, count: usize) -> Candidate {
+    Candidate {
+        id: format!("{READERS}{count}"),
+        name: format!("more I/O threads: {count} instead of {}", case.readers()),
+        command: format!("open(io_threads={count})"),
+        change: Change::Readers(count),
+        quality: Some("identical"),
     }
 }
 
