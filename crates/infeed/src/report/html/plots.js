@@ -83,7 +83,7 @@
           fill: "var(--page)",
           fontWeight: 600,
         })),
-        Plot.tip(data.stall, Plot.pointerX(Plot.stackX({ x: "share", title: (d) => `${d.name}: ${percent(d.share)}` }))),
+        Plot.tip(data.stall, Plot.pointerX(Plot.stackX({ x: "share", maxRadius: Infinity, title: (d) => `${d.name}: ${percent(d.share)}` }))),
       ],
     }),
   );
@@ -309,13 +309,12 @@
       height: side * 0.85,
       marginLeft: 46,
       marginRight: 16,
-      clip: true,
       x: { ...axis, label: "measured gain" },
       y: { ...axis, label: "predicted gain" },
       marks: [
         Plot.areaY(band, { x: "x", y1: "low", y2: "high", fill: colour("step"), fillOpacity: 0.2, clip: true }),
         Plot.line(band, { x: "x", y: "x", stroke: "currentColor", strokeDasharray: "4 3", clip: true }),
-        Plot.ruleX(known, { x: "measured", y1: "low", y2: "high", stroke: colour("read"), strokeWidth: 2 }),
+        Plot.ruleX(known, { clip: true, x: "measured", y1: "low", y2: "high", stroke: colour("read"), strokeWidth: 2 }),
         Plot.dot(known, { x: "measured", y: "mid", r: 4.5, fill: colour("read"), stroke: "var(--page)" }),
         Plot.tip(known, Plot.pointer({ x: "measured", y: "mid", title: (d) => `${d.name}\npredicted ${figures(d.mid)}x, measured ${figures(d.measured)}x\n${d.error} too ${d.mid < d.measured ? "low" : "high"}` })),
       ],

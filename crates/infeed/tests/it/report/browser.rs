@@ -35,6 +35,13 @@ addEventListener('load', () => setTimeout(() => {
   told.foreign = String(document.querySelectorAll('[onclick]').length);
   const figures = [...document.querySelectorAll('figure')];
   told.plots = figures.map((figure) => `${figure.id}:${figure.querySelectorAll('svg').length}`).join();
+  // A tip, as the pointer brings it up.
+  const plot = document.querySelector('#stages svg') ?? document.querySelector('svg');
+  const box = plot.getBoundingClientRect();
+  const at = { clientX: box.left + box.width / 2, clientY: box.top + 40, pointerType: 'mouse' };
+  plot.dispatchEvent(new PointerEvent('pointermove', { ...at, bubbles: true }));
+  const tip = plot.querySelector('[aria-label=tip] path');
+  told.tip = tip ? getComputedStyle(tip).fill : 'none';
   told.rects = String(document.querySelectorAll('#timeline rect').length);
 }, 100));
 </script>";
@@ -145,6 +152,7 @@ fn the_page_draws_its_plots_in_any_window_light_and_dark() {
 
         check(&seen, ALL_PLOTS);
         assert_eq!(seen.told("page"), background);
+        assert_eq!(seen.told("tip"), background, "a tip is readable");
         let rects: usize = seen.told("rects").parse().expect("a count");
         assert!(rects > 50, "{rects} spans drawn at width {width}");
     }
