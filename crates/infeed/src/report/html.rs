@@ -22,7 +22,7 @@ const D3: &str = include_str!("html/vendor/d3.min.js");
 const PLOT: &str = include_str!("html/vendor/plot.umd.min.js");
 const LICENSE: &str = include_str!("html/vendor/LICENSE.txt");
 
-/// One self-contained HTML file, about half a megabyte: verdict, plots, tables, machine.
+/// One self-contained HTML file, about 0.6 MB, most of it the plots: verdict, plots, tables, machine.
 pub fn html(e: &Explanation) -> String {
     let sections = [
         consumer(e),
