@@ -131,6 +131,7 @@ class Loader:
         max_bad: int | None,
         io_threads: int | None,
         timeline_s: float | None,
+        stall_s: float | None,
     ) -> Loader: ...
     def next(self) -> Batch | None:
         """The next batch, or None once at the end of each epoch.
@@ -172,6 +173,9 @@ class Loader:
         Raises:
             ConfigError: The state is of another run, or no state.
         """
+
+    def serve_metrics(self, address: str, name: str) -> str:
+        """Answers Prometheus at an address; gives it with the port that was taken."""
 
     def explain(self, name: str) -> Explanation:
         """What its counters say about the limit."""

@@ -149,6 +149,24 @@ class Loader:
         """
         return Explanation(self._core.explain(name))
 
+    def serve_metrics(
+        self, port: int = 0, host: str = "127.0.0.1", name: str = "loader"
+    ) -> str:
+        """Answers Prometheus at ``http://HOST:PORT/metrics`` until the loader closes.
+
+        Args:
+            port: 0 takes one that is free.
+            host: ``"0.0.0.0"`` answers other machines too.
+            name: The value of the label ``loader``.
+
+        Returns:
+            The address, ``HOST:PORT``.
+
+        Raises:
+            OSError: The address is taken or not this machine's.
+        """
+        return self._core.serve_metrics(f"{host}:{port}", name)
+
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""

@@ -232,6 +232,7 @@ class Pipeline:
         max_bad: int | None = None,
         io_threads: int | None = None,
         timeline: float | None = None,
+        stall: float | None = 10.0,
     ) -> Loader:
         """Lists the data, starts the threads and prepares the first batch.
 
@@ -249,6 +250,8 @@ class Pipeline:
                 ranks).
             max_bad: Stops the run when more records than this were bad.
             io_threads: Threads that read. None: 4.
+            stall: Seconds of waiting for one batch after which the ``infeed`` logger
+                says who waits for whom. None: never.
             timeline: Seconds during which to record who does what when, for
                 `Loader.explain`.
 
@@ -266,6 +269,8 @@ class Pipeline:
             io_threads = _check.integer("open", "io_threads", io_threads, low=1)
         if timeline is not None:
             timeline = _check.number("open", "timeline", timeline, low=0)
+        if stall is not None:
+            stall = _check.number("open", "stall", stall, low=0)
         world_size = _check.integer("open", "world_size", world_size, low=1)
         rank = _check.integer("open", "rank", rank)
         if rank >= world_size:
@@ -282,6 +287,7 @@ class Pipeline:
             max_bad=max_bad,
             io_threads=io_threads,
             timeline_s=timeline,
+            stall_s=stall,
         )
         return Loader(core)
 

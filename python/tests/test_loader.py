@@ -2,6 +2,8 @@
 
 import json
 import logging
+import time
+import urllib.request
 
 import numpy as np
 import pytest
@@ -214,3 +216,47 @@ def test_a_state_of_another_run_is_refused_with_what_differs(numbers):
         numbers.shuffle(seed=1).open().load_state_dict(state)
     with pytest.raises(infeed.ConfigError, match="no state of a loader"):
         numbers.open().load_state_dict({"epoch": 3})
+
+
+def test_metrics_are_served_until_the_loader_closes(numbers):
+    with numbers.open() as loader:
+        list(loader)
+        address = loader.serve_metrics(name="train")
+        with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+            text = answer.read().decode()
+    assert 'infeed_samples_total{loader="train"} 12' in text
+
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://{address}/metrics")
+
+
+def test_a_stall_leaves_a_line_that_says_who_waits_for_whom(classification, caplog):
+    caplog.set_level(logging.WARNING, logger="infeed")
+    with classification_pipeline(classification).open(workers=1, stall=1e-4) as loader:
+        for _ in range(3):
+            list(loader)
+
+    told = [line for line in caplog.messages if "the consumer has waited" in line]
+    assert told
+    assert all("workers" in line for line in told)
+
+
+def test_a_running_loader_explains_itself(numbers, tmp_path):
+    with numbers.open(timeline=1.0) as loader:
+        with pytest.raises(infeed.ConfigError, match="not delivered a batch"):
+            loader.explain()
+        for _ in loader:
+            time.sleep(0.02)
+        found = loader.explain("numbers")
+
+    assert found.limit == "step"
+    assert "the step limits this run" in str(found)
+    found.save_html(tmp_path / "report.html")
+    found.save_trace(tmp_path / "trace.json")
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert any(event.get("name") == "step" for event in events)
+
+
+def test_the_plan_is_explained_without_running(numbers):
+    assert numbers.explain() == "x: copied -> int64 [], 8 B a sample\n"

@@ -1,9 +1,10 @@
 //! A running pipeline.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use infeed::loader::{BadRecord, State};
+use infeed::report::{MetricsServer, prometheus, serve_metrics};
 use infeed::source::Source;
 use infeed::{OnError, Options, Step};
 use pyo3::exceptions::PyValueError;
@@ -23,7 +24,9 @@ const SLICE: Duration = Duration::from_millis(100);
 /// A running pipeline.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Loader {
-    inner: infeed::Loader,
+    inner: Arc<infeed::Loader>,
+    /// Answers Prometheus, if it was asked for.
+    metrics: Mutex<Option<MetricsServer>>,
     pipeline: infeed::Pipeline,
     source: Arc<dyn Source>,
     steps: u64,
@@ -34,7 +37,7 @@ impl Loader {
     #[new]
     #[pyo3(signature = (
         description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
-        timeline_s
+        timeline_s, stall_s
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -49,6 +52,7 @@ impl Loader {
         max_bad: Option<u64>,
         io_threads: Option<usize>,
         timeline_s: Option<f64>,
+        stall_s: Option<f64>,
     ) -> PyResult<Loader> {
         log::collect();
         let pipeline = parse(py, description)?;
@@ -65,14 +69,17 @@ impl Loader {
         };
         options.max_bad = max_bad;
         options.readers = io_threads;
-        // What is no duration (negative, too large) records nothing.
-        options.timeline = timeline_s.and_then(|s| Duration::try_from_secs_f64(s).ok());
+        // What is no duration (negative, too large) means never.
+        let time = |seconds: Option<f64>| Duration::try_from_secs_f64(seconds?).ok();
+        options.timeline = time(timeline_s);
+        options.stall = time(stall_s);
         let inner = raise(py, py.detach(|| pipeline.open_with(&handles.0, &options)))?;
         log::hand_over(py)?;
         let steps = raise(py, inner.steps())?;
         let source = raise(py, inner.source())?;
         Ok(Loader {
-            inner,
+            inner: Arc::new(inner),
+            metrics: Mutex::default(),
             pipeline,
             source,
             steps,
@@ -141,10 +148,31 @@ impl Loader {
         Ok(Explanation::new(raise(py, made)?))
     }
 
+    fn serve_metrics(&self, py: Python<'_>, address: &str, name: String) -> PyResult<String> {
+        let loader = Arc::downgrade(&self.inner);
+        let text = move || {
+            let stats = loader.upgrade().and_then(|loader| loader.stats().ok());
+            stats.map_or(String::new(), |stats| prometheus(&[(&name, &stats)]))
+        };
+        let server = py.detach(|| serve_metrics(address, text))?;
+        let address = server.address().to_string();
+        // One that was there ends here.
+        *lock(&self.metrics) = Some(server);
+        Ok(address)
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.inner.close());
+        py.detach(|| {
+            drop(lock(&self.metrics).take());
+            self.inner.close();
+        });
         log::hand_over(py)
     }
+}
+
+fn lock(metrics: &Mutex<Option<MetricsServer>>) -> MutexGuard<'_, Option<MetricsServer>> {
+    // What it guards is replaced whole, so a panic elsewhere leaves nothing half done.
+    metrics.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Loader {

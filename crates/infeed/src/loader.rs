@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::batch::{Batch, Batcher};
 use crate::counters::{Recorded, Timeline};
 use crate::error::Error;
-use crate::exec::{Config, Conveyor, Next};
+use crate::exec::{Config, Conveyor, Next, Situation};
 use crate::order::Order;
 use crate::order::partition::Partition;
 use crate::pipeline::Pipeline;
@@ -33,6 +33,10 @@ pub use stats::Stats;
 
 /// A patience that no consumer outlives.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// A wait that is worth a line in the log, unless the user says otherwise: longer than a storage's
+/// hiccup, shorter than a user's patience.
+const STALL: Duration = Duration::from_secs(10);
 
 /// Name of the consumer in a timeline, whatever its thread is called.
 const CONSUMER: &str = "consumer";
@@ -58,6 +62,8 @@ pub struct Options {
     pub max_bad: Option<u64>,
     /// How long to record who does what when, from opening; see [`Loader::timeline`].
     pub timeline: Option<Duration>,
+    /// How long the consumer waits for a batch before a line in the log says who waits for whom.
+    pub stall: Option<Duration>,
 }
 
 impl Default for Options {
@@ -71,6 +77,7 @@ impl Default for Options {
             on_error: OnError::Stop,
             max_bad: None,
             timeline: None,
+            stall: Some(STALL),
         }
     }
 }
@@ -127,7 +134,7 @@ struct Progress {
     told_held: bool,
     /// When the consumer last got a batch, while a timeline is kept.
     delivered: Option<Instant>,
-    /// When it first asked for the next one.
+    /// When it first asked for the batch that it does not have yet.
     asked: Option<Instant>,
 }
 
@@ -338,10 +345,8 @@ impl Loader {
                 return Ok(Step::End);
             }
         }
-        if conveyor.job().timeline().is_some() {
-            self.progress().asked.get_or_insert_with(Instant::now);
-        }
-        let made = match conveyor.next(patience) {
+        let asked = *self.progress().asked.get_or_insert_with(Instant::now);
+        let made = match self.next_told(&conveyor, asked, patience) {
             Next::Batch(made) => made,
             Next::Timeout => return Ok(Step::Timeout),
             Next::Fault(error) => return Err(error),
@@ -353,9 +358,9 @@ impl Loader {
             self.first_batch_ns.store(took.max(1), Ordering::Relaxed);
         }
         let mut progress = self.progress();
+        progress.asked = None;
         if let Some(timeline) = conveyor.job().timeline() {
             let now = Instant::now();
-            let asked = progress.asked.take().unwrap_or(now);
             let batch = progress.epoch * steps + progress.step;
             if let Some(delivered) = progress.delivered.replace(now) {
                 let previous = batch.checked_sub(1);
@@ -393,6 +398,30 @@ impl Loader {
             progress.notices.push(text);
         }
         Ok(Step::Batch(made.batch))
+    }
+
+    /// The next batch within `patience`; says once who waits for whom when that takes long.
+    fn next_told(
+        &self,
+        conveyor: &Conveyor<Records>,
+        asked: Instant,
+        patience: Duration,
+    ) -> Next<records::Made, Error> {
+        let left = self
+            .options
+            .stall
+            .and_then(|stall| stall.checked_sub(asked.elapsed()))
+            .filter(|left| *left < patience);
+        let Some(left) = left else {
+            return conveyor.next(patience);
+        };
+        match conveyor.next(left) {
+            Next::Timeout => {
+                tracing::warn!("{}", stall_text(asked.elapsed(), conveyor.situation()));
+                conveyor.next(patience - left)
+            }
+            next => next,
+        }
     }
 
     /// Leaves out the rest of the epoch that runs, if one does.
@@ -553,6 +582,32 @@ impl Loader {
     }
 }
 
+/// Who waits for whom, in one line.
+fn stall_text(waited: Duration, now: Situation) -> String {
+    let Situation {
+        workers,
+        idle_workers,
+        reading,
+        parcels,
+    } = now;
+    let busy = workers.saturating_sub(idle_workers);
+    let whom = if busy > 0 {
+        format!(
+            "{busy} of {workers} workers are decoding or transforming: the cores limit, or one record takes long"
+        )
+    } else if reading > 0 {
+        format!(
+            "all {workers} workers wait for bytes, {reading} reads are under way: the storage limits"
+        )
+    } else {
+        format!("all {workers} workers wait, {parcels} records lie ready")
+    };
+    format!(
+        "the consumer has waited {:.1} s for a batch; {whom}",
+        waited.as_secs_f64()
+    )
+}
+
 /// Batches that the consumer holds.
 fn held(conveyor: &Conveyor<Records>) -> usize {
     conveyor
@@ -565,4 +620,26 @@ fn held(conveyor: &Conveyor<Records>) -> usize {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it is held; were it so, what it guards is counters.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_told_by_who_waits_for_whom() {
+        let told = |idle_workers, reading| {
+            let now = Situation {
+                workers: 4,
+                idle_workers,
+                reading,
+                parcels: 0,
+            };
+            stall_text(Duration::from_secs(12), now)
+        };
+
+        assert!(told(4, 3).ends_with("3 reads are under way: the storage limits"));
+        assert!(told(1, 3).contains("3 of 4 workers are decoding"));
+        assert!(told(4, 0).starts_with("the consumer has waited 12.0 s for a batch"));
+    }
 }

@@ -201,6 +201,19 @@ pub struct Waits {
     pub consumer_ns: AtomicU64,
 }
 
+/// Who is at work and who waits, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// Worker threads.
+    pub workers: usize,
+    /// Of them, those that have nothing to do.
+    pub idle_workers: usize,
+    /// Reads in order under way.
+    pub reading: usize,
+    /// What was read and not begun.
+    pub parcels: usize,
+}
+
 /// What the consumer got.
 #[derive(Debug)]
 pub enum Next<B, F> {
@@ -376,6 +389,17 @@ impl<J: Job> Conveyor<J> {
             .iter()
             .filter(|tray| matches!(tray, TrayState::Ready(Ok(_))))
             .count()
+    }
+
+    /// Who is at work and who waits.
+    pub fn situation(&self) -> Situation {
+        let state = self.shared.lock();
+        Situation {
+            workers: self.shared.config.workers,
+            idle_workers: state.idle_workers,
+            reading: state.in_turn,
+            parcels: state.parcels.len(),
+        }
     }
 
     /// Number of the tray that the consumer gets next.
