@@ -12,6 +12,8 @@ mod inspect;
 mod interrupt;
 mod ledger;
 mod npy;
+mod pack;
+mod probe;
 mod sample;
 mod target;
 mod terminal;
@@ -40,6 +42,10 @@ enum Command {
     Ledger(ledger::Args),
     /// Tell what is in a dataset: counts, formats, sizes, classes, bad files; draw a contact sheet
     Inspect(inspect::Args),
+    /// Rewrite a dataset once into a form that is cheaper to read
+    Pack(pack::Args),
+    /// Measure what this machine can do, or tell what others could
+    Probe(probe::Args),
     /// Write a realistic dataset for trying things out
     Sample(sample::Args),
 }
@@ -67,6 +73,8 @@ where
         Command::Explain(args) => explain::run(&args),
         Command::Ledger(args) => ledger::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Pack(args) => pack::run(&args),
+        Command::Probe(args) => probe::run(&args),
         Command::Sample(args) => sample::run(&args),
     };
     match outcome {

@@ -5,6 +5,8 @@
 
 mod bench;
 mod inspect;
+mod pack;
+mod probe;
 mod sample;
 
 use std::ffi::OsStr;

@@ -147,6 +147,15 @@ impl<'a> ArrayWriter<'a> {
         })
     }
 
+    /// Removes what was begun and cannot be finished.
+    pub(super) fn remove(&self) {
+        for column in &self.columns {
+            // What stays only takes room, and the reason for this is told already.
+            let _ = fs::remove_file(&column.part);
+        }
+        let _ = fs::remove_file(self.out.path().join(PROGRESS));
+    }
+
     /// Bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         let bytes = |column: &Column| column.header.len() as u64 + column.row_bytes * self.records;
@@ -238,18 +247,16 @@ impl Writer for ArrayWriter<'_> {
         for (at, (column, product)) in self.columns.iter().zip(products).enumerate() {
             let bytes = &product.bytes;
             if product.shape != column.pixels || bytes.len() as u64 != column.row_bytes {
-                return Err(Error::Shape {
-                    record: self.source.id(record.index, Some(at)),
-                    field: column.name.clone(),
-                    found: words(product.shape),
-                    expected: format!(
-                        "{} of {}",
-                        words(column.pixels),
-                        self.source.id(self.first, Some(at))
-                    ),
-                    mend: "an array needs one shape; give all one size with --crop or \
-                           --center-crop, after --short-side where some are too small",
-                });
+                let problem = format!(
+                    "an array needs one shape, but `{}` has {} in {} and {} in {}; give all one \
+                     size with --crop or --center-crop, after --short-side where some are too small",
+                    column.name,
+                    words(column.pixels),
+                    self.source.id(self.first, Some(at)),
+                    words(product.shape),
+                    self.source.id(record.index, Some(at)),
+                );
+                return Err(Error::config("arrays", problem));
             }
             let offset = column.header.len() as u64 + column.row_bytes * place as u64;
             write_at(&column.file, bytes, offset)
@@ -283,7 +290,7 @@ impl Writer for ArrayWriter<'_> {
 fn words(shape: Option<Shape>) -> String {
     match shape {
         Some(shape) => format!(
-            "{} px of {} x {} bits",
+            "{} px with {} x {} bits",
             shape.size,
             shape.channels,
             shape.depth.bytes() * 8

@@ -135,15 +135,24 @@ pub fn pack(
                 source: &*source,
                 fields: &fields,
             };
-            let totals = run::run(&maker, &chosen, &folder, options.workers, progress)?;
+            let written = run::run(&maker, &chosen, &folder, options.workers, progress);
+            let totals = written.inspect_err(|_| out.abandon())?;
             let source = folder.finish(&chosen)?;
             out.finish(chosen.len(), &totals)?;
             (source, totals)
         }
         Target::Arrays => {
             let out = out::Out::begin(out, pipeline, &chosen, options)?;
-            let arrays = arrays::ArrayWriter::begin(&out, &maker, &chosen)?;
-            let mut totals = run::run(&maker, &chosen, &arrays, options.workers, progress)?;
+            let arrays = arrays::ArrayWriter::begin(&out, &maker, &chosen);
+            let arrays = arrays.inspect_err(|_| out.abandon())?;
+            let written = run::run(&maker, &chosen, &arrays, options.workers, progress);
+            let mut totals = written.inspect_err(|error| {
+                // What has no one shape never will.
+                if let Error::Config { .. } = error {
+                    arrays.remove();
+                    out.abandon();
+                }
+            })?;
             let source = arrays.finish()?;
             totals.bytes_out = arrays.bytes();
             out.finish(chosen.len(), &totals)?;

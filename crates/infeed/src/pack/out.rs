@@ -24,6 +24,8 @@ pub(super) struct Out {
     description: Description,
     /// Whether an earlier run finished it.
     pub(super) was_complete: bool,
+    /// Whether it was made here.
+    is_new: bool,
     /// Locked until it is closed.
     _lock: File,
 }
@@ -74,6 +76,7 @@ impl Out {
         options: &PackOptions,
     ) -> Result<Out, Error> {
         let description = describe(pipeline, chosen, options);
+        let is_new = !path.exists();
         fs::create_dir_all(path).map_err(|error| Error::write(path, error))?;
         let (manifest, begun) = (path.join(MANIFEST), path.join(BEGUN));
         let was_complete = manifest.exists();
@@ -113,8 +116,23 @@ impl Out {
             path: path.to_owned(),
             description,
             was_complete,
+            is_new,
             _lock: lock,
         })
+    }
+
+    /// Leaves a folder in which nothing was written as it was before, so that it is in nobody's
+    /// way who changes the options.
+    pub(super) fn abandon(&self) {
+        let is_mark =
+            |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() == BEGUN);
+        if fs::read_dir(&self.path).is_ok_and(|mut entries| entries.all(is_mark)) {
+            // Where this fails, the folder says whose it is.
+            let _ = fs::remove_file(self.path.join(BEGUN));
+            if self.is_new {
+                let _ = fs::remove_dir(&self.path);
+            }
+        }
     }
 
     pub(super) fn path(&self) -> &Path {

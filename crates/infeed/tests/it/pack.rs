@@ -228,6 +228,7 @@ fn photos_of_differing_size_are_no_array_and_the_mend_is_named() {
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
+    packed(&pipeline, out.path(), |_| {}).expect("nothing is left in the way");
 }
 
 #[test]

@@ -1,0 +1,213 @@
+//! What was measured, as a table for people.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use infeed::probe::{PROFILES, Probe, Profile, Reads, Storage, StorageProfile};
+
+use crate::terminal::{human_bytes, human_seconds};
+
+/// `1.25 GB/s`: rates are in powers of ten, as vendors give them.
+fn rate(bytes_per_s: f64) -> String {
+    let (value, unit) = match bytes_per_s {
+        r if r >= 1e12 => (r / 1e12, "TB/s"),
+        r if r >= 1e9 => (r / 1e9, "GB/s"),
+        r if r >= 1e6 => (r / 1e6, "MB/s"),
+        r => (r / 1e3, "kB/s"),
+    };
+    match value {
+        v if v < 10.0 => format!("{v:.2} {unit}"),
+        v if v < 100.0 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
+/// The measured machine, one storage of it, and a profile in place of what it says.
+pub(super) fn table(
+    probe: &Probe,
+    storage: Option<&Storage>,
+    profile: Option<&Profile>,
+    kept: Option<&Path>,
+) -> String {
+    let mut out = String::new();
+    let machine = &probe.machine;
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "machine   {}, {} usable cores, {} of memory, {}",
+        machine.cpu,
+        machine.cores,
+        human_bytes(machine.memory_bytes),
+        machine.system,
+    );
+    let _ = writeln!(
+        out,
+        "memory    one core copies {}, all cores {} (read plus written)",
+        rate(probe.memory_one_core_bytes_per_s),
+        rate(probe.memory_all_cores_bytes_per_s),
+    );
+    if profile.is_none_or(|profile| profile.devices == 0) {
+        out.push_str("device    no device found; --on NAME gives one, --list the names\n");
+    }
+    if let Some(profile) = profile {
+        self::profile(&mut out, profile);
+    }
+    if let Some(storage) = storage {
+        reads(&mut out, storage);
+    }
+    if let Some(kept) = kept {
+        let _ = writeln!(
+            out,
+            "\nmeasured {}, kept in {}",
+            age(probe.made_at_s),
+            kept.display()
+        );
+    }
+    out
+}
+
+fn profile(out: &mut String, profile: &Profile) {
+    let _ = writeln!(out, "\n{}: {}", profile.name, profile.about);
+    for line in figures(profile) {
+        let _ = writeln!(out, "  {line}");
+    }
+    for (nth, line) in wrapped(profile.source, 78).iter().enumerate() {
+        let head = if nth == 0 { "source  " } else { "        " };
+        let _ = writeln!(out, "  {head}{line}");
+    }
+}
+
+/// What a profile says, a line a number.
+fn figures(profile: &Profile) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(StorageProfile {
+        bytes_per_s,
+        requests_per_s,
+        latency_s,
+    }) = profile.storage
+    {
+        lines.push(format!(
+            "storage {}, {requests_per_s:.0} requests/s, {} a request",
+            rate(bytes_per_s),
+            human_seconds(latency_s)
+        ));
+    }
+    if let Some(bus) = profile.bus_bytes_per_s {
+        let devices = match profile.devices {
+            1 => "one device".to_owned(),
+            devices => format!("each of {devices} devices"),
+        };
+        lines.push(format!("bus     {} to {devices}", rate(bus)));
+    }
+    if let Some(memory) = profile.device_bytes_per_s {
+        lines.push(format!("device  {} of memory", rate(memory)));
+    }
+    lines
+}
+
+/// All profiles, a line each.
+pub(super) fn profiles() -> String {
+    let mut out = String::new();
+    for profile in PROFILES {
+        let _ = writeln!(out, "{:<10} {}", profile.name, profile.about);
+        for line in figures(profile) {
+            let _ = writeln!(out, "{:<10} {line}", "");
+        }
+    }
+    out.push_str("\nnext: infeed probe --on NAME tells where the numbers are from\n");
+    out
+}
+
+fn reads(out: &mut String, storage: &Storage) {
+    let _ = writeln!(
+        out,
+        "\nstorage   {}: {} files, {} on average",
+        storage.path.display(),
+        storage.files,
+        human_bytes(storage.mean_bytes as u64),
+    );
+    let _ = writeln!(
+        out,
+        "          {:<6} {:>8} {:>12} {:>10} {:>10} {:>10}",
+        "", "readers", "bytes/s", "files/s", "mean", "p99"
+    );
+    let mut rows = |name: &str, reads: &[Reads]| {
+        for (nth, row) in reads.iter().enumerate() {
+            let _ = writeln!(
+                out,
+                "          {:<6} {:>8} {:>12} {:>10.0} {:>10} {:>10}",
+                if nth == 0 { name } else { "" },
+                row.readers,
+                rate(row.bytes_per_s),
+                row.requests_per_s,
+                human_seconds(row.mean_s),
+                human_seconds(row.p99_s),
+            );
+        }
+    };
+    rows("cold", &storage.cold);
+    rows("warm", &storage.warm);
+    if storage.cold.is_empty() {
+        out.push_str("          cold reads cannot be measured on this system\n");
+    }
+    match storage.sequential {
+        Some(found) => {
+            let _ = writeln!(
+                out,
+                "          one large file, cold: {} over {}",
+                rate(found.bytes_per_s),
+                human_bytes(found.bytes)
+            );
+        }
+        None => out.push_str("          no file is long enough for a long read\n"),
+    }
+}
+
+/// How long ago something was measured.
+fn age(made_at_s: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = now.map_or(0, |now| now.as_secs().saturating_sub(made_at_s));
+    match seconds {
+        0..120 => "just now".to_owned(),
+        120..7_200 => format!("{} minutes ago", seconds / 60),
+        7_200..172_800 => format!("{} hours ago", seconds / 3_600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// A sentence in lines of at most this many characters.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_three_figures_and_powers_of_ten() {
+        assert_eq!(rate(1.25e9), "1.25 GB/s");
+        assert_eq!(rate(560e6), "560 MB/s");
+        assert_eq!(rate(63.015e9), "63.0 GB/s");
+        assert_eq!(rate(3.35e12), "3.35 TB/s");
+        assert_eq!(rate(900.0), "0.90 kB/s");
+    }
+
+    #[test]
+    fn a_long_source_is_broken_between_words() {
+        let lines = wrapped("one two three four", 9);
+
+        assert_eq!(lines, ["one two", "three", "four"]);
+    }
+}
