@@ -1,17 +1,19 @@
 //! How far pixels are from exact ones when JPEGs are decoded at a reduced DCT scale, and what that
 //! gains: `cargo run --release --example dct_scale FOLDER [ROUNDS]`.
 //!
-//! One thread, bytes in memory. Both ways get the same crops, for draws depend on the size alone.
+//! Rates are of one core: images by the processor time that one worker spent on decoding, resizing
+//! and writing rows. Both ways get the same crops, for draws depend on the size alone.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use infeed::batch::{Array, Values};
+use infeed::Options;
+use infeed::batch::Array;
+use infeed::counters::Stage;
 use infeed::pack::quality::psnr;
 use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed::sample::{Depth, Image, Size};
 use infeed::transform::{CenterCrop, RandomResizedCrop, Resize};
-use infeed::{Options, Step};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1);
@@ -36,7 +38,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn base(folder: &Path) -> Pipeline {
-    Pipeline::new(SourceSpec::folder(folder)).shuffle(0).decode()
+    Pipeline::new(SourceSpec::folder(folder))
+        .shuffle(0)
+        .decode()
 }
 
 /// The pipeline with a reduced scale allowed or not.
@@ -92,21 +96,22 @@ fn compare(
     Ok(())
 }
 
-/// The pixels of one epoch, one worker, and the processor time that the process spent on it.
-fn epoch(pipeline: &Pipeline) -> Result<(Vec<Image>, Duration), Box<dyn std::error::Error>> {
+/// The pixels of one epoch, and the processor time that its worker spent on it.
+fn epoch(pipeline: &Pipeline) -> Result<(Vec<Image>, Duration), infeed::Error> {
     let mut options = Options::default();
     options.workers = Some(1);
     let loader = pipeline.clone().batch(1).open(&options)?;
     let mut images = Vec::new();
-    let (start, spent) = (Instant::now(), infeed_raw::machine::process_cpu_time());
-    while let Step::Batch(batch) = loader.next_within(Duration::from_secs(60))? {
-        let pixels = batch.column("image").map(|column| &column.values);
-        if let Some(Values::Array(array)) = pixels {
-            images.push(image(array));
-        }
+    while let Some(batch) = loader.next_batch()? {
+        images.extend(batch.array("image").map(image));
     }
-    let _ = start;
-    Ok((images, infeed_raw::machine::process_cpu_time() - spent))
+    let stats = loader.stats()?;
+    let work = [Stage::Decode, Stage::Transform, Stage::Write];
+    let spent = stats
+        .stages
+        .iter()
+        .filter(|(stage, _)| work.contains(stage));
+    Ok((images, spent.map(|(_, counted)| counted.cpu).sum()))
 }
 
 fn image(array: &Array) -> Image {
