@@ -144,6 +144,12 @@ pub struct Decode {
     pub verify: bool,
     /// Allow a JPEG to be decoded at a reduced DCT scale where a large downscale follows.
     /// Not equal to the exact pixels, and of modest gain: most of a JPEG's time is entropy coding.
+    ///
+    /// Of 300 ImageNet JPEGs, 14 are large enough for it before `Resize(256), CenterCrop(224)` and 7
+    /// before one draw of `RandomResizedCrop(224)`: those are 38.9 and 38.0 dB (PSNR, mean) from
+    /// the exact pixels, 30.9 and 28.6 dB at worst, and an epoch gains 2 %. Of 46 street scenes of
+    /// 960x720, all and 33 are: 47.9 and 34.7 dB, 44.2 and 25.8 dB at worst, and an epoch gains 23 %
+    /// and 19 % (`examples/dct_scale.rs`, one core of an AMD EPYC, Zen 4).
     pub dct_scale: bool,
     /// Images of more pixels are bad records; checked before anything is allocated.
     #[serde(skip_serializing_if = "is_default_limit")]
