@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("name a folder of JPEGs".into());
     };
     let rounds = match args.next() {
-        Some(rounds) => rounds.to_string_lossy().parse()?,
+        Some(rounds) => rounds.to_string_lossy().parse::<usize>()?.max(1),
         None => 5,
     };
     let random = base(&folder).transform(RandomResizedCrop::new(224));
