@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
+mod explain;
 mod inspect;
 mod pack;
 mod probe;

@@ -20,7 +20,7 @@ const ROUNDS: usize = 5;
 const SLICE: Duration = Duration::from_millis(1200);
 
 /// Batches that a turn holds at least.
-const BATCHES: f64 = 20.0;
+const BATCHES: f64 = 12.0;
 
 /// What applying a remedy led to.
 #[derive(Clone, Debug)]

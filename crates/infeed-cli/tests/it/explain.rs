@@ -1,0 +1,222 @@
+//! `infeed explain` and `infeed ledger`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{infeed, json, photos, stderr, stdout, streets};
+
+/// A short explanation, with a ledger of its own.
+fn explain(dir: &Path, path: &str, more: &[&str]) -> std::process::Output {
+    let ledger = dir.join("ledger.jsonl").display().to_string();
+    let mut args = vec!["explain", path, "--seconds", "0.3", "--ledger", &ledger];
+    args.extend(more);
+    infeed(args)
+}
+
+#[test]
+fn the_verdict_comes_with_stages_and_remedies() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+
+    let output = explain(dir.path(), &photos, &[]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in [
+        "limits how fast this runs",
+        "capacity",
+        "stage",
+        "decode",
+        "workers",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+    assert!(stderr(&output).contains("no pipeline of its own"));
+}
+
+#[test]
+fn json_has_the_verdict_stages_and_remedies_with_intervals() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 6);
+
+    let found = json(&explain(
+        dir.path(),
+        &streets,
+        &["--json", "--step-ms", "5"],
+    ));
+
+    let verdict = &found["verdict"];
+    let limits = [
+        "storage",
+        "decode",
+        "transform",
+        "python",
+        "memory",
+        "copy",
+        "step",
+    ];
+    assert!(limits.contains(&verdict["limit"].as_str().unwrap()));
+    assert!(limits.contains(&verdict["next_limit"].as_str().unwrap()));
+    assert!(verdict["rate"].as_f64().unwrap() > 0.0);
+    assert!(verdict["next_rate"].as_f64().unwrap() >= verdict["rate"].as_f64().unwrap());
+    assert_eq!(found["stages"].as_array().unwrap().len(), 4);
+    let remedies = found["remedies"].as_array().unwrap();
+    assert!(remedies.len() >= 5, "{remedies:?}");
+    for remedy in remedies {
+        let end = |name: &str| remedy["rate"][name].as_f64().unwrap();
+        assert!(
+            end("low") <= end("mid") && end("mid") <= end("high"),
+            "{remedy}"
+        );
+        for key in ["id", "name", "command", "quality"] {
+            assert!(
+                !remedy[key].as_str().unwrap().is_empty(),
+                "{key} of {remedy}"
+            );
+        }
+        assert!(remedy["disk_bytes"].is_u64());
+    }
+}
+
+#[test]
+fn an_applied_remedy_lies_beside_the_data_and_its_outcome_in_the_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 6);
+    let before = files(Path::new(&streets));
+
+    let output = explain(
+        dir.path(),
+        &streets,
+        &["--apply", "png-stored", "--on", "1gbe"],
+    );
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in [
+        "applied: PNG without compression",
+        "predicted",
+        "measured",
+        "error",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    assert_eq!(
+        files(Path::new(&streets)),
+        before,
+        "the original is as it was"
+    );
+    let made = format!("{streets}-png-stored");
+    let bench = json(&infeed([
+        "bench",
+        &format!("{made}.toml"),
+        "--epochs",
+        "1",
+        "--json",
+    ]));
+    assert_eq!(bench["samples"], 6);
+
+    let ledger = dir.path().join("ledger.jsonl").display().to_string();
+    let kept = json(&infeed(["ledger", &ledger, "--json"]));
+    assert_eq!(kept["entries"][0]["remedy"], "png-stored");
+    assert_eq!(kept["accuracy"]["checked"], 1);
+    assert!(stdout(&infeed(["ledger", &ledger])).contains("png-stored"));
+}
+
+/// Names and sizes of all files below a folder.
+fn files(folder: &Path) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.path().is_dir() {
+            found.extend(files(&entry.path()));
+        } else {
+            let length = entry.metadata().unwrap().len();
+            found.push((entry.path().display().to_string(), length));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn reports_are_written_where_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+    let (html, trace) = (dir.path().join("r.html"), dir.path().join("t.json"));
+
+    let output = explain(
+        dir.path(),
+        &photos,
+        &[
+            "--no-remedies",
+            "--html",
+            &html.display().to_string(),
+            "--trace",
+            &trace.display().to_string(),
+        ],
+    );
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = fs::read_to_string(html).unwrap();
+    assert!(page.len() < 2_000_000 && page.contains("</html>"));
+    let events: serde_json::Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
+    assert!(events["traceEvents"].as_array().unwrap().len() > 10);
+}
+
+#[test]
+fn what_makes_no_sense_is_one_line_with_the_mend() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 4);
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let typo = dir.path().join("typo.toml");
+    fs::write(
+        &typo,
+        "[source]\nkind = \"folder\"\npath = \"x\"\n[bacth]\nsize = 3\n",
+    )
+    .unwrap();
+    let cases: [(&str, &[&str], &str); 6] = [
+        ("nowhere", &[], "does not exist"),
+        (&empty.display().to_string(), &[], "no images"),
+        (&typo.display().to_string(), &[], "bacth"),
+        (&photos, &["--on", "floppy"], "there are hdd"),
+        (&photos, &["--apply", "magic"], "no remedy `magic`; 1 to"),
+        (&photos, &["--workers", "0"], "1 to 4096"),
+    ];
+    for (path, more, mend) in cases {
+        let output = explain(dir.path(), path, more);
+
+        assert!(!output.status.success(), "{path} {more:?}");
+        assert!(stderr(&output).contains(mend), "{}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn one_record_is_explained_and_bad_ones_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 1);
+    let output = explain(dir.path(), &photos, &["--no-remedies"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+
+    let bad = dir.path().join("bad");
+    fs::create_dir(&bad).unwrap();
+    fs::write(bad.join("a.jpg"), "no image").unwrap();
+    let output = explain(dir.path(), &bad.display().to_string(), &["--no-remedies"]);
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("a.jpg"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_empty_ledger_says_how_to_fill_it() {
+    let dir = tempfile::tempdir().unwrap();
+
+    let output = infeed(["ledger", &dir.path().join("none").display().to_string()]);
+
+    assert!(stdout(&output).contains("--apply 1"), "{}", stdout(&output));
+}
