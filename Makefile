@@ -35,7 +35,7 @@ ARGS ?= --loaders bare infeed
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 15
 
-demo: install ## look at a dataset and feed from it; DATA=folder takes your own
+demo: install ## look at a dataset, feed from it, explain it; DATA=folder takes your own
 ifeq ($(DATA),$(DEMO))
 	@$(MAKE) $(DEMO)
 endif
@@ -44,7 +44,10 @@ endif
 	@$(BIN)/infeed inspect "$(DATA)" --sheet demo-data/sheet.png
 	@echo; echo "== How fast this machine feeds from it: infeed bench"
 	@$(BIN)/infeed bench "$(DATA)" --seconds $(DEMO_SECONDS)
-	@echo; echo "What a training loop would get is shown in demo-data/sheet.png."
+	@echo; echo "== What limits it, and what would help: infeed explain"
+	@$(BIN)/infeed explain "$(DATA)" --seconds $(DEMO_SECONDS) --html demo-data/report.html
+	@echo; echo "What a training loop would get is shown in demo-data/sheet.png,"
+	@echo "who worked and who waited in demo-data/report.html."
 
 # Under another name until it is whole: a dataset that exists is kept and used again.
 $(DEMO):

@@ -26,7 +26,13 @@ use error::CliError;
 
 /// Keeps accelerators fed: reads, decodes, transforms and batches training data on all cores.
 #[derive(Parser)]
-#[command(name = "infeed", version, arg_required_else_help = true)]
+#[command(
+    name = "infeed",
+    version,
+    arg_required_else_help = true,
+    after_help = "The Python package adds `infeed experiment NAME`, which measures again what the \
+                  field's folklore rests on."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

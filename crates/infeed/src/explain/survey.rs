@@ -3,6 +3,7 @@
 
 use super::case::Case;
 use super::remedies::Records;
+use super::trial::median;
 use crate::decode::{Decoder, Format, Limits};
 use crate::error::Error;
 use crate::sample::{FieldKind, Pixels};
@@ -28,10 +29,8 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
     let images = |kind: &FieldKind| matches!(kind, FieldKind::Image(Pixels::Encoded));
     let fields = case.own.fields();
     let image = fields.iter().position(|field| images(&field.kind));
-    let mut records = Records {
-        short_side: u32::MAX,
-        ..Records::default()
-    };
+    let mut records = Records::default();
+    let mut short_sides: Vec<f64> = Vec::new();
     let mut sample = case.sample(0.0);
     let mut decoder = Decoder::new();
     let (mut bytes, mut looked) = (0_u64, 0_usize);
@@ -48,7 +47,7 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
                     records.png += usize::from(header.format == Format::Png);
                     records.jpeg += usize::from(header.format == Format::Jpeg);
                     let short = header.size.height.min(header.size.width);
-                    records.short_side = records.short_side.min(short);
+                    short_sides.push(f64::from(short));
                 })
                 .map_err(|error| error.about(&*case.own))?;
         }
@@ -58,6 +57,7 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
             sample.truncate(wanted.max(looked));
         }
     }
+    records.short_side = median(&short_sides) as u32;
     // The packer writes records in ascending order, and a trial compares equal places.
     sample.sort_unstable();
     Ok(Survey {

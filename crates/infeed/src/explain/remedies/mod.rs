@@ -45,7 +45,7 @@ pub(super) struct Records {
     /// Of the images that were looked at, how many were of each kind.
     pub(super) png: usize,
     pub(super) jpeg: usize,
-    /// Shorter side of the smallest image, in pixels.
+    /// Shorter side of half of the images at most, in pixels.
     pub(super) short_side: u32,
 }
 
