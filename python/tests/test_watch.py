@@ -80,7 +80,7 @@ def test_a_slow_step_limits_when_batches_are_there_at_once():
     watch = infeed.watch(batches())
 
     for _ in watch:
-        time.sleep(0.01)
+        time.sleep(0.03)
 
     report = watch.report()
     assert report.verdict.limit == "step"

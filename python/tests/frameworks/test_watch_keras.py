@@ -83,10 +83,12 @@ def test_an_error_of_the_data_set_passes_through():
 
 def test_leaving_the_loop_early_ends_the_workers():
     watch = infeed.watch(Numbers(workers=4))
-    before = threading.active_count()
+    before = set(threading.enumerate())
 
     for _ in watch:
         break
 
-    assert threading.active_count() <= before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
     assert watch.report().figures.batches == 1
