@@ -218,11 +218,21 @@ impl Trials {
             }
         }
         let base = case.variant(&among);
-        let mut variants: Vec<Variant> = vec![base];
+        // First and last in each turn: what every gain is measured against has to be known best.
+        let mut variants: Vec<Variant> = vec![base.clone()];
         variants.extend(kept.iter().map(|(_, prepared)| prepared.variant.clone()));
+        variants.push(base);
         let going = |share| progress("trying remedies on a few records: running", share);
-        let mut rates = interleave(&variants, ROUNDS, SLICE, &going).into_iter();
-        let base_rates = rates.next().unwrap_or_else(|| Ok(Vec::new()))?;
+        let mut rates = interleave(&variants, ROUNDS, SLICE, &going);
+        let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
+        let mut rates = rates.into_iter();
+        let first = rates.next().unwrap_or_else(|| Ok(Vec::new()))?;
+        let both = first.iter().zip(&last);
+        let base_rates: Vec<f64> = both.map(|(a, b)| (a + b) / 2.0).collect();
+        if base_rates.is_empty() {
+            let problem = "stopped before it was measured what the cores give";
+            return Err(Error::config("explain", problem));
+        }
         let mut tried = Vec::new();
         for ((candidate, prepared), rates) in kept.into_iter().zip(rates) {
             let rates = match rates {

@@ -20,14 +20,18 @@ const WARM_UP_BATCHES: usize = 7;
 /// Share of a slice after which the beginning is over in any case.
 const WARM_UP_SHARE: u32 = 3;
 
+/// Slices' lengths that batches without rows are taken for.
+const EMPTY: u32 = 20;
+
 /// Slices that are tried for one that others leave alone.
 const ATTEMPTS: usize = 3;
 
 /// Cores that others may use during a slice that counts at once.
 const QUIET: f64 = 0.15;
 
-/// Least half-width of an interval, as a share: what trials of the same thing differ by.
-const LEAST_SPREAD: f64 = 0.05;
+/// Least half-width of an interval, as a share. Of 17 predictions on two data sets 16 were within
+/// it of what applying the remedy gave; the spread of a trial's own turns is smaller than that.
+const LEAST_SPREAD: f64 = 0.12;
 
 /// One way to run.
 #[derive(Clone, Debug)]
@@ -64,8 +68,10 @@ impl Variant {
                 timed = Some(Instant::now());
             }
             drop(batch);
-            // A batch that takes longer than the slice is measured all the same.
-            if rows > 0 && begun.elapsed() >= length {
+            // A batch that takes longer than the slice is measured all the same; batches without a
+            // row, all of whose records were left out, are not waited for without end.
+            let enough = if rows > 0 { length } else { length * EMPTY };
+            if timed.is_some() && begun.elapsed() >= enough {
                 break;
             }
             if let Some(step) = self.step {
@@ -198,7 +204,7 @@ mod tests {
         let gain = ratio(&other, &base);
 
         assert!((gain.mid - 2.0).abs() < 0.02, "{gain:?}");
-        assert!(gain.holds(2.0) && gain.high < 2.2, "{gain:?}");
+        assert!(gain.holds(2.0) && gain.high < 2.3, "{gain:?}");
     }
 
     #[test]
