@@ -45,7 +45,9 @@ def main() -> int:
         results = [run(case, args.infeed, work) for case in wanted]
     print(table(results))
     if args.json:
-        args.json.write_text(json.dumps({"machine": machine.describe(), "cases": results}))
+        args.json.write_text(
+            json.dumps({"machine": machine.describe(), "cases": results})
+        )
     return 0
 
 
@@ -59,7 +61,7 @@ def parse() -> argparse.Namespace:
         "--group",
         choices=("developing", "judging"),
         default="judging",
-        help="the part of the data: thresholds were chosen on the one, not on the other",
+        help="the part of the data: thresholds were chosen on one of them alone",
     )
     parser.add_argument(
         "--segmentation",
@@ -71,9 +73,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--classification", type=Path, required=True, metavar="DIR", help="JPEGs"
     )
-    parser.add_argument(
-        "--cases", nargs="*", metavar="NAME", help="these cases alone"
-    )
+    parser.add_argument("--cases", nargs="*", metavar="NAME", help="these cases alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps all entries")
     return parser.parse_args()
 
@@ -98,9 +98,7 @@ def cases_of(args: argparse.Namespace, work: Path) -> list[Case]:
         Case("street, step 15 ms", street, ("--step-ms", "15")),
     ]
     if palette is not None:
-        onehot.write_text(
-            ONEHOT.format(images=images, masks=masks, palette=palette)
-        )
+        onehot.write_text(ONEHOT.format(images=images, masks=masks, palette=palette))
         cases.append(Case("street, one-hot", onehot))
     return cases
 

@@ -20,7 +20,7 @@ class Explanation:
         self._core = core
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in it: rates in samples a second, times in seconds, sizes in bytes.
+        """Everything in it: rates in samples per s, times in s, sizes in bytes.
 
         ``verdict`` holds ``limit``, ``rate``, ``next_limit`` and ``next_rate``;
         ``stages`` what each stage cost; ``stall`` where the consumer's time went.

@@ -123,8 +123,10 @@ fn a_slow_transform_is_named_where_nothing_is_decoded() {
         offset: 0,
         records: Some(16),
     };
-    let mut jitter = ColorJitter::default();
-    jitter.hue = Jitter::By(0.3);
+    let jitter = ColorJitter {
+        hue: Jitter::By(0.3),
+        ..ColorJitter::default()
+    };
     let pipeline = Pipeline::new(SourceSpec::Memory {
         fields: vec![field],
     })
