@@ -99,6 +99,7 @@ fn stand(profile: &probe::Profile) -> Stand {
             latency: Duration::from_secs_f64(storage.latency_s),
         }),
         bus_bytes_per_s: profile.bus_bytes_per_s,
+        device_bytes_per_s: profile.device_bytes_per_s,
     }
 }
 

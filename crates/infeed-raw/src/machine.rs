@@ -78,22 +78,20 @@ pub fn process_cpu_time() -> Duration {
 ///
 /// Source: `proc_stat(5)`; counted in hundredths of a second.
 pub fn machine_cpu_time() -> Option<Duration> {
-    if usable_cores() < thread::available_parallelism().map_or(usize::MAX, |n| n.get()) {
-        return None;
-    }
-    busy_from_stat(&fs::read_to_string("/proc/stat").ok()?)
+    let (busy, cores) = busy_from_stat(&fs::read_to_string("/proc/stat").ok()?)?;
+    (usable_cores() >= cores).then_some(busy)
 }
 
-/// User, nice, system, irq and softirq time of the first line of `/proc/stat`.
-fn busy_from_stat(stat: &str) -> Option<Duration> {
+/// From `/proc/stat`: user, nice, system, irq and softirq time of all cores, and their number.
+fn busy_from_stat(stat: &str) -> Option<(Duration, usize)> {
     let mut fields = stat.lines().next()?.split_ascii_whitespace();
     (fields.next()? == "cpu").then_some(())?;
     let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
-    let ticks: u64 = [0, 1, 2, 5, 6]
-        .iter()
-        .filter_map(|&at| fields.get(at))
-        .sum();
-    Some(Duration::from_millis(ticks.saturating_mul(10)))
+    let ticks = [0, 1, 2, 5, 6].iter().filter_map(|&at| fields.get(at));
+    let ticks = ticks.fold(0_u64, |sum, ticks| sum.saturating_add(*ticks));
+    let lines = stat.lines().skip(1);
+    let cores = lines.take_while(|line| line.starts_with("cpu")).count();
+    Some((Duration::from_millis(ticks.saturating_mul(10)), cores))
 }
 
 /// The most memory this process ever had resident, in bytes; 0 where the platform does
@@ -373,10 +371,12 @@ mod tests {
     fn busy_time_leaves_out_idling_and_waiting_for_disks() {
         let stat = "cpu  10 20 30 4000 500 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
 
-        assert_eq!(busy_from_stat(stat), Some(Duration::from_millis(730)));
-        for damaged in ["", "cpu0 1 2", "intr 5", "cpu"] {
-            assert!(busy_from_stat(damaged).unwrap_or_default().is_zero());
+        assert_eq!(busy_from_stat(stat), Some((Duration::from_millis(730), 1)));
+        for damaged in ["", "cpu0 1 2", "intr 5"] {
+            assert_eq!(busy_from_stat(damaged), None);
         }
+        let huge = format!("cpu {} {}", u64::MAX, u64::MAX);
+        assert!(busy_from_stat(&huge).is_some(), "sums do not overflow");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::loader::Options;
 use crate::order::Order;
 use crate::pipeline::Pipeline;
+use crate::plan::Plan;
 use crate::source::Source;
 use crate::source::throttled::{Throttle, Throttled};
 
@@ -39,6 +40,8 @@ pub struct Stand {
     pub storage: Option<Throttle>,
     /// Its bus to the device.
     pub bus_bytes_per_s: Option<f64>,
+    /// Rate at which its device reads and writes its own memory.
+    pub device_bytes_per_s: Option<f64>,
 }
 
 /// How something is explained.
@@ -154,6 +157,19 @@ impl Case {
 
     pub(super) fn readers(&self) -> usize {
         self.conditions.open.readers.unwrap_or(4)
+    }
+
+    /// Bytes of one sample in a batch of this pipeline; None where they differ from sample to
+    /// sample.
+    pub(super) fn row_bytes(&self, pipeline: &Pipeline) -> Option<f64> {
+        let plan = Plan::new(pipeline, self.own.fields()).ok()?;
+        let rows = plan.columns().iter().map(|column| column.kind.row_bytes());
+        Some(rows.sum::<Option<usize>>()? as f64)
+    }
+
+    /// The bus of the machine that is planned for.
+    pub(super) fn bus(&self) -> Option<f64> {
+        self.conditions.stand.as_ref()?.bus_bytes_per_s
     }
 
     /// Rows of this process's batch.

@@ -314,7 +314,12 @@ fn remedy(
         }
         None => storage.rate(readers),
     });
-    let then = now.times_cores(gain).with(Limit::Storage, reading);
+    let (copy, step) = placed(case, &candidate);
+    let then = now
+        .times_cores(gain)
+        .with(Limit::Storage, reading)
+        .with(Limit::Copy, copy)
+        .with(Limit::Step, step);
     let rate = then.least();
     let before = now.least();
     let over = |a: f64, b: f64| if b > 0.0 { a / b } else { 1.0 };
@@ -358,6 +363,32 @@ fn remedy(
     }
 }
 
+/// What the bus and the step allow with a remedy that changes what crosses the bus: the device then
+/// does what the host did, which takes it the time to read the small form and write the large one.
+fn placed(case: &Case, candidate: &Candidate) -> (Option<Interval>, Option<Interval>) {
+    let Change::Description(pipeline) = &candidate.change else {
+        return (None, None);
+    };
+    let sizes = case.row_bytes(&case.pipeline).zip(case.row_bytes(pipeline));
+    let Some((before, after)) = sizes else {
+        return (None, None);
+    };
+    let given = |rate: f64| Interval::exact(rate).widen(GIVEN);
+    let copy = case.bus().map(|bus| given(bus / after));
+    let stand = case.conditions.stand.as_ref();
+    let device = stand.and_then(|stand| stand.device_bytes_per_s);
+    let step = case.conditions.step.zip(device).map(|(step, device)| {
+        let expanding = if after < before {
+            (before + after) / device
+        } else {
+            0.0
+        };
+        let rows = case.rows() as f64;
+        given(rows / (step.as_secs_f64() + rows * expanding))
+    });
+    (copy, step)
+}
+
 /// What each resource allows now.
 fn capacities(
     case: &Case,
@@ -396,13 +427,7 @@ fn capacities(
     if let Some((rate, text)) = memory(case, run) {
         all.add(Limit::Memory, rate, text);
     }
-    let bus = case
-        .conditions
-        .stand
-        .as_ref()
-        .and_then(|stand| stand.bus_bytes_per_s);
-    let sample_bytes = bytes_out(run);
-    if let Some(bus) = bus.filter(|_| sample_bytes > 0.0) {
+    if let Some((bus, sample_bytes)) = case.bus().zip(case.row_bytes(&case.pipeline)) {
         let rate = bus / sample_bytes;
         all.add(
             Limit::Copy,
@@ -440,14 +465,6 @@ pub(super) fn costliest(stages: &[StageCost]) -> Limit {
     } else {
         Limit::Transform
     }
-}
-
-/// Bytes of one sample in its batch.
-fn bytes_out(run: &Run) -> f64 {
-    let write = run.stages.iter().find(|stage| stage.name == "write");
-    write.map_or(0.0, |write| {
-        write.bytes_out as f64 / write.samples.max(1) as f64
-    })
 }
 
 /// Memory bandwidth, where pixels are not decoded but moved.

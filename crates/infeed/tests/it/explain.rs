@@ -51,6 +51,7 @@ fn storage(bytes_per_s: f64) -> Stand {
             latency: Duration::ZERO,
         }),
         bus_bytes_per_s: None,
+        device_bytes_per_s: None,
     }
 }
 
@@ -59,6 +60,7 @@ fn bus(bytes_per_s: f64) -> Stand {
         name: "a slow bus".to_owned(),
         storage: None,
         bus_bytes_per_s: Some(bytes_per_s),
+        device_bytes_per_s: Some(1e12),
     }
 }
 
@@ -175,10 +177,27 @@ fn a_slow_bus_is_named_with_its_arithmetic() {
 }
 
 #[test]
+fn a_bus_that_limits_makes_small_batches_gain_what_they_save() {
+    let root = data::photos(12);
+    let pipeline = photos(root.path()).transform(Normalize::new([0.5; 3], [0.5; 3]));
+    let mut conditions = conditions();
+    conditions.stand = Some(bus(20_000.0));
+    conditions.try_remedies = true;
+
+    let found = explained(&pipeline, conditions);
+
+    // float32 against uint8, and a label of 8 bytes in both.
+    let uint8 = remedy(&found, "uint8").expect("it was tried");
+    let expected = (4.0 * 1728.0 + 8.0) / (1728.0 + 8.0);
+    assert!((uint8.gain.mid / expected - 1.0).abs() < 0.01, "{uint8:?}");
+    assert_eq!(found.remedies[0].id, "uint8");
+}
+
+#[test]
 fn two_limits_within_five_percent_are_called_a_tie() {
     let root = data::photos(12);
     let mut conditions = conditions();
-    let per_s = 20_000.0 / 1728.0;
+    let per_s = 20_000.0 / 1736.0;
     conditions.stand = Some(bus(20_000.0));
     // 3 % above what the bus allows, with 4 samples a step.
     conditions.step = Some(Duration::from_secs_f64(4.0 / (1.03 * per_s)));
