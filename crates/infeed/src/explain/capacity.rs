@@ -20,12 +20,19 @@ impl Capacities {
         self.0.sort_by(|a, b| a.rate.mid.total_cmp(&b.rate.mid));
     }
 
-    /// The same with another rate for one resource, where that is known.
+    /// The same with another rate for one resource, where that is known; one that was no limit
+    /// before may become one.
     pub(super) fn with(&self, limit: Limit, rate: Option<Interval>) -> Capacities {
         let mut others: Vec<Resource> = self.0.clone();
         if let Some(rate) = rate {
-            for resource in others.iter_mut().filter(|r| r.limit == limit) {
-                resource.rate = rate;
+            let arithmetic = String::new();
+            match others.iter_mut().find(|r| r.limit == limit) {
+                Some(resource) => resource.rate = rate,
+                None => others.push(Resource {
+                    limit,
+                    rate,
+                    arithmetic,
+                }),
             }
         }
         others.sort_by(|a, b| a.rate.mid.total_cmp(&b.rate.mid));
