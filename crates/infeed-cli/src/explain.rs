@@ -105,6 +105,11 @@ fn stand(profile: &probe::Profile) -> Stand {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     interrupt::watch();
+    let several = args.apply.len() > 1 || args.apply.iter().any(|wanted| wanted == "all");
+    if args.out.is_some() && several {
+        let problem = "--out takes one remedy; leave it out to have each beside the data";
+        return Err(CliError::Usage(problem.to_owned()));
+    }
     let target = Target::of(&args.path)?;
     let mut conditions = Conditions::default();
     conditions.open.workers = args.workers;
@@ -153,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             break;
         }
         let done = apply::apply(&case, &explanation, wanted, args, &path)?;
-        explanation.ledger.push(done.entry.clone());
+        explanation.ledger.push(done.applied.entry.clone());
         if !args.json {
             print!("{}", apply::text(&done, &explanation));
         }

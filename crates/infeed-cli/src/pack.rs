@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Parser, ValueEnum};
 use infeed::pack::{Encoding, PackOptions, Packed, Target as To};
+use infeed::pipeline::Pipeline;
 use infeed::sample::Size;
 use infeed::transform::{CenterCrop, Crop, Resize, Transform};
 use serde_json::json;
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// What is written
     #[arg(long, value_enum)]
     to: Form,
+    /// Do the first N transforms of the pipeline, which must be fixed changes of geometry
+    #[arg(long, value_name = "N")]
+    bake: Option<usize>,
     /// Resize so that the shorter side has this length
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384))]
     short_side: Option<u32>,
@@ -78,7 +82,7 @@ fn workers(text: &str) -> Result<usize, String> {
 pub(crate) fn run(args: &Args) -> Outcome {
     interrupt::watch();
     let target = Target::of(&args.source)?;
-    let options = options(args);
+    let options = options(args, &target.pipeline)?;
     let progress = bar(0, "records");
     let known = AtomicBool::new(false);
     let packed = infeed::pack::pack(
@@ -115,7 +119,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-fn options(args: &Args) -> PackOptions {
+/// The first transforms of the pipeline, if they are asked for, and then those named one by one.
+///
+/// # Errors
+///
+/// More transforms than the pipeline has.
+fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
+    let baked = args.bake.unwrap_or(0);
+    let Some(first) = pipeline.transforms.get(..baked) else {
+        let count = pipeline.transforms.len();
+        let problem = format!("--bake {baked}: the pipeline has {count} transforms");
+        return Err(CliError::Usage(problem));
+    };
     let sides = |size: Size| [size.height, size.width];
     let steps = [
         args.short_side
@@ -125,16 +140,17 @@ fn options(args: &Args) -> PackOptions {
         args.center_crop
             .map(|size| CenterCrop::new(sides(size)).into()),
     ];
-    PackOptions {
+    let named = steps.into_iter().flatten();
+    Ok(PackOptions {
         to: match args.to {
             Form::Folder => To::Folder,
             Form::Arrays => To::Arrays,
         },
-        transforms: steps.into_iter().flatten().collect(),
+        transforms: first.iter().cloned().chain(named).collect(),
         image: args.image,
         mask: args.mask,
         workers: args.workers,
-    }
+    })
 }
 
 /// Writes the pipeline over the packed data beside it.

@@ -111,6 +111,8 @@ pub struct Loader {
     conveyor: Mutex<Option<Arc<Conveyor<Records>>>>,
     progress: Mutex<Progress>,
     first_batch_ns: AtomicU64,
+    /// What the consumer waited until then, which is less if it asked later than it opened.
+    first_wait_ns: AtomicU64,
     opened: Instant,
     closed: AtomicBool,
     options: Options,
@@ -305,6 +307,7 @@ impl Loader {
                 ..Progress::default()
             }),
             first_batch_ns: AtomicU64::new(0),
+            first_wait_ns: AtomicU64::new(0),
             opened: Instant::now(),
             closed: AtomicBool::new(false),
             options: options.clone(),
@@ -356,6 +359,8 @@ impl Loader {
         if self.first_batch_ns.load(Ordering::Relaxed) == 0 {
             let took = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.first_batch_ns.store(took.max(1), Ordering::Relaxed);
+            let waited = conveyor.waits().consumer_ns.load(Ordering::Relaxed);
+            self.first_wait_ns.store(waited, Ordering::Relaxed);
         }
         let mut progress = self.progress();
         progress.asked = None;
@@ -527,6 +532,7 @@ impl Loader {
             samples: progress.samples,
             bad: progress.bad.len() as u64,
             first_batch: (!first_batch.is_zero()).then_some(first_batch),
+            first_wait: Duration::from_nanos(self.first_wait_ns.load(Ordering::Relaxed)),
             elapsed: self.opened.elapsed(),
             workers: self.workers,
             readers: self.readers,

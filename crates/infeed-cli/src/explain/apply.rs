@@ -3,12 +3,20 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use infeed::Pipeline;
 use infeed::explain::{self, Applied, Case, Explanation, ledger, remedy};
 
 use super::{Args, at, say, told};
 use crate::error::CliError;
 use crate::interrupt;
 use crate::terminal::spinner;
+
+/// A remedy that was applied.
+pub(super) struct Done {
+    pub(super) applied: Applied,
+    /// The file that describes the pipeline with it, where that is another one.
+    pipeline: Option<PathBuf>,
+}
 
 /// Applies a remedy, keeps the prediction and its outcome in the ledger at `path`, and writes the
 /// new pipeline beside the new data.
@@ -22,7 +30,7 @@ pub(super) fn apply(
     wanted: &str,
     args: &Args,
     path: &Path,
-) -> Result<Applied, CliError> {
+) -> Result<Done, CliError> {
     let remedy = remedy(explanation, wanted).map_err(|error| match error {
         infeed::Error::Config { problem, .. } => CliError::Usage(format!("--apply: {problem}")),
         other => told(other),
@@ -39,20 +47,44 @@ pub(super) fn apply(
     progress.finish_and_clear();
     let applied = applied.map_err(told)?;
     ledger::append(path, &applied.entry).map_err(|error| at(path, &error))?;
-    let toml = out.with_extension("toml");
-    applied.pipeline.save(&toml).map_err(told)?;
-    Ok(applied)
+    let changed = applied.pipeline != *case.pipeline();
+    let pipeline = changed.then(|| described_at(&out));
+    if let Some(toml) = &pipeline {
+        describe(&applied.pipeline, toml)?;
+    }
+    Ok(Done { applied, pipeline })
 }
 
-/// A name beside the data: `photos-resize` for `photos`.
+/// A name beside the data: `photos-resize` for `photos`, `train-uint8` for `train.toml`.
 fn beside(path: &Path, id: &str) -> PathBuf {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-{id}"))
+    let name = match path.is_dir() {
+        true => path.file_name(),
+        false => path.file_stem(),
+    };
+    let name = name.unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}-{id}"))
+}
+
+/// Where the pipeline over a dataset is described: `photos-resize.toml` for `photos-resize`.
+fn described_at(out: &Path) -> PathBuf {
+    let name = out.file_name().unwrap_or_default().to_string_lossy();
+    out.with_file_name(format!("{name}.toml"))
+}
+
+/// Writes a pipeline, but over no file that holds another one.
+fn describe(pipeline: &Pipeline, toml: &Path) -> Result<(), CliError> {
+    let known = Pipeline::load(toml).is_ok_and(|there| there == *pipeline);
+    if toml.exists() && !known {
+        let problem = "is in the way and was left as it is; move it, or name another --out";
+        return Err(at(toml, &problem));
+    }
+    pipeline.save(toml).map_err(told)
 }
 
 /// What came of it.
-pub(super) fn text(applied: &Applied, explanation: &Explanation) -> String {
+pub(super) fn text(done: &Done, explanation: &Explanation) -> String {
+    let Done { applied, pipeline } = done;
     let entry = &applied.entry;
     let name = explanation
         .remedies
@@ -84,10 +116,9 @@ pub(super) fn text(applied: &Applied, explanation: &Explanation) -> String {
     ));
     if let Some(path) = &applied.out {
         line(format!("  data       {}", path.display()));
-        line(format!(
-            "  pipeline   {}",
-            path.with_extension("toml").display()
-        ));
+    }
+    if let Some(path) = pipeline {
+        line(format!("  pipeline   {}", path.display()));
     }
     if let Some(workers) = applied.workers {
         line(format!("  open with  workers={workers}"));

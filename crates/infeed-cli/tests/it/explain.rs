@@ -127,6 +127,60 @@ fn an_applied_remedy_lies_beside_the_data_and_its_outcome_in_the_ledger() {
     assert!(stdout(&infeed(["ledger", &ledger])).contains("png-stored"));
 }
 
+#[test]
+fn a_file_that_is_in_the_way_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 6);
+    let own = format!("{streets}-unverified.toml");
+    fs::write(&own, "my own notes").unwrap();
+
+    let output = explain(dir.path(), &streets, &["--apply", "unverified"]);
+
+    assert!(!output.status.success());
+    assert!(
+        stderr(&output).contains("in the way"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(fs::read_to_string(own).unwrap(), "my own notes");
+}
+
+#[test]
+fn the_command_of_a_cut_does_what_applying_it_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 4);
+    let pipeline = dir.path().join("cut.toml");
+    let text = format!(
+        "[source]\nkind = \"pairs\"\nimage = \"{streets}/images\"\nmask = \"{streets}/masks\"\n\
+         [decode]\nmodes = {{ mask = \"rgb\" }}\n\
+         [[transforms]]\nkind = \"Crop\"\nheight = 24\nwidth = 24\nat = \"top_left\"\n"
+    );
+    fs::write(&pipeline, text).unwrap();
+    let pipeline = pipeline.display().to_string();
+
+    let found = json(&explain(
+        dir.path(),
+        &pipeline,
+        &["--json", "--apply", "crop"],
+    ));
+
+    let remedies = found["remedies"].as_array().unwrap();
+    let crop = remedies.iter().find(|r| r["id"] == "crop").unwrap();
+    let out = dir.path().join("out").display().to_string();
+    let command = crop["command"].as_str().unwrap().replace("OUT", &out);
+    let packed = infeed(command.split(' ').skip(1));
+    assert!(packed.status.success(), "{}", stderr(&packed));
+    let applied = dir.path().join("cut-crop");
+    let bytes = |root: &Path| {
+        let mut files = files(&root.join("image"));
+        files.extend(self::files(&root.join("mask")));
+        let read = |(path, _): (String, u64)| fs::read(path).unwrap();
+        files.into_iter().map(read).collect::<Vec<_>>()
+    };
+    assert_eq!(bytes(Path::new(&out)), bytes(&applied));
+    assert_eq!(bytes(Path::new(&out)).len(), 8);
+}
+
 /// Names and sizes of all files below a folder.
 fn files(folder: &Path) -> Vec<(String, u64)> {
     let mut found = Vec::new();
@@ -180,13 +234,18 @@ fn what_makes_no_sense_is_one_line_with_the_mend() {
         "[source]\nkind = \"folder\"\npath = \"x\"\n[bacth]\nsize = 3\n",
     )
     .unwrap();
-    let cases: [(&str, &[&str], &str); 6] = [
+    let cases: [(&str, &[&str], &str); 7] = [
         ("nowhere", &[], "does not exist"),
         (&empty.display().to_string(), &[], "no images"),
         (&typo.display().to_string(), &[], "bacth"),
         (&photos, &["--on", "floppy"], "there are hdd"),
         (&photos, &["--apply", "magic"], "no remedy `magic`; 1 to"),
         (&photos, &["--workers", "0"], "1 to 4096"),
+        (
+            &photos,
+            &["--apply", "1", "--apply", "2", "--out", "x"],
+            "--out takes one",
+        ),
     ];
     for (path, more, mend) in cases {
         let output = explain(dir.path(), path, more);

@@ -133,6 +133,11 @@ impl Case {
         Ok(case)
     }
 
+    /// The pipeline that is explained.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
     /// A source as the machine that is planned for would read it.
     pub(super) fn behind(&self, source: Arc<dyn Source>) -> Arc<dyn Source> {
         match self.throttle() {
@@ -183,7 +188,7 @@ impl Case {
             .max(1)
     }
 
-    /// Records for trials, picked at random, without those that `bad` names.
+    /// Records for trials, picked at random: as many as hold a certain number of bytes.
     pub(super) fn sample(&self, record_bytes: f64) -> Vec<u64> {
         let by_bytes = (SAMPLE_BYTES / record_bytes.max(1.0)) as u64;
         let count = by_bytes.clamp(LEAST_SAMPLE, SAMPLE);

@@ -297,6 +297,13 @@ pub struct Remedy {
     pub arithmetic: String,
 }
 
+impl Remedy {
+    /// Whether it gains anything for sure: its whole interval lies above the rate now.
+    pub fn gains(&self) -> bool {
+        self.gain.low > 1.0
+    }
+}
+
 /// A remedy that was not tried.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NotTried {

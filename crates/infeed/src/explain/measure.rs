@@ -8,7 +8,8 @@ use super::capacity::Capacities;
 use super::case::Case;
 use super::difference::difference;
 use super::findings::{
-    Explanation, Interval, Limit, Machine, NotTried, Remedy, Run, StageCost, Subject, VERSION,
+    Explanation, Interval, Limit, Machine, NotTried, Remedy, Resource, Run, StageCost, Subject,
+    VERSION,
 };
 use super::prepare::{Among, Prepared, Written};
 use super::remedies::{Candidate, Change, candidates};
@@ -73,7 +74,20 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
              their intervals say"
         ));
     }
-    let (remedies, not_tried) = trials.remedies(case, &capacities, storage.as_ref(), &subject);
+    let (mut lasting, mut capacities) = (capacities.clone(), capacities);
+    if let Some(starved) = starved(&run, case.workers(), &capacities) {
+        capacities.add(Limit::Storage, starved.rate, starved.arithmetic);
+        if subject.fits_in_memory {
+            notes.push(
+                "the data was not in memory yet during this run, but will be; the gains are those \
+                 of later epochs"
+                    .to_owned(),
+            );
+        } else {
+            lasting = capacities.clone();
+        }
+    }
+    let (remedies, not_tried) = trials.remedies(case, &lasting, storage.as_ref(), &subject);
     let waited = run.wait_s / (run.seconds - run.first_batch_s).max(1e-9);
     let stall = capacities.stall(waited.clamp(0.0, 1.0));
     Ok(Explanation {
@@ -486,6 +500,28 @@ fn hits(cache_bytes: f64, bytes: f64) -> f64 {
     1.0 - c + c * c.ln()
 }
 
+/// Share of the time that workers wait for bytes, and of the predicted rate that is reached at most,
+/// where a run is called starved: half of each is far from what a busy loader shows.
+const STARVED: (f64, f64) = (0.3, 0.7);
+
+/// The storage, where no capacity accounts for it and yet the workers of a run waited for bytes: what
+/// was read then is what it gave.
+fn starved(run: &Run, workers: usize, capacities: &Capacities) -> Option<Resource> {
+    let decode = run.stages.iter().find(|stage| stage.name == "decode")?;
+    let share = decode.wait_s / (workers as f64 * run.seconds).max(1e-9);
+    let known = capacities.rate_of(Limit::Storage).is_some();
+    let slow = run.samples_per_s < STARVED.1 * capacities.least().mid;
+    (!known && slow && share > STARVED.0).then(|| Resource {
+        limit: Limit::Storage,
+        rate: Interval::exact(run.samples_per_s).widen(0.1),
+        arithmetic: format!(
+            "workers waited for bytes {:.0} % of the run: the {:.0} samples/s are what was read",
+            100.0 * share.min(1.0),
+            run.samples_per_s,
+        ),
+    })
+}
+
 /// Decoding, or what comes after it.
 pub(super) fn costliest(stages: &[StageCost]) -> Limit {
     let cpu = |name: &str| {
@@ -523,6 +559,38 @@ fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_whose_workers_waited_for_bytes_was_limited_by_storage() {
+        let mut capacities = Capacities::default();
+        capacities.add(Limit::Transform, Interval::exact(40_000.0), String::new());
+        let run = |wait_s, samples_per_s| Run {
+            samples_per_s,
+            seconds: 4.0,
+            stages: vec![StageCost {
+                name: "decode".to_owned(),
+                wait_s,
+                ..StageCost::default()
+            }],
+            ..Run::default()
+        };
+
+        let found = starved(&run(5.0, 5_000.0), 2, &capacities).expect("it was starved");
+        assert_eq!((found.limit, found.rate.mid), (Limit::Storage, 5_000.0));
+        assert!(
+            starved(&run(5.0, 39_000.0), 2, &capacities).is_none(),
+            "fast"
+        );
+        assert!(
+            starved(&run(0.5, 5_000.0), 2, &capacities).is_none(),
+            "busy"
+        );
+        capacities.add(Limit::Storage, Interval::exact(90_000.0), String::new());
+        assert!(
+            starved(&run(5.0, 5_000.0), 2, &capacities).is_none(),
+            "known"
+        );
+    }
 
     #[test]
     fn a_cache_answers_what_shuffled_epochs_leave_in_it() {

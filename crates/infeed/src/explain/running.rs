@@ -58,7 +58,7 @@ pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Expla
             name: name.to_owned(),
             pipeline: pipeline.to_toml().unwrap_or_default(),
             records: source.len(),
-            bytes: read_bytes(&stats) * source.len() / stats.samples.max(1),
+            bytes: (read_bytes(&stats) * source.len() as f64) as u64,
             batch_rows: rows,
             workers: stats.workers,
             readers: stats.readers,
@@ -76,14 +76,19 @@ pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Expla
         }],
         timeline: run::spans(loader.timeline()?),
         ledger: Vec::new(),
-        notes: loader.take_notices(),
+        // What the loader has to say is its consumer's, who has not heard it yet.
+        notes: Vec::new(),
         run,
         stall,
     })
 }
 
-fn read_bytes(stats: &Stats) -> u64 {
-    stats.stages.first().map_or(0, |(_, read)| read.bytes_out)
+/// Encoded bytes of one record.
+fn read_bytes(stats: &Stats) -> f64 {
+    let read = stats.stages.first();
+    read.map_or(0.0, |(_, read)| {
+        read.bytes_out as f64 / read.samples.max(1) as f64
+    })
 }
 
 fn run_from(stats: &Stats) -> Result<Run, Error> {
@@ -93,8 +98,8 @@ fn run_from(stats: &Stats) -> Result<Run, Error> {
     };
     let seconds = stats.elapsed.as_secs_f64();
     let first_batch_s = first.as_secs_f64();
-    // The counter includes the wait for the first batch, which is told apart.
-    let wait_s = (stats.wait.as_secs_f64() - first_batch_s).max(0.0);
+    // The first batch is told apart.
+    let wait_s = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
     let after_first = (seconds - first_batch_s).max(1e-9);
     Ok(Run {
         samples_per_s: stats.samples as f64 / seconds.max(1e-9),

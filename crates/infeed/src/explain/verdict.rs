@@ -2,10 +2,7 @@
 
 use super::capacity::{Capacities, TIE};
 use super::case::Case;
-use super::findings::{Limit, Remedy, Run, Stall, Verdict};
-
-/// Gain from which a remedy is worth a line of advice: its interval lies above it.
-const WORTH: f64 = 1.03;
+use super::findings::{Interval, Limit, Remedy, Run, Stall, Verdict};
 
 /// Remedies named as advice at most.
 const ADVICE: usize = 3;
@@ -116,7 +113,7 @@ fn evidence(case: &Case, run: &Run, predicted: f64) -> Vec<String> {
 }
 
 fn advice(limit: Limit, remedies: &[Remedy]) -> Vec<String> {
-    let worth = remedies.iter().filter(|remedy| remedy.gain.low > WORTH);
+    let worth = remedies.iter().filter(|remedy| remedy.gains());
     let lines: Vec<String> = worth
         .take(ADVICE)
         .map(|remedy| {
@@ -135,7 +132,7 @@ fn advice(limit: Limit, remedies: &[Remedy]) -> Vec<String> {
 }
 
 fn not_worth(limit: Limit, remedies: &[Remedy]) -> Vec<String> {
-    let worthless = remedies.iter().filter(|remedy| remedy.gain.low <= WORTH);
+    let worthless = remedies.iter().filter(|remedy| !remedy.gains());
     worthless
         .map(|remedy| {
             let why = if remedy.limit == limit {
@@ -143,7 +140,8 @@ fn not_worth(limit: Limit, remedies: &[Remedy]) -> Vec<String> {
             } else {
                 format!("{} limits then", subject(remedy.limit))
             };
-            format!("{}: {:.2}x, {why}", remedy.name, remedy.gain.mid)
+            let Interval { low, mid, high } = remedy.gain;
+            format!("{}: {mid:.2}x ({low:.2}-{high:.2}), {why}", remedy.name)
         })
         .collect()
 }

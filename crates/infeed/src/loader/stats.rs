@@ -21,6 +21,8 @@ pub struct Stats {
     pub wait: Duration,
     /// Time from opening to the first batch, once there was one.
     pub first_batch: Option<Duration>,
+    /// What the consumer waited until the first batch; part of `wait`.
+    pub first_wait: Duration,
     /// Time since the loader was opened.
     pub elapsed: Duration,
     /// Stages in the order data flows.

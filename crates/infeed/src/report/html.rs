@@ -10,7 +10,7 @@ use markup::{Cell, Row, escaped, list, table};
 
 use super::numbers;
 use super::timeline;
-use super::words::{behind, error, gains_nothing, stall};
+use super::words::{behind, error, stall};
 use crate::explain::{Explanation, Machine, Remedy, Subject};
 
 /// What stands first in the head: the encoding, and what the page may load, which is nothing but
@@ -88,7 +88,7 @@ fn head(e: &Explanation) -> String {
             "of the time spent waiting for data".to_owned(),
         ),
     ];
-    if let Some(best) = e.remedies.iter().find(|remedy| !gains_nothing(remedy)) {
+    if let Some(best) = e.remedies.iter().find(|remedy| remedy.gains()) {
         tiles.push((
             numbers::factor(best.gain.mid),
             format!("predicted: {}", best.name),
@@ -298,7 +298,7 @@ fn remedies(e: &Explanation) -> String {
     }
     // Those that may gain nothing last, whatever the order they came in; numbers stay.
     let mut numbered: Vec<(usize, &Remedy)> = e.remedies.iter().enumerate().collect();
-    numbered.sort_by_key(|(_, remedy)| gains_nothing(remedy));
+    numbered.sort_by_key(|(_, remedy)| !remedy.gains());
     let rows: Vec<Row> = numbered.iter().map(|(at, r)| remedy_row(*at, r)).collect();
     let heads = [
         "remedy",
@@ -328,7 +328,7 @@ fn remedies(e: &Explanation) -> String {
 }
 
 fn remedy_row(at: usize, remedy: &Remedy) -> Row {
-    let idle = gains_nothing(remedy);
+    let idle = !remedy.gains();
     let name = format!("{}. {}", at + 1, escaped(&remedy.name));
     let mut below = format!("<span class=\"sub\">{}</span>", escaped(&remedy.quality));
     if !remedy.command.is_empty() && !idle {

@@ -3,7 +3,7 @@
 
 use super::numbers;
 use super::table::{ALWAYS, Column, length, set, wrap};
-use super::words::{behind, error, gains_nothing, stall};
+use super::words::{behind, error, stall};
 use crate::explain::{Explanation, LedgerEntry, NotTried, Remedy, StageCost};
 
 /// Width of the labels before the verdict's lines, with the blanks round them.
@@ -120,7 +120,7 @@ fn remedies(page: &mut Page, e: &Explanation) {
     ];
     // Where they have no room as columns, they stand below each remedy.
     const COSTS: u8 = 1;
-    let (idle, useful): (Vec<_>, Vec<_>) = e.remedies.iter().partition(|r| gains_nothing(r));
+    let (idle, useful): (Vec<_>, Vec<_>) = e.remedies.iter().partition(|r| !r.gains());
     if useful.is_empty() {
         page.line("");
         page.styled(BOLD, "  remedies");
@@ -153,8 +153,6 @@ fn remedies(page: &mut Page, e: &Explanation) {
             page.how(remedy, !table.kept[4]);
         }
     }
-    let gain = |r: &&Remedy| format!("{}: {}", r.name, numbers::factor_interval(r.gain));
-    page.labelled("not worth", &idle.iter().map(gain).collect::<Vec<_>>());
     let why = |r: &NotTried| format!("{}: {}", r.name, r.why);
     page.labelled(
         "not tried",

@@ -1,7 +1,7 @@
 //! What the forms for people say in the same words.
 
 use super::numbers;
-use crate::explain::{Explanation, LedgerEntry, Remedy, Verdict};
+use crate::explain::{Explanation, LedgerEntry, Verdict};
 
 /// A share of the consumer's time.
 #[derive(Clone, Copy, Debug)]
@@ -30,15 +30,6 @@ pub(super) fn stall(e: &Explanation) -> [Part; 4] {
         part(e.stall.copy, "waiting for the bus", "copy stall", "write"),
         part(e.stall.compute, "computing", "compute", "step"),
     ]
-}
-
-/// Whether an interval leaves room for no gain at all.
-pub(super) fn gains_nothing(remedy: &Remedy) -> bool {
-    // Not `low <= 1`: an end that is no number is no gain either.
-    !matches!(
-        remedy.gain.low.partial_cmp(&1.0),
-        Some(std::cmp::Ordering::Greater)
-    )
 }
 
 /// What lies behind the limit, in words; None where nothing does.

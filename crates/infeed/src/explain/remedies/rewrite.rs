@@ -30,20 +30,20 @@ pub(super) fn add(
     found: &mut Vec<Candidate>,
     not: &mut Vec<NotTried>,
 ) {
+    if case.own.files(0).is_empty() || case.pipeline.decode.is_none() {
+        return;
+    }
     not.push(not_tried(
         "shards",
         "pack into large files",
         "no packer for shards yet; reads of many small files are measured above",
     ));
-    if case.own.files(0).is_empty() || case.pipeline.decode.is_none() {
-        return;
-    }
     let bake = bake(&case.pipeline, records.short_side);
     for encoding in encodings(records) {
         found.push(rewrite(case, None, &encoding));
     }
     if let Some(bake) = &bake {
-        found.push(rewrite(case, Some(bake), &Way::keep(records)));
+        found.push(rewrite(case, Some(bake), &KEPT));
         if records.png > records.jpeg {
             let jpeg = encodings(records)
                 .into_iter()
@@ -67,19 +67,15 @@ struct Way {
     quality: Option<&'static str>,
 }
 
-impl Way {
-    fn keep(records: Records) -> Way {
-        let lossless = records.png >= records.jpeg;
-        Way {
-            id: "",
-            name: "in their format",
-            flag: "keep",
-            image: Encoding::Keep,
-            mask: Encoding::Keep,
-            quality: lossless.then_some("lossless beyond the change of size"),
-        }
-    }
-}
+/// The format that images have.
+const KEPT: Way = Way {
+    id: "",
+    name: "in their format",
+    flag: "keep",
+    image: Encoding::Keep,
+    mask: Encoding::Keep,
+    quality: None,
+};
 
 /// Formats worth a trial. Masks keep theirs, or get a PNG that is cheaper to read; never a lossy
 /// one.
@@ -161,37 +157,28 @@ fn rewrite(case: &Case, bake: Option<&Bake>, way: &Way) -> Candidate {
 
 /// The geometry of a pipeline that needs no draw, or the size its random crop needs.
 fn bake(pipeline: &Pipeline, short_side: u32) -> Option<Bake> {
-    match pipeline.transforms.first()? {
-        Transform::Crop(crop) => Some(Bake {
-            id: "crop",
-            name: format!("cut to {}x{} once", crop.width, crop.height),
-            flags: format!("--crop {}x{}", crop.width, crop.height),
-            transforms: vec![Transform::Crop(crop.clone())],
-            one_size: true,
-        }),
+    let first = pipeline.transforms.first()?;
+    // Done by the packer as the pipeline has it: place, filter and padding are its own.
+    let as_it_is = |id, name, one_size| Bake {
+        id,
+        name,
+        flags: "--bake 1".to_owned(),
+        transforms: vec![first.clone()],
+        one_size,
+    };
+    match first {
+        Transform::Crop(crop) => {
+            let name = format!("cut to {}x{} once", crop.width, crop.height);
+            Some(as_it_is("crop", name, true))
+        }
         Transform::CenterCrop(crop) => {
-            let size = crop.size.square();
-            Some(Bake {
-                id: "crop",
-                name: format!("cut to {size} once"),
-                flags: format!("--center-crop {size}"),
-                transforms: vec![Transform::CenterCrop(crop.clone())],
-                one_size: true,
-            })
+            let name = format!("cut to {} once", crop.size.square());
+            Some(as_it_is("crop", name, true))
         }
         Transform::Resize(resize) => {
             let one_size = matches!(resize.size, Sides::Both(_));
-            let flags = match resize.size {
-                Sides::One(side) => format!("--short-side {side}"),
-                Sides::Both([height, width]) => format!("--resize {width}x{height}"),
-            };
-            Some(Bake {
-                id: "resize",
-                name: "resized once, as the pipeline does".to_owned(),
-                flags,
-                transforms: vec![Transform::Resize(resize.clone())],
-                one_size,
-            })
+            let name = "resized once, as the pipeline does".to_owned();
+            Some(as_it_is("resize", name, one_size))
         }
         Transform::RandomResizedCrop(crop) => {
             let size = crop.size.square();

@@ -6,7 +6,7 @@ use super::colour;
 use crate::explain::{Explanation, Interval, LedgerEntry, QueuePoint, Remedy, Resource, StageCost};
 use crate::report::numbers;
 use crate::report::timeline::{merge, tracks};
-use crate::report::words::{Part, error, gains_nothing, stall};
+use crate::report::words::{Part, error, stall};
 
 /// Spans that are drawn; a timeline with more is cut short. Of 6000, Chromium 156 makes and lays out
 /// the plot in 0.11 s (median of 3, two shared cores), of 20 000 in 0.36 s, and it does so at every
@@ -139,13 +139,13 @@ fn thinned(queue: &[QueuePoint]) -> Vec<Value> {
 
 fn remedies(e: &Explanation) -> Vec<Value> {
     let mut numbered: Vec<(usize, &Remedy)> = e.remedies.iter().enumerate().collect();
-    numbered.sort_by_key(|(_, remedy)| gains_nothing(remedy));
+    numbered.sort_by_key(|(_, remedy)| !remedy.gains());
     let told = |(at, remedy): (usize, &Remedy)| {
         json!({
             // The number also keeps two remedies of one name apart.
             "name": format!("{}. {}", at + 1, remedy.name),
             "low": remedy.gain.low, "mid": remedy.gain.mid, "high": remedy.gain.high,
-            "idle": gains_nothing(remedy),
+            "idle": !remedy.gains(),
             "arithmetic": remedy.arithmetic,
         })
     };
