@@ -7,8 +7,8 @@ use infeed::batch::{Batcher, Cell, ColumnKind, ColumnSpec};
 use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::sample::{DType, Image, Size};
-use infeed::source::Source;
 use infeed::source::folder::{Folder, Labels};
+use infeed::source::{Source, read_one};
 use infeed::testing::synthetic::{Classification, write_dataset};
 use infeed::transform::{
     Normalize, PixelView, RandomResizedCrop, Rng, Step, Transform, TransformScratch,
@@ -43,15 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn tour(folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
     // 1. A source gives the encoded bytes of a record. In source order, position 0 is record 0.
     let source = Folder::open(folder, &Labels::Auto)?;
-    let mut record = None;
-    for read in source.plan(&[0]) {
-        source
-            .read(&read, &mut |_bytes| Ok(()), &mut |_place, found| {
-                record = Some(found)
-            })
-            .map_err(|error| format!("{error:?}"))?;
-    }
-    let record = record.ok_or("the source brought nothing")?;
+    let record = read_one(&source, 0)?;
     println!(
         "1 source     {}: {} bytes",
         source.id(0, None),

@@ -27,6 +27,15 @@ pub enum Error {
         source: Arc<io::Error>,
     },
 
+    /// The bytes in the place of a record are none: a checksum differs, a header is broken.
+    #[error("{record} is damaged")]
+    Damaged {
+        /// Which record.
+        record: RecordId,
+        /// What is wrong.
+        source: Cause,
+    },
+
     /// The bytes of a record are not what they should be.
     #[error("{record} is bad in field `{field}`")]
     Decode {
@@ -216,6 +225,7 @@ impl Error {
     pub fn record(&self) -> Option<&RecordId> {
         match self {
             Error::Read { record, .. }
+            | Error::Damaged { record, .. }
             | Error::Decode { record, .. }
             | Error::Transform { record, .. }
             | Error::Shape { record, .. }
@@ -230,7 +240,8 @@ impl Error {
     pub fn is_bad_record(&self) -> bool {
         matches!(
             self,
-            Error::Decode { .. }
+            Error::Damaged { .. }
+                | Error::Decode { .. }
                 | Error::Transform { .. }
                 | Error::Shape { .. }
                 | Error::RecordTooLarge { .. }

@@ -30,6 +30,8 @@ pub mod random;
 pub mod probe;
 // Which record comes next, and from where.
 pub mod order;
+pub mod store;
+// The records in what lies there.
 pub mod source;
 // Bytes to pixels to rows of a batch.
 pub mod decode;

@@ -15,14 +15,13 @@ use crate::batch::{Batch, Batcher};
 use crate::counters::{Recorded, Timeline};
 use crate::error::Error;
 use crate::exec::{Config, Conveyor, Next, Situation};
-use crate::order::Order;
 use crate::order::partition::Partition;
 use crate::pipeline::Pipeline;
 use crate::plan::Plan;
 use crate::plan::preview::PreviewStage;
 use crate::plan::sample::{Bench, Position};
 use crate::sample::RecordId;
-use crate::source::Source;
+use crate::source::{Source, read_one};
 
 use budget::Shares;
 pub use records::BadRecord;
@@ -47,7 +46,7 @@ const CONSUMER: &str = "consumer";
 pub struct Options {
     /// Worker threads. None: as many as cores this process may use.
     pub workers: Option<usize>,
-    /// I/O threads. None: 4, or 2 for a source in memory.
+    /// I/O threads. None: 4, or as many as suit where the source's bytes lie.
     pub readers: Option<usize>,
     /// Bytes for slabs, encoded bytes and decode scratch. None: what four batches and their
     /// making need, at most half of what this process may still use.
@@ -185,22 +184,10 @@ impl Pipeline {
             let problem = format!("position {position} is not below {} records", source.len());
             return Err(Error::config("preview", problem));
         }
-        let order = Order::new(source.len(), self.shuffle.map(|shuffle| shuffle.seed));
+        let order = self.order(&*source);
         let index = order.epoch(epoch).get(position);
-        let mut found = None;
-        for read in source.plan(&[index]) {
-            source
-                .read(&read, &mut |_| Ok(()), &mut |_, record| {
-                    found = found
-                        .take()
-                        .or(Some(record).filter(|record| record.index == index));
-                })
-                .map_err(|error| error.about(&*source))?;
-        }
         let id = source.id(index, None);
-        let record = found.ok_or_else(|| Error::Panicked {
-            text: format!("the source brought no {id}"),
-        })?;
+        let record = read_one(&*source, index)?;
         let at = Position { epoch, position };
         let stages = plan
             .preview(&record, at, &mut Bench::new())
@@ -242,7 +229,7 @@ impl Loader {
         let workers = options
             .workers
             .unwrap_or_else(infeed_raw::machine::usable_cores);
-        let readers = options.readers.unwrap_or(4);
+        let readers = options.readers.or(source.parallel_reads()).unwrap_or(4);
         if workers == 0 || readers == 0 {
             return Err(Error::config(
                 "open",
@@ -266,8 +253,8 @@ impl Loader {
             spare_bytes: shares.spare_bytes,
         };
         let seed = pipeline.shuffle.map(|shuffle| shuffle.seed);
-        let begin = State::begin(seed, source.len(), global, batch.drop_last);
-        let order = Order::new(source.len(), seed);
+        let order = pipeline.order(&*source);
+        let begin = State::begin(seed, order.window(), source.len(), global, batch.drop_last);
         let row_bytes = shares.row_bytes(rows);
         let job = Records::new(
             source,

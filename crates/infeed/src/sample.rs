@@ -292,6 +292,13 @@ pub struct Record {
     pub fields: Vec<Bytes>,
 }
 
+impl Record {
+    /// Bytes of all fields.
+    pub fn bytes(&self) -> u64 {
+        self.fields.iter().map(|field| field.len() as u64).sum()
+    }
+}
+
 /// Names a record for people: in errors, logs and the quarantine list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RecordId {

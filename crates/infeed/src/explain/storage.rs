@@ -11,6 +11,7 @@ use infeed_raw::machine::drop_pages;
 
 use super::findings::Interval;
 use crate::error::Error;
+use crate::sample::Record;
 use crate::source::Source;
 use crate::source::throttled::Throttle;
 
@@ -174,12 +175,12 @@ fn read(source: &Arc<dyn Source>, records: &[u64], readers: usize) -> Result<Vec
             if at > 0 && begun.elapsed() > SLICE {
                 return Ok(mine);
             }
-            for read in source.plan(&[record]) {
+            for read in source.plan(&[record], u64::MAX) {
                 let start = Instant::now();
                 let mut bytes = 0;
                 source
-                    .read(&read, &mut |_| Ok(()), &mut |_, record| {
-                        bytes += record.fields.iter().map(|f| f.len() as u64).sum::<u64>();
+                    .read(&read, &mut |_| Ok(()), &mut |_, found| {
+                        bytes += found.as_ref().map_or(0, Record::bytes);
                     })
                     .map_err(|error| error.about(&**source))?;
                 mine.push(Cold {

@@ -7,6 +7,7 @@ use super::trial::median;
 use crate::decode::{Decoder, Format, Limits};
 use crate::error::Error;
 use crate::sample::{FieldKind, Pixels};
+use crate::source::read_one;
 
 /// Records looked at before their number is settled.
 const FIRST_LOOK: usize = 16;
@@ -36,22 +37,21 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
     let (mut bytes, mut looked) = (0_u64, 0_usize);
     while looked < sample.len() {
         let number = sample[looked];
-        for read in case.own.plan(&[number]) {
-            case.own
-                .read(&read, &mut |_| Ok(()), &mut |_, record| {
-                    bytes += record.fields.iter().map(|f| f.len() as u64).sum::<u64>();
-                    let encoded = image.and_then(|at| record.fields.get(at));
-                    let header = encoded
-                        .and_then(|bytes| decoder.header(bytes, false, &Limits::default()).ok());
-                    let Some(header) = header else { return };
-                    records.png += usize::from(header.format == Format::Png);
-                    records.jpeg += usize::from(header.format == Format::Jpeg);
-                    let short = header.size.height.min(header.size.width);
-                    short_sides.push(f64::from(short));
-                })
-                .map_err(|error| error.about(&*case.own))?;
-        }
         looked += 1;
+        let record = match read_one(&*case.own, number) {
+            Err(error) if error.is_bad_record() => continue,
+            record => record?,
+        };
+        bytes += record.bytes();
+        let encoded = image.and_then(|at| record.fields.get(at));
+        let header =
+            encoded.and_then(|bytes| decoder.header(bytes, false, &Limits::default()).ok());
+        if let Some(header) = header {
+            records.png += usize::from(header.format == Format::Png);
+            records.jpeg += usize::from(header.format == Format::Jpeg);
+            let short = header.size.height.min(header.size.width);
+            short_sides.push(f64::from(short));
+        }
         if looked == FIRST_LOOK {
             let wanted = case.sample(bytes as f64 / looked as f64).len();
             sample.truncate(wanted.max(looked));

@@ -18,7 +18,11 @@ use crate::plan::Plan;
 use crate::plan::failure::{Failure, SampleError};
 use crate::plan::sample::{Bench, Position};
 use crate::sample::{Record, RecordId};
-use crate::source::{Read, ReadError, Source};
+use crate::source::{self, Found, Read, ReadError, Source};
+
+/// What reads of several records may hold of the bytes for reading, as one part of so many: the
+/// next run is read while this one is used.
+const ROOM: u64 = 2;
 
 /// Substitutes tried for one position before the run stops: a dataset of which half is bad
 /// gets there once in 10^19 positions.
@@ -199,7 +203,7 @@ impl Job for Records {
     }
 
     fn plan(&self, from: Ticket) -> Result<Run<RecordRead>, Error> {
-        let end = from + self.source.run_length().max(1);
+        let end = self.run_end(from);
         let mut epoch = None;
         let records: Vec<u64> = (from..end)
             .map(|ticket| {
@@ -212,7 +216,7 @@ impl Job for Records {
                 permutation.get(spot.position)
             })
             .collect();
-        let mut reads = self.source.plan(&records);
+        let mut reads = self.source.plan(&records, self.parcel_bytes / ROOM);
         reads.retain(|read| !read.records.is_empty());
         let first = |read: &Read| {
             read.records
@@ -252,7 +256,7 @@ impl Job for Records {
         } = request;
         let mut gate = Some(gate);
         let mut permit = None;
-        let mut records: Vec<(usize, Record)> = Vec::with_capacity(read.records.len());
+        let mut content: HashMap<usize, Found> = HashMap::with_capacity(read.records.len());
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
         let mut waited = std::time::Duration::ZERO;
         let mut admit = |bytes: u64| {
@@ -265,18 +269,14 @@ impl Job for Records {
             permit = Some(Arc::new(granted?));
             Ok(())
         };
-        let result = self.source.read(&read, &mut admit, &mut |place, record| {
-            records.push((place, record));
+        let result = self.source.read(&read, &mut admit, &mut |place, found| {
+            content.insert(place, found);
         });
-        let bytes: usize = records
-            .iter()
-            .flat_map(|(_, r)| r.fields.iter().map(|b| b.len()))
-            .sum();
-        let count = records.len() as u64;
-        self.reading
-            .count(Stage::Read, count, bytes as u64, bytes as u64);
+        let good = content.values().filter_map(|found| found.as_ref().ok());
+        let bytes = good.map(Record::bytes).sum();
+        let count = content.len() as u64;
+        self.reading.count(Stage::Read, count, bytes, bytes);
         meter.finish(Stage::Read, waited, &self.reading);
-        let content: HashMap<usize, Record> = records.into_iter().collect();
         let failed = match result {
             Ok(()) => None,
             Err(ReadError::Refused {
@@ -287,7 +287,10 @@ impl Job for Records {
         };
         let parcel = |&(place, record): &(usize, u64)| {
             let content = match (content.get(&place), &failed) {
-                (Some(found), _) => Ok(found.clone()),
+                (Some(Ok(found)), _) => Ok(found.clone()),
+                (Some(Err(cause)), _) => {
+                    Err(source::damaged(&*self.source, record, Arc::clone(cause)))
+                }
                 (None, Some(error)) => Err(error.clone()),
                 (None, None) => {
                     let id = self.source.id(record, None);
@@ -384,7 +387,7 @@ impl Job for Records {
             return Filled::Failed(error);
         }
         let substitute = self.order.substitute(epoch, position, attempt);
-        let reads = self.source.plan(&[substitute]);
+        let reads = self.source.plan(&[substitute], self.parcel_bytes / ROOM);
         let Some(read) = reads.into_iter().find(|read| !read.records.is_empty()) else {
             return Filled::Failed(error);
         };
@@ -416,6 +419,27 @@ impl Job for Records {
 }
 
 impl Records {
+    /// One past the last ticket of the run that begins with `from`: as long as the source likes,
+    /// but groups that can only be read whole are read in one run, so that none is read twice.
+    fn run_end(&self, from: Ticket) -> Ticket {
+        let Some(groups) = self.source.groups().filter(|groups| groups.whole) else {
+            return from + self.source.run_length().max(1);
+        };
+        let begin = self.partition.spot(from);
+        let window_end = self.order.epoch(begin.epoch).window_end(begin.position);
+        let (mut low, mut high) = (from + 1, from + groups.records().max(1));
+        // The first ticket beyond the window: tickets go up with epoch and position.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let spot = self.partition.spot(middle);
+            match (spot.epoch, spot.position) < (begin.epoch, window_end) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
     /// Makes the sample of a record, within the memory that workers may take.
     fn sample(
         &self,

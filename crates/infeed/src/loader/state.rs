@@ -19,6 +19,10 @@ pub struct State {
     pub order: String,
     /// Seed of the order; None for the source's own.
     pub seed: Option<u64>,
+    /// Bytes of the windows in which shards are shuffled; None where records are shuffled one by
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
     /// Records of the source.
     pub records: u64,
     /// Rows of the global batch.
@@ -48,11 +52,18 @@ impl State {
     }
 
     /// The state at the beginning of a run.
-    pub(super) fn begin(seed: Option<u64>, records: u64, batch: u64, drop_last: bool) -> State {
+    pub(super) fn begin(
+        seed: Option<u64>,
+        window: Option<u64>,
+        records: u64,
+        batch: u64,
+        drop_last: bool,
+    ) -> State {
         State {
             version: VERSION,
             order: ORDER.to_owned(),
             seed,
+            window,
             records,
             batch,
             drop_last,
@@ -81,6 +92,12 @@ impl State {
         );
         compare("order", self.order.clone(), saved.order.clone());
         compare("seed", seed(self), seed(saved));
+        let window = |state: &State| {
+            state
+                .window
+                .map_or("all".to_owned(), |bytes| bytes.to_string())
+        };
+        compare("window", window(self), window(saved));
         compare(
             "records",
             self.records.to_string(),
@@ -145,8 +162,8 @@ mod tests {
 
     #[test]
     fn a_state_is_a_few_hundred_bytes_and_names_what_differs() {
-        let state = State::begin(Some(u64::MAX), u64::MAX, u64::MAX, false);
-        let other = State::begin(Some(1), u64::MAX, 64, false);
+        let state = State::begin(Some(u64::MAX), Some(u64::MAX), u64::MAX, u64::MAX, false);
+        let other = State::begin(Some(1), Some(u64::MAX), u64::MAX, 64, false);
 
         assert!(state.to_json().len() < 300);
         assert_eq!(

@@ -2,11 +2,13 @@
 
 pub mod partition;
 pub mod permute;
+pub mod window;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::random::hash;
 use permute::Permutation;
+use window::{Groups, Windowed};
 
 /// Version of the order function; part of every state, so that a change can be refused.
 pub const ORDER: &str = "feistel8";
@@ -26,6 +28,8 @@ pub struct Order {
     len: u64,
     /// None: the source's own order in every epoch.
     seed: Option<u64>,
+    /// Groups that are shuffled in windows of so many bytes. None: every record for itself.
+    windows: Option<(Arc<Groups>, u64)>,
     recent: Mutex<Vec<(u64, Arc<Permutation>)>>,
 }
 
@@ -35,8 +39,23 @@ impl Order {
         Order {
             len,
             seed,
+            windows: None,
             recent: Mutex::new(Vec::new()),
         }
+    }
+
+    /// The order of records that lie in groups, shuffled in windows of about `window_bytes`: see
+    /// [`window`].
+    pub fn windowed(groups: Arc<Groups>, window_bytes: u64, seed: Option<u64>) -> Order {
+        let mut order = Order::new(groups.records(), seed);
+        order.windows = Some((groups, window_bytes));
+        order
+    }
+
+    /// Bytes of a window, where records are shuffled in windows.
+    pub fn window(&self) -> Option<u64> {
+        let windows = self.windows.as_ref().filter(|_| self.seed.is_some());
+        windows.map(|(_, bytes)| *bytes)
     }
 
     /// Number of records.
@@ -58,7 +77,13 @@ impl Order {
         if let Some((_, known)) = recent.iter().find(|(known, _)| *known == epoch) {
             return Arc::clone(known);
         }
-        let fresh = Arc::new(Permutation::keyed(self.len, hash(&[SHUFFLE, seed, epoch])));
+        let key = hash(&[SHUFFLE, seed, epoch]);
+        let fresh = Arc::new(match &self.windows {
+            Some((groups, bytes)) => {
+                Permutation::Windowed(Windowed::new(Arc::clone(groups), *bytes, key))
+            }
+            None => Permutation::keyed(self.len, key),
+        });
         // Preparation runs across at most a few epochs' seams at once.
         if recent.len() >= 4 {
             recent.remove(0);

@@ -8,6 +8,7 @@
 //! Source: Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002); Fisher and
 //! Yates for small `n`.
 
+use super::window::Windowed;
 use crate::random::{hash, mix};
 
 /// Sizes below this use a stored shuffle.
@@ -16,7 +17,7 @@ pub const EXPLICIT_BELOW: u64 = 4096;
 const ROUNDS: usize = 8;
 
 /// A permutation of `0..n`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Permutation {
     /// Every position is its own record.
     Identity,
@@ -24,6 +25,8 @@ pub enum Permutation {
     Explicit(Vec<u32>),
     /// A computed one.
     Feistel(Feistel),
+    /// Groups, and records within windows of them.
+    Windowed(Windowed),
 }
 
 /// A Feistel network on the smallest power of two that holds `n`.
@@ -60,6 +63,16 @@ impl Permutation {
             Permutation::Identity => position,
             Permutation::Explicit(table) => u64::from(table[position as usize]),
             Permutation::Feistel(network) => network.get(position),
+            Permutation::Windowed(windows) => windows.get(position),
+        }
+    }
+
+    /// One past the last position that draws on the same records as this one: the end of its
+    /// window, or of all.
+    pub fn window_end(&self, position: u64) -> u64 {
+        match self {
+            Permutation::Windowed(windows) => windows.window_end(position),
+            _ => u64::MAX,
         }
     }
 }

@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use super::make::{Bench, Maker, Product, Shape};
 use super::npy;
 use super::out::Out;
-use super::run::{Chosen, Moved, Writer, read_one};
+use super::run::{Chosen, Moved, Writer};
 use crate::error::Error;
 use crate::pipeline::{MemoryField, SourceSpec};
 use crate::sample::{DType, Depth, FieldKind, Record};
-use crate::source::Source;
+use crate::source::{Source, read_one};
 
 /// Which rows are written: a bit a record, after a line that says of what arrays.
 const PROGRESS: &str = "infeed-pack.rows";

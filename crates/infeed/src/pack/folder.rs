@@ -7,11 +7,11 @@ use super::fields::{FieldWork, Work, integer};
 use super::make::Product;
 use super::names::{Layout, Naming, PAIRS};
 use super::out::Out;
-use super::run::{Chosen, Moved, Writer, read_one};
+use super::run::{Chosen, Moved, Writer};
 use crate::error::Error;
 use crate::pipeline::SourceSpec;
 use crate::sample::Record;
-use crate::source::Source;
+use crate::source::{Source, read_one};
 
 /// The list of labels of a packed folder.
 const LABELS: &str = "labels.csv";

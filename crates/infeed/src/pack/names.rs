@@ -8,11 +8,11 @@ use std::path::{Component, Path, PathBuf};
 
 use super::encoding::Encoding;
 use super::fields::{FieldWork, Work};
-use super::run::{Chosen, read_one};
+use super::run::Chosen;
 use crate::decode::Format;
 use crate::error::Error;
 use crate::pipeline::SourceSpec;
-use crate::source::Source;
+use crate::source::{Source, read_one};
 
 /// How the files of a packed folder are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

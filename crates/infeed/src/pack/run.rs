@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::make::{Bench, Maker, Product};
 use crate::error::Error;
 use crate::sample::Record;
-use crate::source::Source;
+use crate::source::{Found, damaged};
 
 /// Records a thread claims at a time.
 const CLAIM: usize = 8;
@@ -18,6 +18,9 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Time between two moments at which what was written is made durable.
 const CHECKPOINT: Duration = Duration::from_secs(2);
+
+/// Bytes that the reads of one claim may hold.
+const ROOM_BYTES: u64 = 64 << 20;
 
 /// Threads beyond the workers, so that some wait for storage while others decode.
 const READERS: usize = 4;
@@ -108,21 +111,6 @@ pub(super) struct Totals {
     pub(super) reused: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
-}
-
-/// Reads one record by itself.
-pub(super) fn read_one(source: &dyn Source, record: u64) -> Result<Record, Error> {
-    let mut found = None;
-    for read in source.plan(&[record]) {
-        source
-            .read(&read, &mut |_| Ok(()), &mut |_, record| {
-                found = Some(record)
-            })
-            .map_err(|error| error.about(source))?;
-    }
-    found.ok_or_else(|| Error::Panicked {
-        text: format!("the source brought no {}", source.id(record, None)),
-    })
 }
 
 struct State {
@@ -307,21 +295,24 @@ impl Shared<'_> {
         }
         let source = self.maker.source;
         let run: Vec<u64> = missing.iter().map(|&(_, record)| record).collect();
-        let mut reads = source.plan(&run);
+        let mut reads = source.plan(&run, ROOM_BYTES);
         reads.sort_by_key(|read| read.records.iter().map(|&(at, _)| at).min());
         for read in &reads {
             if self.lock().stopped {
                 return Ok(());
             }
             let first = read.records.iter().map(|&(at, _)| at).min().unwrap_or(0);
-            let mut records: Vec<(usize, Record)> = Vec::with_capacity(read.records.len());
-            let read = source.read(read, &mut |_| Ok(()), &mut |at, record| {
-                records.push((missing[at].0, record));
+            let mut records: Vec<(usize, Found)> = Vec::with_capacity(read.records.len());
+            let read = source.read(read, &mut |_| Ok(()), &mut |at, found| {
+                records.push((at, found));
             });
-            records.sort_by_key(|&(place, _)| place);
-            for (place, record) in &records {
-                self.one(*place, record, bench)
-                    .map_err(|error| Box::new((*place, error)))?;
+            records.sort_by_key(|&(at, _)| at);
+            for (at, found) in records {
+                let (place, record) = missing[at];
+                found
+                    .map_err(|cause| damaged(source, record, cause))
+                    .and_then(|record| self.one(place, &record, bench))
+                    .map_err(|error| Box::new((place, error)))?;
             }
             read.map_err(|error| Box::new((missing[first].0, error.about(source))))?;
         }

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Read, ReadError, Source};
-use crate::exec::budget::Refused;
-use crate::sample::{Field, Record, RecordId};
+use super::{Admit, Read, ReadError, Sink, Source};
+use crate::sample::{Field, RecordId};
 
 /// Records of another source by their numbers there, repeated until `len` is reached. Their ids
 /// stay those of the other source.
@@ -63,20 +62,24 @@ impl Source for Chosen {
         self.inner.run_length()
     }
 
-    fn plan(&self, run: &[u64]) -> Vec<Read> {
+    fn parallel_reads(&self) -> Option<usize> {
+        self.inner.parallel_reads()
+    }
+
+    fn plan(&self, run: &[u64], room_bytes: u64) -> Vec<Read> {
         let count = self.records.len() as u64;
         let run: Vec<u64> = run
             .iter()
             .map(|number| self.records[(number % count) as usize])
             .collect();
-        self.inner.plan(&run)
+        self.inner.plan(&run, room_bytes)
     }
 
     fn read(
         &self,
         read: &Read,
-        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
-        sink: &mut dyn FnMut(usize, Record),
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         self.inner.read(read, admit, sink)
     }

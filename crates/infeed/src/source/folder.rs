@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::listing::{self, Buffers, Paths};
-use super::{Read, ReadError, Source};
+use super::listing::{self, Paths};
+use super::{Admit, Read, ReadError, Sink, Source};
 use crate::error::Error;
-use crate::exec::budget::Refused;
 use crate::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
+use crate::store::{self, Buffers};
 
 /// How the files of a folder get their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,8 +226,8 @@ impl Source for Folder {
     fn read(
         &self,
         read: &Read,
-        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
-        sink: &mut dyn FnMut(usize, Record),
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
             let path = self.paths.path(record as usize);
@@ -235,13 +235,11 @@ impl Source for Folder {
             if let Some(label) = self.labels.get(record as usize) {
                 fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
             }
-            sink(
-                place,
-                Record {
-                    index: record,
-                    fields,
-                },
-            );
+            let found = Record {
+                index: record,
+                fields,
+            };
+            sink(place, Ok(found));
         }
         Ok(())
     }
@@ -252,7 +250,7 @@ pub(super) fn read_files(
     record: u64,
     paths: &[PathBuf],
     buffers: &Arc<Buffers>,
-    admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
+    admit: &mut Admit<'_>,
 ) -> Result<Vec<Bytes>, ReadError> {
     let failed = |(field, error)| ReadError::Io {
         record,
@@ -261,10 +259,10 @@ pub(super) fn read_files(
     };
     let mut opened = Vec::with_capacity(paths.len());
     for (at, path) in paths.iter().enumerate() {
-        opened.push(listing::open_file(path).map_err(|error| failed((at, error)))?);
+        opened.push(store::open_file(path).map_err(|error| failed((at, error)))?);
     }
     let lengths = opened.iter().map(|(_, length)| *length);
-    let bytes = lengths.map(listing::held_bytes).sum();
+    let bytes = lengths.map(store::held_bytes).sum();
     admit(bytes).map_err(|refused| ReadError::Refused {
         record,
         bytes,
@@ -273,7 +271,7 @@ pub(super) fn read_files(
     let files = opened.into_iter().zip(paths).enumerate();
     files
         .map(|(at, ((file, length), path))| {
-            listing::read_file(path, file, length, buffers).map_err(|error| failed((at, error)))
+            store::read_file(path, file, length, buffers).map_err(|error| failed((at, error)))
         })
         .collect()
 }

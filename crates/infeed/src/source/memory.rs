@@ -4,9 +4,8 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 
-use super::{Read, ReadError, Source};
+use super::{Admit, Read, ReadError, Sink, Source};
 use crate::error::Error;
-use crate::exec::budget::Refused;
 use crate::sample::{Field, FieldKind, Record, RecordId};
 
 /// Bytes of a page of memory; where pages are larger, some are touched more than once.
@@ -158,7 +157,7 @@ impl Source for Memory {
         }
     }
 
-    fn plan(&self, run: &[u64]) -> Vec<Read> {
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
         let record: usize = (0..self.fields.len())
             .map(|field| {
                 run.first()
@@ -181,8 +180,8 @@ impl Source for Memory {
     fn read(
         &self,
         read: &Read,
-        _admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
-        sink: &mut dyn FnMut(usize, Record),
+        _admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
             let fields: Vec<Bytes> = (0..self.fields.len())
@@ -191,13 +190,11 @@ impl Source for Memory {
             if self.mapped {
                 fields.iter().for_each(|bytes| touch(bytes));
             }
-            sink(
-                place,
-                Record {
-                    index: record,
-                    fields,
-                },
-            );
+            let found = Record {
+                index: record,
+                fields,
+            };
+            sink(place, Ok(found));
         }
         Ok(())
     }

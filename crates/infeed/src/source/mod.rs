@@ -5,6 +5,7 @@ pub mod folder;
 mod listing;
 pub mod memory;
 pub mod pairs;
+mod shards;
 pub mod throttled;
 
 use std::fmt::Debug;
@@ -12,8 +13,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::exec::budget::Refused;
+use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
 
 /// Gives the records of a dataset by number.
@@ -60,17 +62,27 @@ pub trait Source: Send + Sync + Debug {
         1024
     }
 
+    /// Records that lie together and are cheap to read only together; None where each is as cheap
+    /// by itself. Shuffling then goes by windows of groups.
+    fn groups(&self) -> Option<Arc<Groups>> {
+        None
+    }
+
+    /// How many reads should be under way at once, where that differs from what a disk likes:
+    /// a bucket answers each after tens of milliseconds, and hundreds at once.
+    fn parallel_reads(&self) -> Option<usize> {
+        None
+    }
+
     /// Cuts a run of coming records into reads. Each record of the run is in exactly one read,
     /// where a record occurs twice in a run, both occurrences.
     ///
+    /// Reads of several records should together hold `room_bytes` at most at any place of the
+    /// run; if one group alone holds more, so be it: the loader then refuses, with the figures.
+    ///
     /// The default reads every record by itself.
-    fn plan(&self, run: &[u64]) -> Vec<Read> {
-        let single = |(place, &record)| Read {
-            records: vec![(place, record)],
-            bytes: None,
-            key: 0,
-        };
-        run.iter().enumerate().map(single).collect()
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        single_reads(run)
     }
 
     /// Performs a read: gives each of its records to `sink`, with its place in the run, in any
@@ -79,13 +91,61 @@ pub trait Source: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// [`ReadError::Io`] if the storage failed. What the bytes *are* is not its business.
+    /// [`ReadError::Io`] if the storage failed. Bytes that are no record go to the sink as such:
+    /// they may be skipped, and are the same on every run.
     fn read(
         &self,
         read: &Read,
-        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
-        sink: &mut dyn FnMut(usize, Record),
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<(), ReadError>;
+}
+
+/// What a read found: a record, or why the bytes in its place are none.
+pub type Found = Result<Record, Cause>;
+
+/// Takes what a read found, with its place in the run.
+pub type Sink<'a> = dyn FnMut(usize, Found) + 'a;
+
+/// Gives leave to hold bytes, or waits for it.
+pub type Admit<'a> = dyn FnMut(u64) -> Result<(), Refused> + 'a;
+
+/// Every record of a run in a read of its own.
+pub fn single_reads(run: &[u64]) -> Vec<Read> {
+    let single = |(place, &record)| Read {
+        records: vec![(place, record)],
+        bytes: None,
+        key: 0,
+    };
+    run.iter().enumerate().map(single).collect()
+}
+
+/// Reads one record by itself, without a budget.
+///
+/// # Errors
+///
+/// [`Error::Read`] or [`Error::Damaged`].
+pub fn read_one(source: &dyn Source, record: u64) -> Result<Record, Error> {
+    let mut found = None;
+    for read in source.plan(&[record], u64::MAX) {
+        source
+            .read(&read, &mut |_| Ok(()), &mut |_, one| found = Some(one))
+            .map_err(|error| error.about(source))?;
+    }
+    match found {
+        Some(found) => found.map_err(|cause| damaged(source, record, cause)),
+        None => Err(Error::Panicked {
+            text: format!("the source brought no {}", source.id(record, None)),
+        }),
+    }
+}
+
+/// The error of a record whose bytes are none.
+pub fn damaged(source: &dyn Source, record: u64, cause: Cause) -> Error {
+    Error::Damaged {
+        record: source.id(record, None),
+        source: cause,
+    }
 }
 
 /// One read that a source planned.

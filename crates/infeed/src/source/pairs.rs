@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::folder::read_files;
-use super::listing::{self, Buffers, Paths};
-use super::{Read, ReadError, Source};
+use super::listing::{self, Paths};
+use super::{Admit, Read, ReadError, Sink, Source};
 use crate::error::Error;
-use crate::exec::budget::Refused;
 use crate::sample::{Field, FieldKind, Pixels, Record, RecordId};
+use crate::store::Buffers;
 
 /// Names of files without a partner that an error lists.
 const NAMED: usize = 5;
@@ -171,20 +171,18 @@ impl Source for Pairs {
     fn read(
         &self,
         read: &Read,
-        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
-        sink: &mut dyn FnMut(usize, Record),
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
             let at = record as usize;
             let files = [self.images.path(at), self.masks.path(at)];
             let fields = read_files(record, &files, &self.buffers, admit)?;
-            sink(
-                place,
-                Record {
-                    index: record,
-                    fields,
-                },
-            );
+            let found = Record {
+                index: record,
+                fields,
+            };
+            sink(place, Ok(found));
         }
         Ok(())
     }

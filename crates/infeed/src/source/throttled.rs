@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Read, ReadError, Source};
-use crate::exec::budget::Refused;
+use super::{Admit, Read, ReadError, Sink, Source};
+use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
 
 /// What a storage can do.
@@ -96,21 +96,29 @@ impl Source for Throttled {
         self.inner.run_length()
     }
 
-    fn plan(&self, run: &[u64]) -> Vec<Read> {
-        self.inner.plan(run)
+    fn groups(&self) -> Option<Arc<Groups>> {
+        self.inner.groups()
+    }
+
+    fn parallel_reads(&self) -> Option<usize> {
+        self.inner.parallel_reads()
+    }
+
+    fn plan(&self, run: &[u64], room_bytes: u64) -> Vec<Read> {
+        self.inner.plan(run, room_bytes)
     }
 
     fn read(
         &self,
         read: &Read,
-        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
-        sink: &mut dyn FnMut(usize, Record),
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         let mut bytes = 0;
         let mut records = Vec::new();
-        self.inner.read(read, admit, &mut |place, record| {
-            bytes += record.fields.iter().map(|f| f.len() as u64).sum::<u64>();
-            records.push((place, record));
+        self.inner.read(read, admit, &mut |place, found| {
+            bytes += found.as_ref().map_or(0, Record::bytes);
+            records.push((place, found));
         })?;
         let files = read
             .records
@@ -119,7 +127,7 @@ impl Source for Throttled {
         self.wait((files.sum::<usize>() as u64).max(1), bytes);
         records
             .into_iter()
-            .for_each(|(place, record)| sink(place, record));
+            .for_each(|(place, found)| sink(place, found));
         Ok(())
     }
 }

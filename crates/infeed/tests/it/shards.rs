@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use infeed::exec::budget::Refused;
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{DType, Field, FieldKind, Record, RecordId};
-use infeed::source::{Read, ReadError, Source};
+use infeed::source::{Admit, Read, ReadError, Sink, Source};
 use infeed::{Error, Options, Pipeline};
 
 use crate::data::epoch;
@@ -67,7 +66,7 @@ impl Source for Shards {
         self.len()
     }
 
-    fn plan(&self, run: &[u64]) -> Vec<Read> {
+    fn plan(&self, run: &[u64], _: u64) -> Vec<Read> {
         let read = |shard: u64| {
             let of_shard = |&(_, record): &(usize, u64)| record / PER_SHARD == shard;
             let records = run.iter().copied().enumerate().filter(of_shard).collect();
@@ -83,8 +82,8 @@ impl Source for Shards {
     fn read(
         &self,
         read: &Read,
-        admit: &mut dyn FnMut(u64) -> Result<(), Refused>,
-        sink: &mut dyn FnMut(usize, Record),
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         let bytes = self.record_bytes * PER_SHARD;
         let record = read.key * PER_SHARD;
@@ -97,13 +96,8 @@ impl Source for Shards {
         for record in read.key * PER_SHARD..(read.key + 1) * PER_SHARD {
             for &(place, wanted) in read.records.iter().filter(|(_, wanted)| *wanted == record) {
                 let fields = vec![Bytes::copy_from_slice(&wanted.to_le_bytes())];
-                sink(
-                    place,
-                    Record {
-                        index: wanted,
-                        fields,
-                    },
-                );
+                let index = wanted;
+                sink(place, Ok(Record { index, fields }));
             }
         }
         Ok(())

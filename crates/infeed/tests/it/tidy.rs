@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const LADDER: &[&[&str]] = &[
     &["sample", "counters", "random"],
     &["error", "probe"],
-    &["order", "decode", "transform", "exec"],
+    &["order", "store", "decode", "transform", "exec"],
     &["source", "batch"],
     &["pipeline"],
     &["plan"],

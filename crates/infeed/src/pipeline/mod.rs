@@ -3,22 +3,21 @@
 //! Nothing here runs. The planner checks a description against its source and turns it into what
 //! runs.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod source;
 
-use bytes::Bytes;
-use infeed_raw::map::FileMap;
+use std::fs;
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
-use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
+use crate::order::Order;
+use crate::sample::DType;
 use crate::source::Source;
-use crate::source::folder::{Folder, Labels};
-use crate::source::memory::{Data, Memory};
-use crate::source::pairs::Pairs;
 use crate::transform::Transform;
+
+pub use source::{FieldSpec, MemoryField, SourceSpec};
 
 /// Version of the file form.
 pub const VERSION: u32 = 1;
@@ -67,72 +66,45 @@ pub struct Pipeline {
     pub batch: BatchSpec,
 }
 
-/// Where records lie.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub enum SourceSpec {
-    /// Image files below a folder.
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// `auto` (by class folder where there are any), `none`, or a CSV with the columns
-        /// `path` and `label`.
-        #[serde(default = "auto")]
-        labels: String,
-    },
-    /// Images and masks of equal stem in two folders.
-    Pairs {
-        /// Folder of the images.
-        image: PathBuf,
-        /// Folder of the masks.
-        mask: PathBuf,
-    },
-    /// Arrays and lists in memory, or arrays in mapped files.
-    Memory {
-        /// The fields, in order.
-        fields: Vec<MemoryField>,
-    },
-}
-
-/// One field of a source in memory.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MemoryField {
-    /// Name of the field.
-    pub name: String,
-    /// `image`, `mask`, `tensor`, `bytes`, `text` or `ragged`.
-    pub kind: String,
-    /// Element type of arrays; absent for encoded images, bytes and text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dtype: Option<DType>,
-    /// Shape of one record of an array.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shape: Vec<usize>,
-    /// Index of the buffer with the array, or with all bytes or values behind each other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handle: Option<usize>,
-    /// Index of the buffer with the offsets (uint64, one more than records), for what has no
-    /// fixed size: in bytes, or for `ragged` in values.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offsets: Option<usize>,
-    /// Instead of a buffer: a file that holds the array, to be mapped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<PathBuf>,
-    /// First byte of the array in the file.
-    #[serde(default)]
-    pub offset: u64,
-    /// Records of the array in the file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub records: Option<u64>,
-}
-
 /// The order of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shuffle {
     /// Seed of the order and of every random parameter.
     pub seed: u64,
+    /// How far records of shards are mixed. Absent: in windows of [`WINDOW_BYTES`], or of
+    /// [`WHOLE_WINDOW_BYTES`] where a shard or row group can only be read whole. Means nothing
+    /// where records lie by themselves: they are always mixed all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
 }
+
+/// How far records of shards are mixed: shards are permuted, and records within a window of
+/// shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", untagged)]
+pub enum Window {
+    /// As many shards as have so many bytes, one at least.
+    Bytes(u64),
+    /// Over the whole dataset: `"all"`.
+    All(All),
+}
+
+/// The word `all`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum All {
+    /// `"all"`.
+    All,
+}
+
+/// A window over shards whose records can be read one by one. The same on every machine, as the
+/// order must be.
+pub const WINDOW_BYTES: u64 = 512 << 20;
+
+/// A window over shards that can only be read whole: it has to fit in memory, and the next beside
+/// it.
+pub const WHOLE_WINDOW_BYTES: u64 = 64 << 20;
 
 /// How encoded images become pixels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -231,10 +203,6 @@ fn is_default_limit(pixels: &u64) -> bool {
     *pixels == Limits::DEFAULT_MAX_PIXELS
 }
 
-fn auto() -> String {
-    "auto".to_owned()
-}
-
 impl Pipeline {
     /// Records of a source in its own order, one a batch.
     pub fn new(source: SourceSpec) -> Pipeline {
@@ -251,8 +219,30 @@ impl Pipeline {
 
     /// Shuffles anew in each epoch.
     pub fn shuffle(mut self, seed: u64) -> Pipeline {
-        self.shuffle = Some(Shuffle { seed });
+        self.shuffle = Some(Shuffle { seed, window: None });
         self
+    }
+
+    /// The order of a source's records under this description.
+    pub fn order(&self, source: &dyn Source) -> Order {
+        let seed = self.shuffle.map(|shuffle| shuffle.seed);
+        let window = self.shuffle.and_then(|shuffle| shuffle.window);
+        match (source.groups(), window) {
+            (None, _) => Order::new(source.len(), seed),
+            (Some(groups), Some(Window::Bytes(bytes))) => Order::windowed(groups, bytes, seed),
+            (Some(groups), Some(Window::All(_))) if groups.whole => {
+                Order::windowed(groups, u64::MAX, seed)
+            }
+            (Some(_), Some(Window::All(_))) => Order::new(source.len(), seed),
+            (Some(groups), None) => {
+                let bytes = if groups.whole {
+                    WHOLE_WINDOW_BYTES
+                } else {
+                    WINDOW_BYTES
+                };
+                Order::windowed(groups, bytes, seed)
+            }
+        }
     }
 
     /// Decodes images with the defaults; for others set [`Pipeline::decode`].
@@ -382,215 +372,6 @@ impl Pipeline {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         fs::write(path, self.to_toml()?).map_err(|error| Error::open(path, error))
-    }
-}
-
-impl SourceSpec {
-    /// Image files below a folder, labelled by class folder where there are any.
-    pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
-        SourceSpec::Folder {
-            path: path.into(),
-            labels: auto(),
-        }
-    }
-
-    /// Images and masks of equal stem in two folders.
-    pub fn pairs(image: impl Into<PathBuf>, mask: impl Into<PathBuf>) -> SourceSpec {
-        SourceSpec::Pairs {
-            image: image.into(),
-            mask: mask.into(),
-        }
-    }
-
-    /// The fields that transforms may work on, and the others as far as they are known before
-    /// anything is listed or read.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for a field in memory that is not what its kind says.
-    pub fn known_fields(&self) -> Result<Vec<Field>, Error> {
-        let field = |name: &str, kind| Field {
-            name: name.to_owned(),
-            kind,
-        };
-        let image = || field("image", FieldKind::Image(Pixels::Encoded));
-        match self {
-            SourceSpec::Folder { .. } => Ok(vec![image()]),
-            SourceSpec::Pairs { .. } => Ok(vec![
-                image(),
-                field("mask", FieldKind::Mask(Pixels::Encoded)),
-            ]),
-            SourceSpec::Memory { fields } => fields.iter().map(MemoryField::field).collect(),
-        }
-    }
-
-    /// Whether records have a mask.
-    pub fn has_masks(&self) -> bool {
-        match self {
-            SourceSpec::Folder { .. } => false,
-            SourceSpec::Pairs { .. } => true,
-            SourceSpec::Memory { fields } => fields.iter().any(|field| field.kind == "mask"),
-        }
-    }
-
-    /// Opens the source; `handles` are the buffers that [`SourceSpec::Memory`] refers to.
-    ///
-    /// # Errors
-    ///
-    /// As the source's own `open`.
-    pub fn open(&self, handles: &[Bytes]) -> Result<Arc<dyn Source>, Error> {
-        Ok(match self {
-            SourceSpec::Folder { path, labels } => {
-                let labels = match labels.as_str() {
-                    "auto" => Labels::Auto,
-                    "none" => Labels::None,
-                    csv => Labels::Csv(csv.into()),
-                };
-                Arc::new(Folder::open(path, &labels)?)
-            }
-            SourceSpec::Pairs { image, mask } => Arc::new(Pairs::open(image, mask)?),
-            SourceSpec::Memory { fields } => {
-                let mapped = fields.iter().any(|field| field.path.is_some());
-                let fields = fields.iter().map(|field| field.open(handles));
-                Arc::new(Memory::new(fields.collect::<Result<_, _>>()?, mapped)?)
-            }
-        })
-    }
-}
-
-impl MemoryField {
-    fn open(&self, handles: &[Bytes]) -> Result<(Field, Data), Error> {
-        let wrong =
-            |problem: String| Error::config(format!("source field `{}`", self.name), problem);
-        let buffer = |handle: usize| {
-            handles
-                .get(handle)
-                .cloned()
-                .ok_or_else(|| wrong(format!("there is no buffer {handle}")))
-        };
-        let kind = self.field_kind().map_err(wrong)?;
-        let values = match (&self.path, self.handle) {
-            (None, Some(handle)) => buffer(handle)?,
-            (Some(path), None) => self.map(path, &kind)?,
-            _ => return Err(wrong("it needs either a handle or a path".to_owned())),
-        };
-        let data = match self.offsets {
-            None => Data::Array(values),
-            Some(handle) => {
-                let offsets: Vec<u64> = buffer(handle)?
-                    .chunks_exact(8)
-                    .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("chunks of 8")))
-                    .collect();
-                match kind {
-                    FieldKind::Ragged { .. } => Data::Ragged { values, offsets },
-                    _ => {
-                        let fits = offsets.windows(2).all(|pair| pair[0] <= pair[1])
-                            && offsets
-                                .last()
-                                .is_some_and(|&end| end <= values.len() as u64);
-                        if !fits {
-                            return Err(wrong("offsets must ascend within the bytes".to_owned()));
-                        }
-                        let slice = |pair: &[u64]| values.slice(pair[0] as usize..pair[1] as usize);
-                        Data::List(offsets.windows(2).map(slice).collect())
-                    }
-                }
-            }
-        };
-        Ok((
-            Field {
-                name: self.name.clone(),
-                kind,
-            },
-            data,
-        ))
-    }
-
-    fn field(&self) -> Result<Field, Error> {
-        let wrong =
-            |problem: String| Error::config(format!("source field `{}`", self.name), problem);
-        Ok(Field {
-            name: self.name.clone(),
-            kind: self.field_kind().map_err(wrong)?,
-        })
-    }
-
-    /// The bytes of an array in a file.
-    fn map(&self, path: &Path, kind: &FieldKind) -> Result<Bytes, Error> {
-        let part = format!("source field `{}`", self.name);
-        let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
-        let whole = Bytes::from_owner(map);
-        let records = self
-            .records
-            .ok_or_else(|| Error::config(&part, "a path needs `records`"))?;
-        let end = kind.record_bytes().and_then(|bytes| {
-            self.offset
-                .checked_add(records.checked_mul(bytes as u64)?)
-                .filter(|&n| n <= whole.len() as u64)
-        });
-        let Some(end) = end else {
-            let problem = format!(
-                "{} has {} bytes, too few for {records} records from byte {}; was it cut?",
-                path.display(),
-                whole.len(),
-                self.offset
-            );
-            return Err(Error::config(part, problem));
-        };
-        Ok(whole.slice(self.offset as usize..end as usize))
-    }
-
-    fn field_kind(&self) -> Result<FieldKind, String> {
-        let dtype = || self.dtype.ok_or_else(|| "a dtype is missing".to_owned());
-        let pixels = || match (self.dtype, self.offsets) {
-            (None, Some(_)) => Ok(Pixels::Encoded),
-            (None, None) => Err("encoded images need offsets, arrays a dtype".to_owned()),
-            (Some(dtype), _) => {
-                let depth = match dtype {
-                    DType::UInt8 => Depth::U8,
-                    DType::UInt16 => Depth::U16,
-                    other => {
-                        return Err(format!("pixels are uint8 or uint16, not {}", other.name()));
-                    }
-                };
-                let (size, channels) = match *self.shape {
-                    [height, width] => ((height, width), 1),
-                    [height, width, channels @ 1..=4] => ((height, width), channels),
-                    _ => {
-                        return Err(format!(
-                            "pixels have shape [H, W] or [H, W, 1 to 4], not {:?}",
-                            self.shape
-                        ));
-                    }
-                };
-                let side = |n: usize| u32::try_from(n).map_err(|_| format!("{n} px is too long"));
-                let size = Size {
-                    height: side(size.0)?,
-                    width: side(size.1)?,
-                };
-                Ok(Pixels::Raw {
-                    size,
-                    channels,
-                    depth,
-                })
-            }
-        };
-        Ok(match self.kind.as_str() {
-            "image" => FieldKind::Image(pixels()?),
-            "mask" => FieldKind::Mask(pixels()?),
-            "tensor" => FieldKind::Tensor {
-                dtype: dtype()?,
-                shape: self.shape.clone(),
-            },
-            "ragged" => FieldKind::Ragged { dtype: dtype()? },
-            "bytes" => FieldKind::Bytes,
-            "text" => FieldKind::Text,
-            other => {
-                return Err(format!(
-                    "kind `{other}` is none of image, mask, tensor, bytes, text, ragged"
-                ));
-            }
-        })
     }
 }
 

@@ -1,0 +1,342 @@
+//! Where records lie, as described: one variant a kind of source.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use infeed_raw::map::FileMap;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
+use crate::source::Source;
+use crate::source::folder::{Folder, Labels};
+use crate::source::memory::{Data, Memory};
+use crate::source::pairs::Pairs;
+
+/// Where records lie.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum SourceSpec {
+    /// Image files below a folder.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// `auto` (by class folder where there are any), `none`, or a CSV with the columns
+        /// `path` and `label`.
+        #[serde(default = "auto")]
+        labels: String,
+    },
+    /// Images and masks of equal stem in two folders.
+    Pairs {
+        /// Folder of the images.
+        image: PathBuf,
+        /// Folder of the masks.
+        mask: PathBuf,
+    },
+    /// Arrays and lists in memory, or arrays in mapped files.
+    Memory {
+        /// The fields, in order.
+        fields: Vec<MemoryField>,
+    },
+}
+
+/// One field of a source whose records hold several: what it is taken from and what it becomes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FieldSpec {
+    /// Name of the field.
+    pub name: String,
+    /// What it is called in the source: an extension, a feature, a column. Absent: its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// `image`, `mask`, `tensor`, `bytes`, `text` or `ragged`; absent where the source tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Element type of arrays; absent for encoded images, bytes and text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+    /// Shape of one record of an array.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shape: Vec<usize>,
+}
+
+/// One field of a source in memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryField {
+    /// Name of the field.
+    pub name: String,
+    /// `image`, `mask`, `tensor`, `bytes`, `text` or `ragged`.
+    pub kind: String,
+    /// Element type of arrays; absent for encoded images, bytes and text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+    /// Shape of one record of an array.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shape: Vec<usize>,
+    /// Index of the buffer with the array, or with all bytes or values behind each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<usize>,
+    /// Index of the buffer with the offsets (uint64, one more than records), for what has no
+    /// fixed size: in bytes, or for `ragged` in values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offsets: Option<usize>,
+    /// Instead of a buffer: a file that holds the array, to be mapped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// First byte of the array in the file.
+    #[serde(default)]
+    pub offset: u64,
+    /// Records of the array in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<u64>,
+}
+
+fn auto() -> String {
+    "auto".to_owned()
+}
+
+impl SourceSpec {
+    /// Image files below a folder, labelled by class folder where there are any.
+    pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
+        SourceSpec::Folder {
+            path: path.into(),
+            labels: auto(),
+        }
+    }
+
+    /// Images and masks of equal stem in two folders.
+    pub fn pairs(image: impl Into<PathBuf>, mask: impl Into<PathBuf>) -> SourceSpec {
+        SourceSpec::Pairs {
+            image: image.into(),
+            mask: mask.into(),
+        }
+    }
+
+    /// The fields that transforms may work on, and the others as far as they are known before
+    /// anything is listed or read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a field in memory that is not what its kind says.
+    pub fn known_fields(&self) -> Result<Vec<Field>, Error> {
+        let field = |name: &str, kind| Field {
+            name: name.to_owned(),
+            kind,
+        };
+        let image = || field("image", FieldKind::Image(Pixels::Encoded));
+        match self {
+            SourceSpec::Folder { .. } => Ok(vec![image()]),
+            SourceSpec::Pairs { .. } => Ok(vec![
+                image(),
+                field("mask", FieldKind::Mask(Pixels::Encoded)),
+            ]),
+            SourceSpec::Memory { fields } => fields.iter().map(MemoryField::field).collect(),
+        }
+    }
+
+    /// Whether records have a mask.
+    pub fn has_masks(&self) -> bool {
+        match self {
+            SourceSpec::Folder { .. } => false,
+            SourceSpec::Pairs { .. } => true,
+            SourceSpec::Memory { fields } => fields.iter().any(|field| field.kind == "mask"),
+        }
+    }
+
+    /// Opens the source; `handles` are the buffers that [`SourceSpec::Memory`] refers to.
+    ///
+    /// # Errors
+    ///
+    /// As the source's own `open`.
+    pub fn open(&self, handles: &[Bytes]) -> Result<Arc<dyn Source>, Error> {
+        Ok(match self {
+            SourceSpec::Folder { path, labels } => {
+                let labels = match labels.as_str() {
+                    "auto" => Labels::Auto,
+                    "none" => Labels::None,
+                    csv => Labels::Csv(csv.into()),
+                };
+                Arc::new(Folder::open(path, &labels)?)
+            }
+            SourceSpec::Pairs { image, mask } => Arc::new(Pairs::open(image, mask)?),
+            SourceSpec::Memory { fields } => {
+                let mapped = fields.iter().any(|field| field.path.is_some());
+                let fields = fields.iter().map(|field| field.open(handles));
+                Arc::new(Memory::new(fields.collect::<Result<_, _>>()?, mapped)?)
+            }
+        })
+    }
+}
+
+impl MemoryField {
+    fn open(&self, handles: &[Bytes]) -> Result<(Field, Data), Error> {
+        let wrong =
+            |problem: String| Error::config(format!("source field `{}`", self.name), problem);
+        let buffer = |handle: usize| {
+            handles
+                .get(handle)
+                .cloned()
+                .ok_or_else(|| wrong(format!("there is no buffer {handle}")))
+        };
+        let kind = self.field_kind().map_err(wrong)?;
+        let values = match (&self.path, self.handle) {
+            (None, Some(handle)) => buffer(handle)?,
+            (Some(path), None) => self.map(path, &kind)?,
+            _ => return Err(wrong("it needs either a handle or a path".to_owned())),
+        };
+        let data = match self.offsets {
+            None => Data::Array(values),
+            Some(handle) => {
+                let offsets: Vec<u64> = buffer(handle)?
+                    .chunks_exact(8)
+                    .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("chunks of 8")))
+                    .collect();
+                match kind {
+                    FieldKind::Ragged { .. } => Data::Ragged { values, offsets },
+                    _ => {
+                        let fits = offsets.windows(2).all(|pair| pair[0] <= pair[1])
+                            && offsets
+                                .last()
+                                .is_some_and(|&end| end <= values.len() as u64);
+                        if !fits {
+                            return Err(wrong("offsets must ascend within the bytes".to_owned()));
+                        }
+                        let slice = |pair: &[u64]| values.slice(pair[0] as usize..pair[1] as usize);
+                        Data::List(offsets.windows(2).map(slice).collect())
+                    }
+                }
+            }
+        };
+        Ok((
+            Field {
+                name: self.name.clone(),
+                kind,
+            },
+            data,
+        ))
+    }
+
+    fn field(&self) -> Result<Field, Error> {
+        let wrong =
+            |problem: String| Error::config(format!("source field `{}`", self.name), problem);
+        Ok(Field {
+            name: self.name.clone(),
+            kind: self.field_kind().map_err(wrong)?,
+        })
+    }
+
+    /// The bytes of an array in a file.
+    fn map(&self, path: &Path, kind: &FieldKind) -> Result<Bytes, Error> {
+        let part = format!("source field `{}`", self.name);
+        let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
+        let whole = Bytes::from_owner(map);
+        let records = self
+            .records
+            .ok_or_else(|| Error::config(&part, "a path needs `records`"))?;
+        let end = kind.record_bytes().and_then(|bytes| {
+            self.offset
+                .checked_add(records.checked_mul(bytes as u64)?)
+                .filter(|&n| n <= whole.len() as u64)
+        });
+        let Some(end) = end else {
+            let problem = format!(
+                "{} has {} bytes, too few for {records} records from byte {}; was it cut?",
+                path.display(),
+                whole.len(),
+                self.offset
+            );
+            return Err(Error::config(part, problem));
+        };
+        Ok(whole.slice(self.offset as usize..end as usize))
+    }
+
+    fn field_kind(&self) -> Result<FieldKind, String> {
+        field_kind(&self.kind, self.dtype, &self.shape, self.offsets.is_some())
+    }
+}
+
+impl FieldSpec {
+    /// The field, where its kind is told; encoded pixels where no element type is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a kind, element type or shape that cannot be.
+    pub fn field(&self) -> Result<Option<Field>, Error> {
+        let Some(kind) = &self.kind else {
+            return Ok(None);
+        };
+        let kind = field_kind(kind, self.dtype, &self.shape, true);
+        let kind = kind
+            .map_err(|problem| Error::config(format!("source field `{}`", self.name), problem))?;
+        Ok(Some(Field {
+            name: self.name.clone(),
+            kind,
+        }))
+    }
+
+    /// What it is called in the source.
+    pub fn source_name(&self) -> &str {
+        self.from.as_deref().unwrap_or(&self.name)
+    }
+}
+
+/// What a kind's name means. `encoded` says that pixels may be those of an image file.
+fn field_kind(
+    kind: &str,
+    dtype: Option<DType>,
+    shape: &[usize],
+    encoded: bool,
+) -> Result<FieldKind, String> {
+    let known = || dtype.ok_or_else(|| "a dtype is missing".to_owned());
+    let pixels = || match (dtype, encoded) {
+        (None, true) => Ok(Pixels::Encoded),
+        (None, false) => Err("encoded images need offsets, arrays a dtype".to_owned()),
+        (Some(dtype), _) => {
+            let depth = match dtype {
+                DType::UInt8 => Depth::U8,
+                DType::UInt16 => Depth::U16,
+                other => {
+                    return Err(format!("pixels are uint8 or uint16, not {}", other.name()));
+                }
+            };
+            let (size, channels) = match *shape {
+                [height, width] => ((height, width), 1),
+                [height, width, channels @ 1..=4] => ((height, width), channels),
+                _ => {
+                    return Err(format!(
+                        "pixels have shape [H, W] or [H, W, 1 to 4], not {:?}",
+                        shape
+                    ));
+                }
+            };
+            let side = |n: usize| u32::try_from(n).map_err(|_| format!("{n} px is too long"));
+            let size = Size {
+                height: side(size.0)?,
+                width: side(size.1)?,
+            };
+            Ok(Pixels::Raw {
+                size,
+                channels,
+                depth,
+            })
+        }
+    };
+    Ok(match kind {
+        "image" => FieldKind::Image(pixels()?),
+        "mask" => FieldKind::Mask(pixels()?),
+        "tensor" => FieldKind::Tensor {
+            dtype: known()?,
+            shape: shape.to_vec(),
+        },
+        "ragged" => FieldKind::Ragged { dtype: known()? },
+        "bytes" => FieldKind::Bytes,
+        "text" => FieldKind::Text,
+        other => {
+            return Err(format!(
+                "kind `{other}` is none of image, mask, tensor, bytes, text, ragged"
+            ));
+        }
+    })
+}
