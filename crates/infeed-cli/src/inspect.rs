@@ -2,6 +2,7 @@
 
 mod check;
 mod glyphs;
+mod records;
 mod report;
 mod sheet;
 
@@ -26,8 +27,8 @@ use report::Report;
   infeed inspect pipeline.toml --sheet sheet.png
   infeed inspect photos --limit 1000 --json      check 1000 files, spread over all
 
-Every file is decoded whole, on all cores. Bad files are listed with the reason; they do not
-change the exit status.")]
+Every file or record is decoded whole, on all cores. Bad ones are listed with the reason; they do not
+change the exit status. Of shards it is also told how well the pipeline's order mixes them.")]
 pub(crate) struct Args {
     /// Pipeline file (TOML), folder of data, or .npy file
     path: PathBuf,
@@ -69,6 +70,7 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
         SourceSpec::Folder { path, labels } => folder(path, labels == "auto", limit),
         SourceSpec::Pairs { image, mask } => pairs(target, image, mask, limit),
         SourceSpec::Memory { fields } => Ok(Report::arrays(fields.clone())),
+        _ => records::look(target, limit, &labels(target)?),
     }
 }
 

@@ -180,11 +180,11 @@ impl Pipeline {
     ) -> Result<(RecordId, Vec<PreviewStage>), Error> {
         let source = self.source.open(handles)?;
         let plan = Plan::new(self, source.fields())?;
-        if position >= source.len() {
-            let problem = format!("position {position} is not below {} records", source.len());
+        let order = self.order(&*source);
+        if position >= order.len() {
+            let problem = format!("position {position} is not below {} records", order.len());
             return Err(Error::config("preview", problem));
         }
-        let order = self.order(&*source);
         let index = order.epoch(epoch).get(position);
         let id = source.id(index, None);
         let record = read_one(&*source, index)?;
@@ -213,8 +213,9 @@ impl Loader {
             }
         };
         let batch = pipeline.batch;
+        let order = pipeline.order(&*source);
         let partition = Partition::new(
-            source.len(),
+            order.len(),
             global,
             options.rank,
             options.world_size,
@@ -253,8 +254,7 @@ impl Loader {
             spare_bytes: shares.spare_bytes,
         };
         let seed = pipeline.shuffle.map(|shuffle| shuffle.seed);
-        let order = pipeline.order(&*source);
-        let begin = State::begin(seed, order.window(), source.len(), global, batch.drop_last);
+        let begin = State::begin(seed, order.window(), order.len(), global, batch.drop_last);
         let row_bytes = shares.row_bytes(rows);
         let job = Records::new(
             source,

@@ -71,8 +71,8 @@ pub(super) struct Checked {
     pub(super) sizes: Vec<(usize, Size)>,
     /// Files by format, channels and depth, such as `PNG RGB`.
     pub(super) formats: BTreeMap<String, u64>,
-    /// Path and reason.
-    pub(super) bad: Vec<(PathBuf, String)>,
+    /// Name and reason.
+    pub(super) bad: Vec<(String, String)>,
     /// Files that decode with a warning.
     pub(super) warned: u64,
     /// Pixels by class; for colours, one more at the end for those of no class.
@@ -80,7 +80,8 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    fn merge(&mut self, other: Checked) {
+    pub(super) fn merge(&mut self, other: Checked) {
+        self.files += other.files;
         self.checked += other.checked;
         self.bytes += other.bytes;
         self.pixels += other.pixels;
@@ -125,7 +126,11 @@ pub(super) fn check_files(
                     let Some((at, path)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         break;
                     };
-                    checker.check(*at, path);
+                    let name = || path.display().to_string();
+                    match fs::read(path) {
+                        Ok(bytes) => checker.check(*at, name, &bytes),
+                        Err(error) => checker.bad(name(), error.to_string()),
+                    }
                     progress.inc(1);
                 }
                 all.lock()
@@ -142,15 +147,15 @@ pub(super) fn check_files(
 }
 
 /// One thread's decoder and what it found.
-struct Checker<'a> {
+pub(super) struct Checker<'a> {
     labels: &'a Labels,
     decoder: Decoder,
     image: Image,
-    found: Checked,
+    pub(super) found: Checked,
 }
 
 impl<'a> Checker<'a> {
-    fn new(labels: &'a Labels) -> Checker<'a> {
+    pub(super) fn new(labels: &'a Labels) -> Checker<'a> {
         let classes = match labels {
             Labels::None => 0,
             Labels::Indices => INDICES,
@@ -168,21 +173,27 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn check(&mut self, at: usize, path: &PathBuf) {
-        self.found.checked += 1;
-        if let Err(reason) = self.decode(at, path) {
-            self.found.bad.push((path.clone(), reason));
+    /// Decodes the bytes of an image file.
+    pub(super) fn check(&mut self, at: usize, name: impl Fn() -> String, bytes: &[u8]) {
+        match self.decode(at, bytes) {
+            Ok(()) => self.found.checked += 1,
+            Err(reason) => self.bad(name(), reason),
         }
     }
 
-    fn decode(&mut self, at: usize, path: &PathBuf) -> Result<(), String> {
-        let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    /// Counts what could not be read.
+    pub(super) fn bad(&mut self, name: String, reason: String) {
+        self.found.checked += 1;
+        self.found.bad.push((name, reason));
+    }
+
+    fn decode(&mut self, at: usize, bytes: &[u8]) -> Result<(), String> {
         let text = |error: infeed::decode::DecodeError| error.to_string();
         let header = self
             .decoder
-            .header(&bytes, false, &Limits::default())
+            .header(bytes, false, &Limits::default())
             .map_err(text)?;
-        self.decoder.check(&bytes, &header, true).map_err(text)?;
+        self.decoder.check(bytes, &header, true).map_err(text)?;
         let mode = match self.labels {
             Labels::Colours(_) => ColorMode::Rgb,
             _ if header.depth == Depth::U16 => ColorMode::Stored16,
@@ -191,7 +202,7 @@ impl<'a> Checker<'a> {
         let request = Request::whole(&header, mode);
         let warnings = self
             .decoder
-            .decode(&bytes, &header, &request, &mut self.image)
+            .decode(bytes, &header, &request, &mut self.image)
             .map_err(text)?;
 
         let colours = ["", "gray", "gray and alpha", "RGB", "RGBA"];

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use infeed::order::mixing::{Mixing, Variety};
 use infeed::pipeline::MemoryField;
 use infeed::sample::Size;
 use serde_json::{Value, json};
@@ -30,6 +31,21 @@ pub(super) struct Report {
     /// Pairs of which image and mask differ in size.
     pub(super) mismatched: Vec<String>,
     pub(super) arrays: Vec<MemoryField>,
+    /// Of a source whose records do not lie in files of their own.
+    pub(super) records: Option<Records>,
+}
+
+/// What is in a source by records.
+pub(super) struct Records {
+    pub(super) count: u64,
+    pub(super) checked: u64,
+    /// Shards or row groups, and their bytes; None where records lie by themselves.
+    pub(super) groups: Option<(usize, u64)>,
+    /// Name and kind of each field.
+    pub(super) fields: Vec<(String, String)>,
+    /// Name and reason of records that are none.
+    pub(super) damaged: Vec<(String, String)>,
+    pub(super) mixing: Option<Mixing>,
 }
 
 impl Report {
@@ -68,12 +84,16 @@ impl Report {
             "masks_without_image": self.without_image,
             "size_mismatches": self.mismatched,
             "arrays": arrays.collect::<Vec<_>>(),
+            "records": self.records.as_ref().map(records_json),
         })
         .to_string()
     }
 
     pub(super) fn text(&self) -> String {
         let mut lines = Vec::new();
+        if let Some(records) = &self.records {
+            records_text(records, &mut lines);
+        }
         for (name, folder) in [("images", &self.images), ("masks", &self.masks)] {
             if let Some(folder) = folder {
                 folder_text(name, folder, &mut lines);
@@ -152,12 +172,81 @@ fn listed(all: &[String], separator: &str) -> String {
     text
 }
 
+fn records_text(records: &Records, lines: &mut Vec<String>) {
+    let lie = records.groups.map_or(String::new(), |(groups, bytes)| {
+        format!(" in {groups} shards, {}", human_bytes(bytes))
+    });
+    lines.push(format!("records     {}{lie}", records.count));
+    if records.checked < records.count {
+        lines.push(format!(
+            "checked     {} of them, spread over all",
+            records.checked
+        ));
+    }
+    for (name, kind) in &records.fields {
+        lines.push(format!("{name:<11} {kind}"));
+    }
+    lines.push(format!("damaged     {}", records.damaged.len()));
+    let damaged = records.damaged.iter();
+    let damaged: Vec<String> = damaged
+        .map(|(name, reason)| format!("{name}: {reason}"))
+        .collect();
+    if !damaged.is_empty() {
+        lines.push(format!("  {}", listed(&damaged, "\n  ")));
+    }
+    let Some(mixing) = &records.mixing else {
+        return;
+    };
+    for (what, variety) in [("labels", &mixing.labels), ("shards", &mixing.groups)] {
+        if let Some(variety) = variety {
+            lines.push(format!(
+                "mixing      {:.1} {what} in a batch of {}; {:.1} if all were shuffled ({:.0} %)",
+                variety.found,
+                mixing.batch,
+                variety.shuffled,
+                variety.share() * 100.0
+            ));
+        }
+    }
+    if let Some(warning) = mixing.warning() {
+        lines.push(format!("warning     {warning}"));
+    }
+}
+
+fn records_json(records: &Records) -> Value {
+    let named = |all: &[(String, String)], what: &str| -> Vec<Value> {
+        let entry = |(name, text): &(String, String)| json!({"name": name, what: text});
+        all.iter().map(entry).collect()
+    };
+    let variety = |variety: &Variety| {
+        json!({
+            "all": variety.all,
+            "in_a_batch": variety.found,
+            "if_all_shuffled": variety.shuffled,
+        })
+    };
+    json!({
+        "count": records.count,
+        "checked": records.checked,
+        "shards": records.groups.map(|(groups, _)| groups),
+        "bytes": records.groups.map(|(_, bytes)| bytes),
+        "fields": named(&records.fields, "kind"),
+        "damaged": named(&records.damaged, "reason"),
+        "mixing": records.mixing.as_ref().map(|mixing| json!({
+            "batch": mixing.batch,
+            "labels": mixing.labels.as_ref().map(variety),
+            "shards": mixing.groups.as_ref().map(variety),
+            "warning": mixing.warning(),
+        })),
+    })
+}
+
 fn folder_text(name: &str, folder: &Checked, lines: &mut Vec<String>) {
-    lines.push(format!(
-        "{name:<11} {} files in {}",
-        folder.files,
-        folder.root.display()
-    ));
+    let place = match folder.root.as_os_str().is_empty() {
+        true => String::new(),
+        false => format!(" files in {}", folder.root.display()),
+    };
+    lines.push(format!("{name:<11} {}{place}", folder.files));
     if folder.checked < folder.files {
         lines.push(format!(
             "checked     {} of them, spread over all",
@@ -201,14 +290,15 @@ fn folder_text(name: &str, folder: &Checked, lines: &mut Vec<String>) {
     let bad: Vec<String> = folder
         .bad
         .iter()
-        .map(|(path, reason)| bad_line(path, reason, &folder.root))
+        .map(|(name, reason)| bad_line(name, reason, &folder.root))
         .collect();
     if !bad.is_empty() {
         lines.push(format!("  {}", listed(&bad, "\n  ")));
     }
 }
 
-fn bad_line(path: &Path, reason: &str, root: &Path) -> String {
+fn bad_line(name: &str, reason: &str, root: &Path) -> String {
+    let path = Path::new(name);
     format!(
         "{}: {reason}",
         path.strip_prefix(root).unwrap_or(path).display()
@@ -223,7 +313,7 @@ fn folder_json(folder: &Checked) -> Value {
     let bad = folder
         .bad
         .iter()
-        .map(|(path, reason)| json!({"path": path.display().to_string(), "reason": reason}));
+        .map(|(name, reason)| json!({"path": name, "reason": reason}));
     json!({
         "path": folder.root.display().to_string(),
         "files": folder.files,

@@ -1,5 +1,7 @@
 //! Which record comes next: a pure function of seed, epoch and position.
 
+pub mod mixing;
+pub mod mixture;
 pub mod partition;
 pub mod permute;
 pub mod window;
@@ -7,6 +9,7 @@ pub mod window;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::random::hash;
+use mixture::Mixture;
 use permute::Permutation;
 use window::{Groups, Windowed};
 
@@ -25,12 +28,21 @@ const SUBSTITUTE: u64 = 2;
 /// sources is 16 kB).
 #[derive(Debug)]
 pub struct Order {
+    /// Positions of an epoch.
     len: u64,
     /// None: the source's own order in every epoch.
     seed: Option<u64>,
-    /// Groups that are shuffled in windows of so many bytes. None: every record for itself.
-    windows: Option<(Arc<Groups>, u64)>,
+    how: How,
     recent: Mutex<Vec<(u64, Arc<Permutation>)>>,
+}
+
+#[derive(Debug)]
+enum How {
+    /// Every record for itself.
+    Alone,
+    /// Groups, shuffled in windows of so many bytes.
+    Windowed(Arc<Groups>, u64),
+    Mixed(Arc<Mixture>),
 }
 
 impl Order {
@@ -39,7 +51,7 @@ impl Order {
         Order {
             len,
             seed,
-            windows: None,
+            how: How::Alone,
             recent: Mutex::new(Vec::new()),
         }
     }
@@ -48,41 +60,62 @@ impl Order {
     /// [`window`].
     pub fn windowed(groups: Arc<Groups>, window_bytes: u64, seed: Option<u64>) -> Order {
         let mut order = Order::new(groups.records(), seed);
-        order.windows = Some((groups, window_bytes));
+        order.how = How::Windowed(groups, window_bytes);
+        order
+    }
+
+    /// The order of several sources mixed by weights; without a seed, each in its own order.
+    pub fn mixed(mixture: Mixture, seed: Option<u64>) -> Order {
+        let mut order = Order::new(mixture.len(), seed);
+        order.how = How::Mixed(Arc::new(mixture));
         order
     }
 
     /// Bytes of a window, where records are shuffled in windows.
     pub fn window(&self) -> Option<u64> {
-        let windows = self.windows.as_ref().filter(|_| self.seed.is_some());
-        windows.map(|(_, bytes)| *bytes)
+        match self.how {
+            How::Windowed(_, bytes) if self.seed.is_some() => Some(bytes),
+            _ => None,
+        }
     }
 
-    /// Number of records.
+    /// Positions of an epoch: the records, unless they are mixed by weights.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Number of records.
+    pub fn records(&self) -> u64 {
+        match &self.how {
+            How::Mixed(mixture) => mixture.records(),
+            _ => self.len,
+        }
+    }
+
+    /// Whether an epoch has no positions.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The permutation of an epoch.
     pub fn epoch(&self, epoch: u64) -> Arc<Permutation> {
-        let Some(seed) = self.seed else {
-            return Arc::new(Permutation::Identity);
+        let seed = match (self.seed, &self.how) {
+            (Some(seed), _) => seed,
+            // Which part comes when is drawn anyway.
+            (None, How::Mixed(_)) => 0,
+            (None, _) => return Arc::new(Permutation::Identity),
         };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = recent.iter().find(|(known, _)| *known == epoch) {
             return Arc::clone(known);
         }
         let key = hash(&[SHUFFLE, seed, epoch]);
-        let fresh = Arc::new(match &self.windows {
-            Some((groups, bytes)) => {
+        let fresh = Arc::new(match &self.how {
+            How::Alone => Permutation::keyed(self.len, key),
+            How::Windowed(groups, bytes) => {
                 Permutation::Windowed(Windowed::new(Arc::clone(groups), *bytes, key))
             }
-            None => Permutation::keyed(self.len, key),
+            How::Mixed(mixture) => Permutation::Mixed(Arc::clone(mixture), key, epoch),
         });
         // Preparation runs across at most a few epochs' seams at once.
         if recent.len() >= 4 {
@@ -103,7 +136,7 @@ impl Order {
             position,
             u64::from(attempt),
         ];
-        ((u128::from(hash(&key)) * u128::from(self.len)) >> 64) as u64
+        ((u128::from(hash(&key)) * u128::from(self.records())) >> 64) as u64
     }
 }
 

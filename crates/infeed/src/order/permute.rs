@@ -8,6 +8,9 @@
 //! Source: Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002); Fisher and
 //! Yates for small `n`.
 
+use std::sync::Arc;
+
+use super::mixture::Mixture;
 use super::window::Windowed;
 use crate::random::{hash, mix};
 
@@ -27,6 +30,8 @@ pub enum Permutation {
     Feistel(Feistel),
     /// Groups, and records within windows of them.
     Windowed(Windowed),
+    /// Several sources by weights, with key and epoch. Not one to one: a record may come twice.
+    Mixed(Arc<Mixture>, u64, u64),
 }
 
 /// A Feistel network on the smallest power of two that holds `n`.
@@ -46,7 +51,14 @@ impl Permutation {
         if n < EXPLICIT_BELOW {
             return Permutation::Explicit(shuffle(n as u32, key));
         }
-        let bits = 64 - (n - 1).leading_zeros();
+        Permutation::walked(n, key)
+    }
+
+    /// As [`Permutation::keyed`], computed also for small `n`: for blocks, of which too many would
+    /// have to be stored.
+    pub(super) fn walked(n: u64, key: u64) -> Permutation {
+        // The smallest network has two bits.
+        let bits = (64 - n.saturating_sub(1).leading_zeros()).max(2);
         let low_bits = bits / 2;
         Permutation::Feistel(Feistel {
             n,
@@ -64,6 +76,7 @@ impl Permutation {
             Permutation::Explicit(table) => u64::from(table[position as usize]),
             Permutation::Feistel(network) => network.get(position),
             Permutation::Windowed(windows) => windows.get(position),
+            Permutation::Mixed(mixture, key, epoch) => mixture.get(*key, *epoch, position),
         }
     }
 

@@ -96,7 +96,7 @@ impl<'a> Naming<'a> {
                 let roots = vec![image.clone(), mask.clone()];
                 (roots, Layout::Pairs, "none".to_owned())
             }
-            SourceSpec::Memory { .. } => {
+            SourceSpec::Mix { .. } | SourceSpec::Memory { .. } => {
                 let layout = match (visual.len(), labelled) {
                     (2, _) => Layout::Pairs,
                     (_, true) => Layout::Labelled,

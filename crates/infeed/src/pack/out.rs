@@ -301,6 +301,10 @@ fn paths(source: &mut SourceSpec) -> Vec<&mut PathBuf> {
     match source {
         SourceSpec::Folder { path, .. } => vec![path],
         SourceSpec::Pairs { image, mask } => vec![image, mask],
+        SourceSpec::Mix { parts, .. } => {
+            let parts = parts.iter_mut();
+            parts.flat_map(|part| paths(&mut part.source)).collect()
+        }
         SourceSpec::Memory { fields } => fields
             .iter_mut()
             .filter_map(|field| field.path.as_mut())

@@ -7,17 +7,23 @@ mod source;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
 use crate::order::Order;
+use crate::order::mixture::{Mixture, Part};
+use crate::random::hash;
 use crate::sample::DType;
 use crate::source::Source;
 use crate::transform::Transform;
 
-pub use source::{FieldSpec, MemoryField, SourceSpec};
+pub use source::{FieldSpec, MemoryField, MixPart, SourceSpec};
+
+/// Keeps the seeds of a mix's parts apart from others.
+const PART: u64 = 4;
 
 /// Version of the file form.
 pub const VERSION: u32 = 1;
@@ -225,24 +231,8 @@ impl Pipeline {
 
     /// The order of a source's records under this description.
     pub fn order(&self, source: &dyn Source) -> Order {
-        let seed = self.shuffle.map(|shuffle| shuffle.seed);
         let window = self.shuffle.and_then(|shuffle| shuffle.window);
-        match (source.groups(), window) {
-            (None, _) => Order::new(source.len(), seed),
-            (Some(groups), Some(Window::Bytes(bytes))) => Order::windowed(groups, bytes, seed),
-            (Some(groups), Some(Window::All(_))) if groups.whole => {
-                Order::windowed(groups, u64::MAX, seed)
-            }
-            (Some(_), Some(Window::All(_))) => Order::new(source.len(), seed),
-            (Some(groups), None) => {
-                let bytes = if groups.whole {
-                    WHOLE_WINDOW_BYTES
-                } else {
-                    WINDOW_BYTES
-                };
-                Order::windowed(groups, bytes, seed)
-            }
-        }
+        order(source, window, self.shuffle.map(|shuffle| shuffle.seed))
     }
 
     /// Decodes images with the defaults; for others set [`Pipeline::decode`].
@@ -328,13 +318,7 @@ impl Pipeline {
     /// [`Error::Config`] if the source has buffers in memory: no file holds those. Arrays in
     /// files are named by path.
     pub fn to_toml(&self) -> Result<String, Error> {
-        let names: Vec<&str> = match &self.source {
-            SourceSpec::Memory { fields } => {
-                let held = fields.iter().filter(|field| field.handle.is_some());
-                held.map(|field| field.name.as_str()).collect()
-            }
-            _ => Vec::new(),
-        };
+        let names = self.source.held();
         if !names.is_empty() {
             let problem = format!(
                 "the arrays in memory ({}) cannot be saved; write them to files first",
@@ -373,6 +357,33 @@ impl Pipeline {
         let path = path.as_ref();
         fs::write(path, self.to_toml()?).map_err(|error| Error::open(path, error))
     }
+}
+
+fn order(source: &dyn Source, window: Option<Window>, seed: Option<u64>) -> Order {
+    if let Some((sources, weights)) = source.mixed() {
+        let part = |(at, (source, &weight)): (usize, (&Arc<dyn Source>, &f64))| Part {
+            // Two parts of one length must not come in the same order.
+            order: Arc::new(order(
+                &**source,
+                window,
+                seed.map(|seed| hash(&[PART, seed, at as u64])),
+            )),
+            weight,
+        };
+        let parts = sources.iter().zip(&weights.shares).enumerate().map(part);
+        return Order::mixed(Mixture::new(parts.collect(), weights.epoch), seed);
+    }
+    let Some(groups) = source.groups() else {
+        return Order::new(source.len(), seed);
+    };
+    let bytes = match window {
+        Some(Window::All(_)) if !groups.whole => return Order::new(source.len(), seed),
+        Some(Window::All(_)) => u64::MAX,
+        Some(Window::Bytes(bytes)) => bytes,
+        None if groups.whole => WHOLE_WINDOW_BYTES,
+        None => WINDOW_BYTES,
+    };
+    Order::windowed(groups, bytes, seed)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use crate::source::Source;
 use crate::source::folder::{Folder, Labels};
 use crate::source::memory::{Data, Memory};
+use crate::source::mix::Mix;
 use crate::source::pairs::Pairs;
 
 /// Where records lie.
@@ -34,11 +35,31 @@ pub enum SourceSpec {
         /// Folder of the masks.
         mask: PathBuf,
     },
+    /// Several sources with the same fields.
+    Mix {
+        /// The sources.
+        parts: Vec<MixPart>,
+        /// Records of an epoch, where parts have weights; absent: as many as there are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch: Option<u64>,
+    },
     /// Arrays and lists in memory, or arrays in mapped files.
     Memory {
         /// The fields, in order.
         fields: Vec<MemoryField>,
     },
+}
+
+/// One source among several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MixPart {
+    /// Its share of every epoch in relation to the others. Absent, and then in all parts: every
+    /// record comes once an epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// The source.
+    pub source: SourceSpec,
 }
 
 /// One field of a source whose records hold several: what it is taken from and what it becomes.
@@ -133,6 +154,24 @@ impl SourceSpec {
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ]),
             SourceSpec::Memory { fields } => fields.iter().map(MemoryField::field).collect(),
+            SourceSpec::Mix { parts, .. } => match parts.first() {
+                Some(part) => part.source.known_fields(),
+                None => Err(Error::config("source", "a mix needs at least one source")),
+            },
+        }
+    }
+
+    /// Names of fields that lie in buffers of this process.
+    pub(super) fn held(&self) -> Vec<&str> {
+        match self {
+            SourceSpec::Memory { fields } => {
+                let held = fields.iter().filter(|field| field.handle.is_some());
+                held.map(|field| field.name.as_str()).collect()
+            }
+            SourceSpec::Mix { parts, .. } => {
+                parts.iter().flat_map(|part| part.source.held()).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -142,6 +181,7 @@ impl SourceSpec {
             SourceSpec::Folder { .. } => false,
             SourceSpec::Pairs { .. } => true,
             SourceSpec::Memory { fields } => fields.iter().any(|field| field.kind == "mask"),
+            SourceSpec::Mix { parts, .. } => parts.iter().any(|part| part.source.has_masks()),
         }
     }
 
@@ -161,6 +201,17 @@ impl SourceSpec {
                 Arc::new(Folder::open(path, &labels)?)
             }
             SourceSpec::Pairs { image, mask } => Arc::new(Pairs::open(image, mask)?),
+            SourceSpec::Mix { parts, epoch } => {
+                let weighted = parts.iter().any(|part| part.weight.is_some());
+                let shares: Option<Vec<f64>> = parts.iter().map(|part| part.weight).collect();
+                if weighted && shares.is_none() {
+                    let problem = "give every part of the mix a weight, or none";
+                    return Err(Error::config("source", problem));
+                }
+                let sources = parts.iter().map(|part| part.source.open(handles));
+                let sources = sources.collect::<Result<_, _>>()?;
+                Arc::new(Mix::new(sources, shares, *epoch)?)
+            }
             SourceSpec::Memory { fields } => {
                 let mapped = fields.iter().any(|field| field.path.is_some());
                 let fields = fields.iter().map(|field| field.open(handles));

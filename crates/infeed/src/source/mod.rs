@@ -4,6 +4,7 @@ pub mod chosen;
 pub mod folder;
 mod listing;
 pub mod memory;
+pub mod mix;
 pub mod pairs;
 mod shards;
 pub mod throttled;
@@ -65,6 +66,12 @@ pub trait Source: Send + Sync + Debug {
     /// Records that lie together and are cheap to read only together; None where each is as cheap
     /// by itself. Shuffling then goes by windows of groups.
     fn groups(&self) -> Option<Arc<Groups>> {
+        None
+    }
+
+    /// The sources that this one mixes by weights, where it does: each then has an order of its
+    /// own.
+    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &mix::Weights)> {
         None
     }
 
@@ -184,6 +191,13 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// The same of a source whose records have higher numbers.
+    fn shifted(mut self, by: u64) -> ReadError {
+        let (ReadError::Io { record, .. } | ReadError::Refused { record, .. }) = &mut self;
+        *record += by;
+        self
+    }
+
     /// The error that users see, naming the record as the source does.
     pub fn about(self, source: &dyn Source) -> Error {
         match self {

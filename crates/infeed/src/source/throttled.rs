@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::mix::Weights;
 use super::{Admit, Read, ReadError, Sink, Source};
 use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
@@ -98,6 +99,10 @@ impl Source for Throttled {
 
     fn groups(&self) -> Option<Arc<Groups>> {
         self.inner.groups()
+    }
+
+    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &Weights)> {
+        self.inner.mixed()
     }
 
     fn parallel_reads(&self) -> Option<usize> {

@@ -6,6 +6,7 @@ mod explain;
 mod fast_plan;
 mod fields;
 mod memory;
+mod mix;
 mod order;
 mod pack;
 mod report;

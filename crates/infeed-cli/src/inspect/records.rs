@@ -1,0 +1,256 @@
+//! What is in a source whose records do not lie in files of their own: every record read through the
+//! source, its images and masks decoded whole.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use infeed::order::mixing::Mixing;
+use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
+use infeed::source::{Source, damaged};
+use infeed_raw::machine::usable_cores;
+
+use super::check::{Checked, Checker, Labels};
+use super::report::{Records, Report};
+use crate::error::CliError;
+use crate::files::spread;
+use crate::interrupt;
+use crate::target::Target;
+use crate::terminal::bar;
+
+/// Neighbouring records that a thread takes at a time, so that they are read together.
+const CLAIM: usize = 64;
+
+/// Bytes that the reads of one claim may hold.
+const ROOM_BYTES: u64 = 64 << 20;
+
+/// What one thread found.
+struct Found {
+    images: Checked,
+    masks: Checked,
+    damaged: Vec<(String, String)>,
+    /// Number and label.
+    labels: Vec<(u64, i64)>,
+    checked: u64,
+}
+
+/// Reads and checks at most `limit` records, spread over all.
+///
+/// # Errors
+///
+/// As opening the source, or the storage; what is wrong with a record is part of the result.
+pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Report, CliError> {
+    let failed = |error: infeed::Error| CliError::failed(&error);
+    let source = target.pipeline.source.open(&[]).map_err(failed)?;
+    let all: Vec<u64> = (0..source.len()).collect();
+    let chosen: Vec<u64> = spread(&all, limit).copied().collect();
+    let progress = bar(chosen.len() as u64, "records");
+    let claims: Vec<&[u64]> = chosen.chunks(CLAIM).collect();
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Result<Found, infeed::Error>>> = Mutex::default();
+    thread::scope(|scope| {
+        for _ in 0..usable_cores().min(claims.len()) {
+            scope.spawn(|| {
+                let mut walker = Walker::new(&*source, labels);
+                let mut outcome = Ok(());
+                while !interrupt::asked() && outcome.is_ok() {
+                    // Relaxed: each number is taken once; the scope's end orders the rest.
+                    let Some(claim) = claims.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        break;
+                    };
+                    outcome = walker.walk(claim);
+                    progress.inc(claim.len() as u64);
+                }
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                results.push(outcome.map(|()| walker.found()));
+            });
+        }
+    });
+    progress.finish_and_clear();
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut sum: Option<Found> = None;
+    for found in results {
+        let found = found.map_err(failed)?;
+        match &mut sum {
+            None => sum = Some(found),
+            Some(sum) => sum.merge(found),
+        }
+    }
+    let mut sum = sum.ok_or_else(|| CliError::Failed("the source holds no records".to_owned()))?;
+    sum.damaged.sort();
+    report(target, &*source, sum, labels)
+}
+
+fn report(
+    target: &Target,
+    source: &dyn Source,
+    mut found: Found,
+    labels: &Labels,
+) -> Result<Report, CliError> {
+    found.labels.sort_unstable();
+    let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
+    for (_, label) in &found.labels {
+        *counts.entry(*label).or_default() += 1;
+    }
+    let name = |label: i64| {
+        let names = source.classes().unwrap_or_default();
+        let named = usize::try_from(label).ok().and_then(|at| names.get(at));
+        named.cloned().unwrap_or_else(|| label.to_string())
+    };
+    let every: Vec<i64> = found.labels.iter().map(|&(_, label)| label).collect();
+    let order = target.pipeline.order(source);
+    let groups = source.groups();
+    let rows = target
+        .pipeline
+        .batch
+        .size
+        .or(target.pipeline.batch.per_rank);
+    let mixing = (order.records() > 0).then(|| {
+        // Labels of some records would make batches look less mixed than they are.
+        let known = (every.len() as u64 == source.len()).then_some(&every[..]);
+        Mixing::of(&order, rows.unwrap_or(1), groups.as_deref(), known)
+    });
+    let fields = source.fields();
+    let kind = |field: &Field| (field.name.clone(), described(&field.kind));
+    let has = |wanted: fn(&FieldKind) -> bool| fields.iter().any(|field| wanted(&field.kind));
+    Ok(Report {
+        mask_classes: labels.shares(&found.masks),
+        images: has(is_image).then_some(found.images),
+        masks: has(is_mask).then_some(found.masks),
+        classes: counts
+            .into_iter()
+            .map(|(label, count)| (name(label), count))
+            .collect(),
+        records: Some(Records {
+            count: source.len(),
+            checked: found.checked,
+            groups: groups.map(|groups| (groups.ends.len(), groups.bytes.iter().sum())),
+            fields: fields.iter().map(kind).collect(),
+            damaged: found.damaged,
+            mixing: mixing.filter(|mixing| mixing.groups.is_some() || mixing.labels.is_some()),
+        }),
+        ..Report::default()
+    })
+}
+
+fn is_image(kind: &FieldKind) -> bool {
+    matches!(kind, FieldKind::Image(Pixels::Encoded))
+}
+
+fn is_mask(kind: &FieldKind) -> bool {
+    matches!(kind, FieldKind::Mask(Pixels::Encoded))
+}
+
+/// Whether a field is an integer that names a class.
+fn is_label(field: &Field) -> bool {
+    let scalar = FieldKind::Tensor {
+        dtype: DType::Int64,
+        shape: Vec::new(),
+    };
+    field.name == "label" && field.kind == scalar
+}
+
+fn described(kind: &FieldKind) -> String {
+    let raw = |what: &str, pixels: &Pixels| match pixels {
+        Pixels::Encoded => format!("{what}, encoded"),
+        Pixels::Raw {
+            size,
+            channels,
+            depth,
+        } => format!("{what} {size}, {channels} channels of {depth:?}"),
+    };
+    match kind {
+        FieldKind::Image(pixels) => raw("image", pixels),
+        FieldKind::Mask(pixels) => raw("mask", pixels),
+        FieldKind::Tensor { dtype, shape } => format!("tensor {} {shape:?}", dtype.name()),
+        FieldKind::Bytes => "bytes".to_owned(),
+        FieldKind::Text => "text".to_owned(),
+        FieldKind::Ragged { dtype } => format!("ragged {}", dtype.name()),
+    }
+}
+
+impl Found {
+    fn merge(&mut self, other: Found) {
+        self.images.merge(other.images);
+        self.masks.merge(other.masks);
+        self.damaged.extend(other.damaged);
+        self.labels.extend(other.labels);
+        self.checked += other.checked;
+    }
+}
+
+/// One thread's decoders and what they found.
+struct Walker<'a> {
+    source: &'a dyn Source,
+    images: Checker<'a>,
+    masks: Checker<'a>,
+    damaged: Vec<(String, String)>,
+    labels: Vec<(u64, i64)>,
+    checked: u64,
+}
+
+impl<'a> Walker<'a> {
+    fn new(source: &'a dyn Source, labels: &'a Labels) -> Walker<'a> {
+        Walker {
+            source,
+            images: Checker::new(&Labels::None),
+            masks: Checker::new(labels),
+            damaged: Vec::new(),
+            labels: Vec::new(),
+            checked: 0,
+        }
+    }
+
+    fn walk(&mut self, claim: &[u64]) -> Result<(), infeed::Error> {
+        let source = self.source;
+        for read in source.plan(claim, ROOM_BYTES) {
+            let mut brought = Vec::with_capacity(read.records.len());
+            source
+                .read(&read, &mut |_| Ok(()), &mut |place, found| {
+                    brought.push((claim[place], found));
+                })
+                .map_err(|error| error.about(source))?;
+            for (number, found) in brought {
+                self.checked += 1;
+                match found {
+                    Ok(record) => self.check(&record),
+                    Err(cause) => {
+                        let error = damaged(source, number, cause);
+                        let name = error.record().map(ToString::to_string);
+                        let reason = error.chain();
+                        self.damaged.push((name.unwrap_or_default(), reason));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, record: &Record) {
+        let source = self.source;
+        let name = || source.id(record.index, None).name;
+        for (field, bytes) in source.fields().iter().zip(&record.fields) {
+            let at = record.index as usize;
+            if is_image(&field.kind) {
+                self.images.found.files += 1;
+                self.images.check(at, name, bytes);
+            } else if is_mask(&field.kind) {
+                self.masks.found.files += 1;
+                self.masks.check(at, name, bytes);
+            } else if let (true, Ok(bytes)) = (is_label(field), bytes[..].try_into()) {
+                self.labels.push((record.index, i64::from_le_bytes(bytes)));
+            }
+        }
+    }
+
+    fn found(self) -> Found {
+        Found {
+            images: self.images.found,
+            masks: self.masks.found,
+            damaged: self.damaged,
+            labels: self.labels,
+            checked: self.checked,
+        }
+    }
+}

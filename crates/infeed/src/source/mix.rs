@@ -1,0 +1,341 @@
+//! Several sources as one: behind each other, or mixed by weights.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Admit, Read, ReadError, Sink, Source};
+use crate::error::Error;
+use crate::order::window::Groups;
+use crate::sample::{Field, RecordId};
+
+/// Bits of a read's key that a part has for itself; those above tell the part.
+const KEY_BITS: u32 = 48;
+
+/// Most parts.
+const PARTS: usize = 1 << (64 - KEY_BITS);
+
+/// Records that are taken for one group where a part has none and another has: far fewer groups
+/// than records, and windows that still mix well.
+const GROUP: u64 = 1024;
+
+/// Records of several sources with the same fields, numbered through.
+#[derive(Debug)]
+pub struct Mix {
+    parts: Vec<Arc<dyn Source>>,
+    /// None: every record once an epoch.
+    weights: Option<Weights>,
+    /// One past the last record of each part.
+    ends: Vec<u64>,
+    groups: Option<Arc<Groups>>,
+}
+
+/// How parts are mixed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    /// The share of each part, in relation to the others.
+    pub shares: Vec<f64>,
+    /// Positions of an epoch.
+    pub epoch: u64,
+}
+
+impl Mix {
+    /// Joins sources. With `shares`, one a part, each epoch has `epoch` records (None: as many as
+    /// there are) and each part its share of them; without, every record comes once an epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if fields or classes differ, or a share is not over zero.
+    pub fn new(
+        parts: Vec<Arc<dyn Source>>,
+        shares: Option<Vec<f64>>,
+        epoch: Option<u64>,
+    ) -> Result<Mix, Error> {
+        let wrong = |problem: String| Err(Error::config("source", problem));
+        let Some(first) = parts.first() else {
+            return wrong("a mix needs at least one source".to_owned());
+        };
+        if parts.len() > PARTS {
+            return wrong(format!("a mix has at most {PARTS} sources"));
+        }
+        for (at, part) in parts.iter().enumerate() {
+            if part.fields() != first.fields() {
+                let names = |source: &dyn Source| {
+                    let fields = source.fields().iter();
+                    let named = fields.map(|field| format!("{}: {:?}", field.name, field.kind));
+                    named.collect::<Vec<_>>().join(", ")
+                };
+                return wrong(format!(
+                    "source {at} of the mix has other fields ({}) than the first ({})",
+                    names(&**part),
+                    names(&**first)
+                ));
+            }
+            if part.classes() != first.classes() {
+                return wrong(format!(
+                    "source {at} of the mix has other classes than the first, so that its labels \
+                     mean others; give both the same class folders, or labels by CSV"
+                ));
+            }
+        }
+        let ends: Vec<u64> = parts
+            .iter()
+            .scan(0, |sum, part| {
+                *sum += part.len();
+                Some(*sum)
+            })
+            .collect();
+        let records = ends.last().copied().unwrap_or(0);
+        let weights = match shares {
+            None if epoch.is_some() => {
+                return wrong("epoch is for mixes with weights".to_owned());
+            }
+            None => None,
+            Some(shares) => {
+                if shares.len() != parts.len() {
+                    let (weights, parts) = (shares.len(), parts.len());
+                    return wrong(format!("{weights} weights for {parts} sources"));
+                }
+                if let Some(share) = shares
+                    .iter()
+                    .find(|share| !share.is_normal() || **share < 0.0)
+                {
+                    return wrong(format!("a weight is over zero, not {share}"));
+                }
+                let epoch = epoch.unwrap_or(records);
+                Some(Weights { shares, epoch })
+            }
+        };
+        let groups = match weights {
+            None => joined(&parts).map(Arc::new),
+            Some(_) => None,
+        };
+        Ok(Mix {
+            parts,
+            weights,
+            ends,
+            groups,
+        })
+    }
+
+    /// The part that holds a record, and the number of the part's first.
+    fn part(&self, record: u64) -> (usize, u64) {
+        let part = self.ends.partition_point(|&end| end <= record);
+        (part, self.first(part))
+    }
+
+    fn first(&self, part: usize) -> u64 {
+        part.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+}
+
+/// The groups of all parts behind each other, where one has groups that must be read whole: what
+/// can be read record by record is shuffled as a whole otherwise.
+fn joined(parts: &[Arc<dyn Source>]) -> Option<Groups> {
+    let groups: Vec<Option<Arc<Groups>>> = parts.iter().map(|part| part.groups()).collect();
+    let whole = groups.iter().flatten().any(|groups| groups.whole);
+    if !whole && groups.iter().any(Option::is_none) {
+        return None;
+    }
+    let (mut ends, mut bytes, mut first) = (Vec::new(), Vec::new(), 0);
+    for (part, own) in parts.iter().zip(groups) {
+        match own {
+            Some(own) => {
+                ends.extend(own.ends.iter().map(|end| first + end));
+                bytes.extend(&own.bytes);
+            }
+            None => {
+                let count = part.len().div_ceil(GROUP);
+                ends.extend((1..=count).map(|n| first + (n * GROUP).min(part.len())));
+                // Read record by record, they hold next to nothing at a time.
+                bytes.extend((0..count).map(|_| 0));
+            }
+        }
+        first += part.len();
+    }
+    Some(Groups { ends, bytes, whole })
+}
+
+impl Source for Mix {
+    fn fields(&self) -> &[Field] {
+        self.parts[0].fields()
+    }
+
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn id(&self, record: u64, field: Option<usize>) -> RecordId {
+        let (part, first) = self.part(record);
+        RecordId {
+            index: record,
+            name: self.parts[part].id(record - first, field).name,
+        }
+    }
+
+    fn files(&self, record: u64) -> Vec<PathBuf> {
+        let (part, first) = self.part(record);
+        self.parts[part].files(record - first)
+    }
+
+    fn classes(&self) -> Option<&[String]> {
+        self.parts[0].classes()
+    }
+
+    fn label(&self, record: u64) -> Option<i64> {
+        let (part, first) = self.part(record);
+        self.parts[part].label(record - first)
+    }
+
+    fn run_length(&self) -> u64 {
+        let lengths = self.parts.iter().map(|part| match part.groups() {
+            Some(groups) if groups.whole => window_records(&groups),
+            _ => part.run_length(),
+        });
+        lengths.max().unwrap_or(1)
+    }
+
+    fn groups(&self) -> Option<Arc<Groups>> {
+        self.groups.clone()
+    }
+
+    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &Weights)> {
+        let weights = self.weights.as_ref()?;
+        Some((&self.parts, weights))
+    }
+
+    fn parallel_reads(&self) -> Option<usize> {
+        let parts = self.parts.iter().map(|part| part.parallel_reads());
+        parts.max().flatten()
+    }
+
+    fn plan(&self, run: &[u64], room_bytes: u64) -> Vec<Read> {
+        let mut reads = Vec::new();
+        for (at, part) in self.parts.iter().enumerate() {
+            let own = self.first(at)..self.ends[at];
+            let (places, records): (Vec<usize>, Vec<u64>) = run
+                .iter()
+                .enumerate()
+                .filter(|(_, record)| own.contains(record))
+                .map(|(place, record)| (place, record - own.start))
+                .unzip();
+            if records.is_empty() {
+                continue;
+            }
+            let room = room_bytes / self.parts.len() as u64;
+            for mut read in part.plan(&records, room) {
+                for (place, record) in &mut read.records {
+                    *place = places[*place];
+                    *record += own.start;
+                }
+                read.key |= (at as u64) << KEY_BITS;
+                reads.push(read);
+            }
+        }
+        reads
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        let at = (read.key >> KEY_BITS) as usize;
+        let first = self.first(at);
+        let records = read.records.iter();
+        let own = Read {
+            records: records
+                .map(|&(place, record)| (place, record - first))
+                .collect(),
+            bytes: read.bytes,
+            key: read.key & ((1 << KEY_BITS) - 1),
+        };
+        self.parts[at]
+            .read(&own, admit, &mut |place, found| {
+                sink(
+                    place,
+                    found.map(|mut record| {
+                        record.index += first;
+                        record
+                    }),
+                );
+            })
+            .map_err(|error| error.shifted(first))
+    }
+}
+
+/// Records that a window of whole groups has at most: read in one run, none is read twice.
+fn window_records(groups: &Groups) -> u64 {
+    let sizes = (0..groups.ends.len()).map(|group| groups.ends[group] - groups.first(group));
+    sizes.max().unwrap_or(1).clamp(1024, 65_536)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::memory::{Data, Memory};
+    use super::super::read_one;
+    use super::*;
+    use crate::sample::{DType, FieldKind};
+
+    fn numbers(range: std::ops::Range<u64>) -> Arc<dyn Source> {
+        let kind = FieldKind::Tensor {
+            dtype: DType::UInt64,
+            shape: Vec::new(),
+        };
+        let field = Field {
+            name: "number".to_owned(),
+            kind,
+        };
+        let bytes: Vec<u8> = range.flat_map(u64::to_le_bytes).collect();
+        let data = Data::Array(Bytes::from(bytes));
+        Arc::new(Memory::new(vec![(field, data)], false).expect("numbers"))
+    }
+
+    #[test]
+    fn records_are_numbered_through_and_keep_their_places_in_a_run() {
+        let mix = Mix::new(vec![numbers(100..103), numbers(200..205)], None, None).expect("equal");
+        assert_eq!(mix.len(), 8);
+        assert_eq!(
+            read_one(&mix, 4).expect("there").fields[0],
+            201_u64.to_le_bytes()[..]
+        );
+
+        let run = [7, 0, 4, 2, 7];
+        let mut found = vec![None; run.len()];
+        for read in mix.plan(&run, u64::MAX) {
+            mix.read(&read, &mut |_| Ok(()), &mut |place, one| {
+                found[place] = Some(one.expect("good").index);
+            })
+            .expect("memory");
+        }
+        assert_eq!(found.into_iter().flatten().collect::<Vec<_>>(), run);
+    }
+
+    #[test]
+    fn sources_that_do_not_go_together_are_refused() {
+        let kind = FieldKind::Bytes;
+        let field = Field {
+            name: "other".to_owned(),
+            kind,
+        };
+        let data = Data::List(vec![Bytes::from_static(b"x")]);
+        let other: Arc<dyn Source> =
+            Arc::new(Memory::new(vec![(field, data)], false).expect("one"));
+        let two = || vec![numbers(0..3), numbers(3..5)];
+        for (parts, shares, epoch, reason) in [
+            (vec![numbers(0..1), other], None, None, "other fields"),
+            (two(), Some(vec![1.0]), None, "1 weights for 2 sources"),
+            (two(), Some(vec![1.0, 0.0]), None, "over zero"),
+            (two(), Some(vec![1.0, f64::NAN]), None, "over zero"),
+            (two(), None, Some(7), "with weights"),
+            (vec![], None, None, "at least one"),
+        ] {
+            let error = Mix::new(parts, shares, epoch)
+                .expect_err(reason)
+                .to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}
