@@ -15,6 +15,8 @@ pub enum Subsampling {
     None,
     /// 4:2:2, at every second column.
     Half,
+    /// 4:4:0, at every second row.
+    HalfRows,
     /// 4:2:0, at every second column and row.
     Quarter,
     /// No chroma: a file of one channel.
@@ -22,10 +24,19 @@ pub enum Subsampling {
 }
 
 impl Subsampling {
+    /// Columns of the image under one MCU.
+    pub fn mcu_width(self) -> u32 {
+        match self {
+            Subsampling::None | Subsampling::HalfRows | Subsampling::Gray => 8,
+            Subsampling::Half | Subsampling::Quarter => 16,
+        }
+    }
+
     fn to_sys(self) -> c_int {
         match self {
             Subsampling::None => sys::TJSAMP_TJSAMP_444,
             Subsampling::Half => sys::TJSAMP_TJSAMP_422,
+            Subsampling::HalfRows => sys::TJSAMP_TJSAMP_440,
             Subsampling::Quarter => sys::TJSAMP_TJSAMP_420,
             Subsampling::Gray => sys::TJSAMP_TJSAMP_GRAY,
         }
@@ -73,6 +84,22 @@ pub fn encode(
     quality: u8,
     subsampling: Subsampling,
 ) -> Result<Vec<u8>, EncodeError> {
+    encode_with_restarts(rgb, width, height, quality, subsampling, 0)
+}
+
+/// As [`encode`], with a restart marker after every `interval` MCUs; 0 for none.
+///
+/// # Errors
+///
+/// As [`encode`].
+pub fn encode_with_restarts(
+    rgb: &[u8],
+    width: u32,
+    height: u32,
+    quality: u8,
+    subsampling: Subsampling,
+    interval: u16,
+) -> Result<Vec<u8>, EncodeError> {
     let in_range = |side| (1..=MAX_SIDE).contains(&side);
     let bytes = u64::from(width) * u64::from(height) * 3;
     if !in_range(width) || !in_range(height) || rgb.len() as u64 != bytes {
@@ -86,13 +113,11 @@ pub fn encode(
         return Err(EncodeError::Quality(quality));
     }
 
-    let encoder = Encoder::new()?;
+    let encoder = Encoder::new(sys::TJINIT_TJINIT_COMPRESS)?;
     encoder.set(sys::TJPARAM_TJPARAM_QUALITY, c_int::from(quality))?;
     encoder.set(sys::TJPARAM_TJPARAM_SUBSAMP, subsampling.to_sys())?;
-    let mut out = Output {
-        bytes: ptr::null_mut(),
-        len: 0,
-    };
+    encoder.set(sys::TJPARAM_TJPARAM_RESTARTBLOCKS, c_int::from(interval))?;
+    let mut out = Output::default();
     let mut len = 0;
     // SAFETY: the handle is live for the life of `encoder`. The library reads `height` rows of
     // `width * 3` bytes (pitch 0 means no padding), which is the length of `rgb` as checked
@@ -117,22 +142,23 @@ pub fn encode(
     Ok(out.to_vec())
 }
 
-/// A TurboJPEG compressor, destroyed when dropped.
-struct Encoder {
-    handle: sys::tjhandle,
+/// A TurboJPEG compressor or transformer, destroyed when dropped.
+pub(crate) struct Encoder {
+    /// Live from `new` to `drop`.
+    pub(crate) handle: sys::tjhandle,
 }
 
 impl Encoder {
-    fn new() -> Result<Encoder, EncodeError> {
+    pub(crate) fn new(kind: sys::TJINIT) -> Result<Encoder, EncodeError> {
         // SAFETY: takes no pointers; a null result is checked below.
-        let handle = unsafe { sys::tj3Init(sys::TJINIT_TJINIT_COMPRESS as c_int) };
+        let handle = unsafe { sys::tj3Init(kind as c_int) };
         if handle.is_null() {
             return Err(EncodeError::Library("cannot make a compressor".to_owned()));
         }
         Ok(Encoder { handle })
     }
 
-    fn set(&self, parameter: sys::TJPARAM, value: c_int) -> Result<(), EncodeError> {
+    pub(crate) fn set(&self, parameter: sys::TJPARAM, value: c_int) -> Result<(), EncodeError> {
         // SAFETY: the handle is live: `new` checked it and only `drop` destroys it.
         match unsafe { sys::tj3Set(self.handle, parameter as c_int, value) } {
             0 => Ok(()),
@@ -140,7 +166,7 @@ impl Encoder {
         }
     }
 
-    fn error(&self) -> EncodeError {
+    pub(crate) fn error(&self) -> EncodeError {
         // SAFETY: the handle is live, and the library returns a NUL-terminated string that stays
         // valid until the next call with this handle, which this `&self` outlives.
         let text = unsafe { CStr::from_ptr(sys::tj3GetErrorStr(self.handle)) };
@@ -156,18 +182,30 @@ impl Drop for Encoder {
 }
 
 /// The buffer libjpeg-turbo allocates, freed when dropped.
-struct Output {
-    bytes: *mut u8,
-    len: usize,
+pub(crate) struct Output {
+    /// Null until the library sets it; then of the library's allocator.
+    pub(crate) bytes: *mut u8,
+    /// Bytes that were written there.
+    pub(crate) len: usize,
+}
+
+impl Default for Output {
+    fn default() -> Output {
+        Output {
+            bytes: ptr::null_mut(),
+            len: 0,
+        }
+    }
 }
 
 impl Output {
-    fn to_vec(&self) -> Vec<u8> {
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
         if self.bytes.is_null() {
             return Vec::new();
         }
-        // SAFETY: a non-null pointer was set by `tj3Compress8`, and `encode` stored the number of
-        // bytes it wrote there; nothing else frees or writes them before `drop`.
+        // SAFETY: a non-null pointer was set by `tj3Compress8` or `tj3Transform`, and their callers
+        // in this crate stored the number of bytes that the library wrote there; nothing else frees
+        // or writes them before `drop`.
         unsafe { std::slice::from_raw_parts(self.bytes, self.len) }.to_vec()
     }
 }
