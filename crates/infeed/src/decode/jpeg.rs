@@ -4,6 +4,10 @@
 //! A region is decoded with a margin that is cut away again: libjpeg smooths subsampled chroma
 //! across columns and rows, and at the edge of its own output it knows no neighbour. Without the
 //! margin the outermost columns differ from a full decode by up to 35 levels.
+//!
+//! Of a file with restart markers only the tiles of a region are decoded, see `restart`.
+
+mod restart;
 
 use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask, PixelFormat, Window};
 
@@ -33,14 +37,34 @@ pub(super) struct Frame {
     /// Whether libjpeg-turbo holds the coefficients of the whole image: in a progressive file, and
     /// where the first scan does not cover all components.
     holds_coefficients: bool,
+    /// Whether it is coded in sequence and by Huffman tables.
+    is_sequential: bool,
+    /// MCUs between restart markers of a file that may be decoded by tiles; otherwise 0.
+    interval: u16,
     /// Where the first scan's header begins.
     scan: usize,
+    /// Bytes of the whole record.
+    encoded: usize,
+}
+
+impl Frame {
+    /// Whether there is one component, sampled 1x1 or not: its MCU is a block then.
+    fn is_single(&self) -> bool {
+        self.components == 1
+    }
+
+    /// MCUs side by side when one scan holds all components.
+    pub(super) fn mcus_across(&self) -> u32 {
+        let across = if self.is_single() { 1 } else { self.across };
+        self.size.width.div_ceil(8 * across)
+    }
 }
 
 /// Walks the segments up to the first scan.
 pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
     let mut orientation = None;
     let mut frame: Option<Frame> = None;
+    let mut interval = 0;
     let mut at = 2;
     loop {
         let (marker, body) = next_marker(bytes, at).ok_or(DecodeError::Truncated)?;
@@ -63,6 +87,10 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
                 let mut frame = frame.ok_or(DecodeError::damaged("a scan before its frame"))?;
                 frame.holds_coefficients |= segment.first() != Some(&frame.components);
                 frame.scan = at;
+                frame.encoded = bytes.len();
+                if restart::is_possible(&frame) {
+                    frame.interval = interval;
+                }
                 return Ok(Header {
                     format: Format::Jpeg,
                     size: frame.size,
@@ -72,6 +100,11 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
                     coded: frame.size,
                     detail: Detail::Jpeg(frame),
                 });
+            }
+            // The last of several counts.
+            0xDD => {
+                let found = segment.try_into().map(u16::from_be_bytes);
+                interval = found.unwrap_or(0);
             }
             0xE1 if orient && orientation.is_none() => {
                 orientation = segment.strip_prefix(b"Exif\0\0").map(exif::orientation);
@@ -148,7 +181,10 @@ fn frame_header(marker: u8, segment: &[u8]) -> Result<Frame, DecodeError> {
         has_windows: has_windows(&factors),
         blocks: factors.iter().map(|f| f.0 * f.1).sum(),
         holds_coefficients: matches!(marker, 0xC2 | 0xCA),
+        is_sequential: matches!(marker, 0xC0 | 0xC1),
+        interval: 0,
         scan: 0,
+        encoded: 0,
     })
 }
 
@@ -250,8 +286,14 @@ pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -
     }
     let window = window(frame, region, request.scale);
     let format = pixel_format(frame, request.mode);
-    let wide = u64::from(window.height) * u64::from(window.width) * format.bytes() as u64;
-    wide + coefficient_bytes(frame) + strip_bytes(frame) + FIXED_BYTES
+    // Of tiles one row more is decoded, see `restart::Part`.
+    let (tiles, below) = match frame.interval {
+        0 => (0, 0),
+        _ => (frame.encoded as u64, 1),
+    };
+    let rows = u64::from(window.height) + below;
+    let wide = rows * u64::from(window.width) * format.bytes() as u64;
+    wide + tiles + coefficient_bytes(frame) + strip_bytes(frame) + FIXED_BYTES
 }
 
 /// One decode: a region of the file's own pixels at a scale.
@@ -269,13 +311,39 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     out: &mut Image,
 ) -> Result<u32, DecodeError> {
+    let mut tiles = std::mem::take(&mut scratch.tiles);
+    let done = restart::assemble(bytes, job, &mut tiles).and_then(|part| {
+        let job = Job {
+            frame: &part.frame,
+            region: part.region,
+            ..*job
+        };
+        decode_window(jpeg, &tiles, &job, part.window(job.scale), scratch, out).ok()
+    });
+    scratch.tiles = tiles;
+    // Whatever is not plainly right is left to the ordinary way, so that tiles change no error.
+    if done == Some(0) {
+        return Ok(0);
+    }
+    let window = window(job.frame, job.region, job.scale);
+    decode_window(jpeg, bytes, job, window, scratch, out)
+}
+
+/// Decodes a window that covers the job's region, and cuts the region out.
+fn decode_window(
+    jpeg: &mut JpegDecoder,
+    bytes: &[u8],
+    job: &Job<'_>,
+    window: Window,
+    scratch: &mut Scratch,
+    out: &mut Image,
+) -> Result<u32, DecodeError> {
     let &Job {
         frame,
         mode,
         region,
         scale,
     } = job;
-    let window = window(frame, region, scale);
     let format = pixel_format(frame, mode);
     let memory = (coefficient_bytes(frame) + strip_bytes(frame) + FIXED_BYTES).div_ceil(1 << 20);
     let task = JpegTask {

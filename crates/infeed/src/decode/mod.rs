@@ -3,7 +3,9 @@
 //! The format is told from the bytes. A caller goes in three steps: `header` (size and layout, the
 //! size limit is checked, nothing is allocated), `check` (is the record whole?) and `decode` (the
 //! pixels of a region). Whether a record is bad does not depend on the region asked for as far as
-//! `check` can see it; beyond that, only damage in the rows and columns that are decoded is found.
+//! `check` can see it; beyond that, only damage in the rows and columns that are decoded is found:
+//! of a JPEG the rows down to the end of the region, or, where restart markers allow it, the tiles
+//! of the region alone.
 //! What a format cannot show stays unseen: a flipped bit in a JPEG's scan data mostly decodes to
 //! other pixels, and so does one in WebP, BMP, GIF and TIFF. A PNG carries checksums.
 //!
@@ -213,6 +215,16 @@ impl Header {
         }
     }
 
+    /// MCUs (the squares that are coded together) side by side in a JPEG whose components are all
+    /// in one scan: what the interval of its restart markers must divide if regions are to be
+    /// decoded by tiles. None for other formats.
+    pub fn mcus_across(&self) -> Option<u32> {
+        match &self.detail {
+            Detail::Jpeg(frame) => Some(frame.mcus_across()),
+            Detail::Png(_) | Detail::Whole => None,
+        }
+    }
+
     /// Channels and bits of what `decode` gives in a mode.
     ///
     /// # Errors
@@ -288,6 +300,8 @@ pub struct Decoder {
 struct Scratch {
     /// Rows as a decoder gives them, before columns are cut or samples converted.
     wide: Vec<u8>,
+    /// The file that a JPEG's tiles make.
+    tiles: Vec<u8>,
     /// Rows of converted pixels before they are scattered.
     narrow: Vec<u8>,
     /// The region before it is turned.

@@ -9,6 +9,7 @@ use super::*;
 
 mod damage;
 mod regions;
+mod tiles;
 
 /// One line of `expected.json`.
 #[derive(Debug, Deserialize)]
@@ -237,11 +238,15 @@ fn what_decoding_holds_stays_under_its_announced_bound() {
 
         let Scratch {
             wide,
+            tiles,
             narrow,
             unturned,
         } = &decoder.scratch;
-        let held =
-            image.data.len() + wide.capacity() + narrow.capacity() + unturned.data.capacity();
+        let held = image.data.len()
+            + wide.capacity()
+            + tiles.capacity()
+            + narrow.capacity()
+            + unturned.data.capacity();
 
         assert!(
             held as u64 <= decoder.scratch_bytes(&header, &request),

@@ -16,6 +16,7 @@ mod names;
 mod npy;
 mod out;
 pub mod quality;
+mod restart;
 mod run;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use crate::transform::{Crop, Transform};
 
 pub use encode::encode;
 pub use encoding::{Encoding, PngFilter, PngLevel, Target};
+pub use restart::{TILE, with_restarts};
 
 /// Name of the file that marks a packed dataset as complete and says how it was made.
 pub const MANIFEST: &str = "infeed-pack.json";

@@ -1,0 +1,158 @@
+//! What restart markers cost and gain: JPEGs decoded whole, by region, and by tiles of several
+//! widths, `cargo run --release --example restart_tiles FOLDER [ROUNDS] [IMAGES]`.
+//!
+//! Each image gets the regions of `RandomResizedCrop(224)`, the same for every way. Times are
+//! processor time of one thread for decoding alone; ways are taken in turn, image by image, so that
+//! drift of the machine falls on all alike. A region is compared with that part of the whole image.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use infeed::decode::{ColorMode, Decoder, Format, Header, Limits, Request};
+use infeed::pack::with_restarts;
+use infeed::sample::{Image, Region};
+use infeed::transform::{RandomResizedCrop, Rng, Step, Transform};
+use infeed_raw::machine::thread_cpu_time;
+
+/// Widths of tiles that are tried, in MCUs; the last stands for whole rows.
+const WIDTHS: [u16; 9] = [1, 2, 3, 4, 6, 8, 16, 32, 8192];
+
+/// One way to decode regions, and what it took.
+#[derive(Default)]
+struct Way {
+    name: String,
+    bytes: u64,
+    cpu: Duration,
+    regions: u32,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args_os().skip(1);
+    let Some(folder) = args.next().map(PathBuf::from) else {
+        return Err("name a folder of JPEGs".into());
+    };
+    let mut number = |default: usize| match args.next() {
+        Some(text) => text.to_string_lossy().parse::<usize>(),
+        None => Ok(default),
+    };
+    let (rounds, images) = (number(4)?, number(1000)?);
+    let mut files = Vec::new();
+    list(&folder, &mut files)?;
+    files.sort();
+
+    let mut ways: Vec<Way> = ["whole", "region"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(WIDTHS.map(|width| format!("tiles of {width}")))
+        .map(|name| Way {
+            name,
+            ..Way::default()
+        })
+        .collect();
+    let mut decoder = Decoder::new();
+    let mut left_out = 0;
+    for (number, path) in files.iter().take(images).enumerate() {
+        let bytes = std::fs::read(path)?;
+        if Format::of(&bytes) != Some(Format::Jpeg) {
+            continue;
+        }
+        let header = decoder.header(&bytes, false, &Limits::default())?;
+        let rewritten: Option<Vec<Vec<u8>>> = WIDTHS
+            .iter()
+            .map(|&width| with_restarts(&bytes, &header, width))
+            .collect();
+        let Some(rewritten) = rewritten else {
+            left_out += 1;
+            continue;
+        };
+        let mut candidates = vec![bytes.clone(), bytes];
+        candidates.extend(rewritten);
+        let seeds = (number as u64, rounds as u64);
+        one_image(&candidates, seeds, &mut decoder, &mut ways)?;
+    }
+    report(&ways, left_out);
+    Ok(())
+}
+
+fn list(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            list(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Decodes some regions of an image in every way; `candidates` are its files, one for each way,
+/// and `seeds` its number and how many regions.
+fn one_image(
+    candidates: &[Vec<u8>],
+    (number, rounds): (u64, u64),
+    decoder: &mut Decoder,
+    ways: &mut [Way],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let limits = Limits::default();
+    let headers: Vec<Header> = candidates
+        .iter()
+        .map(|bytes| decoder.header(bytes, false, &limits))
+        .collect::<Result<_, _>>()?;
+    let (mut whole, mut part) = (Image::default(), Image::default());
+    for round in 0..rounds {
+        let region = region(&headers[0], number, round)?;
+        for (nth, ((bytes, header), way)) in
+            candidates.iter().zip(&headers).zip(&mut *ways).enumerate()
+        {
+            let request = Request::whole(header, ColorMode::Rgb);
+            let (request, out) = match nth {
+                0 => (request, &mut whole),
+                _ => (Request { region, ..request }, &mut part),
+            };
+            let begun = thread_cpu_time();
+            decoder.decode(bytes, header, &request, out)?;
+            way.cpu += thread_cpu_time() - begun;
+            way.regions += 1;
+            way.bytes += if round == 0 { bytes.len() as u64 } else { 0 };
+            if nth > 0 && !is_part(&part, &whole, region) {
+                return Err(format!("{}: other pixels than the whole image", way.name).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn region(header: &Header, number: u64, round: u64) -> Result<Region, Box<dyn std::error::Error>> {
+    let crop = Transform::from(RandomResizedCrop::new(224));
+    let mut random = Rng::new(7, round, number, 0);
+    let steps = crop.draw(header.size, &mut random)?;
+    Ok(match steps.first() {
+        Some(Step::Crop(region)) => *region,
+        _ => header.size.whole(),
+    })
+}
+
+fn is_part(part: &Image, whole: &Image, region: Region) -> bool {
+    let pixel = whole.pixel_bytes();
+    let columns = region.left as usize * pixel..region.right() as usize * pixel;
+    (0..part.height()).all(|y| part.row(y) == &whole.row(region.top as usize + y)[columns.clone()])
+}
+
+fn report(ways: &[Way], left_out: usize) {
+    let Some(original) = ways.first() else { return };
+    println!(
+        "{} regions; {left_out} images cannot be rewritten",
+        original.regions
+    );
+    println!("{:<14} {:>10} {:>8} {:>8}", "way", "ms", "x", "size");
+    for way in ways {
+        let ms = way.cpu.as_secs_f64() * 1e3 / f64::from(way.regions.max(1));
+        println!(
+            "{:<14} {ms:>10.3} {:>8.2} {:>8.4}",
+            way.name,
+            original.cpu.as_secs_f64() / way.cpu.as_secs_f64(),
+            way.bytes as f64 / original.bytes as f64
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! JPEGs with restart markers, of which regions are decoded by tiles (`decode/jpeg/restart.rs`).
+
+use infeed_raw::jpeg_restart::{self, RestartTask};
+
+use crate::decode::{Format, Header};
+
+/// Width of a tile in MCUs that is aimed at unless another is asked for.
+pub const TILE: u16 = 8;
+
+/// Most scans of a progressive original, as for decoding.
+const MAX_SCANS: u16 = 100;
+
+/// MCUs from one restart marker to the next: the divisor of a row's MCUs whose ratio to the width
+/// wanted is least. Two cannot be equally near: then the width wanted would itself divide the row.
+///
+/// Rows of 23 MCUs, say, have no divisor but 1 and 23. 23 it is at 8 wanted: rows above and below
+/// a region are still saved, and markers after each MCU would be 8 times as many as were thought
+/// good.
+pub(super) fn interval(mcus_across: u32, wanted: u16) -> u16 {
+    let wanted = u64::from(wanted.max(1));
+    let far = |divisor: u64| (divisor.max(wanted), divisor.min(wanted));
+    let mut best = 1;
+    for divisor in (1..=u64::from(mcus_across)).filter(|d| u64::from(mcus_across) % d == 0) {
+        let ((a, b), (c, d)) = (far(divisor), far(best));
+        if a * d <= c * b {
+            best = divisor;
+        }
+    }
+    // An image has 8192 MCUs in a row at most.
+    u16::try_from(best).unwrap_or(u16::MAX)
+}
+
+/// The JPEG rewritten with restart markers and the same coefficients, tiles as near to `wanted` MCUs
+/// as its width allows. None where it is no JPEG or cannot be rewritten without loss: one that is
+/// damaged in any way that libjpeg-turbo notices, or whose components do not fit one scan. Such files
+/// are good as they are.
+pub fn with_restarts(bytes: &[u8], header: &Header, wanted: u16) -> Option<Vec<u8>> {
+    if header.format != Format::Jpeg {
+        return None;
+    }
+    let pixels = header.size.pixels();
+    // Components sampled less often only need less. One MCU of 32x32 more to each side.
+    let padded = (u64::from(header.size.width) + 64) * (u64::from(header.size.height) + 64);
+    let coefficients = padded * header.channels as u64 * 2;
+    let task = RestartTask {
+        interval: interval(header.mcus_across()?, wanted),
+        max_pixels: pixels,
+        max_scans: MAX_SCANS,
+        max_memory_mib: u16::try_from((coefficients >> 20) + 16).unwrap_or(u16::MAX),
+    };
+    jpeg_restart::with_restarts(bytes, &task).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_divides_the_row_and_is_nearest_to_what_is_wanted() {
+        for (mcus, wanted, interval) in [
+            (32, 8, 8),
+            (24, 8, 8),
+            (63, 8, 7),
+            (74, 8, 2),
+            (20, 8, 10),
+            (36, 8, 9),
+            (23, 8, 23),
+            (1, 8, 1),
+            (12, 3, 3),
+            (32, 1, 1),
+            (24, 100, 24),
+        ] {
+            assert_eq!(super::interval(mcus, wanted), interval, "{mcus}, {wanted}");
+        }
+    }
+}
