@@ -22,12 +22,23 @@ const PIPELINE: &str = "pipeline.toml";
 #[derive(Parser)]
 #[command(after_help = "Examples:
   infeed pack photos photos-256 --to folder --short-side 256
-  infeed pack streets streets-up --to folder --image png:up:fast
+  infeed pack streets streets-fast --to folder --image png-fast
+  infeed pack photos photos-tiles --to folder --restart-index
   infeed pack photos arrays --to arrays --short-side 256 --center-crop 224x224
 
-An encoding is keep, jpeg:QUALITY, or png:FILTER:LEVEL with a filter of none, sub, up, avg, paeth,
-adaptive and a level of stored, fast, balanced, high. keep copies files that are not resized;
-those that are stay PNG or JPEG (quality 95). Masks never get a lossy encoding.
+An encoding is one of
+  keep           files that are not resized are copied; others stay PNG or JPEG (quality 95)
+  jpeg:QUALITY   1 to 100, with loss
+  png            without loss, the usual size
+  png-fast       PNG with filter up and fast compression: cheap to read, somewhat larger
+  png-stored     PNG without compression: cheapest to read, as large as the pixels
+  webp-lossless  WebP without loss: smaller than PNG, dearer to read than png-fast
+  png:FILTER:LEVEL  none, sub, up, avg, paeth, adaptive; stored, fast, balanced, high
+Masks never get a lossy encoding.
+
+--restart-index writes restart markers into JPEGs, without loss, so that a crop decodes only the
+tiles it needs. A tile is a divisor of the MCUs (8 or 16 pixels) in a row, the nearest to the width
+given. Every viewer still opens the files.
 
 The original is never touched. Ctrl-C stops; the same command goes on with what is missing.")]
 pub(crate) struct Args {
@@ -56,6 +67,10 @@ pub(crate) struct Args {
     /// Encoding of masks
     #[arg(long, value_name = "ENCODING", default_value = "keep")]
     mask: Encoding,
+    /// Restart markers in JPEGs, tiles about this many MCUs wide [without a number: 4]
+    #[arg(long, value_name = "MCUS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
+    restart_index: Option<u16>,
     /// Worker threads [default: the cores this process may use]
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -102,7 +117,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     );
     progress.finish_and_clear();
     let packed = packed.map_err(|error| match &error {
-        infeed::Error::Config { part, .. } if ["out", "image", "mask"].contains(&&**part) => {
+        infeed::Error::Config { part, .. }
+            if ["out", "image", "mask", "restart"].contains(&&**part) =>
+        {
             CliError::Usage(error.chain())
         }
         _ => CliError::Failed(error.chain()),
@@ -149,6 +166,7 @@ fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
         transforms: first.iter().cloned().chain(named).collect(),
         image: args.image,
         mask: args.mask,
+        restart: args.restart_index,
         workers: args.workers,
     })
 }

@@ -83,6 +83,45 @@ fn a_pipeline_file_is_packed_with_a_pipeline_file_beside_it() {
 }
 
 #[test]
+fn restart_markers_come_with_or_without_a_width() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 4);
+    for (flag, width) in [("--restart-index", 4), ("--restart-index=2", 2)] {
+        let out = dir.path().join(flag);
+
+        let output = infeed([
+            "pack",
+            &photos,
+            out.to_str().unwrap(),
+            "--to",
+            "folder",
+            flag,
+        ]);
+
+        assert!(output.status.success(), "{}", stderr(&output));
+        let manifest = fs::read_to_string(out.join("infeed-pack.json")).unwrap();
+        assert!(
+            manifest.contains(&format!("\"restart\": {width}")),
+            "{manifest}"
+        );
+        assert_eq!(count(&out, "jpg"), 4);
+    }
+    let out = dir.path().join("png");
+    let output = infeed([
+        "pack",
+        &photos,
+        out.to_str().unwrap(),
+        "--to",
+        "folder",
+        "--image",
+        "png-fast",
+        "--restart-index",
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("encode as keep or jpeg:QUALITY"));
+}
+
+#[test]
 fn what_cannot_be_packed_is_one_line_with_the_mend() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 6);

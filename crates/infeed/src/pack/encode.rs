@@ -4,6 +4,7 @@ use infeed_raw::jpeg_encode::{self, Subsampling};
 
 use super::PackError;
 use super::encoding::{Encoding, PngFilter, PngLevel};
+use super::restart::interval;
 use crate::sample::{Depth, Image};
 
 /// Quality of a JPEG that was a JPEG before and had to be decoded.
@@ -23,53 +24,65 @@ pub(super) struct PngPalette<'a> {
 /// # Errors
 ///
 /// For a JPEG, an image that has neither 1 nor 3 channels of 8 bits, or a side over 65 500; for
-/// both, what the library says.
+/// both, what the library says. For a WebP, 16 bits or a side over 16 384.
 pub fn encode(image: &Image, encoding: Encoding) -> Result<Vec<u8>, PackError> {
-    encode_with(image, encoding, None)
+    encode_with(image, encoding, None, None)
 }
 
-/// As [`encode`]; an index image gets its palette back.
+/// As [`encode`]; an index image gets its palette back, and a JPEG restart markers with tiles near
+/// `restart` MCUs wide.
 pub(super) fn encode_with(
     image: &Image,
     encoding: Encoding,
     palette: Option<&PngPalette<'_>>,
+    restart: Option<u16>,
 ) -> Result<Vec<u8>, PackError> {
     match encoding {
-        Encoding::Jpeg { quality } => jpeg(image, quality),
+        Encoding::Jpeg { quality } => jpeg(image, quality, restart),
+        Encoding::WebpLossless => webp(image),
         Encoding::Png { filter, level } => png(image, filter, level, palette),
         Encoding::Keep => png(image, PngFilter::default(), PngLevel::default(), palette),
     }
 }
 
-fn jpeg(image: &Image, quality: u8) -> Result<Vec<u8>, PackError> {
+fn jpeg(image: &Image, quality: u8, restart: Option<u16>) -> Result<Vec<u8>, PackError> {
     let (width, height) = (image.size.width, image.size.height);
-    match (image.channels, image.depth) {
-        (3, Depth::U8) => {
-            let chroma = Subsampling::Quarter;
-            Ok(jpeg_encode::encode(
-                &image.data,
-                width,
-                height,
-                quality,
-                chroma,
-            )?)
-        }
+    let gray: Vec<u8>;
+    let (rgb, chroma) = match (image.channels, image.depth) {
+        (3, Depth::U8) => (&image.data, Subsampling::Quarter),
         (1, Depth::U8) => {
             // The luma of three equal channels is that channel: the weights sum to one exactly.
-            let rgb: Vec<u8> = image.data.iter().flat_map(|&gray| [gray; 3]).collect();
-            Ok(jpeg_encode::encode(
-                &rgb,
-                width,
-                height,
-                quality,
-                Subsampling::Gray,
-            )?)
+            gray = image.data.iter().flat_map(|&gray| [gray; 3]).collect();
+            (&gray, Subsampling::Gray)
         }
         (channels, depth) => {
             let bits = depth.bytes() * 8;
-            Err(PackError::NotJpeg { channels, bits })
+            return Err(PackError::NotJpeg { channels, bits });
         }
-    }
+    };
+    // 0 is none.
+    let interval = restart.map_or(0, |wanted| {
+        interval(width.div_ceil(chroma.mcu_width()), wanted)
+    });
+    let bytes = jpeg_encode::encode_with_restarts(rgb, width, height, quality, chroma, interval)?;
+    Ok(bytes)
+}
+
+fn webp(image: &Image) -> Result<Vec<u8>, PackError> {
+    let color = match (image.channels, image.depth) {
+        (1, Depth::U8) => image_webp::ColorType::L8,
+        (2, Depth::U8) => image_webp::ColorType::La8,
+        (3, Depth::U8) => image_webp::ColorType::Rgb8,
+        (4, Depth::U8) => image_webp::ColorType::Rgba8,
+        (channels, depth) => {
+            let bits = depth.bytes() * 8;
+            return Err(PackError::NotWebp { channels, bits });
+        }
+    };
+    let mut bytes = Vec::new();
+    let encoder = image_webp::WebPEncoder::new(&mut bytes);
+    encoder.encode(&image.data, image.size.width, image.size.height, color)?;
+    Ok(bytes)
 }
 
 fn png(
@@ -216,6 +229,39 @@ mod tests {
     }
 
     #[test]
+    fn a_lossless_webp_gives_back_colours_with_and_without_alpha_and_gray_as_three_equal_channels()
+    {
+        for channels in [3, 4] {
+            let image = image(channels, Depth::U8);
+            let bytes = encode(&image, Encoding::WebpLossless).expect("encodes");
+            assert_eq!(decoded(&bytes, ColorMode::Stored), image);
+        }
+        let gray = image(1, Depth::U8);
+        let bytes = encode(&gray, Encoding::WebpLossless).expect("encodes");
+        assert_eq!(decoded(&bytes, ColorMode::Gray), gray);
+
+        let error = encode(&image(1, Depth::U16), Encoding::WebpLossless);
+        let text = error.expect_err("no such WebP").to_string();
+        assert!(text.contains("choose png"), "{text}");
+    }
+
+    #[test]
+    fn a_jpeg_with_restart_markers_has_the_pixels_of_one_without() {
+        for channels in [1, 3] {
+            let image = image(channels, Depth::U8);
+            let encoding = Encoding::Jpeg { quality: 90 };
+            let without = encode(&image, encoding).expect("encodes");
+
+            let with = encode_with(&image, encoding, None, Some(1)).expect("encodes");
+
+            assert!(with.windows(2).any(|pair| pair == [0xFF, 0xD0]));
+            assert!(!without.windows(2).any(|pair| pair == [0xFF, 0xD0]));
+            let mode = ColorMode::Stored;
+            assert_eq!(decoded(&with, mode), decoded(&without, mode));
+        }
+    }
+
+    #[test]
     fn each_filter_and_each_level_gives_another_file() {
         let mut files: Vec<Vec<u8>> = Vec::new();
         let filters = ["none", "sub", "up", "avg", "paeth"].map(|f| format!("png:{f}"));
@@ -271,13 +317,13 @@ mod tests {
         let mut image = image(1, Depth::U8);
         image.data.iter_mut().for_each(|index| *index %= 3);
 
-        let bytes = encode_with(&image, Encoding::Keep, Some(&with)).expect("encodes");
+        let bytes = encode_with(&image, Encoding::Keep, Some(&with), None).expect("encodes");
         let found = PngPalette::of(&bytes);
         assert_eq!(found, Some(with));
         assert_eq!(decoded(&bytes, ColorMode::Stored), image);
 
         image.data[5] = 3;
-        let bytes = encode_with(&image, Encoding::Keep, found.as_ref()).expect("encodes");
+        let bytes = encode_with(&image, Encoding::Keep, found.as_ref(), None).expect("encodes");
         assert_eq!(PngPalette::of(&bytes), None);
         assert_eq!(decoded(&bytes, ColorMode::Stored), image);
     }

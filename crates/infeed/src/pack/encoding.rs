@@ -31,6 +31,9 @@ pub enum Encoding {
         /// How hard rows are compressed.
         level: PngLevel,
     },
+    /// WebP without loss: colours, with or without alpha, of 8 bits. Smaller than PNG, and slower to
+    /// read than one of filter Up.
+    WebpLossless,
 }
 
 /// How a row of a PNG is prepared before it is compressed. Undoing `Up` and `None` is cheapest.
@@ -104,11 +107,12 @@ fn one<T: Copy>(all: &[(T, &'static str)], wanted: &str) -> Option<T> {
 }
 
 impl fmt::Display for Encoding {
-    /// The word that [`Encoding::from_str`] reads: `keep`, `jpeg:90`, `png:up:fast`.
+    /// A word that [`Encoding::from_str`] reads: `keep`, `jpeg:90`, `png:up:fast`, `webp-lossless`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Encoding::Keep => f.write_str("keep"),
             Encoding::Jpeg { quality } => write!(f, "jpeg:{quality}"),
+            Encoding::WebpLossless => f.write_str("webp-lossless"),
             Encoding::Png { filter, level } => {
                 let filter = word(&PngFilter::ALL, filter);
                 write!(f, "png:{filter}:{}", word(&PngLevel::ALL, level))
@@ -120,7 +124,9 @@ impl fmt::Display for Encoding {
 impl FromStr for Encoding {
     type Err = String;
 
-    /// Reads `keep`, `jpeg:1` to `jpeg:100`, `png`, `png:FILTER`, `png:FILTER:LEVEL`.
+    /// Reads `keep`, `jpeg:1` to `jpeg:100`, `png`, `png:FILTER`, `png:FILTER:LEVEL`,
+    /// `webp-lossless`, and the short words `png-fast` for `png:up:fast` and `png-stored` for
+    /// `png:none:stored`.
     ///
     /// # Errors
     ///
@@ -129,6 +135,15 @@ impl FromStr for Encoding {
         let parts: Vec<&str> = text.split(':').collect();
         let found = match parts[..] {
             ["keep"] => Some(Encoding::Keep),
+            ["webp-lossless"] => Some(Encoding::WebpLossless),
+            ["png-fast"] => Some(Encoding::Png {
+                filter: PngFilter::Up,
+                level: PngLevel::Fast,
+            }),
+            ["png-stored"] => Some(Encoding::Png {
+                filter: PngFilter::None,
+                level: PngLevel::Stored,
+            }),
             ["jpeg", quality] => match quality.parse() {
                 Ok(quality @ 1..=100) => Some(Encoding::Jpeg { quality }),
                 _ => None,
@@ -144,8 +159,9 @@ impl FromStr for Encoding {
             _ => None,
         };
         found.ok_or_else(|| {
-            "write keep, jpeg:QUALITY (1 to 100) or png:FILTER:LEVEL with a filter of none, sub, \
-             up, avg, paeth, adaptive and a level of stored, fast, balanced, high"
+            "write keep, jpeg:QUALITY (1 to 100), png, png-fast, png-stored, webp-lossless, or \
+             png:FILTER:LEVEL with a filter of none, sub, up, avg, paeth, adaptive and a level of \
+             stored, fast, balanced, high"
                 .to_owned()
         })
     }
@@ -157,7 +173,11 @@ mod tests {
 
     #[test]
     fn an_encoding_survives_being_written_and_read() {
-        let mut all = vec![Encoding::Keep, Encoding::Jpeg { quality: 90 }];
+        let mut all = vec![
+            Encoding::Keep,
+            Encoding::Jpeg { quality: 90 },
+            Encoding::WebpLossless,
+        ];
         for (filter, _) in PngFilter::ALL {
             all.extend(PngLevel::ALL.map(|(level, _)| Encoding::Png { filter, level }));
         }
@@ -173,6 +193,8 @@ mod tests {
 
         assert_eq!("png".parse(), png(PngFilter::Adaptive, PngLevel::Balanced));
         assert_eq!("png:up".parse(), png(PngFilter::Up, PngLevel::Balanced));
+        assert_eq!("png-fast".parse(), png(PngFilter::Up, PngLevel::Fast));
+        assert_eq!("png-stored".parse(), png(PngFilter::None, PngLevel::Stored));
         for wrong in [
             "",
             "jpg:90",
@@ -181,6 +203,8 @@ mod tests {
             "jpeg:101",
             "png:up:fast:x",
             "png:best",
+            "png-fast:up",
+            "webp",
         ] {
             assert!(wrong.parse::<Encoding>().is_err(), "{wrong}");
         }

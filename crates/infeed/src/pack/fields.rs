@@ -122,6 +122,10 @@ fn check_encodings(options: &PackOptions) -> Result<(), Error> {
                 return Err(Error::config(part, problem));
             }
             Encoding::Keep => {}
+            Encoding::WebpLossless if part == "mask" => {
+                let problem = "WebP has no single channel for classes; use png";
+                return Err(Error::config(part, problem));
+            }
             _ if options.to == Target::Arrays => {
                 let problem =
                     format!("arrays hold pixels that are not encoded; leave out {encoding}");
@@ -130,7 +134,20 @@ fn check_encodings(options: &PackOptions) -> Result<(), Error> {
             _ => {}
         }
     }
-    Ok(())
+    check_restart(options)
+}
+
+fn check_restart(options: &PackOptions) -> Result<(), Error> {
+    let problem = match (options.restart, options.to, options.image) {
+        (None, _, _) => return Ok(()),
+        (Some(0), _, _) => "a tile is 1 to 65535 MCUs wide, not 0".to_owned(),
+        (_, Target::Arrays, _) => "arrays hold pixels that are not encoded".to_owned(),
+        (_, _, Encoding::Keep | Encoding::Jpeg { .. }) => return Ok(()),
+        (_, _, other) => {
+            format!("JPEGs have restart markers, {other} has none; encode as keep or jpeg:QUALITY")
+        }
+    };
+    Err(Error::config("restart", problem))
 }
 
 fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<FieldWork, Error> {
@@ -155,6 +172,19 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
                 let problem = format!(
                     "`{name}` is decoded as {}, which no JPEG holds; use png",
                     mode.name()
+                );
+                return Err(Error::config("image", problem));
+            }
+            let single = match stored {
+                Pixels::Raw {
+                    channels, depth, ..
+                } => *channels == 1 || *depth == Depth::U16,
+                Pixels::Encoded => matches!(mode, ColorMode::Stored | ColorMode::Stored16),
+            };
+            if encoding == Encoding::WebpLossless && single {
+                let problem = format!(
+                    "`{name}` is samples as they stand in a file, and WebP holds colours of 8 bits \
+                     alone; use png"
                 );
                 return Err(Error::config("image", problem));
             }

@@ -9,6 +9,7 @@ use super::PackError;
 use super::encode::{KEPT_QUALITY, PngPalette, encode_with};
 use super::encoding::Encoding;
 use super::fields::{FieldWork, Work};
+use super::restart::with_restarts;
 use crate::decode::{ColorMode, Decoder, Format, Header, Limits, Request};
 use crate::error::Error;
 use crate::loader::sample_error;
@@ -24,6 +25,8 @@ pub(super) struct Maker<'a> {
     pub(super) fields: &'a [FieldWork],
     pub(super) transforms: &'a [Transform],
     pub(super) decode: Decode,
+    /// Width of tiles that JPEGs get, in MCUs.
+    pub(super) restart: Option<u16>,
 }
 
 /// What one thread keeps between records.
@@ -187,8 +190,13 @@ impl Maker<'_> {
     ) -> Result<Product, Error> {
         let field = &self.fields[at];
         if let Work::Copy { .. } = field.work {
+            let header = looked.header.as_ref();
+            let rewritten = self.restart.zip(header).and_then(|(wanted, header)| {
+                // What cannot be rewritten is as good as it was.
+                with_restarts(bytes, header, wanted)
+            });
             return Ok(Product {
-                bytes: bytes.clone(),
+                bytes: rewritten.map_or_else(|| bytes.clone(), Bytes::from),
                 shape: None,
             });
         }
@@ -242,9 +250,10 @@ impl Maker<'_> {
         let palette = PngPalette::of(bytes).filter(|_| is_index);
         let name = match encoding {
             Encoding::Jpeg { .. } => "jpeg",
-            _ => "png",
+            Encoding::WebpLossless => "webp",
+            Encoding::Png { .. } | Encoding::Keep => "png",
         };
-        let bytes = encode_with(image, encoding, palette.as_ref())
+        let bytes = encode_with(image, encoding, palette.as_ref(), self.restart)
             .map_err(|error| not_written(name, error))?;
         Ok(Product {
             bytes: Bytes::from(bytes),

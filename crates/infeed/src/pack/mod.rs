@@ -49,6 +49,10 @@ pub struct PackOptions {
     pub image: Encoding,
     /// How mask fields are encoded in files; never with loss.
     pub mask: Encoding,
+    /// JPEGs get restart markers, so that regions are decoded from the tiles they need: the width
+    /// of a tile in MCUs, [`TILE`] being a good one. Those that would be copied are rewritten with
+    /// the same coefficients and metadata.
+    pub restart: Option<u16>,
     /// Threads that decode and encode. None: as many as cores this process may use.
     pub workers: Option<usize>,
 }
@@ -61,6 +65,7 @@ impl PackOptions {
             transforms: Vec::new(),
             image: Encoding::Keep,
             mask: Encoding::Keep,
+            restart: None,
             workers: None,
         }
     }
@@ -126,6 +131,7 @@ pub fn pack(
         fields: &fields,
         transforms: &options.transforms,
         decode: pipeline.decode.clone().unwrap_or_default(),
+        restart: options.restart,
     };
     let written = match options.to {
         Target::Folder => {
@@ -234,10 +240,21 @@ pub enum PackError {
         /// Bits of a sample.
         bits: usize,
     },
+    /// A WebP does not hold these pixels.
+    #[error("a WebP holds 1 to 4 channels of 8 bits, not {channels} of {bits}; choose png")]
+    NotWebp {
+        /// Channels of the image.
+        channels: usize,
+        /// Bits of a sample.
+        bits: usize,
+    },
     /// The JPEG library refused.
     #[error(transparent)]
     Jpeg(#[from] infeed_raw::jpeg_encode::EncodeError),
     /// The PNG library refused.
     #[error(transparent)]
     Png(#[from] png::EncodingError),
+    /// The WebP library refused.
+    #[error(transparent)]
+    Webp(#[from] image_webp::EncodingError),
 }

@@ -49,6 +49,7 @@ enum Rule {
     Same,
     Jpeg,
     Png,
+    Webp,
     /// That of a JPEG or PNG stays, any other becomes `png`.
     Own,
 }
@@ -73,6 +74,7 @@ impl<'a> Naming<'a> {
                 Encoding::Keep => Rule::Own,
                 Encoding::Jpeg { .. } => Rule::Jpeg,
                 Encoding::Png { .. } => Rule::Png,
+                Encoding::WebpLossless => Rule::Webp,
             },
             _ => Rule::Png,
         };
@@ -152,6 +154,7 @@ impl<'a> Naming<'a> {
         let extension = match rule {
             Rule::Jpeg => "jpg",
             Rule::Png => "png",
+            Rule::Webp => "webp",
             Rule::Own if format() == Some(Format::Jpeg) => "jpg",
             Rule::Own => "png",
             Rule::Same => match format() {
@@ -256,9 +259,11 @@ fn renamed(path: &Path, rule: Rule) -> PathBuf {
         Rule::Same => path.to_owned(),
         Rule::Jpeg if jpeg => path.to_owned(),
         Rule::Png if png => path.to_owned(),
+        Rule::Webp if is(&["webp"]) => path.to_owned(),
         Rule::Own if jpeg || png => path.to_owned(),
         Rule::Jpeg => path.with_extension("jpg"),
         Rule::Png | Rule::Own => path.with_extension("png"),
+        Rule::Webp => path.with_extension("webp"),
     }
 }
 
@@ -274,6 +279,8 @@ mod tests {
             (Rule::Jpeg, "a/b.c.png", "a/b.c.jpg"),
             (Rule::Png, "b.jpg", "b.png"),
             (Rule::Png, "b.PNG", "b.PNG"),
+            (Rule::Webp, "b.png", "b.webp"),
+            (Rule::Webp, "b.WebP", "b.WebP"),
             (Rule::Own, "b.jpe", "b.jpe"),
             (Rule::Own, "b.webp", "b.png"),
         ] {

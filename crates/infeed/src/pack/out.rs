@@ -45,6 +45,9 @@ struct Description {
     transforms: Vec<Transform>,
     image: String,
     mask: String,
+    /// Width of the tiles of JPEGs, in MCUs; absent without restart markers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restart: Option<u16>,
 }
 
 /// What [`MANIFEST`] holds.
@@ -191,6 +194,7 @@ fn describe(pipeline: &Pipeline, chosen: &Chosen, options: &PackOptions) -> Desc
         transforms: options.transforms.clone(),
         image: options.image.to_string(),
         mask: options.mask.to_string(),
+        restart: options.restart,
     }
 }
 
@@ -229,6 +233,7 @@ impl Description {
             "transforms",
             "image",
             "mask",
+            "restart",
             "orient",
             "modes",
         ];

@@ -5,7 +5,12 @@ use infeed_raw::jpeg_restart::{self, RestartTask};
 use crate::decode::{Format, Header};
 
 /// Width of a tile in MCUs that is aimed at unless another is asked for.
-pub const TILE: u16 = 8;
+///
+/// Over 300 photographs of ImageNet and regions of `RandomResizedCrop(224)`, decoding a region took
+/// least processor time at 4: 0.59 ms, against 0.63, 0.60 and 0.64 ms at 1, 2 and 8, 0.70 ms at 16, and
+/// 0.85 ms without markers; files grew by 7.4, 3.7, 3.3, 0.9 and 0.4 % at 1, 2, 4, 8 and 16
+/// (`examples/restart_tiles.rs`, AMD EPYC, November 2026).
+pub const TILE: u16 = 4;
 
 /// Most scans of a progressive original, as for decoding.
 const MAX_SCANS: u16 = 100;
@@ -13,9 +18,9 @@ const MAX_SCANS: u16 = 100;
 /// MCUs from one restart marker to the next: the divisor of a row's MCUs whose ratio to the width
 /// wanted is least. Two cannot be equally near: then the width wanted would itself divide the row.
 ///
-/// Rows of 23 MCUs, say, have no divisor but 1 and 23. 23 it is at 8 wanted: rows above and below
-/// a region are still saved, and markers after each MCU would be 8 times as many as were thought
-/// good.
+/// Rows of a prime number of MCUs have no divisor but 1 and the whole row. Rows of 13 stay whole at
+/// 4 wanted: what lies above and below a region is still saved. Rows of 23 get a marker after each
+/// MCU, which costs more bytes and less time than whole rows do.
 pub(super) fn interval(mcus_across: u32, wanted: u16) -> u16 {
     let wanted = u64::from(wanted.max(1));
     let far = |divisor: u64| (divisor.max(wanted), divisor.min(wanted));
@@ -53,8 +58,6 @@ pub fn with_restarts(bytes: &[u8], header: &Header, wanted: u16) -> Option<Vec<u
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn the_interval_divides_the_row_and_is_nearest_to_what_is_wanted() {
         for (mcus, wanted, interval) in [
@@ -65,6 +68,8 @@ mod tests {
             (20, 8, 10),
             (36, 8, 9),
             (23, 8, 23),
+            (13, 4, 13),
+            (23, 4, 1),
             (1, 8, 1),
             (12, 3, 3),
             (32, 1, 1),

@@ -10,5 +10,6 @@ mod mix;
 mod order;
 mod pack;
 mod report;
+mod restart;
 mod shards;
 mod tidy;
