@@ -29,6 +29,24 @@ pub fn every_mode(decoder: &mut Decoder, bytes: &[u8], header: &Header) {
     }
 }
 
+/// Decodes two files that must have the same pixels.
+///
+/// # Panics
+///
+/// If they differ, or only the second errs.
+pub fn same_pixels(one: &[u8], other: &[u8]) {
+    let decoded = |bytes: &[u8]| {
+        let (mut decoder, header) = prepared(bytes, true)?;
+        let mut image = Image::default();
+        let request = Request::whole(&header, ColorMode::Rgb);
+        decoder.decode(bytes, &header, &request, &mut image).ok()?;
+        Some(image)
+    };
+    if let Some(image) = decoded(one) {
+        assert!(decoded(other) == Some(image), "other pixels");
+    }
+}
+
 /// Decodes a region that the bytes choose, and the whole image, and compares.
 ///
 /// # Panics

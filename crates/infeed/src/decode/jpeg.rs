@@ -53,6 +53,10 @@ impl Frame {
         self.components == 1
     }
 
+    pub(super) fn has_several_scans(&self) -> bool {
+        self.holds_coefficients
+    }
+
     /// MCUs side by side when one scan holds all components.
     pub(super) fn mcus_across(&self) -> u32 {
         let across = if self.is_single() { 1 } else { self.across };

