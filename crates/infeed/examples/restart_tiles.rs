@@ -1,5 +1,6 @@
 //! What restart markers cost and gain: JPEGs decoded whole, by region, and by tiles of several
-//! widths, `cargo run --release --example restart_tiles FOLDER [ROUNDS] [IMAGES]`.
+//! widths, and whole with markers in them, which no tile helps:
+//! `cargo run --release --example restart_tiles FOLDER [ROUNDS] [IMAGES]`.
 //!
 //! Each image gets the regions of `RandomResizedCrop(224)`, the same for every way. Times are
 //! processor time of one thread for decoding alone; ways are taken in turn, image by image, so that
@@ -17,10 +18,14 @@ use infeed_raw::machine::thread_cpu_time;
 /// Widths of tiles that are tried, in MCUs; the last stands for whole rows.
 const WIDTHS: [u16; 9] = [1, 2, 3, 4, 6, 8, 16, 32, 8192];
 
-/// One way to decode regions, and what it took.
+/// Of the widths, the place of the one whose files are decoded whole too.
+const WHOLE_OF: usize = 3;
+
+/// One way to decode, and what it took.
 #[derive(Default)]
 struct Way {
     name: String,
+    is_whole: bool,
     bytes: u64,
     cpu: Duration,
     regions: u32,
@@ -40,12 +45,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     list(&folder, &mut files)?;
     files.sort();
 
-    let mut ways: Vec<Way> = ["whole", "region"]
+    let tiles = WIDTHS.map(|width| (format!("tiles of {width}"), false));
+    let mut ways: Vec<Way> = [("whole".to_owned(), true), ("region".to_owned(), false)]
         .into_iter()
-        .map(str::to_owned)
-        .chain(WIDTHS.map(|width| format!("tiles of {width}")))
-        .map(|name| Way {
+        .chain(tiles)
+        .chain([(format!("whole, of {}", WIDTHS[WHOLE_OF]), true)])
+        .map(|(name, is_whole)| Way {
             name,
+            is_whole,
             ..Way::default()
         })
         .collect();
@@ -65,8 +72,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             left_out += 1;
             continue;
         };
+        let again = rewritten[WHOLE_OF].clone();
         let mut candidates = vec![bytes.clone(), bytes];
         candidates.extend(rewritten);
+        candidates.push(again);
         let seeds = (number as u64, rounds as u64);
         one_image(&candidates, seeds, &mut decoder, &mut ways)?;
     }
@@ -106,10 +115,12 @@ fn one_image(
             candidates.iter().zip(&headers).zip(&mut *ways).enumerate()
         {
             let request = Request::whole(header, ColorMode::Rgb);
-            let (request, out) = match nth {
-                0 => (request, &mut whole),
-                _ => (Request { region, ..request }, &mut part),
+            let (region, out) = match (nth, way.is_whole) {
+                (0, _) => (header.size.whole(), &mut whole),
+                (_, true) => (header.size.whole(), &mut part),
+                (_, false) => (region, &mut part),
             };
+            let request = Request { region, ..request };
             let begun = thread_cpu_time();
             decoder.decode(bytes, header, &request, out)?;
             way.cpu += thread_cpu_time() - begun;
