@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import machine
 
@@ -47,18 +48,18 @@ class Way:
     pipeline: Path
     size: float = 1.0
     packed_per_s: float | None = None
-    runs: list[dict] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)
 
     def rates(self) -> list[float]:
         return [run["samples_per_s"] for run in self.runs]
 
     def cpu_ms(self, *stages: str) -> float:
-        """Processor time of stages a sample, median over the runs; all if none named."""
+        """Processor time of stages a sample, or of all; median over the runs."""
         each = []
         for run in self.runs:
             spent = [s for s in run["stages"] if not stages or s["name"] in stages]
             each.append(sum(s["cpu_s"] for s in spent) * 1e3 / run["samples"])
-        return statistics.median(each)
+        return float(statistics.median(each))
 
 
 def main() -> int:
@@ -144,7 +145,7 @@ def packed(args: argparse.Namespace, original: Path, work: Path, width: int) -> 
     )
 
 
-def bench(args: argparse.Namespace, way: Way) -> dict:
+def bench(args: argparse.Namespace, way: Way) -> dict[str, Any]:
     load = machine.Load(0)
     start = time.monotonic()
     run = run_json(
@@ -159,13 +160,14 @@ def bench(args: argparse.Namespace, way: Way) -> dict:
     return run
 
 
-def run_json(*command: str) -> dict:
+def run_json(*command: str) -> dict[str, Any]:
     done = subprocess.run(
         [*command, "--json"], stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} ended with status {done.returncode}")
-    return json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def table(ways: list[Way]) -> str:
