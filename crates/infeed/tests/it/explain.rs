@@ -280,6 +280,34 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
 }
 
 #[test]
+fn restart_markers_are_tried_where_jpegs_are_cut_and_nowhere_else() {
+    let root = data::photos(12);
+    let street = data::pairs(8, 48, 64);
+    let cut = photos(root.path());
+    let whole = Pipeline {
+        transforms: vec![Resize::new([24, 24]).into()],
+        ..cut.clone()
+    };
+    let pngs = Pipeline {
+        source: SourceSpec::folder(street.path().join("images").parent().expect("a root")),
+        ..cut.clone()
+    };
+    for (pipeline, is_tried) in [(cut, true), (whole, false), (pngs, false)] {
+        let mut conditions = conditions();
+        conditions.try_remedies = true;
+
+        let found = explained(&pipeline, conditions);
+
+        let tried = found.remedies.iter().find(|r| r.id == "restart-index");
+        assert_eq!(tried.is_some(), is_tried, "{:?}", pipeline.transforms);
+        if let Some(remedy) = tried {
+            assert!(remedy.command.ends_with("--restart-index"));
+            assert_eq!(remedy.quality, "identical");
+        }
+    }
+}
+
+#[test]
 fn storage_that_limits_makes_smaller_files_gain_what_they_save() {
     let root = data::pairs(8, 48, 64);
     let pipeline = Pipeline::new(SourceSpec::pairs(

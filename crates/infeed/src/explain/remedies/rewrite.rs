@@ -3,7 +3,7 @@
 use super::{Candidate, Change, Records, not_tried};
 use crate::explain::case::Case;
 use crate::explain::findings::NotTried;
-use crate::pack::{Encoding, PackOptions, PngFilter, PngLevel, Target};
+use crate::pack::{Encoding, PackOptions, PngFilter, PngLevel, TILE, Target};
 use crate::pipeline::Pipeline;
 use crate::transform::{CenterCrop, Resize, Sides, Transform};
 
@@ -42,6 +42,7 @@ pub(super) fn add(
     for encoding in encodings(records) {
         found.push(rewrite(case, None, &encoding));
     }
+    found.extend(restart_index(case, records));
     if let Some(bake) = &bake {
         found.push(rewrite(case, Some(bake), &KEPT));
         if records.png > records.jpeg {
@@ -154,6 +155,29 @@ fn rewrite(case: &Case, bake: Option<&Bake>, way: &Way) -> Candidate {
         id,
         name,
     }
+}
+
+/// Restart markers, where most images are JPEGs of which the pipeline decodes a part.
+fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
+    let cuts = matches!(
+        case.pipeline.transforms.first()?,
+        Transform::RandomResizedCrop(_)
+            | Transform::RandomCrop(_)
+            | Transform::CenterCrop(_)
+            | Transform::Crop(_)
+    );
+    if !cuts || records.jpeg <= records.png {
+        return None;
+    }
+    let mut options = PackOptions::new(Target::Folder);
+    options.restart = Some(TILE);
+    Some(Candidate {
+        id: "restart-index".to_owned(),
+        name: "JPEGs with restart markers: a crop decodes its tiles alone".to_owned(),
+        command: format!("infeed pack {} OUT --to folder --restart-index", case.name),
+        change: Change::Pack { options },
+        quality: Some("identical"),
+    })
 }
 
 /// The geometry of a pipeline that needs no draw, or the size its random crop needs.
