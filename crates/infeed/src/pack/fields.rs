@@ -65,9 +65,12 @@ pub(super) fn arrange(
         let problem = "the source has no image or mask field; there is nothing to pack";
         return Err(Error::config("source", problem));
     }
-    let from_memory = matches!(pipeline.source, SourceSpec::Memory { .. });
+    let from_files = matches!(
+        pipeline.source,
+        SourceSpec::Folder { .. } | SourceSpec::Pairs { .. }
+    );
     if options.to == Target::Folder
-        && from_memory
+        && !from_files
         && !matches!(visual[..], ["image"] | ["image", "mask"])
     {
         let problem = format!(

@@ -98,7 +98,7 @@ impl<'a> Naming<'a> {
                 let roots = vec![image.clone(), mask.clone()];
                 (roots, Layout::Pairs, "none".to_owned())
             }
-            SourceSpec::Mix { .. } | SourceSpec::Memory { .. } => {
+            _ => {
                 let layout = match (visual.len(), labelled) {
                     (2, _) => Layout::Pairs,
                     (_, true) => Layout::Labelled,

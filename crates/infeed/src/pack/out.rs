@@ -314,6 +314,8 @@ fn paths(source: &mut SourceSpec) -> Vec<&mut PathBuf> {
             .iter_mut()
             .filter_map(|field| field.path.as_mut())
             .collect(),
+        // Files of shards, which no packed dataset has the names of.
+        SourceSpec::WebDataset { .. } => Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use infeed_raw::map::FileMap;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Error;
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
@@ -14,6 +14,7 @@ use crate::source::folder::{Folder, Labels};
 use crate::source::memory::{Data, Memory};
 use crate::source::mix::Mix;
 use crate::source::pairs::Pairs;
+use crate::source::shards::{self, Told, Wanted};
 
 /// Where records lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +48,16 @@ pub enum SourceSpec {
     Memory {
         /// The fields, in order.
         fields: Vec<MemoryField>,
+    },
+    /// Tar shards as the `webdataset` package writes them.
+    WebDataset {
+        /// Paths or patterns such as `train-{0000..0146}.tar`.
+        #[serde(deserialize_with = "one_or_more")]
+        shards: Vec<String>,
+        /// Each from files of an extension (`from`, alternatives by `;`). Empty: what the first
+        /// record holds.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<FieldSpec>,
     },
 }
 
@@ -118,6 +129,20 @@ fn auto() -> String {
     "auto".to_owned()
 }
 
+/// A list of names, or one name.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Names {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Names::deserialize(from)? {
+        Names::One(name) => vec![name],
+        Names::More(names) => names,
+    })
+}
+
 impl SourceSpec {
     /// Image files below a folder, labelled by class folder where there are any.
     pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
@@ -135,25 +160,37 @@ impl SourceSpec {
         }
     }
 
+    /// Tar shards with the fields that their first record holds.
+    pub fn webdataset(shards: impl Into<String>) -> SourceSpec {
+        SourceSpec::WebDataset {
+            shards: vec![shards.into()],
+            fields: Vec::new(),
+        }
+    }
+
     /// The fields that transforms may work on, and the others as far as they are known before
-    /// anything is listed or read.
+    /// anything is listed or read; None where records have to tell.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a field in memory that is not what its kind says.
-    pub fn known_fields(&self) -> Result<Vec<Field>, Error> {
+    /// [`Error::Config`] for a field that is not what its kind says.
+    pub fn known_fields(&self) -> Result<Option<Vec<Field>>, Error> {
         let field = |name: &str, kind| Field {
             name: name.to_owned(),
             kind,
         };
         let image = || field("image", FieldKind::Image(Pixels::Encoded));
         match self {
-            SourceSpec::Folder { .. } => Ok(vec![image()]),
-            SourceSpec::Pairs { .. } => Ok(vec![
+            SourceSpec::Folder { .. } => Ok(Some(vec![image()])),
+            SourceSpec::Pairs { .. } => Ok(Some(vec![
                 image(),
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
-            ]),
-            SourceSpec::Memory { fields } => fields.iter().map(MemoryField::field).collect(),
+            ])),
+            SourceSpec::Memory { fields } => {
+                let fields: Result<_, _> = fields.iter().map(MemoryField::field).collect();
+                fields.map(Some)
+            }
+            SourceSpec::WebDataset { fields, .. } => Ok(shards::tar::known(&wanted(fields)?)),
             SourceSpec::Mix { parts, .. } => match parts.first() {
                 Some(part) => part.source.known_fields(),
                 None => Err(Error::config("source", "a mix needs at least one source")),
@@ -175,13 +212,19 @@ impl SourceSpec {
         }
     }
 
-    /// Whether records have a mask.
+    /// Whether records have a mask, as far as that is known before anything is read.
     pub fn has_masks(&self) -> bool {
         match self {
             SourceSpec::Folder { .. } => false,
             SourceSpec::Pairs { .. } => true,
             SourceSpec::Memory { fields } => fields.iter().any(|field| field.kind == "mask"),
             SourceSpec::Mix { parts, .. } => parts.iter().any(|part| part.source.has_masks()),
+            SourceSpec::WebDataset { .. } => {
+                let known = self.known_fields().ok().flatten().unwrap_or_default();
+                known
+                    .iter()
+                    .any(|field| matches!(field.kind, FieldKind::Mask(_)))
+            }
         }
     }
 
@@ -216,6 +259,9 @@ impl SourceSpec {
                 let mapped = fields.iter().any(|field| field.path.is_some());
                 let fields = fields.iter().map(|field| field.open(handles));
                 Arc::new(Memory::new(fields.collect::<Result<_, _>>()?, mapped)?)
+            }
+            SourceSpec::WebDataset { shards, fields } => {
+                Arc::new(shards::tar::open(shards, &wanted(fields)?)?)
             }
         })
     }
@@ -331,6 +377,25 @@ impl FieldSpec {
     pub fn source_name(&self) -> &str {
         self.from.as_deref().unwrap_or(&self.name)
     }
+}
+
+/// Fields as the formats take them: a tensor without element type is whatever records hold.
+fn wanted(fields: &[FieldSpec]) -> Result<Vec<Wanted>, Error> {
+    let one = |spec: &FieldSpec| {
+        let told = match (spec.kind.as_deref(), spec.dtype) {
+            (Some("tensor"), None) => Told::Tensor,
+            (Some("ragged"), None) => Told::Ragged,
+            _ => spec
+                .field()?
+                .map_or(Told::Nothing, |field| Told::Kind(field.kind)),
+        };
+        Ok(Wanted {
+            name: spec.name.clone(),
+            from: spec.from.clone(),
+            told,
+        })
+    };
+    fields.iter().map(one).collect()
 }
 
 /// What a kind's name means. `encoded` says that pixels may be those of an image file.

@@ -163,7 +163,11 @@ mod tests {
     };
 
     fn text(pipeline: &Pipeline) -> String {
-        let fields = pipeline.source.known_fields().expect("fields");
+        let fields = pipeline
+            .source
+            .known_fields()
+            .expect("fields")
+            .expect("known");
         Plan::new(pipeline, &fields).expect("a plan").to_string()
     }
 

@@ -152,7 +152,11 @@ impl Pipeline {
     ///
     /// As [`Plan::new`].
     pub fn check(&self) -> Result<(), Error> {
-        Plan::new(self, &self.source.known_fields()?).map(drop)
+        match self.source.known_fields()? {
+            Some(fields) => Plan::new(self, &fields).map(drop),
+            // Records tell the fields: what goes with them shows when the source is opened.
+            None => Checked::alone(self),
+        }
     }
 
     /// Opens the source and tells the columns of a batch, in field order.
@@ -257,6 +261,16 @@ impl<'a> Checked<'a> {
             pipeline,
             transforms,
         })
+    }
+
+    /// Refuses transforms that are wrong whatever they are applied to.
+    fn alone(pipeline: &Pipeline) -> Result<(), Error> {
+        for (at, transform) in pipeline.transforms.iter().enumerate() {
+            transform
+                .validate()
+                .map_err(|error| Error::config(place(at, transform), error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// The plan of one field and its column.

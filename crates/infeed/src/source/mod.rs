@@ -6,7 +6,7 @@ mod listing;
 pub mod memory;
 pub mod mix;
 pub mod pairs;
-mod shards;
+pub(crate) mod shards;
 pub mod throttled;
 
 use std::fmt::Debug;

@@ -88,3 +88,12 @@ pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> 
     }
     Ok(blobs)
 }
+
+/// Opens one blob by its name, which is no pattern.
+///
+/// # Errors
+///
+/// [`Error::Open`] if it is not there.
+pub(crate) fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
+    Ok(Arc::new(LocalFile::new(Path::new(name))?))
+}

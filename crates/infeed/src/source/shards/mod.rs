@@ -4,6 +4,16 @@
 //! one hold. The rest is here, once: which shards there are, which spans are read together, what
 //! a damaged record is called.
 
+pub(crate) mod beside;
+mod index;
+mod kept;
+mod member;
+mod npy;
+pub(crate) mod tar;
+#[cfg(test)]
+mod tests;
+mod values;
+
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
@@ -16,6 +26,9 @@ use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
 use crate::store::Blob;
 
+use index::Index;
+pub(crate) use values::{Told, Wanted};
+
 /// Bytes of neighbouring records that one read brings at most.
 const READ_BYTES: u64 = 8 << 20;
 
@@ -23,11 +36,11 @@ const READ_BYTES: u64 = 8 << 20;
 /// the read holds its bytes until the last of them is used.
 const SPREAD: usize = 64;
 
-/// Threads that look shards through for where records begin.
-const INDEXERS: usize = 8;
+/// Records that may tell what the fields are.
+const FIRST_RECORDS: u64 = 16;
 
 /// What shards hold: one format a file of this folder.
-pub(super) trait Format: Send + Sync + Debug {
+trait Format: Send + Sync + Debug {
     /// The fields of every record, in order.
     fn fields(&self) -> &[Field];
 
@@ -42,7 +55,19 @@ pub(super) trait Format: Send + Sync + Debug {
     ///
     /// What the storage said, or [`io::ErrorKind::InvalidData`] with offset and reason for bytes
     /// that are no shard of this format.
-    fn index(&self, shard: &dyn Blob) -> io::Result<Index>;
+    fn index(&self, number: usize, shard: &dyn Blob) -> io::Result<Index>;
+
+    /// What an index is kept under, so that a shard is looked through once; None where that costs
+    /// nothing worth keeping.
+    fn kept_as(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The index that a text beside the shard tells, if it belongs to the shard as far as a few
+    /// reads show.
+    fn told(&self, _text: &str, _shard: &dyn Blob) -> Option<Index> {
+        None
+    }
 
     /// The whole content of a shard that can only be read so, from its stored bytes: of
     /// `length` bytes, as its index says.
@@ -54,6 +79,30 @@ pub(super) trait Format: Send + Sync + Debug {
         Err(io::Error::other("it is not packed"))
     }
 
+    /// Where the records lie in the content of a shard whose index is [`Index::Sealed`].
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if it does not hold so many records.
+    fn starts(&self, _content: &Bytes, _records: u64) -> io::Result<Vec<u64>> {
+        Err(io::Error::other("it is not sealed"))
+    }
+
+    /// Whether all fields are known without a record.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
+    /// Settles the fields that only records tell, by the bytes of the first few. Called once,
+    /// before any [`parse`](Format::parse).
+    ///
+    /// # Errors
+    ///
+    /// Why they tell nothing.
+    fn settle(&mut self, _records: &[Bytes]) -> Result<(), Cause> {
+        Ok(())
+    }
+
     /// The fields of the record that lies in these bytes.
     ///
     /// # Errors
@@ -62,70 +111,109 @@ pub(super) trait Format: Send + Sync + Debug {
     fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause>;
 }
 
-/// Where the records of a shard lie.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Index {
-    /// First byte of each record and, after the last, one past its end: ascending. Of a packed
-    /// shard, in its content.
-    pub(super) starts: Vec<u64>,
-    /// Whether the shard is packed (compressed as a whole), so that it can only be read whole.
-    pub(super) packed: bool,
-}
-
-impl Index {
-    /// Number of records.
-    pub(super) fn len(&self) -> usize {
-        self.starts.len().saturating_sub(1)
-    }
-
-    /// One past the last byte.
-    fn end(&self) -> u64 {
-        self.starts.last().copied().unwrap_or(0)
-    }
-}
-
 #[derive(Debug)]
 struct Shard {
     blob: Arc<dyn Blob>,
     index: Index,
 }
 
+impl Shard {
+    /// The content of a packed shard, and where its records lie there.
+    fn content(&self, format: &dyn Format, stored: Bytes) -> io::Result<(Bytes, Option<Vec<u64>>)> {
+        let content = format.unpack(stored, self.index.end())?;
+        if content.len() as u64 != self.index.end() {
+            return Err(index::invalid("it unpacks to another length".to_owned()));
+        }
+        let Index::Sealed { records, .. } = self.index else {
+            return Ok((content, None));
+        };
+        let starts = format.starts(&content, records)?;
+        let fits = starts.is_sorted()
+            && starts.len() as u64 == records + 1
+            && starts
+                .last()
+                .is_some_and(|&end| end <= content.len() as u64);
+        match fits {
+            true => Ok((content, Some(starts))),
+            false => Err(index::invalid("where its records lie cannot be".to_owned())),
+        }
+    }
+
+    /// The bytes of the first few records.
+    fn first_records(&self, format: &dyn Format) -> io::Result<Vec<Bytes>> {
+        let count = self.index.len().min(FIRST_RECORDS) as usize;
+        if self.index.is_packed() {
+            let stored = self.blob.read(0..self.blob.len())?;
+            let (content, starts) = self.content(format, stored)?;
+            let span = |number: usize| match &starts {
+                Some(starts) => (starts[number], starts[number + 1]),
+                None => self.index.span(number),
+            };
+            let one = |number| {
+                let (start, end) = span(number);
+                content.slice(start as usize..end as usize)
+            };
+            return Ok((0..count).map(one).collect());
+        }
+        let one = |number| {
+            let (start, end) = self.index.span(number);
+            self.blob.read(start..end)
+        };
+        (0..count).map(one).collect()
+    }
+}
+
 /// A dataset of shards of one format.
 #[derive(Debug)]
-pub(super) struct Shards {
+pub(crate) struct Shards {
     format: Box<dyn Format>,
     shards: Vec<Shard>,
     groups: Arc<Groups>,
 }
 
 impl Shards {
-    /// Looks all shards through, several at a time.
+    /// Looks all shards through, several at a time, and at the first records where only those
+    /// tell what the fields are.
     ///
     /// # Errors
     ///
     /// [`Error::Open`] naming the first shard that cannot be read or is none; [`Error::Config`]
-    /// if there are no records.
-    pub(super) fn open(
-        format: Box<dyn Format>,
-        blobs: Vec<Arc<dyn Blob>>,
-    ) -> Result<Shards, Error> {
-        let indexes = index_all(&*format, &blobs)?;
+    /// if there are no records, or two fields have one name.
+    fn open(mut format: Box<dyn Format>, blobs: Vec<Arc<dyn Blob>>) -> Result<Shards, Error> {
+        let indexes = index::index_all(&*format, &blobs)?;
         let shards: Vec<Shard> = blobs
             .into_iter()
             .zip(indexes)
             .map(|(blob, index)| Shard { blob, index })
             .collect();
         let ends = shards.iter().scan(0, |sum, shard| {
-            *sum += shard.index.len() as u64;
+            *sum += shard.index.len();
             Some(*sum)
         });
         let groups = Groups {
             ends: ends.collect(),
             bytes: shards.iter().map(|shard| shard.index.end()).collect(),
-            whole: shards.iter().any(|shard| shard.index.packed),
+            whole: shards.iter().any(|shard| shard.index.is_packed()),
         };
-        if groups.records() == 0 {
+        let Some(first) = shards.iter().find(|shard| shard.index.len() > 0) else {
             return Err(Error::config("source", "the shards hold no records"));
+        };
+        if !format.is_settled() {
+            let wrong = |error: io::Error| Error::open(first.blob.name(), error);
+            let records = first.first_records(&*format).map_err(wrong)?;
+            format.settle(&records).map_err(|source| Error::Open {
+                path: first.blob.name().into(),
+                source,
+            })?;
+        }
+        for (at, field) in format.fields().iter().enumerate() {
+            if format.fields()[..at]
+                .iter()
+                .any(|one| one.name == field.name)
+            {
+                let problem = format!("two fields are called `{}`", field.name);
+                return Err(Error::config("source", problem));
+            }
         }
         Ok(Shards {
             format,
@@ -148,8 +236,8 @@ impl Shards {
             .enumerate()
             .map(|(place, &record)| {
                 let (shard, number) = self.place(record);
-                let starts = &self.shards[shard].index.starts;
-                (shard, starts[number], starts[number + 1], place)
+                let (start, end) = self.shards[shard].index.span(number);
+                (shard, start, end, place)
             })
             .collect();
         spans.sort_unstable();
@@ -157,7 +245,7 @@ impl Shards {
         // Shard, bytes and places of the last of them.
         let mut last = (usize::MAX, 0..0, 0..0);
         for (shard, start, end, place) in spans {
-            let whole = self.shards[shard].index.packed;
+            let whole = self.shards[shard].index.is_packed();
             let (of, bytes, places) = &last;
             let joined = bytes.start..bytes.end.max(end);
             let run_part = places.start.min(place)..places.end.max(place + 1);
@@ -193,15 +281,14 @@ impl Shards {
     /// The bytes of the shard that a read needs.
     fn span(&self, read: &Read) -> std::ops::Range<u64> {
         let shard = &self.shards[read.key as usize];
-        if shard.index.packed {
+        if shard.index.is_packed() {
             return 0..shard.blob.len();
         }
         let numbers = read.records.iter().map(|&(_, record)| self.place(record).1);
         let (first, last) = numbers.fold((usize::MAX, 0), |(first, last), number| {
             (first.min(number), last.max(number))
         });
-        let starts = &shard.index.starts;
-        starts[first.min(last)]..starts[last + 1]
+        shard.index.span(first.min(last)).0..shard.index.span(last).1
     }
 
     /// Bytes of memory that a read holds at most while it is made and used.
@@ -209,7 +296,7 @@ impl Shards {
         let shard = &self.shards[read.key as usize];
         let span = self.span(read);
         let stored = shard.blob.held_bytes(span.end - span.start);
-        match shard.index.packed {
+        match shard.index.is_packed() {
             true => stored.saturating_add(shard.index.end()),
             false => stored,
         }
@@ -254,10 +341,24 @@ impl Source for Shards {
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
         let (shard, number) = self.place(record);
         let shard = &self.shards[shard];
-        let byte = shard.index.starts[number];
+        let name = match &shard.index {
+            Index::Plain(starts) => {
+                format!(
+                    "record {number} of {} at byte {}",
+                    shard.blob.name(),
+                    starts[number]
+                )
+            }
+            Index::Packed(starts) => format!(
+                "record {number} of {} at byte {} unpacked",
+                shard.blob.name(),
+                starts[number]
+            ),
+            Index::Sealed { .. } => format!("record {number} of {}", shard.blob.name()),
+        };
         RecordId {
             index: record,
-            name: format!("record {number} of {} at byte {byte}", shard.blob.name()),
+            name,
         }
     }
 
@@ -300,11 +401,11 @@ impl Source for Shards {
             refused,
         })?;
         let brought = shard.blob.read(span.clone());
-        let content = brought.and_then(|stored| match shard.index.packed {
-            true => self.format.unpack(stored, shard.index.end()),
-            false => Ok(stored),
+        let content = brought.and_then(|stored| match shard.index.is_packed() {
+            true => shard.content(&*self.format, stored),
+            false => Ok((stored, None)),
         });
-        let content = match content {
+        let (content, starts) = match content {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let cause: Cause = Arc::new(error);
@@ -322,11 +423,18 @@ impl Source for Shards {
                 });
             }
         };
-        let begin = if shard.index.packed { 0 } else { span.start };
+        let begin = if shard.index.is_packed() {
+            0
+        } else {
+            span.start
+        };
         for &(place, record) in &read.records {
             let (_, number) = self.place(record);
-            let starts = &shard.index.starts;
-            let own = (starts[number] - begin) as usize..(starts[number + 1] - begin) as usize;
+            let (start, end) = match &starts {
+                Some(starts) => (starts[number], starts[number + 1]),
+                None => shard.index.span(number),
+            };
+            let own = (start - begin) as usize..(end - begin) as usize;
             let fields = self.format.parse(content.slice(own));
             let found = fields.map(|fields| Record {
                 index: record,
@@ -336,53 +444,4 @@ impl Source for Shards {
         }
         Ok(())
     }
-}
-
-/// The indexes of all shards, in order.
-fn index_all(format: &dyn Format, blobs: &[Arc<dyn Blob>]) -> Result<Vec<Index>, Error> {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let body = || {
-        let mut mine: Vec<(usize, io::Result<Index>)> = Vec::new();
-        loop {
-            let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let Some(blob) = blobs.get(at) else {
-                return mine;
-            };
-            let index = format.index(&**blob).and_then(|index| checked(index, blob));
-            let failed = index.is_err();
-            mine.push((at, index));
-            if failed {
-                // Those before it are being looked at; none behind it matters.
-                next.store(blobs.len(), std::sync::atomic::Ordering::Relaxed);
-            }
-        }
-    };
-    let mut all: Vec<(usize, io::Result<Index>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..INDEXERS.min(blobs.len()))
-            .map(|_| scope.spawn(body))
-            .collect();
-        let done = threads.into_iter().map(|thread| thread.join());
-        done.collect::<Result<Vec<_>, _>>()
-    })
-    .map_err(|_| Error::Panicked {
-        text: "looking shards through".to_owned(),
-    })?
-    .into_iter()
-    .flatten()
-    .collect();
-    all.sort_by_key(|(at, _)| *at);
-    all.into_iter()
-        .map(|(at, index)| index.map_err(|error| Error::open(blobs[at].name(), error)))
-        .collect()
-}
-
-/// An index as the reads rely on it.
-fn checked(index: Index, blob: &Arc<dyn Blob>) -> io::Result<Index> {
-    let ascending = index.starts.is_sorted();
-    let inside = index.packed || index.end() <= blob.len();
-    if ascending && inside {
-        return Ok(index);
-    }
-    let problem = "its index does not fit the file; remove the index, it is made again";
-    Err(io::Error::new(io::ErrorKind::InvalidData, problem))
 }

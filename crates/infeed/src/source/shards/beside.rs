@@ -1,0 +1,193 @@
+//! Text indexes that lie beside shards, in the two forms that NVIDIA DALI's tools write.
+//!
+//! For a tar (`wds2idx`): a line `v1.2 RECORDS`, then a line a record of `EXTENSION OFFSET SIZE
+//! NAME` for each member; offsets are those of the data. For a TFRecord file (`tfrecord2idx`): a
+//! line `OFFSET SIZE` a record, its framing included.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::store::{self, Blob};
+
+/// One member of a tar, as its index tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member<'a> {
+    /// What follows the first dot of the base name.
+    pub(crate) extension: &'a str,
+    /// First byte of the data.
+    pub(crate) offset: u64,
+    /// Bytes of the data.
+    pub(crate) size: u64,
+    /// The whole name; absent in version 1.1.
+    pub(crate) name: Option<&'a str>,
+}
+
+/// The index of a tar of these records.
+#[allow(dead_code, reason = "for what writes shards")]
+pub(crate) fn of_tar(records: &[Vec<Member<'_>>]) -> String {
+    let mut text = format!("v1.2 {}\n", records.len());
+    for record in records {
+        for (at, member) in record.iter().enumerate() {
+            let gap = if at > 0 { " " } else { "" };
+            let (offset, size) = (member.offset, member.size);
+            let name = member.name.unwrap_or_default();
+            let _ = write!(text, "{gap}{} {offset} {size} {name}", member.extension);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The index of a TFRecord file whose records begin at these bytes and, after the last, the end.
+#[allow(dead_code, reason = "for what writes shards")]
+pub(crate) fn of_tfrecord(starts: &[u64]) -> String {
+    let mut text = String::new();
+    for pair in starts.windows(2) {
+        let _ = writeln!(text, "{} {}", pair[0], pair[1] - pair[0]);
+    }
+    text
+}
+
+/// Reads the index of a tar; None for what is none, such as one with spaces in names.
+pub(super) fn tar(text: &str) -> Option<Vec<Vec<Member<'_>>>> {
+    let mut lines = text.lines();
+    let (version, count) = lines.next()?.trim().split_once(' ')?;
+    let words = match version {
+        "v1.1" => 3,
+        "v1.2" => 4,
+        _ => return None,
+    };
+    let mut records = Vec::new();
+    for line in lines.filter(|line| !line.trim().is_empty()) {
+        let parts: Vec<&str> = line.split_ascii_whitespace().collect();
+        if !parts.len().is_multiple_of(words) {
+            return None;
+        }
+        let members = parts.chunks_exact(words).map(|part| {
+            Some(Member {
+                extension: part[0],
+                offset: part[1].parse().ok()?,
+                size: part[2].parse().ok()?,
+                name: part.get(3).copied(),
+            })
+        });
+        records.push(members.collect::<Option<_>>()?);
+    }
+    (count.trim().parse() == Ok(records.len())).then_some(records)
+}
+
+/// Reads the index of a TFRecord file: where records begin and the last ends.
+pub(super) fn tfrecord(text: &str) -> Option<Vec<u64>> {
+    let mut starts = vec![0];
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let (offset, size) = line.trim().split_once(' ')?;
+        let (offset, size): (u64, u64) = (offset.parse().ok()?, size.trim().parse().ok()?);
+        // Records follow each other without a gap.
+        if starts.last() != Some(&offset) {
+            return None;
+        }
+        starts.push(offset.checked_add(size)?);
+    }
+    Some(starts)
+}
+
+/// The text of the index beside a shard: `SHARD.idx`, or with that extension instead of its own.
+pub(super) fn text(shard: &dyn Blob) -> Option<String> {
+    // A record takes some bytes of its shard, and fewer of the index.
+    let most = shard.len().saturating_mul(2).saturating_add(64 << 10);
+    let replaced = match shard.name().rsplit_once('.') {
+        Some((stem, extension)) if !extension.contains(['/', '\\']) => Some(stem),
+        _ => None,
+    };
+    let names = [Some(shard.name()), replaced].into_iter().flatten();
+    for name in names.map(|stem| format!("{stem}.idx")) {
+        let known_path = shard.path().is_some();
+        if known_path && is_older(Path::new(&name), shard.path().map(Path::to_owned)) {
+            continue;
+        }
+        let Ok(index) = store::open(&name) else {
+            continue;
+        };
+        if index.len() > most {
+            continue;
+        }
+        let bytes = index.read(0..index.len()).ok()?;
+        return String::from_utf8(bytes.to_vec()).ok();
+    }
+    None
+}
+
+/// Whether an index is not there, or was written before its shard.
+fn is_older(index: &Path, shard: Option<PathBuf>) -> bool {
+    let time = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+    match (time(index), shard.and_then(|shard| time(&shard))) {
+        (Some(index), Some(shard)) => index < shard,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, offset: u64, size: u64) -> Member<'_> {
+        let extension = name.split_once('.').map_or("", |(_, extension)| extension);
+        Member {
+            extension,
+            offset,
+            size,
+            name: Some(name),
+        }
+    }
+
+    #[test]
+    fn an_index_of_a_tar_reads_as_it_was_written() {
+        let records = vec![
+            vec![member("a.jpg", 512, 100), member("a.cls", 1536, 1)],
+            vec![member("b.seg.png", 2560, 7)],
+        ];
+
+        let text = of_tar(&records);
+
+        assert_eq!(
+            text,
+            "v1.2 2\njpg 512 100 a.jpg cls 1536 1 a.cls\nseg.png 2560 7 b.seg.png\n"
+        );
+        assert_eq!(tar(&text), Some(records));
+    }
+
+    #[test]
+    fn what_is_no_index_is_none() {
+        for text in [
+            "",
+            "v1.2",
+            "v1.2 2\njpg 512 100 a.jpg\n",
+            "v1.2 1\njpg 512 100 a b.jpg\n",
+            "v1.2 1\njpg x 100 a.jpg\n",
+            "v1.2 1\njpg -1 100 a.jpg\n",
+            "v9 1\njpg 512 100 a.jpg\n",
+        ] {
+            assert_eq!(tar(text), None, "{text:?}");
+        }
+        for text in [
+            "1 5\n",
+            "0 5\n6 5\n",
+            "0 x\n",
+            "0\n",
+            "0 18446744073709551615\n1 1",
+        ] {
+            assert_eq!(tfrecord(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_index_of_a_tfrecord_file_reads_as_it_was_written() {
+        let starts = [0, 30, 31, 900];
+
+        let text = of_tfrecord(&starts);
+
+        assert_eq!(text, "0 30\n30 1\n31 869\n");
+        assert_eq!(tfrecord(&text).as_deref(), Some(&starts[..]));
+    }
+}

@@ -1,0 +1,457 @@
+//! Tar archives as the `webdataset` package writes them: consecutive files of equal stem are one
+//! record, and what follows the first dot of a base name says which field a file is.
+
+use std::io;
+
+use bytes::Bytes;
+
+use super::beside;
+use super::index::{Index, Scan, invalid};
+use super::member::{BLOCK, Kind, Member, Members, Problem};
+use super::npy;
+use super::values::{Told, Wanted, array, cause, decimal, plain};
+use super::{Format, Shards};
+use crate::error::{Cause, Error};
+use crate::sample::{DType, Field, FieldKind, Pixels};
+use crate::store;
+
+/// Extensions of images, as the decoder reads them.
+const IMAGES: &str = "jpg;jpeg;jpe;png;webp;bmp;gif;tif;tiff";
+
+/// Extensions of text that is one whole number.
+const WHOLE: [&str; 7] = ["cls", "cls2", "class", "count", "index", "inx", "id"];
+
+/// Extensions of text.
+const TEXT: [&str; 6] = ["txt", "text", "transcript", "caption", "json", "jsn"];
+
+/// Words of an extension by which an image is a mask, as in `seg.png`.
+const MASKS: [&str; 6] = ["mask", "masks", "seg", "segmentation", "label", "labels"];
+
+/// What a record's stem is had by.
+const KEY: &str = "__key__";
+
+/// Opens tar shards.
+///
+/// # Errors
+///
+/// As [`store::find`] and [`Shards::open`], and [`Error::Config`] for a packed archive.
+pub(crate) fn open(shards: &[String], wanted: &[Wanted]) -> Result<Shards, Error> {
+    Shards::open(Box::new(Tar::new(wanted)), store::find(shards)?)
+}
+
+/// The fields, as far as they are known before any shard is opened; None where the first record
+/// has to tell.
+pub(crate) fn known(wanted: &[Wanted]) -> Option<Vec<Field>> {
+    Tar::new(wanted)
+        .is_settled()
+        .then(|| Tar::new(wanted).fields)
+}
+
+/// Tar shards and what their members become.
+#[derive(Debug)]
+pub(super) struct Tar {
+    wanted: Vec<Wanted>,
+    /// Once they are settled.
+    fields: Vec<Field>,
+    /// Extensions of each field, the first that is there counts.
+    from: Vec<Vec<String>>,
+}
+
+/// A record whose files were found.
+struct Files {
+    key: String,
+    /// Extension and content.
+    files: Vec<(String, Bytes)>,
+    /// Extensions of links.
+    links: Vec<String>,
+}
+
+impl Tar {
+    pub(super) fn new(wanted: &[Wanted]) -> Tar {
+        let from: Vec<Vec<String>> = wanted.iter().map(extensions).collect();
+        let kinds = wanted.iter().zip(&from).map(|(wanted, from)| {
+            let kind = match &wanted.told {
+                Told::Kind(kind) => Some(kind.clone()),
+                Told::Nothing => by_extension(&from[0]),
+                Told::Tensor | Told::Ragged => None,
+            };
+            kind.map(|kind| wanted.field(kind))
+        });
+        let fields: Option<Vec<Field>> = kinds.collect();
+        Tar {
+            fields: fields.unwrap_or_default(),
+            wanted: wanted.to_vec(),
+            from,
+        }
+    }
+
+    /// Field and extensions of all files of a record, where nobody said what is wanted.
+    fn guess(files: &Files) -> Result<Vec<(Wanted, Vec<String>)>, String> {
+        let kinds: Vec<Option<FieldKind>> = files
+            .files
+            .iter()
+            .map(|(extension, content)| first_kind(extension, content))
+            .collect();
+        let only = |wanted: fn(&FieldKind) -> bool| {
+            kinds.iter().flatten().filter(|kind| wanted(kind)).count() == 1
+        };
+        let one_image = only(|kind| matches!(kind, FieldKind::Image(_)));
+        let one_mask = only(|kind| matches!(kind, FieldKind::Mask(_)));
+        let mut fields: Vec<(Wanted, Vec<String>)> = Vec::new();
+        for ((extension, _), kind) in files.files.iter().zip(&kinds) {
+            let mut from = vec![extension.clone()];
+            let name = match kind {
+                Some(FieldKind::Image(_)) if one_image => {
+                    // The next record may hold it in another form.
+                    if IMAGES.split(';').any(|image| image == extension) {
+                        from = IMAGES.split(';').map(str::to_owned).collect();
+                    }
+                    "image"
+                }
+                Some(FieldKind::Mask(_)) if one_mask => "mask",
+                Some(_) if extension == "cls" => "label",
+                _ => extension,
+            };
+            let told = match kind {
+                Some(kind) => Told::Kind(kind.clone()),
+                None => Told::Nothing,
+            };
+            let wanted = Wanted {
+                name: name.to_owned(),
+                from: None,
+                told,
+            };
+            fields.push((wanted, from));
+        }
+        match fields.is_empty() {
+            true => Err(format!("the files `{}` have no extensions", files.key)),
+            false => Ok(fields),
+        }
+    }
+
+    /// The field that a file becomes, where the kind was not told in full.
+    fn settled(wanted: &Wanted, from: &[String], files: &Files) -> Result<Field, String> {
+        let about = |problem: String| format!("field `{}`: {problem}", wanted.name);
+        if from[0] == KEY {
+            return Ok(wanted.field(FieldKind::Text));
+        }
+        let (extension, content) = files.find(from).map_err(about)?;
+        let kind = match &wanted.told {
+            Told::Kind(kind) => kind.clone(),
+            Told::Nothing => first_kind(extension, content).unwrap_or(FieldKind::Bytes),
+            Told::Tensor | Told::Ragged if !npy::is(content) && WHOLE.contains(&extension) => {
+                let dtype = DType::Int64;
+                let shape = Vec::new();
+                match wanted.told {
+                    Told::Ragged => FieldKind::Ragged { dtype },
+                    _ => FieldKind::Tensor { dtype, shape },
+                }
+            }
+            Told::Tensor | Told::Ragged => {
+                let array = npy::array(content)
+                    .map_err(|problem| about(format!("tell its dtype; {problem}")))?;
+                let (dtype, shape) = (array.dtype, array.shape);
+                match wanted.told {
+                    Told::Ragged => FieldKind::Ragged { dtype },
+                    _ => FieldKind::Tensor { dtype, shape },
+                }
+            }
+        };
+        Ok(wanted.field(kind))
+    }
+}
+
+impl Format for Tar {
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn kept_as(&self) -> Option<&'static str> {
+        Some("tar")
+    }
+
+    fn index(&self, _number: usize, shard: &dyn store::Blob) -> io::Result<Index> {
+        let start = shard.read(0..shard.len().min(4))?;
+        let packed = match start[..] {
+            [0x1F, 0x8B, ..] => Some("gzip"),
+            [0x28, 0xB5, 0x2F, 0xFD] => Some("zstd"),
+            [b'B', b'Z', b'h', _] => Some("bzip2"),
+            [0xFD, b'7', b'z', b'X'] => Some("xz"),
+            _ => None,
+        };
+        if let Some(packed) = packed {
+            return Err(invalid(format!(
+                "it is compressed with {packed}, and no record could be read by itself; unpack it \
+                 (images are compressed already)"
+            )));
+        }
+        let mut members = Members::of(Scan::over(shard));
+        let mut starts: Vec<u64> = Vec::new();
+        let (mut last_key, mut end) = (String::new(), 0);
+        while let Some(member) = members.next().map_err(of_shard)? {
+            let Some((key, _)) = split(&member) else {
+                continue;
+            };
+            if starts.is_empty() || key != last_key {
+                starts.push(member.begin);
+                last_key = key.to_owned();
+            }
+            end = member.end;
+        }
+        if !starts.is_empty() {
+            starts.push(end);
+        }
+        Ok(Index::Plain(starts))
+    }
+
+    fn told(&self, text: &str, shard: &dyn store::Blob) -> Option<Index> {
+        let mut starts = Vec::new();
+        let mut end = 0_u64;
+        for record in beside::tar(text)? {
+            let is_record = record.iter().any(|member| {
+                let name = member.name.unwrap_or("x.");
+                key_and_extension(name).is_some()
+            });
+            let first_end = end;
+            let last = record.last()?;
+            end = last
+                .offset
+                .checked_add(last.size)?
+                .checked_next_multiple_of(BLOCK)?;
+            if is_record {
+                starts.push(first_end);
+            }
+        }
+        if !starts.is_empty() {
+            starts.push(end);
+        }
+        // The first and the last record are where it says, and nothing comes after.
+        let [first, second, ..] = starts[..] else {
+            return None;
+        };
+        let before = starts[starts.len() - 2];
+        if !starts.is_sorted() || end > shard.len() {
+            return None;
+        }
+        for (start, stop) in [(first, second), (before, end)] {
+            files(&shard.read(start..stop).ok()?).ok()?;
+        }
+        let mut tail = Members::from(Scan::over(shard), end);
+        while let Some(member) = tail.next().ok()? {
+            if split(&member).is_some() {
+                return None;
+            }
+        }
+        Some(Index::Plain(starts))
+    }
+
+    fn is_settled(&self) -> bool {
+        !self.fields.is_empty()
+    }
+
+    fn settle(&mut self, records: &[Bytes]) -> Result<(), Cause> {
+        let mut problem = None;
+        for record in records {
+            let settled = files(record).and_then(|files| {
+                if self.wanted.is_empty() {
+                    let (wanted, from) = Tar::guess(&files)?.into_iter().unzip();
+                    (self.wanted, self.from) = (wanted, from);
+                }
+                let all = self.wanted.iter().zip(&self.from);
+                let fields = all.map(|(wanted, from)| Tar::settled(wanted, from, &files));
+                fields.collect::<Result<Vec<Field>, String>>()
+            });
+            match settled {
+                Ok(fields) => {
+                    self.fields = fields;
+                    return Ok(());
+                }
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        Err(cause(problem.unwrap_or_default()))
+    }
+
+    fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {
+        let files = files(&bytes).map_err(cause)?;
+        let fields = self.fields.iter().zip(&self.from);
+        let values = fields.map(|(field, from)| {
+            let about = |problem: String| {
+                cause(format!(
+                    "`{}`, field `{}`: {problem}",
+                    files.key, field.name
+                ))
+            };
+            if from[0] == KEY {
+                return plain(&field.kind, Bytes::from(files.key.clone())).map_err(about);
+            }
+            let (extension, content) = files.find(from).map_err(about)?;
+            value(&field.kind, extension, content).map_err(about)
+        });
+        values.collect()
+    }
+}
+
+impl Files {
+    /// The first of some extensions that the record has, and its content.
+    fn find<'a>(&'a self, from: &[String]) -> Result<(&'a str, &'a Bytes), String> {
+        for extension in from {
+            if let Some((found, content)) = self.files.iter().find(|(one, _)| one == extension) {
+                return Ok((found, content));
+            }
+        }
+        let wanted = from.join("` or `");
+        let link = from.iter().any(|extension| self.links.contains(extension));
+        let there: Vec<&str> = self.files.iter().map(|(one, _)| one.as_str()).collect();
+        Err(match link {
+            true => format!("its `{wanted}` is a link; pack it again with --dereference"),
+            false => format!("it has no `{wanted}`, but `{}`", there.join("`, `")),
+        })
+    }
+}
+
+/// Key and extension of a member; None for what is no file of a record: folders, links, hidden
+/// files, files without extension, and names like `__info__`, which hold no data.
+fn split(member: &Member) -> Option<(&str, String)> {
+    match member.kind {
+        Kind::File => key_and_extension(&member.name),
+        _ => None,
+    }
+}
+
+fn key_and_extension(name: &str) -> Option<(&str, String)> {
+    let top = name.split('/').next().unwrap_or_default();
+    if top.len() >= 4 && top.starts_with("__") && top.ends_with("__") {
+        return None;
+    }
+    let base = name.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = base + name[base..].find('.')?;
+    (dot > base).then(|| (&name[..dot], name[dot + 1..].to_lowercase()))
+}
+
+/// The files of the record that lies in these bytes.
+fn files(bytes: &Bytes) -> Result<Files, String> {
+    let mut found = Files {
+        key: String::new(),
+        files: Vec::new(),
+        links: Vec::new(),
+    };
+    let mut members = Members::of(bytes.clone());
+    while members.offset() < members.len() {
+        let member = match members.next() {
+            Ok(Some(member)) => member,
+            Ok(None) => return Err("an end mark lies where a file should".to_owned()),
+            Err(Problem::Io(error)) => return Err(error.to_string()),
+            Err(Problem::Bad { offset, what }) => {
+                return Err(format!("{offset} bytes into it: {what}"));
+            }
+        };
+        if member.kind == Kind::Link
+            && let Some((_, extension)) = key_and_extension(&member.name)
+        {
+            found.links.push(extension);
+        }
+        let Some((key, extension)) = split(&member) else {
+            continue;
+        };
+        if found.files.is_empty() {
+            found.key = key.to_owned();
+        }
+        if found.key != key {
+            return Err(format!(
+                "files of both `{}` and `{key}`; its index is not of this shard, remove it",
+                found.key
+            ));
+        }
+        if found.files.iter().any(|(known, _)| *known == extension) {
+            return Err(format!("`{}` occurs twice", member.name));
+        }
+        // Both ends lie within the bytes: the walk has passed them.
+        let content = bytes.slice(member.data.start as usize..member.data.end as usize);
+        found.files.push((extension, content));
+    }
+    match found.files.is_empty() {
+        true => Err("no file with an extension".to_owned()),
+        false => Ok(found),
+    }
+}
+
+/// The extensions that a field is taken from.
+fn extensions(wanted: &Wanted) -> Vec<String> {
+    let own;
+    let text = match (wanted.from.as_deref(), wanted.name.as_str()) {
+        (Some(from), _) => from,
+        (None, "image") => IMAGES,
+        (None, "label") => "cls",
+        (None, "mask") => {
+            own = MASKS.map(|word| format!("{word}.png")).join(";");
+            &own
+        }
+        (None, name) => name,
+    };
+    let parts = text.split(';').map(|part| part.trim().to_lowercase());
+    let parts = parts.map(|part| part.trim_start_matches('.').to_owned());
+    let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+    match parts.is_empty() {
+        true => vec![wanted.source_name().to_owned()],
+        false => parts,
+    }
+}
+
+/// What an extension says alone; None for arrays, whose type and shape a record has to tell.
+fn by_extension(extension: &str) -> Option<FieldKind> {
+    let mut words: Vec<&str> = extension.split(['.', '_', '-']).collect();
+    let last = words.pop().unwrap_or_default();
+    let is_image = IMAGES.split(';').any(|image| image == last);
+    match last {
+        _ if is_image && words.iter().any(|word| MASKS.contains(word)) => {
+            Some(FieldKind::Mask(Pixels::Encoded))
+        }
+        _ if is_image => Some(FieldKind::Image(Pixels::Encoded)),
+        "npy" => None,
+        _ if WHOLE.contains(&last) => Some(FieldKind::Tensor {
+            dtype: DType::Int64,
+            shape: Vec::new(),
+        }),
+        _ if TEXT.contains(&last) || extension == KEY => Some(FieldKind::Text),
+        _ => Some(FieldKind::Bytes),
+    }
+}
+
+/// What an extension and the first content say; None for an array that is damaged.
+fn first_kind(extension: &str, content: &Bytes) -> Option<FieldKind> {
+    match by_extension(extension) {
+        None => npy::array(content).ok().map(|array| FieldKind::Tensor {
+            dtype: array.dtype,
+            shape: array.shape,
+        }),
+        // Some datasets have names in `cls`.
+        Some(kind @ FieldKind::Tensor { .. }) => match decimal(&kind, content) {
+            Ok(_) => Some(kind),
+            Err(_) => Some(FieldKind::Text),
+        },
+        other => other,
+    }
+}
+
+/// The value that the content of a file is.
+fn value(kind: &FieldKind, extension: &str, content: &Bytes) -> Result<Bytes, String> {
+    let numbers = matches!(kind, FieldKind::Tensor { .. } | FieldKind::Ragged { .. });
+    let raw_pixels = !numbers && kind.record_bytes().is_some();
+    if (numbers || raw_pixels) && npy::is(content) {
+        return array(kind, npy::array(content)?);
+    }
+    let last = extension.rsplit('.').next().unwrap_or_default();
+    if numbers && (WHOLE.contains(&last) || TEXT.contains(&last)) {
+        return decimal(kind, content);
+    }
+    plain(kind, content.clone())
+}
+
+/// A problem of a whole shard.
+fn of_shard(problem: Problem) -> io::Error {
+    match problem {
+        Problem::Io(error) => error,
+        Problem::Bad { offset, what } => invalid(format!("at byte {offset}: {what}")),
+    }
+}

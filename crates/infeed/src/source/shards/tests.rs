@@ -1,0 +1,84 @@
+//! What the tests of formats share: shards in memory, and ways to damage them.
+
+mod tar;
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Format, Shards};
+use crate::error::Error;
+use crate::source::{self, Source};
+use crate::store::Blob;
+
+/// A shard in memory.
+#[derive(Debug)]
+pub(super) struct Shard(pub(super) Bytes);
+
+impl Blob for Shard {
+    fn name(&self) -> &str {
+        "shard"
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn stamp(&self) -> String {
+        String::new()
+    }
+
+    fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+        if range.end > self.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(self.0.slice(range.start as usize..range.end as usize))
+    }
+}
+
+/// Opens one shard.
+pub(super) fn open(format: impl Format + 'static, bytes: Vec<u8>) -> Result<Shards, Error> {
+    Shards::open(Box::new(format), vec![Arc::new(Shard(bytes.into()))])
+}
+
+/// The fields of all records, or why there are none.
+pub(super) fn records(shards: &Shards) -> Vec<Result<Vec<Bytes>, String>> {
+    let read = |record| match source::read_one(shards, record) {
+        Ok(record) => Ok(record.fields),
+        Err(error) => Err(error.chain()),
+    };
+    (0..shards.len()).map(read).collect()
+}
+
+/// Opens what is left of a shard after each cut and after a flip of each bit that `bits` selects.
+/// Whatever comes of it, it is an error that names the shard, or records of which each is right,
+/// or an error of its own; `right` tells which are.
+pub(super) fn damaged<F: Format + 'static>(
+    whole: &[u8],
+    format: impl Fn() -> F,
+    right: impl Fn(usize, &[Bytes]) -> bool,
+) {
+    let look = |bytes: Vec<u8>, how: String| match open(format(), bytes) {
+        Err(error) => assert!(error.to_string().contains("shard"), "{how}: {error}"),
+        Ok(shards) => {
+            for (number, record) in records(&shards).into_iter().enumerate() {
+                match record {
+                    Ok(fields) => assert!(right(number, &fields), "{how}, record {number}"),
+                    Err(error) => assert!(error.contains("of shard"), "{how}: {error}"),
+                }
+            }
+        }
+    };
+    for cut in 0..whole.len() {
+        look(whole[..cut].to_vec(), format!("cut at {cut}"));
+    }
+    for at in 0..whole.len() {
+        for bit in 0..8 {
+            let mut flipped = whole.to_vec();
+            flipped[at] ^= 1 << bit;
+            look(flipped, format!("bit {bit} of byte {at}"));
+        }
+    }
+}
