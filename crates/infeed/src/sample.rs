@@ -223,6 +223,39 @@ pub enum Pixels {
     },
 }
 
+impl Pixels {
+    /// Pixels already, in arrays `[H, W]` or `[H, W, 1 to 4]` of uint8 or uint16.
+    ///
+    /// # Errors
+    ///
+    /// Why arrays of this type and shape are no pixels.
+    pub fn raw(dtype: DType, shape: &[usize]) -> Result<Pixels, String> {
+        let depth = match dtype {
+            DType::UInt8 => Depth::U8,
+            DType::UInt16 => Depth::U16,
+            other => return Err(format!("pixels are uint8 or uint16, not {}", other.name())),
+        };
+        let (height, width, channels) = match *shape {
+            [height, width] => (height, width, 1),
+            [height, width, channels @ 1..=4] => (height, width, channels),
+            _ => {
+                let problem = "pixels have shape [H, W] or [H, W, 1 to 4]";
+                return Err(format!("{problem}, not {shape:?}"));
+            }
+        };
+        let side = |n: usize| u32::try_from(n).map_err(|_| format!("{n} px is too long"));
+        let size = Size {
+            height: side(height)?,
+            width: side(width)?,
+        };
+        Ok(Pixels::Raw {
+            size,
+            channels,
+            depth,
+        })
+    }
+}
+
 /// What one field of a record is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldKind {

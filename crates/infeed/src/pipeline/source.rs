@@ -8,7 +8,7 @@ use infeed_raw::map::FileMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Error;
-use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
+use crate::sample::{DType, Field, FieldKind, Pixels};
 use crate::source::Source;
 use crate::source::folder::{Folder, Labels};
 use crate::source::memory::{Data, Memory};
@@ -409,35 +409,7 @@ fn field_kind(
     let pixels = || match (dtype, encoded) {
         (None, true) => Ok(Pixels::Encoded),
         (None, false) => Err("encoded images need offsets, arrays a dtype".to_owned()),
-        (Some(dtype), _) => {
-            let depth = match dtype {
-                DType::UInt8 => Depth::U8,
-                DType::UInt16 => Depth::U16,
-                other => {
-                    return Err(format!("pixels are uint8 or uint16, not {}", other.name()));
-                }
-            };
-            let (size, channels) = match *shape {
-                [height, width] => ((height, width), 1),
-                [height, width, channels @ 1..=4] => ((height, width), channels),
-                _ => {
-                    return Err(format!(
-                        "pixels have shape [H, W] or [H, W, 1 to 4], not {:?}",
-                        shape
-                    ));
-                }
-            };
-            let side = |n: usize| u32::try_from(n).map_err(|_| format!("{n} px is too long"));
-            let size = Size {
-                height: side(size.0)?,
-                width: side(size.1)?,
-            };
-            Ok(Pixels::Raw {
-                size,
-                channels,
-                depth,
-            })
-        }
+        (Some(dtype), _) => Pixels::raw(dtype, shape),
     };
     Ok(match kind {
         "image" => FieldKind::Image(pixels()?),

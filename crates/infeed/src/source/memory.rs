@@ -164,17 +164,7 @@ impl Source for Memory {
                     .map_or(0, |&r| self.field(field, r as usize).len())
             })
             .sum();
-        let group = (READ_BYTES / record.max(1)).clamp(1, READ_RECORDS);
-        let places: Vec<(usize, u64)> = run.iter().copied().enumerate().collect();
-        places
-            .chunks(group)
-            // Nothing is held for these: they are resident, or the page cache's.
-            .map(|group| Read {
-                records: group.to_vec(),
-                bytes: Some(0),
-                key: 0,
-            })
-            .collect()
+        resident_reads(run, record)
     }
 
     fn read(
@@ -200,8 +190,23 @@ impl Source for Memory {
     }
 }
 
+/// Reads of several records that are in memory or mapped, of about so many bytes each.
+pub(super) fn resident_reads(run: &[u64], record_bytes: usize) -> Vec<Read> {
+    let group = (READ_BYTES / record_bytes.max(1)).clamp(1, READ_RECORDS);
+    let places: Vec<(usize, u64)> = run.iter().copied().enumerate().collect();
+    places
+        .chunks(group)
+        // Nothing is held for these: they are resident, or the page cache's.
+        .map(|group| Read {
+            records: group.to_vec(),
+            bytes: Some(0),
+            key: 0,
+        })
+        .collect()
+}
+
 /// Reads one byte of every page, so that faults happen here.
-fn touch(bytes: &[u8]) {
+pub(super) fn touch(bytes: &[u8]) {
     let sum = bytes
         .iter()
         .step_by(PAGE)

@@ -1,6 +1,9 @@
 //! Where records come from: one trait, one kind of place a file.
 
+pub mod arrow;
+pub mod batches;
 pub mod chosen;
+pub mod columns;
 pub mod folder;
 mod listing;
 pub mod memory;
@@ -9,6 +12,7 @@ pub mod pairs;
 pub(crate) mod shards;
 pub mod throttled;
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
@@ -125,6 +129,26 @@ pub fn single_reads(run: &[u64]) -> Vec<Read> {
         key: 0,
     };
     run.iter().enumerate().map(single).collect()
+}
+
+/// A read for every group of which a run has records, in the order of the first of them. Its key is
+/// the number of the group.
+fn group_reads(run: &[u64], groups: &Groups) -> Vec<Read> {
+    let mut reads: Vec<Read> = Vec::new();
+    let mut of: HashMap<usize, usize> = HashMap::new();
+    for (place, &record) in run.iter().enumerate() {
+        let group = groups.of(record);
+        let at = *of.entry(group).or_insert_with(|| {
+            reads.push(Read {
+                records: Vec::new(),
+                bytes: Some(groups.bytes[group]),
+                key: group as u64,
+            });
+            reads.len() - 1
+        });
+        reads[at].records.push((place, record));
+    }
+    reads
 }
 
 /// Reads one record by itself, without a budget.

@@ -1,0 +1,343 @@
+//! Arrow IPC files and streams, such as the caches of Hugging Face's `datasets`.
+//!
+//! Where every file is on this machine and not compressed, they are mapped and records are slices
+//! of the map. Else a record batch is read and decoded whole, and is a group of the shuffle.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::RecordBatch;
+use bytes::Bytes;
+use infeed_raw::map::FileMap;
+
+use super::columns::open::each;
+use super::columns::rows::{Rows, first_bytes, words};
+use super::columns::{Columns, First, Wanted};
+use super::memory::{resident_reads, touch};
+use super::{Admit, Read, ReadError, Sink, Source};
+use crate::error::{Cause, Error};
+use crate::order::window::Groups;
+use crate::sample::{Field, Record, RecordId};
+use crate::store::Blob;
+use message::{Index, Place};
+
+/// Batches of mapped files whose views are kept, about a kilobyte each; those of datasets with
+/// more are made anew for each read.
+const KEPT: usize = 1 << 16;
+
+/// Records in Arrow IPC files.
+#[derive(Debug)]
+pub struct Arrow {
+    columns: Columns,
+    files: Vec<File>,
+    /// File and batch of each group.
+    batches: Vec<Batch>,
+    groups: Arc<Groups>,
+    /// Whether records are slices of maps.
+    mapped: bool,
+}
+
+#[derive(Debug)]
+struct File {
+    blob: Arc<dyn Blob>,
+    index: Index,
+    /// Where the columns stand in its schema.
+    projection: Vec<usize>,
+    map: Option<Bytes>,
+}
+
+#[derive(Debug)]
+struct Batch {
+    file: usize,
+    number: usize,
+    kept: OnceLock<Result<Rows, Cause>>,
+}
+
+fn problem(text: String) -> Cause {
+    Arc::new(io::Error::new(io::ErrorKind::InvalidData, text))
+}
+
+impl Arrow {
+    /// Looks all files through.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] naming the first file that cannot be read or is none; [`Error::Config`] for
+    /// columns that are not there or cannot be what is wanted.
+    pub fn open(blobs: Vec<Arc<dyn Blob>>, wanted: &[Wanted]) -> Result<Arrow, Error> {
+        let opened = |blob: &Arc<dyn Blob>, names: Option<&[String]>| {
+            message::index(&**blob, names).map_err(|error| Error::open(blob.name(), error))
+        };
+        let mut columns = None;
+        for blob in &blobs {
+            let index = opened(blob, None)?;
+            let mut first = FirstBatch { blob, index };
+            // A first file without rows tells as much as its schema does.
+            let empty = first.index.places.iter().all(|place| place.rows == 0);
+            let schema = Arc::clone(&first.index.schema);
+            columns = Some(Columns::choose(&schema, wanted, &mut first)?);
+            if !empty {
+                break;
+            }
+        }
+        let columns = columns.ok_or_else(|| Error::config("source", "no files are named"))?;
+        let names: Vec<String> = columns.columns().iter().map(|c| c.name.clone()).collect();
+        let mut files = each(&blobs, |blob| {
+            let index = opened(blob, Some(&names))?;
+            let located = columns.locate(&index.schema);
+            let projection = located.map_err(|problem| {
+                let error = io::Error::new(io::ErrorKind::InvalidData, problem);
+                Error::open(blob.name(), error)
+            })?;
+            Ok(File {
+                blob: Arc::clone(blob),
+                index,
+                projection,
+                map: None,
+            })
+        })?;
+        let mapped = files.iter().all(|file| {
+            file.blob.path().is_some() && file.index.places.iter().all(|place| place.in_place)
+        });
+        if mapped {
+            for file in &mut files {
+                file.map = file.blob.path().map(map).transpose()?;
+            }
+        }
+        let mut batches = Vec::new();
+        let (mut ends, mut bytes, mut end) = (Vec::new(), Vec::new(), 0_u64);
+        for (at, file) in files.iter().enumerate() {
+            for (number, place) in file.index.places.iter().enumerate() {
+                end = end.saturating_add(place.rows);
+                ends.push(end);
+                bytes.push(place.bytes);
+                batches.push(Batch {
+                    file: at,
+                    number,
+                    kept: OnceLock::new(),
+                });
+            }
+        }
+        if end == 0 {
+            return Err(Error::config("source", "the files hold no records"));
+        }
+        Ok(Arrow {
+            columns,
+            files,
+            batches,
+            groups: Arc::new(Groups {
+                ends,
+                bytes,
+                whole: true,
+            }),
+            mapped,
+        })
+    }
+
+    /// The batch of a record, and its row there.
+    fn place(&self, record: u64) -> (usize, usize) {
+        let batch = self.groups.of(record);
+        (batch, (record - self.groups.first(batch)) as usize)
+    }
+
+    fn parts(&self, batch: &Batch) -> (&File, &Place) {
+        let file = &self.files[batch.file];
+        (file, &file.index.places[batch.number])
+    }
+
+    /// Decodes a batch from the bytes of its message, `base` being the first of them.
+    fn decode(&self, batch: &Batch, bytes: &Bytes, base: u64) -> Result<Rows, Cause> {
+        let (file, place) = self.parts(batch);
+        let part = |range: &std::ops::Range<u64>| {
+            let range = (range.start - base) as usize..(range.end - base) as usize;
+            let fits = range.end <= bytes.len();
+            fits.then(|| bytes.slice(range))
+                .ok_or_else(|| problem(format!("{} was cut since it was opened", file.blob.name())))
+        };
+        let decoded = message::decode(
+            &part(&place.message)?,
+            part(&place.body)?,
+            &file.index.schema,
+            &file.projection,
+            &place.dictionaries,
+            place.bytes,
+        );
+        decoded
+            .and_then(|batch| Rows::new(&batch, &self.columns))
+            .map_err(problem)
+    }
+
+    fn read_mapped(&self, read: &Read, sink: &mut Sink<'_>) {
+        for &(place, record) in &read.records {
+            let (at, row) = self.place(record);
+            let batch = &self.batches[at];
+            let map = self.files[batch.file].map.as_ref();
+            let made = || match map {
+                Some(map) => self.decode(batch, map, 0),
+                None => Err(problem("its file is not mapped".to_owned())),
+            };
+            let fields = if self.batches.len() <= KEPT {
+                get(batch.kept.get_or_init(made), row)
+            } else {
+                get(&made(), row)
+            };
+            if let Ok(fields) = &fields {
+                fields.iter().for_each(|bytes| touch(bytes));
+            }
+            let found = fields.map(|fields| Record {
+                index: record,
+                fields,
+            });
+            sink(place, found);
+        }
+    }
+}
+
+fn get(rows: &Result<Rows, Cause>, row: usize) -> Result<Vec<Bytes>, Cause> {
+    match rows {
+        Ok(rows) if row < rows.len() => rows.get(row),
+        Ok(_) => Err(problem("the batch has fewer rows than it said".to_owned())),
+        Err(cause) => Err(Arc::clone(cause)),
+    }
+}
+
+fn map(path: &Path) -> Result<Bytes, Error> {
+    let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
+    Ok(Bytes::from_owner(map))
+}
+
+impl Source for Arrow {
+    fn fields(&self) -> &[Field] {
+        self.columns.fields()
+    }
+
+    fn len(&self) -> u64 {
+        self.groups.records()
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        let (at, row) = self.place(record);
+        let batch = &self.batches[at];
+        let (file, place) = self.parts(batch);
+        let (file, byte) = (file.blob.name(), place.message.start);
+        RecordId {
+            index: record,
+            name: format!("row {row} of batch {} of {file} at byte {byte}", batch.number),
+        }
+    }
+
+    fn classes(&self) -> Option<&[String]> {
+        self.columns.classes()
+    }
+
+    fn groups(&self) -> Option<Arc<Groups>> {
+        (!self.mapped).then(|| Arc::clone(&self.groups))
+    }
+
+    fn parallel_reads(&self) -> Option<usize> {
+        let reads = self.files.iter().map(|file| file.blob.parallel_reads());
+        reads.max().flatten()
+    }
+
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        if self.mapped {
+            let average = self.groups.bytes.iter().sum::<u64>() / self.len().max(1);
+            return resident_reads(run, average as usize);
+        }
+        super::group_reads(run, &self.groups)
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        if self.mapped {
+            self.read_mapped(read, sink);
+            return Ok(());
+        }
+        let Some(&(_, record)) = read.records.first() else {
+            return Ok(());
+        };
+        let batch = &self.batches[read.key as usize];
+        let (file, place) = self.parts(batch);
+        admit(place.bytes).map_err(|refused| ReadError::Refused {
+            record,
+            bytes: place.bytes,
+            refused,
+        })?;
+        let begin = place.message.start;
+        let stored = file.blob.read(begin..place.body.end);
+        let stored = stored.map_err(|error| ReadError::Io {
+            record,
+            field: None,
+            error,
+        })?;
+        let rows = self.decode(batch, &stored, begin);
+        for &(place, record) in &read.records {
+            let (_, row) = self.place(record);
+            let found = get(&rows, row).map(|fields| Record {
+                index: record,
+                fields,
+            });
+            sink(place, found);
+        }
+        Ok(())
+    }
+}
+
+/// Rows of the first batch that has any, to tell what columns are.
+struct FirstBatch<'a> {
+    blob: &'a Arc<dyn Blob>,
+    index: Index,
+}
+
+/// Most bytes of a batch that is read to tell what its columns are.
+const FIRST_BYTES: u64 = 1 << 30;
+
+impl FirstBatch<'_> {
+    fn column(&self, column: usize) -> Option<RecordBatch> {
+        let place = self.index.places.iter().find(|place| place.rows > 0)?;
+        if place.bytes > FIRST_BYTES {
+            return None;
+        }
+        let begin = place.message.start;
+        let bytes = match self.blob.path().filter(|_| place.in_place) {
+            Some(path) => map(path).ok()?,
+            None => self.blob.read(begin..place.body.end).ok()?,
+        };
+        let base = match place.in_place && self.blob.path().is_some() {
+            true => 0,
+            false => begin,
+        };
+        let part = |range: &std::ops::Range<u64>| {
+            let range = (range.start - base) as usize..(range.end - base) as usize;
+            (range.end <= bytes.len()).then(|| bytes.slice(range))
+        };
+        message::decode(
+            &part(&place.message)?,
+            part(&place.body)?,
+            &self.index.schema,
+            &[column],
+            &place.dictionaries,
+            place.bytes,
+        )
+        .ok()
+    }
+}
+
+impl First for FirstBatch<'_> {
+    fn value(&mut self, column: usize, child: Option<usize>) -> Option<Bytes> {
+        first_bytes(self.column(column)?.columns().first()?, child)
+    }
+
+    fn words(&mut self, column: usize) -> Option<Vec<String>> {
+        words(self.column(column)?.columns().first()?)
+    }
+}

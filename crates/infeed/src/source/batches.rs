@@ -1,0 +1,125 @@
+//! Record batches that are in memory already, such as those of a table of another library.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
+use bytes::Bytes;
+
+use super::columns::rows::{Rows, first_bytes, words};
+use super::columns::{Columns, First, Wanted};
+use super::memory::resident_reads;
+use super::{Admit, Read, ReadError, Sink, Source};
+use crate::error::Error;
+use crate::sample::{Field, Record, RecordId};
+
+/// Record batches in memory, one after another.
+#[derive(Debug)]
+pub struct Batches {
+    /// What they are called in names of records, such as `table`.
+    name: String,
+    columns: Columns,
+    batches: Vec<Rows>,
+    /// One past the last record of each.
+    ends: Vec<u64>,
+    record_bytes: usize,
+}
+
+impl Batches {
+    /// Takes batches of one schema.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for columns that are not there or cannot be what is wanted, or if there
+    /// are no rows.
+    pub fn new(
+        name: impl Into<String>,
+        schema: &Schema,
+        batches: &[RecordBatch],
+        wanted: &[Wanted],
+    ) -> Result<Batches, Error> {
+        let columns = Columns::choose(schema, wanted, &mut FirstOf(batches))?;
+        let (mut rows, mut ends, mut end) = (Vec::new(), Vec::new(), 0_u64);
+        for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
+            end += batch.num_rows() as u64;
+            ends.push(end);
+            let made = Rows::new(batch, &columns);
+            rows.push(made.map_err(|problem| Error::config("source", problem))?);
+        }
+        if end == 0 {
+            return Err(Error::config("source", "the table has no rows"));
+        }
+        let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        Ok(Batches {
+            name: name.into(),
+            columns,
+            batches: rows,
+            ends,
+            record_bytes: bytes / end as usize,
+        })
+    }
+}
+
+impl Source for Batches {
+    fn fields(&self) -> &[Field] {
+        self.columns.fields()
+    }
+
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        RecordId {
+            index: record,
+            name: format!("row {record} of {}", self.name),
+        }
+    }
+
+    fn classes(&self) -> Option<&[String]> {
+        self.columns.classes()
+    }
+
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        resident_reads(run, self.record_bytes)
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        _admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        for &(place, record) in &read.records {
+            let at = self.ends.partition_point(|&end| end <= record);
+            let first = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+            let fields = self.batches[at].get((record - first) as usize);
+            let found = fields.map(|fields| Record {
+                index: record,
+                fields,
+            });
+            sink(place, found);
+        }
+        Ok(())
+    }
+}
+
+/// The first batch that has rows.
+struct FirstOf<'a>(&'a [RecordBatch]);
+
+impl FirstOf<'_> {
+    fn column(&self, column: usize) -> Option<&Arc<dyn arrow_array::Array>> {
+        let batch = self.0.iter().find(|batch| batch.num_rows() > 0)?;
+        batch.columns().get(column)
+    }
+}
+
+impl First for FirstOf<'_> {
+    fn value(&mut self, column: usize, child: Option<usize>) -> Option<Bytes> {
+        first_bytes(self.column(column)?, child)
+    }
+
+    fn words(&mut self, column: usize) -> Option<Vec<String>> {
+        words(self.column(column)?)
+    }
+}
