@@ -115,7 +115,7 @@ impl FirstOf<'_> {
 }
 
 impl First for FirstOf<'_> {
-    fn value(&mut self, column: usize, child: Option<usize>) -> Option<Bytes> {
+    fn value(&mut self, column: usize, child: Option<&str>) -> Option<Bytes> {
         first_bytes(self.column(column)?, child)
     }
 

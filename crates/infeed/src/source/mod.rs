@@ -9,6 +9,7 @@ mod listing;
 pub mod memory;
 pub mod mix;
 pub mod pairs;
+pub mod parquet;
 pub(crate) mod shards;
 pub mod throttled;
 

@@ -71,7 +71,10 @@ impl Pieces<'_> {
     fn get(&mut self, range: Range<u64>) -> io::Result<Bytes> {
         let length = self.blob.len();
         if range.start > range.end || range.end > length {
-            let problem = format!("it ends at byte {length}, before {}; was it cut?", range.end);
+            let problem = format!(
+                "it ends at byte {length}, before {}; was it cut?",
+                range.end
+            );
             return Err(invalid(problem));
         }
         let (start, bytes) = &self.kept;
@@ -177,9 +180,11 @@ fn file(pieces: &mut Pieces<'_>, columns: Option<&[String]>) -> io::Result<Index
     let begin = tail.checked_sub(size).filter(|_| size <= METADATA_BYTES);
     let begin = begin.ok_or_else(|| invalid("its footer is larger than can be"))?;
     let footer = pieces.get(begin..tail)?;
-    let footer = root_as_footer(&footer)
-        .map_err(|error| invalid(format!("its footer is none: {error}")))?;
-    let schema = footer.schema().ok_or_else(|| invalid("its footer has no schema"))?;
+    let footer =
+        root_as_footer(&footer).map_err(|error| invalid(format!("its footer is none: {error}")))?;
+    let schema = footer
+        .schema()
+        .ok_or_else(|| invalid("its footer has no schema"))?;
     let mut scan = Scan::new(schema, columns).map_err(invalid)?;
     for block in footer.dictionaries().into_iter().flatten() {
         let (metadata, body) = block_ranges(pieces, block)?;
@@ -195,18 +200,24 @@ fn file(pieces: &mut Pieces<'_>, columns: Option<&[String]>) -> io::Result<Index
 }
 
 /// Metadata and body of the message that a footer names.
-fn block_ranges(
-    pieces: &mut Pieces<'_>,
-    block: &Block,
-) -> io::Result<(Range<u64>, Range<u64>)> {
-    let wrong = || invalid(format!("its footer names no message at byte {}", block.offset()));
+fn block_ranges(pieces: &mut Pieces<'_>, block: &Block) -> io::Result<(Range<u64>, Range<u64>)> {
+    let wrong = || {
+        invalid(format!(
+            "its footer names no message at byte {}",
+            block.offset()
+        ))
+    };
     let number = |number: i64| u64::try_from(number).map_err(|_| wrong());
     let begin = number(block.offset())?;
     let metadata = pieces.message(begin)?.ok_or_else(wrong)?;
     let middle = begin.checked_add(number(block.metaDataLength().into())?);
-    let middle = middle.filter(|&middle| middle >= metadata.end).ok_or_else(wrong)?;
+    let middle = middle
+        .filter(|&middle| middle >= metadata.end)
+        .ok_or_else(wrong)?;
     let end = middle.checked_add(number(block.bodyLength())?);
-    let end = end.filter(|&end| end <= pieces.blob.len()).ok_or_else(wrong)?;
+    let end = end
+        .filter(|&end| end <= pieces.blob.len())
+        .ok_or_else(wrong)?;
     Ok((metadata, middle..end))
 }
 
@@ -253,11 +264,17 @@ impl Scan {
         let here = |problem: String| invalid(format!("the dictionary at byte {at}: {problem}"));
         let dictionary = message.header_as_dictionary_batch();
         let dictionary = dictionary.ok_or_else(|| here("it is none".to_owned()))?;
-        let data = dictionary.data().ok_or_else(|| here("it is empty".to_owned()))?;
+        let data = dictionary
+            .data()
+            .ok_or_else(|| here("it is empty".to_owned()))?;
         let length = body.end - body.start;
         check(&data, length).map_err(here)?;
         // Delta dictionaries are copied into new ones, so the old ones count too.
-        let limit = || here(format!("the dictionaries take over {DICTIONARY_BYTES} bytes"));
+        let limit = || {
+            here(format!(
+                "the dictionaries take over {DICTIONARY_BYTES} bytes"
+            ))
+        };
         self.dictionary_bytes = self.dictionary_bytes.saturating_add(length);
         if self.dictionary_bytes > DICTIONARY_BYTES {
             return Err(limit());
@@ -293,7 +310,9 @@ impl Scan {
         let batch = batch.ok_or_else(|| here("it is none".to_owned()))?;
         let length = body.end - body.start;
         check(&batch, length).map_err(here)?;
-        let wanted = self.wanted_buffers(&batch, message.version()).map_err(here)?;
+        let wanted = self
+            .wanted_buffers(&batch, message.version())
+            .map_err(here)?;
         let buffers = batch.buffers().into_iter().flatten().zip(&wanted);
         let need = if self.views { 16 } else { 8 };
         let aligned = |offset: i64| (at + offset as u64).is_multiple_of(need);
@@ -309,7 +328,11 @@ impl Scan {
         if rows > decoded.saturating_mul(8) {
             return Err(here(format!("{rows} rows cannot lie in {decoded} bytes")));
         }
-        let copied = if compressed || !aligned || self.views { decoded } else { 0 };
+        let copied = if compressed || !aligned || self.views {
+            decoded
+        } else {
+            0
+        };
         self.index.places.push(Place {
             bytes: (body.end - metadata.start).saturating_add(copied),
             message: metadata,
@@ -431,9 +454,7 @@ fn buffers_of(
             children(&mut [item.data_type()].into_iter(), 3)
         }
         DataType::FixedSizeList(item, _) => children(&mut [item.data_type()].into_iter(), 1),
-        DataType::Struct(fields) => {
-            children(&mut fields.iter().map(|field| field.data_type()), 1)
-        }
+        DataType::Struct(fields) => children(&mut fields.iter().map(|field| field.data_type()), 1),
         DataType::RunEndEncoded(ends, values) => {
             children(&mut [ends.data_type(), values.data_type()].into_iter(), 0)
         }
@@ -487,7 +508,11 @@ pub(super) fn decode(
         let body = Buffer::from(body);
         let version = message.version();
         RecordBatchDecoder::try_new(&body, batch, Arc::clone(schema), dictionaries, &version)
-            .and_then(|decoder| decoder.with_projection(Some(projection)).read_record_batch())
+            .and_then(|decoder| {
+                decoder
+                    .with_projection(Some(projection))
+                    .read_record_batch()
+            })
             .map_err(|error| error.to_string())
     })
 }

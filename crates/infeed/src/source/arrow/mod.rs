@@ -227,7 +227,10 @@ impl Source for Arrow {
         let (file, byte) = (file.blob.name(), place.message.start);
         RecordId {
             index: record,
-            name: format!("row {row} of batch {} of {file} at byte {byte}", batch.number),
+            name: format!(
+                "row {row} of batch {} of {file} at byte {byte}",
+                batch.number
+            ),
         }
     }
 
@@ -333,7 +336,7 @@ impl FirstBatch<'_> {
 }
 
 impl First for FirstBatch<'_> {
-    fn value(&mut self, column: usize, child: Option<usize>) -> Option<Bytes> {
+    fn value(&mut self, column: usize, child: Option<&str>) -> Option<Bytes> {
         first_bytes(self.column(column)?.columns().first()?, child)
     }
 

@@ -20,6 +20,9 @@ use crate::error::Error;
 use crate::sample::{DType, Field, FieldKind, Pixels};
 use hints::{Feature, Hints};
 
+/// The child of a struct column that holds the bytes of a file, as Hugging Face calls it.
+pub(super) const BYTES: &str = "bytes";
+
 /// What a column should become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -56,7 +59,7 @@ pub struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Store {
     /// Bytes or text as they are; those of a child, where the column is a struct.
-    Bytes { child: Option<usize> },
+    Bytes { child: Option<&'static str> },
     /// So many numbers a record.
     Fixed { dtype: DType, length: usize },
     /// Integers widened to int64.
@@ -94,7 +97,7 @@ pub(super) struct Columns {
 /// Values that decide what a column is, of the first records.
 pub(super) trait First {
     /// The first value of a column of bytes (or of the child of one), if there is one.
-    fn value(&mut self, column: usize, child: Option<usize>) -> Option<Bytes>;
+    fn value(&mut self, column: usize, child: Option<&str>) -> Option<Bytes>;
 
     /// The words of a column's dictionary, if all of the data shares one.
     fn words(&mut self, column: usize) -> Option<Vec<String>>;
@@ -252,7 +255,7 @@ struct Settled {
 /// What a column's type says of its values.
 enum Stored {
     /// Bytes; those of a child, where it is a struct as Hugging Face writes images.
-    Bytes(Option<usize>),
+    Bytes(Option<&'static str>),
     Text,
     /// Words of a dictionary.
     Words,
@@ -462,7 +465,9 @@ fn lists(
 
 /// Elements of a shape, as long as their bytes can be counted.
 fn product(shape: &[usize]) -> Result<usize, String> {
-    let product = shape.iter().try_fold(8_usize, |n, &axis| n.checked_mul(axis));
+    let product = shape
+        .iter()
+        .try_fold(8_usize, |n, &axis| n.checked_mul(axis));
     let product = product.ok_or_else(|| format!("shape {shape:?} has too many elements"))?;
     Ok(product / 8)
 }
@@ -501,7 +506,9 @@ fn stored(field: &ArrowField) -> Result<Stored, String> {
             return Err(unfit(field.data_type()));
         };
         if product(&shape)? != length {
-            return Err(format!("its shape {shape:?} does not have {length} elements"));
+            return Err(format!(
+                "its shape {shape:?} does not have {length} elements"
+            ));
         }
         return Ok(Stored::Numbers { dtype, dims: shape });
     }
@@ -512,14 +519,17 @@ fn stored(field: &ArrowField) -> Result<Stored, String> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Stored::Text,
         DataType::Dictionary(_, words) if is_text(words) => Stored::Words,
         DataType::Struct(children) => {
-            let bytes = children.iter().position(|child| {
-                child.name() == "bytes"
+            let has_bytes = children.iter().any(|child| {
+                child.name() == BYTES
                     && matches!(
                         child.data_type(),
                         DataType::Binary | DataType::LargeBinary | DataType::BinaryView
                     )
             });
-            Stored::Bytes(Some(bytes.ok_or_else(|| unfit(data_type))?))
+            match has_bytes {
+                true => Stored::Bytes(Some(BYTES)),
+                false => return Err(unfit(data_type)),
+            }
         }
         _ => numeric(data_type).ok_or_else(|| unfit(data_type))?,
     })

@@ -136,9 +136,14 @@ impl Elements {
             other => number(other)?.bytes(),
         };
         let data = array.to_data();
-        let (begin, length) = (data.offset().checked_mul(width)?, data.len().checked_mul(width)?);
+        let (begin, length) = (
+            data.offset().checked_mul(width)?,
+            data.len().checked_mul(width)?,
+        );
         let buffer = data.buffers().first()?;
-        let fits = begin.checked_add(length).is_some_and(|end| end <= buffer.len());
+        let fits = begin
+            .checked_add(length)
+            .is_some_and(|end| end <= buffer.len());
         fits.then(|| Elements::Plain {
             bytes: owned(buffer.slice_with_length(begin, length)),
             width,
@@ -242,7 +247,7 @@ impl Ready {
         let cells = match &column.store {
             Store::Bytes { child: None } => Cells::bytes(array)?,
             Store::Bytes { child: Some(child) } => {
-                let child = array.as_struct_opt()?.columns().get(*child)?;
+                let child = array.as_struct_opt()?.column_by_name(child)?;
                 child_nulls = child.nulls().cloned();
                 Cells::bytes(child)?
             }
@@ -295,13 +300,14 @@ fn elements(array: &dyn Array, dtype: DType) -> Option<Elements> {
 
 /// Nulls, where there are any.
 fn some_nulls(array: &dyn Array) -> Option<NullBuffer> {
-    array.nulls().filter(|nulls| nulls.null_count() > 0).cloned()
+    array
+        .nulls()
+        .filter(|nulls| nulls.null_count() > 0)
+        .cloned()
 }
 
 fn any_null(nulls: &NullBuffer, begin: usize, end: usize) -> bool {
-    begin <= end
-        && end <= nulls.len()
-        && nulls.slice(begin, end - begin).null_count() > 0
+    begin <= end && end <= nulls.len() && nulls.slice(begin, end - begin).null_count() > 0
 }
 
 impl Cells {
@@ -448,7 +454,11 @@ impl Cells {
                 nulls,
             } => {
                 let null = |(nulls, rows): &(NullBuffer, usize)| {
-                    any_null(nulls, row.saturating_mul(*rows), (row + 1).saturating_mul(*rows))
+                    any_null(
+                        nulls,
+                        row.saturating_mul(*rows),
+                        (row + 1).saturating_mul(*rows),
+                    )
                 };
                 if nulls.iter().any(null) {
                     return Err(Problem::Null(Arc::clone(name)));
@@ -564,10 +574,10 @@ pub(in crate::source) fn words(array: &ArrayRef) -> Option<Vec<String>> {
 }
 
 /// The first value of a column of bytes, or of its child, that is not null.
-pub(in crate::source) fn first_bytes(array: &ArrayRef, child: Option<usize>) -> Option<Bytes> {
+pub(in crate::source) fn first_bytes(array: &ArrayRef, child: Option<&str>) -> Option<Bytes> {
     let array = match child {
         None => array,
-        Some(child) => array.as_struct_opt()?.columns().get(child)?,
+        Some(child) => array.as_struct_opt()?.column_by_name(child)?,
     };
     let row = (0..array.len()).find(|&row| array.is_valid(row))?;
     Cells::bytes(array)?.get(row, &"first".into()).ok()

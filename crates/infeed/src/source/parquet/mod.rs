@@ -1,0 +1,434 @@
+//! Parquet files: a row group is read and decoded whole, only the columns that are wanted.
+//!
+//! Bytes and text are decoded as views, so that they stay in the pages in which they came: an
+//! encoded image is never copied, and a group holds what its footer says, however often a
+//! dictionary's value occurs.
+
+mod group;
+mod pages;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ::parquet::arrow::parquet_to_arrow_schema;
+use ::parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use arrow_schema::{DataType, Field as ArrowField, FieldRef, Schema};
+use bytes::Bytes;
+
+use super::columns::open::each;
+use super::columns::rows::{Rows, first_bytes};
+use super::columns::{BYTES, Columns, First, Store};
+use super::{Admit, Read, ReadError, Sink, Source, columns, group_reads};
+use crate::error::{Cause, Error};
+use crate::order::window::Groups;
+use crate::sample::{Field, Record, RecordId};
+use crate::store::Blob;
+use group::{Chunks, Wanted, chunk_range, told};
+use pages::decoding;
+
+/// Most bytes of a footer.
+const FOOTER_BYTES: u64 = 128 << 20;
+
+/// Bytes at the end of a file that are read at once: most footers are within.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// What opens and ends a file.
+const MAGIC: &[u8] = b"PAR1";
+
+/// Most bytes of a page that is read to tell what a column is.
+const FIRST_BYTES: u64 = 256 << 20;
+
+/// Records in Parquet files.
+#[derive(Debug)]
+pub struct Parquet {
+    columns: Columns,
+    files: Vec<File>,
+    /// File and row group there of each group.
+    places: Vec<(usize, usize)>,
+    groups: Arc<Groups>,
+}
+
+#[derive(Debug)]
+struct File {
+    blob: Arc<dyn Blob>,
+    metadata: ParquetMetaData,
+    wanted: Wanted,
+}
+
+fn invalid(problem: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem.into())
+}
+
+/// Reads and decodes the footer of a file.
+fn footer(blob: &dyn Blob) -> io::Result<ParquetMetaData> {
+    let length = blob.len();
+    let begin = length.saturating_sub(TAIL_BYTES);
+    let tail = blob.read(begin..length)?;
+    let cut = || invalid("it does not end as a Parquet file does; was it cut?");
+    let (rest, end) = tail.split_last_chunk::<8>().ok_or_else(cut)?;
+    if &end[4..] == b"PARE" {
+        return Err(invalid("it is encrypted"));
+    }
+    if &end[4..] != MAGIC {
+        return Err(cut());
+    }
+    let size = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
+    if size > FOOTER_BYTES || size > length - 8 {
+        return Err(invalid(format!(
+            "its footer of {size} bytes is larger than can be"
+        )));
+    }
+    let bytes = match (rest.len() as u64).checked_sub(size) {
+        Some(at) => tail.slice(at as usize..rest.len()),
+        None => blob.read(length - 8 - size..length - 8)?,
+    };
+    decoding(|| ParquetMetaDataReader::decode_metadata(&bytes))
+        .map_err(|problem| invalid(format!("its footer is none: {problem}")))
+}
+
+/// The schema of a file, bytes and text as views.
+fn schema(metadata: &ParquetMetaData) -> Result<Schema, String> {
+    let file = metadata.file_metadata();
+    let keys = file.key_value_metadata();
+    let schema = decoding(|| parquet_to_arrow_schema(file.schema_descr(), keys))?;
+    let fields: Vec<FieldRef> = schema.fields().iter().map(viewed).collect();
+    Ok(Schema::new_with_metadata(fields, schema.metadata))
+}
+
+fn viewed(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Dictionary(_, words) => match &**words {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8View,
+            DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+            other => other.clone(),
+        },
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(viewed).collect()),
+        _ => return Arc::clone(field),
+    };
+    let made = ArrowField::new(field.name(), data_type, field.is_nullable());
+    Arc::new(made.with_metadata(field.metadata().clone()))
+}
+
+/// The leaves of a column of the schema, or those of them that lie under a child.
+fn leaves(metadata: &ParquetMetaData, column: usize, child: Option<&str>) -> Vec<usize> {
+    let schema = metadata.file_metadata().schema_descr();
+    let mine = |&leaf: &usize| {
+        let part = schema.column(leaf).path().parts().get(1).cloned();
+        schema.get_column_root_idx(leaf) == column
+            && child.is_none_or(|child| part.as_deref() == Some(child))
+    };
+    (0..schema.num_columns()).filter(mine).collect()
+}
+
+impl Parquet {
+    /// Reads the footers of all files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] naming the first file that cannot be read or is none; [`Error::Config`] for
+    /// columns that are not there or cannot be what is wanted.
+    pub fn open(blobs: Vec<Arc<dyn Blob>>, wanted: &[columns::Wanted]) -> Result<Parquet, Error> {
+        let opened = each(&blobs, |blob| {
+            let damaged = |error| Error::open(blob.name(), error);
+            let metadata = footer(&**blob).map_err(damaged)?;
+            let schema = schema(&metadata).map_err(|problem| damaged(invalid(problem)))?;
+            Ok((metadata, schema))
+        })?;
+        let rows =
+            |metadata: &ParquetMetaData| metadata.row_groups().iter().any(|g| g.num_rows() > 0);
+        let first = opened.iter().position(|(metadata, _)| rows(metadata));
+        let first = first.ok_or_else(|| Error::config("source", "the files hold no records"))?;
+        let (metadata, known) = &opened[first];
+        let mut page = FirstPage {
+            blob: &*blobs[first],
+            metadata,
+            schema: known,
+        };
+        let columns = Columns::choose(known, wanted, &mut page)?;
+        let mut files = Vec::with_capacity(blobs.len());
+        let (mut places, mut ends, mut bytes, mut end) = (vec![], vec![], vec![], 0_u64);
+        for (blob, (metadata, schema)) in blobs.into_iter().zip(opened) {
+            let damaged = |problem| Error::open(blob.name(), invalid(problem));
+            columns.locate(&schema).map_err(damaged)?;
+            let wanted = file_wanted(&metadata, &schema, &columns).map_err(damaged)?;
+            for number in 0..metadata.num_row_groups() {
+                let size = group_size(&metadata, number, &wanted.leaves, blob.len());
+                let (rows, size) =
+                    size.map_err(|problem| damaged(format!("row group {number}: {problem}")))?;
+                end = end.saturating_add(rows);
+                ends.push(end);
+                bytes.push(size);
+                places.push((files.len(), number));
+            }
+            files.push(File {
+                blob,
+                metadata,
+                wanted,
+            });
+        }
+        Ok(Parquet {
+            columns,
+            files,
+            places,
+            groups: Arc::new(Groups {
+                ends,
+                bytes,
+                whole: true,
+            }),
+        })
+    }
+
+    fn place(&self, record: u64) -> (&File, usize, u64) {
+        let at = self.groups.of(record);
+        let (file, number) = self.places[at];
+        (&self.files[file], number, record - self.groups.first(at))
+    }
+
+    /// The rows of a group whose bytes were admitted, batch by batch with the first row of each.
+    fn decode(
+        &self,
+        file: &File,
+        number: usize,
+        most_bytes: u64,
+    ) -> io::Result<Result<Vec<(usize, Rows)>, String>> {
+        let group = file.metadata.row_group(number);
+        let mut ranges = Vec::with_capacity(file.wanted.leaves.len());
+        for &leaf in &file.wanted.leaves {
+            let range = chunk_range(group.column(leaf), file.blob.len()).map_err(invalid)?;
+            ranges.push((leaf, range));
+        }
+        let bytes = read_ranges(&*file.blob, ranges)?;
+        let chunks = Chunks {
+            metadata: &file.metadata,
+            group: number,
+            bytes,
+        };
+        Ok(chunks.decode(&file.wanted, most_bytes).and_then(|batches| {
+            let mut first = 0;
+            let rows = batches.iter().map(|batch| {
+                let rows = Rows::new(batch, &self.columns)?;
+                first += rows.len();
+                Ok((first - rows.len(), rows))
+            });
+            rows.collect()
+        }))
+    }
+}
+
+/// What is decoded of a file.
+fn file_wanted(
+    metadata: &ParquetMetaData,
+    schema: &Schema,
+    columns: &Columns,
+) -> Result<Wanted, String> {
+    let mut all = Vec::new();
+    for column in columns.columns() {
+        let at = schema
+            .index_of(&column.name)
+            .map_err(|error| error.to_string())?;
+        let child = match column.store {
+            Store::Bytes { child } => child,
+            _ => None,
+        };
+        all.extend(leaves(metadata, at, child));
+    }
+    all.sort_unstable();
+    all.dedup();
+    Wanted::new(metadata, all, schema.fields())
+}
+
+/// Rows of a group, and the bytes of memory that decoding it takes.
+fn group_size(
+    metadata: &ParquetMetaData,
+    number: usize,
+    leaves: &[usize],
+    length: u64,
+) -> Result<(u64, u64), String> {
+    let group = metadata.row_group(number);
+    let rows = u64::try_from(group.num_rows()).map_err(|_| "it has negative rows".to_owned())?;
+    let mut bytes = 0_u64;
+    for &leaf in leaves {
+        let chunk = group.column(leaf);
+        chunk_range(chunk, length)?;
+        bytes = bytes.saturating_add(told(chunk, rows)?.1);
+    }
+    Ok((rows, bytes))
+}
+
+/// The bytes of chunks, those that lie close to each other read together.
+fn read_ranges(
+    blob: &dyn Blob,
+    mut ranges: Vec<(usize, Range<u64>)>,
+) -> io::Result<HashMap<usize, (u64, Bytes)>> {
+    ranges.sort_by_key(|(_, range)| range.start);
+    let mut bytes = HashMap::new();
+    let mut rest = &ranges[..];
+    while let Some((_, first)) = rest.first() {
+        let mut joined = first.clone();
+        let near = rest.iter().take_while(|(_, range)| {
+            // No bytes between: what is read along would not be admitted.
+            let near = range.start <= joined.end;
+            if near {
+                joined.end = joined.end.max(range.end);
+            }
+            near
+        });
+        let count = near.count();
+        let read = blob.read(joined.clone())?;
+        for (leaf, range) in &rest[..count] {
+            let own = (range.start - joined.start) as usize..(range.end - joined.start) as usize;
+            bytes.insert(*leaf, (range.start, read.slice(own)));
+        }
+        rest = &rest[count..];
+    }
+    Ok(bytes)
+}
+
+impl Source for Parquet {
+    fn fields(&self) -> &[Field] {
+        self.columns.fields()
+    }
+
+    fn len(&self) -> u64 {
+        self.groups.records()
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        let (file, number, row) = self.place(record);
+        RecordId {
+            index: record,
+            name: format!("row {row} of row group {number} of {}", file.blob.name()),
+        }
+    }
+
+    fn classes(&self) -> Option<&[String]> {
+        self.columns.classes()
+    }
+
+    fn groups(&self) -> Option<Arc<Groups>> {
+        Some(Arc::clone(&self.groups))
+    }
+
+    fn parallel_reads(&self) -> Option<usize> {
+        let reads = self.files.iter().map(|file| file.blob.parallel_reads());
+        reads.max().flatten()
+    }
+
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        group_reads(run, &self.groups)
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        let Some(&(_, record)) = read.records.first() else {
+            return Ok(());
+        };
+        let bytes = self.groups.bytes[read.key as usize];
+        admit(bytes).map_err(|refused| ReadError::Refused {
+            record,
+            bytes,
+            refused,
+        })?;
+        let (file, number, _) = self.place(record);
+        let decoded = match self.decode(file, number, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error.to_string()),
+            Err(error) => {
+                let field = None;
+                return Err(ReadError::Io {
+                    record,
+                    field,
+                    error,
+                });
+            }
+            Ok(decoded) => decoded,
+        };
+        let decoded = decoded.map_err(|problem| -> Cause { Arc::new(invalid(problem)) });
+        for &(place, record) in &read.records {
+            let (_, _, row) = self.place(record);
+            let fields = match &decoded {
+                Ok(batches) => get(batches, row as usize),
+                Err(cause) => Err(Arc::clone(cause)),
+            };
+            let found = fields.map(|fields| Record {
+                index: record,
+                fields,
+            });
+            sink(place, found);
+        }
+        Ok(())
+    }
+}
+
+fn get(batches: &[(usize, Rows)], row: usize) -> Result<Vec<Bytes>, Cause> {
+    let at = batches.partition_point(|(first, _)| *first <= row);
+    let found = at.checked_sub(1).map(|at| &batches[at]);
+    match found.filter(|(first, rows)| row - first < rows.len()) {
+        Some((first, rows)) => rows.get(row - first),
+        None => Err(Arc::new(invalid(
+            "the row group has fewer rows than it said",
+        ))),
+    }
+}
+
+/// The first page of a column, to tell what it holds.
+struct FirstPage<'a> {
+    blob: &'a dyn Blob,
+    metadata: &'a ParquetMetaData,
+    schema: &'a Schema,
+}
+
+impl First for FirstPage<'_> {
+    fn value(&mut self, column: usize, child: Option<&str>) -> Option<Bytes> {
+        let leaf = *leaves(self.metadata, column, child).first()?;
+        let groups = self.metadata.row_groups();
+        let group = groups.iter().position(|group| group.num_rows() > 0)?;
+        let chunk = groups[group].column(leaf);
+        let range = chunk_range(chunk, self.blob.len()).ok()?;
+        let head = range.end.min(range.start + TAIL_BYTES);
+        let start = self.blob.read(range.start..head).ok()?;
+        let (end, page) = match pages::first_data_page(&start) {
+            Some(found) => found,
+            // Behind a large dictionary: one more look.
+            None => {
+                let dictionary = pages::header(&start)?;
+                let at = dictionary.header + dictionary.stored;
+                let begin = range.start.checked_add(at)?;
+                let head = range.end.min(begin.checked_add(TAIL_BYTES)?);
+                let next = self.blob.read(begin..head).ok()?;
+                let (end, page) = pages::first_data_page(&next)?;
+                (at + end, page)
+            }
+        };
+        if end > FIRST_BYTES || page.decoded > FIRST_BYTES || end > range.end - range.start {
+            return None;
+        }
+        let bytes = self.blob.read(range.start..range.start + end).ok()?;
+        let dictionary = pages::header(&bytes)?;
+        let fits = dictionary.decoded <= FIRST_BYTES && dictionary.values <= FIRST_BYTES;
+        fits.then_some(())?;
+        let wanted = Wanted::new(self.metadata, vec![leaf], self.schema.fields()).ok()?;
+        let chunks = Chunks {
+            metadata: self.metadata,
+            group,
+            bytes: HashMap::from([(leaf, (range.start, bytes))]),
+        };
+        let rows = page.values.clamp(1, 16) as usize;
+        let batch = chunks.batches(&wanted, rows, 1, u64::MAX).ok()?.pop()?;
+        first_bytes(batch.columns().first()?, child.map(|_| BYTES))
+    }
+
+    fn words(&mut self, _column: usize) -> Option<Vec<String>> {
+        // Every row group has a dictionary of its own.
+        None
+    }
+}

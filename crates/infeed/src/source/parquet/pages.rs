@@ -1,0 +1,295 @@
+//! The pages of a column chunk, held against what the footer says of it before they are decoded.
+//!
+//! Source: the Parquet format, `PageHeader` in the Thrift compact protocol. Sizes and counts in a
+//! header decide what decoding allocates, so they must add up to what was admitted.
+
+use crate::source::columns::open::contained;
+
+/// Encodings of values, by their numbers in the format.
+pub(super) const DELTA_LENGTH: i64 = 6;
+pub(super) const DELTA_BYTES: i64 = 7;
+
+/// Fields of fields of a header that are looked into.
+const DEPTH: usize = 8;
+
+/// What a page's header says, as far as it decides about memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Page {
+    /// Bytes of the header itself.
+    pub(super) header: u64,
+    /// Bytes behind it.
+    pub(super) stored: u64,
+    /// Bytes once decompressed.
+    pub(super) decoded: u64,
+    pub(super) kind: PageKind,
+    pub(super) values: u64,
+    pub(super) encoding: i64,
+}
+
+/// Which kind of page it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PageKind {
+    Data,
+    Dictionary,
+    #[default]
+    Other,
+}
+
+/// What the footer says of a column chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// Bytes of its pages once decompressed, with their headers.
+    pub(super) decoded: u64,
+    pub(super) values: u64,
+    /// Whether values may be told by the beginnings of those before.
+    pub(super) delta_bytes: bool,
+}
+
+/// The largest page of a chunk, once decompressed.
+///
+/// # Errors
+///
+/// Where its pages are not what the footer says.
+pub(super) fn verify(chunk: &[u8], told: Told) -> Result<u64, String> {
+    let (mut at, mut decoded, mut values, mut largest) = (0, 0_u64, 0_u64, 0);
+    while at < chunk.len() {
+        let here = |problem: &str| format!("the page at byte {at} of its chunk {problem}");
+        let page = header(&chunk[at..]).ok_or_else(|| here("has a header that is none"))?;
+        let next = at as u64 + page.header + page.stored;
+        if next > chunk.len() as u64 {
+            return Err(here("ends behind its chunk"));
+        }
+        decoded += page.header + page.decoded;
+        largest = largest.max(page.decoded);
+        match page.kind {
+            PageKind::Data => values += page.values,
+            // Each of its values takes a bit at least.
+            PageKind::Dictionary if page.values > page.decoded.saturating_mul(8) => {
+                return Err(here("has more values than bits"));
+            }
+            PageKind::Dictionary | PageKind::Other => {}
+        }
+        if page.encoding == DELTA_BYTES && !told.delta_bytes {
+            return Err(here("has an encoding that the footer does not name"));
+        }
+        at = next as usize;
+    }
+    if decoded > told.decoded.saturating_add(SLACK) {
+        let told = told.decoded;
+        return Err(format!(
+            "its pages have {decoded} bytes, over the {told} of the footer"
+        ));
+    }
+    if values != told.values {
+        let told = told.values;
+        return Err(format!(
+            "its pages have {values} values, unlike the {told} of the footer"
+        ));
+    }
+    Ok(largest)
+}
+
+/// Some writers leave the headers of pages out of the sum.
+const SLACK: u64 = 1 << 20;
+
+/// Bytes up to the end of the first page of data, if `start` holds its header.
+pub(super) fn first_data_page(start: &[u8]) -> Option<(u64, Page)> {
+    let mut at = 0_u64;
+    loop {
+        let page = header(start.get(usize::try_from(at).ok()?..)?)?;
+        at += page.header + page.stored;
+        if page.kind == PageKind::Data {
+            return Some((at, page));
+        }
+    }
+}
+
+/// How many values a delta-encoded run says it has: the third number of its header.
+pub(super) fn delta_count(values: &[u8]) -> Option<u64> {
+    let mut thrift = Thrift { rest: values };
+    thrift.unsigned()?;
+    thrift.unsigned()?;
+    thrift.unsigned()
+}
+
+/// The header of the page that begins here.
+pub(super) fn header(bytes: &[u8]) -> Option<Page> {
+    let mut thrift = Thrift { rest: bytes };
+    let mut page = Page::default();
+    let size = |n: i64| u64::try_from(n).ok().filter(|&n| n <= i32::MAX as u64);
+    let (mut decoded, mut stored) = (None, None);
+    thrift.structure(DEPTH, &mut |path, value| {
+        match (path, value) {
+            ([1], 0 | 3) => page.kind = PageKind::Data,
+            ([1], 2) => page.kind = PageKind::Dictionary,
+            ([2], n) => decoded = Some(size(n)?),
+            ([3], n) => stored = Some(size(n)?),
+            ([5 | 7 | 8, 1], n) => page.values = size(n)?,
+            ([5 | 7, 2] | [8, 4], n) => page.encoding = n,
+            _ => {}
+        }
+        Some(())
+    })?;
+    page.header = (bytes.len() - thrift.rest.len()) as u64;
+    (page.decoded, page.stored) = (decoded?, stored?);
+    Some(page)
+}
+
+/// A reader of the compact protocol that trusts no length.
+struct Thrift<'a> {
+    rest: &'a [u8],
+}
+
+/// Takes an integer with the ids of the fields that lead to it.
+type Take<'a> = dyn FnMut(&[i16], i64) -> Option<()> + 'a;
+
+impl Thrift<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    fn skip(&mut self, bytes: u64) -> Option<()> {
+        self.rest = self.rest.get(usize::try_from(bytes).ok()?..)?;
+        Some(())
+    }
+
+    fn unsigned(&mut self) -> Option<u64> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn signed(&mut self) -> Option<i64> {
+        let number = self.unsigned()?;
+        Some((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+
+    fn structure(&mut self, depth: usize, take: &mut Take<'_>) -> Option<()> {
+        self.fields(&mut Vec::new(), depth, take)
+    }
+
+    fn fields(&mut self, path: &mut Vec<i16>, depth: usize, take: &mut Take<'_>) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let mut id = 0_i16;
+        loop {
+            let head = self.byte()?;
+            if head == 0 {
+                return Some(());
+            }
+            id = match head >> 4 {
+                0 => i16::try_from(self.signed()?).ok()?,
+                delta => id.checked_add(i16::from(delta))?,
+            };
+            path.push(id);
+            match head & 0x0F {
+                // Booleans are in the type.
+                1 => take(path, 1)?,
+                2 => take(path, 0)?,
+                kind => self.value(kind, path, depth, take)?,
+            }
+            path.pop();
+        }
+    }
+
+    fn value(
+        &mut self,
+        kind: u8,
+        path: &mut Vec<i16>,
+        depth: usize,
+        take: &mut Take<'_>,
+    ) -> Option<()> {
+        match kind {
+            1..=3 => self.skip(1),
+            4..=6 => {
+                let number = self.signed()?;
+                take(path, number)
+            }
+            7 => self.skip(8),
+            8 => {
+                let length = self.unsigned()?;
+                self.skip(length)
+            }
+            9 | 10 => {
+                let head = self.byte()?;
+                let count = match head >> 4 {
+                    15 => self.unsigned()?,
+                    count => u64::from(count),
+                };
+                let depth = depth.checked_sub(1)?;
+                // Each element takes a byte at least, so this ends with the bytes.
+                for _ in 0..count {
+                    self.value(head & 0x0F, path, depth, &mut |_, _| Some(()))?;
+                }
+                Some(())
+            }
+            12 => self.fields(path, depth, take),
+            // Maps and the rest are in no page header.
+            _ => None,
+        }
+    }
+}
+
+/// `work` on bytes that may make the decoder panic.
+pub(super) fn decoding<T>(
+    work: impl FnOnce() -> Result<T, parquet::errors::ParquetError>,
+) -> Result<T, String> {
+    contained(|| work().map_err(|error| error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header as a writer makes it: type, sizes, checksum, a data page of so many values.
+    fn written(decoded: u8, stored: u8, values: u8) -> Vec<u8> {
+        let zigzag = |n: u8| n << 1;
+        let mut bytes = vec![0x15, 0, 0x15, zigzag(decoded), 0x15, zigzag(stored)];
+        bytes.extend([0x2C, 0x15, zigzag(values), 0x15, 0, 0x15, 6, 0x15, 6, 0]);
+        bytes.push(0);
+        bytes
+    }
+
+    #[test]
+    fn a_header_gives_sizes_values_and_its_own_length() {
+        let mut bytes = written(40, 20, 5);
+        let length = bytes.len();
+        bytes.extend([7; 20]);
+
+        let page = header(&bytes).expect("a header");
+
+        assert_eq!(page.header as usize, length);
+        assert_eq!((page.decoded, page.stored, page.values), (40, 20, 5));
+        assert_eq!(page.kind, PageKind::Data);
+        for cut in 0..length {
+            assert_eq!(header(&bytes[..cut]), None, "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn pages_that_hold_more_than_the_footer_says_are_refused() {
+        let mut chunk = written(40, 20, 5);
+        chunk.extend([7; 20]);
+        let told = |values| Told {
+            decoded: 100,
+            values,
+            delta_bytes: false,
+        };
+
+        assert_eq!(verify(&chunk, told(5)), Ok(40));
+        assert!(verify(&chunk, told(4)).is_err());
+        assert!(verify(&chunk[..chunk.len() - 1], told(5)).is_err());
+        let small = Told {
+            decoded: 0,
+            ..told(5)
+        };
+        assert_eq!(verify(&chunk, small), Ok(40), "within the slack");
+    }
+}
