@@ -26,6 +26,7 @@ pub mod sample;
 pub mod counters;
 pub mod error;
 pub mod random;
+pub mod stop;
 // What this machine can do.
 pub mod probe;
 // Which record comes next, and from where.

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 use budget::{Budget, Permit, Pool, Refused};
 
+use crate::stop::Stop;
+
 /// Number of a position in the order of this rank, counted on from epoch to epoch.
 pub type Ticket = u64;
 
@@ -243,6 +245,8 @@ struct Shared<J: Job> {
     budget: Budget,
     spare: Pool,
     waits: Waits,
+    /// Ends reads that wait for a storage when their results are not wanted any more.
+    stop: Stop,
     state: Mutex<State<J>>,
     reads_wanted: Condvar,
     work_wanted: Condvar,
@@ -307,6 +311,7 @@ impl<J: Job> Conveyor<J> {
             budget: Budget::new(config.parcel_bytes),
             spare: Pool::new(config.spare_bytes),
             waits: Waits::default(),
+            stop: Stop::default(),
             state: Mutex::new(State {
                 running: true,
                 paused: false,
@@ -353,6 +358,7 @@ impl<J: Job> Conveyor<J> {
         let thread = thread::Builder::new().name(name);
         self.threads.push(thread.spawn(move || {
             infeed_raw::machine::never_preempt();
+            shared.stop.watch_here();
             body(&shared);
         })?);
         Ok(())
@@ -469,6 +475,7 @@ impl<J: Job> Conveyor<J> {
         state.urgent.clear();
         let parcels = std::mem::take(&mut state.parcels);
         shared.budget.close();
+        shared.stop.wish();
         drop(state);
         drop(parcels);
 
@@ -489,6 +496,7 @@ impl<J: Job> Conveyor<J> {
         state.plan_fault = None;
         state.turn = 0;
         shared.budget.reopen(0);
+        shared.stop.withdraw();
         state.paused = false;
         shared.work_wanted.notify_all();
         shared.reads_wanted.notify_all();
@@ -522,6 +530,7 @@ impl<J: Job> Drop for Conveyor<J> {
             state.running = false;
             state.generation += 1;
             self.shared.budget.close();
+            self.shared.stop.wish();
             self.shared.work_wanted.notify_all();
             self.shared.reads_wanted.notify_all();
         }

@@ -186,6 +186,83 @@ impl Drop for Lent {
     }
 }
 
+/// A buffer of known length that bytes come into piece by piece.
+pub(super) struct Filling {
+    length: usize,
+    memory: Memory,
+}
+
+enum Memory {
+    Small(Vec<u8>),
+    Large(Lent),
+}
+
+impl Filling {
+    /// Memory for `length` bytes, none of which is there yet.
+    pub(super) fn new(length: u64, buffers: &Arc<Buffers>) -> io::Result<Filling> {
+        let memory = if length < LARGE {
+            Memory::Small(Vec::with_capacity(length as usize))
+        } else {
+            Memory::Large(Lent {
+                memory: Some(buffers.take(held_bytes(length) as usize)?),
+                used: 0,
+                buffers: Arc::clone(buffers),
+            })
+        };
+        Ok(Filling {
+            length: length as usize,
+            memory,
+        })
+    }
+
+    /// Bytes that are there.
+    pub(super) fn len(&self) -> usize {
+        match &self.memory {
+            Memory::Small(bytes) => bytes.len(),
+            Memory::Large(lent) => lent.used,
+        }
+    }
+
+    /// Whether all bytes are there.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() == self.length
+    }
+
+    /// Begins again.
+    pub(super) fn clear(&mut self) {
+        match &mut self.memory {
+            Memory::Small(bytes) => bytes.clear(),
+            Memory::Large(lent) => lent.used = 0,
+        }
+    }
+
+    /// Takes bytes that follow; false, taking none, if they are more than there should be.
+    pub(super) fn push(&mut self, more: &[u8]) -> bool {
+        let used = self.len();
+        if more.len() > self.length - used {
+            return false;
+        }
+        match &mut self.memory {
+            Memory::Small(bytes) => bytes.extend_from_slice(more),
+            Memory::Large(lent) => {
+                if let Some(memory) = &mut lent.memory {
+                    memory[used..used + more.len()].copy_from_slice(more);
+                }
+                lent.used += more.len();
+            }
+        }
+        true
+    }
+
+    /// What came.
+    pub(super) fn finish(self) -> Bytes {
+        match self.memory {
+            Memory::Small(bytes) => Bytes::from(bytes),
+            Memory::Large(lent) => Bytes::from_owner(lent),
+        }
+    }
+}
+
 /// Calls until it succeeds, fails for good, or failed three times.
 pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut attempt = 1;

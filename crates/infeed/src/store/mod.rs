@@ -4,8 +4,10 @@
 //! pattern, a list by braces. What the bytes mean is not known here.
 
 mod buffers;
+mod cache;
 mod local;
 mod pattern;
+mod remote;
 
 use std::fmt::Debug;
 use std::io;
@@ -18,7 +20,14 @@ use bytes::Bytes;
 use crate::error::Error;
 
 pub(crate) use buffers::{Buffers, held_bytes, open_file, read_file};
+pub(crate) use cache::Cache;
+pub use cache::{CacheUse, cache_use, set_cache};
 pub use local::LocalFile;
+pub(crate) use remote::{Bucket, Found, PARALLEL_READS, Wanted, below, read};
+pub use remote::{Entry, Requests, configure, entries, is_url, requests};
+
+/// What the URL of a file of this machine begins with.
+const FILE: &str = "file://";
 
 /// Bytes that do not change while they are open: a file, or an object in a bucket.
 ///
@@ -69,7 +78,8 @@ pub trait Blob: Send + Sync + Debug {
 
 /// Opens the blobs that patterns name, in the order of the patterns, those of one pattern sorted.
 ///
-/// A pattern is a path or URL that may hold lists (`{a,b}`), ranges of numbers of one width
+/// A URL begins with `s3://`, `gs://`, `az://`, `abfss://`, `http://` or `https://`; `file://` is
+/// a path. A pattern is a path or URL that may hold lists (`{a,b}`), ranges of numbers of one width
 /// (`{0000..0146}`), and in its last parts `*`, `?` and `[…]`.
 ///
 /// # Errors
@@ -79,8 +89,13 @@ pub trait Blob: Send + Sync + Debug {
 pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     let mut blobs: Vec<Arc<dyn Blob>> = Vec::new();
     for pattern in patterns {
-        for name in pattern::expand(pattern.as_ref())? {
-            blobs.extend(local::matches(&name)?);
+        let names = pattern::expand(pattern.as_ref())?;
+        if is_url(pattern.as_ref()) && !pattern.as_ref().starts_with(FILE) {
+            blobs.extend(remote::matches(&names)?);
+            continue;
+        }
+        for name in &names {
+            blobs.extend(local::matches(name.strip_prefix(FILE).unwrap_or(name))?);
         }
     }
     if blobs.is_empty() {

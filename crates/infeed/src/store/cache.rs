@@ -1,0 +1,615 @@
+//! Pieces of objects kept on a disk of this machine, for every process that names the folder.
+//!
+//! A piece is an aligned mebibyte of one version of one object, in a file of its own that holds
+//! whose it is and a checksum. So a shard that is read here and there is kept in part, an image is
+//! one file, and nothing has to be locked to read. Files appear whole, by renaming; what a crash
+//! left half-written has no name, and what a disk damaged fails its checksum: both are asked for
+//! again. Only the count of bytes is shared: a number in a file that is locked while it changes.
+//! When it passes the limit, the pieces that were used longest ago go.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use super::buffers::{Buffers, Filling, read_at};
+use crate::error::Error;
+use crate::random::mix;
+
+/// Bytes of a piece, the last of an object aside: what another request is worth anyway.
+const PIECE: u64 = 1 << 20;
+
+/// What a file of ours begins with.
+const MAGIC: [u8; 8] = *b"INFEEDC1";
+
+/// Magic, length of the identity, length of the bytes, checksum of both.
+const HEAD: usize = 20;
+
+/// Longest identity of a piece: keys have 1024 bytes at most, and URLs rarely more.
+const LONGEST: usize = 8 << 10;
+
+/// Bytes that are kept where nobody says how many.
+const USUAL: u64 = 32 << 30;
+
+/// Share of the limit to which the oldest pieces are removed once it is passed.
+const LEFT: (u64, u64) = (9, 10);
+
+/// A use is noted if the last note is older.
+const NOTED: Duration = Duration::from_secs(60);
+
+/// A file under way that is older was left by a crash.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+static MISSES: AtomicU64 = AtomicU64::new(0);
+static DAMAGED: AtomicU64 = AtomicU64::new(0);
+
+/// What the program said; before what the environment says.
+static GIVEN: Mutex<Option<(PathBuf, u64)>> = Mutex::new(None);
+
+/// The cache that was used last.
+static CURRENT: Mutex<Option<Arc<Cache>>> = Mutex::new(None);
+
+/// How often the cache of this process had what was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheUse {
+    /// Pieces that were there.
+    pub hits: u64,
+    /// Pieces that had to be asked for.
+    pub misses: u64,
+    /// Of them, those that were there and failed their checksum.
+    pub damaged: u64,
+}
+
+/// How often the cache of this process had what was asked for, so far.
+pub fn cache_use() -> CacheUse {
+    CacheUse {
+        hits: HITS.load(Ordering::Relaxed),
+        misses: MISSES.load(Ordering::Relaxed),
+        damaged: DAMAGED.load(Ordering::Relaxed),
+    }
+}
+
+/// Keeps what is read from buckets in a folder, up to `bytes`, for datasets that are opened from
+/// now on; None goes by `INFEED_CACHE_DIR` and `INFEED_CACHE_BYTES` again.
+pub fn set_cache(folder: Option<&Path>, bytes: u64) {
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    *given = folder.map(|folder| (folder.to_owned(), bytes));
+}
+
+/// A folder with pieces.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    root: PathBuf,
+    limit: u64,
+    /// Set once nothing more can be written; what is there is still read.
+    full: AtomicBool,
+    /// Number of the next file under way.
+    next: AtomicU64,
+}
+
+impl Cache {
+    /// The cache that the program or the environment names, if one does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a size that is none, [`Error::Open`] for a folder that cannot be made.
+    pub(crate) fn of_process() -> Result<Option<Arc<Cache>>, Error> {
+        let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (root, limit) = match given {
+            Some(given) => given,
+            None => {
+                let folder = std::env::var_os("INFEED_CACHE_DIR");
+                let Some(folder) = folder.filter(|folder| !folder.is_empty()) else {
+                    return Ok(None);
+                };
+                let size = std::env::var("INFEED_CACHE_BYTES").ok();
+                let limit = match size.filter(|size| !size.is_empty()) {
+                    Some(text) => size_of(&text)
+                        .map_err(|problem| Error::config("INFEED_CACHE_BYTES", problem))?,
+                    None => USUAL,
+                };
+                (PathBuf::from(folder), limit)
+            }
+        };
+        let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cache) = &*current
+            && cache.root == root
+            && cache.limit == limit
+        {
+            return Ok(Some(Arc::clone(cache)));
+        }
+        let cache = Cache::open(&root, limit).map_err(|error| Error::open(&root, error))?;
+        Ok(Some(Arc::clone(current.insert(Arc::new(cache)))))
+    }
+
+    /// A cache in a folder, which is made.
+    pub(crate) fn open(root: &Path, limit: u64) -> io::Result<Cache> {
+        fs::create_dir_all(root.join("pieces"))?;
+        fs::create_dir_all(root.join("under-way"))?;
+        Ok(Cache {
+            root: root.to_owned(),
+            limit,
+            full: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes of memory that a read of so many from an object of `of` holds at most, above them.
+    pub(crate) fn widened(length: u64, of: u64) -> u64 {
+        match of <= PIECE {
+            true => of,
+            false => (length + 2 * PIECE).min(of + PIECE),
+        }
+    }
+
+    /// Reads a range of an object of `length` bytes, and `fetch`es what is not here.
+    ///
+    /// # Errors
+    ///
+    /// What `fetch` says. No failure of the cache is one of the read.
+    pub(crate) fn read(
+        &self,
+        identity: &str,
+        range: Range<u64>,
+        length: u64,
+        fetch: impl Fn(Range<u64>) -> io::Result<Bytes>,
+        buffers: &Arc<Buffers>,
+    ) -> io::Result<Bytes> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let (first, end) = (range.start / PIECE, range.end.div_ceil(PIECE));
+        let place = |number: u64| number * PIECE..((number + 1) * PIECE).min(length);
+        let path = |number: u64| self.path(&format!("{identity} {number}"));
+        let here = (first..end).filter(|&number| path(number).exists()).count();
+        if here == 0 {
+            // One request for all of it.
+            let span = first * PIECE..place(end - 1).end;
+            MISSES.fetch_add(end - first, Ordering::Relaxed);
+            let bytes = fetch(span.clone())?;
+            for number in first..end {
+                let own = place(number);
+                let own = (own.start - span.start) as usize..(own.end - span.start) as usize;
+                self.keep(&format!("{identity} {number}"), &bytes[own]);
+            }
+            let own = (range.start - span.start) as usize..(range.end - span.start) as usize;
+            return Ok(bytes.slice(own));
+        }
+        let piece = |number: u64| {
+            let name = format!("{identity} {number}");
+            let own = place(number);
+            if let Some(bytes) = self.piece(&name, own.end - own.start, buffers) {
+                HITS.fetch_add(1, Ordering::Relaxed);
+                return Ok(bytes);
+            }
+            MISSES.fetch_add(1, Ordering::Relaxed);
+            let bytes = fetch(own)?;
+            self.keep(&name, &bytes);
+            Ok::<_, io::Error>(bytes)
+        };
+        // The part of a piece that is in the range.
+        let part = |number: u64, bytes: &Bytes| {
+            let own = place(number);
+            let begin = range.start.max(own.start) - own.start;
+            let end = range.end.min(own.end) - own.start;
+            bytes.slice(begin as usize..end as usize)
+        };
+        if end - first == 1 {
+            return Ok(part(first, &piece(first)?));
+        }
+        let mut filling = Filling::new(range.end - range.start, buffers)?;
+        for number in first..end {
+            filling.push(&part(number, &piece(number)?));
+        }
+        Ok(filling.finish())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let hash = |start: u64| name.bytes().fold(mix(start), |h, b| mix(h ^ u64::from(b)));
+        let (one, two) = (hash(1), hash(2));
+        let folder = format!("{:02x}", one >> 56);
+        self.root
+            .join("pieces")
+            .join(folder)
+            .join(format!("{one:016x}{two:016x}"))
+    }
+
+    /// A piece that is here and whole.
+    fn piece(&self, name: &str, length: u64, buffers: &Arc<Buffers>) -> Option<Bytes> {
+        let path = self.path(name);
+        let mut file = File::open(&path).ok()?;
+        match checked(&mut file, name, length, buffers) {
+            Ok(bytes) => {
+                let used = file.metadata().and_then(|data| data.modified());
+                let long_ago = used.map(|time| time.elapsed().unwrap_or_default() > NOTED);
+                if long_ago.unwrap_or(false) {
+                    // Without the note it may go sooner; that is all.
+                    let _ = file.set_modified(SystemTime::now());
+                }
+                Some(bytes)
+            }
+            Err(problem) => {
+                DAMAGED.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!("{}: {problem}; asked for again", path.display());
+                let _ = fs::remove_file(&path);
+                None
+            }
+        }
+    }
+
+    /// Keeps a piece, if there is room.
+    fn keep(&self, name: &str, bytes: &[u8]) {
+        let size = (HEAD + name.len() + bytes.len()) as u64;
+        if self.full.load(Ordering::Relaxed) || size > self.limit || name.len() > LONGEST {
+            return;
+        }
+        if let Err(error) = self.make_room(size).and_then(|()| self.write(name, bytes))
+            && !self.full.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "the cache in {} takes no more ({error}); what is read from now on is not kept. \
+                 Give it room, or a smaller INFEED_CACHE_BYTES",
+                self.root.display()
+            );
+        }
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = self.path(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let random = std::process::id();
+        let under_way = self
+            .root
+            .join("under-way")
+            .join(format!("{random}-{number}"));
+        let mut head = Vec::with_capacity(HEAD + name.len());
+        head.extend_from_slice(&MAGIC);
+        head.extend_from_slice(&(name.len() as u32).to_le_bytes());
+        head.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        head.extend_from_slice(&checksum(name, bytes).to_le_bytes());
+        head.extend_from_slice(name.as_bytes());
+        let written = (|| {
+            let mut file = File::create(&under_way)?;
+            file.write_all(&head)?;
+            file.write_all(bytes)?;
+            drop(file);
+            fs::rename(&under_way, &path)
+        })();
+        if written.is_err() {
+            let _ = fs::remove_file(&under_way);
+        }
+        written
+    }
+
+    /// Counts bytes in; removes the pieces that were used longest ago if they are too many.
+    fn make_room(&self, bytes: u64) -> io::Result<()> {
+        let mut count = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.root.join("bytes"))?;
+        // Given back when the file closes, by whatever end of the process.
+        count.lock()?;
+        let mut number = [0; 8];
+        let known = count.read_exact(&mut number).is_ok();
+        let mut held = u64::from_le_bytes(number);
+        if !known || held.saturating_add(bytes) > self.limit {
+            held = self.shrink(bytes)?;
+        }
+        count.rewind()?;
+        count.write_all(&held.saturating_add(bytes).to_le_bytes())
+    }
+
+    /// Removes pieces until there is room for so many bytes; tells how many bytes are left.
+    fn shrink(&self, bytes: u64) -> io::Result<u64> {
+        let mut pieces: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for folder in fs::read_dir(self.root.join("pieces"))? {
+            for piece in fs::read_dir(folder?.path())? {
+                let piece = piece?;
+                // One that went meanwhile is none.
+                let Ok(data) = piece.metadata() else { continue };
+                let used = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                pieces.push((used, data.len(), piece.path()));
+            }
+        }
+        for file in fs::read_dir(self.root.join("under-way"))?.flatten() {
+            let age = file.metadata().and_then(|data| data.modified());
+            let age = age.map(|time| time.elapsed().unwrap_or_default());
+            if age.is_ok_and(|age| age > ABANDONED) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+        let mut held: u64 = pieces.iter().map(|(_, size, _)| size).sum();
+        if held.saturating_add(bytes) <= self.limit {
+            return Ok(held);
+        }
+        pieces.sort();
+        let left = (self.limit / LEFT.1 * LEFT.0).saturating_sub(bytes);
+        for (_, size, path) in pieces {
+            if held <= left {
+                break;
+            }
+            match fs::remove_file(&path) {
+                Ok(()) => held -= size,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => held -= size,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(held)
+    }
+}
+
+/// The bytes of a piece, if the file is one, of this name, and whole.
+fn checked(
+    file: &mut File,
+    name: &str,
+    length: u64,
+    buffers: &Arc<Buffers>,
+) -> Result<Bytes, String> {
+    let told = |error: io::Error| error.to_string();
+    let mut head = [0; HEAD];
+    file.read_exact(&mut head).map_err(told)?;
+    let number = |at: usize| {
+        let bytes = head[at..at + 4].iter().rev();
+        bytes.fold(0_u32, |number, &byte| number << 8 | u32::from(byte))
+    };
+    let (named, bytes, sum) = (number(8) as usize, u64::from(number(12)), number(16));
+    if head[..8] != MAGIC || named != name.len() || bytes != length {
+        return Err("it is another's".to_owned());
+    }
+    let mut own = vec![0; named];
+    file.read_exact(&mut own).map_err(told)?;
+    if own != name.as_bytes() {
+        return Err("it is another's".to_owned());
+    }
+    let bytes = read_at(file, (HEAD + named) as u64, length, buffers).map_err(told)?;
+    if bytes.len() as u64 != length || checksum(name, &bytes) != sum {
+        return Err("its checksum is wrong".to_owned());
+    }
+    Ok(bytes)
+}
+
+fn checksum(name: &str, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), bytes)
+}
+
+/// `200GB`, `64GiB`, `1.5T` or plain bytes. `K`, `M`, `G`, `T` alone mean powers of 1024.
+fn size_of(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no size; write 200GB, 64GiB or bytes");
+    let text = text.trim();
+    let at = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let unit = unit.to_ascii_lowercase();
+    let base: f64 = match unit.len() > 1 && unit.ends_with('b') && !unit.ends_with("ib") {
+        true => 1000.0,
+        false => 1024.0,
+    };
+    let power = match unit.trim_end_matches('b').trim_end_matches('i') {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return Err(wrong()),
+    };
+    let bytes = number * base.powi(power);
+    (0.0..9e18)
+        .contains(&bytes)
+        .then_some(bytes as u64)
+        .ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Bytes of an object, and the ranges of it that were fetched.
+    struct Remote {
+        bytes: Bytes,
+        fetched: RefCell<Vec<Range<u64>>>,
+    }
+
+    impl Remote {
+        fn new(length: u64, seed: u64) -> Remote {
+            let bytes: Vec<u8> = (0..length).map(|n| mix(n ^ seed) as u8).collect();
+            Remote {
+                bytes: Bytes::from(bytes),
+                fetched: RefCell::default(),
+            }
+        }
+
+        fn read(&self, cache: &Cache, identity: &str, range: Range<u64>) -> Bytes {
+            let fetch = |range: Range<u64>| {
+                self.fetched.borrow_mut().push(range.clone());
+                Ok(self.bytes.slice(range.start as usize..range.end as usize))
+            };
+            let length = self.bytes.len() as u64;
+            let buffers = Arc::default();
+            let read = cache.read(identity, range.clone(), length, fetch, &buffers);
+            let read = read.expect("the fetch never fails");
+            assert_eq!(read, self.bytes[range.start as usize..range.end as usize]);
+            read
+        }
+
+        fn fetched(&self) -> Vec<Range<u64>> {
+            self.fetched.take()
+        }
+    }
+
+    fn pieces(cache: &Cache) -> Vec<PathBuf> {
+        let folders = fs::read_dir(cache.root.join("pieces")).expect("a folder");
+        let files = folders.flat_map(|folder| fs::read_dir(folder.expect("one").path()));
+        files
+            .flatten()
+            .map(|file| file.expect("one").path())
+            .collect()
+    }
+
+    fn bytes(cache: &Cache) -> u64 {
+        let size = |path: &PathBuf| fs::metadata(path).map_or(0, |data| data.len());
+        pieces(cache).iter().map(size).sum()
+    }
+
+    #[test]
+    fn what_was_read_is_not_fetched_again() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 1 << 30).expect("it is made");
+        let remote = Remote::new(5 * PIECE + 77, 1);
+
+        remote.read(&cache, "one", PIECE + 5..2 * PIECE + 9);
+        assert_eq!(
+            remote.fetched(),
+            [PIECE..3 * PIECE],
+            "whole pieces, in one request"
+        );
+        remote.read(&cache, "one", PIECE..3 * PIECE);
+        assert_eq!(remote.fetched(), []);
+        remote.read(&cache, "one", 0..5 * PIECE + 77);
+        let rest = [0..PIECE, 3 * PIECE..4 * PIECE, 4 * PIECE..5 * PIECE];
+        assert_eq!(remote.fetched()[..3], rest);
+        remote.read(&cache, "one", 5 * PIECE + 70..5 * PIECE + 77);
+        assert_eq!(remote.fetched(), []);
+        // Another process's.
+        let other = Cache::open(root.path(), 1 << 30).expect("it is there");
+        remote.read(&other, "one", 17..4 * PIECE);
+        assert_eq!(remote.fetched(), []);
+    }
+
+    #[test]
+    fn another_version_is_another_object() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 1 << 30).expect("it is made");
+        let (old, new) = (Remote::new(1000, 1), Remote::new(1000, 2));
+
+        old.read(&cache, "url tag-1 1000", 0..1000);
+        new.read(&cache, "url tag-2 1000", 0..1000);
+
+        assert_eq!(new.fetched(), [0..1000]);
+    }
+
+    #[test]
+    fn a_damaged_or_cut_piece_is_fetched_again() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 1 << 30).expect("it is made");
+        let remote = Remote::new(1000, 3);
+        remote.read(&cache, "one", 0..1000);
+        let [path] = &pieces(&cache)[..] else {
+            panic!("one piece");
+        };
+        let whole = fs::read(path).expect("reads");
+        remote.fetched();
+
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << (at % 8);
+            fs::write(path, &flipped).expect("writes");
+            remote.read(&cache, "one", 0..1000);
+            assert_eq!(remote.fetched(), [0..1000], "byte {at} flipped");
+            assert_eq!(fs::read(path).expect("reads"), whole, "it is mended");
+        }
+        for end in (0..whole.len()).step_by(7) {
+            fs::write(path, &whole[..end]).expect("writes");
+            remote.read(&cache, "one", 10..20);
+            assert_eq!(remote.fetched(), [0..1000], "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn the_limit_holds_and_what_was_used_last_stays() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 100_000).expect("it is made");
+        let remote = Remote::new(9_000, 4);
+        let ages = |path: &Path, seconds| {
+            let file = File::options().write(true).open(path).expect("opens");
+            let then = SystemTime::now() - Duration::from_secs(seconds);
+            file.set_modified(then).expect("sets");
+        };
+
+        for n in 0..10_u64 {
+            let name = format!("object {n}");
+            remote.read(&cache, &name, 0..9_000);
+            ages(&cache.path(&format!("{name} 0")), 10_000 - n * 100);
+        }
+        remote.fetched();
+        // Uses the first, which was the oldest.
+        remote.read(&cache, "object 0", 0..10);
+        (20..23).for_each(|n| drop(remote.read(&cache, &format!("object {n}"), 0..9_000)));
+        assert!(bytes(&cache) <= 100_000, "{}", bytes(&cache));
+        remote.fetched();
+        remote.read(&cache, "object 0", 0..9_000);
+        assert_eq!(remote.fetched(), []);
+        remote.read(&cache, "object 1", 0..9_000);
+        assert_eq!(remote.fetched(), [0..9_000], "the second went first");
+    }
+
+    #[test]
+    fn many_threads_and_openings_share_one_limit() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let root = root.path();
+                scope.spawn(move || {
+                    let cache = Cache::open(root, 200_000).expect("opens");
+                    let remote = Remote::new(9_000, 5);
+                    for n in 0..50 {
+                        let name = format!("object {}", mix(n * 4 + thread) % 60);
+                        remote.read(&cache, &name, 0..9_000);
+                    }
+                });
+            }
+        });
+
+        let cache = Cache::open(root.path(), 200_000).expect("opens");
+        assert!(bytes(&cache) <= 200_000, "{}", bytes(&cache));
+        assert!(bytes(&cache) > 100_000, "{}", bytes(&cache));
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_written_serves_reads_all_the_same() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 1 << 30).expect("it is made");
+        fs::remove_dir_all(root.path()).expect("removes");
+        fs::write(root.path(), "no folder").expect("writes");
+        let remote = Remote::new(1000, 6);
+
+        remote.read(&cache, "one", 0..1000);
+        remote.read(&cache, "one", 0..1000);
+
+        assert_eq!(remote.fetched().len(), 2);
+        assert!(cache.full.load(Ordering::Relaxed));
+        fs::remove_file(root.path()).expect("removes");
+        fs::create_dir(root.path()).expect("tempdir removes it");
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("10", 10),
+            ("1K", 1024),
+            ("2GB", 2_000_000_000),
+            ("1.5 MiB", 3 << 19),
+        ] {
+            assert_eq!(size_of(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "much", "-1", "1XB", "1e99"] {
+            size_of(text).expect_err(text);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What lies in a bucket: lists by page, looks at single objects, many at once.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use object_store::list::{PaginatedListOptions, PaginatedListResult};
+use object_store::{GetOptions, ObjectMeta};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::bucket::Bucket;
+use super::fetch::{bare, version};
+use super::url::Url;
+use super::{Object, is_url};
+use crate::error::Error;
+use crate::store::Blob;
+use crate::store::buffers::Buffers;
+use crate::store::cache::Cache;
+
+/// Requests for lists and looks that are under way at once.
+const AT_ONCE: usize = 64;
+
+/// Folders by which a list is cut into lists that are asked for at once, and how deep it is
+/// looked for so many.
+const FOLDERS: usize = 32;
+const DEPTH: usize = 3;
+
+/// Begins of what patterns match by.
+const WILD: [char; 3] = ['*', '?', '['];
+
+/// An object or a folder of a bucket, or of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name in its folder.
+    pub name: String,
+    /// Whether it is a folder.
+    pub is_folder: bool,
+}
+
+/// An object that a list holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// As URLs have it, below the folder that was listed.
+    pub(crate) key: String,
+    pub(crate) length: u64,
+    pub(crate) version: Option<u64>,
+}
+
+/// All objects below a folder, in no order, and the bucket with the key of that folder.
+///
+/// # Errors
+///
+/// [`Error::Config`] for what is no URL, [`Error::Open`] for a folder that cannot be listed.
+pub(crate) fn below(folder: &Path) -> Result<(Arc<Bucket>, String, Vec<Found>), Error> {
+    let url = Url::parse(&text(folder)?)?;
+    let bucket = Bucket::of(&url)?;
+    let prefix = url.prefix();
+    let listed = bucket
+        .process()
+        .and_then(|process| process.wait(async { all(&bucket, prefix.clone()).await }));
+    let metas = listed.map_err(|error| Error::open(folder, error))?;
+    let found = metas.into_iter().filter_map(|meta| {
+        let key = bucket.written(&meta);
+        // What some tools make in the place of a folder is named as it.
+        let key = key.strip_prefix(&prefix).filter(|key| !key.is_empty())?;
+        Some(Found {
+            key: key.to_owned(),
+            length: meta.size,
+            version: version(&meta),
+        })
+    });
+    Ok((Arc::clone(&bucket), prefix.clone(), found.collect()))
+}
+
+/// What lies right in a folder of a bucket, sorted by name; what begins with a dot is left out.
+///
+/// # Errors
+///
+/// As [`below`].
+pub fn entries(folder: &str) -> Result<Vec<Entry>, Error> {
+    let url = Url::parse(folder)?;
+    let bucket = Bucket::of(&url)?;
+    let prefix = url.prefix();
+    let listed = bucket
+        .process()
+        .and_then(|process| process.wait(level(&bucket, prefix.clone())));
+    let (metas, folders) = listed.map_err(|error| Error::open(folder, error))?;
+    let entry = |key: &str, is_folder| {
+        let name = key.strip_prefix(&prefix)?.trim_end_matches('/');
+        (!name.is_empty() && !name.starts_with('.')).then(|| Entry {
+            name: name.to_owned(),
+            is_folder,
+        })
+    };
+    let files = metas
+        .iter()
+        .filter_map(|meta| entry(&bucket.written(meta), false));
+    let mut entries: Vec<Entry> = files.collect();
+    entries.extend(folders.iter().filter_map(|key| entry(key, true)));
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// The objects that URLs name, in their order; those of one with `*`, `?` or `[…]`, sorted.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a URL that is none or matches nothing, [`Error::Open`] for an object that
+/// is not there.
+pub(in crate::store) fn matches(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
+    let buffers = Arc::default();
+    let cache = Cache::of_process()?;
+    let mut blobs: Vec<Arc<dyn Blob>> = Vec::new();
+    let mut plain: Vec<(Arc<Bucket>, String)> = Vec::new();
+    let open = |bucket: &Arc<Bucket>, meta: ObjectMeta| -> Arc<dyn Blob> {
+        Arc::new(Object::new(bucket, meta, cache.as_ref(), &buffers))
+    };
+    for text in urls {
+        let url = Url::parse(text)?;
+        let bucket = Bucket::of(&url)?;
+        if !url.key.contains(WILD) {
+            if url.key.is_empty() || url.key.ends_with('/') {
+                let problem = "it is a folder; name its shards, as in `/*.tar`";
+                return Err(Error::config("source", format!("{text}: {problem}")));
+            }
+            plain.push((bucket, url.key));
+            continue;
+        }
+        look_at(std::mem::take(&mut plain), &open, &mut blobs)?;
+        let matching = matching(&bucket, &url, text)?;
+        if matching.is_empty() {
+            let problem = format!("{text}: no object is named so");
+            return Err(Error::config("source", problem));
+        }
+        blobs.extend(matching.into_iter().map(|meta| open(&bucket, meta)));
+    }
+    look_at(plain, &open, &mut blobs)?;
+    Ok(blobs)
+}
+
+/// The objects of a bucket that a pattern matches, sorted.
+fn matching(bucket: &Arc<Bucket>, url: &Url, text: &str) -> Result<Vec<ObjectMeta>, Error> {
+    let wrong = |problem: String| Error::config("source", format!("{text}: {problem}"));
+    let pattern = glob::Pattern::new(&url.key).map_err(|error| wrong(error.to_string()))?;
+    let options = glob::MatchOptions {
+        require_literal_separator: true,
+        ..glob::MatchOptions::new()
+    };
+    let wild = url.key.find(WILD).unwrap_or(url.key.len());
+    let folder = url.key[..wild].rfind('/').map_or(0, |at| at + 1);
+    let deep = url.key[wild..].contains('/');
+    let listed = bucket.process().and_then(|process| {
+        process.wait(async {
+            if deep {
+                return all(bucket, url.key[..folder].to_owned()).await;
+            }
+            Ok(level(bucket, url.key[..wild].to_owned()).await?.0)
+        })
+    });
+    let mut metas = listed.map_err(|error| Error::open(text, error))?;
+    metas.retain(|meta| pattern.matches_with(&bucket.written(meta), options));
+    metas.sort_by(|a, b| a.location.cmp(&b.location));
+    Ok(metas)
+}
+
+/// Looks at objects, many at once, and opens them in order.
+fn look_at(
+    plain: Vec<(Arc<Bucket>, String)>,
+    open: &impl Fn(&Arc<Bucket>, ObjectMeta) -> Arc<dyn Blob>,
+    blobs: &mut Vec<Arc<dyn Blob>>,
+) -> Result<(), Error> {
+    let Some((first, _)) = plain.first() else {
+        return Ok(());
+    };
+    let process = first
+        .process()
+        .map_err(|error| Error::open(&first.base, error))?;
+    let looks = plain.iter().map(|(bucket, key)| {
+        let (bucket, key) = (Arc::clone(bucket), key.clone());
+        async move { Ok(look(&bucket, &key).await) }
+    });
+    let metas = process
+        .wait(at_once(looks.collect()))
+        .map_err(|error| Error::open(&first.base, error))?;
+    for ((bucket, key), meta) in plain.iter().zip(metas) {
+        let meta = meta.map_err(|error| Error::open(bucket.url(key), error))?;
+        blobs.push(open(bucket, meta));
+    }
+    Ok(())
+}
+
+async fn look(bucket: &Bucket, key: &str) -> io::Result<ObjectMeta> {
+    let path = bucket.key(key)?;
+    let name = || bucket.url(key);
+    let request = || async {
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        Ok(bucket.store.get_opts(&path, options).await?.meta)
+    };
+    bucket.ask(name, request).await
+}
+
+/// All objects below a prefix. It is cut by folders, so that a long list is asked for in parts.
+async fn all(bucket: &Arc<Bucket>, prefix: String) -> io::Result<Vec<ObjectMeta>> {
+    if bucket.pages.is_none() {
+        return whole(bucket, &prefix).await;
+    }
+    let mut metas = Vec::new();
+    let mut folders = vec![prefix];
+    for _ in 0..DEPTH {
+        if folders.len() >= FOLDERS {
+            break;
+        }
+        let levels = folders.into_iter().map(|folder| {
+            let bucket = Arc::clone(bucket);
+            async move { level(&bucket, folder).await }
+        });
+        folders = Vec::new();
+        for (here, below) in at_once(levels.collect()).await? {
+            metas.extend(here);
+            folders.extend(below);
+        }
+    }
+    let lists = folders.into_iter().map(|folder| {
+        let bucket = Arc::clone(bucket);
+        async move { Ok(pages(&bucket, folder, None).await?.0) }
+    });
+    for more in at_once(lists.collect()).await? {
+        metas.extend(more);
+    }
+    Ok(metas)
+}
+
+/// Objects whose keys begin with a prefix and hold no slash after it, and the folders beside them.
+async fn level(bucket: &Arc<Bucket>, prefix: String) -> io::Result<(Vec<ObjectMeta>, Vec<String>)> {
+    if bucket.pages.is_some() {
+        return pages(bucket, prefix, Some("/")).await;
+    }
+    let folder = prefix.rfind('/').map_or("", |at| &prefix[..=at]);
+    let (mut metas, mut folders) = (Vec::new(), Vec::new());
+    for meta in whole(bucket, folder).await? {
+        let key = bucket.written(&meta);
+        match key.get(prefix.len()..).and_then(|rest| rest.find('/')) {
+            Some(at) => folders.push(key[..=prefix.len() + at].to_owned()),
+            None => metas.push(meta),
+        }
+    }
+    folders.sort();
+    folders.dedup();
+    Ok((metas, folders))
+}
+
+/// All pages of a list.
+async fn pages(
+    bucket: &Bucket,
+    prefix: String,
+    delimiter: Option<&'static str>,
+) -> io::Result<(Vec<ObjectMeta>, Vec<String>)> {
+    let unlisted = || io::Error::other("it has no lists");
+    let lister = bucket.pages.as_ref().ok_or_else(unlisted)?;
+    let (mut metas, mut folders) = (Vec::new(), Vec::new());
+    let mut token: Option<String> = None;
+    loop {
+        let name = || format!("the list of {}", bucket.url(&prefix));
+        let request = || {
+            let options = PaginatedListOptions {
+                delimiter: delimiter.map(Into::into),
+                page_token: token.clone(),
+                ..PaginatedListOptions::default()
+            };
+            lister.list_paginated(
+                Some(&prefix).filter(|p| !p.is_empty()).map(|p| p.as_str()),
+                options,
+            )
+        };
+        let PaginatedListResult { result, page_token } = bucket.ask(name, request).await?;
+        metas.extend(result.objects);
+        folders.extend(result.common_prefixes.iter().map(|path| format!("{path}/")));
+        if page_token.is_some() && page_token == token {
+            let problem = format!("{} does not end: the same page came twice", name());
+            return Err(io::Error::other(problem));
+        }
+        token = page_token;
+        if token.is_none() {
+            return Ok((metas, folders));
+        }
+    }
+}
+
+/// The list of a web server that has one (WebDAV).
+async fn whole(bucket: &Bucket, prefix: &str) -> io::Result<Vec<ObjectMeta>> {
+    let path = bucket.key(prefix)?;
+    let name = || format!("the list of {}", bucket.url(prefix));
+    let request = || async {
+        let mut list = bucket.store.list(Some(&path));
+        let mut metas = Vec::new();
+        while let Some(meta) = list.next().await {
+            metas.push(meta?);
+        }
+        Ok(metas)
+    };
+    bucket.ask(name, request).await.map_err(|error| {
+        let problem = format!(
+            "{error}; a web server tells no list of its files: name them by braces \
+             (`{{0000..0146}}`) or in a CSV"
+        );
+        io::Error::new(error.kind(), problem)
+    })
+}
+
+/// Does work at once, up to a limit, and gives the results in order.
+async fn at_once<T, F>(work: Vec<F>) -> io::Result<Vec<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = io::Result<T>> + Send + 'static,
+{
+    let leave = Arc::new(Semaphore::new(AT_ONCE));
+    let mut running = JoinSet::new();
+    let mut results: Vec<Option<T>> = work.iter().map(|_| None).collect();
+    for (at, one) in work.into_iter().enumerate() {
+        let leave = Arc::clone(&leave);
+        running.spawn(async move {
+            // The semaphore is never closed.
+            let _leave = leave.acquire().await;
+            (at, one.await)
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        let (at, result) = done.map_err(io::Error::other)?;
+        results[at] = Some(result?);
+    }
+    Ok(results.into_iter().flatten().collect())
+}
+
+fn text(folder: &Path) -> Result<String, Error> {
+    debug_assert!(is_url(folder), "only URLs come here");
+    let text = folder.to_str().map(str::to_owned);
+    text.ok_or_else(|| Error::config("source", format!("{folder:?} is not Unicode")))
+}
+
+impl Object {
+    fn new(
+        bucket: &Arc<Bucket>,
+        meta: ObjectMeta,
+        cache: Option<&Arc<Cache>>,
+        buffers: &Arc<Buffers>,
+    ) -> Object {
+        let key = bucket.written(&meta);
+        let stamp = match &meta.e_tag {
+            Some(tag) => format!("{}-{}", bare(tag), meta.size),
+            None => format!("{}-{}", meta.last_modified.timestamp(), meta.size),
+        };
+        let version = version(&meta);
+        Object {
+            bucket: Arc::clone(bucket),
+            name: bucket.url(&key),
+            key,
+            length: meta.size,
+            version,
+            stamp,
+            // What has no version may change unseen.
+            cache: cache.filter(|_| version.is_some()).cloned(),
+            buffers: Arc::clone(buffers),
+        }
+    }
+}

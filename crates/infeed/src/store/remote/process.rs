@@ -1,0 +1,134 @@
+//! What a process has once for all buckets: threads that answer, and the clients by bucket.
+//!
+//! A fork has none of its parent's threads, and a lock that one of them held stays locked. So all
+//! of it hangs on the process's number: a fork begins anew, and what was opened before it says so
+//! instead of waiting for threads that are not there.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::bucket::Bucket;
+use crate::stop::Stop;
+
+/// Threads that drive sockets and decrypt. Bodies are gathered on the threads that asked for them.
+const THREADS: usize = 2;
+
+/// The state of one process.
+#[derive(Debug)]
+pub(super) struct Process {
+    id: u32,
+    runtime: Result<Runtime, String>,
+    buckets: Mutex<HashMap<String, Arc<Bucket>>>,
+    /// Of a fork of this process.
+    fork: Box<OnceLock<Process>>,
+}
+
+static FIRST: OnceLock<Process> = OnceLock::new();
+
+impl Process {
+    /// This process's own.
+    pub(super) fn here() -> &'static Process {
+        let id = std::process::id();
+        let mut place = &FIRST;
+        loop {
+            let process = place.get_or_init(|| Process::new(id));
+            if process.id == id {
+                return process;
+            }
+            place = &process.fork;
+        }
+    }
+
+    fn new(id: u32) -> Process {
+        // The first of several providers that a program may have stays the default.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("infeed-net")
+            .enable_all()
+            .build();
+        Process {
+            id,
+            runtime: runtime.map_err(|error| error.to_string()),
+            buckets: Mutex::default(),
+            fork: Box::default(),
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Waits on this thread for what the process's threads bring, or until nobody wants it.
+    pub(super) fn wait<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let runtime = self.runtime.as_ref();
+        let runtime = runtime
+            .map_err(|error| io::Error::other(format!("cannot start network threads: {error}")))?;
+        let stop = Stop::here();
+        runtime.block_on(async {
+            tokio::select! {
+                done = work => done,
+                () = wished(stop.as_ref()) => Err(stopped()),
+            }
+        })
+    }
+
+    /// The client of a bucket, made once for the same settings.
+    pub(super) fn bucket(
+        &self,
+        key: &str,
+        make: impl FnOnce() -> io::Result<Bucket>,
+    ) -> io::Result<Arc<Bucket>> {
+        let lock = || self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(key) {
+            return Ok(Arc::clone(known));
+        }
+        // Made outside the lock: it may ask a server where the bucket lies.
+        let made = Arc::new(make()?);
+        let mut buckets = lock();
+        let kept = buckets.entry(key.to_owned()).or_insert(made);
+        Ok(Arc::clone(kept))
+    }
+}
+
+async fn wished(stop: Option<&Stop>) {
+    match stop {
+        Some(stop) => stop.wished().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "the loader was closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_gives_up_when_nobody_wants_it_any_more() {
+        let stop = Stop::default();
+        let waiting = std::thread::spawn({
+            let stop = stop.clone();
+            move || {
+                stop.watch_here();
+                Process::here().wait(std::future::pending::<io::Result<()>>())
+            }
+        });
+
+        stop.wish();
+
+        let error = waiting.join().expect("no panic").expect_err("nothing came");
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn a_process_has_one_state() {
+        assert!(std::ptr::eq(Process::here(), Process::here()));
+        assert_eq!(Process::here().id(), std::process::id());
+    }
+}
