@@ -2,6 +2,7 @@
 
 from infeed import sources, transforms
 from infeed._core import __version__
+from infeed.ahead import Overlap, Prefetch, overlap, prefetch
 from infeed.batch import Batch
 from infeed.errors import (
     BudgetError,
@@ -44,8 +45,10 @@ __all__ = [
     "LoaderError",
     "OpenError",
     "OutOfMemoryError",
+    "Overlap",
     "PanickedError",
     "Pipeline",
+    "Prefetch",
     "Preview",
     "ReadError",
     "RecordTooLargeError",
@@ -56,6 +59,8 @@ __all__ = [
     "Watch",
     "WatchReport",
     "__version__",
+    "overlap",
+    "prefetch",
     "sources",
     "transforms",
     "watch",

@@ -64,6 +64,14 @@ class Batch:
             raise TypeError(f"{name} is no array; take batch[{name!r}]")
         return column
 
+    def columns(self) -> Iterator[tuple[str, Any]]:
+        """Names and columns as they are in the engine, for other frameworks.
+
+        Like `items`, but an array is what `array` gives, of any type; a ragged field is
+        a pair of those.
+        """
+        return ((name, self._core.column(name)) for name in self.keys())
+
     @property
     def records(self) -> list[tuple[int, str]]:
         """Number and name of the record behind each row."""

@@ -12,7 +12,8 @@ LADDER = [
     {"_check", "_columns", "batch", "explanation"},
     {"transforms", "sources", "loader", "preview"},
     {"pipeline"},
-    {"watching"},
+    {"watching", "_moving"},
+    {"ahead", "_feed"},
     {"experiments"},
     {"__init__", "_cli"},
 ]

@@ -1,0 +1,182 @@
+"""What the adapters have in common: a pipeline that is opened when it is first needed.
+
+Frameworks build their loader before they know which process they are in, begin an epoch
+while a variable still holds the last one, and ask for the state of what was never
+iterated. A `Feed` takes all three as they come.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from infeed import _check
+from infeed.batch import Batch
+from infeed.errors import ClosedError, ConfigError, IteratorError
+from infeed.loader import Loader
+from infeed.pipeline import Pipeline
+
+__all__ = ["Feed", "rank_within"]
+
+_EXPECTED = "an infeed.Pipeline; it is opened when it is first needed"
+
+
+class Feed:
+    """A pipeline, the options it is opened with, and the loader once it is open.
+
+    Holds no thread until it is asked for a batch, its length or its state; until then
+    it can be pickled, and copied to the process that will use it.
+    """
+
+    def __init__(self, pipeline: Pipeline, options: Mapping[str, Any]):
+        if not isinstance(pipeline, Pipeline):
+            raise _check.refusal(type(self).__name__, "pipeline", _EXPECTED, pipeline)
+        self.pipeline = pipeline
+        self._options = dict(options)
+        self._opened: Loader | None = None
+        self._closed = False
+        self._steps: _Steps | None = None
+
+    def __len__(self) -> int:
+        """Steps of a whole epoch, also where a resumed one has fewer left."""
+        return len(self.loader)
+
+    @property
+    def loader(self) -> Loader:
+        """The open `infeed.Loader`, for its `stats`, `explain` and `quarantine`.
+
+        Raises:
+            ClosedError: It was closed.
+            InfeedError: As `Pipeline.open`.
+        """
+        if self._closed:
+            raise ClosedError("the loader is closed; make another one")
+        if self._opened is None:
+            rank, world_size = self._place()
+            options = {"rank": rank, "world_size": world_size, **self._options}
+            self._opened = self.pipeline.open(**options)
+            self._told(self._opened)
+        return self._opened
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that runs, or else of the next one, from 0."""
+        return int(self.loader.state_dict()["epoch"])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next ``for`` the epoch of that number.
+
+        Scripts written for a `DistributedSampler` call this at every epoch. It changes
+        nothing where that epoch comes next anyway, or was resumed in its middle.
+        """
+        epoch = _check.integer("set_epoch", "epoch", epoch)
+        state = self.loader.state_dict()
+        if state["epoch"] != epoch:
+            self.load_state_dict({**state, "epoch": epoch, "position": 0})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is: a small dictionary that JSON can hold, equal on all ranks.
+
+        It counts the batches that were taken, not those under way.
+        """
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
+
+        Raises:
+            ConfigError: The state is of another run; the message names what differs.
+        """
+        self.loader.load_state_dict(state_dict)
+        if self._steps is not None:
+            self._steps.end()
+
+    def close(self) -> None:
+        """Ends all threads and waits for them. Batches that are held stay valid."""
+        self._closed = True
+        if self._opened is not None:
+            self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The description alone: a loader stays in the process that opened it."""
+        return self.__dict__ | {"_opened": None, "_steps": None}
+
+    def _begin(self, convert: Callable[[Batch], Any]) -> Iterator[Any]:
+        """An epoch of converted batches. A loop that still runs is ended."""
+        loader = self.loader
+        if self._steps is not None:
+            self._steps.end()
+        self._steps = _Steps(loader, convert)
+        return self._steps
+
+    def _place(self) -> tuple[int, int]:
+        """Rank and world size, where the framework knows them."""
+        return 0, 1
+
+    def _told(self, loader: Loader) -> None:
+        """What the user should be told about a loader that was just opened."""
+
+
+class _Steps:
+    """One epoch: the loader's batches, each converted."""
+
+    def __init__(self, loader: Loader, convert: Callable[[Batch], Any]):
+        self._batches: Iterator[Batch] | None = iter(loader)
+        self._convert = convert
+        self._steps = len(loader)
+        self._left_out = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._left_out:
+            raise IteratorError(
+                "another loop over this loader has begun, or its state was loaded; "
+                "make one loader for each loop"
+            )
+        if self._batches is None:
+            raise StopIteration
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._batches = None
+            raise
+        if batch.step + 1 == self._steps:
+            # Whoever counts steps does not ask once more: the epoch is over now.
+            self._batches = None
+        return self._convert(batch)
+
+    def end(self) -> None:
+        """Leaves out what is left of the epoch."""
+        self._left_out = self._batches is not None
+        # Dropping the loader's iterator ends its epoch.
+        self._batches = None
+
+
+def rank_within(
+    owner: object, rank: int | None, world_size: int | None, found: tuple[int, int]
+) -> tuple[int, int]:
+    """Rank and world size as given, or as the framework has them.
+
+    Raises:
+        ConfigError: One is given without the other.
+    """
+    if rank is None and world_size is None:
+        return found
+    if rank is None or world_size is None:
+        raise ConfigError(
+            f"{type(owner).__name__}: give rank and world_size together, or neither"
+        )
+    return rank, world_size
+

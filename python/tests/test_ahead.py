@@ -1,0 +1,359 @@
+"""prefetch and overlap: order, errors at their place, waits counted, no thread left."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import infeed
+
+SLOW = """
+import sys, time, infeed
+def endless():
+    try:
+        while True:
+            time.sleep(0.05)
+            yield 1
+    finally:
+        print("closed", flush=True)
+def stuck():
+    yield 1
+    time.sleep(600)
+items = iter(infeed.prefetch(endless() if sys.argv[1] != "stuck" else stuck()))
+try:
+    for _ in items:
+        print("ready", flush=True)
+        if sys.argv[1] == "exit":
+            break
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "infeed-prefetch"]
+
+
+def none_left(patience_s: float = 5.0) -> bool:
+    """Whether all threads end soon; dropping a loop does not wait for its thread."""
+    for thread in threads():
+        thread.join(patience_s)
+    return not threads()
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs():
+    gc.collect()
+    assert none_left()
+    yield
+    gc.collect()
+    assert none_left()
+
+
+class Made:
+    """An iterable that says what was asked of it, from which thread, until when."""
+
+    def __init__(self, count=6, broken=(), pause_s=0.0):
+        self.count, self.broken, self.pause_s = count, broken, pause_s
+        self.asked, self.threads, self.closed = 0, set(), threading.Event()
+
+    def __iter__(self):
+        return MadeIterator(self)
+
+    def __len__(self):
+        return self.count
+
+
+class MadeIterator:
+    def __init__(self, made):
+        self.made, self.n = made, -1
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        made = self.made
+        self.n += 1
+        if self.n == made.count:
+            raise StopIteration
+        made.asked += 1
+        made.threads.add(threading.get_ident())
+        time.sleep(made.pause_s)
+        if self.n in made.broken:
+            raise ValueError(f"item {self.n} is broken")
+        return self.n
+
+    def close(self):
+        self.made.closed.set()
+
+
+def reached(made: Made, asked: int) -> bool:
+    """Whether so many items are asked for soon."""
+    until = time.monotonic() + 5
+    while made.asked < asked and time.monotonic() < until:
+        time.sleep(0.001)
+    return made.asked >= asked
+
+
+def test_items_come_in_order_from_another_thread_each_time():
+    made = Made(50)
+    ahead = infeed.prefetch(made)
+
+    assert [list(ahead) for _ in range(2)] == [list(range(50))] * 2
+
+    assert len(ahead) == 50
+    assert threading.get_ident() not in made.threads
+    assert ahead.stats()["items"] == 100
+
+
+def test_it_runs_ahead_by_as_many_as_asked_and_no_further():
+    made = Made(50)
+    batches = iter(infeed.prefetch(made, batches=3))
+
+    assert reached(made, 3)
+    time.sleep(0.05)
+    assert made.asked == 3
+    next(batches)
+    assert reached(made, 4)
+    time.sleep(0.05)
+    assert made.asked == 4
+
+
+def test_an_error_comes_at_its_place_and_the_loop_may_go_on():
+    made = Made(6, broken=(2, 5))
+    items = iter(infeed.prefetch(made, batches=4))
+    assert [next(items), next(items)] == [0, 1]
+
+    with pytest.raises(ValueError, match="item 2 is broken"):
+        next(items)
+    # Nobody has asked for more, as nobody would without the prefetch.
+    time.sleep(0.05)
+    assert made.asked == 3
+
+    assert [next(items), next(items)] == [3, 4]
+    with pytest.raises(ValueError, match="item 5 is broken"):
+        next(items)
+    assert list(items) == []
+
+
+def test_a_generator_that_fails_is_over():
+    def generator():
+        yield 1
+        raise OSError("disk")
+
+    items = iter(infeed.prefetch(generator()))
+    assert next(items) == 1
+    with pytest.raises(OSError, match="disk"):
+        next(items)
+    assert list(items) == []
+
+
+def test_what_iter_raises_comes_at_once():
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(infeed.prefetch(3))
+
+
+def test_waiting_is_counted():
+    ahead = infeed.prefetch(Made(5, pause_s=0.02), batches=1)
+    for _ in ahead:
+        pass
+    slow = ahead.stats()
+    assert slow["waited_s"] == ahead.waited_seconds
+    assert 0.08 < slow["waited_s"] < slow["made_s"] + 0.5
+    assert 0 < slow["first_s"] < slow["waited_s"]
+
+    ahead = infeed.prefetch(Made(5), batches=1)
+    for _ in ahead:
+        time.sleep(0.02)
+    fast = ahead.stats()
+    assert fast["waited_s"] < 0.05
+    assert fast["idle_s"] > 0.04
+
+
+def test_leaving_the_loop_ends_the_thread_and_closes_the_generator():
+    made = Made(1000)
+    for item in infeed.prefetch(made):
+        if item == 3:
+            break
+
+    assert made.closed.wait(5)
+    assert none_left()
+
+
+def test_a_generator_is_closed_by_the_thread_that_ran_it():
+    ran_by = []
+
+    def generator():
+        try:
+            yield from range(1000)
+        finally:
+            ran_by.append(threading.get_ident())
+
+    with infeed.prefetch(generator()) as ahead:
+        next(iter(ahead))
+
+    assert len(ran_by) == 1
+    assert ran_by[0] != threading.get_ident()
+
+
+def test_closing_ends_a_loop_that_goes_on():
+    with infeed.prefetch(Made(1000)) as ahead:
+        items = iter(ahead)
+        next(items)
+    assert not threads()
+
+    with pytest.raises(infeed.ClosedError, match="iterate it anew"):
+        next(items)
+
+
+def test_items_are_not_held_once_they_are_taken():
+    class Item:
+        alive = 0
+
+        def __init__(self):
+            Item.alive += 1
+
+        def __del__(self):
+            Item.alive -= 1
+
+    most = 0
+    for _ in infeed.prefetch((Item() for _ in range(50)), batches=2):
+        most = max(most, Item.alive)
+
+    # Two ready or being made, the loop's own, and the one before it while `for` asks.
+    assert most <= 4
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "stuck"])
+def test_ctrl_c_works_at_once(how):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, how], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        asked = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read().split()
+        answered = time.monotonic() - asked
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+    assert "interrupted" in said
+    assert ("closed" in said) == (how == "ctrl-c")
+    assert answered < 8
+
+
+def test_an_interpreter_that_ends_in_mid_loop_ends():
+    ended = subprocess.run(
+        [sys.executable, "-c", SLOW, "exit"], timeout=60, capture_output=True, text=True
+    )
+
+    assert ended.returncode == 0
+    assert ended.stdout.split() == ["ready", "closed"]
+    assert ended.stderr == ""
+
+
+# Python 3.12 and later advise against what is tested here.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_is_refused_in_the_child_and_may_begin_anew():
+    ahead = infeed.prefetch(Made(50))
+    items = iter(ahead)
+    next(items)
+    reader, writer = os.pipe()
+
+    child = os.fork()
+    if child == 0:
+        try:
+            next(items)
+            said = "nothing"
+        except infeed.ForkedError as error:
+            said = f"{error} {list(ahead) == list(range(50))}"
+        except BaseException as error:
+            said = repr(error)
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+
+    assert "fork" in said
+    assert said.endswith("True")
+    assert list(items) == list(range(1, 50))
+
+
+def test_arguments_are_checked():
+    with pytest.raises(infeed.ConfigError, match="batches must be an integer of at"):
+        infeed.prefetch([], batches=0)
+    with pytest.raises(infeed.ConfigError, match="step must be a function"):
+        infeed.overlap([], len, None)
+
+
+@pytest.mark.skipif("torch" in sys.modules, reason="PyTorch was imported")
+def test_a_device_needs_pytorch():
+    with pytest.raises(infeed.ConfigError, match="PyTorch, which was not imported"):
+        infeed.prefetch([], device="cuda")
+
+
+def test_overlap_gives_results_in_order_and_loads_beside_the_step():
+    here = threading.get_ident()
+    loaded, steps, beside = [], [], threading.Event()
+
+    def load(item):
+        assert threading.get_ident() != here
+        loaded.append(item)
+        if item == 1:
+            beside.set()
+        return item * 10
+
+    def step(value):
+        assert threading.get_ident() == here
+        # The next one is loaded while this one's step runs.
+        assert value != 0 or beside.wait(5)
+        steps.append(len(loaded) - len(steps))
+        return value + 1
+
+    results = infeed.overlap([0, 1, 2, 3], load, step)
+
+    assert list(results) == [1, 11, 21, 31]
+    assert max(steps) <= 2
+    assert len(results) == 4
+    assert results.stats()["items"] == 4
+
+
+def test_errors_of_load_and_step_come_at_their_place():
+    def load(item):
+        if item == 1:
+            raise OSError("load")
+        return item
+
+    def step(item):
+        if item == 2:
+            raise ValueError("step")
+        return item
+
+    results = iter(infeed.overlap(range(4), load, step))
+
+    assert next(results) == 0
+    with pytest.raises(OSError, match="load"):
+        next(results)
+    with pytest.raises(ValueError, match="step"):
+        next(results)
+    assert list(results) == [3]
+
+
+def test_a_stop_iteration_of_load_or_step_does_not_end_the_loop_silently():
+    def ends(_):
+        raise StopIteration
+
+    for functions in ((ends, str), (str, ends)):
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            list(infeed.overlap([1], *functions))
