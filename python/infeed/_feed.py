@@ -87,7 +87,7 @@ class Feed:
             ConfigError: The state is of another run; the message names what differs.
         """
         self.loader.load_state_dict(state_dict)
-        if self._steps is not None:
+        if self._steps is not None and self._steps.begun:
             self._steps.end()
 
     def close(self) -> None:
@@ -128,13 +128,16 @@ class Feed:
 
 
 class _Steps:
-    """One epoch: the loader's batches, each converted."""
+    """One epoch: the loader's batches, each converted.
+
+    It begins when the first one is asked for: frameworks load a state after ``iter``.
+    """
 
     def __init__(self, loader: Loader, convert: Callable[[Batch], Any]):
-        self._batches: Iterator[Batch] | None = iter(loader)
+        self._loader = loader
         self._convert = convert
-        self._steps = len(loader)
-        self._left_out = False
+        self._batches: Iterator[Batch] | None = None
+        self._over = self._left_out = False
 
     def __iter__(self) -> Self:
         return self
@@ -145,21 +148,32 @@ class _Steps:
                 "another loop over this loader has begun, or its state was loaded; "
                 "make one loader for each loop"
             )
-        if self._batches is None:
+        if self._over:
             raise StopIteration
+        if self._batches is None:
+            self._batches = iter(self._loader)
         try:
             batch = next(self._batches)
         except StopIteration:
-            self._batches = None
+            self._finish()
             raise
-        if batch.step + 1 == self._steps:
+        if batch.step + 1 == len(self._loader):
             # Whoever counts steps does not ask once more: the epoch is over now.
-            self._batches = None
+            self._finish()
         return self._convert(batch)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is in the middle of an epoch."""
+        return self._batches is not None
 
     def end(self) -> None:
         """Leaves out what is left of the epoch."""
-        self._left_out = self._batches is not None
+        self._left_out = not self._over
+        self._finish()
+
+    def _finish(self) -> None:
+        self._over = True
         # Dropping the loader's iterator ends its epoch.
         self._batches = None
 

@@ -6,6 +6,16 @@ from pathlib import Path
 
 import infeed
 
+# One for each framework, and what each may import besides. They share the top rung, so
+# nothing imports one but the user, and none another.
+ADAPTERS = {
+    "jax": {"jax"},
+    "keras": {"keras"},
+    "tensorflow": {"tensorflow"},
+    "torch": {"torch"},
+    "transformers": {"transformers"},
+}
+
 # Lowest first; modules on one rung do not know each other.
 LADDER = [
     {"_core", "errors", "_code"},
@@ -15,7 +25,7 @@ LADDER = [
     {"watching", "_moving"},
     {"ahead", "_feed"},
     {"experiments"},
-    {"__init__", "_cli"},
+    {"__init__", "_cli", *ADAPTERS},
 ]
 
 PACKAGE = Path(infeed.__file__).parent
@@ -62,10 +72,10 @@ def test_modules_only_use_lower_rungs():
                 assert allowed, f"{path.name} uses {name}"
 
 
-def test_no_module_imports_a_framework():
+def test_only_adapters_import_a_framework_and_each_its_own():
     """Experiments ask for those by name, in functions, and say what is missing."""
-    allowed = {"infeed", "numpy", "ml_dtypes"}
-    for _, path in modules():
+    for module, path in modules():
+        allowed = {"infeed", "numpy", "ml_dtypes"} | ADAPTERS.get(module, set())
         for used in imports(path):
             top = used.split(".")[0]
             assert top in allowed or top in sys.stdlib_module_names, path.name

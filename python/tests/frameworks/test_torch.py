@@ -1,0 +1,284 @@
+"""infeed.torch with PyTorch alone: tensors, epochs, state, ranks, DataLoader."""
+
+import copy
+import gc
+import json
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from installed import framework_test, imported
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+torch = imported("torch")
+adapter = pytest.importorskip("infeed.torch")
+pytestmark = framework_test
+
+
+@pytest.fixture
+def pipeline() -> infeed.Pipeline:
+    """Twelve numbers in shuffled batches of four."""
+    return infeed.Pipeline(sources.Memory(x=list(range(12)))).shuffle(seed=3).batch(4)
+
+
+def epoch(loader) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in loader]
+
+
+def test_batches_are_tensors_over_the_memory_of_the_batch():
+    pixels = np.arange(6 * 8 * 8 * 3, dtype=np.uint8).reshape(6, 8, 8, 3)
+    source = sources.Memory(
+        image=pixels,
+        label=list(range(6)),
+        flag=[True, False] * 3,
+        name=list("abcdef"),
+        blob=[b"x"] * 6,
+        boxes=[[1.0] * n for n in range(6)],
+    )
+    pipeline = (
+        infeed.Pipeline(source).transform(T.ToFloat("image"), dtype="bfloat16").batch(6)
+    )
+
+    (batch,) = adapter.Loader(pipeline)
+
+    assert list(batch) == list(pipeline.fields)
+    assert batch["image"].dtype == torch.bfloat16
+    assert batch["image"].shape == (6, 8, 8, 3)
+    assert batch["label"].tolist() == list(range(6))
+    assert batch["label"].dtype == torch.int64
+    assert batch["flag"].dtype == torch.bool
+    assert batch["name"] == list("abcdef")
+    assert batch["blob"] == [b"x"] * 6
+    values, offsets = batch["boxes"]
+    assert (len(values), offsets.tolist()) == (15, [0, 0, 1, 3, 6, 10, 15])
+    # No copy: what NumPy sees of the same batch changes with the tensor.
+    (whole,) = pipeline
+    view = whole["label"]
+    torch.from_dlpack(whole.array("label"))[0] = 77
+    assert view[0] == 77
+
+
+def test_a_batch_is_a_dict_a_tuple_or_named(pipeline):
+    kinds = {
+        form: next(iter(adapter.Loader(pipeline, form)))
+        for form in ("dict", "tuple", "named")
+    }
+
+    assert list(kinds["dict"]) == ["x"]
+    assert type(kinds["tuple"]) is tuple
+    assert kinds["named"]._fields == ("x",)
+    assert kinds["named"].x.tolist() == kinds["tuple"][0].tolist()
+    with pytest.raises(infeed.ConfigError, match='"dict", "tuple", "named"'):
+        adapter.Loader(pipeline, form="list")
+
+
+def test_a_field_that_is_no_name_in_python_needs_another_form():
+    pipeline = infeed.Pipeline(sources.Memory(**{"a b": [1, 2]})).batch(2)
+
+    with pytest.raises(infeed.ConfigError, match='use form="dict"'):
+        next(iter(adapter.Loader(pipeline, form="named")))
+
+
+def test_tensors_outlive_the_loader(pipeline):
+    with adapter.Loader(pipeline) as loader:
+        held = [batch["x"] for batch in loader]
+    del loader
+    gc.collect()
+
+    assert sorted(torch.cat(held).tolist()) == list(range(12))
+
+
+def test_epochs_are_those_of_the_pipeline(pipeline):
+    expected = [epoch(pipeline) for _ in range(3)]
+    loader = adapter.Loader(pipeline)
+
+    assert len(loader) == 3
+    assert [epoch(loader) for _ in range(3)] == expected
+    assert loader.epoch == 3
+
+
+def test_set_epoch_changes_nothing_where_that_epoch_comes_next(pipeline):
+    expected = [epoch(pipeline) for _ in range(4)]
+    loader = adapter.Loader(pipeline)
+
+    seen = []
+    for number in (0, 1, 1, 3, 0):
+        loader.set_epoch(number)
+        loader.set_epoch(number)
+        seen.append(epoch(loader))
+
+    assert seen == [expected[0], expected[1], expected[1], expected[3], expected[0]]
+
+
+def test_set_epoch_leaves_a_resumed_epoch_where_it_is(pipeline):
+    whole = epoch(pipeline)
+    loader = adapter.Loader(pipeline)
+    next(iter(loader))
+    state = loader.state_dict()
+
+    again = adapter.Loader(pipeline)
+    again.load_state_dict(state)
+    again.set_epoch(0)
+
+    assert epoch(again) == whole[1:]
+
+
+def test_a_loop_that_counts_its_steps_leaves_the_next_epoch_alone(pipeline):
+    expected = [epoch(pipeline) for _ in range(3)]
+    loader = adapter.Loader(pipeline)
+
+    kept = []
+    for _ in range(3):
+        batches = iter(loader)
+        # Held, and never asked for a fourth batch: as trainers do.
+        kept.append(batches)
+        seen = [next(batches)["x"].tolist() for _ in range(len(loader))]
+        assert seen == expected[len(kept) - 1]
+
+    assert [list(batches) for batches in kept] == [[], [], []]
+
+
+def test_a_second_loop_ends_the_epoch_of_the_first_which_says_so(pipeline):
+    expected = [epoch(pipeline) for _ in range(2)]
+    loader = adapter.Loader(pipeline)
+    first = iter(loader)
+    next(first)
+
+    assert epoch(loader) == expected[1]
+
+    with pytest.raises(infeed.IteratorError, match="another loop"):
+        next(first)
+
+
+@pytest.mark.parametrize("taken", range(4))
+def test_a_run_goes_on_where_its_state_was_taken(pipeline, taken):
+    loader = adapter.Loader(pipeline)
+    whole = epoch(loader) + epoch(loader)
+    loader.set_epoch(0)
+    batches = iter(loader)
+    for _ in range(taken):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+
+    again = adapter.Loader(pipeline, workers=1)
+    again.load_state_dict(state)
+
+    assert (epoch(again) + epoch(again))[: 6 - taken] == whole[taken:]
+
+
+def test_a_state_may_be_loaded_after_iter(pipeline):
+    whole = epoch(pipeline)
+    loader = adapter.Loader(pipeline)
+    batches = iter(loader)
+
+    loader.load_state_dict(loader.state_dict() | {"position": 8})
+
+    assert [batch["x"].tolist() for batch in batches] == whole[2:]
+
+
+def test_a_state_of_another_run_is_refused(pipeline):
+    state = adapter.Loader(pipeline).state_dict()
+
+    with pytest.raises(infeed.ConfigError, match="seed is 4, was 3"):
+        adapter.Loader(pipeline.shuffle(seed=4)).load_state_dict(state)
+
+
+def test_it_is_an_iterable_dataset_for_a_data_loader(pipeline):
+    whole = [epoch(pipeline) for _ in range(2)]
+    loader = torch.utils.data.DataLoader(adapter.Loader(pipeline), batch_size=None)
+
+    assert isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    assert len(loader) == 3
+    assert [epoch(loader) for _ in range(2)] == whole
+
+
+def test_workers_of_a_data_loader_are_refused(pipeline):
+    loader = torch.utils.data.DataLoader(
+        adapter.Loader(pipeline), batch_size=None, num_workers=1
+    )
+
+    with pytest.raises(infeed.LoaderError, match="num_workers=0"):
+        next(iter(loader))
+
+
+def test_it_is_pickled_as_it_was_described(pipeline):
+    loader = adapter.Loader(pipeline, form="named")
+    next(iter(loader))
+
+    again = pickle.loads(pickle.dumps(loader))
+    copied = copy.deepcopy(again)
+
+    assert [b.x.tolist() for b in copied] == epoch(pipeline)
+
+
+def test_what_is_no_pipeline_is_refused(pipeline):
+    with pytest.raises(infeed.ConfigError, match=r"Loader: pipeline must be an infeed"):
+        adapter.Loader(pipeline.open())
+    with pytest.raises(infeed.ConfigError, match="rank and world_size together"):
+        adapter.Loader(pipeline, rank=1)
+
+
+def test_a_closed_loader_says_so(pipeline):
+    loader = adapter.Loader(pipeline)
+    with loader:
+        next(iter(loader))
+
+    with pytest.raises(infeed.ClosedError, match="make another one"):
+        next(iter(loader))
+
+
+def test_rank_and_world_size_come_from_torchrun(pipeline, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    whole = epoch(pipeline)
+
+    assert epoch(adapter.Loader(pipeline)) == [rows[2:] for rows in whole]
+    assert epoch(adapter.Loader(pipeline, rank=0, world_size=1)) == whole
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(infeed.ConfigError, match="RANK='first'"):
+        len(adapter.Loader(pipeline))
+
+
+def test_more_threads_than_cores_are_told_once(pipeline, monkeypatch, caplog):
+    monkeypatch.setattr(adapter, "_warned", False)
+    monkeypatch.setattr(adapter, "usable_cores", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+
+    with caplog.at_level(logging.WARNING, logger="infeed.torch"):
+        len(adapter.Loader(pipeline, workers=1))
+        assert caplog.messages == []
+        len(adapter.Loader(pipeline, workers=2))
+        len(adapter.Loader(pipeline, workers=2))
+
+    (said,) = caplog.messages
+    assert "with 3 threads and infeed prepares with 2 on 4 cores" in said
+    assert "torch.set_num_threads" in said
+
+
+def test_prefetch_moves_tensors_in_its_thread(pipeline):
+    whole = epoch(pipeline)
+    pair = torch.utils.data.TensorDataset(torch.arange(6), torch.ones(6))
+
+    moved = [b["x"] for b in infeed.prefetch(adapter.Loader(pipeline), device="cpu")]
+    named = list(infeed.prefetch(adapter.Loader(pipeline, "named"), device="meta"))
+    plain = list(
+        infeed.prefetch(torch.utils.data.DataLoader(pair, 3, num_workers=1), device=0)
+        if torch.cuda.is_available()
+        else infeed.prefetch(torch.utils.data.DataLoader(pair, 3, num_workers=1))
+    )
+
+    assert [rows.tolist() for rows in moved] == whole
+    assert all(batch.x.device.type == "meta" for batch in named)
+    assert [rows.tolist() for rows, _ in plain] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_prefetch_to_a_device_refuses_items_without_tensors():
+    with pytest.raises(infeed.ConfigError, match="of type dict holds no tensor"):
+        list(infeed.prefetch([{"x": 1}], device="cpu"))
+    with pytest.raises(infeed.ConfigError, match="prefetch: device='gpu'"):
+        infeed.prefetch([], device="gpu")
