@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 __all__ = [
+    "ORDER",
     "Array",
     "Batch",
     "Explanation",
@@ -19,11 +20,13 @@ __all__ = [
     "describe",
     "json_from_toml",
     "main",
+    "order",
     "plan",
     "preview",
     "toml_from_json",
 ]
 __version__: str
+ORDER: str
 
 @final
 class Array:
@@ -194,6 +197,15 @@ def describe(
     description: str, handles: Sequence[np.ndarray]
 ) -> list[tuple[str, str, str | None, list[int | None] | None]]:
     """What a batch holds: name, kind, dtype and shape of one row, by field."""
+
+def order(
+    records: int, seed: int | None, epoch: int, begin: int, end: int
+) -> list[int]:
+    """The records at positions ``begin`` to ``end`` of an epoch.
+
+    Raises:
+        ValueError: They are not positions of so many records.
+    """
 
 def plan(description: str, handles: Sequence[np.ndarray]) -> str:
     """The plan, a few lines a field."""

@@ -8,6 +8,7 @@ mod error;
 mod explain;
 mod loader;
 mod log;
+mod order;
 mod stats;
 
 use pyo3::prelude::*;
@@ -31,7 +32,12 @@ mod _core {
     use super::loader::Loader;
     #[pymodule_export]
     use super::main;
+    #[pymodule_export]
+    use super::order::order;
 
+    /// Version of the order function.
+    #[pymodule_export]
+    const ORDER: &str = infeed::order::ORDER;
     #[allow(non_upper_case_globals)]
     #[pymodule_export]
     const __version__: &str = env!("CARGO_PKG_VERSION");

@@ -15,7 +15,7 @@ from infeed import sources
 from infeed import transforms as T
 
 torch = imported("torch")
-adapter = pytest.importorskip("infeed.torch")
+adapter = imported("infeed.torch")
 pytestmark = framework_test
 
 

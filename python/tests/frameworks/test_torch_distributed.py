@@ -1,0 +1,92 @@
+"""infeed.torch among processes of torch.distributed, with gloo."""
+
+import json
+
+import pytest
+from installed import framework_test, imported
+from running import run
+
+import infeed
+from infeed import sources
+
+imported("torch")
+pytestmark = framework_test
+
+# Forks before PyTorch has any thread. Each rank takes two steps, saves, takes the rest of
+# its epoch and the next; a fresh loader goes on from the checkpoint.
+SCRIPT = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import infeed, infeed.torch
+from infeed import sources
+
+folder, world = sys.argv[1], int(sys.argv[2])
+
+def made():
+    source = sources.Memory(x=list(range(48)))
+    return infeed.torch.Loader(infeed.Pipeline(source).shuffle(seed=5).batch(8))
+
+def main(rank):
+    # Before the group is there: the rank is asked for later.
+    loader = made()
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world
+    )
+    batches = iter(loader)
+    seen = [next(batches)["x"].tolist() for _ in range(2)]
+    dcp.save({"loader": loader}, checkpoint_id=f"{folder}/checkpoint")
+    for rest in (batches, loader):
+        seen += [batch["x"].tolist() for batch in rest]
+
+    again = made()
+    dcp.load({"loader": again}, checkpoint_id=f"{folder}/checkpoint")
+    resumed = [batch["x"].tolist() for batch in again]
+    resumed += [batch["x"].tolist() for batch in again]
+
+    gathered = [None] * world
+    dist.all_gather_object(gathered, (seen, resumed, again.state_dict()))
+    if rank == 0:
+        print(json.dumps(gathered))
+    dist.barrier()
+    dist.destroy_process_group()
+
+children = []
+for rank in range(world):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            main(rank)
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    children.append(child)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_see_each_record_once_an_epoch_and_resume_from_a_checkpoint(
+    tmp_path, world
+):
+    source = sources.Memory(x=list(range(48)))
+    pipeline = infeed.Pipeline(source).shuffle(seed=5).batch(8)
+    whole = [batch["x"].tolist() for _ in range(2) for batch in pipeline]
+
+    ranks = json.loads(run(SCRIPT, tmp_path, world, OMP_NUM_THREADS="1"))
+
+    seen = [sum(parts, []) for parts in zip(*(rank[0] for rank in ranks), strict=True)]
+    resumed = [sum(parts, []) for parts in zip(*(r[1] for r in ranks), strict=True)]
+    assert seen == whole
+    assert sorted(sum(seen[:6], [])) == list(range(48))
+    assert resumed == whole[2:]
+    states = [rank[2] for rank in ranks]
+    assert all(state == states[0] for state in states)
+
+    # Another number of ranks goes on with the same global batches.
+    again = pipeline.open(rank=0, world_size=1)
+    again.load_state_dict(states[0] | {"epoch": 0, "position": 16})
+    assert [batch["x"].tolist() for batch in again] == whole[2:6]
