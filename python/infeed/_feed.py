@@ -193,4 +193,3 @@ def rank_within(
             f"{type(owner).__name__}: give rank and world_size together, or neither"
         )
     return rank, world_size
-

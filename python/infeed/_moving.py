@@ -68,8 +68,8 @@ class Mover:
             self._stream.synchronize()
         if not found:
             raise ConfigError(
-                f"prefetch: device={str(self._device)!r} was named, but an item of type "
-                f"{type(item).__qualname__} holds no tensor; leave device out"
+                f"prefetch: device={str(self._device)!r} was named, but an item of "
+                f"type {type(item).__qualname__} holds no tensor; leave device out"
             )
         return item
 

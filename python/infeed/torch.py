@@ -3,22 +3,22 @@
 import collections
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import torch
 import torch.distributed
 import torch.utils.data
 
-from infeed import _check
+from infeed import _check, _core
 from infeed._feed import Feed, rank_within
 from infeed.batch import Batch
-from infeed.errors import ConfigError, LoaderError
+from infeed.errors import ConfigError, IteratorError, LoaderError
 from infeed.loader import Loader as EngineLoader
 from infeed.pipeline import Pipeline
 from infeed.watching.load import usable_cores
 
-__all__ = ["Loader"]
+__all__ = ["Loader", "Sampler"]
 
 logger = logging.getLogger("infeed.torch")
 
@@ -112,6 +112,176 @@ class Loader(Feed, torch.utils.data.IterableDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_named": None}
+
+
+class Sampler(torch.utils.data.Sampler):
+    """infeed's order, for a DataLoader over a dataset of one's own.
+
+    ::
+
+        sampler = infeed.torch.Sampler(len(dataset), batch=256, seed=0)
+        loader = DataLoader(dataset, sampler.per_rank, sampler=sampler, num_workers=8)
+
+    The records, and how ranks share them, are those of ``.shuffle(seed).batch(batch)``
+    over as many records. Each ``for`` is the next epoch; no `set_epoch` is needed.
+
+    The state counts the records that were handed out. torchdata's StatefulDataLoader
+    saves it with each batch; PyTorch's own DataLoader asks for records ahead of its
+    batches, so with it take `at` the number of steps instead. Trainers that put in a
+    sampler of their own must be told not to (Lightning: ``use_distributed_sampler``).
+
+    Args:
+        records: Number of records of the dataset.
+        batch: Samples of one step over all ranks together.
+        seed: Of the shuffle. None: the records as they are.
+        drop_last: Whether samples that do not fill a last batch are left out.
+        rank: As for `Loader`.
+        world_size: As for `Loader`.
+
+    Raises:
+        ConfigError: An argument is not one of the above.
+    """
+
+    def __init__(
+        self,
+        records: int,
+        batch: int,
+        seed: int | None = None,
+        *,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ):
+        self._records = _check.integer("Sampler", "records", records, low=1)
+        self._batch = _check.integer("Sampler", "batch", batch, low=1)
+        if seed is not None and _check.integer("Sampler", "seed", seed) >= 2**64:
+            raise _check.refusal("Sampler", "seed", "below 2**64", seed)
+        self._seed = seed
+        self._drop_last = _check.flag("Sampler", "drop_last", drop_last)
+        rank_within(self, rank, world_size, (0, 1))
+        self._rank, self._world_size = rank, world_size
+        self._epoch = self._handed = 0
+        self._running: object = None
+
+    def __iter__(self) -> Iterator[int]:
+        """The records of this rank in the next epoch, or in the rest of a resumed one.
+
+        Raises:
+            ConfigError: The ranks do not share a batch evenly.
+        """
+        rank, _ = self._shared()
+        if self._running is not None:
+            # The last epoch is over, or was left.
+            self._epoch, self._handed = self._epoch + 1, 0
+        self._running = running = object()
+        rows, epoch = self.per_rank, self._epoch
+        # A resumed epoch begins with a batch, whatever was handed out of it.
+        first = self._handed // rows
+        self._handed = first * rows
+        for step in range(first, self._steps):
+            begin = step * self._batch + rank * rows
+            end = min(begin + rows, self._records)
+            for record in _core.order(self._records, self._seed, epoch, begin, end):
+                self._handed += 1
+                yield record
+                if self._running is not running:
+                    raise IteratorError(
+                        "another loop over this sampler has begun, or its state was "
+                        "loaded; make one sampler for each loop"
+                    )
+
+    def __len__(self) -> int:
+        """Records of this rank in a whole epoch."""
+        full, tail = divmod(self._records, self._batch)
+        # A tail exists on a single rank only.
+        return full * self.per_rank + (0 if self._drop_last else tail)
+
+    @property
+    def per_rank(self) -> int:
+        """Samples of one step on this rank: the batch size of its DataLoader."""
+        return self._batch // self._shared()[1]
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that runs, or else of the next one, from 0."""
+        return int(self.state_dict()["epoch"])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next ``for`` the epoch of that number; nothing where it is that."""
+        epoch = _check.integer("set_epoch", "epoch", epoch)
+        if epoch != self.epoch:
+            self._epoch, self._handed, self._running = epoch, 0, None
+
+    def at(self, epoch: int, step: int) -> dict[str, Any]:
+        """The state after so many steps of an epoch, for `load_state_dict`."""
+        epoch = _check.integer("at", "epoch", epoch)
+        step = _check.integer("at", "step", step)
+        if step > self._steps:
+            raise _check.refusal("at", "step", f"at most {self._steps}", step)
+        if step == self._steps:
+            epoch, step = epoch + 1, 0
+        return {
+            "order": _core.ORDER,
+            "seed": self._seed,
+            "records": self._records,
+            "batch": self._batch,
+            "drop_last": self._drop_last,
+            "epoch": epoch,
+            "position": step * self._batch,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is: equal on all ranks, and for any number of them."""
+        over = self._handed == len(self)
+        step = self._steps if over else self._handed // self.per_rank
+        return self.at(self._epoch, step)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """The next ``for`` gives the rest of the epoch in which the state was taken.
+
+        Raises:
+            ConfigError: The state is of another order; the message names what differs.
+        """
+        own = self.at(0, 0)
+        if set(state_dict) != set(own):
+            raise ConfigError(
+                "load_state_dict: give what Sampler.state_dict() returned"
+            )
+        differs = [
+            f"{name} is {own[name]}, was {state_dict[name]}"
+            for name in own
+            if name not in ("epoch", "position") and own[name] != state_dict[name]
+        ]
+        if differs:
+            raise ConfigError(
+                f"load_state_dict: the state is of another order ({'; '.join(differs)})"
+            )
+        position = _check.integer("state", "position", state_dict["position"])
+        step, within = divmod(position, self._batch)
+        if within or step >= self._steps:
+            raise _check.refusal("state", "position", "that of a batch", position)
+        self._epoch = _check.integer("state", "epoch", state_dict["epoch"])
+        self._handed, self._running = step * self.per_rank, None
+
+    @property
+    def _steps(self) -> int:
+        full, tail = divmod(self._records, self._batch)
+        return full + (tail > 0 and not self._drop_last)
+
+    def _shared(self) -> tuple[int, int]:
+        """Rank and world size, that share each batch evenly."""
+        found = process_rank()
+        rank, world_size = rank_within(self, self._rank, self._world_size, found)
+        if self._batch % world_size:
+            raise ConfigError(
+                f"Sampler: batch={self._batch} does not divide among {world_size} ranks"
+            )
+        if world_size > 1 and self._records % self._batch and not self._drop_last:
+            raise ConfigError(
+                f"Sampler: the last batch of {self._records} records in batches of "
+                f"{self._batch} is uneven among {world_size} ranks; use drop_last=True"
+            )
+        return rank, world_size
 
 
 def process_rank() -> tuple[int, int]:

@@ -1,5 +1,8 @@
 """Frameworks, imported if they are there; the tests of a file are skipped otherwise."""
 
+import contextlib
+import importlib
+import importlib.util
 import os
 import warnings
 from types import ModuleType
@@ -13,10 +16,19 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 framework_test = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore")]
 
 
+def needed(name: str) -> None:
+    """Skips the file that asks if there is no module `name`; does not import it."""
+    if importlib.util.find_spec(name) is None:
+        reason = f"{name} is not installed; `make test-all` brings it"
+        pytest.skip(reason, allow_module_level=True)
+
+
 def imported(name: str) -> ModuleType:
     """The module `name`; without it, skips the file that asks."""
+    needed(name.partition(".")[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return pytest.importorskip(
-            name, reason=f"{name} is not installed; `make test-all` brings it"
-        )
+        # TensorFlow's LLVM and that of PyTorch's compiler bear one order only.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("triton")
+        return importlib.import_module(name)

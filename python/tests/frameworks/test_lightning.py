@@ -2,18 +2,17 @@
 
 import json
 
-from installed import framework_test, imported
+from installed import framework_test, needed
 from running import run
 
 import infeed
 from infeed import sources
 
-imported("torch")
-imported("lightning")
+needed("torch")
+needed("lightning")
 pytestmark = framework_test
 
-# Writes a checkpoint every second step; the run that is told to dies before it has taken
-# the tenth.
+# Writes a checkpoint every second step; the run that is told to dies in its tenth.
 SCRIPT = """
 import json, os, signal, sys
 import lightning as L

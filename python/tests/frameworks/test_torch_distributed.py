@@ -1,19 +1,20 @@
 """infeed.torch among processes of torch.distributed, with gloo."""
 
 import json
+from itertools import chain
 
 import pytest
-from installed import framework_test, imported
+from installed import framework_test, needed
 from running import run
 
 import infeed
 from infeed import sources
 
-imported("torch")
+needed("torch")
 pytestmark = framework_test
 
-# Forks before PyTorch has any thread. Each rank takes two steps, saves, takes the rest of
-# its epoch and the next; a fresh loader goes on from the checkpoint.
+# Forks before PyTorch has any thread. Each rank takes two steps, saves, takes the rest
+# of its epoch and the next; a fresh loader goes on from the checkpoint.
 SCRIPT = """
 import json, os, sys
 import torch
@@ -68,6 +69,11 @@ sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 """
 
 
+def together(ranks) -> list[list[int]]:
+    """Global batches, from the batches of each rank."""
+    return [list(chain(*parts)) for parts in zip(*ranks, strict=True)]
+
+
 @pytest.mark.parametrize("world", [2, 4])
 def test_ranks_see_each_record_once_an_epoch_and_resume_from_a_checkpoint(
     tmp_path, world
@@ -78,11 +84,9 @@ def test_ranks_see_each_record_once_an_epoch_and_resume_from_a_checkpoint(
 
     ranks = json.loads(run(SCRIPT, tmp_path, world, OMP_NUM_THREADS="1"))
 
-    seen = [sum(parts, []) for parts in zip(*(rank[0] for rank in ranks), strict=True)]
-    resumed = [sum(parts, []) for parts in zip(*(r[1] for r in ranks), strict=True)]
-    assert seen == whole
-    assert sorted(sum(seen[:6], [])) == list(range(48))
-    assert resumed == whole[2:]
+    assert together(rank[0] for rank in ranks) == whole
+    assert sorted(chain(*whole[:6])) == list(range(48))
+    assert together(rank[1] for rank in ranks) == whole[2:]
     states = [rank[2] for rank in ranks]
     assert all(state == states[0] for state in states)
 

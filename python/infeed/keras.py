@@ -1,0 +1,177 @@
+"""infeed in Keras: a PyDataset for `model.fit`, on any of its backends."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from infeed import _check
+from infeed._feed import Feed
+from infeed.batch import Batch
+from infeed.errors import ConfigError
+from infeed.pipeline import Pipeline
+
+__all__ = ["Dataset"]
+
+
+class Dataset(Feed, keras.utils.PyDataset):
+    """The batches of a pipeline as a PyDataset.
+
+    ::
+
+        model.fit(
+            infeed.keras.Dataset(train),
+            validation_data=infeed.keras.Dataset(validation),
+            epochs=90,
+        )
+
+    The threads are infeed's, so `workers` is 1 and `use_multiprocessing` off. Arrays
+    are NumPy's over the memory of the batch; what the backend copies it copies itself.
+
+    The order is the pipeline's, another one each epoch where it shuffles. ``shuffle=``
+    of ``fit`` has no say: batches are given in the order in which they are asked for,
+    whatever number Keras asks for. Keras looks at batches before it trains, and may
+    leave an epoch early; such an epoch is begun again, so that the first epoch of
+    ``fit`` is the first one of the pipeline.
+
+    Args:
+        pipeline: What to read.
+        inputs: Field that the model is given, or several, which it is given as a dict.
+            None: the first field.
+        targets: Field or fields of the targets. None: the second field of a pipeline
+            with two; none if it has one.
+        sample_weight: Field of the weights.
+        **options: As for `infeed.Pipeline.open`.
+
+    Raises:
+        ConfigError: An argument is not one of the above, or which fields are inputs
+            and targets does not follow.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        inputs: str | Sequence[str] | None = None,
+        targets: str | Sequence[str] | None = None,
+        sample_weight: str | None = None,
+        **options: Any,
+    ):
+        Feed.__init__(self, pipeline, options)
+        keras.utils.PyDataset.__init__(self, workers=1, use_multiprocessing=False)
+        self._parts = _parts(pipeline, inputs, targets, sample_weight)
+        self._lock = threading.Lock()
+        self._pass: Any = None
+        self._taken = 0
+        # Where the pass began that is under way, and whether another one begins now.
+        self._start = 0
+        self._anew = True
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an epoch, for Keras, which asks when it is about to begin one.
+
+        That is the one sign that the last one was left early; count with ``len``.
+        """
+        with self._lock:
+            self._anew = True
+        return len(self)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """The next batch, whatever ``index`` is."""
+        with self._lock:
+            if self._anew and 0 < self._taken < len(self):
+                # It was left early.
+                Feed.set_epoch(self, self._start)
+                self._rewind(self._start)
+            if self._pass is None or self._taken == len(self):
+                self._start, self._taken = self.epoch, 0
+                self._pass = self._begin(self._converted)
+            self._anew = False
+            batch: tuple[Any, ...] = next(self._pass)
+            self._taken += 1
+            return batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the epoch of that number the next one; nothing where it is that.
+
+        Keras does not tell its data which epoch it is in. For a run that does not begin
+        with the first one::
+
+            follow = lambda epoch, logs: data.set_epoch(epoch)
+            callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=follow)]
+        """
+        epoch = _check.integer("set_epoch", "epoch", epoch)
+        with self._lock:
+            self._rewind(epoch)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on at the beginning of the epoch in which the state was taken.
+
+        Not within it: Keras begins no epoch in its middle, and its own checkpoints
+        (`BackupAndRestore`) are taken up at the beginning of theirs too.
+
+        Raises:
+            ConfigError: The state is of another run; the message names what differs.
+        """
+        with self._lock:
+            super().load_state_dict({**state_dict, "position": 0})
+            self._pass, self._taken, self._anew = None, 0, True
+
+    def _rewind(self, epoch: int) -> None:
+        """Puts the loader at the beginning of an epoch, if it is not there."""
+        state = self.state_dict()
+        if (state["epoch"], state["position"]) != (epoch, 0):
+            super().load_state_dict({**state, "epoch": epoch, "position": 0})
+        self._pass, self._taken, self._anew = None, 0, True
+
+    def _converted(self, batch: Batch) -> tuple[Any, ...]:
+        def taken(names: Any) -> Any:
+            if isinstance(names, str):
+                return batch[names]
+            return {name: batch[name] for name in names}
+
+        return tuple(taken(names) for names in self._parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "an infeed.keras.Dataset stays in its process: its work is done by threads "
+            "of infeed; leave use_multiprocessing off"
+        )
+
+
+def _parts(
+    pipeline: Pipeline, inputs: Any, targets: Any, sample_weight: str | None
+) -> tuple[Any, ...]:
+    """Fields of inputs, targets and weights: a name, or several."""
+    if not isinstance(pipeline, Pipeline):
+        # `Feed` has refused it with its own words.
+        return ()
+    columns = pipeline.shapes
+    fields = tuple(columns)
+    given = inputs is not None or targets is not None or sample_weight is not None
+    if not given and len(fields) > 2:
+        raise ConfigError(
+            f"Dataset: which of the fields {', '.join(fields)} are what? Name inputs "
+            "and targets"
+        )
+    if inputs is None:
+        inputs = fields[0]
+    if targets is None and not given and len(fields) == 2:
+        targets = fields[1]
+    if sample_weight is not None and targets is None:
+        raise ConfigError("Dataset: sample_weight needs targets; name them too")
+    parts = [part for part in (inputs, targets, sample_weight) if part is not None]
+    for name in (
+        n for part in parts for n in ([part] if isinstance(part, str) else part)
+    ):
+        if name not in columns:
+            raise ConfigError(
+                f"Dataset: there is no field {name!r}; there are {', '.join(fields)}"
+            )
+        if columns[name].kind != "array":
+            raise ConfigError(
+                f"Dataset: the field {name!r} is {columns[name].kind}, which Keras "
+                "does not take; leave it out by naming inputs and targets"
+            )
+    return tuple(part if isinstance(part, str) else tuple(part) for part in parts)

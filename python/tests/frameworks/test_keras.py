@@ -1,0 +1,201 @@
+"""infeed.keras below `model.fit`, on each of Keras's backends."""
+
+import json
+
+import pytest
+from installed import framework_test, needed
+from running import run
+
+import infeed
+from infeed import sources
+
+needed("keras")
+pytestmark = framework_test
+
+# A model that notes the records it trains and is evaluated on: their numbers are its
+# input, and its loss, computed without them, is the target.
+SCRIPT = """
+import json, os, sys, threading
+import keras
+import numpy as np
+import infeed, infeed.keras
+from infeed import sources
+
+trained, evaluated, steps = [], [], []
+
+class Data(infeed.keras.Dataset):
+    def __init__(self, seen, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.seen = seen
+
+    def __getitem__(self, index):
+        batch = super().__getitem__(index)
+        self.seen.append(batch[0].ravel().tolist())
+        return batch
+
+def made(count, size, seed=None):
+    x = np.arange(count, dtype=np.float32)[:, None]
+    pipeline = infeed.Pipeline(sources.Memory(x=x, y=2 * x)).batch(size)
+    return pipeline if seed is None else pipeline.shuffle(seed=seed)
+
+model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+model.compile(keras.optimizers.SGD(1e-3), "mse")
+
+class Note(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        steps.append(batch)
+
+data = Data(trained, made(24, 4, seed=1))
+settings = dict(verbose=0, callbacks=[Note()])
+history = model.fit(
+    data, validation_data=Data(evaluated, made(6, 4)), epochs=3, **settings
+).history
+begun = dict(
+    trained=trained[:], evaluated=evaluated[:], loss=history["loss"],
+    val=history["val_loss"], steps=steps[:], epoch=data.epoch,
+    weight=float(np.ravel(model.get_weights()[0])[0]),
+    score=model.evaluate(Data([], made(6, 4)), verbose=0),
+    predicted=np.ravel(model.predict(Data([], made(6, 4)), verbose=0)).tolist(),
+)
+
+# From the middle of training on, after another fit was left early.
+class Leave(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2:
+            self.model.stop_training = True
+            raise KeyboardInterrupt
+
+trained.clear()
+try:
+    model.fit(data, epochs=1, verbose=0, callbacks=[Leave()])
+except KeyboardInterrupt:
+    pass
+trained.clear()
+follow = keras.callbacks.LambdaCallback(
+    on_epoch_begin=lambda epoch, logs: data.set_epoch(epoch)
+)
+model.fit(data, initial_epoch=5, epochs=7, verbose=0, callbacks=[follow])
+later = trained[:]
+
+# Epochs of Keras that are parts of one of the data.
+data.set_epoch(0)
+trained.clear()
+model.fit(data, steps_per_epoch=3, epochs=4, verbose=0)
+print(json.dumps(begun | dict(later=later, parts=trained, workers=data.workers)))
+"""
+
+# What needs no training: fields, states, errors.
+FIELDS = """
+import json
+import infeed, infeed.keras
+from infeed import sources
+from infeed.keras import Dataset
+
+source = sources.Memory(
+    image=[[1.0], [2.0]], depth=[[3.0], [4.0]], label=[0, 1], weight=[0.5, 1.5],
+    name=["a", "b"],
+)
+pipeline = infeed.Pipeline(source).batch(2)
+
+def shown(part):
+    if isinstance(part, dict):
+        return {name: array.tolist() for name, array in part.items()}
+    return part.tolist()
+
+def refused(*arguments, **settings):
+    try:
+        Dataset(*arguments, **settings)
+    except infeed.ConfigError as error:
+        return str(error)
+
+whole = Dataset(pipeline, ["image", "depth"], "label", sample_weight="weight")
+numbers = infeed.Pipeline(sources.Memory(x=list(range(6)))).shuffle(seed=1).batch(2)
+first = Dataset(numbers)
+epochs = [[first[n][0].tolist() for n in range(3)] for _ in range(2)]
+first[0]
+state = first.state_dict()
+again = Dataset(numbers)
+again.load_state_dict(state)
+third = [again[n][0].tolist() for n in range(3)]
+fresh = Dataset(numbers)
+fresh.set_epoch(2)
+print(json.dumps(dict(
+    whole=[shown(part) for part in whole[0]],
+    inputs=[shown(part) for part in Dataset(pipeline, "depth")[0]],
+    epochs=epochs,
+    state=state,
+    third=third,
+    fresh=[fresh[n][0].tolist() for n in range(3)],
+    refused=[
+        refused(pipeline),
+        refused(pipeline, "pixels"),
+        refused(pipeline, "name", "label"),
+        refused(pipeline, "image", sample_weight="weight"),
+        refused([1]),
+    ],
+)))
+"""
+
+
+def made(count, size, seed):
+    pipeline = infeed.Pipeline(sources.Memory(x=list(range(count)))).batch(size)
+    pipeline = pipeline.shuffle(seed=seed)
+    loader = pipeline.open()
+    return [[batch["x"].tolist() for batch in loader] for _ in range(8)]
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_fit_sees_each_epoch_of_the_pipeline_once_and_in_its_order(backend):
+    needed(backend)
+    epochs = made(24, 4, seed=1)
+
+    found = json.loads(run(SCRIPT, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES=""))
+
+    # What Keras looks at before it trains comes first; what it trains on comes last.
+    assert found["trained"][-18:] == epochs[0] + epochs[1] + epochs[2]
+    looked_at = found["trained"][:-18]
+    assert len(looked_at) <= 2
+    assert looked_at == epochs[0][: len(looked_at)]
+    assert found["epoch"] == 3
+    assert found["steps"] == [*range(6)] * 3
+    assert found["evaluated"][-6:] == [[0, 1, 2, 3], [4, 5]] * 3
+    assert found["workers"] == 1
+
+    assert found["later"][-12:] == epochs[5] + epochs[6]
+    assert found["parts"][-12:] == epochs[0] + epochs[1]
+
+    # The numbers follow from the data: a gradient step on each batch, by hand.
+    weight = 0.0
+    assert found["loss"][2] < found["loss"][0]
+    weight = found["weight"]
+    assert found["predicted"] == pytest.approx([weight * n for n in range(6)], rel=1e-4)
+    errors = [(weight * n - 2 * n) ** 2 for n in range(6)]
+    assert found["score"] == pytest.approx(sum(errors) / 6, rel=1e-3)
+    assert found["val"][-1] == pytest.approx(found["score"], rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return json.loads(run(FIELDS, KERAS_BACKEND="numpy"))
+
+
+def test_fields_are_inputs_targets_and_weights_as_named(found):
+    inputs, label, weight = found["whole"]
+    assert inputs == {"image": [[1.0], [2.0]], "depth": [[3.0], [4.0]]}
+    assert (label, weight) == ([0, 1], [0.5, 1.5])
+    assert found["inputs"] == [[[3.0], [4.0]]]
+    unnamed, unknown, text, untargeted, other = found["refused"]
+    assert "image, depth, label, weight, name are what? Name inputs" in unnamed
+    assert "there is no field 'pixels'" in unknown
+    assert "'name' is text, which Keras does not take" in text
+    assert "sample_weight needs targets" in untargeted
+    assert "pipeline must be an infeed.Pipeline" in other
+
+
+def test_a_state_is_taken_up_at_the_beginning_of_its_epoch(found):
+    epochs = made(6, 2, seed=1)
+
+    assert found["epochs"] == epochs[:2]
+    assert (found["state"]["epoch"], found["state"]["position"]) == (2, 2)
+    assert found["third"] == epochs[2]
+    assert found["fresh"] == epochs[2]

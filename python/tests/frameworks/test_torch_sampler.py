@@ -1,0 +1,155 @@
+"""infeed's order as a Sampler, for PyTorch's DataLoader and torchdata's."""
+
+import json
+from itertools import chain
+
+import pytest
+from installed import framework_test, imported
+
+import infeed
+from infeed import sources
+
+torch = imported("torch")
+adapter = imported("infeed.torch")
+pytestmark = framework_test
+
+
+class Numbers(torch.utils.data.Dataset):
+    """Records that are their numbers."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, n):
+        return n
+
+
+def lists(loader) -> list[list[int]]:
+    return [batch.tolist() for batch in loader]
+
+
+def expected(count, batch, seed=None, epochs=3, rank=0, world_size=1, **settings):
+    """What infeed's own loader gives."""
+    pipeline = infeed.Pipeline(sources.Memory(x=list(range(count))))
+    pipeline = pipeline if seed is None else pipeline.shuffle(seed=seed)
+    loader = pipeline.batch(batch, **settings).open(rank=rank, world_size=world_size)
+    return [[b["x"].tolist() for b in loader] for _ in range(epochs)]
+
+
+@pytest.mark.parametrize(
+    ("count", "batch", "seed", "drop_last"),
+    [(12, 4, 1, False), (13, 4, 2**64 - 1, False), (13, 4, 2, True), (9, 2, None, 0)],
+)
+def test_its_epochs_are_those_of_the_pipeline(count, batch, seed, drop_last):
+    drop_last = bool(drop_last)
+    sampler = adapter.Sampler(count, batch, seed, drop_last=drop_last)
+    loader = torch.utils.data.DataLoader(Numbers(count), batch, sampler=sampler)
+    epochs = expected(count, batch, seed, drop_last=drop_last)
+
+    assert [lists(loader) for _ in range(3)] == epochs
+    assert len(loader) == len(epochs[0])
+    assert len(sampler) == sum(map(len, epochs[0]))
+
+
+def test_a_large_order_is_that_of_the_pipeline_too():
+    sampler = adapter.Sampler(5000, 1000, seed=3)
+
+    assert list(sampler) == list(chain(*expected(5000, 1000, 3, 1)[0]))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_share_a_batch_as_the_pipelines_do(rank, monkeypatch):
+    place = {"rank": rank, "world_size": 2}
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    sampler = adapter.Sampler(13, 4, seed=1, drop_last=True)
+    loader = torch.utils.data.DataLoader(
+        Numbers(13), sampler.per_rank, sampler=sampler, num_workers=2
+    )
+
+    assert [lists(loader)] == expected(13, 4, 1, epochs=1, drop_last=True, **place)
+    assert (sampler.per_rank, len(loader), len(sampler)) == (2, 3, 6)
+
+
+def test_what_ranks_cannot_share_evenly_is_refused():
+    with pytest.raises(infeed.ConfigError, match="use drop_last=True"):
+        list(adapter.Sampler(13, 4, rank=0, world_size=2))
+    with pytest.raises(infeed.ConfigError, match="does not divide among 3 ranks"):
+        list(adapter.Sampler(12, 4, rank=0, world_size=3))
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3, 4])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdata_saves_and_resumes_it(taken, workers):
+    stateful = imported("torchdata.stateful_dataloader")
+    epochs = expected(14, 4, seed=2)
+
+    def made():
+        sampler = adapter.Sampler(14, 4, seed=2)
+        return stateful.StatefulDataLoader(
+            Numbers(14), 4, sampler=sampler, num_workers=workers
+        )
+
+    loader = made()
+    batches = iter(loader)
+    seen = [next(batches).tolist() for _ in range(taken)]
+    again = made()
+    again.load_state_dict(loader.state_dict())
+
+    assert seen + lists(again) == (epochs[0] if taken < 4 else epochs[0] + epochs[1])
+
+
+def test_a_data_loader_resumes_at_a_number_of_steps():
+    epochs = expected(14, 4, seed=2)
+    sampler = adapter.Sampler(14, 4, seed=2)
+    loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler, num_workers=2)
+
+    sampler.load_state_dict(json.loads(json.dumps(sampler.at(epoch=1, step=2))))
+
+    assert [lists(loader), lists(loader)] == [epochs[1][2:], epochs[2]]
+    assert sampler.at(1, 4) == sampler.at(2, 0)
+
+
+def test_set_epoch_is_accepted_and_changes_nothing_where_it_need_not():
+    epochs = expected(14, 4, seed=2)
+    sampler = adapter.Sampler(14, 4, seed=2)
+    loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler)
+
+    seen = []
+    for epoch in (0, 1, 0):
+        sampler.set_epoch(epoch)
+        assert sampler.epoch == epoch
+        seen.append(lists(loader))
+
+    assert seen == [epochs[0], epochs[1], epochs[0]]
+    sampler.load_state_dict(sampler.at(2, 3))
+    sampler.set_epoch(2)
+    assert lists(loader) == epochs[2][3:]
+
+
+def test_leaving_a_loop_ends_its_epoch():
+    epochs = expected(14, 4, seed=2)
+    sampler = adapter.Sampler(14, 4, seed=2)
+    first = iter(sampler)
+    next(first)
+
+    assert list(sampler) == list(chain(*epochs[1]))
+
+    with pytest.raises(infeed.IteratorError, match="another loop"):
+        next(first)
+
+
+def test_a_state_of_another_order_is_refused():
+    state = adapter.Sampler(14, 4, seed=2).state_dict()
+
+    with pytest.raises(infeed.ConfigError, match="records is 15, was 14"):
+        adapter.Sampler(15, 4, seed=2).load_state_dict(state)
+    with pytest.raises(infeed.ConfigError, match="position must be that of a batch"):
+        adapter.Sampler(14, 4, seed=2).load_state_dict(state | {"position": 3})
+    with pytest.raises(infeed.ConfigError, match="give what Sampler"):
+        adapter.Sampler(14, 4, seed=2).load_state_dict({"epoch": 1})
+    with pytest.raises(infeed.ConfigError, match="batch must be an integer"):
+        adapter.Sampler(14, 0)
