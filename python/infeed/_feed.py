@@ -5,6 +5,8 @@ while a variable still holds the last one, and ask for the state of what was nev
 iterated. A `Feed` takes all three as they come.
 """
 
+import weakref
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +17,7 @@ from infeed.errors import ClosedError, ConfigError, IteratorError
 from infeed.loader import Loader
 from infeed.pipeline import Pipeline
 
-__all__ = ["Feed", "rank_within"]
+__all__ = ["Feed", "Form", "rank_within"]
 
 _EXPECTED = "an infeed.Pipeline; it is opened when it is first needed"
 
@@ -34,7 +36,7 @@ class Feed:
         self._options = dict(options)
         self._opened: Loader | None = None
         self._closed = False
-        self._steps: _Steps | None = None
+        self._running: weakref.ref[_Steps] | None = None
 
     def __len__(self) -> int:
         """Steps of a whole epoch, also where a resumed one has fewer left."""
@@ -87,8 +89,9 @@ class Feed:
             ConfigError: The state is of another run; the message names what differs.
         """
         self.loader.load_state_dict(state_dict)
-        if self._steps is not None and self._steps.begun:
-            self._steps.end()
+        running = None if self._running is None else self._running()
+        if running is not None and running.begun:
+            running.end()
 
     def close(self) -> None:
         """Ends all threads and waits for them. Batches that are held stay valid."""
@@ -109,15 +112,17 @@ class Feed:
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a loader stays in the process that opened it."""
-        return self.__dict__ | {"_opened": None, "_steps": None}
+        return self.__dict__ | {"_opened": None, "_running": None}
 
     def _begin(self, convert: Callable[[Batch], Any]) -> Iterator[Any]:
         """An epoch of converted batches. A loop that still runs is ended."""
         loader = self.loader
-        if self._steps is not None:
-            self._steps.end()
-        self._steps = _Steps(loader, convert)
-        return self._steps
+        running = None if self._running is None else self._running()
+        if running is not None:
+            running.end()
+        steps = _Steps(loader, convert)
+        self._running = weakref.ref(steps)
+        return steps
 
     def _place(self) -> tuple[int, int]:
         """Rank and world size, where the framework knows them."""
@@ -176,6 +181,35 @@ class _Steps:
         self._over = True
         # Dropping the loader's iterator ends its epoch.
         self._batches = None
+
+
+class Form:
+    """What a batch is: a dict of its fields, a tuple of them, or one with names."""
+
+    def __init__(self, owner: object, form: str):
+        self.kind = _check.choice(owner, "form", form, ("dict", "tuple", "named"))
+        self._named: Any = None
+
+    def __call__(self, fields: dict[str, Any]) -> Any:
+        """The fields of a batch in this form.
+
+        Raises:
+            ConfigError: A field has a name that a named tuple cannot have.
+        """
+        if self.kind == "dict":
+            return fields
+        if self.kind == "tuple":
+            return tuple(fields.values())
+        if self._named is None:
+            try:
+                self._named = namedtuple("Batch", tuple(fields))  # type: ignore[misc]
+            except ValueError as error:
+                raise ConfigError(f'form="named": {error}; use form="dict"') from None
+        return self._named(**fields)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the class, which is made where it is needed."""
+        return {"kind": self.kind, "_named": None}
 
 
 def rank_within(

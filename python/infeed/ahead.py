@@ -24,7 +24,7 @@ __all__ = ["Overlap", "Prefetch", "overlap", "prefetch"]
 
 # How long the end of the interpreter waits for items that are being made: a thread that
 # still runs then is stopped at any place.
-_AT_EXIT_S = 5.0
+_AT_EXIT_S = 2.0
 
 
 def prefetch(

@@ -1,6 +1,5 @@
 """infeed in PyTorch: batches as tensors, and infeed's order for another loader."""
 
-import collections
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ import torch.distributed
 import torch.utils.data
 
 from infeed import _check, _core
-from infeed._feed import Feed, rank_within
+from infeed._feed import Feed, Form, rank_within
 from infeed.batch import Batch
 from infeed.errors import ConfigError, IteratorError, LoaderError
 from infeed.loader import Loader as EngineLoader
@@ -21,8 +20,6 @@ from infeed.watching.load import usable_cores
 __all__ = ["Loader", "Sampler"]
 
 logger = logging.getLogger("infeed.torch")
-
-_FORMS = ("dict", "tuple", "named")
 
 
 class Loader(Feed, torch.utils.data.IterableDataset):
@@ -76,8 +73,7 @@ class Loader(Feed, torch.utils.data.IterableDataset):
         **options: Any,
     ):
         super().__init__(pipeline, options)
-        self._form = _check.choice("Loader", "form", form, _FORMS)
-        self._named: Any = None
+        self._form = Form(self, form)
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
 
@@ -95,23 +91,13 @@ class Loader(Feed, torch.utils.data.IterableDataset):
         return self._begin(self._converted)
 
     def _converted(self, batch: Batch) -> Any:
-        fields = {name: _tensors(column) for name, column in batch.columns()}
-        if self._form == "dict":
-            return fields
-        if self._form == "tuple":
-            return tuple(fields.values())
-        if self._named is None:
-            self._named = _named(tuple(fields))
-        return self._named(**fields)
+        return self._form({name: _tensors(column) for name, column in batch.columns()})
 
     def _place(self) -> tuple[int, int]:
         return rank_within(self, self._rank, self._world_size, process_rank())
 
     def _told(self, loader: EngineLoader) -> None:
         _warn_of_threads(loader.stats()["workers"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_named": None}
 
 
 class Sampler(torch.utils.data.Sampler):
@@ -308,14 +294,6 @@ def _tensors(column: Any) -> Any:
     if isinstance(column, tuple):
         return tuple(torch.from_dlpack(part) for part in column)
     return torch.from_dlpack(column)
-
-
-def _named(fields: tuple[str, ...]) -> Any:
-    """A class of named tuples of these fields."""
-    try:
-        return collections.namedtuple("Batch", fields)
-    except ValueError as error:
-        raise ConfigError(f'Loader: form="named": {error}; use form="dict"') from None
 
 
 _warned = False

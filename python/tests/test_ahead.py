@@ -261,8 +261,8 @@ def test_an_interpreter_that_ends_in_mid_loop_ends():
     assert ended.stderr == ""
 
 
-# Python 3.12 and later advise against what is tested here.
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+# Python 3.12 and later, and JAX, advise against what is tested here.
+@pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_fork_is_refused_in_the_child_and_may_begin_anew():
     ahead = infeed.prefetch(Made(50))
     items = iter(ahead)
@@ -297,8 +297,9 @@ def test_arguments_are_checked():
         infeed.overlap([], len, None)
 
 
-@pytest.mark.skipif("torch" in sys.modules, reason="PyTorch was imported")
-def test_a_device_needs_pytorch():
+def test_a_device_needs_pytorch(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
     with pytest.raises(infeed.ConfigError, match="PyTorch, which was not imported"):
         infeed.prefetch([], device="cuda")
 

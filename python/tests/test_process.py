@@ -130,8 +130,8 @@ def test_ctrl_c_works_at_once():
     assert answered < 5
 
 
-# Python 3.12 and later advise against what is tested here.
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+# Python 3.12 and later, and JAX, advise against what is tested here.
+@pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
     loader = pipeline.open(workers=2)
     batches = iter(loader)

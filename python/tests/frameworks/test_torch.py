@@ -117,7 +117,8 @@ def test_set_epoch_changes_nothing_where_that_epoch_comes_next(pipeline):
 def test_set_epoch_leaves_a_resumed_epoch_where_it_is(pipeline):
     whole = epoch(pipeline)
     loader = adapter.Loader(pipeline)
-    next(iter(loader))
+    batches = iter(loader)
+    next(batches)
     state = loader.state_dict()
 
     again = adapter.Loader(pipeline)

@@ -1,0 +1,143 @@
+"""infeed in JAX: batches on one device, or as global arrays over a mesh."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import jax
+import jax.sharding
+import numpy as np
+
+from infeed._feed import Feed, Form, rank_within
+from infeed.batch import Batch
+from infeed.errors import ConfigError
+from infeed.pipeline import Pipeline
+
+__all__ = ["Loader"]
+
+
+class Loader(Feed):
+    """The batches of a pipeline as arrays of JAX.
+
+    ::
+
+        mesh = jax.make_mesh((jax.device_count(),), ("data",))
+        over = jax.NamedSharding(mesh, jax.P("data"))
+        for batch in infeed.jax.Loader(pipeline, over):
+            state = train_step(state, batch)
+
+    With a sharding each array is a global one, of the whole batch over all processes;
+    each process reads and makes the rows that lie on its own devices. Without one, it
+    lies on one device.
+
+    On the CPU, arrays of JAX may use the memory of the batch itself; it stays as it is
+    for as long as they are held. JAX makes 64-bit types 32-bit ones unless
+    ``jax_enable_x64`` is set.
+
+    Each ``for`` is the next epoch; a ``for`` that begins while another one is in the
+    middle of an epoch ends that epoch, as leaving it with ``break`` does.
+
+    Args:
+        pipeline: What to read.
+        device: A device, or a sharding whose first axis is that of the rows. None:
+            JAX's default device.
+        form: What a batch is: ``"dict"`` of arrays by field name; ``"tuple"`` in field
+            order; ``"named"``, a tuple with names. Ragged fields are (values, offsets),
+            on one device only; bytes and text are lists, of the rows that this process
+            reads.
+        rank: Which of the shares of a batch this process reads. None: that of its
+            devices in the sharding, or ``jax.process_index()`` on one device.
+        world_size: How many shares there are; as ``rank``.
+        **options: As for `infeed.Pipeline.open`.
+
+    Raises:
+        ConfigError: An argument is not one of the above.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        device: Any = None,
+        form: Literal["dict", "tuple", "named"] = "dict",
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        **options: Any,
+    ):
+        super().__init__(pipeline, options)
+        self._form = Form(self, form)
+        self._device = device
+        rank_within(self, rank, world_size, (0, 1))
+        self._rank, self._world_size = rank, world_size
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begins the next epoch, or the rest of one whose state was loaded."""
+        return self._begin(self._converted)
+
+    def _converted(self, batch: Batch) -> Any:
+        return self._form({name: self._put(name, part) for name, part in batch.items()})
+
+    def _put(self, name: str, column: Any) -> Any:
+        """A column where it belongs; lists as they are."""
+        if isinstance(column, list):
+            return column
+        if not isinstance(self._device, jax.sharding.Sharding):
+            # The array that is put keeps the view, which keeps the memory.
+            return jax.device_put(column, self._device)
+        if isinstance(column, tuple):
+            raise ConfigError(
+                f"{name} is ragged, and a sharding needs rows of one shape; use "
+                ".batch(..., pad=True), or leave the field out"
+            )
+        _, world_size = self._place()
+        shape = (column.shape[0] * world_size, *column.shape[1:])
+        _divides(name, shape, self._device)
+        return jax.make_array_from_process_local_data(self._device, column, shape)
+
+    def _place(self) -> tuple[int, int]:
+        return rank_within(self, self._rank, self._world_size, _share(self._device))
+
+
+def _divides(name: str, shape: tuple[int, ...], sharding: Any) -> None:
+    """Refuses a batch whose rows the devices cannot share.
+
+    Raises:
+        ConfigError: As said.
+    """
+    try:
+        sharding.shard_shape(shape)
+    except ValueError as error:
+        raise ConfigError(
+            f"{name}: a batch of shape {shape} does not divide among the devices of "
+            f"the sharding; use a batch that does, and drop_last=True ({error})"
+        ) from None
+
+
+def _share(device: Any) -> tuple[int, int]:
+    """Which share of the rows lies on the devices of this process, of how many.
+
+    Several processes hold the same rows where the mesh splits something else.
+
+    Raises:
+        ConfigError: The rows are not shared evenly, in runs.
+    """
+    if not isinstance(device, jax.sharding.NamedSharding):
+        return jax.process_index(), jax.process_count()
+    spec = device.spec[0] if device.spec else None
+    by_rows = jax.sharding.NamedSharding(device.mesh, jax.sharding.PartitionSpec(spec))
+    # As many rows as devices: they divide, whichever axes of the mesh split them.
+    count = len(device.device_set)
+    places = by_rows.addressable_devices_indices_map((count,)).values()
+    held = sorted({row for (rows,) in places for row in range(count)[rows]})
+    share = len(held)
+    if (
+        not share
+        or held != list(range(held[0], held[0] + share))
+        or count % share
+        or held[0] % share
+    ):
+        raise ConfigError(
+            f"Loader: this process holds rows {np.array(held)} of {count} in the "
+            "sharding, which is no share that a rank could read; order the devices of "
+            "the mesh by process, or give rank and world_size"
+        )
+    return held[0] // share, count // share

@@ -1,0 +1,134 @@
+"""infeed in TensorFlow: batches as tensors, and as a `tf.data.Dataset`."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from infeed._feed import Feed, Form
+from infeed.batch import Batch
+from infeed.pipeline import Column, Pipeline
+
+__all__ = ["Loader"]
+
+
+class Loader(Feed):
+    """The batches of a pipeline as tensors of TensorFlow.
+
+    ::
+
+        loader = infeed.tensorflow.Loader(pipeline)
+        model.fit(loader.dataset(), epochs=90)
+
+        for batch in loader:  # a loop of one's own: no copy is made
+            train_step(batch)
+
+    Each ``for``, and each pass over `dataset`, is the next epoch; one that begins while
+    another is in the middle of an epoch ends that epoch.
+
+    Ragged fields are RaggedTensors; bytes and text are tensors of ``tf.string``.
+
+    Args:
+        pipeline: What to read.
+        form: What a batch is: ``"dict"`` of tensors by field name; ``"tuple"`` in field
+            order, as ``fit`` wants inputs and targets; ``"named"``, a tuple with names.
+        **options: As for `infeed.Pipeline.open`.
+
+    Raises:
+        ConfigError: An argument is not one of the above.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        form: Literal["dict", "tuple", "named"] = "dict",
+        **options: Any,
+    ):
+        super().__init__(pipeline, options)
+        self._form = Form(self, form)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begins the next epoch, or the rest of one whose state was loaded."""
+        return self._begin(self._converted)
+
+    def dataset(self) -> Any:
+        """A `tf.data.Dataset` of the batches, with the shapes that are known.
+
+        Python runs once a batch, not once a sample, and a batch is copied once. What
+        tf.data does after it, such as ``prefetch``, takes batches ahead of the loop,
+        and `state_dict` counts those too.
+        After `load_state_dict` its first pass is the rest of an epoch, so its length is
+        not said: make it after loading.
+        """
+        columns = self.pipeline.shapes
+        rows = self._rows()
+        signature = self._form(
+            {name: _spec(column, rows) for name, column in columns.items()}
+        )
+        dataset = tf.data.Dataset.from_generator(
+            lambda: self._begin(self._as_numpy), output_signature=signature
+        )
+        ragged = [name for name, column in columns.items() if column.kind == "ragged"]
+        if ragged:
+
+            def join(*batch: Any) -> Any:
+                # Of tuples tf.data makes arguments, of other forms one argument.
+                (parts,) = batch if self._form.kind != "tuple" else (batch,)
+                if not isinstance(parts, dict):
+                    parts = dict(zip(columns, parts, strict=True))
+                joined = {name: _ragged(parts[name]) for name in ragged}
+                return self._form({name: parts[name] for name in columns} | joined)
+
+            dataset = dataset.map(join)
+        if self.state_dict()["position"] == 0:
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
+        options = tf.data.Options()
+        # Nothing may be taken ahead unasked, or the state would count it.
+        options.experimental_optimization.inject_prefetch = False
+        options.experimental_optimization.map_parallelization = False
+        return dataset.with_options(options)
+
+    def _rows(self) -> int | None:
+        """Rows of every batch; None if they differ."""
+        state = self.state_dict()
+        whole = state["drop_last"] or state["records"] % state["batch"] == 0
+        if not whole or self._options.get("on_error") == "skip":
+            return None
+        return int(state["batch"]) // int(self._options.get("world_size", 1))
+
+    def _converted(self, batch: Batch) -> Any:
+        return self._form({name: _tensor(part) for name, part in batch.columns()})
+
+    def _as_numpy(self, batch: Batch) -> Any:
+        def plain(part: Any) -> Any:
+            return np.array(part, object) if isinstance(part, list) else part
+
+        return self._form({name: plain(part) for name, part in batch.items()})
+
+
+def _tensor(column: Any) -> Any:
+    """A column over the same memory; bytes and text are copied."""
+    if isinstance(column, list):
+        return tf.constant(column, tf.string)
+    if isinstance(column, tuple):
+        return _ragged(tuple(_tensor(part) for part in column))
+    # The capsule keeps the memory, and the tensor the capsule's.
+    return tf.experimental.dlpack.from_dlpack(column.__dlpack__())
+
+
+def _ragged(parts: Any) -> Any:
+    values, offsets = parts
+    return tf.RaggedTensor.from_row_splits(values, offsets, validate=False)
+
+
+def _spec(column: Column, rows: int | None) -> Any:
+    """What tf.data is told of a column before it has seen any."""
+    if column.kind in ("bytes", "text"):
+        return tf.TensorSpec([rows], tf.string)
+    if column.kind == "ragged":
+        offsets = None if rows is None else rows + 1
+        values = tf.TensorSpec([None], tf.as_dtype(column.dtype))
+        return values, tf.TensorSpec([offsets], tf.int64)
+    shape = None if column.shape is None else [rows, *column.shape[1:]]
+    return tf.TensorSpec(shape, tf.as_dtype(column.dtype))
