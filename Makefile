@@ -62,7 +62,7 @@ install: $(VENV)/ready
 test: $(VENV)/ready ## all tests, Rust and Python, but those of frameworks that are not there
 	@scripts/test $(VENV)
 
-test-all: $(VENV_ALL)/ready ## the same with PyTorch, Keras and TensorFlow: 7 GB in .venv-all
+test-all: $(VENV_ALL)/ready ## the same with PyTorch, Keras, TensorFlow, JAX: 8 GB in .venv-all
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV_ALL) scripts/test $(VENV_ALL)
 
 lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, typos
