@@ -1,5 +1,6 @@
 """infeed in TensorFlow: batches as tensors, and as a `tf.data.Dataset`."""
 
+import weakref
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from infeed._feed import Feed, Form
 from infeed.batch import Batch
+from infeed.errors import ClosedError
 from infeed.pipeline import Column, Pipeline
 
 __all__ = ["Loader"]
@@ -66,9 +68,17 @@ class Loader(Feed):
         signature = self._form(
             {name: _spec(column, rows) for name, column in columns.items()}
         )
-        dataset = tf.data.Dataset.from_generator(
-            lambda: self._begin(self._as_numpy), output_signature=signature
-        )
+        loader = weakref.ref(self)
+
+        def batches() -> Iterator[Any]:
+            # TensorFlow keeps this function for ever, and must not keep the loader.
+            if (alive := loader()) is None:
+                raise ClosedError("the loader of this dataset is gone; hold either")
+            return alive._begin(alive._as_numpy)
+
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+        # What is made of it holds it, and it the loader.
+        dataset._infeed_loader = self
         ragged = [name for name, column in columns.items() if column.kind == "ragged"]
         if ragged:
 

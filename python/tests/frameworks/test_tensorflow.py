@@ -2,6 +2,7 @@
 
 import gc
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -158,6 +159,21 @@ def test_leaving_a_pass_ends_its_epoch(pipeline):
     gc.collect()
 
     assert epoch(dataset) == expected[1]
+
+
+def test_a_dataset_holds_its_loader_and_nothing_else_does(pipeline):
+    expected = [epoch(pipeline) for _ in range(2)]
+    dataset = adapter.Loader(pipeline).dataset().map(lambda batch: batch).prefetch(1)
+    gc.collect()
+    assert [epoch(dataset), epoch(dataset)] == expected
+
+    loader = adapter.Loader(pipeline)
+    dropped, seen = weakref.ref(loader), epoch(loader.dataset())
+    del loader
+    gc.collect()
+
+    assert seen == expected[0]
+    assert dropped() is None
 
 
 def test_an_error_of_the_data_reaches_the_loop():
