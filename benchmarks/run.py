@@ -27,6 +27,8 @@ VENVS = {
     "spdl": "spdl",
     "grain": "grain",
     "torch": "torch",
+    "ffcv": "torch",
+    "streaming": "torch",
 }
 # Everything that is measured unless --loaders says otherwise; NAME:VARIANT.
 LOADERS = {
@@ -34,8 +36,8 @@ LOADERS = {
     "torch spdl",
     "segmentation-ordered": "bare infeed tf grain dali torch spdl",
     "classification": "bare infeed tf tf:fast dali dali:fast grain keras torch spdl",
-    "decoded": "bare infeed dali spdl tf torch grain",
-    "decoded-uint8": "bare infeed dali spdl tf torch grain",
+    "decoded": "bare infeed dali spdl tf torch grain ffcv streaming",
+    "decoded-uint8": "bare infeed infeed:arrow dali spdl tf torch grain ffcv streaming",
     "whole-png": "bare infeed:unverified",
 }
 # A loader that has not ended by then hangs: start, warm-up, epochs' ends and the check.
