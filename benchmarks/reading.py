@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Reading alone: encoded records from files and shards, beside a plain read of the shards.
+"""Reading alone: encoded records from files and shards, beside a plain read of shards.
 
 Packs a folder of JPEGs once into each form, then measures each contender in a process
 of its own, in turn, several times: records a second up to, and without, decoding. The
-bound is one thread that reads the tar shards from first to last byte into memory it uses
-again. Everything lies in the page cache. See README.md for the environments of peers.
+bound is one thread that reads the tar shards from first to last byte into memory it
+uses again. Everything lies in the page cache. README.md says where peers' environments
+come from.
 """
 
 import argparse
