@@ -86,7 +86,7 @@ pub fn apply(
         progress("writing the new dataset", done as f64 / total.max(1) as f64)
     };
     let prepared = case.prepare(&candidate, &Among::All, out, &writing)?;
-    let original = case.variant(&Among::All);
+    let original = case.variant(&Among::All)?;
     let pipeline = prepared.variant.pipeline.clone();
     let options = prepared.variant.options.clone();
     let slowest = explanation.verdict.rate.min(remedy.rate.low).max(1e-3);

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::loader::Options;
 use crate::order::Order;
+use crate::order::window::Groups;
 use crate::pipeline::Pipeline;
 use crate::plan::Plan;
 use crate::source::Source;
@@ -27,6 +28,9 @@ const LEAST_SAMPLE: u64 = 32;
 
 /// Records read to measure the storage.
 const COLD_SAMPLE: u64 = 400;
+
+/// Groups that can only be read whole that records for trials come from.
+const SAMPLED_GROUPS: u64 = 2;
 
 /// Seed of the choice of records.
 const CHOICE: u64 = 0x1f_eed;
@@ -161,7 +165,8 @@ impl Case {
     }
 
     pub(super) fn readers(&self) -> usize {
-        self.conditions.open.readers.unwrap_or(4)
+        let wanted = self.conditions.open.readers;
+        wanted.or(self.own.parallel_reads()).unwrap_or(4)
     }
 
     /// Bytes of one sample in a batch of this pipeline; None where they differ from sample to
@@ -192,7 +197,10 @@ impl Case {
     pub(super) fn sample(&self, record_bytes: f64) -> Vec<u64> {
         let by_bytes = (SAMPLE_BYTES / record_bytes.max(1.0)) as u64;
         let count = by_bytes.clamp(LEAST_SAMPLE, SAMPLE);
-        pick(self.own.len(), count, 0)
+        match self.own.groups().filter(|groups| groups.whole) {
+            Some(groups) => pick_groups(&groups, count),
+            None => pick(self.own.len(), count, 0),
+        }
     }
 
     /// Records to measure the storage with, others than those of the trials where there are
@@ -206,6 +214,18 @@ impl Case {
         };
         pick(len, COLD_SAMPLE, skip)
     }
+}
+
+/// Up to `count` records of groups at random: neighbours, since each group is read whole, of
+/// [`SAMPLED_GROUPS`] groups where there are so many.
+fn pick_groups(groups: &Groups, count: u64) -> Vec<u64> {
+    let share = count.div_ceil(SAMPLED_GROUPS);
+    let order = Order::new(groups.ends.len() as u64, Some(CHOICE)).epoch(0);
+    let records = (0..groups.ends.len() as u64).flat_map(|at| {
+        let group = order.get(at) as usize;
+        (groups.first(group)..groups.ends[group]).take(share as usize)
+    });
+    records.take(count as usize).collect()
 }
 
 /// Up to `count` different records, at random, leaving out the first `skip` that would be picked.

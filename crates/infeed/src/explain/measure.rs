@@ -225,7 +225,7 @@ impl Trials {
                 Err(error) => not.push(refused(&candidate, &error)),
             }
         }
-        let base = case.variant(&among);
+        let base = case.variant(&among)?;
         // First and last in each turn: what every gain is measured against has to be known best.
         let mut variants: Vec<Variant> = vec![base.clone()];
         variants.extend(kept.iter().map(|(_, prepared)| prepared.variant.clone()));

@@ -47,7 +47,7 @@ pub(super) enum Among<'a> {
 
 impl Case {
     /// The pipeline as it is.
-    pub(super) fn variant(&self, among: &Among<'_>) -> Variant {
+    pub(super) fn variant(&self, among: &Among<'_>) -> Result<Variant, Error> {
         let source = Arc::clone(&self.own);
         self.variant_over(self.pipeline.clone(), source, None, among)
     }
@@ -59,7 +59,7 @@ impl Case {
         source: Arc<dyn Source>,
         chosen: Option<&[u64]>,
         among: &Among<'_>,
-    ) -> Variant {
+    ) -> Result<Variant, Error> {
         let mut options = self.conditions.open.clone();
         options.timeline = None;
         let (source, step): (Arc<dyn Source>, _) = match among {
@@ -76,16 +76,20 @@ impl Case {
                     options.on_error = OnError::Substitute;
                 }
                 let records = chosen.unwrap_or(records).to_vec();
-                (Arc::new(Chosen::new(source, records, ENDLESS)), None)
+                let chosen = match source.parallel_reads() {
+                    Some(_) => Chosen::held(source, records, ENDLESS)?,
+                    None => Chosen::new(source, records, ENDLESS),
+                };
+                (Arc::new(chosen), None)
             }
             Among::All => (self.behind(source), self.conditions.step),
         };
-        Variant {
+        Ok(Variant {
             pipeline,
             source,
             options,
             step,
-        }
+        })
     }
 
     /// Makes a remedy ready; what it rewrites goes below `out`.
@@ -100,13 +104,13 @@ impl Case {
         out: &Path,
         go_on: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> Result<Prepared, Error> {
-        let mut variant = self.variant(among);
+        let mut variant = self.variant(among)?;
         match &candidate.change {
             Change::Workers(workers) => variant.options.workers = Some(*workers),
             Change::Readers(readers) => variant.options.readers = Some(*readers),
             Change::Description(pipeline) => {
                 let source = Arc::clone(&self.own);
-                variant = self.variant_over(pipeline.clone(), source, None, among);
+                variant = self.variant_over(pipeline.clone(), source, None, among)?;
             }
             Change::Pack { options } => {
                 let records = match among {
@@ -117,7 +121,7 @@ impl Case {
                     pack::pack(&self.pipeline, &self.handles, records, out, options, go_on)?;
                 let source = packed.source.open(&[])?;
                 let all: Vec<u64> = (0..packed.records).collect();
-                variant = self.variant_over(packed.pipeline, source, Some(&all), among);
+                variant = self.variant_over(packed.pipeline, source, Some(&all), among)?;
                 return Ok(Prepared {
                     variant,
                     written: Some(Written {

@@ -1,7 +1,9 @@
 //! What the storage under the user's own files gives: records read cold, at several numbers of
 //! readers, and what a record of another size would take.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -39,8 +41,9 @@ pub(super) struct Storage {
     throttle: Option<Throttle>,
 }
 
-/// One record read cold.
+/// Records that are read together, cold.
 struct Cold {
+    records: usize,
     bytes: u64,
     files: usize,
     took: Duration,
@@ -60,10 +63,13 @@ impl Storage {
     ) -> Result<Option<Storage>, Error> {
         let filed = records
             .first()
-            .is_some_and(|&record| !source.files(record).is_empty());
-        if !filed && throttle.is_none() {
+            .is_some_and(|&record| !source.places(record).is_empty());
+        let remote = source.parallel_reads().is_some();
+        if !filed && !remote && throttle.is_none() {
             return Ok(None);
         }
+        let runs = runs(source, records);
+        let records = &runs[..];
         let mut counts = READERS.to_vec();
         counts.push(readers);
         counts.sort_unstable();
@@ -79,11 +85,12 @@ impl Storage {
             }
             let begun = Instant::now();
             let reads = read(source, mine, readers)?;
-            let rate = reads.len() as f64 / begun.elapsed().as_secs_f64().max(1e-9);
+            let here: usize = reads.iter().map(|read| read.records).sum();
+            let rate = here as f64 / begun.elapsed().as_secs_f64().max(1e-9);
             cold.push((readers, rate));
             bytes += reads.iter().map(|read| read.bytes).sum::<u64>();
             files += reads.iter().map(|read| read.files).sum::<usize>();
-            count += reads.len();
+            count += here;
             if readers == 1 {
                 alone = reads;
             }
@@ -149,33 +156,49 @@ impl Storage {
     }
 }
 
+/// Records as they are read: one by one, or all of a group that can only be read whole.
+fn runs(source: &Arc<dyn Source>, records: &[u64]) -> Vec<Vec<u64>> {
+    let Some(groups) = source.groups().filter(|groups| groups.whole) else {
+        return records.iter().map(|&record| vec![record]).collect();
+    };
+    let mut seen = HashSet::new();
+    let first = records.iter().map(|&record| groups.of(record));
+    first
+        .filter(|&group| seen.insert(group))
+        .map(|group| (groups.first(group)..groups.ends[group]).collect())
+        .collect()
+}
+
 /// Takes records' files out of the page cache.
-fn forget(source: &Arc<dyn Source>, records: &[u64]) {
-    for &record in records {
-        for path in source.files(record) {
-            // A file that cannot be opened is told of when it is read.
-            if let Ok(file) = File::open(path) {
-                let _ = drop_pages(&file);
-            }
+fn forget(source: &Arc<dyn Source>, runs: &[Vec<u64>]) {
+    let paths: BTreeSet<PathBuf> = runs
+        .iter()
+        .filter_map(|run| run.first())
+        .flat_map(|&record| source.places(record))
+        .collect();
+    for path in paths {
+        // A file that cannot be opened is told of when it is read.
+        if let Ok(file) = File::open(path) {
+            let _ = drop_pages(&file);
         }
     }
 }
 
 /// Reads records with several threads until all are read or the time is over.
-fn read(source: &Arc<dyn Source>, records: &[u64], readers: usize) -> Result<Vec<Cold>, Error> {
+fn read(source: &Arc<dyn Source>, runs: &[Vec<u64>], readers: usize) -> Result<Vec<Cold>, Error> {
     let next = AtomicUsize::new(0);
     let begun = Instant::now();
     let body = || {
         let mut mine = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&record) = records.get(at) else {
+            let Some(run) = runs.get(at) else {
                 return Ok(mine);
             };
             if at > 0 && begun.elapsed() > SLICE {
                 return Ok(mine);
             }
-            for read in source.plan(&[record], u64::MAX) {
+            for read in source.plan(run, u64::MAX) {
                 let start = Instant::now();
                 let mut bytes = 0;
                 source
@@ -183,16 +206,21 @@ fn read(source: &Arc<dyn Source>, records: &[u64], readers: usize) -> Result<Vec
                         bytes += found.as_ref().map_or(0, Record::bytes);
                     })
                     .map_err(|error| error.about(&**source))?;
+                let files = read
+                    .records
+                    .first()
+                    .map(|&(_, record)| source.files(record).len());
                 mine.push(Cold {
+                    records: read.records.len(),
                     bytes,
-                    files: source.files(record).len().max(1),
+                    files: files.unwrap_or(0).max(1),
                     took: start.elapsed(),
                 });
             }
         }
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..readers.min(records.len()))
+        let threads: Vec<_> = (0..readers.min(runs.len()))
             .map(|_| scope.spawn(body))
             .collect();
         let mut all = Vec::new();
@@ -241,6 +269,7 @@ mod tests {
 
     fn cold(bytes: u64, us: u64) -> Cold {
         Cold {
+            records: 1,
             bytes,
             files: 1,
             took: Duration::from_micros(us),

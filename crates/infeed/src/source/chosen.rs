@@ -1,10 +1,12 @@
 //! Some records of another source, again and again: for trials on a few hundred of them.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Admit, Read, ReadError, Sink, Source};
-use crate::sample::{Field, RecordId};
+use super::{Admit, Read, ReadError, Sink, Source, single_reads};
+use crate::error::Error;
+use crate::sample::{Field, Record, RecordId};
 
 /// Records of another source by their numbers there, repeated until `len` is reached. Their ids
 /// stay those of the other source.
@@ -13,6 +15,8 @@ pub struct Chosen {
     inner: Arc<dyn Source>,
     records: Vec<u64>,
     len: u64,
+    /// Their bytes, if they are kept.
+    held: HashMap<u64, Record>,
 }
 
 impl Chosen {
@@ -32,7 +36,29 @@ impl Chosen {
             inner,
             records,
             len,
+            held: HashMap::new(),
         }
+    }
+
+    /// As [`Chosen::new`], the records read once and kept in memory: where they lie far away, what
+    /// the cores give shows only so. Those that are damaged are read again each time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Read`] if the storage fails.
+    pub fn held(inner: Arc<dyn Source>, records: Vec<u64>, len: u64) -> Result<Chosen, Error> {
+        let mut chosen = Chosen::new(inner, records, len);
+        let inner = &*chosen.inner;
+        for read in inner.plan(&chosen.records, u64::MAX) {
+            inner
+                .read(&read, &mut |_| Ok(()), &mut |_, found| {
+                    if let Ok(record) = found {
+                        chosen.held.insert(record.index, record);
+                    }
+                })
+                .map_err(|error| error.about(inner))?;
+        }
+        Ok(chosen)
     }
 }
 
@@ -54,6 +80,10 @@ impl Source for Chosen {
         self.inner.files(record)
     }
 
+    fn places(&self, record: u64) -> Vec<PathBuf> {
+        self.inner.places(record)
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.inner.classes()
     }
@@ -72,7 +102,11 @@ impl Source for Chosen {
             .iter()
             .map(|number| self.records[(number % count) as usize])
             .collect();
-        self.inner.plan(&run, room_bytes)
+        if self.held.is_empty() {
+            return self.inner.plan(&run, room_bytes);
+        }
+        // Kept records need no bytes of their own; what is damaged is read alone.
+        single_reads(&run)
     }
 
     fn read(
@@ -81,6 +115,17 @@ impl Source for Chosen {
         admit: &mut Admit<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        self.inner.read(read, admit, sink)
+        let mut missing = read.clone();
+        missing.records.retain(|&(place, record)| {
+            let held = self.held.get(&record);
+            if let Some(held) = held {
+                sink(place, Ok(held.clone()));
+            }
+            held.is_none()
+        });
+        if missing.records.is_empty() {
+            return Ok(());
+        }
+        self.inner.read(&missing, admit, sink)
     }
 }

@@ -177,6 +177,11 @@ impl Source for Mix {
         self.parts[part].files(record - first)
     }
 
+    fn places(&self, record: u64) -> Vec<PathBuf> {
+        let (part, first) = self.part(record);
+        self.parts[part].places(record - first)
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.parts[0].classes()
     }

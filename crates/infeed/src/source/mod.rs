@@ -52,6 +52,12 @@ pub trait Source: Send + Sync + Debug {
         Vec::new()
     }
 
+    /// Files of this machine from which a record is read, with others or by itself; empty where it
+    /// does not come from files of this machine.
+    fn places(&self, record: u64) -> Vec<PathBuf> {
+        self.files(record)
+    }
+
     /// Class names by label, where the source knows them.
     fn classes(&self) -> Option<&[String]> {
         None

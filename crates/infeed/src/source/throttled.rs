@@ -89,6 +89,10 @@ impl Source for Throttled {
         self.inner.files(record)
     }
 
+    fn places(&self, record: u64) -> Vec<PathBuf> {
+        self.inner.places(record)
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.inner.classes()
     }

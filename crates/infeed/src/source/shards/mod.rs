@@ -16,6 +16,7 @@ mod values;
 
 use std::fmt::Debug;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -360,6 +361,12 @@ impl Source for Shards {
             index: record,
             name,
         }
+    }
+
+    fn places(&self, record: u64) -> Vec<PathBuf> {
+        let (shard, _) = self.place(record);
+        let path = self.shards[shard].blob.path();
+        path.map(Path::to_owned).into_iter().collect()
     }
 
     fn classes(&self) -> Option<&[String]> {
