@@ -315,7 +315,9 @@ fn paths(source: &mut SourceSpec) -> Vec<&mut PathBuf> {
             .filter_map(|field| field.path.as_mut())
             .collect(),
         // Files of shards, which no packed dataset has the names of.
-        SourceSpec::WebDataset { .. } => Vec::new(),
+        SourceSpec::WebDataset { .. } | SourceSpec::TfRecord { .. } | SourceSpec::Mds { .. } => {
+            Vec::new()
+        }
     }
 }
 

@@ -59,6 +59,23 @@ pub enum SourceSpec {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldSpec>,
     },
+    /// TFRecord shards of `tf.train.Example`, plain or compressed.
+    TfRecord {
+        /// Paths or patterns such as `train-{00000..01023}-of-01024`.
+        #[serde(deserialize_with = "one_or_more")]
+        shards: Vec<String>,
+        /// Each from a feature (`from`, alternatives by `;`). Empty: what the first records hold.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<FieldSpec>,
+    },
+    /// A folder of MDS shards, as MosaicML Streaming writes them.
+    Mds {
+        /// The folder or URL that holds `index.json`.
+        path: String,
+        /// Each from a column (`from`). Empty: all columns.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<FieldSpec>,
+    },
 }
 
 /// One source among several.
@@ -168,6 +185,22 @@ impl SourceSpec {
         }
     }
 
+    /// TFRecord shards with the fields that their first records hold.
+    pub fn tfrecord(shards: impl Into<String>) -> SourceSpec {
+        SourceSpec::TfRecord {
+            shards: vec![shards.into()],
+            fields: Vec::new(),
+        }
+    }
+
+    /// MDS shards with all their columns.
+    pub fn mds(path: impl Into<String>) -> SourceSpec {
+        SourceSpec::Mds {
+            path: path.into(),
+            fields: Vec::new(),
+        }
+    }
+
     /// The fields that transforms may work on, and the others as far as they are known before
     /// anything is listed or read; None where records have to tell.
     ///
@@ -191,6 +224,9 @@ impl SourceSpec {
                 fields.map(Some)
             }
             SourceSpec::WebDataset { fields, .. } => Ok(shards::tar::known(&wanted(fields)?)),
+            SourceSpec::TfRecord { fields, .. } | SourceSpec::Mds { fields, .. } => {
+                Ok(shards::told_fields(&wanted(fields)?))
+            }
             SourceSpec::Mix { parts, .. } => match parts.first() {
                 Some(part) => part.source.known_fields(),
                 None => Err(Error::config("source", "a mix needs at least one source")),
@@ -219,7 +255,9 @@ impl SourceSpec {
             SourceSpec::Pairs { .. } => true,
             SourceSpec::Memory { fields } => fields.iter().any(|field| field.kind == "mask"),
             SourceSpec::Mix { parts, .. } => parts.iter().any(|part| part.source.has_masks()),
-            SourceSpec::WebDataset { .. } => {
+            SourceSpec::WebDataset { .. }
+            | SourceSpec::TfRecord { .. }
+            | SourceSpec::Mds { .. } => {
                 let known = self.known_fields().ok().flatten().unwrap_or_default();
                 known
                     .iter()
@@ -262,6 +300,12 @@ impl SourceSpec {
             }
             SourceSpec::WebDataset { shards, fields } => {
                 Arc::new(shards::tar::open(shards, &wanted(fields)?)?)
+            }
+            SourceSpec::TfRecord { shards, fields } => {
+                Arc::new(shards::tfrecord::open(shards, &wanted(fields)?)?)
+            }
+            SourceSpec::Mds { path, fields } => {
+                Arc::new(shards::mds::open(path, &wanted(fields)?)?)
             }
         })
     }

@@ -14,6 +14,12 @@ use crate::store::Blob;
 /// Threads that look shards through for where records begin.
 const INDEXERS: usize = 8;
 
+/// Most bytes of the content of a shard that can only be read whole.
+pub(super) const PACKED_BYTES: u64 = 4 << 30;
+
+/// Most records of such a shard: a small file may claim very many.
+pub(super) const PACKED_RECORDS: usize = 1 << 24;
+
 /// Where the records of a shard lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Index {

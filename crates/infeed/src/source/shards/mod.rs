@@ -5,13 +5,17 @@
 //! a damaged record is called.
 
 pub(crate) mod beside;
+mod column;
+mod example;
 mod index;
 mod kept;
+pub(crate) mod mds;
 mod member;
 mod npy;
 pub(crate) mod tar;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tfrecord;
 mod values;
 
 use std::fmt::Debug;
@@ -28,7 +32,7 @@ use crate::sample::{Field, Record, RecordId};
 use crate::store::Blob;
 
 use index::Index;
-pub(crate) use values::{Told, Wanted};
+pub(crate) use values::{Told, Wanted, told_fields};
 
 /// Bytes of neighbouring records that one read brings at most.
 const READ_BYTES: u64 = 8 << 20;

@@ -48,6 +48,17 @@ impl Wanted {
     }
 }
 
+/// The fields, where all kinds are told.
+pub(crate) fn told_fields(wanted: &[Wanted]) -> Option<Vec<Field>> {
+    let kinds = wanted.iter().map(|wanted| match &wanted.told {
+        Told::Kind(kind) => Some(wanted.field(kind.clone())),
+        _ => None,
+    });
+    kinds
+        .collect::<Option<Vec<Field>>>()
+        .filter(|fields| !fields.is_empty())
+}
+
 /// What is wrong with the bytes of a record.
 pub(super) fn cause(problem: impl Into<String>) -> Cause {
     Arc::new(invalid(problem.into()))
@@ -162,12 +173,32 @@ impl Numbers<'_> {
         })
     }
 
+    /// Whether there are none yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Refuses more numbers than the value has, before they take memory.
+    fn has_room(&self) -> Result<(), String> {
+        match self.kind.record_bytes() {
+            Some(bytes) if self.bytes.len() >= bytes => {
+                let count = bytes / self.dtype.bytes();
+                Err(format!(
+                    "over {count} numbers where the field is {}",
+                    shown(self.kind)
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Adds a whole number.
     ///
     /// # Errors
     ///
     /// One that the element type does not hold.
     pub(super) fn push_whole(&mut self, value: i128) -> Result<(), String> {
+        self.has_room()?;
         let refused = || format!("{value} is no {}", self.dtype.name());
         macro_rules! put {
             ($type:ty) => {{
@@ -196,6 +227,7 @@ impl Numbers<'_> {
     ///
     /// An element type of whole numbers.
     pub(super) fn push_real(&mut self, value: f64) -> Result<(), String> {
+        self.has_room()?;
         match self.dtype {
             DType::Float16 => self.bytes.extend(half::f16::from_f64(value).to_le_bytes()),
             DType::BFloat16 => self.bytes.extend(half::bf16::from_f64(value).to_le_bytes()),
@@ -286,7 +318,7 @@ mod tests {
             (tensor(DType::Bool, &[]), "2", "2 is no bool"),
             (tensor(DType::Int64, &[]), "1.5", "1.5 is no int64"),
             (tensor(DType::Int64, &[]), "cat", "`cat` is no number"),
-            (tensor(DType::Int64, &[]), "1 2", "2 numbers"),
+            (tensor(DType::Int64, &[]), "1 2", "over 1 numbers"),
             (tensor(DType::Int64, &[]), "", "0 numbers"),
             (
                 tensor(DType::Int64, &[]),

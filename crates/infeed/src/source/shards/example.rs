@@ -1,0 +1,276 @@
+//! `tf.train.Example`: a map of names to lists of bytes, floats or whole numbers.
+//!
+//! Source: tensorflow/core/example/{example,feature}.proto, and the Protocol Buffers encoding
+//! guide. Read in place: values are slices of the record, and no count in it makes room for
+//! anything.
+
+use bytes::Bytes;
+
+use super::values::{Numbers, plain, shown};
+use crate::sample::{DType, FieldKind};
+
+/// What a feature is a list of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    Bytes,
+    Floats,
+    Wholes,
+    /// A feature that is there and empty of any list.
+    Nothing,
+}
+
+/// One feature.
+#[derive(Clone, Debug)]
+pub(super) struct Feature {
+    pub(super) of: Of,
+    /// The list as encoded.
+    list: Bytes,
+}
+
+/// One field of a message.
+enum Value {
+    Varint(u64),
+    Fixed32([u8; 4]),
+    Fixed64,
+    Bytes(Bytes),
+}
+
+const CUT: &str = "the Example ends within a field";
+
+/// Reads a message field by field.
+struct Message {
+    bytes: Bytes,
+    at: usize,
+}
+
+impl Message {
+    fn of(bytes: Bytes) -> Message {
+        Message { bytes, at: 0 }
+    }
+
+    fn varint(&mut self) -> Result<u64, String> {
+        let mut value = 0_u64;
+        for shift in (0..70).step_by(7) {
+            let byte = *self.bytes.get(self.at).ok_or(CUT)?;
+            self.at += 1;
+            let low = u64::from(byte & 0x7F);
+            if shift == 63 && low > 1 {
+                break;
+            }
+            value |= low << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err("a number of the Example is too long".to_owned())
+    }
+
+    fn take(&mut self, length: u64) -> Result<Bytes, String> {
+        let end = usize::try_from(length)
+            .ok()
+            .and_then(|length| self.at.checked_add(length))
+            .filter(|&end| end <= self.bytes.len())
+            .ok_or(CUT)?;
+        let taken = self.bytes.slice(self.at..end);
+        self.at = end;
+        Ok(taken)
+    }
+
+    /// Number and value of the next field.
+    fn next(&mut self) -> Result<Option<(u64, Value)>, String> {
+        if self.at == self.bytes.len() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => {
+                self.take(8)?;
+                Value::Fixed64
+            }
+            2 => {
+                let length = self.varint()?;
+                Value::Bytes(self.take(length)?)
+            }
+            5 => {
+                let four = self.take(4)?;
+                Value::Fixed32(four[..].try_into().map_err(|_| CUT)?)
+            }
+            other => return Err(format!("the Example has a field of wire type {other}")),
+        };
+        Ok(Some((tag >> 3, value)))
+    }
+}
+
+/// Calls `visit` with each feature of an Example; where a name occurs twice, the last counts.
+///
+/// # Errors
+///
+/// Bytes that are no Example, or what `visit` says.
+pub(super) fn features(
+    example: &Bytes,
+    visit: &mut dyn FnMut(&[u8], Feature) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut example = Message::of(example.clone());
+    while let Some((number, value)) = example.next()? {
+        match (number, value) {
+            (1, Value::Bytes(features)) => {
+                let mut features = Message::of(features);
+                while let Some((number, value)) = features.next()? {
+                    if let (1, Value::Bytes(entry)) = (number, value) {
+                        let (name, feature) = entry_of(entry)?;
+                        visit(&name, feature)?;
+                    }
+                }
+            }
+            (2, Value::Bytes(_)) => {
+                return Err("it is a SequenceExample, which is not read".to_owned());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Name and feature of an entry of the map.
+fn entry_of(entry: Bytes) -> Result<(Bytes, Feature), String> {
+    let mut entry = Message::of(entry);
+    let mut name = Bytes::new();
+    let mut feature = Feature {
+        of: Of::Nothing,
+        list: Bytes::new(),
+    };
+    while let Some((number, value)) = entry.next()? {
+        match (number, value) {
+            (1, Value::Bytes(key)) => name = key,
+            (2, Value::Bytes(value)) => {
+                let mut value = Message::of(value);
+                while let Some((number, list)) = value.next()? {
+                    let of = match number {
+                        1 => Of::Bytes,
+                        2 => Of::Floats,
+                        3 => Of::Wholes,
+                        _ => continue,
+                    };
+                    if let Value::Bytes(list) = list {
+                        feature = Feature { of, list };
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((name, feature))
+}
+
+impl Feature {
+    /// Number of values.
+    ///
+    /// # Errors
+    ///
+    /// Bytes that are no list.
+    pub(super) fn count(&self) -> Result<u64, String> {
+        let mut count = 0;
+        let mut list = Message::of(self.list.clone());
+        while let Some((number, value)) = list.next()? {
+            count += match (number, self.of, value) {
+                (1, Of::Bytes, Value::Bytes(_))
+                | (1, Of::Floats, Value::Fixed32(_))
+                | (1, Of::Wholes, Value::Varint(_)) => 1,
+                (1, Of::Floats, Value::Bytes(packed)) => packed.len() as u64 / 4,
+                // The last byte of each number, and of none else, has no mark.
+                (1, Of::Wholes, Value::Bytes(packed)) => {
+                    packed.iter().filter(|&&byte| byte < 0x80).count() as u64
+                }
+                _ => 0,
+            };
+        }
+        Ok(count)
+    }
+
+    /// The value of a list of bytes that has one.
+    pub(super) fn bytes(&self) -> Result<Bytes, String> {
+        let mut found = None;
+        let mut list = Message::of(self.list.clone());
+        while let Some((number, value)) = list.next()? {
+            if let (1, Value::Bytes(value)) = (number, value) {
+                if found.is_some() {
+                    return Err(format!("it has {} values, not one", self.count()?));
+                }
+                found = Some(value);
+            }
+        }
+        found.ok_or_else(|| "its list is empty".to_owned())
+    }
+
+    /// The value of a field of this kind.
+    ///
+    /// # Errors
+    ///
+    /// A list of something else, or of more or fewer values.
+    pub(super) fn value(&self, kind: &FieldKind) -> Result<Bytes, String> {
+        if self.of == Of::Bytes {
+            return plain(kind, self.bytes()?);
+        }
+        let wrong = || {
+            format!(
+                "it is a list of {} where {} is wanted",
+                self.of,
+                shown(kind)
+            )
+        };
+        let mut numbers = Numbers::of(kind).ok_or_else(wrong)?;
+        let mut list = Message::of(self.list.clone());
+        let float32 = matches!(
+            kind,
+            FieldKind::Tensor {
+                dtype: DType::Float32,
+                ..
+            } | FieldKind::Ragged {
+                dtype: DType::Float32
+            }
+        );
+        while let Some((number, value)) = list.next()? {
+            match (number, self.of, value) {
+                (1, Of::Floats, Value::Bytes(packed)) => {
+                    // The usual form is the value already.
+                    if float32 && list.at == list.bytes.len() && numbers.is_empty() {
+                        return plain(kind, packed);
+                    }
+                    let (floats, rest) = packed.as_chunks::<4>();
+                    if !rest.is_empty() {
+                        return Err(CUT.to_owned());
+                    }
+                    for float in floats {
+                        numbers.push_real(f64::from(f32::from_le_bytes(*float)))?;
+                    }
+                }
+                (1, Of::Floats, Value::Fixed32(float)) => {
+                    numbers.push_real(f64::from(f32::from_le_bytes(float)))?;
+                }
+                (1, Of::Wholes, Value::Varint(whole)) => {
+                    numbers.push_whole(i128::from(whole as i64))?;
+                }
+                (1, Of::Wholes, Value::Bytes(packed)) => {
+                    let mut packed = Message::of(packed);
+                    while packed.at < packed.bytes.len() {
+                        numbers.push_whole(i128::from(packed.varint()? as i64))?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        numbers.finish()
+    }
+}
+
+impl std::fmt::Display for Of {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Of::Bytes => "bytes",
+            Of::Floats => "floats",
+            Of::Wholes => "int64",
+            Of::Nothing => "nothing",
+        })
+    }
+}

@@ -1,0 +1,425 @@
+//! MDS shards, as MosaicML Streaming writes them, below a folder with an `index.json`.
+//!
+//! A shard is the number of records, where each begins and the last ends (uint32), a description
+//! in JSON, and the records; a record is the sizes of its columns of no fixed size, then the
+//! columns. Source: streaming/base/format/mds in mosaicml-streaming.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::column::{Coding, kind_of, value};
+use super::index::{Index, PACKED_BYTES, PACKED_RECORDS, invalid};
+use super::values::{Told, Wanted, cause};
+use super::{Format, Shards};
+use crate::error::{Cause, Error};
+use crate::sample::Field;
+use crate::store::{self, Blob};
+
+/// Most bytes of an `index.json`.
+const INDEX_BYTES: u64 = 1 << 30;
+
+/// Memory that is made room for before anything was unpacked.
+const ROOM_BYTES: u64 = 64 << 20;
+
+/// An `index.json`, as far as it is used.
+#[derive(Debug, Deserialize)]
+struct Listing {
+    version: u32,
+    shards: Vec<Stated>,
+}
+
+/// One shard of it.
+#[derive(Debug, Deserialize)]
+struct Stated {
+    version: u32,
+    format: String,
+    samples: u64,
+    column_names: Vec<String>,
+    column_encodings: Vec<String>,
+    column_sizes: Vec<Option<u64>>,
+    #[serde(default)]
+    compression: Option<String>,
+    raw_data: File,
+    #[serde(default)]
+    zip_data: Option<File>,
+}
+
+/// A file of it.
+#[derive(Debug, Deserialize)]
+struct File {
+    basename: String,
+    bytes: u64,
+}
+
+/// What is known of a shard.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    records: u64,
+    bytes: u64,
+    packing: Option<Packing>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    Zstd,
+    Gzip,
+}
+
+/// MDS shards and what their columns become.
+#[derive(Debug)]
+pub(super) struct Mds {
+    shards: Vec<Known>,
+    columns: Vec<Column>,
+    wanted: Vec<Wanted>,
+    /// Number of the column of each field.
+    from: Vec<usize>,
+    /// Once they are settled.
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, Debug)]
+struct Column {
+    name: String,
+    coding: Coding,
+    /// Bytes of one value, where it is the same for all.
+    size: Option<u64>,
+}
+
+/// Opens the shards below a folder or URL.
+///
+/// # Errors
+///
+/// [`Error::Open`] for files that are not there or not as long as the `index.json` says, and
+/// [`Error::Config`] for columns that cannot be read.
+pub(crate) fn open(folder: &str, wanted: &[Wanted]) -> Result<Shards, Error> {
+    let path = joined(folder, "index.json");
+    let index = store::open(&path)?;
+    let wrong = |problem: String| Error::open(path.as_str(), invalid(problem));
+    if index.len() > INDEX_BYTES {
+        return Err(wrong(format!("{} bytes are no index", index.len())));
+    }
+    let text = index.read(0..index.len());
+    let text = text.map_err(|error| Error::open(path.as_str(), error))?;
+    let listing: Listing =
+        serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+    if listing.version != 2 {
+        return Err(wrong(format!(
+            "version {} is not known, 2 is",
+            listing.version
+        )));
+    }
+    let mut format = Mds::new(&listing.shards, wanted)?;
+    let mut blobs: Vec<Arc<dyn Blob>> = Vec::with_capacity(listing.shards.len());
+    for (known, told) in format.shards.iter_mut().zip(&listing.shards) {
+        let (blob, file) = found(folder, told)?;
+        if blob.len() != file.bytes {
+            let problem = format!(
+                "it has {} bytes, not the {} of its index.json; was it cut?",
+                blob.len(),
+                file.bytes
+            );
+            return Err(Error::open(blob.name(), invalid(problem)));
+        }
+        if std::ptr::eq(file, &told.raw_data) {
+            known.packing = None;
+        }
+        blobs.push(blob);
+    }
+    Shards::open(Box::new(format), blobs)
+}
+
+/// The file of a shard: as it is, or packed where only that is there.
+fn found<'a>(folder: &str, told: &'a Stated) -> Result<(Arc<dyn Blob>, &'a File), Error> {
+    let name = |file: &File| -> Result<String, Error> {
+        let name = &file.basename;
+        let leaves = name.starts_with(['/', '\\'])
+            || name.split(['/', '\\']).any(|part| part == "..")
+            || name.contains(':');
+        match leaves {
+            true => Err(Error::config(
+                "source",
+                format!("index.json names the file `{name}`, which lies outside of its folder"),
+            )),
+            false => Ok(joined(folder, name)),
+        }
+    };
+    let raw = name(&told.raw_data)?;
+    let Some(zip) = &told.zip_data else {
+        return Ok((store::open(&raw)?, &told.raw_data));
+    };
+    let is_local = !folder.contains("://");
+    if is_local && Path::new(&raw).exists() {
+        return Ok((store::open(&raw)?, &told.raw_data));
+    }
+    Ok((store::open(&name(zip)?)?, zip))
+}
+
+fn joined(folder: &str, name: &str) -> String {
+    match folder.contains("://") {
+        true => format!("{}/{name}", folder.trim_end_matches('/')),
+        false => Path::new(folder).join(name).display().to_string(),
+    }
+}
+
+impl Mds {
+    fn new(told: &[Stated], wanted: &[Wanted]) -> Result<Mds, Error> {
+        let wrong = |problem: String| Error::config("source", problem);
+        let Some(first) = told.first() else {
+            return Err(wrong("index.json lists no shards".to_owned()));
+        };
+        let mut shards = Vec::with_capacity(told.len());
+        for (number, shard) in told.iter().enumerate() {
+            let about = |problem: String| wrong(format!("shard {number} of index.json {problem}"));
+            if shard.version != 2 || shard.format != "mds" {
+                return Err(about(format!(
+                    "is {} version {}; MDS version 2 is read",
+                    shard.format, shard.version
+                )));
+            }
+            if shard.column_names != first.column_names
+                || shard.column_encodings != first.column_encodings
+                || shard.column_sizes != first.column_sizes
+            {
+                return Err(about("has other columns than the first".to_owned()));
+            }
+            shards.push(Known {
+                records: shard.samples,
+                bytes: shard.raw_data.bytes,
+                packing: packing(shard.compression.as_deref()).map_err(about)?,
+            });
+        }
+        let count = first.column_names.len();
+        if first.column_encodings.len() != count || first.column_sizes.len() != count {
+            let problem = "index.json has not as many encodings and sizes as columns";
+            return Err(wrong(problem.to_owned()));
+        }
+        let names = first.column_names.iter().zip(&first.column_encodings);
+        let columns = names
+            .zip(&first.column_sizes)
+            .map(|((name, encoding), size)| Column {
+                name: name.clone(),
+                coding: Coding::of(encoding),
+                size: *size,
+            });
+        let columns: Vec<Column> = columns.collect();
+        let all = || {
+            columns.iter().map(|column| Wanted {
+                name: column.name.clone(),
+                from: None,
+                told: Told::Nothing,
+            })
+        };
+        let wanted: Vec<Wanted> = match wanted.is_empty() {
+            true => all().collect(),
+            false => wanted.to_vec(),
+        };
+        let mut from = Vec::with_capacity(wanted.len());
+        let mut kinds = Vec::with_capacity(wanted.len());
+        for one in &wanted {
+            let about =
+                |problem: String| Error::config(format!("source field `{}`", one.name), problem);
+            let name = one.source_name();
+            let at = columns.iter().position(|column| column.name == name);
+            let at = at.ok_or_else(|| {
+                let there: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+                about(format!("no column `{name}`, but `{}`", there.join("`, `")))
+            })?;
+            let kind = kind_of(name, &columns[at].coding, columns[at].size, &one.told);
+            kinds.push(kind.map_err(about)?);
+            from.push(at);
+        }
+        let fields = wanted.iter().zip(kinds);
+        let fields = fields.map(|(wanted, kind)| Some(wanted.field(kind?)));
+        Ok(Mds {
+            fields: fields.collect::<Option<_>>().unwrap_or_default(),
+            shards,
+            columns,
+            wanted,
+            from,
+        })
+    }
+
+    /// The bytes of each column of a record.
+    fn columns(&self, record: &Bytes) -> Result<Vec<Bytes>, String> {
+        const CUT: &str = "it ends within its columns";
+        let mut at = 0_usize;
+        let mut sizes = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            sizes.push(match column.size.filter(|&size| size > 0) {
+                Some(size) => size,
+                None => {
+                    let four = record.get(at..).and_then(|rest| rest.first_chunk::<4>());
+                    at += 4;
+                    u64::from(u32::from_le_bytes(*four.ok_or(CUT)?))
+                }
+            });
+        }
+        let mut values = Vec::with_capacity(sizes.len());
+        for size in sizes {
+            let end = usize::try_from(size)
+                .ok()
+                .and_then(|size| at.checked_add(size));
+            let end = end.filter(|&end| end <= record.len()).ok_or(CUT)?;
+            values.push(record.slice(at..end));
+            at = end;
+        }
+        match at == record.len() {
+            true => Ok(values),
+            false => Err(format!("{} bytes behind its columns", record.len() - at)),
+        }
+    }
+}
+
+fn packing(compression: Option<&str>) -> Result<Option<Packing>, String> {
+    match compression.map(|text| text.split(':').next().unwrap_or_default()) {
+        None | Some("") => Ok(None),
+        Some("zstd") => Ok(Some(Packing::Zstd)),
+        Some("gz") => Ok(Some(Packing::Gzip)),
+        Some(other) => Err(format!(
+            "is compressed with {other}; zstd and gz are read, or unpack it"
+        )),
+    }
+}
+
+/// Where the records of a shard begin and the last ends, from its first bytes.
+fn starts(head: &[u8], known: Known) -> io::Result<Vec<u64>> {
+    let (count, offsets) = head
+        .split_first_chunk::<4>()
+        .ok_or_else(|| invalid("at byte 0: no number of records; was it cut?".to_owned()))?;
+    let count = u64::from(u32::from_le_bytes(*count));
+    if count != known.records {
+        return Err(invalid(format!(
+            "at byte 0: {count} records, not the {} of its index.json",
+            known.records
+        )));
+    }
+    let starts: Vec<u64> = offsets
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
+        .collect();
+    let inside = starts
+        .first()
+        .is_some_and(|&first| first >= head.len() as u64)
+        && starts.last().is_some_and(|&last| last == known.bytes);
+    match inside && starts.is_sorted() && starts.len() as u64 == known.records + 1 {
+        true => Ok(starts),
+        false => Err(invalid(format!(
+            "at byte 4: where its records begin and end does not fit {} bytes",
+            known.bytes
+        ))),
+    }
+}
+
+/// Bytes before the description: the number of records and where they lie.
+fn head_bytes(known: Known) -> io::Result<u64> {
+    let bytes = known
+        .records
+        .checked_add(2)
+        .and_then(|count| count.checked_mul(4));
+    bytes.filter(|&bytes| bytes <= known.bytes).ok_or_else(|| {
+        invalid(format!(
+            "{} records do not fit its {} bytes",
+            known.records, known.bytes
+        ))
+    })
+}
+
+impl Format for Mds {
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn index(&self, number: usize, shard: &dyn Blob) -> io::Result<Index> {
+        let known = self.shards[number];
+        let head = head_bytes(known)?;
+        if known.packing.is_none() {
+            return Ok(Index::Plain(starts(&shard.read(0..head)?, known)?));
+        }
+        if known.bytes > PACKED_BYTES || known.records > PACKED_RECORDS as u64 {
+            return Err(invalid(format!(
+                "{} records of {} bytes are packed as one, over the limit of {PACKED_BYTES} \
+                 bytes; write smaller shards",
+                known.records, known.bytes
+            )));
+        }
+        Ok(Index::Sealed {
+            records: known.records,
+            bytes: known.bytes,
+        })
+    }
+
+    fn unpack(&self, stored: Bytes, length: u64) -> io::Result<Bytes> {
+        let mut content = Vec::with_capacity(length.min(ROOM_BYTES) as usize);
+        let gzip = stored.starts_with(&[0x1F, 0x8B]);
+        let read = match gzip {
+            true => flate2::bufread::MultiGzDecoder::new(&stored[..])
+                .take(length.saturating_add(1))
+                .read_to_end(&mut content),
+            false => zstd::stream::read::Decoder::with_buffer(&stored[..])?
+                .take(length.saturating_add(1))
+                .read_to_end(&mut content),
+        };
+        read.map_err(|error| invalid(format!("it does not unpack: {error}")))?;
+        match content.len() as u64 == length {
+            true => Ok(content.into()),
+            false => Err(invalid(format!("it does not unpack to {length} bytes"))),
+        }
+    }
+
+    fn starts(&self, content: &Bytes, records: u64) -> io::Result<Vec<u64>> {
+        let known = Known {
+            records,
+            bytes: content.len() as u64,
+            packing: None,
+        };
+        let head = head_bytes(known)? as usize;
+        starts(&content[..head], known)
+    }
+
+    fn is_settled(&self) -> bool {
+        !self.fields.is_empty()
+    }
+
+    fn settle(&mut self, records: &[Bytes]) -> Result<(), Cause> {
+        let mut problem = None;
+        for record in records {
+            let settled = self.columns(record).and_then(|values| {
+                let all = self.wanted.iter().zip(&self.from);
+                let fields = all.map(|(wanted, &at)| {
+                    let column = &self.columns[at];
+                    let kind =
+                        match kind_of(&column.name, &column.coding, column.size, &wanted.told)? {
+                            Some(kind) => kind,
+                            None => column.coding.learned(&values[at], &wanted.told)?,
+                        };
+                    Ok(wanted.field(kind))
+                });
+                fields.collect::<Result<Vec<Field>, String>>()
+            });
+            match settled {
+                Ok(fields) => {
+                    self.fields = fields;
+                    return Ok(());
+                }
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        Err(cause(problem.unwrap_or_default()))
+    }
+
+    fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {
+        let columns = self.columns(&bytes).map_err(cause)?;
+        let all = self.fields.iter().zip(&self.from);
+        let values = all.map(|(field, &at)| {
+            let about = |problem| cause(format!("column `{}`: {problem}", self.columns[at].name));
+            value(&field.kind, &self.columns[at].coding, &columns[at]).map_err(about)
+        });
+        values.collect()
+    }
+}
