@@ -170,7 +170,7 @@ class Loader:
     def state(self) -> str:
         """Where the run is, as JSON."""
 
-    def restore(self, state: str) -> None:
+    def restore(self, state: str, strict: bool) -> list[str]:
         """Goes on where a run was.
 
         Raises:

@@ -1,6 +1,7 @@
 """A running pipeline: epochs of batches, what it counted, and its end."""
 
 import json
+import logging
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from infeed.errors import ClosedError, ConfigError, IteratorError
 from infeed.explanation import Explanation
 
 __all__ = ["BadRecord", "Loader"]
+
+_log = logging.getLogger("infeed")
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,9 @@ class Loader:
         state: dict[str, Any] = json.loads(self._core.state())
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, strict: bool = True
+    ) -> None:
         """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
 
         Nothing that was consumed is read again. The number of workers and of ranks may
@@ -103,15 +108,19 @@ class Loader:
 
         Args:
             state: What `state_dict` gave.
+            strict: Refuse a state of another run. If False, the loader goes on at the
+                same place of its own order, and logs a warning that says what differs
+                and what that means.
 
         Raises:
-            ConfigError: The state is of another dataset, seed or batch; the message
-                names what differs.
+            ConfigError: The state is of another dataset, description, seed or batch;
+                the message names what differs.
             ClosedError: The loader was closed.
         """
         if not isinstance(state, Mapping):
             raise ConfigError("load_state_dict: give what state_dict() returned")
-        self._core.restore(json.dumps(dict(state)))
+        for note in self._core.restore(json.dumps(dict(state)), strict):
+            _log.warning("load_state_dict: %s", note)
         running = None if self._running is None else self._running()
         if running is not None:
             running.ended = True

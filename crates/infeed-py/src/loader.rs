@@ -138,9 +138,13 @@ impl Loader {
         self.inner.state().to_json()
     }
 
-    fn restore(&self, py: Python<'_>, state: &str) -> PyResult<()> {
+    fn restore(&self, py: Python<'_>, state: &str, strict: bool) -> PyResult<Vec<String>> {
         let state = raise(py, State::from_json(state))?;
-        raise(py, py.detach(|| self.inner.restore(&state)))
+        let done = py.detach(|| match strict {
+            true => self.inner.restore(&state).map(|()| Vec::new()),
+            false => self.inner.restore_anyway(&state),
+        });
+        raise(py, done)
     }
 
     fn explain(&self, py: Python<'_>, name: &str) -> PyResult<Explanation> {

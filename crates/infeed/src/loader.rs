@@ -15,6 +15,7 @@ use crate::batch::{Batch, Batcher};
 use crate::counters::{Recorded, Timeline};
 use crate::error::Error;
 use crate::exec::{Config, Conveyor, Next, Situation};
+use crate::order::ORDER;
 use crate::order::partition::Partition;
 use crate::pipeline::Pipeline;
 use crate::plan::Plan;
@@ -130,6 +131,8 @@ struct Progress {
     batches: u64,
     samples: u64,
     bad: Vec<BadRecord>,
+    /// Those of the run that this one goes on from.
+    bad_before: Vec<(u64, u64, u64)>,
     /// What the user should be told once.
     notices: Vec<String>,
     told_held: bool,
@@ -254,7 +257,20 @@ impl Loader {
             spare_bytes: shares.spare_bytes,
         };
         let seed = pipeline.shuffle.map(|shuffle| shuffle.seed);
-        let begin = State::begin(seed, order.window(), order.len(), global, batch.drop_last);
+        let begin = State {
+            version: state::VERSION,
+            order: ORDER.to_owned(),
+            seed,
+            window: order.window(),
+            records: order.len(),
+            batch: global,
+            drop_last: batch.drop_last,
+            epoch: 0,
+            position: 0,
+            data: state::hex(source.fingerprint()),
+            description: state::hex(state::fingerprint(pipeline)),
+            bad: Vec::new(),
+        };
         let row_bytes = shares.row_bytes(rows);
         let job = Records::new(
             source,
@@ -366,7 +382,7 @@ impl Loader {
         for bad in made.bad {
             tracing::warn!("{} is bad: {}", bad.record, bad.reason.chain());
             progress.bad.push(bad);
-            let count = progress.bad.len() as u64;
+            let count = (progress.bad_before.len() + progress.bad.len()) as u64;
             if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit)
                 && let Some(last) = progress.bad.last()
             {
@@ -449,7 +465,9 @@ impl Loader {
         let tray = epoch
             .checked_mul(steps)
             .and_then(|first| first.checked_add(step));
-        let Some(tray) = tray.filter(|_| step < steps) else {
+        // Tickets are counted on over all epochs, and a little beyond the one that is wanted.
+        let countable = epoch < u64::MAX / 2 / conveyor.job().partition().rows_an_epoch().max(1);
+        let Some(tray) = tray.filter(|_| step < steps && countable) else {
             let problem = format!("epoch {epoch} has no step {step}; it has {steps}");
             return Err(Error::config("seek", problem));
         };
@@ -498,6 +516,21 @@ impl Loader {
     /// Bad records that were skipped or substituted in what was delivered, in order.
     pub fn quarantine(&self) -> Vec<BadRecord> {
         self.progress().bad.clone()
+    }
+
+    /// Epoch, position and number of all bad records, those of the run before too.
+    fn all_bad(&self) -> Vec<(u64, u64, u64)> {
+        let progress = self.progress();
+        let own = progress.bad.iter();
+        let own = own.map(|bad| (bad.epoch, bad.position, bad.record.index));
+        progress.bad_before.iter().copied().chain(own).collect()
+    }
+
+    /// Counts the bad records of a state instead of those met so far.
+    fn take_bad_from(&self, saved: &State) {
+        let mut progress = self.progress();
+        progress.bad.clear();
+        progress.bad_before = saved.bad.clone();
     }
 
     /// What the user should be told, each once.

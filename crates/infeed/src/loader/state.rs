@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Loader;
 use crate::error::Error;
-use crate::order::ORDER;
+use crate::pipeline::Pipeline;
+use crate::random::hash_bytes;
 
 /// Version of the state's form.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// What a run needs to go on where it was. The same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,10 +34,17 @@ pub struct State {
     pub epoch: u64,
     /// Position in the epoch of the next batch's first row: what was *delivered* counts.
     pub position: u64,
+    /// Fingerprint of the data: names and counts.
+    pub data: String,
+    /// Fingerprint of what is done to a record.
+    pub description: String,
+    /// Bad records that were skipped or substituted so far: epoch, position and number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bad: Vec<(u64, u64, u64)>,
 }
 
 impl State {
-    /// The state as JSON, under 300 bytes.
+    /// The state as JSON, under 300 bytes without its bad records.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a state holds plain data")
     }
@@ -51,70 +59,51 @@ impl State {
             .map_err(|error| Error::config("state", format!("it is no state of a loader: {error}")))
     }
 
-    /// The state at the beginning of a run.
-    pub(super) fn begin(
-        seed: Option<u64>,
-        window: Option<u64>,
-        records: u64,
-        batch: u64,
-        drop_last: bool,
-    ) -> State {
-        State {
-            version: VERSION,
-            order: ORDER.to_owned(),
-            seed,
-            window,
-            records,
-            batch,
-            drop_last,
-            epoch: 0,
-            position: 0,
-        }
-    }
-
     /// What differs between two runs, so that one cannot go on from the other's state.
     fn differences(&self, saved: &State) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut compare = |name: &str, now: String, then: String| {
-            if now != then {
-                found.push(format!("{name} is {now}, was {then}"));
-            }
+        let seed = |state: &State| match state.seed {
+            Some(seed) => seed.to_string(),
+            None => "none".to_owned(),
         };
-        let seed = |state: &State| {
-            state
-                .seed
-                .map_or("none".to_owned(), |seed| seed.to_string())
+        let window = |state: &State| match state.window {
+            Some(bytes) => bytes.to_string(),
+            None => "all".to_owned(),
         };
-        compare(
-            "version",
-            self.version.to_string(),
-            saved.version.to_string(),
-        );
-        compare("order", self.order.clone(), saved.order.clone());
-        compare("seed", seed(self), seed(saved));
-        let window = |state: &State| {
-            state
-                .window
-                .map_or("all".to_owned(), |bytes| bytes.to_string())
+        let facts = |state: &State| {
+            [
+                ("version", state.version.to_string()),
+                ("order", state.order.clone()),
+                ("seed", seed(state)),
+                ("window", window(state)),
+                ("records", state.records.to_string()),
+                ("global batch", state.batch.to_string()),
+                ("drop_last", state.drop_last.to_string()),
+                ("the data's fingerprint", state.data.clone()),
+                ("the description's fingerprint", state.description.clone()),
+            ]
         };
-        compare("window", window(self), window(saved));
-        compare(
-            "records",
-            self.records.to_string(),
-            saved.records.to_string(),
-        );
-        compare(
-            "global batch",
-            self.batch.to_string(),
-            saved.batch.to_string(),
-        );
-        compare(
-            "drop_last",
-            self.drop_last.to_string(),
-            saved.drop_last.to_string(),
-        );
-        found
+        let both = facts(self).into_iter().zip(facts(saved));
+        both.filter(|((_, now), (_, then))| now != then)
+            .map(|((name, now), (_, then))| format!("{name} is {now}, was {then}"))
+            .collect()
     }
+}
+
+/// A fingerprint as states write it.
+pub(super) fn hex(fingerprint: u64) -> String {
+    format!("{fingerprint:016x}")
+}
+
+/// What of a description changes the bits of a batch, beside its source and order.
+pub(super) fn fingerprint(pipeline: &Pipeline) -> u64 {
+    let description = (
+        &pipeline.decode,
+        &pipeline.transforms,
+        &pipeline.output,
+        pipeline.batch.pad,
+    );
+    let json = serde_json::to_vec(&description);
+    hash_bytes(&json.expect("a description holds plain data with string keys"))
 }
 
 impl Loader {
@@ -129,6 +118,7 @@ impl Loader {
         } else {
             (epoch, step * state.batch)
         };
+        state.bad = self.all_bad();
         state
     }
 
@@ -137,13 +127,14 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming what differs, if the state is of another dataset, seed or batch;
-    /// or as [`Loader::seek`].
+    /// [`Error::Config`] naming what differs, if the state is of another dataset, description,
+    /// seed or batch; or as [`Loader::seek`].
     pub fn restore(&self, saved: &State) -> Result<(), Error> {
         let differences = self.begin.differences(saved);
         if !differences.is_empty() {
             let problem = format!(
-                "it is of another run ({}); open the pipeline as it was",
+                "it is of another run ({}); open the pipeline as it was, or load the state with \
+                 strict=False",
                 differences.join("; ")
             );
             return Err(Error::config("state", problem));
@@ -152,26 +143,104 @@ impl Loader {
             let problem = format!("position {} is inside a batch", saved.position);
             return Err(Error::config("state", problem));
         }
-        self.seek(saved.epoch, saved.position / saved.batch.max(1))
+        self.go_on(saved, saved.position / saved.batch.max(1))
+    }
+
+    /// As [`Loader::restore`] where that would refuse: goes on at the same place of this loader's
+    /// own order, and says what that means. Nothing said: it went on as if nothing had changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a state of another version, or as [`Loader::seek`].
+    pub fn restore_anyway(&self, saved: &State) -> Result<Vec<String>, Error> {
+        if saved.version != VERSION {
+            let problem = format!("version {} is not known; this is {VERSION}", saved.version);
+            return Err(Error::config("state", problem));
+        }
+        let mut notes = self.begin.differences(saved);
+        // A batch that was delivered in part is delivered again rather than left out.
+        let step = saved.position / self.begin.batch.max(1);
+        let steps = self.steps()?;
+        let mut place = saved.clone();
+        let step = match step < steps {
+            true => step,
+            false => {
+                place.epoch += 1;
+                0
+            }
+        };
+        if !notes.is_empty() {
+            notes.push(format!(
+                "it goes on at step {step} of epoch {} in the order of this loader: some records \
+                 of the epoch may come twice and others not at all",
+                place.epoch
+            ));
+        }
+        self.go_on(&place, step)?;
+        Ok(notes)
+    }
+
+    fn go_on(&self, saved: &State, step: u64) -> Result<(), Error> {
+        self.seek(saved.epoch, step)?;
+        self.take_bad_from(saved);
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::ORDER;
+    use crate::pipeline::SourceSpec;
+    use crate::transform::Crop;
+
+    fn state(seed: u64, batch: u64) -> State {
+        State {
+            version: VERSION,
+            order: ORDER.to_owned(),
+            seed: Some(seed),
+            window: Some(u64::from(u32::MAX)),
+            records: u64::MAX,
+            batch,
+            drop_last: false,
+            epoch: u64::from(u32::MAX),
+            position: u64::MAX,
+            data: hex(u64::MAX),
+            description: hex(1),
+            bad: Vec::new(),
+        }
+    }
 
     #[test]
-    fn a_state_is_a_few_hundred_bytes_and_names_what_differs() {
-        let state = State::begin(Some(u64::MAX), Some(u64::MAX), u64::MAX, u64::MAX, false);
-        let other = State::begin(Some(1), Some(u64::MAX), u64::MAX, 64, false);
+    fn a_state_is_under_300_bytes_and_names_what_differs() {
+        let (saved, now) = (state(u64::MAX, u64::from(u32::MAX)), state(1, 64));
 
-        assert!(state.to_json().len() < 300);
+        let json = saved.to_json();
+
+        assert!(json.len() < 300, "{} bytes: {json}", json.len());
         assert_eq!(
-            other.differences(&state),
+            now.differences(&saved),
             [
                 "seed is 1, was 18446744073709551615",
-                "global batch is 64, was 18446744073709551615"
+                "global batch is 64, was 4294967295"
             ]
         );
+    }
+
+    #[test]
+    fn what_changes_bits_changes_the_fingerprint_and_where_data_lies_does_not() {
+        let pipeline = Pipeline::new(SourceSpec::folder("a")).decode();
+
+        let of = |pipeline: &Pipeline| fingerprint(pipeline);
+
+        assert_eq!(
+            of(&pipeline),
+            of(&Pipeline::new(SourceSpec::folder("b")).decode())
+        );
+        assert_ne!(
+            of(&pipeline),
+            of(&pipeline.clone().transform(Crop::new(2, 2)))
+        );
+        assert_eq!(of(&pipeline), of(&pipeline.clone().batch(7)));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{Admit, Read, ReadError, Sink, Source, single_reads};
 use crate::error::Error;
+use crate::random::hash;
 use crate::sample::{Field, Record, RecordId};
 
 /// Records of another source by their numbers there, repeated until `len` is reached. Their ids
@@ -69,6 +70,10 @@ impl Source for Chosen {
 
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn fingerprint(&self) -> u64 {
+        hash(&[self.inner.fingerprint(), self.len, hash(&self.records)])
     }
 
     fn id(&self, record: u64, field: Option<usize>) -> RecordId {

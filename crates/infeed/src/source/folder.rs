@@ -7,8 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::listing::{self, Paths};
-use super::{Admit, Read, ReadError, Sink, Source};
+use super::{Admit, Read, ReadError, Sink, Source, fingerprint};
 use crate::error::Error;
+use crate::random::hash;
 use crate::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
 use crate::store::{self, Buffers};
 
@@ -209,6 +210,13 @@ impl Source for Folder {
             index: record,
             name,
         }
+    }
+
+    fn fingerprint(&self) -> u64 {
+        hash(&[
+            fingerprint(self.len(), &self.fields),
+            self.paths.fingerprint(),
+        ])
     }
 
     fn files(&self, record: u64) -> Vec<PathBuf> {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
+use crate::random::{hash, hash_bytes};
+
 /// Names by which files are taken for images. What a file really is, its bytes tell; the list
 /// only keeps notes and checksums out of a dataset.
 pub(super) const EXTENSIONS: [&str; 9] = [
@@ -66,6 +68,21 @@ impl Paths {
 
     pub(super) fn path(&self, index: usize) -> PathBuf {
         self.root.join(self.relative(index))
+    }
+
+    /// What differs if a name or the number of them does; the root is left out.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let folders = self.folders.iter();
+        let folders: Vec<u64> = folders
+            .map(|folder| hash_bytes(folder.to_string_lossy().as_bytes()))
+            .collect();
+        let below = self.folder.iter().map(|&folder| u64::from(folder));
+        hash(&[
+            hash(&folders),
+            hash_bytes(&self.names),
+            hash(&below.collect::<Vec<_>>()),
+            hash(&self.ends),
+        ])
     }
 
     pub(super) fn shrink(&mut self) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Admit, Read, ReadError, Sink, Source};
 use crate::error::Error;
 use crate::order::window::Groups;
+use crate::random::hash;
 use crate::sample::{Field, RecordId};
 
 /// Bits of a read's key that a part has for itself; those above tell the part.
@@ -162,6 +163,19 @@ impl Source for Mix {
 
     fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let parts: Vec<u64> = self.parts.iter().map(|part| part.fingerprint()).collect();
+        let weights: Vec<u64> = self
+            .weights
+            .iter()
+            .flat_map(|weights| {
+                let shares = weights.shares.iter().map(|share| share.to_bits());
+                shares.chain([weights.epoch])
+            })
+            .collect();
+        hash(&[hash(&parts), hash(&weights)])
     }
 
     fn id(&self, record: u64, field: Option<usize>) -> RecordId {

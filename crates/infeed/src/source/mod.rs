@@ -22,6 +22,7 @@ use std::sync::Arc;
 use crate::error::{Cause, Error};
 use crate::exec::budget::Refused;
 use crate::order::window::Groups;
+use crate::random::{hash, hash_bytes};
 use crate::sample::{Field, Record, RecordId};
 
 /// Gives the records of a dataset by number.
@@ -41,6 +42,12 @@ pub trait Source: Send + Sync + Debug {
     /// Whether there are no records.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What differs if this is another dataset: names and counts enter, where it lies does not.
+    /// Looks at no bytes that opening did not.
+    fn fingerprint(&self) -> u64 {
+        fingerprint(self.len(), self.fields())
     }
 
     /// Names a record (of which `field`, where fields lie apart) as a user would look it up.
@@ -127,6 +134,12 @@ pub type Sink<'a> = dyn FnMut(usize, Found) + 'a;
 
 /// Gives leave to hold bytes, or waits for it.
 pub type Admit<'a> = dyn FnMut(u64) -> Result<(), Refused> + 'a;
+
+/// A fingerprint of no more than the number of records and the names of fields.
+pub(crate) fn fingerprint(len: u64, fields: &[Field]) -> u64 {
+    let names = fields.iter().map(|field| hash_bytes(field.name.as_bytes()));
+    hash(&[len, hash(&names.collect::<Vec<_>>())])
+}
 
 /// Every record of a run in a read of its own.
 pub fn single_reads(run: &[u64]) -> Vec<Read> {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::folder::read_files;
 use super::listing::{self, Paths};
-use super::{Admit, Read, ReadError, Sink, Source};
+use super::{Admit, Read, ReadError, Sink, Source, fingerprint};
 use crate::error::Error;
+use crate::random::hash;
 use crate::sample::{Field, FieldKind, Pixels, Record, RecordId};
 use crate::store::Buffers;
 
@@ -161,6 +162,14 @@ impl Source for Pairs {
             index: record,
             name,
         }
+    }
+
+    fn fingerprint(&self) -> u64 {
+        hash(&[
+            fingerprint(self.len(), &self.fields),
+            self.images.fingerprint(),
+            self.masks.fingerprint(),
+        ])
     }
 
     fn files(&self, record: u64) -> Vec<PathBuf> {

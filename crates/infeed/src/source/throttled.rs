@@ -81,6 +81,10 @@ impl Source for Throttled {
         self.inner.len()
     }
 
+    fn fingerprint(&self) -> u64 {
+        self.inner.fingerprint()
+    }
+
     fn id(&self, record: u64, field: Option<usize>) -> RecordId {
         self.inner.id(record, field)
     }

@@ -12,4 +12,5 @@ mod pack;
 mod report;
 mod restart;
 mod shards;
+mod state;
 mod tidy;

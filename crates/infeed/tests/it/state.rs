@@ -1,0 +1,169 @@
+//! A run that ends goes on where it was: same records, same bits, whatever changed around it.
+
+use std::fs;
+use std::path::Path;
+
+use infeed::loader::State;
+use infeed::pipeline::SourceSpec;
+use infeed::transform::{RandomHorizontalFlip, RandomResizedCrop};
+use infeed::{Batch, Loader, OnError, Options, Pipeline};
+
+use crate::data::{bits, epoch, photo, photos};
+
+fn pipeline(root: &Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(root))
+        .shuffle(5)
+        .decode()
+        .transform(RandomResizedCrop::new(16))
+        .transform(RandomHorizontalFlip::new(0.5))
+        .batch(4)
+        .drop_last()
+}
+
+fn open(pipeline: &Pipeline, workers: usize, rank: u64, world_size: u64) -> Loader {
+    let mut options = Options::default();
+    options.on_error = OnError::Substitute;
+    options.workers = Some(workers);
+    (options.rank, options.world_size) = (rank, world_size);
+    pipeline.open(&options).expect("opens")
+}
+
+fn take(loader: &Loader, count: usize) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    while batches.len() < count {
+        batches.extend(loader.next_batch().expect("good"));
+    }
+    batches
+}
+
+/// Records and pixels of a global batch, put together from its ranks.
+fn global(parts: &[Vec<Batch>], step: usize) -> (Vec<u64>, Vec<u8>) {
+    let of: Vec<_> = parts.iter().map(|part| bits(&part[step..=step])).collect();
+    let records = of.iter().flat_map(|part| part[0].0.clone()).collect();
+    (
+        records,
+        of.iter().flat_map(|part| part[0].1.clone()).collect(),
+    )
+}
+
+#[test]
+fn any_workers_and_ranks_go_on_with_the_same_global_batches_bad_records_among_them() {
+    let root = photos(26);
+    for n in [3, 8, 20] {
+        let path = photo(root.path(), n);
+        let bytes = fs::read(&path).expect("it is there");
+        fs::write(&path, &bytes[..bytes.len() / 2]).expect("writes");
+    }
+    let pipeline = pipeline(root.path());
+    let whole = take(&open(&pipeline, 2, 0, 1), 15);
+
+    for (kill_at, workers, before, after) in [
+        (1, 1, 1, 2),
+        (5, 3, 2, 4),
+        (6, 2, 4, 1),
+        (9, 1, 2, 2),
+        (13, 4, 1, 4),
+    ] {
+        let first: Vec<Loader> = (0..before)
+            .map(|rank| open(&pipeline, workers, rank, before))
+            .collect();
+        for loader in &first {
+            take(loader, kill_at);
+        }
+        let states: Vec<String> = first
+            .iter()
+            .map(|loader| loader.state().to_json())
+            .collect();
+        drop(first);
+        let alike = |one: &String| {
+            let state = State::from_json(one).expect("its own form");
+            State {
+                bad: Vec::new(),
+                ..state
+            }
+        };
+        assert!(states.iter().all(|one| alike(one) == alike(&states[0])));
+
+        let parts: Vec<Vec<Batch>> = (0..after)
+            .map(|rank| {
+                let loader = open(&pipeline, 5 - workers, rank, after);
+                let state = State::from_json(&states[0]).expect("its own form");
+                loader.restore(&state).expect("the same run");
+                take(&loader, 15 - kill_at)
+            })
+            .collect();
+        for step in 0..15 - kill_at {
+            let wanted = global(std::slice::from_ref(&whole), kill_at + step);
+            assert_eq!(
+                global(&parts, step),
+                wanted,
+                "killed at {kill_at}, step {step}"
+            );
+        }
+    }
+}
+
+#[test]
+fn bad_records_are_in_the_state_and_count_on_after_it() {
+    let root = photos(12);
+    let path = photo(root.path(), 2);
+    let bytes = fs::read(&path).expect("it is there");
+    fs::write(&path, &bytes[..bytes.len() / 2]).expect("writes");
+    let pipeline = pipeline(root.path());
+    let first = open(&pipeline, 2, 0, 1);
+    epoch(&first);
+    let state = first.state();
+    assert_eq!(state.bad.len(), 1);
+    assert_eq!(state.bad[0].2, 2, "its number");
+
+    let mut options = Options::default();
+    (options.on_error, options.max_bad) = (OnError::Substitute, Some(1));
+    let second = pipeline.open(&options).expect("opens");
+    second.restore(&state).expect("the same run");
+
+    let error = loop {
+        if let Err(error) = second.next_batch() {
+            break error.to_string();
+        }
+    };
+    assert!(error.contains("2 bad records"), "{error}");
+}
+
+#[test]
+fn another_dataset_or_description_is_refused_by_name_and_taken_if_asked() {
+    let (root, other) = (photos(16), photos(17));
+    let loader = open(&pipeline(root.path()), 2, 0, 1);
+    take(&loader, 2);
+    let state = loader.state();
+
+    let moved = tempfile::tempdir().expect("a temporary folder");
+    fs::rename(root.path(), moved.path().join("photos")).expect("it moves");
+    let elsewhere = open(&pipeline(&moved.path().join("photos")), 2, 0, 1);
+    elsewhere.restore(&state).expect("the same names");
+
+    let larger = open(&pipeline(other.path()), 2, 0, 1);
+    let error = larger.restore(&state).expect_err("17 records").to_string();
+    for part in [
+        "records is 17, was 16",
+        "data's fingerprint",
+        "strict=False",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    let notes = larger.restore_anyway(&state).expect("asked for");
+    assert!(
+        notes.iter().any(|note| note.contains("step 2 of epoch 0")),
+        "{notes:?}"
+    );
+    assert_eq!(larger.place(), (0, 2));
+
+    let flipped = pipeline(other.path()).transform(RandomHorizontalFlip::new(1.0));
+    let saved = larger.state();
+    let error = open(&flipped, 1, 0, 1)
+        .restore(&saved)
+        .expect_err("another flip");
+    assert!(
+        error.to_string().contains("the description's fingerprint"),
+        "{error}"
+    );
+}
