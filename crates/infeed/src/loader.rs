@@ -9,15 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
 use crate::batch::{Batch, Batcher};
 use crate::counters::{Recorded, Timeline};
 use crate::error::Error;
 use crate::exec::{Config, Conveyor, Next, Situation};
 use crate::order::ORDER;
 use crate::order::partition::Partition;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;
 use crate::plan::preview::PreviewStage;
 use crate::plan::sample::{Bench, Position};
@@ -152,12 +150,12 @@ impl Pipeline {
         self.open_with(&[], options)
     }
 
-    /// As [`Pipeline::open`], with the buffers that a source in memory refers to.
+    /// As [`Pipeline::open`], with what a source in memory refers to.
     ///
     /// # Errors
     ///
     /// As [`Pipeline::open`].
-    pub fn open_with(&self, handles: &[Bytes], options: &Options) -> Result<Loader, Error> {
+    pub fn open_with(&self, handles: &[Handle], options: &Options) -> Result<Loader, Error> {
         self.open_over(self.source.open(handles)?, options)
     }
 
@@ -177,7 +175,7 @@ impl Pipeline {
     /// As [`Pipeline::open`]; or what is wrong with the record.
     pub fn preview(
         &self,
-        handles: &[Bytes],
+        handles: &[Handle],
         position: u64,
         epoch: u64,
     ) -> Result<(RecordId, Vec<PreviewStage>), Error> {

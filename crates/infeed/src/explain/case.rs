@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::error::Error;
 use crate::loader::Options;
 use crate::order::Order;
 use crate::order::window::Groups;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;
+use crate::sample::FieldKind;
 use crate::source::Source;
 use crate::source::throttled::{Throttle, Throttled};
 
@@ -82,7 +81,7 @@ pub struct Case {
     /// The folder or file as the user named it.
     pub name: String,
     pub(super) pipeline: Pipeline,
-    pub(super) handles: Vec<Bytes>,
+    pub(super) handles: Vec<Handle>,
     pub(super) conditions: Conditions,
     /// The records as this machine reads them.
     pub(super) own: Arc<dyn Source>,
@@ -91,6 +90,12 @@ pub struct Case {
 }
 
 impl Case {
+    /// Whether records have a mask.
+    pub(super) fn has_masks(&self) -> bool {
+        let mut fields = self.own.fields().iter();
+        fields.any(|field| matches!(field.kind, FieldKind::Mask(_)))
+    }
+
     /// Opens the source of a pipeline.
     ///
     /// # Errors
@@ -99,7 +104,7 @@ impl Case {
     pub fn new(
         name: impl Into<String>,
         pipeline: &Pipeline,
-        handles: &[Bytes],
+        handles: &[Handle],
         conditions: Conditions,
     ) -> Result<Case, Error> {
         let source = pipeline.source.open(handles)?;
@@ -115,7 +120,7 @@ impl Case {
     pub fn over(
         name: impl Into<String>,
         pipeline: &Pipeline,
-        handles: &[Bytes],
+        handles: &[Handle],
         source: Arc<dyn Source>,
         conditions: Conditions,
     ) -> Result<Case, Error> {

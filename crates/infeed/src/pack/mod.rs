@@ -23,11 +23,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use crate::decode::ColorMode;
 use crate::error::Error;
-use crate::pipeline::{Pipeline, SourceSpec};
+use crate::pipeline::{Handle, Pipeline, SourceSpec};
 use crate::transform::{Crop, Transform};
 
 pub use encode::encode;
@@ -115,7 +113,7 @@ pub struct Packed {
 /// as a loader tells it; [`Error::Write`]; [`Error::Interrupted`] after `progress` said stop.
 pub fn pack(
     pipeline: &Pipeline,
-    handles: &[Bytes],
+    handles: &[Handle],
     records: Option<&[u64]>,
     out: &Path,
     options: &PackOptions,

@@ -181,9 +181,7 @@ fn describe(pipeline: &Pipeline, chosen: &Chosen, options: &PackOptions) -> Desc
     let json = |value| serde_json::to_value(value).unwrap_or_default();
     let mut source = pipeline.source.clone();
     // However the source was named, it is the same if it lies at the same place.
-    for path in paths(&mut source) {
-        *path = absolute(path);
-    }
+    each_path(&mut source, &mut |path| absolute(path));
     Description {
         to: options.to.name().to_owned(),
         source: serde_json::to_value(&source).unwrap_or_default(),
@@ -278,10 +276,14 @@ fn write_whole(path: &Path, tag: &str, bytes: &[u8]) -> Result<(), Error> {
 
 /// Refuses to write into, over, or around the original.
 pub(super) fn refuse_overlap(source: &SourceSpec, out: &Path) -> Result<(), Error> {
-    let mut source = source.clone();
     let place = absolute(out);
-    for path in paths(&mut source) {
-        let original = absolute(path);
+    let mut paths = Vec::new();
+    each_path(&mut source.clone(), &mut |path| {
+        paths.push(path.to_owned());
+        path.to_owned()
+    });
+    for path in paths {
+        let original = absolute(&path);
         let how = if original == place {
             "is"
         } else if place.starts_with(&original) {
@@ -301,23 +303,34 @@ pub(super) fn refuse_overlap(source: &SourceSpec, out: &Path) -> Result<(), Erro
     Ok(())
 }
 
-/// The files and folders that a source names.
-fn paths(source: &mut SourceSpec) -> Vec<&mut PathBuf> {
+/// Names anew the files and folders of this machine that a source names, patterns too.
+fn each_path(source: &mut SourceSpec, name: &mut dyn FnMut(&Path) -> PathBuf) {
     match source {
-        SourceSpec::Folder { path, .. } => vec![path],
-        SourceSpec::Pairs { image, mask } => vec![image, mask],
+        SourceSpec::Folder { path, .. } => *path = name(path),
+        SourceSpec::Pairs { image, mask } => {
+            *image = name(image);
+            *mask = name(mask);
+        }
         SourceSpec::Mix { parts, .. } => {
             let parts = parts.iter_mut();
-            parts.flat_map(|part| paths(&mut part.source)).collect()
+            parts.for_each(|part| each_path(&mut part.source, name));
         }
-        SourceSpec::Memory { fields } => fields
-            .iter_mut()
-            .filter_map(|field| field.path.as_mut())
-            .collect(),
-        // Files of shards, which no packed dataset has the names of.
-        SourceSpec::WebDataset { .. } | SourceSpec::TfRecord { .. } | SourceSpec::Mds { .. } => {
-            Vec::new()
+        SourceSpec::Memory { fields } => {
+            let paths = fields.iter_mut().filter_map(|field| field.path.as_mut());
+            paths.for_each(|path| *path = name(path));
         }
+        SourceSpec::Parquet { files, .. }
+        | SourceSpec::Arrow { files, .. }
+        | SourceSpec::Npz { files, .. }
+        | SourceSpec::WebDataset { shards: files, .. }
+        | SourceSpec::TfRecord { shards: files, .. } => {
+            let local = files.iter_mut().filter(|file| !file.contains("://"));
+            local.for_each(|file| *file = name(Path::new(file)).to_string_lossy().into_owned());
+        }
+        SourceSpec::Mds { path, .. } if !path.contains("://") => {
+            *path = name(Path::new(path)).to_string_lossy().into_owned();
+        }
+        SourceSpec::Mds { .. } | SourceSpec::Given { .. } => {}
     }
 }
 

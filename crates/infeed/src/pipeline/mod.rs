@@ -20,7 +20,7 @@ use crate::sample::DType;
 use crate::source::Source;
 use crate::transform::Transform;
 
-pub use source::{FieldSpec, MemoryField, MixPart, SourceSpec};
+pub use source::{FieldSpec, Handle, MemoryField, MixPart, SourceSpec};
 
 /// Keeps the seeds of a mix's parts apart from others.
 const PART: u64 = 4;
@@ -315,13 +315,13 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the source has buffers in memory: no file holds those. Arrays in
-    /// files are named by path.
+    /// [`Error::Config`] if the source is in memory: no file holds that. Arrays in files are named
+    /// by path.
     pub fn to_toml(&self) -> Result<String, Error> {
         let names = self.source.held();
         if !names.is_empty() {
             let problem = format!(
-                "the arrays in memory ({}) cannot be saved; write them to files first",
+                "what is in memory ({}) cannot be saved; write it to files first",
                 names.join(", ")
             );
             return Err(Error::config("source", problem));

@@ -10,11 +10,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::error::Error;
 use crate::sample::{DType, Field, FieldKind, Pixels};
 use crate::source::Source;
+use crate::source::arrow::Arrow;
+use crate::source::columns::{self, Kind};
 use crate::source::folder::{Folder, Labels};
 use crate::source::memory::{Data, Memory};
 use crate::source::mix::Mix;
+use crate::source::npz::Npz;
 use crate::source::pairs::Pairs;
+use crate::source::parquet::Parquet;
 use crate::source::shards::{self, Told, Wanted};
+use crate::store::find;
 
 /// Where records lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +81,55 @@ pub enum SourceSpec {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldSpec>,
     },
+    /// Parquet files: a row group is read whole.
+    Parquet {
+        /// Paths, patterns and URLs.
+        #[serde(deserialize_with = "one_or_more")]
+        files: Vec<String>,
+        /// The columns that are read; none: all that can be a field.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<FieldSpec>,
+    },
+    /// Arrow IPC files and streams.
+    Arrow {
+        /// Paths, patterns and URLs.
+        #[serde(deserialize_with = "one_or_more")]
+        files: Vec<String>,
+        /// The columns that are read; none: all that can be a field.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<FieldSpec>,
+    },
+    /// NumPy archives, each with some records of every array.
+    Npz {
+        /// Paths, patterns and URLs.
+        #[serde(deserialize_with = "one_or_more")]
+        files: Vec<String>,
+        /// The arrays that are read; none: all.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<FieldSpec>,
+    },
+    /// A source that was made elsewhere, such as the items of a Python object.
+    Given {
+        /// Its number among what the description refers to.
+        handle: usize,
+        /// What it is called.
+        name: String,
+    },
+}
+
+/// What a description refers to by its number: it is in memory, and no file holds it.
+#[derive(Clone, Debug)]
+pub enum Handle {
+    /// A buffer.
+    Bytes(Bytes),
+    /// A source.
+    Source(Arc<dyn Source>),
+}
+
+impl From<Bytes> for Handle {
+    fn from(bytes: Bytes) -> Handle {
+        Handle::Bytes(bytes)
+    }
 }
 
 /// One source among several.
@@ -227,6 +281,10 @@ impl SourceSpec {
             SourceSpec::TfRecord { fields, .. } | SourceSpec::Mds { fields, .. } => {
                 Ok(shards::told_fields(&wanted(fields)?))
             }
+            SourceSpec::Parquet { fields, .. }
+            | SourceSpec::Arrow { fields, .. }
+            | SourceSpec::Npz { fields, .. } => wanted_columns(fields).map(|_| None),
+            SourceSpec::Given { .. } => Ok(None),
             SourceSpec::Mix { parts, .. } => match parts.first() {
                 Some(part) => part.source.known_fields(),
                 None => Err(Error::config("source", "a mix needs at least one source")),
@@ -234,7 +292,7 @@ impl SourceSpec {
         }
     }
 
-    /// Names of fields that lie in buffers of this process.
+    /// Names of what lies in memory of this process: fields, or a whole source.
     pub(super) fn held(&self) -> Vec<&str> {
         match self {
             SourceSpec::Memory { fields } => {
@@ -244,34 +302,18 @@ impl SourceSpec {
             SourceSpec::Mix { parts, .. } => {
                 parts.iter().flat_map(|part| part.source.held()).collect()
             }
+            SourceSpec::Given { name, .. } => vec![name],
             _ => Vec::new(),
         }
     }
 
-    /// Whether records have a mask, as far as that is known before anything is read.
-    pub fn has_masks(&self) -> bool {
-        match self {
-            SourceSpec::Folder { .. } => false,
-            SourceSpec::Pairs { .. } => true,
-            SourceSpec::Memory { fields } => fields.iter().any(|field| field.kind == "mask"),
-            SourceSpec::Mix { parts, .. } => parts.iter().any(|part| part.source.has_masks()),
-            SourceSpec::WebDataset { .. }
-            | SourceSpec::TfRecord { .. }
-            | SourceSpec::Mds { .. } => {
-                let known = self.known_fields().ok().flatten().unwrap_or_default();
-                known
-                    .iter()
-                    .any(|field| matches!(field.kind, FieldKind::Mask(_)))
-            }
-        }
-    }
-
-    /// Opens the source; `handles` are the buffers that [`SourceSpec::Memory`] refers to.
+    /// Opens the source; `handles` are what [`SourceSpec::Memory`] and [`SourceSpec::Given`] refer
+    /// to.
     ///
     /// # Errors
     ///
     /// As the source's own `open`.
-    pub fn open(&self, handles: &[Bytes]) -> Result<Arc<dyn Source>, Error> {
+    pub fn open(&self, handles: &[Handle]) -> Result<Arc<dyn Source>, Error> {
         Ok(match self {
             SourceSpec::Folder { path, labels } => {
                 let labels = match labels.as_str() {
@@ -307,19 +349,34 @@ impl SourceSpec {
             SourceSpec::Mds { path, fields } => {
                 Arc::new(shards::mds::open(path, &wanted(fields)?)?)
             }
+            SourceSpec::Parquet { files, fields } => {
+                Arc::new(Parquet::open(find(files)?, &wanted_columns(fields)?)?)
+            }
+            SourceSpec::Arrow { files, fields } => {
+                Arc::new(Arrow::open(find(files)?, &wanted_columns(fields)?)?)
+            }
+            SourceSpec::Npz { files, fields } => {
+                Arc::new(Npz::open(find(files)?, &wanted_columns(fields)?)?)
+            }
+            SourceSpec::Given { handle, name } => match handles.get(*handle) {
+                Some(Handle::Source(source)) => Arc::clone(source),
+                _ => {
+                    let problem =
+                        format!("{name} is not here; open the pipeline where it was made");
+                    return Err(Error::config("source", problem));
+                }
+            },
         })
     }
 }
 
 impl MemoryField {
-    fn open(&self, handles: &[Bytes]) -> Result<(Field, Data), Error> {
+    fn open(&self, handles: &[Handle]) -> Result<(Field, Data), Error> {
         let wrong =
             |problem: String| Error::config(format!("source field `{}`", self.name), problem);
-        let buffer = |handle: usize| {
-            handles
-                .get(handle)
-                .cloned()
-                .ok_or_else(|| wrong(format!("there is no buffer {handle}")))
+        let buffer = |handle: usize| match handles.get(handle) {
+            Some(Handle::Bytes(bytes)) => Ok(bytes.clone()),
+            _ => Err(wrong(format!("there is no buffer {handle}"))),
         };
         let kind = self.field_kind().map_err(wrong)?;
         let values = match (&self.path, self.handle) {
@@ -417,10 +474,43 @@ impl FieldSpec {
         }))
     }
 
+    /// What it asks of a column, which may tell the rest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a kind that is none.
+    pub fn wanted(&self) -> Result<columns::Wanted, Error> {
+        let kind = match self.kind.as_deref() {
+            None => None,
+            Some("image") => Some(Kind::Image),
+            Some("mask") => Some(Kind::Mask),
+            Some("tensor") => Some(Kind::Tensor),
+            Some("bytes") => Some(Kind::Bytes),
+            Some("text") => Some(Kind::Text),
+            Some("ragged") => Some(Kind::Ragged),
+            Some(other) => {
+                let part = format!("source field `{}`", self.name);
+                return Err(Error::config(part, unknown_kind(other)));
+            }
+        };
+        Ok(columns::Wanted {
+            name: self.name.clone(),
+            column: self.source_name().to_owned(),
+            kind,
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+        })
+    }
+
     /// What it is called in the source.
     pub fn source_name(&self) -> &str {
         self.from.as_deref().unwrap_or(&self.name)
     }
+}
+
+/// What fields ask of columns.
+fn wanted_columns(fields: &[FieldSpec]) -> Result<Vec<columns::Wanted>, Error> {
+    fields.iter().map(FieldSpec::wanted).collect()
 }
 
 /// Fields as the formats take them: a tensor without element type is whatever records hold.
@@ -465,10 +555,10 @@ fn field_kind(
         "ragged" => FieldKind::Ragged { dtype: known()? },
         "bytes" => FieldKind::Bytes,
         "text" => FieldKind::Text,
-        other => {
-            return Err(format!(
-                "kind `{other}` is none of image, mask, tensor, bytes, text, ragged"
-            ));
-        }
+        other => return Err(unknown_kind(other)),
     })
+}
+
+fn unknown_kind(kind: &str) -> String {
+    format!("kind `{kind}` is none of image, mask, tensor, bytes, text, ragged")
 }

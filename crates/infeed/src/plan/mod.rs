@@ -13,12 +13,10 @@ mod write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-
 use crate::batch::{ColumnKind, ColumnSpec};
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
-use crate::pipeline::{Decode, Layout, Pipeline};
+use crate::pipeline::{Decode, Handle, Layout, Pipeline};
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use crate::transform::{Affine, Palette, Transform};
 
@@ -164,7 +162,7 @@ impl Pipeline {
     /// # Errors
     ///
     /// As [`Plan::new`], or as the source's own.
-    pub fn describe(&self, handles: &[Bytes]) -> Result<Vec<ColumnSpec>, Error> {
+    pub fn describe(&self, handles: &[Handle]) -> Result<Vec<ColumnSpec>, Error> {
         let source = self.source.open(handles)?;
         Ok(Plan::new(self, source.fields())?.columns)
     }

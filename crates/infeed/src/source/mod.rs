@@ -8,6 +8,7 @@ pub mod folder;
 mod listing;
 pub mod memory;
 pub mod mix;
+pub mod npz;
 pub mod pairs;
 pub mod parquet;
 pub(crate) mod shards;

@@ -136,7 +136,7 @@ fn rewrite(case: &Case, bake: Option<&Bake>, way: &Way) -> Candidate {
     if way.flag != "keep" {
         flags += &format!(" --image {}", way.flag);
     }
-    if case.pipeline.source.has_masks() && way.mask != Encoding::Keep {
+    if case.has_masks() && way.mask != Encoding::Keep {
         flags += " --mask png:up:fast";
     }
     Candidate {

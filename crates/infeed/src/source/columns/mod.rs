@@ -411,6 +411,31 @@ fn numbers(
     })
 }
 
+/// The field that an array becomes whose records have this type and shape; and where integers
+/// are widened to int64, what from.
+///
+/// # Errors
+///
+/// Why it cannot be what is wanted.
+pub(super) fn array_field(
+    dtype: DType,
+    dims: Vec<usize>,
+    wanted: &Wanted,
+) -> Result<(FieldKind, Option<DType>), String> {
+    let settled = numbers(dtype, dims, None, wanted)?;
+    let wide = match settled.store {
+        Store::Wide { from } => Some(from),
+        _ => None,
+    };
+    Ok((settled.kind, wide))
+}
+
+/// A little-endian integer as int64.
+pub(super) fn widened(from: DType, bytes: &[u8]) -> Option<Bytes> {
+    let wide = rows::integer(from, bytes)?;
+    Some(Bytes::copy_from_slice(&wide.to_le_bytes()))
+}
+
 fn lists(
     dtype: DType,
     depth: usize,

@@ -193,7 +193,7 @@ fn slice(bytes: &Bytes, begin: usize, end: usize) -> Option<Bytes> {
 }
 
 /// A little-endian integer.
-fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
+pub(super) fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
     Some(match (dtype, bytes) {
         (DType::Bool | DType::UInt8, [byte]) => i64::from(*byte),
         (DType::Int8, [byte]) => i64::from(*byte as i8),
