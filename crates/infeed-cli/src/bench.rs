@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 The rate is taken after the first batch; wait is what the consumer waited after it. CPU and
 wall time of a stage are summed over threads. Ctrl-C stops and prints what was measured.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, or .npy file
+    /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
     path: PathBuf,
     /// Milliseconds that a step of the consumer takes
     #[arg(long, value_name = "N", value_parser = args::positive)]

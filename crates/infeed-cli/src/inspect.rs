@@ -30,7 +30,7 @@ use report::Report;
 Every file or record is decoded whole, on all cores. Bad ones are listed with the reason; they do not
 change the exit status. Of shards it is also told how well the pipeline's order mixes them.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, or .npy file
+    /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
     path: PathBuf,
     /// Write a contact sheet of the first samples as the pipeline produces them
     #[arg(long, value_name = "OUT.png")]

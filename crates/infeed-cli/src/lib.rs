@@ -15,6 +15,7 @@ mod npy;
 mod pack;
 mod probe;
 mod sample;
+mod tables;
 mod target;
 mod terminal;
 

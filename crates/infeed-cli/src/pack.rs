@@ -42,7 +42,7 @@ given. Every viewer still opens the files.
 
 The original is never touched. Ctrl-C stops; the same command goes on with what is missing.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, or .npy file
+    /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
     source: PathBuf,
     /// Folder to make; may hold what an earlier run of this command left
     out: PathBuf,

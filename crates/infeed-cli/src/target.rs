@@ -11,7 +11,7 @@ use infeed::{Loader, Options};
 
 use crate::error::CliError;
 use crate::files::{Layout, images_below, layout, peek};
-use crate::npy;
+use crate::{npy, tables};
 
 /// Mean and standard deviation of ImageNet's pixels, as torchvision gives them.
 const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
@@ -31,12 +31,18 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a pipeline file, or looks at a folder or a `.npy` file.
+    /// Reads a pipeline file, or looks at a folder, a table or a `.npy` file.
     ///
     /// # Errors
     ///
     /// A path that is missing, a file that is no pipeline, a folder that holds nothing known.
     pub(crate) fn of(path: &Path) -> Result<Target, CliError> {
+        if let Some(spec) = tables::source(path) {
+            return Ok(Target {
+                pipeline: tables::pipeline(spec)?,
+                guessed: true,
+            });
+        }
         if !path.exists() {
             return Err(CliError::Usage(format!(
                 "{} does not exist; name a pipeline file, a folder of data, or make some with \

@@ -8,7 +8,7 @@ mod message;
 mod tests;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
@@ -236,6 +236,12 @@ impl Source for Arrow {
 
     fn classes(&self) -> Option<&[String]> {
         self.columns.classes()
+    }
+
+    fn places(&self, record: u64) -> Vec<PathBuf> {
+        let (at, _) = self.place(record);
+        let (file, _) = self.parts(&self.batches[at]);
+        file.blob.path().map(Path::to_owned).into_iter().collect()
     }
 
     fn groups(&self) -> Option<Arc<Groups>> {

@@ -7,7 +7,7 @@ mod hints;
 pub(super) mod open;
 pub(super) mod rows;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

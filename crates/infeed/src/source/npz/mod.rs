@@ -10,6 +10,7 @@ mod tests;
 mod zip;
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -306,6 +307,12 @@ impl Source for Npz {
             index: record,
             name: format!("row {number} of {array}{}", file.blob.name()),
         }
+    }
+
+    fn places(&self, record: u64) -> Vec<PathBuf> {
+        let (at, _) = self.place(record);
+        let path = self.files[at].blob.path();
+        path.map(Path::to_owned).into_iter().collect()
     }
 
     fn groups(&self) -> Option<Arc<Groups>> {

@@ -12,6 +12,7 @@ mod tests;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::parquet::arrow::parquet_to_arrow_schema;
@@ -309,6 +310,11 @@ impl Source for Parquet {
 
     fn classes(&self) -> Option<&[String]> {
         self.columns.classes()
+    }
+
+    fn places(&self, record: u64) -> Vec<PathBuf> {
+        let (file, _, _) = self.place(record);
+        file.blob.path().map(Path::to_owned).into_iter().collect()
     }
 
     fn groups(&self) -> Option<Arc<Groups>> {

@@ -1,1 +1,220 @@
+//! Files that Parquet's own writer made, whole and damaged.
 
+use std::fs;
+use std::path::Path;
+
+use ::parquet::arrow::ArrowWriter;
+use ::parquet::basic::{Compression, Encoding, ZstdLevel};
+use ::parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
+
+use super::super::columns::tests::{expected, holds_table, read_run, table};
+use super::*;
+use crate::order::Order;
+use crate::store::find;
+
+fn properties() -> WriterPropertiesBuilder {
+    WriterProperties::builder().set_max_row_group_row_count(Some(6))
+}
+
+fn written(properties: WriterProperties, rows: usize) -> Vec<u8> {
+    let batch = table(0, rows);
+    let mut bytes = Vec::new();
+    let mut writer =
+        ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("a writer");
+    writer.write(&batch).expect("writes");
+    writer.close().expect("ends");
+    bytes
+}
+
+fn open(path: &Path) -> Result<Parquet, Error> {
+    Parquet::open(find(&[path.display().to_string()])?, &[])
+}
+
+#[test]
+fn every_codec_version_and_encoding_gives_its_rows() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.parquet");
+    let forms = [
+        properties(),
+        properties().set_compression(Compression::SNAPPY),
+        properties().set_compression(Compression::LZ4_RAW),
+        properties().set_compression(Compression::ZSTD(ZstdLevel::default())),
+        properties().set_compression(Compression::GZIP(Default::default())),
+        properties().set_compression(Compression::BROTLI(Default::default())),
+        properties().set_dictionary_enabled(false),
+        properties()
+            .set_dictionary_enabled(false)
+            .set_writer_version(WriterVersion::PARQUET_2_0),
+        properties()
+            .set_dictionary_enabled(false)
+            .set_writer_version(WriterVersion::PARQUET_2_0)
+            .set_column_encoding("caption".into(), Encoding::DELTA_LENGTH_BYTE_ARRAY)
+            .set_compression(Compression::SNAPPY),
+        properties().set_data_page_row_count_limit(2),
+    ];
+    for form in forms {
+        let form = form.build();
+        let text = format!("{form:?}");
+        fs::write(&path, written(form, 17)).expect("writes");
+
+        let source = open(&path).unwrap_or_else(|error| panic!("{}: {text}", error.chain()));
+
+        holds_table(&source, 17);
+        let groups = source.groups().expect("row groups");
+        assert_eq!(groups.ends, [6, 12, 17]);
+    }
+}
+
+#[test]
+fn a_row_group_is_one_read_and_shuffled_windows_give_each_record_once() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.parquet");
+    fs::write(&path, written(properties().build(), 40)).expect("writes");
+    let source = open(&path).expect("a table");
+    let groups = source.groups().expect("row groups");
+    let window = groups.bytes[0] + groups.bytes[1] + 10;
+    let epoch = Order::windowed(groups, window, Some(3)).epoch(1);
+    let order: Vec<u64> = (0..40).map(|position| epoch.get(position)).collect();
+
+    let end = epoch.window_end(0);
+    let reads = source.plan(&order[..end as usize], u64::MAX);
+    let found = read_run(&source, &order);
+
+    assert!(reads.len() <= 2, "a read for each group of the window");
+    let mut seen = order.clone();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..40).collect::<Vec<u64>>());
+    for (found, record) in found.into_iter().zip(order) {
+        assert_eq!(found.expect("a record"), expected(record as usize));
+    }
+}
+
+#[test]
+fn only_the_columns_that_are_wanted_are_read() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.parquet");
+    fs::write(&path, written(properties().build(), 6)).expect("writes");
+    let all = open(&path).expect("a table");
+    let wanted = [columns::Wanted {
+        name: "class".to_owned(),
+        column: "label".to_owned(),
+        kind: None,
+        dtype: None,
+        shape: Vec::new(),
+    }];
+
+    let blobs = find(&[path.display().to_string()]).expect("a file");
+    let source = Parquet::open(blobs, &wanted).expect("a table");
+
+    assert_eq!(source.fields()[0].name, "class");
+    assert_eq!(source.files[0].wanted.leaves.len(), 1);
+    assert!(source.groups.bytes[0] < all.groups.bytes[0] / 2);
+    let found = read_run(&source, &[4]).remove(0).expect("a record");
+    assert_eq!(found, [expected(4)[1].clone()]);
+    // The paths beside the images' bytes are nobody's field.
+    let names = all.files[0].wanted.leaves.iter().map(|&leaf| {
+        let schema = all.files[0].metadata.file_metadata().schema_descr();
+        schema.column(leaf).path().string()
+    });
+    assert!(names.into_iter().all(|name| name != "image.path"));
+}
+
+#[test]
+fn a_dictionarys_words_take_no_memory_for_each_time_they_occur() {
+    use arrow_array::{RecordBatch, StringArray};
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.parquet");
+    let word = "w".repeat(50_000);
+    let words = StringArray::from_iter_values((0..20_000).map(|_| &word));
+    let batch = RecordBatch::try_from_iter([("text", Arc::new(words) as _)]).expect("a batch");
+    let mut writer = ArrowWriter::try_new(
+        fs::File::create(&path).expect("creates"),
+        batch.schema(),
+        None,
+    )
+    .expect("a writer");
+    writer.write(&batch).expect("writes");
+    writer.close().expect("ends");
+
+    let source = open(&path).expect("a table");
+
+    assert!(
+        source.groups.bytes[0] < 2 << 20,
+        "{}",
+        source.groups.bytes[0]
+    );
+    let found = read_run(&source, &[19_999]).remove(0).expect("a record");
+    assert_eq!(found[0].len(), 50_000);
+}
+
+#[test]
+fn a_damaged_page_is_told_by_its_checksum_with_file_and_row_group() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.parquet");
+    let mut bytes = written(
+        properties().set_write_page_header_statistics(false).build(),
+        12,
+    );
+    // The writer adds no checksums; what is damaged is a length within the first group's images.
+    let first = bytes
+        .windows(8)
+        .position(|window| window == b"\x89PNG\r\n\x1a\n")
+        .expect("an image");
+    bytes[first - 2] = 0xFF;
+    fs::write(&path, &bytes).expect("writes");
+    let source = open(&path).expect("a table");
+
+    let found = read_run(&source, &[0, 5, 6]);
+
+    assert!(found[0].is_err() && found[1].is_err());
+    assert_eq!(found[2].as_ref().expect("the other group"), &expected(6));
+    let error = super::super::read_one(&source, 0)
+        .expect_err("damaged")
+        .chain();
+    assert!(
+        error.contains("row group 0") && error.contains("table.parquet"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_cut_file_is_refused_by_name() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.parquet");
+    let whole = written(properties().build(), 12);
+    for length in (0..whole.len()).step_by(61) {
+        fs::write(&path, &whole[..length]).expect("writes");
+        let error = open(&path).expect_err("cut").chain();
+        assert!(error.contains("table.parquet"), "{error}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_never_panics() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.parquet");
+    for form in [
+        properties().build(),
+        properties()
+            .set_compression(Compression::SNAPPY)
+            .set_dictionary_enabled(false)
+            .set_writer_version(WriterVersion::PARQUET_2_0)
+            .build(),
+    ] {
+        let whole = written(form, 8);
+        for at in (0..whole.len()).step_by(7) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            fs::write(&path, &damaged).expect("writes");
+            let Ok(source) = open(&path) else {
+                continue;
+            };
+            // What would take much memory is refused by the budget, as the loader does.
+            if source.groups.bytes.iter().any(|&bytes| bytes > 64 << 20) {
+                continue;
+            }
+            let run: Vec<u64> = (0..source.len().min(8)).collect();
+            let _ = read_run(&source, &run);
+        }
+    }
+}
