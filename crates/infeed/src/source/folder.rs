@@ -1,17 +1,16 @@
-//! A folder of image files: the class is the parent folder, or a CSV says it, or there is none.
+//! A folder of image files, on a disk or in a bucket: the class is the parent folder, or a CSV says it, or there is none.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::listing::{self, Paths};
+use super::listing::{self, Opened, Paths, Tree};
 use super::{Admit, Read, ReadError, Sink, Source, fingerprint};
 use crate::error::Error;
 use crate::random::hash;
 use crate::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
-use crate::store::{self, Buffers};
+use crate::store;
 
 /// How the files of a folder get their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +31,6 @@ pub enum Labels {
 pub struct Folder {
     fields: Vec<Field>,
     paths: Paths,
-    buffers: Arc<Buffers>,
     /// One a file, or empty.
     labels: Vec<i64>,
     classes: Option<Vec<String>>,
@@ -49,7 +47,7 @@ impl Folder {
         if let Labels::Csv(csv) = labels {
             return Folder::from_csv(root, csv);
         }
-        let folders = listing::list(root).map_err(|(path, error)| Error::open(path, error))?;
+        let Tree { folders, paths } = Tree::list(root)?;
         let ignored: usize = folders.iter().map(|folder| folder.ignored).sum();
         if ignored > 0 {
             tracing::info!(
@@ -63,8 +61,7 @@ impl Folder {
                 .any(|f| !f.path.as_os_str().is_empty() && !f.names.is_empty());
         let mut source = Folder {
             fields: fields(by_class),
-            paths: Paths::new(root),
-            buffers: Arc::default(),
+            paths,
             labels: Vec::new(),
             classes: by_class.then(Vec::new),
         };
@@ -84,8 +81,8 @@ impl Folder {
                 }
             }
             source.paths.begin_folder(folder.path);
-            for name in folder.names.iter() {
-                source.paths.push(name);
+            for (name, object) in folder.names.iter() {
+                source.paths.push(name, object);
                 if let Some(classes) = &source.classes {
                     source.labels.push(classes.len() as i64 - 1);
                 }
@@ -125,7 +122,8 @@ impl Folder {
     fn from_csv(root: &Path, csv: &Path) -> Result<Folder, Error> {
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", csv.display()));
-        let mut reader = csv::Reader::from_path(csv).map_err(|error| Error::open(csv, error))?;
+        let text = content(csv)?;
+        let mut reader = csv::Reader::from_reader(&*text);
         let headers = reader
             .headers()
             .map_err(|error| Error::open(csv, error))?
@@ -139,8 +137,7 @@ impl Folder {
             })
         };
         let (path_at, label_at) = (column("path")?, column("label")?);
-        let mut paths = Paths::new(root);
-        paths.begin_folder(PathBuf::new());
+        let mut names = Vec::new();
         let mut texts = Vec::new();
         for row in reader.records() {
             let row = row.map_err(|error| Error::open(csv, error))?;
@@ -149,12 +146,14 @@ impl Folder {
             if cell(path_at).is_empty() || cell(label_at).is_empty() {
                 return Err(wrong(format!("line {line} lacks its path or label")));
             }
-            paths.push(cell(path_at));
+            names.push(cell(path_at).to_owned());
             texts.push(cell(label_at).to_owned());
         }
-        if paths.len() == 0 {
+        if names.is_empty() {
             return Err(wrong("it lists no records".to_owned()));
         }
+        let mut paths = Tree::named(root, &names)?;
+        paths.shrink();
         let numbers: Option<Vec<i64>> = texts.iter().map(|text| text.parse().ok()).collect();
         let (labels, classes) = match numbers {
             Some(labels) => (labels, None),
@@ -168,7 +167,6 @@ impl Folder {
         Ok(Folder {
             fields: fields(true),
             paths,
-            buffers: Arc::default(),
             labels,
             classes,
         })
@@ -223,6 +221,10 @@ impl Source for Folder {
         vec![self.paths.path(record as usize)]
     }
 
+    fn parallel_reads(&self) -> Option<usize> {
+        self.paths.parallel_reads()
+    }
+
     fn label(&self, record: u64) -> Option<i64> {
         self.labels.get(record as usize).copied()
     }
@@ -238,8 +240,7 @@ impl Source for Folder {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
-            let path = self.paths.path(record as usize);
-            let mut fields = read_files(record, &[path], &self.buffers, admit)?;
+            let mut fields = read_files(record, &[&self.paths], admit)?;
             if let Some(label) = self.labels.get(record as usize) {
                 fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
             }
@@ -253,11 +254,10 @@ impl Source for Folder {
     }
 }
 
-/// Reads the files of a record whole, after one leave for all their bytes.
+/// Reads the files of a record whole, one of each list, after one leave for all their bytes.
 pub(super) fn read_files(
     record: u64,
-    paths: &[PathBuf],
-    buffers: &Arc<Buffers>,
+    lists: &[&Paths],
     admit: &mut Admit<'_>,
 ) -> Result<Vec<Bytes>, ReadError> {
     let failed = |(field, error)| ReadError::Io {
@@ -265,21 +265,30 @@ pub(super) fn read_files(
         field: Some(field),
         error,
     };
-    let mut opened = Vec::with_capacity(paths.len());
-    for (at, path) in paths.iter().enumerate() {
-        opened.push(store::open_file(path).map_err(|error| failed((at, error)))?);
+    let mut opened = Vec::with_capacity(lists.len());
+    for (at, paths) in lists.iter().enumerate() {
+        let file = paths.open(record as usize);
+        opened.push(file.map_err(|error| failed((at, error)))?);
     }
-    let lengths = opened.iter().map(|(_, length)| *length);
-    let bytes = lengths.map(store::held_bytes).sum();
+    let bytes = opened.iter().map(Opened::held_bytes).sum();
     admit(bytes).map_err(|refused| ReadError::Refused {
         record,
         bytes,
         refused,
     })?;
-    let files = opened.into_iter().zip(paths).enumerate();
+    let files = opened.into_iter().enumerate();
     files
-        .map(|(at, ((file, length), path))| {
-            store::read_file(path, file, length, buffers).map_err(|error| failed((at, error)))
-        })
+        .map(|(at, file)| file.read().map_err(|error| failed((at, error))))
         .collect()
+}
+
+/// The whole of a small file, here or in a bucket.
+fn content(path: &Path) -> Result<Bytes, Error> {
+    if !store::is_url(path) {
+        let bytes = std::fs::read(path).map_err(|error| Error::open(path, error))?;
+        return Ok(Bytes::from(bytes));
+    }
+    let blobs = store::find(&[path.to_string_lossy()])?;
+    let bytes = blobs[0].read(0..blobs[0].len());
+    bytes.map_err(|error| Error::open(path, error))
 }

@@ -1,14 +1,18 @@
-//! Listing folders in parallel, and a million paths in flat arrays.
+//! Listing folders of a disk or a bucket, and a million paths in flat arrays.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
+use bytes::Bytes;
+
+use crate::error::Error;
 use crate::random::{hash, hash_bytes};
+use crate::store::{self, Bucket, Buffers, Cache, Found, Wanted};
 
 /// Names by which files are taken for images. What a file really is, its bytes tell; the list
 /// only keeps notes and checksums out of a dataset.
@@ -19,8 +23,9 @@ pub(super) const EXTENSIONS: [&str; 9] = [
 /// Threads that list; directories on networks answer in parallel.
 const LISTERS: usize = 8;
 
-/// Paths below one root, in three flat arrays: 13 bytes a path and the name's own.
-#[derive(Debug, Default)]
+/// Paths below one root, in three flat arrays: 13 bytes a path and the name's own; 24 more where
+/// they lie in a bucket.
+#[derive(Debug)]
 pub(super) struct Paths {
     root: PathBuf,
     /// Folders relative to the root.
@@ -29,13 +34,93 @@ pub(super) struct Paths {
     names: Vec<u8>,
     /// End of each name in `names`.
     ends: Vec<u64>,
+    place: Place,
+}
+
+/// Where files lie.
+#[derive(Debug)]
+enum Place {
+    Here(Arc<Buffers>),
+    There {
+        bucket: Arc<Bucket>,
+        /// Key of the root, with a slash at its end unless it is empty.
+        prefix: String,
+        /// Length and version of each object.
+        lengths: Vec<u64>,
+        versions: Vec<Option<u64>>,
+        cache: Option<Arc<Cache>>,
+        buffers: Arc<Buffers>,
+    },
+}
+
+/// A file that is about to be read.
+pub(super) enum Opened<'a> {
+    File {
+        path: PathBuf,
+        file: fs::File,
+        length: u64,
+        buffers: &'a Arc<Buffers>,
+    },
+    Object {
+        bucket: &'a Bucket,
+        key: String,
+        length: u64,
+        version: Option<u64>,
+        cache: Option<&'a Cache>,
+        buffers: &'a Arc<Buffers>,
+    },
+}
+
+impl Opened<'_> {
+    /// Bytes of memory that it will hold.
+    pub(super) fn held_bytes(&self) -> u64 {
+        match *self {
+            Opened::File { length, .. } => store::held_bytes(length),
+            Opened::Object { length, cache, .. } => store::held_bytes(match cache {
+                Some(_) => Cache::widened(length, length),
+                None => length,
+            }),
+        }
+    }
+
+    /// Its content.
+    pub(super) fn read(self) -> io::Result<Bytes> {
+        match self {
+            Opened::File {
+                path,
+                file,
+                length,
+                buffers,
+            } => store::read_file(&path, file, length, buffers),
+            Opened::Object {
+                bucket,
+                key,
+                length,
+                version,
+                cache,
+                buffers,
+            } => {
+                let wanted = Wanted {
+                    key: &key,
+                    range: 0..length,
+                    length,
+                    version,
+                };
+                store::read(bucket, &wanted, cache, buffers)
+            }
+        }
+    }
 }
 
 impl Paths {
-    pub(super) fn new(root: &Path) -> Paths {
+    fn new(root: &Path, place: Place) -> Paths {
         Paths {
             root: root.to_owned(),
-            ..Paths::default()
+            folders: Vec::new(),
+            folder: Vec::new(),
+            names: Vec::new(),
+            ends: Vec::new(),
+            place,
         }
     }
 
@@ -48,11 +133,19 @@ impl Paths {
         self.folders.push(folder);
     }
 
-    pub(super) fn push(&mut self, name: &str) {
+    /// Adds a file of the folder begun last; what `object` says is for a bucket's.
+    pub(super) fn push(&mut self, name: &str, object: Meta) {
         self.names.extend_from_slice(name.as_bytes());
         self.ends.push(self.names.len() as u64);
         self.folder
             .push(self.folders.len().saturating_sub(1) as u32);
+        if let Place::There {
+            lengths, versions, ..
+        } = &mut self.place
+        {
+            lengths.push(object.length);
+            versions.push(object.version);
+        }
     }
 
     /// Path relative to the root.
@@ -66,6 +159,7 @@ impl Paths {
         self.folders[self.folder[index] as usize].join(&*name)
     }
 
+    /// Path or, in a bucket, URL.
     pub(super) fn path(&self, index: usize) -> PathBuf {
         self.root.join(self.relative(index))
     }
@@ -85,10 +179,129 @@ impl Paths {
         ])
     }
 
+    /// How many reads should be under way at once, where a disk's number is not it.
+    pub(super) fn parallel_reads(&self) -> Option<usize> {
+        match self.place {
+            Place::Here(_) => None,
+            Place::There { .. } => Some(store::PARALLEL_READS),
+        }
+    }
+
+    /// Opens a file; an object is known already.
+    pub(super) fn open(&self, index: usize) -> io::Result<Opened<'_>> {
+        match &self.place {
+            Place::Here(buffers) => {
+                let path = self.path(index);
+                let (file, length) = store::open_file(&path)?;
+                Ok(Opened::File {
+                    path,
+                    file,
+                    length,
+                    buffers,
+                })
+            }
+            Place::There {
+                bucket,
+                prefix,
+                lengths,
+                versions,
+                cache,
+                buffers,
+            } => Ok(Opened::Object {
+                bucket,
+                key: format!("{prefix}{}", self.relative(index).display()),
+                length: lengths[index],
+                version: versions[index],
+                cache: cache.as_deref(),
+                buffers,
+            }),
+        }
+    }
+
     pub(super) fn shrink(&mut self) {
         self.names.shrink_to_fit();
         self.ends.shrink_to_fit();
         self.folder.shrink_to_fit();
+        if let Place::There {
+            lengths, versions, ..
+        } = &mut self.place
+        {
+            lengths.shrink_to_fit();
+            versions.shrink_to_fit();
+        }
+    }
+}
+
+/// What a list says of an object; nothing of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Meta {
+    pub(super) length: u64,
+    pub(super) version: Option<u64>,
+}
+
+/// What lies below a root: its folders, and paths to be filled with what is chosen of them.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) folders: Vec<Folder>,
+    pub(super) paths: Paths,
+}
+
+impl Tree {
+    /// Lists the image files below a folder, or below the URL of one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] for the first folder that cannot be listed, or a name that is not Unicode.
+    pub(super) fn list(root: &Path) -> Result<Tree, Error> {
+        if !store::is_url(root) {
+            let folders = list(root).map_err(|(path, error)| Error::open(path, error))?;
+            let paths = Paths::new(root, Place::Here(Arc::default()));
+            return Ok(Tree { folders, paths });
+        }
+        let (bucket, prefix, found) = store::below(root)?;
+        let folders = sorted(found).map_err(|error| Error::open(root, error))?;
+        let place = Place::There {
+            bucket,
+            prefix,
+            lengths: Vec::new(),
+            versions: Vec::new(),
+            cache: Cache::of_process()?,
+            buffers: Arc::default(),
+        };
+        let paths = Paths::new(root, place);
+        Ok(Tree { folders, paths })
+    }
+
+    /// The files below a folder, or the URL of one, that a list of names says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] for an object that is not there; that of a disk shows when it is read.
+    pub(super) fn named(root: &Path, names: &[String]) -> Result<Paths, Error> {
+        let (place, metas) = if store::is_url(root) {
+            let (bucket, prefix, found) = store::look(root, names)?;
+            let place = Place::There {
+                bucket,
+                prefix,
+                lengths: Vec::new(),
+                versions: Vec::new(),
+                cache: Cache::of_process()?,
+                buffers: Arc::default(),
+            };
+            let meta = |found: Found| Meta {
+                length: found.length,
+                version: found.version,
+            };
+            (place, found.into_iter().map(meta).collect())
+        } else {
+            (Place::Here(Arc::default()), Vec::new())
+        };
+        let mut paths = Paths::new(root, place);
+        paths.begin_folder(PathBuf::new());
+        for (at, name) in names.iter().enumerate() {
+            paths.push(name, metas.get(at).copied().unwrap_or_default());
+        }
+        Ok(paths)
     }
 }
 
@@ -108,13 +321,16 @@ pub(super) struct Folder {
 pub(super) struct Names {
     text: String,
     spans: Vec<(u32, u32)>,
+    /// Of objects; empty for files.
+    metas: Vec<Meta>,
 }
 
 impl Names {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.spans
-            .iter()
-            .map(|&(begin, end)| &self.text[begin as usize..end as usize])
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Meta)> {
+        self.spans.iter().enumerate().map(|(at, &(begin, end))| {
+            let meta = self.metas.get(at).copied().unwrap_or_default();
+            (&self.text[begin as usize..end as usize], meta)
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -129,7 +345,7 @@ impl Names {
 /// # Errors
 ///
 /// The first folder that cannot be listed, or a name that is not Unicode.
-pub(super) fn list(root: &Path) -> Result<Vec<Folder>, (PathBuf, io::Error)> {
+fn list(root: &Path) -> Result<Vec<Folder>, (PathBuf, io::Error)> {
     struct Work {
         todo: VecDeque<PathBuf>,
         busy: usize,
@@ -214,11 +430,51 @@ fn list_one(root: &Path, folder: PathBuf) -> io::Result<(Folder, Vec<PathBuf>)> 
     Ok((
         Folder {
             path: folder,
-            names: Names { text, spans },
+            names: Names {
+                text,
+                spans,
+                metas: Vec::new(),
+            },
             ignored,
         },
         below,
     ))
+}
+
+/// What a bucket holds, as [`list`] tells what a disk does: the same folders and names in the
+/// same order.
+fn sorted(mut found: Vec<Found>) -> io::Result<Vec<Folder>> {
+    found.retain(|object| {
+        // What begins with a dot is hidden, what ends with a slash stands for a folder.
+        let hidden = object.key.split('/').any(|part| part.starts_with('.'));
+        !hidden && !object.key.ends_with('/')
+    });
+    // Within a folder, names sort as keys do.
+    found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    let mut folders: BTreeMap<PathBuf, Folder> = BTreeMap::new();
+    for object in found {
+        let (folder, name) = object.key.rsplit_once('/').unwrap_or(("", &object.key));
+        let place = folders.entry(PathBuf::from(folder));
+        let folder = place.or_insert_with_key(|path| Folder {
+            path: path.clone(),
+            names: Names::default(),
+            ignored: 0,
+        });
+        if !has_image_extension(name) {
+            folder.ignored += 1;
+            continue;
+        }
+        let names = &mut folder.names;
+        let begin = u32::try_from(names.text.len()).map_err(|_| too_many())?;
+        names.text.push_str(name);
+        let end = u32::try_from(names.text.len()).map_err(|_| too_many())?;
+        names.spans.push((begin, end));
+        names.metas.push(Meta {
+            length: object.length,
+            version: object.version,
+        });
+    }
+    Ok(folders.into_values().collect())
 }
 
 fn not_unicode(name: OsString) -> io::Error {

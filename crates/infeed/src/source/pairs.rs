@@ -1,15 +1,13 @@
 //! Images and their masks in two folders, paired by equal relative path without extension.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::folder::read_files;
-use super::listing::{self, Paths};
+use super::listing::{Meta, Paths, Tree};
 use super::{Admit, Read, ReadError, Sink, Source, fingerprint};
 use crate::error::Error;
 use crate::random::hash;
 use crate::sample::{Field, FieldKind, Pixels, Record, RecordId};
-use crate::store::Buffers;
 
 /// Names of files without a partner that an error lists.
 const NAMED: usize = 5;
@@ -20,7 +18,6 @@ pub struct Pairs {
     fields: Vec<Field>,
     images: Paths,
     masks: Paths,
-    buffers: Arc<Buffers>,
 }
 
 impl Pairs {
@@ -72,25 +69,31 @@ impl Pairs {
                 field("image", FieldKind::Image(Pixels::Encoded)),
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ],
-            images: images.paths(image),
-            masks: masks.paths(mask),
-            buffers: Arc::default(),
+            images: images.paths(),
+            masks: masks.paths(),
         })
     }
 }
 
 /// The files of one folder sorted by stem.
-struct Stems(Vec<(PathBuf, PathBuf)>);
+struct Stems {
+    files: Vec<(PathBuf, PathBuf, Meta)>,
+    /// To be filled with them.
+    paths: Paths,
+}
 
 impl Stems {
     fn list(root: &Path) -> Result<Stems, Error> {
-        let folders = listing::list(root).map_err(|(path, error)| Error::open(path, error))?;
-        let mut files: Vec<(PathBuf, PathBuf)> = folders
+        let Tree { folders, paths } = Tree::list(root)?;
+        let mut files: Vec<(PathBuf, PathBuf, Meta)> = folders
             .iter()
-            .flat_map(|folder| folder.names.iter().map(|name| folder.path.join(name)))
-            .map(|path| (path.with_extension(""), path))
+            .flat_map(|folder| {
+                let names = folder.names.iter();
+                names.map(|(name, object)| (folder.path.join(name), object))
+            })
+            .map(|(path, object)| (path.with_extension(""), path, object))
             .collect();
-        files.sort();
+        files.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
         if files.is_empty() {
             let problem = format!("{} holds no images", root.display());
             return Err(Error::config("source", problem));
@@ -104,28 +107,28 @@ impl Stems {
             );
             return Err(Error::config("source", problem));
         }
-        Ok(Stems(files))
+        Ok(Stems { files, paths })
     }
 
     /// Files whose stem the other does not have.
     fn without(&self, other: &Stems) -> Vec<&PathBuf> {
         let missing = |stem: &PathBuf| {
             other
-                .0
-                .binary_search_by(|(known, _)| known.cmp(stem))
+                .files
+                .binary_search_by(|(known, ..)| known.cmp(stem))
                 .is_err()
         };
-        self.0
+        self.files
             .iter()
-            .filter(|(stem, _)| missing(stem))
-            .map(|(_, path)| path)
+            .filter(|(stem, ..)| missing(stem))
+            .map(|(_, path, _)| path)
             .collect()
     }
 
-    fn paths(&self, root: &Path) -> Paths {
-        let mut paths = Paths::new(root);
+    fn paths(self) -> Paths {
+        let mut paths = self.paths;
         let mut current: Option<&Path> = None;
-        for (_, path) in &self.0 {
+        for (_, path, object) in &self.files {
             let parent = path.parent().unwrap_or(Path::new(""));
             if current != Some(parent) {
                 paths.begin_folder(parent.to_owned());
@@ -135,7 +138,7 @@ impl Stems {
                 .file_name()
                 .map(|name| name.to_string_lossy())
                 .unwrap_or_default();
-            paths.push(&name);
+            paths.push(&name, *object);
         }
         paths.shrink();
         paths
@@ -177,6 +180,10 @@ impl Source for Pairs {
         vec![self.images.path(at), self.masks.path(at)]
     }
 
+    fn parallel_reads(&self) -> Option<usize> {
+        self.images.parallel_reads().or(self.masks.parallel_reads())
+    }
+
     fn read(
         &self,
         read: &Read,
@@ -184,9 +191,7 @@ impl Source for Pairs {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
-            let at = record as usize;
-            let files = [self.images.path(at), self.masks.path(at)];
-            let fields = read_files(record, &files, &self.buffers, admit)?;
+            let fields = read_files(record, &[&self.images, &self.masks], admit)?;
             let found = Record {
                 index: record,
                 fields,

@@ -9,6 +9,7 @@ mod memory;
 mod mix;
 mod order;
 mod pack;
+mod remote;
 mod report;
 mod restart;
 mod shards;

@@ -74,6 +74,36 @@ pub(crate) fn below(folder: &Path) -> Result<(Arc<Bucket>, String, Vec<Found>), 
     Ok((Arc::clone(&bucket), prefix.clone(), found.collect()))
 }
 
+/// Objects of a folder by their keys in it, in their order, with the bucket and the folder's key.
+///
+/// # Errors
+///
+/// As [`below`]; [`Error::Open`] naming the first object that is not there.
+pub(crate) fn look(
+    folder: &Path,
+    keys: &[String],
+) -> Result<(Arc<Bucket>, String, Vec<Found>), Error> {
+    let url = Url::parse(&text(folder)?)?;
+    let bucket = Bucket::of(&url)?;
+    let prefix = url.prefix();
+    let looks = keys.iter().map(|key| {
+        let (bucket, key) = (Arc::clone(&bucket), format!("{prefix}{key}"));
+        async move { look_once(&bucket, &key).await }
+    });
+    let looks = looks.collect();
+    let metas = bucket
+        .process()
+        .and_then(|process| process.wait(at_once(looks)))
+        .map_err(|error| Error::open(folder, error))?;
+    let found = metas.iter().zip(keys).map(|(meta, key)| Found {
+        key: key.clone(),
+        length: meta.size,
+        version: version(meta),
+    });
+    let found = found.collect();
+    Ok((bucket, prefix, found))
+}
+
 /// What lies right in a folder of a bucket, sorted by name; what begins with a dot is left out.
 ///
 /// # Errors
@@ -179,7 +209,7 @@ fn look_at(
         .map_err(|error| Error::open(&first.base, error))?;
     let looks = plain.iter().map(|(bucket, key)| {
         let (bucket, key) = (Arc::clone(bucket), key.clone());
-        async move { Ok(look(&bucket, &key).await) }
+        async move { Ok(look_once(&bucket, &key).await) }
     });
     let metas = process
         .wait(at_once(looks.collect()))
@@ -191,7 +221,7 @@ fn look_at(
     Ok(())
 }
 
-async fn look(bucket: &Bucket, key: &str) -> io::Result<ObjectMeta> {
+async fn look_once(bucket: &Bucket, key: &str) -> io::Result<ObjectMeta> {
     let path = bucket.key(key)?;
     let name = || bucket.url(key);
     let request = || async {

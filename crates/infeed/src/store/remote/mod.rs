@@ -29,7 +29,7 @@ pub(crate) use fetch::Wanted;
 pub use fetch::{Requests, requests};
 pub(super) use list::matches;
 pub use list::{Entry, entries};
-pub(crate) use list::{Found, below};
+pub(crate) use list::{Found, below, look};
 pub use settings::configure;
 pub use url::is_url;
 

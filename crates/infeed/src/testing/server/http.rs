@@ -1,0 +1,245 @@
+//! Connections: requests in, one after another, answers out.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::answer::{Answer, Body, answer};
+use super::{Fault, Kind, Request, Shared};
+
+/// How often a connection without requests looks whether the server goes.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Longest head of a request.
+const LONGEST: usize = 64 << 10;
+
+/// Takes connections until the server goes.
+pub(super) fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    let mut connections = Vec::new();
+    for stream in listener.incoming() {
+        if shared.closing() {
+            break;
+        }
+        let Ok(stream) = stream else { continue };
+        let shared = Arc::clone(shared);
+        // A connection that breaks is the client's to notice.
+        connections.push(thread::spawn(move || drop(serve(stream, &shared))));
+    }
+    for connection in connections {
+        let _ = connection.join();
+    }
+}
+
+/// What was asked, as it stands in the head.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    pub(super) method: String,
+    /// Decoded, without the first slash.
+    pub(super) path: String,
+    /// Decoded.
+    pub(super) query: Vec<(String, String)>,
+    pub(super) range: Option<String>,
+    pub(super) if_match: Option<String>,
+}
+
+fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_nodelay(true)?;
+    let mut pending = Vec::new();
+    while let Some(head) = next_head(&mut stream, &mut pending, shared)? {
+        let (found, fault, latency) = {
+            let mut state = shared.lock();
+            let found = answer(&state, &head);
+            state.log.push(Request {
+                kind: found.kind,
+                key: head.path.clone(),
+                range: found.range,
+            });
+            let fault = state.next_fault(found.kind);
+            (found, fault, state.latency)
+        };
+        if !shared.sleep(latency) || !give(&mut stream, found, fault, &head, shared)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The next request; None when there is none any more.
+fn next_head(
+    stream: &mut TcpStream,
+    pending: &mut Vec<u8>,
+    shared: &Shared,
+) -> io::Result<Option<Head>> {
+    let mut buffer = [0; 4096];
+    loop {
+        if let Some(end) = pending.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&pending[..end]).into_owned();
+            pending.drain(..end + 4);
+            return Ok(parse(&head));
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(None),
+            Ok(more) => pending.extend_from_slice(&buffer[..more]),
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error),
+        }
+        if shared.closing() || pending.len() > LONGEST {
+            return Ok(None);
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+fn parse(text: &str) -> Option<Head> {
+    let mut lines = text.split("\r\n");
+    let mut words = lines.next()?.split(' ');
+    let mut head = Head {
+        method: words.next()?.to_owned(),
+        ..Head::default()
+    };
+    let (path, query) = match words.next()?.split_once('?') {
+        Some((path, query)) => (path.to_owned(), query.to_owned()),
+        None => (text.split(' ').nth(1)?.to_owned(), String::new()),
+    };
+    head.path = decoded(path.trim_start_matches('/'));
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        head.query
+            .push((decoded(key), decoded(&value.replace('+', " "))));
+    }
+    for line in lines {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        match key.to_ascii_lowercase().as_str() {
+            "range" => head.range = Some(value.trim().to_owned()),
+            "if-match" => head.if_match = Some(value.trim().to_owned()),
+            _ => {}
+        }
+    }
+    Some(head)
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, more)) = rest.split_first() {
+        let digits = more.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            Some(code) if byte == b'%' => {
+                bytes.push(code);
+                rest = &more[2..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Gives an answer, or what a fault makes of it; false if the connection is over.
+fn give(
+    stream: &mut TcpStream,
+    answer: Answer,
+    fault: Option<Fault>,
+    head: &Head,
+    shared: &Shared,
+) -> io::Result<bool> {
+    let mut answer = answer;
+    let bare = head.method == "HEAD";
+    match fault {
+        Some(Fault::Status(status)) => {
+            answer = Answer::status(answer.kind, status);
+        }
+        Some(Fault::Stall) => {
+            while shared.sleep(Duration::from_secs(1)) {
+                if gone(stream) {
+                    break;
+                }
+            }
+            return Ok(false);
+        }
+        Some(Fault::Delay(time)) => {
+            shared.sleep(time);
+        }
+        Some(Fault::Short(by)) => {
+            let left = answer.body.bytes.len().saturating_sub(by as usize);
+            answer.body.bytes.truncate(left);
+        }
+        Some(Fault::Long(by)) => answer.body.more(by as usize),
+        Some(Fault::Trailing(by)) => {
+            answer.body.more(by as usize);
+            answer.body.chunked = true;
+        }
+        Some(Fault::OtherRange) if answer.status == 206 => answer.shift(),
+        _ => {}
+    }
+    let Body { bytes, chunked } = &answer.body;
+    let mut text = format!("HTTP/1.1 {} told\r\n", answer.status);
+    for (key, value) in &answer.headers {
+        text += &format!("{key}: {value}\r\n");
+    }
+    text += &match chunked {
+        true => "transfer-encoding: chunked\r\n\r\n".to_owned(),
+        false => format!(
+            "content-length: {}\r\n\r\n",
+            answer.length.unwrap_or(bytes.len() as u64)
+        ),
+    };
+    stream.write_all(text.as_bytes())?;
+    if bare {
+        return Ok(true);
+    }
+    match fault {
+        Some(Fault::Cut(after)) if (after as usize) < bytes.len() => {
+            stream.write_all(&bytes[..after as usize])?;
+            stream.flush()?;
+            return Ok(false);
+        }
+        Some(Fault::Drip(size, every)) => {
+            for piece in bytes.chunks(size.max(1)) {
+                if !shared.sleep(every) {
+                    return Ok(false);
+                }
+                stream.write_all(piece)?;
+            }
+        }
+        _ if *chunked => {
+            stream.write_all(format!("{:x}\r\n", bytes.len()).as_bytes())?;
+            stream.write_all(bytes)?;
+            stream.write_all(b"\r\n0\r\n\r\n")?;
+        }
+        _ => stream.write_all(bytes)?,
+    }
+    Ok(true)
+}
+
+/// Whether the client went away.
+fn gone(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => !is_timeout(&error),
+    }
+}
+
+/// What a request is for, from its head.
+pub(super) fn kind(head: &Head) -> Kind {
+    let lists = head.query.iter().any(|(key, _)| key == "list-type");
+    match (lists, head.method.as_str()) {
+        (true, _) => Kind::List,
+        (_, "HEAD") => Kind::Look,
+        _ => Kind::Read,
+    }
+}

@@ -1,0 +1,244 @@
+//! Each way in which an answer goes wrong: an error or a correct retry, never wrong bytes.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use infeed::random::mix;
+use infeed::store;
+use infeed::testing::server::{Fault, Kind, Server};
+
+use super::{checked, noise, open, server};
+
+const LENGTH: u64 = 300_000;
+
+/// A server with one object, and its URL.
+fn with_object(options: &[(&str, &str)]) -> (Server, String, Vec<u8>) {
+    let server = server();
+    let content = noise(LENGTH, 1);
+    server.put("data/shard.tar", content.clone());
+    store::configure(&server.url(), options).expect("known options");
+    let url = format!("{}/data/shard.tar", server.url());
+    (server, url, content)
+}
+
+const FAULTS: [Fault; 12] = [
+    Fault::Status(503),
+    Fault::Status(500),
+    Fault::Status(429),
+    Fault::Status(408),
+    Fault::Cut(0),
+    Fault::Cut(70_000),
+    Fault::Short(1),
+    Fault::Short(90_000),
+    Fault::Long(1),
+    Fault::Trailing(3),
+    Fault::OtherRange,
+    Fault::Delay(Duration::from_millis(30)),
+];
+
+#[test]
+fn what_goes_wrong_twice_is_right_the_third_time() {
+    let (server, url, content) = with_object(&[]);
+    let blob = open(&url);
+
+    for fault in FAULTS {
+        for range in [0..LENGTH, 5..200_005, 299_000..LENGTH, 77..78] {
+            server.fault(Kind::Read, fault, 2);
+            let read = checked(&*blob, range.clone(), &content);
+            read.unwrap_or_else(|error| panic!("{fault:?} {range:?}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn what_stays_wrong_is_an_error_that_names_object_range_attempts_and_cause() {
+    let (server, url, content) = with_object(&[("attempts", "2")]);
+    let blob = open(&url);
+
+    for (fault, cause) in [
+        (Fault::Status(503), "503"),
+        (Fault::Cut(100), "after 100 of 1000 bytes"),
+        (Fault::Short(1), "bytes"),
+        (Fault::OtherRange, "1010"),
+    ] {
+        server.take_log();
+        server.fault(Kind::Read, fault, 2);
+        let error = checked(&*blob, 10..1010, &content).expect_err("both attempts fail");
+        let text = error.to_string();
+        for part in [url.as_str(), "bytes 10..1010", "2 attempts", cause] {
+            assert!(text.contains(part), "{fault:?}: `{part}` in {text}");
+        }
+        assert_eq!(server.take_log().len(), 2, "{fault:?}");
+    }
+    checked(&*blob, 10..1010, &content).expect("nothing is wrong any more");
+}
+
+#[test]
+fn what_will_not_pass_is_not_asked_again() {
+    let (server, url, content) = with_object(&[]);
+    let blob = open(&url);
+
+    for status in [400, 401, 403, 404, 410, 416] {
+        server.take_log();
+        server.fault(Kind::Read, Fault::Status(status), 1);
+        checked(&*blob, 0..10, &content).expect_err("refused");
+        assert_eq!(server.take_log().len(), 1, "{status}");
+    }
+}
+
+#[test]
+fn the_rest_of_a_broken_answer_is_asked_for_and_no_more() {
+    let (server, url, content) = with_object(&[]);
+    let blob = open(&url);
+    server.take_log();
+    server.fault(Kind::Read, Fault::Cut(100_000), 1);
+
+    checked(&*blob, 10..250_010, &content).expect("it is mended");
+
+    let ranges: Vec<_> = server.take_log().iter().map(|one| one.range).collect();
+    assert_eq!(ranges, [Some((10, 250_010)), Some((100_010, 250_010))]);
+}
+
+#[test]
+fn a_changed_object_is_an_error_and_never_mixed() {
+    let (server, url, content) = with_object(&[]);
+    let blob = open(&url);
+    server.put("data/shard.tar", noise(LENGTH, 2));
+
+    let error = checked(&*blob, 0..1000, &content).expect_err("another tag");
+    assert!(error.to_string().contains("changed since"), "{error}");
+
+    // While an answer is under way: the first part is old, the rest would be new.
+    let blob = open(&url);
+    server.take_log();
+    server.fault(Kind::Read, Fault::Cut(100_000), 1);
+    let reader = thread::spawn(move || blob.read(0..LENGTH));
+    while server.take_log().is_empty() {
+        thread::yield_now();
+    }
+    server.put("data/shard.tar", noise(LENGTH, 3));
+    let error = reader.join().expect("no panic").expect_err("mixed");
+    assert!(error.to_string().contains("changed since"), "{error}");
+}
+
+#[test]
+fn an_object_that_became_shorter_is_an_error() {
+    let (server, url, content) = with_object(&[]);
+    let blob = open(&url);
+    server.put("data/shard.tar", content[..1000].to_vec());
+
+    checked(&*blob, 0..2000, &content).expect_err("changed");
+    checked(&*blob, 5000..6000, &content).expect_err("beyond its end");
+    server.remove("data/shard.tar");
+    let error = checked(&*blob, 0..1000, &content).expect_err("gone");
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn an_answer_that_stalls_is_asked_for_a_second_time() {
+    let (server, url, content) = with_object(&[]);
+    let blob = open(&url);
+    (0..40).for_each(|n| checked(&*blob, n..n + 100, &content).expect("reads"));
+    let before = store::requests();
+
+    server.fault(Kind::Read, Fault::Stall, 1);
+    server.fault(Kind::Read, Fault::Drip(1, Duration::from_secs(1)), 1);
+    let begun = Instant::now();
+    checked(&*blob, 1000..1100, &content).expect("by the second request");
+    checked(&*blob, 1000..1100, &content).expect("by the second request");
+
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "before any deadline"
+    );
+    let after = store::requests();
+    assert!(after.hedges >= before.hedges + 2);
+    assert!(after.hedges_won >= before.hedges_won + 2);
+}
+
+#[test]
+fn a_server_that_is_slow_as_a_whole_is_not_asked_twice_as_often() {
+    let (server, url, content) = with_object(&[]);
+    let blob = open(&url);
+    server.take_log();
+    (0..60).for_each(|n| checked(&*blob, n..n + 100, &content).expect("reads"));
+
+    server.set_latency(Duration::from_millis(60));
+    (0..60).for_each(|n| checked(&*blob, n..n + 100, &content).expect("reads"));
+
+    let extra = server.take_log().len() - 120;
+    assert!(extra <= 4 + 120 / 20, "{extra} more than needed");
+}
+
+#[test]
+fn a_drip_or_a_silence_ends_at_the_deadline() {
+    for (fault, options) in [
+        (
+            Fault::Drip(1, Duration::from_millis(50)),
+            [("deadline_s", "1"), ("idle_s", "20"), ("hedge", "false")],
+        ),
+        (
+            Fault::Stall,
+            [("deadline_s", "1"), ("idle_s", "0.2"), ("hedge", "true")],
+        ),
+    ] {
+        let (server, url, content) = with_object(&options);
+        let blob = open(&url);
+        server.fault(Kind::Read, fault, 1000);
+
+        let begun = Instant::now();
+        checked(&*blob, 0..10_000, &content).expect_err("it never comes");
+
+        assert!(begun.elapsed() < Duration::from_secs(10), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_server_without_ranges_serves_whole_files_and_says_so_of_parts() {
+    let (server, url, content) = with_object(&[]);
+    server.without_ranges();
+    let blob = open(&url);
+
+    checked(&*blob, 0..LENGTH, &content).expect("the whole");
+    let error = checked(&*blob, 5..10, &content).expect_err("a part");
+
+    assert!(error.to_string().contains("no ranges"), "{error}");
+}
+
+/// Pseudo-random faults: whatever comes, it is right or an error. The seed is in the message.
+#[test]
+fn bytes_are_right_or_an_error_whatever_goes_wrong() {
+    for seed in 0..3_u64 {
+        let (server, url, content) = with_object(&[("attempts", "3")]);
+        let blob = open(&url);
+        server.chaos(seed, 40);
+        let results: Vec<bool> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..16_u64)
+                .map(|thread| {
+                    let (blob, content) = (&blob, &content);
+                    scope.spawn(move || {
+                        let one = |n: u64| {
+                            let dice = mix(seed << 32 | thread << 16 | n);
+                            let begin = dice % LENGTH;
+                            let length = mix(dice) % (LENGTH - begin + 1);
+                            checked(&**blob, begin..begin + length, content).is_ok()
+                        };
+                        (0..15).map(one).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let joined = threads.into_iter().flat_map(|thread| match thread.join() {
+                Ok(results) => results,
+                Err(_) => panic!("wrong bytes with seed {seed}"),
+            });
+            joined.collect()
+        });
+        let right = results.iter().filter(|right| **right).count();
+        // 40 of 100 thrice in a row: 6 of 100.
+        assert!(
+            right > results.len() * 3 / 4,
+            "seed {seed}: {right} of {}",
+            results.len()
+        );
+    }
+}

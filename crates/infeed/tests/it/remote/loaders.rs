@@ -1,0 +1,126 @@
+//! Whole loaders over a bucket: the same order and bits as over a disk, and a prompt end.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use infeed::Pipeline;
+use infeed::pipeline::SourceSpec;
+use infeed::testing::server::{Fault, Kind};
+use infeed::transform::CenterCrop;
+
+use super::{as_bucket, server};
+use crate::data::{bits, epoch, open, pairs, photos};
+
+fn pipeline(source: SourceSpec) -> Pipeline {
+    Pipeline::new(source)
+        .shuffle(7)
+        .decode()
+        .transform(CenterCrop::new(32))
+        .batch(8)
+}
+
+#[test]
+fn a_folder_in_a_bucket_gives_the_batches_of_the_folder_on_a_disk() {
+    let root = photos(60);
+    fs::write(root.path().join("cat/notes.txt"), "no image").expect("writes");
+    let server = server();
+    let bucket = as_bucket(&server, "loaders-one", &[]);
+    server
+        .put_folder("loaders-one/photos", root.path())
+        .expect("reads");
+    server.put("loaders-one/photos/cat/.hidden.jpg", "no image");
+    server.put("loaders-one/photos-other/cat/0.jpg", "another folder's");
+    server.set_page(7);
+    server.chaos(3, 15);
+
+    let here = open(&pipeline(SourceSpec::folder(root.path())), 2);
+    let there = open(&pipeline(SourceSpec::folder(format!("{bucket}/photos"))), 3);
+
+    for _ in 0..2 {
+        assert_eq!(bits(&epoch(&there)), bits(&epoch(&here)));
+    }
+}
+
+#[test]
+fn pairs_in_a_bucket_give_the_batches_of_the_pairs_on_a_disk() {
+    let root = pairs(20, 40, 48);
+    let server = server();
+    let bucket = as_bucket(&server, "loaders-two", &[]);
+    server
+        .put_folder("loaders-two/s", root.path())
+        .expect("reads");
+    let (image, mask) = (root.path().join("images"), root.path().join("masks"));
+
+    let here = open(&pipeline(SourceSpec::pairs(image, mask)), 2);
+    let there = SourceSpec::pairs(format!("{bucket}/s/images/"), format!("{bucket}/s/masks"));
+    let there = open(&pipeline(there), 2);
+
+    assert_eq!(bits(&epoch(&there)), bits(&epoch(&here)));
+}
+
+#[test]
+fn files_of_a_web_server_come_by_a_list_that_lies_there_too() {
+    let root = photos(12);
+    let csv = "path,label\ncat/0000.jpg,5\ndog/0003.jpg,6\ncat/0002.jpg,7\n";
+    fs::write(root.path().join("labels.csv"), csv).expect("writes");
+    let server = server();
+    server.put_folder("w", root.path()).expect("reads");
+    let source = |root: String| SourceSpec::Folder {
+        labels: format!("{root}/labels.csv"),
+        path: root.into(),
+    };
+
+    let here = open(&pipeline(source(root.path().display().to_string())), 2);
+    let there = open(&pipeline(source(format!("{}/w", server.url()))), 2);
+
+    assert_eq!(bits(&epoch(&there)), bits(&epoch(&here)));
+}
+
+#[test]
+fn closing_while_requests_hang_takes_no_time() {
+    let root = photos(40);
+    let server = server();
+    let bucket = as_bucket(&server, "loaders-three", &[]);
+    server
+        .put_folder("loaders-three/p", root.path())
+        .expect("reads");
+    let loader = open(&pipeline(SourceSpec::folder(format!("{bucket}/p"))), 2);
+    loader.next_batch().expect("a batch").expect("the first");
+    server.fault(Kind::Read, Fault::Stall, 10_000);
+    server.take_log();
+
+    // What was read ahead may suffice for one more epoch's end, not for two.
+    let begun = Instant::now();
+    loader.end_epoch().expect("it begins the next");
+    while server.take_log().is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    loader.end_epoch().expect("while requests hang");
+    drop(loader);
+
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn an_object_that_changes_stops_the_run_with_its_name() {
+    let root = photos(40);
+    let server = server();
+    let bucket = as_bucket(&server, "loaders-four", &[]);
+    server
+        .put_folder("loaders-four/p", root.path())
+        .expect("reads");
+    let loader = open(&pipeline(SourceSpec::folder(format!("{bucket}/p"))), 1);
+    server
+        .put_folder("loaders-four/p", root.path())
+        .expect("the same bytes, other tags");
+    loader.end_epoch().expect("a new one");
+    let mut batches = std::iter::from_fn(|| loader.next_batch().transpose());
+    let error = batches
+        .find_map(Result::err)
+        .expect("nothing was read of this epoch");
+    assert!(error.chain().contains("changed since"), "{}", error.chain());
+}

@@ -1,0 +1,51 @@
+//! Data in buckets and on web servers, against a server of our own that misbehaves.
+
+mod cached;
+mod faults;
+mod loaders;
+mod names;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use infeed::random::mix;
+use infeed::store::{self, Blob};
+use infeed::testing::server::Server;
+
+/// Bytes that differ by their place.
+fn noise(length: u64, seed: u64) -> Vec<u8> {
+    (0..length)
+        .map(|n| mix(n ^ seed.rotate_left(32)) as u8)
+        .collect()
+}
+
+fn server() -> Server {
+    Server::start().expect("a free port")
+}
+
+/// Makes `s3://bucket` one of the server's.
+fn as_bucket(server: &Server, bucket: &str, more: &[(&str, &str)]) -> String {
+    let url = format!("s3://{bucket}");
+    let endpoint = server.url();
+    let mut options = vec![
+        ("aws_endpoint_url", endpoint.as_str()),
+        ("aws_skip_signature", "true"),
+        ("aws_region", "us-east-1"),
+    ];
+    options.extend(more);
+    store::configure(&url, &options).expect("known options");
+    url
+}
+
+/// The one object of a URL.
+fn open(url: &str) -> Arc<dyn Blob> {
+    store::find(&[url]).expect("it is there").remove(0)
+}
+
+/// A read that must be right if it succeeds.
+fn checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Result<()> {
+    let bytes = blob.read(range.clone())?;
+    let expected = &content[range.start as usize..range.end as usize];
+    assert!(bytes == expected, "wrong bytes in {range:?}");
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! What URLs name: lists, braces, single objects.
+
+use infeed::store::{self, Entry};
+use infeed::testing::server::{Fault, Kind};
+
+use super::{as_bucket, server};
+
+fn names(patterns: &[&str]) -> Vec<String> {
+    let blobs = store::find(patterns).expect("they are there");
+    blobs.iter().map(|blob| blob.name().to_owned()).collect()
+}
+
+#[test]
+fn braces_are_looked_at_and_stars_are_listed_page_by_page() {
+    let server = server();
+    let bucket = as_bucket(&server, "names-one", &[]);
+    for n in 0..25 {
+        server.put(
+            &format!("names-one/train-{n:04}.tar"),
+            vec![n; usize::from(n) + 1],
+        );
+    }
+    server.put("names-one/train-0003.idx", "index");
+    server.put("names-one/below/train-0001.tar", "deeper");
+    server.set_page(4);
+
+    let listed = store::find(&[format!("{bucket}/train-*.tar")]).expect("they are there");
+    assert_eq!(listed.len(), 25);
+    assert_eq!(listed[7].name(), format!("{bucket}/train-0007.tar"));
+    assert_eq!(listed[7].len(), 8);
+    assert_eq!(listed[7].read(0..8).expect("reads"), vec![7; 8]);
+
+    let braces = names(&[&format!("{bucket}/train-{{0009..0011}}.tar")]);
+    let expected = [9, 10, 11].map(|n| format!("{bucket}/train-{n:04}.tar"));
+    assert_eq!(braces, expected);
+    let looked = store::find(&[&expected[0]]).expect("it is there");
+    assert_eq!(
+        looked[0].stamp(),
+        listed[9].stamp(),
+        "a list and a look agree"
+    );
+
+    assert_eq!(names(&[&format!("{bucket}/*/train-*.tar")]).len(), 1);
+}
+
+#[test]
+fn an_object_that_is_not_there_is_named() {
+    let server = server();
+    let bucket = as_bucket(&server, "names-two", &[]);
+    server.put("names-two/a.tar", "a");
+
+    let missing = format!("{bucket}/{{a,b}}.tar");
+    let error = store::find(&[missing]).expect_err("b").chain();
+    assert!(error.contains("s3://names-two/b.tar"), "{error}");
+    let error = store::find(&[format!("{bucket}/*.zip")])
+        .expect_err("none")
+        .chain();
+    assert!(error.contains("no object"), "{error}");
+    let error = store::find(&[format!("{bucket}/")])
+        .expect_err("a folder")
+        .chain();
+    assert!(error.contains("folder"), "{error}");
+    let web = format!("{}/names-two/*.tar", server.url());
+    let error = store::find(&[web]).expect_err("no list").chain();
+    assert!(error.contains("braces"), "{error}");
+    let error = store::find(&["ftp://host/x"]).expect_err("unknown").chain();
+    assert!(error.contains("s3://"), "{error}");
+}
+
+#[test]
+fn lists_and_looks_are_asked_again_where_it_helps() {
+    let server = server();
+    let bucket = as_bucket(&server, "names-three", &[]);
+    (0..9).for_each(|n| server.put(&format!("names-three/{n}.tar"), "x"));
+    server.set_page(2);
+
+    for fault in [Fault::Status(503), Fault::Cut(100), Fault::Cut(0)] {
+        server.fault(Kind::List, fault, 2);
+        server.fault(Kind::Look, Fault::Status(503), 2);
+        assert_eq!(names(&[&format!("{bucket}/*.tar")]).len(), 9, "{fault:?}");
+        assert_eq!(names(&[&format!("{bucket}/{{0..8}}.tar")]).len(), 9);
+    }
+    server.fault(Kind::List, Fault::Status(403), 1);
+    let error = store::find(&[format!("{bucket}/*.tar")])
+        .expect_err("refused")
+        .chain();
+    assert!(error.contains("403"), "{error}");
+}
+
+#[test]
+fn odd_keys_are_found_and_read() {
+    let server = server();
+    let bucket = as_bucket(&server, "names-four", &[]);
+    let keys = ["a b.tar", "ä+ö.tar", "50%.tar", "a&b=c.tar", "q'\"<>.tar"];
+    for key in keys {
+        server.put(&format!("names-four/odd/{key}"), key.to_owned());
+    }
+
+    for key in keys {
+        let blob = store::find(&[format!("{bucket}/odd/{key}")])
+            .expect(key)
+            .remove(0);
+        assert_eq!(blob.read(0..blob.len()).expect(key), key.as_bytes());
+    }
+    let listed = store::find(&[format!("{bucket}/odd/*")]).expect("all");
+    for blob in &listed {
+        let key = blob.name().rsplit('/').next().expect("a name").to_owned();
+        assert_eq!(blob.read(0..blob.len()).expect("reads"), key.as_bytes());
+    }
+    assert_eq!(listed.len(), keys.len());
+
+    let web = format!("{}/names-four/odd/a%20b.tar", server.url());
+    let blob = store::find(&[&web]).expect("by URL").remove(0);
+    assert_eq!(blob.name(), web);
+    assert_eq!(blob.read(0..7).expect("reads"), "a b.tar");
+}
+
+#[test]
+fn a_folder_of_a_bucket_shows_what_lies_right_in_it() {
+    let server = server();
+    let bucket = as_bucket(&server, "names-five", &[]);
+    for key in [
+        "p/cat/1.jpg",
+        "p/dog/2.jpg",
+        "p/notes.txt",
+        "p/.hidden",
+        "p/",
+        "q/x",
+    ] {
+        server.put(&format!("names-five/{key}"), "x");
+    }
+    let entry = |name: &str, is_folder| Entry {
+        name: name.to_owned(),
+        is_folder,
+    };
+
+    let entries = store::entries(&format!("{bucket}/p")).expect("listed");
+
+    assert_eq!(
+        entries,
+        [
+            entry("cat", true),
+            entry("dog", true),
+            entry("notes.txt", false)
+        ]
+    );
+}
