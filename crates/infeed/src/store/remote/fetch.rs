@@ -307,12 +307,12 @@ impl Bucket {
             Told::InvalidPath { .. } | Told::UnknownConfigurationKey { .. } => {
                 io::ErrorKind::InvalidInput
             }
-            Told::NotSupported { .. } | Told::NotImplemented { .. } => io::ErrorKind::Unsupported,
-            _ if text.contains("non-partial") => {
+            _ if text.contains("non-partial") || text.contains("Range request not supported") => {
                 let problem = "the server gives whole files only, no ranges of them";
                 let error = io::Error::new(io::ErrorKind::Unsupported, problem);
                 return Failure::Final(error);
             }
+            Told::NotSupported { .. } | Told::NotImplemented { .. } => io::ErrorKind::Unsupported,
             _ => match status(&text) {
                 Some(408 | 429) => return Failure::Passing(text),
                 Some(416) => {

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use infeed::Pipeline;
+use infeed::decode::ColorMode;
 use infeed::pipeline::SourceSpec;
 use infeed::testing::server::{Fault, Kind};
 use infeed::transform::CenterCrop;
@@ -51,9 +52,17 @@ fn pairs_in_a_bucket_give_the_batches_of_the_pairs_on_a_disk() {
         .expect("reads");
     let (image, mask) = (root.path().join("images"), root.path().join("masks"));
 
-    let here = open(&pipeline(SourceSpec::pairs(image, mask)), 2);
+    let coloured = |source| {
+        let mut pipeline = pipeline(source);
+        if let Some(decode) = &mut pipeline.decode {
+            decode.modes.insert("mask".to_owned(), ColorMode::Rgb);
+        }
+        pipeline
+    };
+
+    let here = open(&coloured(SourceSpec::pairs(image, mask)), 2);
     let there = SourceSpec::pairs(format!("{bucket}/s/images/"), format!("{bucket}/s/masks"));
-    let there = open(&pipeline(there), 2);
+    let there = open(&coloured(there), 2);
 
     assert_eq!(bits(&epoch(&there)), bits(&epoch(&here)));
 }
