@@ -1,6 +1,8 @@
 //! What the tests of formats share: shards in memory, and ways to damage them.
 
+mod mds;
 mod tar;
+mod tfrecord;
 
 use std::io;
 use std::ops::Range;
