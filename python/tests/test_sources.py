@@ -1,11 +1,15 @@
 """Sources as settings; what `Memory` takes fields for."""
 
+import io
+import json
 import logging
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import infeed
 from infeed import ConfigError, sources
 
 
@@ -157,3 +161,68 @@ def test_memory_is_equal_over_the_same_arrays_only():
 
     assert sources.Memory(image=pixels) == sources.Memory(image=pixels)
     assert sources.Memory(image=pixels) != sources.Memory(image=pixels.copy())
+
+
+def test_shards_are_the_code_that_makes_them_and_survive_a_description():
+    field = sources.Field("cls", kind="tensor", dtype="int32")
+    for source in (
+        sources.WebDataset("train-{00..09}.tar"),
+        sources.WebDataset(
+            [Path("a.tar"), "b.tar"],
+            fields={"image": "jpg;png", "label": field, "mask": None},
+        ),
+        sources.TFRecord(
+            "train-*", {"box": sources.Field("b", "tensor", "float32", (4,))}
+        ),
+        sources.MDS("data"),
+        sources.MDS(Path("data"), {"image": "x"}),
+    ):
+        assert eval(repr(source), {"sources": sources}) == source
+        described = source._to_dict()
+        assert sources.from_dict(described) == source
+        assert json.loads(json.dumps(described)) == described
+    assert sources.Field(dtype=np.float32).dtype == "float32"
+
+
+def test_fields_of_shards_that_cannot_be_are_refused():
+    with pytest.raises(ConfigError, match="shards must be a path or pattern"):
+        sources.WebDataset([])
+    with pytest.raises(ConfigError, match=r"fields\['image'\] must be a name"):
+        sources.WebDataset("a.tar", {"image": 3})
+    with pytest.raises(ConfigError, match="fields must be a mapping"):
+        sources.TFRecord("a", ["image"])
+    with pytest.raises(ConfigError, match='kind must be one of "image"'):
+        sources.Field("jpg", kind="picture")
+
+
+def test_records_of_a_tar_come_in_batches(tmp_path):
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        for n in range(5):
+            for extension, content in (("txt", f"text {n}"), ("cls", str(n))):
+                member = tarfile.TarInfo(f"{n:03}.{extension}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content.encode()))
+
+    guessed = infeed.Pipeline(sources.WebDataset(path)).batch(5)
+    (batch,) = guessed.open()
+    assert batch["txt"] == [f"text {n}" for n in range(5)]
+    assert batch["label"].tolist() == list(range(5))
+
+    fields = {"n": sources.Field("cls", "tensor", "uint8"), "key": "__key__"}
+    told = infeed.Pipeline(sources.WebDataset([path], fields)).batch(5)
+    (batch,) = told.open()
+    assert np.asarray(batch["n"]).dtype == np.uint8
+    assert batch["key"] == [f"{n:03}" for n in range(5)]
+
+
+def test_a_shard_that_is_cut_says_so_with_its_byte(tmp_path):
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        member = tarfile.TarInfo("0.txt")
+        member.size = 10
+        tar.addfile(member, io.BytesIO(b"0123456789"))
+    path.write_bytes(path.read_bytes()[:600])
+
+    with pytest.raises(infeed.OpenError, match=r"a\.tar.*byte 0.*cut"):
+        infeed.Pipeline(sources.WebDataset(path)).open()

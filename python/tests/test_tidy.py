@@ -20,6 +20,7 @@ ADAPTERS = {
 LADDER = [
     {"_core", "errors", "_code"},
     {"_check", "_columns", "batch", "explanation"},
+    {"_fields"},
     {"transforms", "sources", "loader", "preview"},
     {"pipeline"},
     {"watching", "_moving"},

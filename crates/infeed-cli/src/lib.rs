@@ -11,11 +11,11 @@ mod files;
 mod inspect;
 mod interrupt;
 mod ledger;
+mod named;
 mod npy;
 mod pack;
 mod probe;
 mod sample;
-mod tables;
 mod target;
 mod terminal;
 

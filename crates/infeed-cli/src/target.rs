@@ -1,4 +1,4 @@
-//! What a command works on: a pipeline file, or a folder and a sensible pipeline for it.
+//! What a command works on: a pipeline file, or a folder or shards and a sensible pipeline.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,17 @@ use infeed::{Loader, Options};
 
 use crate::error::CliError;
 use crate::files::{Layout, images_below, layout, peek};
-use crate::{npy, tables};
+use crate::{named, npy};
 
 /// Mean and standard deviation of ImageNet's pixels, as torchvision gives them.
-const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
-const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
+pub(crate) const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+pub(crate) const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
 
 /// Files looked at to see how large images are and what masks hold.
 const PEEKED: usize = 32;
 
 /// Longest side of a default crop from images with masks.
-const CROP: u32 = 512;
+pub(crate) const CROP: u32 = 512;
 
 /// A pipeline to run or to look at.
 pub(crate) struct Target {
@@ -31,21 +31,22 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a pipeline file, or looks at a folder, a table or a `.npy` file.
+    /// Reads a pipeline file, or looks at a folder, shards, tables or a `.npy` file.
     ///
     /// # Errors
     ///
-    /// A path that is missing, a file that is no pipeline, a folder that holds nothing known.
+    /// A path that is missing, a file that is no pipeline, a folder that holds nothing known,
+    /// shards that do not open.
     pub(crate) fn of(path: &Path) -> Result<Target, CliError> {
-        if let Some(spec) = tables::source(path) {
+        if let Some(source) = named::source(path) {
             return Ok(Target {
-                pipeline: tables::pipeline(spec)?,
+                pipeline: named::pipeline(source)?,
                 guessed: true,
             });
         }
         if !path.exists() {
             return Err(CliError::Usage(format!(
-                "{} does not exist; name a pipeline file, a folder of data, or make some with \
+                "{} does not exist; name a pipeline file, a folder of data, shards, or make some with \
                  `infeed sample`",
                 path.display()
             )));

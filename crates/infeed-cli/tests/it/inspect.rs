@@ -200,3 +200,89 @@ fn a_sheet_of_streets_shows_their_masks_in_colours() {
         data.len() / 3
     );
 }
+
+#[test]
+fn records_of_shards_are_checked_and_damaged_ones_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 4);
+    let mut images: Vec<_> = walk(Path::new(&photos));
+    images.sort();
+    let mut tar = Vec::new();
+    for (number, image) in images.iter().enumerate() {
+        let mut content = fs::read(image).unwrap();
+        if number == 1 {
+            content.truncate(content.len() / 2);
+        }
+        member(&mut tar, &format!("{number}.jpg"), &content);
+        if number != 2 {
+            member(&mut tar, &format!("{number}.cls"), b"7");
+        }
+    }
+    tar.resize(tar.len() + 1024, 0);
+    fs::write(dir.path().join("train-0.tar"), tar).unwrap();
+    let pattern = dir.path().join("train-{0..0}.tar");
+
+    let report = json(&infeed(["inspect", pattern.to_str().unwrap(), "--json"]));
+
+    assert_eq!(report["records"]["count"], 4);
+    assert_eq!(report["fields"][0]["name"], "image");
+    let damaged = report["damaged_records"].as_array().unwrap();
+    assert_eq!(damaged.len(), 1, "{damaged:?}");
+    let damaged = damaged[0].as_str().unwrap();
+    assert!(
+        damaged.contains("record 2 of") && damaged.contains("`cls`"),
+        "{damaged}"
+    );
+    let bad = report["images"]["bad"].as_array().unwrap();
+    assert_eq!(bad.len(), 1);
+    assert!(bad[0]["path"].as_str().unwrap().contains("record 1 of"));
+    assert_eq!(report["classes"][0]["count"], 3);
+    let text = stdout(&infeed(["inspect", pattern.to_str().unwrap()]));
+    assert!(
+        text.contains("records     4") && text.contains("damaged     1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_shard_that_does_not_open_is_named_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.tfrecord");
+    fs::write(&path, "this is no such file").unwrap();
+
+    let output = infeed(["inspect", path.to_str().unwrap()]);
+
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(
+        text.contains("a.tfrecord") && text.contains("no TFRecord"),
+        "{text}"
+    );
+}
+
+/// Files below a folder.
+fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let below = |path: std::path::PathBuf| match path.is_dir() {
+        true => walk(&path),
+        false => vec![path],
+    };
+    entries.flat_map(below).collect()
+}
+
+/// Adds a file to a tar.
+fn member(tar: &mut Vec<u8>, name: &str, content: &[u8]) {
+    let mut header = [0_u8; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+    header[148..156].fill(b' ');
+    header[156] = b'0';
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    tar.extend(header);
+    tar.extend(content);
+    tar.resize(tar.len().next_multiple_of(512), 0);
+}

@@ -1,7 +1,10 @@
 //! What the fuzz targets share.
 //!
-//! `cargo +nightly fuzz run decode_jpeg` in the folder above. Inputs that once broke a decoder lie
-//! in `regressions/` and are run by an ordinary test of `infeed`.
+//! `cargo +nightly fuzz run decode_jpeg` in the folder above, for shards with the seeds, as in
+//! `cargo +nightly fuzz run shard_tar fuzz/seeds/tar`. Inputs that once broke a decoder lie in
+//! `regressions/`; those and the seeds are run by ordinary tests of `infeed`.
+
+pub mod shards;
 
 use infeed::decode::{ColorMode, DctScale, Decoder, Header, Limits, Request};
 use infeed::sample::{Image, Region, Size};

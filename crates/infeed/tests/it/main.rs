@@ -13,5 +13,6 @@ mod remote;
 mod report;
 mod restart;
 mod shards;
+mod sources;
 mod state;
 mod tidy;

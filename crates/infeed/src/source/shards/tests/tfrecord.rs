@@ -175,10 +175,7 @@ fn a_record_that_is_not_as_told_is_damaged_and_says_why() {
         wide.push(1);
     }
     for (features, reason) in [
-        (
-            vec![of_bytes("cat", &[b"x"])],
-            "there is none, but `cat`",
-        ),
+        (vec![of_bytes("cat", &[b"x"])], "there is none, but `cat`"),
         (vec![], "nothing else"),
         (vec![of_wholes("label", &[])], "0 numbers"),
         (vec![of_wholes("label", &[1, 2])], "over 1 numbers"),

@@ -1,0 +1,265 @@
+//! What every source promises, as one suite: a kind of source passes [`holds`] or is none.
+//!
+//! A new kind needs a [`Make`]: a function that writes the given images, one a record, with the
+//! numbers of records whose bytes are to be damaged afterwards, and says how to open them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use infeed::counters::Stage;
+use infeed::pipeline::SourceSpec;
+use infeed::source::Source;
+use infeed::transform::RandomResizedCrop;
+use infeed::{Error, Loader, OnError, Options, Pipeline, Values};
+
+use super::super::data::{bits, epoch};
+
+/// Records of the dataset: prime, so that neither shards nor batches divide it.
+pub(crate) const RECORDS: u64 = 61;
+
+/// Rows of a batch.
+const ROWS: u64 = 7;
+
+/// A dataset that was written, and how to open it. Its records have an image field `image`.
+pub(crate) struct Made {
+    pub(crate) spec: SourceSpec,
+    /// Buffers of a source in memory.
+    pub(crate) handles: Vec<Bytes>,
+}
+
+/// Writes images below a folder, and then damages the records of these numbers.
+pub(crate) type Make = fn(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made;
+
+/// Holds a kind of source to all that sources promise.
+pub(crate) fn holds(make: Make) {
+    let images = images();
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let made = make(root.path(), &images, &[]);
+    holds_the_records(&made, &images);
+    let reference = holds_the_order(&made);
+    resumes_anywhere(&made, &reference);
+    counts_what_it_reads(&made, &images);
+    closes_in_the_middle(&made);
+
+    let damaged = [5, 17, 60];
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let made = make(root.path(), &images, &damaged);
+    names_damaged_records(&made, &damaged);
+}
+
+fn images() -> Vec<Vec<u8>> {
+    let image = |n: u64| {
+        let picture = super::super::data::picture(n, 24 + n as u32 % 9, 24 + n as u32 % 7);
+        infeed::testing::synthetic::jpeg(
+            &picture,
+            90,
+            infeed::testing::synthetic::Subsampling::Quarter,
+        )
+        .expect("encodes")
+    };
+    (0..RECORDS).map(image).collect()
+}
+
+fn open(made: &Made, pipeline: &Pipeline, on_error: OnError, workers: usize) -> Loader {
+    let source = made.spec.open(&made.handles).expect("it was just written");
+    let mut options = Options::default();
+    (options.workers, options.on_error) = (Some(workers), on_error);
+    // Other numbers of readers with other numbers of workers.
+    options.readers = Some(1 + workers % 3 * 2);
+    pipeline.open_over(source, &options).expect("it fits")
+}
+
+/// The images as bytes, shuffled.
+fn undecoded(made: &Made) -> Pipeline {
+    Pipeline::new(made.spec.clone()).shuffle(11).batch(ROWS)
+}
+
+/// The images as pixels, shuffled.
+fn decoded(made: &Made) -> Pipeline {
+    undecoded(made)
+        .decode()
+        .transform(RandomResizedCrop::new(16))
+}
+
+/// The bytes of the image of each row of an epoch, with its record.
+fn rows(loader: &Loader) -> Vec<(u64, Vec<u8>)> {
+    let mut rows = Vec::new();
+    while let Some(batch) = loader.next_batch().expect("no bad record") {
+        let Some(Values::Bytes(images)) = batch.get("image") else {
+            panic!("undecoded images are bytes");
+        };
+        rows.extend(batch.records.iter().copied().zip(images.iter().cloned()));
+    }
+    rows
+}
+
+fn holds_the_records(made: &Made, images: &[Vec<u8>]) {
+    let source: Arc<dyn Source> = made.spec.open(&made.handles).expect("it was just written");
+    assert_eq!(source.len(), RECORDS);
+    let at = source
+        .fields()
+        .iter()
+        .position(|field| field.name == "image");
+    let at = at.expect("it has images");
+    for (number, image) in images.iter().enumerate() {
+        let record = infeed::source::read_one(&*source, number as u64).expect("a good record");
+        assert_eq!(record.fields.len(), source.fields().len());
+        assert_eq!(record.fields[at], image[..], "record {number}");
+    }
+    let in_order = open(
+        made,
+        &Pipeline::new(made.spec.clone()).batch(ROWS),
+        OnError::Stop,
+        2,
+    );
+    let order: Vec<u64> = rows(&in_order).iter().map(|(record, _)| *record).collect();
+    assert_eq!(order, (0..RECORDS).collect::<Vec<_>>(), "unshuffled");
+}
+
+/// Each record once an epoch with its own bytes, the same for every number of threads; gives the
+/// first two epochs.
+fn holds_the_order(made: &Made) -> Vec<(u64, Vec<u8>)> {
+    let two = |workers| {
+        let loader = open(made, &undecoded(made), OnError::Stop, workers);
+        let first = rows(&loader);
+        [first, rows(&loader)].concat()
+    };
+    let reference = two(1);
+    let (first, second) = reference.split_at(RECORDS as usize);
+    for seen in [first, second] {
+        let records: BTreeSet<u64> = seen.iter().map(|(record, _)| *record).collect();
+        assert_eq!(records, (0..RECORDS).collect());
+    }
+    assert!(first != second, "another epoch, another order");
+    for workers in [2, 7] {
+        assert!(two(workers) == reference, "{workers} workers");
+    }
+    reference
+}
+
+fn resumes_anywhere(made: &Made, reference: &[(u64, Vec<u8>)]) {
+    let steps = RECORDS.div_ceil(ROWS);
+    for (at, step) in [(0, 3), (1, 0), (1, steps - 1), (0, 1)] {
+        let loader = open(made, &undecoded(made), OnError::Stop, 2);
+        loader.seek(at, step).expect("a step of the epoch");
+        let begin = (at * RECORDS + step * ROWS) as usize;
+        let end = ((at + 1) * RECORDS) as usize;
+        assert!(
+            rows(&loader) == reference[begin..end],
+            "epoch {at} step {step}"
+        );
+    }
+}
+
+fn counts_what_it_reads(made: &Made, images: &[Vec<u8>]) {
+    let loader = open(made, &undecoded(made), OnError::Stop, 2);
+    assert_eq!(rows(&loader).len() as u64, RECORDS);
+
+    let stats = loader.stats().expect("it is open");
+
+    let bytes: u64 = images.iter().map(|image| image.len() as u64).sum();
+    let read = stats.stages.iter().find(|(stage, _)| *stage == Stage::Read);
+    let read = &read.expect("reading is a stage").1;
+    // Preparation may have gone on into later epochs.
+    assert!(
+        read.samples >= RECORDS && read.bytes_out >= bytes,
+        "{read:?}"
+    );
+    assert_eq!((stats.samples, stats.bad), (RECORDS, 0));
+}
+
+fn closes_in_the_middle(made: &Made) {
+    let begun = Instant::now();
+    for steps in [0, 1, 4] {
+        let loader = open(made, &decoded(made), OnError::Stop, 7);
+        for _ in 0..steps {
+            assert!(loader.next_batch().expect("a good record").is_some());
+        }
+        loader.close();
+        assert!(matches!(loader.next_batch(), Err(Error::Closed)));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "a thread hangs");
+}
+
+fn names_damaged_records(made: &Made, damaged: &[u64]) {
+    let names: Vec<String> = {
+        let source = made
+            .spec
+            .open(&made.handles)
+            .expect("only records are damaged");
+        assert_eq!(source.len(), RECORDS);
+        let name = |&record: &u64| source.id(record, Some(0)).name;
+        damaged.iter().map(name).collect()
+    };
+
+    let stopped = |workers| {
+        let loader = open(made, &decoded(made), OnError::Stop, workers);
+        let mut good = Vec::new();
+        loop {
+            match loader.next_batch() {
+                Ok(batch) => good.extend(batch.expect("not the end").records.clone()),
+                Err(error) => return (good, error.to_string(), error),
+            }
+        }
+    };
+    let (good, text, error) = stopped(1);
+    let record = error.record().expect("it is about a record");
+    assert!(
+        error.is_bad_record() && damaged.contains(&record.index),
+        "{text}"
+    );
+    assert!(names.contains(&record.name), "{text}");
+    for workers in [2, 7] {
+        let (same, same_text, _) = stopped(workers);
+        assert_eq!(
+            (same, same_text),
+            (good.clone(), text.clone()),
+            "{workers} workers"
+        );
+    }
+
+    let substituted = |workers| {
+        let loader = open(made, &decoded(made), OnError::Substitute, workers);
+        let batches = epoch(&loader);
+        let bad = loader.quarantine();
+        let bad: Vec<(u64, u64)> = bad
+            .iter()
+            .map(|bad| (bad.position, bad.record.index))
+            .collect();
+        (bits(&batches_of_images(batches)), bad)
+    };
+    let (reference, bad) = substituted(1);
+    let met: BTreeSet<u64> = bad.iter().map(|(_, record)| *record).collect();
+    assert_eq!(met, damaged.iter().copied().collect());
+    let records: Vec<u64> = reference
+        .iter()
+        .flat_map(|(records, _)| records.clone())
+        .collect();
+    assert_eq!(records.len() as u64, RECORDS);
+    assert!(!records.iter().any(|record| damaged.contains(record)));
+    for workers in [2, 7] {
+        assert!(
+            substituted(workers) == (reference.clone(), bad.clone()),
+            "{workers} workers"
+        );
+    }
+
+    let loader = open(made, &decoded(made), OnError::Skip, 2);
+    let left: Vec<u64> = epoch(&loader)
+        .iter()
+        .flat_map(|batch| batch.records.clone())
+        .collect();
+    assert_eq!(left.len() + damaged.len(), RECORDS as usize);
+    assert!(!left.iter().any(|record| damaged.contains(record)));
+}
+
+/// Batches without columns that are no arrays.
+fn batches_of_images(mut batches: Vec<infeed::Batch>) -> Vec<infeed::Batch> {
+    for batch in &mut batches {
+        batch.columns.retain(|column| column.name == "image");
+    }
+    batches
+}

@@ -1,0 +1,191 @@
+//! Every kind of source through the suite.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use infeed::pipeline::{MemoryField, SourceSpec};
+use infeed::sample::{Depth, Image};
+use infeed::testing::synthetic::png;
+
+use super::conformance::{Made, holds};
+use super::write;
+
+/// Records of a shard.
+const PER_SHARD: usize = 13;
+
+/// What is left of an image that is damaged.
+fn cut(image: &[u8]) -> Vec<u8> {
+    image[..image.len() / 2].to_vec()
+}
+
+/// Images, those of these numbers cut.
+fn with_cut(images: &[Vec<u8>], damaged: &[u64]) -> Vec<Vec<u8>> {
+    let one = |(number, image): (usize, &Vec<u8>)| match damaged.contains(&(number as u64)) {
+        true => cut(image),
+        false => image.clone(),
+    };
+    images.iter().enumerate().map(one).collect()
+}
+
+fn made(spec: SourceSpec) -> Made {
+    Made {
+        spec,
+        handles: Vec::new(),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn folder(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+    for (number, image) in with_cut(images, damaged).iter().enumerate() {
+        fs::write(root.join(format!("{number:03}.jpg")), image).expect("writes");
+    }
+    made(SourceSpec::folder(root))
+}
+
+fn pairs(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+    for name in ["image", "mask"] {
+        fs::create_dir(root.join(name)).expect("a new folder");
+    }
+    let mut decoder = infeed::decode::Decoder::new();
+    for (number, image) in with_cut(images, damaged).iter().enumerate() {
+        fs::write(root.join(format!("image/{number:03}.jpg")), image).expect("writes");
+        let limits = infeed::decode::Limits::default();
+        let size = decoder
+            .header(&images[number], false, &limits)
+            .expect("a JPEG")
+            .size;
+        let mut mask = Image::default();
+        mask.reset(size, 1, Depth::U8);
+        let mask = png(&mask).expect("encodes");
+        fs::write(root.join(format!("mask/{number:03}.png")), mask).expect("writes");
+    }
+    made(SourceSpec::pairs(root.join("image"), root.join("mask")))
+}
+
+fn memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+    let images = with_cut(images, damaged);
+    let mut offsets = vec![0_u64];
+    for image in &images {
+        offsets.push(offsets[offsets.len() - 1] + image.len() as u64);
+    }
+    let offsets: Vec<u8> = offsets
+        .iter()
+        .flat_map(|offset| offset.to_le_bytes())
+        .collect();
+    let field = MemoryField {
+        name: "image".to_owned(),
+        kind: "image".to_owned(),
+        dtype: None,
+        shape: Vec::new(),
+        handle: Some(0),
+        offsets: Some(1),
+        path: None,
+        offset: 0,
+        records: None,
+    };
+    Made {
+        spec: SourceSpec::Memory {
+            fields: vec![field],
+        },
+        handles: vec![Bytes::from(images.concat()), Bytes::from(offsets)],
+    }
+}
+
+/// Tar shards; a damaged record has a label that is none, or an image that is cut.
+fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+    for (shard, images) in images.chunks(PER_SHARD).enumerate() {
+        let mut files = Vec::new();
+        for (at, image) in images.iter().enumerate() {
+            let number = shard * PER_SHARD + at;
+            let is_damaged = damaged.contains(&(number as u64));
+            let (image, label) = match is_damaged {
+                true if number % 2 == 0 => (cut(image), number.to_string()),
+                true => (image.clone(), "cat".to_owned()),
+                false => (image.clone(), number.to_string()),
+            };
+            files.push((format!("train/{number:04}.jpg"), image));
+            files.push((format!("train/{number:04}.cls"), label.into_bytes()));
+        }
+        fs::write(
+            root.join(format!("train-{shard:02}.tar")),
+            write::tar(&files),
+        )
+        .expect("writes");
+    }
+    made(SourceSpec::webdataset(text(
+        &root.join("train-{00..04}.tar"),
+    )))
+}
+
+/// TFRecord shards; of a damaged record a bit is flipped.
+fn tfrecord(root: &Path, images: &[Vec<u8>], damaged: &[u64], gzip: bool) -> Made {
+    for (shard, images) in images.chunks(PER_SHARD).enumerate() {
+        let mut file = Vec::new();
+        for (at, image) in images.iter().enumerate() {
+            let number = shard * PER_SHARD + at;
+            let mut record = write::framed(&write::example(image, number as u8));
+            if damaged.contains(&(number as u64)) {
+                let middle = record.len() / 2;
+                record[middle] ^= 4;
+            }
+            file.extend(record);
+        }
+        if gzip {
+            file = write::gzip(&file);
+        }
+        fs::write(root.join(format!("train-{shard:05}-of-00005")), file).expect("writes");
+    }
+    made(SourceSpec::tfrecord(text(&root.join("train-*"))))
+}
+
+/// MDS shards; the image of a damaged record is cut.
+fn mds(root: &Path, images: &[Vec<u8>], damaged: &[u64], zstd: bool) -> Made {
+    let records: Vec<(Vec<u8>, i64)> = with_cut(images, damaged).into_iter().zip(0..).collect();
+    let shards: Vec<_> = records.chunks(PER_SHARD).map(<[_]>::to_vec).collect();
+    write::mds(root, &shards, zstd);
+    made(SourceSpec::mds(text(root)))
+}
+
+#[test]
+fn a_folder_keeps_what_sources_promise() {
+    holds(folder);
+}
+
+#[test]
+fn pairs_keep_what_sources_promise() {
+    holds(pairs);
+}
+
+#[test]
+fn memory_keeps_what_sources_promise() {
+    holds(memory);
+}
+
+#[test]
+fn tar_shards_keep_what_sources_promise() {
+    holds(tar);
+}
+
+#[test]
+fn tfrecord_shards_keep_what_sources_promise() {
+    holds(|root, images, damaged| tfrecord(root, images, damaged, false));
+}
+
+#[test]
+fn tfrecord_shards_in_gzip_keep_what_sources_promise() {
+    holds(|root, images, damaged| tfrecord(root, images, damaged, true));
+}
+
+#[test]
+fn mds_shards_keep_what_sources_promise() {
+    holds(|root, images, damaged| mds(root, images, damaged, false));
+}
+
+#[test]
+fn mds_shards_in_zstd_keep_what_sources_promise() {
+    holds(|root, images, damaged| mds(root, images, damaged, true));
+}

@@ -1,0 +1,6 @@
+//! Sources of every kind: the promises that all keep, and what their files look like.
+
+mod conformance;
+mod formats;
+mod shards;
+mod write;

@@ -1,0 +1,105 @@
+//! Shards of each format, written plainly.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::json;
+use tar::{Builder, Header};
+
+/// A tar of these files.
+pub(crate) fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut header = Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        builder
+            .append_data(&mut header, name, &content[..])
+            .expect("writes to memory");
+    }
+    builder.into_inner().expect("writes to memory")
+}
+
+fn masked(bytes: &[u8]) -> [u8; 4] {
+    let sum = crc32c::crc32c(bytes);
+    sum.rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
+}
+
+/// One record of a TFRecord file.
+pub(crate) fn framed(record: &[u8]) -> Vec<u8> {
+    let length = (record.len() as u64).to_le_bytes();
+    [&length[..], &masked(&length), record, &masked(record)].concat()
+}
+
+/// A field of a message: a length and bytes.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = content.len();
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    bytes.extend(content);
+    bytes
+}
+
+/// A `tf.train.Example` of an image and a label below 128.
+pub(crate) fn example(image: &[u8], label: u8) -> Vec<u8> {
+    let feature = |name: &str, list: u8, values: &[u8]| {
+        let value = field(2, &field(list, &field(1, values)));
+        field(1, &[field(1, name.as_bytes()), value].concat())
+    };
+    let image = feature("image/encoded", 1, image);
+    let label = feature("image/class/label", 3, &[label]);
+    field(1, &[image, label].concat())
+}
+
+/// The same, packed as a whole.
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(bytes).expect("writes to memory");
+    gzip.finish().expect("writes to memory")
+}
+
+/// Writes MDS shards of images and labels, each a list of records, and their `index.json`.
+pub(crate) fn mds(root: &Path, shards: &[Vec<(Vec<u8>, i64)>], zstd: bool) {
+    let mut listed = Vec::new();
+    for (number, records) in shards.iter().enumerate() {
+        let record = |(image, label): &(Vec<u8>, i64)| {
+            let size = (image.len() as u32).to_le_bytes();
+            [&size[..], image, &label.to_le_bytes()].concat()
+        };
+        let records: Vec<Vec<u8>> = records.iter().map(record).collect();
+        let mut at = 4 * (records.len() as u32 + 2);
+        let mut shard = (records.len() as u32).to_le_bytes().to_vec();
+        shard.extend(at.to_le_bytes());
+        for record in &records {
+            at += record.len() as u32;
+            shard.extend(at.to_le_bytes());
+        }
+        shard.extend(records.concat());
+        let name = format!("shard.{number:05}.mds");
+        let raw = json!({"basename": name, "bytes": shard.len(), "hashes": {}});
+        let mut zip = json!(null);
+        if zstd {
+            let packed = zstd::encode_all(&shard[..], 3).expect("writes to memory");
+            let name = format!("{name}.zstd");
+            zip = json!({"basename": name, "bytes": packed.len(), "hashes": {}});
+            fs::write(root.join(name), packed).expect("writes");
+        } else {
+            fs::write(root.join(name), shard).expect("writes");
+        }
+        listed.push(json!({
+            "version": 2, "format": "mds", "samples": records.len(), "hashes": [],
+            "column_names": ["image", "label"], "column_encodings": ["jpeg", "int"],
+            "column_sizes": [null, 8], "compression": zstd.then_some("zstd:3"),
+            "raw_data": raw, "zip_data": zip, "size_limit": 1 << 26,
+        }));
+    }
+    let index = json!({"version": 2, "shards": listed});
+    fs::write(root.join("index.json"), index.to_string()).expect("writes");
+}

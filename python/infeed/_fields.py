@@ -1,0 +1,105 @@
+"""Fields of sources whose records hold several: what each is taken from and becomes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from infeed import _check, _code
+
+Kind = Literal["image", "mask", "tensor", "bytes", "text", "ragged"]
+
+
+@dataclass(frozen=True, repr=False)
+class Field:
+    """One field of a source: what it is taken from, and what it is where that is known.
+
+    What is not told, the first records tell.
+
+    Args:
+        source: What it is called in the data: an extension, a feature, a column.
+            ``None``: as the field.
+        kind: ``"image"``, ``"mask"``, ``"tensor"``, ``"bytes"``, ``"text"`` or
+            ``"ragged"`` (lists of numbers).
+        dtype: Element type of a tensor, of lists, or of pixels that are not encoded,
+            such as ``"int64"``.
+        shape: Shape of one record's tensor or pixels; ``()`` is a scalar.
+    """
+
+    source: str | None = None
+    kind: Kind | None = None
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.source is not None:
+            _check.field(self, "source", self.source)
+        if self.kind is not None:
+            _check.choice(self, "kind", self.kind, get_args(Kind))
+        if self.dtype is not None:
+            # A NumPy type or dtype is as good as its name.
+            name = getattr(self.dtype, "__name__", None) or str(self.dtype)
+            object.__setattr__(self, "dtype", name)
+        shape = tuple(_check.integer(self, "shape", axis) for axis in self.shape)
+        object.__setattr__(self, "shape", shape)
+
+    def __repr__(self) -> str:
+        return _code.call("sources.Field", self)
+
+    def _code(self) -> str:
+        plain = self == Field(self.source)
+        return _code.value(self.source) if plain else repr(self)
+
+    def _to_dict(self, name: str) -> dict[str, Any]:
+        table: dict[str, Any] = {"name": name}
+        if self.source is not None:
+            table["from"] = self.source
+        if self.kind is not None:
+            table["kind"] = self.kind
+        if self.dtype is not None:
+            table["dtype"] = self.dtype
+        if self.shape:
+            table["shape"] = list(self.shape)
+        return table
+
+    @classmethod
+    def _from_tables(cls, tables: Sequence[dict[str, Any]]) -> dict[str, "Field"]:
+        return {
+            table["name"]: cls(
+                table.get("from"),
+                table.get("kind"),
+                table.get("dtype"),
+                tuple(table.get("shape", ())),
+            )
+            for table in tables
+        }
+
+
+def fields_from(
+    owner: object, given: Mapping[str, str | Field | None] | None
+) -> tuple[tuple[str, Field], ...]:
+    """Returns `given` with every value a `Field`."""
+    given = {} if given is None else given
+    if not isinstance(given, Mapping):
+        expected = 'a mapping such as {"image": "jpg"}'
+        raise _check.refusal(owner, "fields", expected, given)
+    named = []
+    for name, value in given.items():
+        _check.field(owner, "fields", name)
+        if value is None or isinstance(value, str):
+            value = Field(value)
+        if not isinstance(value, Field):
+            raise _check.refusal(owner, f"fields[{name!r}]", "a name or a Field", value)
+        named.append((name, value))
+    return tuple(named)
+
+
+def fields_code(fields: tuple[tuple[str, Field], ...]) -> str:
+    """The argument of a call; nothing where there are none."""
+    pairs = (f"{_code.value(name)}: {field._code()}" for name, field in fields)
+    return f", fields={{{', '.join(pairs)}}}" if fields else ""
+
+
+def fields_table(fields: tuple[tuple[str, Field], ...]) -> dict[str, Any]:
+    """The entry of a description; nothing where there are none."""
+    tables = [field._to_dict(name) for name, field in fields]
+    return {"fields": tables} if tables else {}
