@@ -98,8 +98,11 @@ $(VENV)/ready: scripts/requirements-dev.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-$(VENV_ALL)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt
+ALONE := scripts/requirements-alone.txt
+$(VENV_ALL)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt $(ALONE)
 	@scripts/needs
 	@$(PYTHON) -m venv $(VENV_ALL)
-	@$(VENV_ALL)/bin/pip install --quiet --disable-pip-version-check $(addprefix -r ,$^)
+	@$(VENV_ALL)/bin/pip install --quiet --disable-pip-version-check \
+		$(addprefix -r ,$(filter-out $(ALONE),$^))
+	@$(VENV_ALL)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $(ALONE)
 	@touch $@
