@@ -32,7 +32,7 @@ An encoding is one of
   png            without loss, the usual size
   png-fast       PNG with filter up and fast compression: cheap to read, somewhat larger
   png-stored     PNG without compression: cheapest to read, as large as the pixels
-  webp-lossless  WebP without loss: smaller than PNG, dearer to read than png-fast
+  webp-lossless  WebP without loss: smaller than PNG, and dearer to read
   png:FILTER:LEVEL  none, sub, up, avg, paeth, adaptive; stored, fast, balanced, high
 Masks never get a lossy encoding.
 
@@ -200,10 +200,16 @@ fn text(args: &Args, packed: &Packed, pipeline: Option<&PathBuf>) -> String {
         reused => format!(" ({reused} were there already)"),
     };
     let share = packed.bytes_out as f64 / packed.bytes_in.max(1) as f64;
+    let unmarked = match packed.unmarked {
+        0 => String::new(),
+        unmarked => format!(
+            "{unmarked} JPEGs cannot have restart markers without loss and are as they were\n"
+        ),
+    };
     format!(
         "packed {} records{reused} to {} in {}, {:.0} records/s\n\
          {} before, {} now ({share:.2}x)\n\
-         next: {}\n",
+         {unmarked}next: {}\n",
         packed.records,
         args.out.display(),
         human_seconds(packed.seconds),
@@ -225,6 +231,7 @@ fn report(args: &Args, packed: &Packed, pipeline: Option<&PathBuf>) -> serde_jso
         "pipeline": pipeline,
         "records": packed.records,
         "reused": packed.reused,
+        "unmarked": packed.unmarked,
         "bytes_in": packed.bytes_in,
         "bytes_out": packed.bytes_out,
         "seconds": packed.seconds,

@@ -32,7 +32,7 @@ pub enum Encoding {
         level: PngLevel,
     },
     /// WebP without loss: colours, with or without alpha, of 8 bits. Smaller than PNG, and slower to
-    /// read than one of filter Up.
+    /// read than any of them.
     WebpLossless,
 }
 

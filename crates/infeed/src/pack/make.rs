@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -27,6 +28,8 @@ pub(super) struct Maker<'a> {
     pub(super) decode: Decode,
     /// Width of tiles that JPEGs get, in MCUs.
     pub(super) restart: Option<u16>,
+    /// JPEGs that should have been rewritten and were copied.
+    pub(super) unmarked: AtomicU64,
 }
 
 /// What one thread keeps between records.
@@ -190,13 +193,8 @@ impl Maker<'_> {
     ) -> Result<Product, Error> {
         let field = &self.fields[at];
         if let Work::Copy { .. } = field.work {
-            let header = looked.header.as_ref();
-            let rewritten = self.restart.zip(header).and_then(|(wanted, header)| {
-                // What cannot be rewritten is as good as it was.
-                with_restarts(bytes, header, wanted)
-            });
             return Ok(Product {
-                bytes: rewritten.map_or_else(|| bytes.clone(), Bytes::from),
+                bytes: self.copy(bytes, looked),
                 shape: None,
             });
         }
@@ -259,6 +257,24 @@ impl Maker<'_> {
             bytes: Bytes::from(bytes),
             shape: None,
         })
+    }
+
+    /// The bytes as they are, or a JPEG with restart markers. One that cannot be rewritten is as
+    /// good as it was.
+    fn copy(&self, bytes: &Bytes, looked: &Looked) -> Bytes {
+        let (Some(wanted), Some(header)) = (self.restart, &looked.header) else {
+            return bytes.clone();
+        };
+        match with_restarts(bytes, header, wanted) {
+            Some(rewritten) => Bytes::from(rewritten),
+            None => {
+                if header.format == Format::Jpeg {
+                    // Relaxed: read when the threads have ended.
+                    self.unmarked.fetch_add(1, Ordering::Relaxed);
+                }
+                bytes.clone()
+            }
+        }
     }
 
     /// Pixels of a field into `bench.current`.

@@ -21,6 +21,7 @@ mod run;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::decode::ColorMode;
@@ -87,6 +88,8 @@ pub struct Packed {
     pub seconds: f64,
     /// Records that were complete before this run.
     pub reused: u64,
+    /// JPEGs of this run that were to get restart markers, cannot without loss, and were copied.
+    pub unmarked: u64,
 }
 
 /// Rewrites the records of a pipeline's source below `out`.
@@ -130,6 +133,7 @@ pub fn pack(
         transforms: &options.transforms,
         decode: pipeline.decode.clone().unwrap_or_default(),
         restart: options.restart,
+        unmarked: AtomicU64::new(0),
     };
     let written = match options.to {
         Target::Folder => {
@@ -179,6 +183,8 @@ pub fn pack(
         bytes_out: totals.bytes_out,
         seconds: start.elapsed().as_secs_f64(),
         reused: totals.reused,
+        // Relaxed: the threads that count have ended.
+        unmarked: maker.unmarked.load(Ordering::Relaxed),
     })
 }
 

@@ -75,13 +75,32 @@ fn random_crops_of_files_with_restart_markers_are_those_of_the_originals_bit_for
 
         let done = packed(&pipeline, out.path(), |o| o.restart = Some(width)).expect("packs");
 
-        assert_eq!(done.records, 16);
+        assert_eq!((done.records, done.unmarked), (16, 0));
         assert!(has_markers(&out.path().join("03.jpg")));
         let twin = |name: &str| fs::read(root.path().join(name)).expect("an original");
         let copy = fs::read(out.path().join("99.png")).expect("a copy");
         assert_eq!(copy, twin("99.png"), "what is no JPEG is copied");
         assert_eq!(epoch(&done.pipeline), expected, "{width} MCUs");
     }
+}
+
+#[test]
+fn a_jpeg_that_cannot_be_rewritten_without_loss_is_copied_and_counted() {
+    let root = photos();
+    let conformance = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/conformance");
+    let bytes = fs::read(format!("{conformance}/s420p.jpg")).expect("a progressive file");
+    let starts = |(_, pair): &(usize, &[u8])| *pair == [0xFF, 0xDA];
+    let third = bytes.windows(2).enumerate().filter(starts).nth(2);
+    let (third, _) = third.expect("a third scan");
+    let fewer = [&bytes[..third], &[0xFF, 0xD9]].concat();
+    fs::write(root.path().join("50.jpg"), &fewer).expect("writes");
+    let out = tempfile::tempdir().expect("a temporary folder");
+
+    let done = packed(&random_crops(&root), out.path(), |_| {}).expect("packs");
+
+    assert_eq!((done.records, done.unmarked), (17, 1));
+    let copy = fs::read(out.path().join("50.jpg")).expect("a copy");
+    assert_eq!(copy, fewer);
 }
 
 #[test]
