@@ -95,7 +95,7 @@ impl Tiles {
     fn of(frame: &Frame, region: Region, scale: DctScale) -> Option<Tiles> {
         let interval = u32::from(frame.interval);
         let mcus = frame.mcus_across();
-        if interval == 0 || mcus % interval != 0 {
+        if interval == 0 || !mcus.is_multiple_of(interval) {
             return None;
         }
         let (whole, scaled) = (frame.size, scale.apply(frame.size));

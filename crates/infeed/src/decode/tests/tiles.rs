@@ -210,9 +210,10 @@ fn files_of_every_kind_give_by_tiles_what_the_original_gives_in_every_mode() {
 fn segments(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let scan = bytes.windows(2).position(|pair| pair == [0xFF, 0xDA]);
     let scan = scan.unwrap() + 2;
-    let mut start = scan + usize::from(u16::from_be_bytes([bytes[scan], bytes[scan + 1]]));
+    let data = scan + usize::from(u16::from_be_bytes([bytes[scan], bytes[scan + 1]]));
+    let mut start = data;
     let mut found = Vec::new();
-    for at in start..bytes.len() - 1 {
+    for at in data..bytes.len() - 1 {
         if bytes[at] == 0xFF && bytes[at + 1] != 0 {
             found.push(start..at);
             start = at + 2;
