@@ -5,6 +5,7 @@ while a variable still holds the last one, and ask for the state of what was nev
 iterated. A `Feed` takes all three as they come.
 """
 
+import threading
 import weakref
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
@@ -88,10 +89,15 @@ class Feed:
         Raises:
             ConfigError: The state is of another run; the message names what differs.
         """
-        self.loader.load_state_dict(state_dict)
+        loader = self.loader
         running = None if self._running is None else self._running()
-        if running is not None and running.begun:
-            running.end()
+        if running is None:
+            loader.load_state_dict(state_dict)
+            return
+        with running.lock:
+            loader.load_state_dict(state_dict)
+            if running.begun:
+                running.end()
 
     def close(self) -> None:
         """Ends all threads and waits for them. Batches that are held stay valid."""
@@ -139,6 +145,9 @@ class _Steps:
     """
 
     def __init__(self, loader: Loader, convert: Callable[[Batch], Any]):
+        # Held while a batch is taken: another thread that ends this loop waits for it,
+        # else the batch might be one of what comes after.
+        self.lock = threading.RLock()
         self._loader = loader
         self._convert = convert
         self._batches: Iterator[Batch] | None = None
@@ -148,6 +157,10 @@ class _Steps:
         return self
 
     def __next__(self) -> Any:
+        with self.lock:
+            return self._convert(self._taken())
+
+    def _taken(self) -> Batch:
         if self._left_out:
             raise IteratorError(
                 "another loop over this loader has begun, or its state was loaded; "
@@ -165,7 +178,7 @@ class _Steps:
         if batch.step + 1 == len(self._loader):
             # Whoever counts steps does not ask once more: the epoch is over now.
             self._finish()
-        return self._convert(batch)
+        return batch
 
     @property
     def begun(self) -> bool:
@@ -174,8 +187,9 @@ class _Steps:
 
     def end(self) -> None:
         """Leaves out what is left of the epoch."""
-        self._left_out = not self._over
-        self._finish()
+        with self.lock:
+            self._left_out = not self._over
+            self._finish()
 
     def _finish(self) -> None:
         self._over = True

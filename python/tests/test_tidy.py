@@ -24,7 +24,8 @@ LADDER = [
     {"transforms", "sources", "loader", "preview"},
     {"pipeline"},
     {"watching", "_moving"},
-    {"ahead", "_feed"},
+    {"_feed", "_running"},
+    {"ahead"},
     {"experiments"},
     {"__init__", "_cli", *ADAPTERS},
 ]

@@ -1,4 +1,4 @@
-"""Scripts run in processes of their own: with variables, forks and backends of theirs."""
+"""Scripts run in processes of their own: for their variables, forks and backends."""
 
 import os
 import subprocess

@@ -278,6 +278,21 @@ def test_prefetch_moves_tensors_in_its_thread(pipeline):
     assert [rows.tolist() for rows, _ in plain] == [[0, 1, 2], [3, 4, 5]]
 
 
+def test_a_prefetch_has_the_state_of_what_its_loop_took(pipeline):
+    whole = epoch(pipeline)
+    ahead = infeed.prefetch(adapter.Loader(pipeline), batches=3, device="cpu")
+    batches = iter(ahead)
+    assert next(batches)["x"].tolist() == whole[0]
+    state = json.loads(json.dumps(ahead.state_dict()))
+    assert (state["epoch"], state["position"]) == (0, 4)
+
+    again = infeed.prefetch(adapter.Loader(pipeline), device="cpu")
+    again.load_state_dict(state)
+
+    assert epoch(again) == whole[1:]
+    assert again.state_dict()["epoch"] == 1
+
+
 def test_prefetch_to_a_device_refuses_items_without_tensors():
     with pytest.raises(infeed.ConfigError, match="of type dict holds no tensor"):
         list(infeed.prefetch([{"x": 1}], device="cpu"))
