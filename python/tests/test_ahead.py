@@ -1,5 +1,6 @@
 """prefetch and overlap: order, errors at their place, waits counted, no thread left."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -387,6 +389,68 @@ def test_a_device_needs_pytorch(monkeypatch):
 
     with pytest.raises(infeed.ConfigError, match="PyTorch, which was not imported"):
         infeed.prefetch([], device="cuda")
+
+
+class MadeUpTorch:
+    """The calls of PyTorch that a move to CUDA makes, noted in their order."""
+
+    class Tensor:
+        def __init__(self, torch, name):
+            self.torch, self.name = torch, name
+
+        def to(self, device, non_blocking):
+            self.torch.calls.append(("to", self.name, str(device), non_blocking))
+            return self
+
+        def record_stream(self, stream):
+            self.torch.calls.append(("record", self.name, stream))
+
+    def __init__(self):
+        self.calls, self.cuda = [], self
+        self.inside = None
+
+    def device(self, kind, index=None):
+        if isinstance(kind, types.SimpleNamespace):
+            return kind
+        return types.SimpleNamespace(type=kind, index=index)
+
+    def current_device(self):
+        return 3
+
+    def Stream(self, device):
+        made = types.SimpleNamespace(device=device)
+        made.synchronize = lambda: self.calls.append("synchronize")
+        return made
+
+    def stream(self, stream):
+        self.calls.append(("stream", stream.device.index))
+        return contextlib.nullcontext()
+
+    def current_stream(self, device):
+        return threading.current_thread().name
+
+
+def test_copies_to_cuda_have_a_stream_of_their_own_and_are_there_when_handed_over(
+    monkeypatch,
+):
+    torch = MadeUpTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    item = {"a": torch.Tensor(torch, "a"), "b": [(torch.Tensor(torch, "b"), 1)]}
+
+    (given,) = infeed.prefetch([item], device="cuda")
+
+    device = "namespace(type='cuda', index=3)"
+    assert torch.calls == [
+        # The device that is current where the loop is, not in the thread.
+        ("stream", 3),
+        ("to", "a", device, True),
+        ("to", "b", device, True),
+        "synchronize",
+        # The loop's own stream works on them.
+        ("record", "a", threading.current_thread().name),
+        ("record", "b", threading.current_thread().name),
+    ]
+    assert given["b"][0][1] == 1
 
 
 def test_overlap_gives_results_in_order_and_loads_beside_the_step():

@@ -9,7 +9,7 @@ import pytest
 from test_examples import classification_pipeline
 
 import infeed
-from infeed import sources
+from infeed import _core, sources
 
 PRINT_ORDER = """
 import sys, infeed
@@ -99,3 +99,21 @@ def test_a_batch_per_rank_is_the_same_as_its_global_batch(classification):
         pipeline.batch(8, drop_last=True).open(rank=1, world_size=2) as b,
     ):
         assert order(a) == order(b)
+
+
+@pytest.mark.parametrize("count", [9, 5000])
+def test_the_order_can_be_had_without_reading(count):
+    pipeline = infeed.Pipeline(sources.Memory(x=list(range(count)))).batch(count)
+
+    for seed, described in ((None, pipeline), (7, pipeline.shuffle(seed=7))):
+        with described.open() as loader:
+            for epoch in range(2):
+                told = _core.order(count, seed, epoch, 0, count)
+                assert told == order(loader)
+                assert _core.order(count, seed, epoch, 3, 5) == told[3:5]
+
+
+def test_positions_outside_an_epoch_are_refused():
+    for begin, end in ((0, 10), (4, 3)):
+        with pytest.raises(ValueError, match=f"{begin} to {end} are not within 9"):
+            _core.order(9, 1, 0, begin, end)

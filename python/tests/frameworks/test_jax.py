@@ -88,6 +88,18 @@ def test_arrays_keep_their_memory_whoever_else_lets_go(adapter):
         np.testing.assert_array_equal(array, values[row : row + 4])
 
 
+def test_memory_goes_back_with_the_last_array_of_a_batch(adapter):
+    values = np.zeros((64, 4096), np.int32)
+    loader = adapter.Loader(infeed.Pipeline(sources.Memory(x=values)).batch(4))
+    for _ in range(3):
+        for batch in loader:
+            batch["x"].block_until_ready()
+    del batch
+    gc.collect()
+
+    assert loader.loader.stats()["held"] == 0
+
+
 def test_a_step_that_takes_its_batch_over_disturbs_no_other(jax, adapter):
     values = np.arange(64 * 4096, dtype=np.float32).reshape(64, 4096)
     loader = adapter.Loader(infeed.Pipeline(sources.Memory(x=values)).batch(4))

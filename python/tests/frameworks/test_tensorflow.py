@@ -92,6 +92,9 @@ def test_tensors_of_a_loop_share_memory_and_outlive_the_loader(pipeline):
 
     loader = adapter.Loader(pipeline)
     held = [batch["x"] for batch in loader]
+    assert loader.loader.stats()["held"] == 3
+    held[2] = held[2] + 0
+    assert loader.loader.stats()["held"] == 2
     loader.close()
     del loader
     gc.collect()

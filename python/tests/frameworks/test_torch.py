@@ -92,6 +92,22 @@ def test_tensors_outlive_the_loader(pipeline):
     assert sorted(torch.cat(held).tolist()) == list(range(12))
 
 
+def test_memory_goes_back_with_the_last_tensor_of_a_batch(pipeline):
+    loader = adapter.Loader(pipeline, "tuple")
+    held = [next(iter(loader))[0]]
+    held.append(held[0][:2])
+    del held[0]
+    assert loader.loader.stats()["held"] == 1
+
+    held.clear()
+    for _ in range(20):
+        for _ in loader:
+            pass
+    del _
+
+    assert loader.loader.stats()["held"] == 0
+
+
 def test_epochs_are_those_of_the_pipeline(pipeline):
     expected = [epoch(pipeline) for _ in range(3)]
     loader = adapter.Loader(pipeline)

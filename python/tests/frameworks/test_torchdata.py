@@ -35,3 +35,15 @@ def test_it_saves_and_resumes_the_loader_as_its_dataset(taken):
 
     assert isinstance(again.dataset, stateful.Stateful)
     assert [b["x"].tolist() for b in again] == (whole[taken:] or following)
+
+
+def test_a_prefetch_of_it_keeps_its_state():
+    whole = [batch["x"].tolist() for batch in made()]
+    ahead = infeed.prefetch(made(), batches=3)
+    batches = iter(ahead)
+    seen = [next(batches)["x"].tolist() for _ in range(2)]
+
+    again = infeed.prefetch(made())
+    again.load_state_dict(ahead.state_dict())
+
+    assert seen + [batch["x"].tolist() for batch in again] == whole
