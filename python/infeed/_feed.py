@@ -5,6 +5,7 @@ while a variable still holds the last one, and ask for the state of what was nev
 iterated. A `Feed` takes all three as they come.
 """
 
+import os
 import threading
 import weakref
 from collections import namedtuple
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 from infeed import _check
 from infeed.batch import Batch
-from infeed.errors import ClosedError, ConfigError, IteratorError
+from infeed.errors import ClosedError, ConfigError, ForkedError, IteratorError
 from infeed.loader import Loader
 from infeed.pipeline import Pipeline
 
@@ -36,6 +37,7 @@ class Feed:
         self.pipeline = pipeline
         self._options = dict(options)
         self._opened: Loader | None = None
+        self._pid = os.getpid()
         self._closed = False
         self._running: weakref.ref[_Steps] | None = None
 
@@ -49,14 +51,21 @@ class Feed:
 
         Raises:
             ClosedError: It was closed.
+            ForkedError: It was opened in the process that this one was forked from.
             InfeedError: As `Pipeline.open`.
         """
         if self._closed:
             raise ClosedError("the loader is closed; make another one")
+        if self._opened is not None and os.getpid() != self._pid:
+            raise ForkedError(
+                "the loader was opened in another process, of which this one is a "
+                "fork; make another one here"
+            )
         if self._opened is None:
             rank, world_size = self._place()
             options = {"rank": rank, "world_size": world_size, **self._options}
             self._opened = self.pipeline.open(**options)
+            self._pid = os.getpid()
             self._told(self._opened)
         return self._opened
 
@@ -188,8 +197,9 @@ class _Steps:
     def end(self) -> None:
         """Leaves out what is left of the epoch."""
         with self.lock:
-            self._left_out = not self._over
-            self._finish()
+            if not self._over:
+                self._left_out = True
+                self._finish()
 
     def _finish(self) -> None:
         self._over = True

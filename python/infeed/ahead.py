@@ -90,11 +90,11 @@ class Prefetch:
 
     def __iter__(self) -> Iterator[Any]:
         """Begins to run the iterable; what its ``iter`` raises comes at once."""
-        # Here and not in the thread: loaders fork their workers now.
         for run in list(at_work):
             # A loop that was left may be in the middle of an item of the same iterable.
             if run.left and run.iterable is self._iterable:
                 run.join()
+        # Here and not in the thread: loaders fork their workers now.
         source = loaders.iterator(self._iterable)
         mover = None if self._mover is None else self._mover.begun()
         fresh = Run(self._iterable, source, self._batches, mover, self._state_of)

@@ -4,6 +4,7 @@ import copy
 import gc
 import json
 import logging
+import os
 import pickle
 
 import numpy as np
@@ -246,6 +247,31 @@ def test_a_closed_loader_says_so(pipeline):
 
     with pytest.raises(infeed.ClosedError, match="make another one"):
         next(iter(loader))
+
+
+def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
+    loader = adapter.Loader(pipeline)
+    batches = iter(loader)
+    next(batches)
+    reader, writer = os.pipe()
+
+    child = os.fork()
+    if child == 0:
+        said = []
+        for use in (lambda: iter(loader), loader.state_dict, lambda: next(batches)):
+            try:
+                said.append(repr(use()))
+            except infeed.ForkedError as error:
+                said.append(type(error).__name__)
+        os.write(writer, " ".join(said).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+
+    assert said == "ForkedError ForkedError ForkedError"
+    assert len(list(batches)) == 2
 
 
 def test_rank_and_world_size_come_from_torchrun(pipeline, monkeypatch):
