@@ -82,7 +82,6 @@ class Dataset(Feed, keras.utils.PyDataset):
         with self._lock:
             if self._anew and 0 < self._taken < len(self):
                 # It was left early.
-                Feed.set_epoch(self, self._start)
                 self._rewind(self._start)
             if self._pass is None or self._taken == len(self):
                 self._start, self._taken = self.epoch, 0

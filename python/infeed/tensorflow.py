@@ -60,6 +60,7 @@ class Loader(Feed):
         Python runs once a batch, not once a sample, and a batch is copied once. What
         tf.data does after it, such as ``prefetch``, takes batches ahead of the loop,
         and `state_dict` counts those too.
+
         After `load_state_dict` its first pass is the rest of an epoch, so its length is
         not said: make it after loading.
         """
