@@ -199,3 +199,68 @@ def test_a_state_is_taken_up_at_the_beginning_of_its_epoch(found):
     assert (found["state"]["epoch"], found["state"]["position"]) == (2, 2)
     assert found["third"] == epochs[2]
     assert found["fresh"] == epochs[2]
+
+
+# Keras keeps its own backups, at the ends of epochs. The first run is a process of its
+# own that dies in the middle of the third one.
+KILLED = """
+import os, signal, sys, json
+import keras
+import numpy as np
+import infeed, infeed.keras
+from infeed import sources
+
+folder = sys.argv[1]
+
+def trained(log, dies):
+    x = np.arange(24, dtype=np.float32)[:, None]
+    pipeline = infeed.Pipeline(sources.Memory(x=x, y=2 * x)).shuffle(seed=1).batch(4)
+
+    class Data(infeed.keras.Dataset):
+        def __getitem__(self, index):
+            batch = super().__getitem__(index)
+            with open(f"{folder}/{log}", "a") as file:
+                file.write(json.dumps(batch[0].ravel().tolist()) + "\\n")
+            return batch
+
+    class Die(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.epoch = epoch
+
+        def on_train_batch_end(self, batch, logs=None):
+            if (self.epoch, batch) == (2, 3):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    data = Data(pipeline)
+    follow = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: data.set_epoch(epoch)
+    )
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    backup = keras.callbacks.BackupAndRestore(f"{folder}/backup")
+    callbacks = [backup, follow] + [Die()] * dies
+    model.fit(data, epochs=4, verbose=0, callbacks=callbacks)
+
+child = os.fork()
+if child == 0:
+    try:
+        trained("killed", dies=True)
+    finally:
+        os._exit(0)
+assert os.waitpid(child, 0)[1] == signal.SIGKILL
+trained("resumed", dies=False)
+"""
+
+
+def test_a_killed_run_goes_on_with_the_epoch_of_its_backup(tmp_path):
+    needed("torch")
+    epochs = made(24, 4, seed=1)
+
+    run(KILLED, tmp_path, KERAS_BACKEND="torch", CUDA_VISIBLE_DEVICES="")
+
+    killed, resumed = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("killed", "resumed")
+    )
+    assert killed[-16:] == epochs[0] + epochs[1] + epochs[2][:4]
+    assert resumed[-12:] == epochs[2] + epochs[3]
