@@ -68,6 +68,7 @@ class Loader(Feed):
         self._device = device
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
+        self._found: tuple[int, int] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch, or the rest of one whose state was loaded."""
@@ -94,7 +95,12 @@ class Loader(Feed):
         return jax.make_array_from_process_local_data(self._device, column, shape)
 
     def _place(self) -> tuple[int, int]:
-        return rank_within(self, self._rank, self._world_size, _share(self._device))
+        if self._found is None:
+            # Which devices are whose takes a while to tell, and does not change.
+            given = self._rank is not None
+            found = (0, 1) if given else _share(self._device)
+            self._found = rank_within(self, self._rank, self._world_size, found)
+        return self._found
 
 
 def _divides(name: str, shape: tuple[int, ...], sharding: Any) -> None:

@@ -221,6 +221,14 @@ for layout, spec in ((devices, P(("a", "b"))), (devices, P("a")), (devices.T, P(
                  for shard in batch["x"].addressable_shards}
         rows.append(sorted(parts.items()))
     found.append([read, rows])
+
+# Rows of each process lie apart from each other: no rank could read them.
+apart = NamedSharding(Mesh(devices.T.reshape(4), ("a",)), P("a"))
+try:
+    infeed.jax.Loader(pipeline, apart)._place()
+except infeed.ConfigError as error:
+    found.append(str(error))
+assert infeed.jax.Loader(pipeline, apart, rank=1, world_size=2)._place() == (1, 2)
 print(json.dumps(found))
 """
 
@@ -250,6 +258,9 @@ def test_processes_read_the_rows_of_their_own_devices(pipeline):
 
     assert [process.returncode for process in ranks] == [0, 0], ended[0][1][-2000:]
     found = [json.loads(said) for said, _ in ended]
+    apart = [rank.pop() for rank in found]
+    assert "holds rows [0 2] of 4 in the sharding" in apart[0]
+    assert all("order the devices of the mesh by process" in said for said in apart)
     # Which share of the batch each process read, for each of the three meshes.
     shares = [[case[0] for case in rank] for rank in found]
     assert shares == [[[0, 2], [0, 2], [0, 1]], [[1, 2], [1, 2], [0, 1]]]
