@@ -1,8 +1,11 @@
-//! Descriptions, which cross the border as JSON, and the buffers they refer to.
+//! Descriptions, which cross the border as JSON, and the buffers and sources they refer to.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use infeed::Pipeline;
 use infeed::batch::ColumnKind;
+use infeed::pipeline::Handle;
 use infeed::plan::Plan;
 use infeed_raw::python::BufferView;
 use pyo3::Borrowed;
@@ -10,17 +13,24 @@ use pyo3::prelude::*;
 
 use crate::batch::object_from;
 use crate::error::raise;
+use crate::given::Given;
 use crate::log;
 
-/// Buffers of Python objects, viewed without a copy.
-pub(crate) struct Handles(pub(crate) Vec<Bytes>);
+/// Buffers of Python objects, viewed without a copy, and sources that were made of them.
+pub(crate) struct Handles(pub(crate) Vec<Handle>);
 
 impl<'py> FromPyObject<'_, 'py> for Handles {
     type Error = PyErr;
 
     fn extract(handles: Borrowed<'_, 'py, PyAny>) -> PyResult<Handles> {
-        let view =
-            |handle: PyResult<Bound<'py, PyAny>>| Ok(Bytes::from_owner(BufferView::new(&handle?)?));
+        let view = |handle: PyResult<Bound<'py, PyAny>>| {
+            let handle = handle?;
+            if let Ok(given) = handle.cast::<Given>() {
+                return Ok(Handle::Source(Arc::clone(&given.get().source)));
+            }
+            let bytes = Bytes::from_owner(BufferView::new(&handle)?);
+            Ok(Handle::Bytes(bytes))
+        };
         Ok(Handles(
             handles.try_iter()?.map(view).collect::<PyResult<_>>()?,
         ))

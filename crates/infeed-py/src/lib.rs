@@ -6,6 +6,8 @@ mod batch;
 mod description;
 mod error;
 mod explain;
+mod given;
+mod items;
 mod loader;
 mod log;
 mod order;
@@ -28,6 +30,8 @@ mod _core {
     use super::description::{check, describe, json_from_toml, plan, preview, toml_from_json};
     #[pymodule_export]
     use super::explain::Explanation;
+    #[pymodule_export]
+    use super::given::{Given, items, table};
     #[pymodule_export]
     use super::loader::Loader;
     #[pymodule_export]

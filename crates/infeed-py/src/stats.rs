@@ -36,5 +36,13 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
         stages.append(entry)?;
     }
     dict.set_item("stages", stages)?;
+    let python = stats.python.map(|python| -> PyResult<_> {
+        let entry = PyDict::new(py);
+        entry.set_item("items", python.items)?;
+        entry.set_item("wait_s", python.waited.as_secs_f64())?;
+        entry.set_item("inside_s", python.inside.as_secs_f64())?;
+        Ok(entry)
+    });
+    dict.set_item("python", python.transpose()?)?;
     Ok(dict)
 }

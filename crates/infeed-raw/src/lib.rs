@@ -12,6 +12,7 @@
 //! | [`jpeg`] | region and scaled decode | libjpeg-turbo gets buffers whose size is checked against the header |
 //! | [`jpeg_encode`], [`jpeg_restart`] | JPEGs written and rewritten | libjpeg-turbo reads slices whose length is checked, and allocates what it writes, which one owner frees |
 //! | [`dlpack`] | a buffer as a tensor for others | the struct owns a share of the memory until its deleter, called once, drops it |
+//! | `arrow` (feature `python`) | tables of other libraries | the stream is taken out of its capsule under its first name, once; what it brings is validated in full |
 //! | `python` (feature) | DLPack capsules, Python buffers as bytes | a capsule frees only under its first name; a held buffer stays in place; that its user does not write to it cannot be proved, and is said |
 //!
 //! Bytes from outside (files, `/proc`, arrays) never cause a panic. The panics there are
@@ -19,6 +20,8 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+#[cfg(feature = "python")]
+pub mod arrow;
 pub mod dlpack;
 pub mod host;
 pub mod jpeg;

@@ -13,6 +13,7 @@ use super::findings::{
 };
 use super::prepare::{Among, Prepared, Written};
 use super::remedies::{Candidate, Change, candidates};
+use super::running::in_python;
 use super::storage::Storage;
 use super::survey::{Survey, survey};
 use super::trial::{Others, Variant, interleave, interval, ratio};
@@ -443,6 +444,9 @@ fn capacities(
                 case.readers(),
             ),
         );
+    }
+    if let Some((rate, text)) = case.own.python().and_then(in_python) {
+        all.add(Limit::Python, rate, text);
     }
     if let Some((rate, text)) = memory(case, run) {
         all.add(Limit::Memory, rate, text);

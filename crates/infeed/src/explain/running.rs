@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::loader::{Loader, Stats};
 use crate::pipeline::Pipeline;
 use crate::probe;
+use crate::source::PythonTime;
 
 /// How far a capacity computed from counters strays from one that was measured by itself: threads
 /// that take turns on a core count each other's time as theirs.
@@ -118,6 +119,23 @@ fn run_from(stats: &Stats) -> Result<Run, Error> {
     })
 }
 
+/// What Python gives: one item at a time, as far as the items do not release its lock.
+pub(super) fn in_python(python: PythonTime) -> Option<(Interval, String)> {
+    let inside = python.inside.as_secs_f64();
+    if python.items == 0 || inside <= 0.0 {
+        return None;
+    }
+    let items = python.items as f64;
+    let rate = items / inside;
+    let text = format!(
+        "1 item at a time / {:.2} ms in Python = {rate:.0} samples/s; threads waited {:.2} ms an \
+         item for the interpreter's lock",
+        1e3 * inside / items,
+        1e3 * python.waited.as_secs_f64() / items,
+    );
+    Some((Interval::exact(rate).widen(SPREAD), text))
+}
+
 fn capacities(stats: &Stats, run: &Run, rows: u64) -> Capacities {
     let mut all = Capacities::default();
     let samples = stats.samples.max(1) as f64;
@@ -138,6 +156,9 @@ fn capacities(stats: &Stats, run: &Run, rows: u64) -> Capacities {
     let cores = wall("decode") + wall("transform") + wall("write");
     add(costliest(&run.stages), stats.workers, "workers", cores);
     add(Limit::Storage, stats.readers, "I/O threads", wall("read"));
+    if let Some((rate, text)) = stats.python.and_then(in_python) {
+        all.add(Limit::Python, rate, text);
+    }
     if run.step_s > 0.0 {
         let step = run.step_s / stats.batches.max(1) as f64;
         let rate = rows as f64 / step;

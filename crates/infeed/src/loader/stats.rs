@@ -7,6 +7,7 @@ use super::budget::Shares;
 use super::records::Records;
 use crate::counters::{Stage, StageStats};
 use crate::exec::Conveyor;
+use crate::source::PythonTime;
 
 /// Counts since a loader was opened.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +28,8 @@ pub struct Stats {
     pub elapsed: Duration,
     /// Stages in the order data flows.
     pub stages: Vec<(Stage, StageStats)>,
+    /// What reading took in Python, for records that come from there.
+    pub python: Option<PythonTime>,
     /// Batches that are ready now.
     pub ready: usize,
     /// Batches that the consumer holds now.
@@ -66,6 +69,7 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
     Stats {
         wait: time(&waits.consumer_ns),
         stages: Stage::ALL.into_iter().map(stage).collect(),
+        python: job.source().python(),
         ready: conveyor.ready(),
         held: super::held(conveyor),
         unknown_pixels: job.plan().unknown_pixels(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Admit, Read, ReadError, Sink, Source, single_reads};
+use super::{Admit, PythonTime, Read, ReadError, Sink, Source, single_reads};
 use crate::error::Error;
 use crate::random::hash;
 use crate::sample::{Field, Record, RecordId};
@@ -95,6 +95,10 @@ impl Source for Chosen {
 
     fn run_length(&self) -> u64 {
         self.inner.run_length()
+    }
+
+    fn python(&self) -> Option<PythonTime> {
+        self.inner.python()
     }
 
     fn parallel_reads(&self) -> Option<usize> {

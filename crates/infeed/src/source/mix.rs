@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Admit, Read, ReadError, Sink, Source};
+use super::{Admit, PythonTime, Read, ReadError, Sink, Source};
 use crate::error::Error;
 use crate::order::window::Groups;
 use crate::random::hash;
@@ -198,6 +198,15 @@ impl Source for Mix {
 
     fn classes(&self) -> Option<&[String]> {
         self.parts[0].classes()
+    }
+
+    fn python(&self) -> Option<PythonTime> {
+        let times = self.parts.iter().filter_map(|part| part.python());
+        times.reduce(|a, b| PythonTime {
+            items: a.items + b.items,
+            waited: a.waited + b.waited,
+            inside: a.inside + b.inside,
+        })
     }
 
     fn label(&self, record: u64) -> Option<i64> {

@@ -19,6 +19,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Cause, Error};
 use crate::exec::budget::Refused;
@@ -94,6 +95,11 @@ pub trait Source: Send + Sync + Debug {
         None
     }
 
+    /// What reading took in Python so far, for records that come from there.
+    fn python(&self) -> Option<PythonTime> {
+        None
+    }
+
     /// How many reads should be under way at once, where that differs from what a disk likes:
     /// a bucket answers each after tens of milliseconds, and hundreds at once.
     fn parallel_reads(&self) -> Option<usize> {
@@ -125,6 +131,17 @@ pub trait Source: Send + Sync + Debug {
         admit: &mut Admit<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError>;
+}
+
+/// What items of a Python object took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PythonTime {
+    /// Items fetched.
+    pub items: u64,
+    /// Time I/O threads waited for the interpreter's lock.
+    pub waited: Duration,
+    /// Time they spent in Python, holding the lock as far as Python did not release it.
+    pub inside: Duration,
 }
 
 /// What a read found: a record, or why the bytes in its place are none.

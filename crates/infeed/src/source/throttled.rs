@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::mix::Weights;
-use super::{Admit, Read, ReadError, Sink, Source};
+use super::{Admit, PythonTime, Read, ReadError, Sink, Source};
 use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
 
@@ -111,6 +111,10 @@ impl Source for Throttled {
 
     fn mixed(&self) -> Option<(&[Arc<dyn Source>], &Weights)> {
         self.inner.mixed()
+    }
+
+    fn python(&self) -> Option<PythonTime> {
+        self.inner.python()
     }
 
     fn parallel_reads(&self) -> Option<usize> {

@@ -417,7 +417,7 @@ fn numbers(
 /// # Errors
 ///
 /// Why it cannot be what is wanted.
-pub(super) fn array_field(
+pub fn array_field(
     dtype: DType,
     dims: Vec<usize>,
     wanted: &Wanted,
@@ -431,7 +431,7 @@ pub(super) fn array_field(
 }
 
 /// A little-endian integer as int64.
-pub(super) fn widened(from: DType, bytes: &[u8]) -> Option<Bytes> {
+pub fn widened(from: DType, bytes: &[u8]) -> Option<Bytes> {
     let wide = rows::integer(from, bytes)?;
     Some(Bytes::copy_from_slice(&wide.to_le_bytes()))
 }

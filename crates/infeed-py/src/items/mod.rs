@@ -1,0 +1,196 @@
+//! Items of a Python object as records: `__getitem__` on the I/O threads, under the interpreter's
+//! lock, its time counted.
+
+mod values;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use infeed::error::Cause;
+use infeed::sample::{Field, Record, RecordId};
+use infeed::source::columns::Wanted;
+use infeed::source::{Admit, PythonTime, Read, ReadError, Sink, Source};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::error::raise;
+use values::{Plan, named};
+
+/// Records that are the items of a Python object.
+pub(crate) struct Items {
+    name: String,
+    object: Py<PyAny>,
+    plan: Plan,
+    len: u64,
+    spent: Spent,
+}
+
+/// What items took, in nanoseconds.
+#[derive(Debug, Default)]
+struct Spent {
+    items: AtomicU64,
+    waited: AtomicU64,
+    inside: AtomicU64,
+}
+
+impl fmt::Debug for Items {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Items")
+            .field("name", &self.name)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an item is no record: what Python raised, in one line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+impl Items {
+    /// The items of an object; item 0 is fetched to see what fields they have.
+    pub(crate) fn new(object: &Bound<'_, PyAny>, name: &str, wanted: &[Wanted]) -> PyResult<Items> {
+        let py = object.py();
+        let len = object.len()? as u64;
+        if len == 0 {
+            let empty = infeed::Error::config("source", format!("{name} has no items"));
+            return raise(py, Err(empty));
+        }
+        let first = object.get_item(0)?;
+        let plan = Plan::new(&named(&first, wanted)?, wanted);
+        let plan = plan.map_err(|problem| infeed::Error::config("source", problem));
+        Ok(Items {
+            name: name.to_owned(),
+            object: object.clone().unbind(),
+            plan: raise(py, plan)?,
+            len,
+            spent: Spent::default(),
+        })
+    }
+
+    /// Fetches an item and takes its bytes.
+    fn fetch(&self, py: Python<'_>, record: u64) -> Result<Vec<Bytes>, Cause> {
+        let fetched = self
+            .object
+            .bind(py)
+            .get_item(record)
+            .and_then(|item| self.plan.take(&item));
+        fetched.map_err(|error| -> Cause { Arc::new(Raised(line(py, &error))) })
+    }
+}
+
+impl Source for Items {
+    fn fields(&self) -> &[Field] {
+        self.plan.fields()
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        RecordId {
+            index: record,
+            name: format!("item {record} of {}", self.name),
+        }
+    }
+
+    fn python(&self) -> Option<PythonTime> {
+        let time = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
+        Some(PythonTime {
+            items: self.spent.items.load(Ordering::Relaxed),
+            waited: time(&self.spent.waited),
+            inside: time(&self.spent.inside),
+        })
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        for &(place, record) in &read.records {
+            let asked = Instant::now();
+            let mut begun = asked;
+            // None while the interpreter shuts down: nobody waits for the record then.
+            let fetched = Python::try_attach(|py| {
+                begun = Instant::now();
+                self.fetch(py, record)
+            });
+            let add = |to: &AtomicU64, time: Duration| {
+                to.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+            };
+            add(&self.spent.waited, begun - asked);
+            add(&self.spent.inside, begun.elapsed());
+            self.spent.items.fetch_add(1, Ordering::Relaxed);
+            let Some(fetched) = fetched else {
+                let error = io::Error::other("the interpreter is shutting down");
+                return Err(ReadError::Io {
+                    record,
+                    field: None,
+                    error,
+                });
+            };
+            // How large an item is shows only when Python has made it: an I/O thread holds one
+            // more than was admitted, and waits here, without the lock.
+            let bytes = fetched.as_ref().map_or(0, |fields| {
+                fields.iter().map(|field| field.len() as u64).sum()
+            });
+            admit(bytes).map_err(|refused| ReadError::Refused {
+                record,
+                bytes,
+                refused,
+            })?;
+            let found = fetched.map(|fields| Record {
+                index: record,
+                fields,
+            });
+            sink(place, found);
+        }
+        Ok(())
+    }
+}
+
+/// The last line of a traceback, and where it was raised.
+fn line(py: Python<'_>, error: &PyErr) -> String {
+    let told = || -> PyResult<String> {
+        let lines = py
+            .import("traceback")?
+            .call_method1("format_exception_only", (error.value(py),))?;
+        let line: String = lines.get_item(-1)?.extract()?;
+        let line = line.trim_end().to_owned();
+        let Some(mut traceback) = error.traceback(py).map(Bound::into_any) else {
+            return Ok(line);
+        };
+        loop {
+            let next = traceback.getattr("tb_next")?;
+            if next.is_none() {
+                break;
+            }
+            traceback = next;
+        }
+        let code = traceback.getattr("tb_frame")?.getattr("f_code")?;
+        let file: String = code.getattr("co_filename")?.extract()?;
+        let number: u32 = traceback.getattr("tb_lineno")?.extract()?;
+        Ok(format!("{line} ({file}, line {number})"))
+    };
+    told().unwrap_or_else(|_| error.to_string())
+}
+
+/// Refuses a value for what it is.
+fn refused(problem: String) -> PyErr {
+    PyTypeError::new_err(problem)
+}
+
+/// The values of an item that is a dictionary, a tuple or a list; else the item itself.
+enum Parts<'py> {
+    Named(Bound<'py, PyDict>),
+    Placed(Bound<'py, PyTuple>),
+    Whole(Bound<'py, PyAny>),
+}

@@ -1,0 +1,116 @@
+//! Tables of other libraries, by the Arrow C stream interface and its Python capsules.
+//!
+//! Source: the Arrow PyCapsule interface, `__arrow_c_stream__`; the C stream and C data
+//! interfaces. The structures in a capsule are made by another library of this process, which is
+//! trusted to have made them as the interface says: nothing can be checked before they are
+//! followed. What they hold is then validated in full (offsets within their buffers, text that is
+//! UTF-8), so that a mistake in a table's content is an error and not a read outside of it.
+
+use std::ffi::CStr;
+
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{ArrowError, SchemaRef};
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+const STREAM: &CStr = c"arrow_array_stream";
+
+/// The batches of an object that has `__arrow_c_stream__`, sharing the memory of its library.
+///
+/// The stream is read to its end, without holding the interpreter: what computes its batches as
+/// they are asked for (a query, a reader) does all of its work here.
+///
+/// # Errors
+///
+/// What the object raises; `ValueError` for a stream of something other than tables, or with
+/// content that is none.
+pub fn record_batches(object: &Bound<'_, PyAny>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
+    let capsule = object.call_method0("__arrow_c_stream__")?;
+    let py = object.py();
+    // SAFETY: attached, as `py` shows. The name is asked for, and null with an exception set is
+    // what any other object gives.
+    let stream = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), STREAM.as_ptr()) };
+    if stream.is_null() {
+        return Err(PyErr::fetch(py));
+    }
+    // SAFETY: under this name a capsule holds a valid `ArrowArrayStream`, aligned and initialised,
+    // as the PyCapsule interface says; the layout is that of the C stream interface. It is moved
+    // out, and an empty one left, so that the capsule's destructor releases nothing. No other
+    // thread can be using it: the capsule was made for this call.
+    let stream = unsafe { FFI_ArrowArrayStream::from_raw(stream.cast()) };
+    drop(capsule);
+    let read = py.detach(move || -> Result<_, ArrowError> {
+        let reader = RecordBatchStreamReader::try_new(stream)?;
+        let schema = arrow_array::RecordBatchReader::schema(&reader);
+        let mut batches = Vec::new();
+        for batch in reader {
+            let batch = batch?;
+            for column in batch.columns() {
+                column.to_data().validate_full()?;
+            }
+            batches.push(batch);
+        }
+        Ok((schema, batches))
+    });
+    read.map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{Int64Array, RecordBatchIterator};
+    use pyo3::types::PyDict;
+    use std::sync::Arc;
+
+    /// A Python object whose `__arrow_c_stream__` gives a capsule, once.
+    fn table<'py>(py: Python<'py>, name: &'static CStr) -> Bound<'py, PyAny> {
+        let numbers: Arc<dyn Array> = Arc::new(Int64Array::from(vec![3, 4, 5]));
+        let batch = RecordBatch::try_from_iter([("number", numbers)]).unwrap();
+        let schema = batch.schema();
+        let reader = RecordBatchIterator::new(vec![Ok(batch.clone()), Ok(batch)], schema);
+        let stream = Box::new(FFI_ArrowArrayStream::new(Box::new(reader)));
+        // SAFETY: attached; the pointer is not null and the name is static. The destructor is
+        // left out: the box is leaked, as a test may.
+        let capsule = unsafe {
+            let capsule = ffi::PyCapsule_New(Box::into_raw(stream).cast(), name.as_ptr(), None);
+            Bound::from_owned_ptr(py, capsule)
+        };
+        let locals = PyDict::new(py);
+        locals.set_item("capsule", capsule).unwrap();
+        let code = c"type('T', (), {'__arrow_c_stream__': lambda self, c=capsule: c})()";
+        py.eval(code, None, Some(&locals)).unwrap()
+    }
+
+    #[test]
+    fn the_batches_of_a_stream_come_in_order() {
+        Python::initialize();
+        Python::attach(|py| {
+            let (schema, batches) = record_batches(&table(py, STREAM)).unwrap();
+
+            assert_eq!(schema.field(0).name(), "number");
+            assert_eq!(batches.len(), 2);
+            assert_eq!(batches[1].num_rows(), 3);
+        });
+    }
+
+    #[test]
+    fn what_holds_no_stream_is_refused() {
+        Python::initialize();
+        Python::attach(|py| {
+            assert!(record_batches(&table(py, c"arrow_schema")).is_err());
+            assert!(record_batches(py.None().bind(py)).is_err());
+        });
+    }
+
+    #[test]
+    fn a_stream_is_taken_once() {
+        Python::initialize();
+        Python::attach(|py| {
+            let table = table(py, STREAM);
+            assert!(record_batches(&table).is_ok());
+            assert!(record_batches(&table).is_err());
+        });
+    }
+}
