@@ -1,7 +1,7 @@
 """The engine, compiled. All in here is internal; the public names are `infeed`'s.
 
 Descriptions cross as JSON, once; ``handles`` are the uint8 arrays that a description of
-a memory source refers to by number.
+a memory source refers to by number, and `Given` sources.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,18 @@ __all__ = [
     "Array",
     "Batch",
     "Explanation",
+    "Given",
     "Loader",
     "__version__",
     "check",
     "describe",
+    "items",
     "json_from_toml",
     "main",
     "order",
     "plan",
     "preview",
+    "table",
     "toml_from_json",
 ]
 __version__: str
@@ -227,3 +230,21 @@ def json_from_toml(text: str) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the `infeed` command and returns its exit status."""
+
+@final
+class Given:
+    """A source that was made of a Python object."""
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+
+    @property
+    def fields(self) -> list[str]:
+        """Names of the fields."""
+
+def table(object: object, name: str, fields: str) -> Given:
+    """The rows of an object with ``__arrow_c_stream__``; ``fields`` is JSON."""
+
+def items(object: object, name: str, fields: str) -> Given:
+    """The items of an object with ``__len__`` and ``__getitem__``."""

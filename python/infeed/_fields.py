@@ -74,13 +74,17 @@ class Field:
         }
 
 
-def fields_from(
-    owner: object, given: Mapping[str, str | Field | None] | None
-) -> tuple[tuple[str, Field], ...]:
+# By name of the field what it is taken from; or names alone.
+Fields = Mapping[str, str | Field | None] | Sequence[str]
+
+
+def fields_from(owner: object, given: Fields | None) -> tuple[tuple[str, Field], ...]:
     """Returns `given` with every value a `Field`."""
     given = {} if given is None else given
+    if isinstance(given, list | tuple):
+        given = dict.fromkeys(given)
     if not isinstance(given, Mapping):
-        expected = 'a mapping such as {"image": "jpg"}'
+        expected = 'names, or a mapping such as {"image": "jpg"}'
         raise _check.refusal(owner, "fields", expected, given)
     named = []
     for name, value in given.items():

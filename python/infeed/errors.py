@@ -9,6 +9,7 @@ __all__ = [
     "BudgetError",
     "ClosedError",
     "ConfigError",
+    "DamagedError",
     "DecodeError",
     "ForkedError",
     "InfeedError",
@@ -47,6 +48,10 @@ class ReadError(InfeedError, OSError):
 
     No property of the data, so it stops the run whatever ``on_error`` says.
     """
+
+
+class DamagedError(InfeedError, ValueError):
+    """The bytes in the place of a record are none, or its item could not be made."""
 
 
 class DecodeError(InfeedError, ValueError):

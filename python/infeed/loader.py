@@ -1,5 +1,6 @@
 """A running pipeline: epochs of batches, what it counted, and its end."""
 
+import atexit
 import json
 import logging
 import weakref
@@ -16,6 +17,16 @@ from infeed.explanation import Explanation
 __all__ = ["BadRecord", "Loader"]
 
 _log = logging.getLogger("infeed")
+
+
+_open: "weakref.WeakSet[Loader]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends threads while there still is an interpreter for those that call into it."""
+    for loader in list(_open):
+        loader._core.close()
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,7 @@ class Loader:
 
     def __init__(self, core: _core.Loader):
         self._core = core
+        _open.add(self)
         self._running: weakref.ref[_Epoch] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -98,9 +110,7 @@ class Loader:
         state: dict[str, Any] = json.loads(self._core.state())
         return state
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], *, strict: bool = True
-    ) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
 
         Nothing that was consumed is read again. The number of workers and of ranks may
@@ -134,7 +144,9 @@ class Loader:
             A dictionary of ``batches``, ``samples``, ``bad`` records, ``wait_s`` that
             the consumer waited, ``first_batch_s`` from opening, ``elapsed_s``, batches
             that are ``ready`` and ``held``, ``unknown_pixels`` of no class,
-            ``warnings`` of decoders, ``workers``, ``io_threads``, ``budget_bytes``; and
+            ``warnings`` of decoders, ``workers``, ``io_threads``, ``budget_bytes``;
+            ``python``, for items of a Python object: ``items``, ``wait_s`` for the
+            interpreter's lock and ``inside_s`` in Python, else None; and
             ``stages``, a list of ``name``, ``samples``, ``bytes_in``, ``bytes_out``,
             and in seconds summed over threads ``wall_s``, ``cpu_s`` and ``wait_s``.
 

@@ -110,6 +110,7 @@ class Pipeline:
 
     source: sources.Source
     _seed: int | None = None
+    _window: int | str | None = None
     _decode: _Decode | None = None
     _transforms: tuple[transforms.Transform, ...] = ()
     _layout: str = "HWC"
@@ -121,19 +122,29 @@ class Pipeline:
             raise _check.refusal("Pipeline", "source", "one of infeed.sources", source)
         object.__setattr__(self, "source", source)
 
-    def shuffle(self, seed: int = 0) -> Self:
+    def shuffle(self, seed: int = 0, *, window: int | str | None = None) -> Self:
         """Orders the records by a permutation, another one each epoch.
 
         The order is a function of ``seed``, epoch and position, the same on every run,
         for any number of workers and ranks. The seed also decides all random parameters
         of transforms.
 
+        Shards are permuted, and records within a window of shards: wide enough to mix,
+        narrow enough that shards are read as they lie. ``infeed inspect`` tells how
+        well that mixes. Records that lie by themselves are always mixed all.
+
         Args:
             seed: Any integer from 0 to 2**64 - 1.
+            window: Bytes of shards in a window, such as ``"1 GiB"``; one shard at
+                least. ``"all"``: the whole dataset. None: 512 MiB, or 64 MiB where a
+                shard or row group can only be read whole, since a window then has to
+                fit in memory.
         """
         if _check.integer("shuffle", "seed", seed) >= 2**64:
             raise _check.refusal("shuffle", "seed", "below 2**64", seed)
-        return self._with(_seed=int(seed))
+        if window is not None and window != "all":
+            window = _bytes_from(window, "shuffle", "window")
+        return self._with(_seed=int(seed), _window=window)
 
     def decode(
         self,
@@ -368,10 +379,10 @@ class Pipeline:
         """Writes the description as TOML, which `load` and ``infeed bench`` read.
 
         Raises:
-            ConfigError: The source holds arrays in memory, which no file describes.
+            ConfigError: The source is in memory, which no file describes.
                 Arrays mapped from files (``mmap_mode="r"``) are fine.
         """
-        if self.source._buffers():
+        if isinstance(self.source, sources.Memory) and self.source._buffers():
             raise ConfigError(
                 "save: the source holds data in memory, which a file cannot describe; "
                 'load the arrays with np.load(path, mmap_mode="r")'
@@ -395,7 +406,8 @@ class Pipeline:
     def __repr__(self) -> str:
         steps = [f"infeed.Pipeline({self.source!r})"]
         if self._seed is not None:
-            steps.append(f".shuffle(seed={self._seed})")
+            window = f", window={self._window!r}" if self._window is not None else ""
+            steps.append(f".shuffle(seed={self._seed}{window})")
         if self._decode is not None:
             settings = [
                 f"{f.name}={_code.value(getattr(self._decode, f.name))}"
@@ -445,7 +457,10 @@ class Pipeline:
             "source": self.source._to_dict(),
         }
         if self._seed is not None:
-            description["shuffle"] = {"seed": self._seed}
+            shuffle: dict[str, Any] = {"seed": self._seed}
+            if self._window is not None:
+                shuffle["window"] = self._window
+            description["shuffle"] = shuffle
         if self._decode is not None:
             decode = _given(self._decode)
             decode["modes"] = dict(self._decode.modes)
@@ -479,10 +494,10 @@ def _given(settings: Any) -> dict[str, Any]:
     return {name: item for name, item in values.items() if item is not None}
 
 
-def _bytes_from(memory: int | str) -> int:
+def _bytes_from(memory: int | str, part: str = "open", name: str = "memory") -> int:
     """Bytes from a number or a text such as ``"2GiB"`` or ``"500 MB"``."""
     if not isinstance(memory, str):
-        return _check.integer("open", "memory", memory, low=1)
+        return _check.integer(part, name, memory, low=1)
     text = memory.strip().lower().removesuffix("b")
     factor = 1
     for power, prefix in enumerate("kmgt", start=1):
@@ -496,5 +511,5 @@ def _bytes_from(memory: int | str) -> int:
         size = 0
     if size < 1:
         expected = 'bytes, or a text such as "2GiB"'
-        raise _check.refusal("open", "memory", expected, memory)
+        raise _check.refusal(part, name, expected, memory)
     return size

@@ -226,3 +226,31 @@ def test_a_shard_that_is_cut_says_so_with_its_byte(tmp_path):
 
     with pytest.raises(infeed.OpenError, match=r"a\.tar.*byte 0.*cut"):
         infeed.Pipeline(sources.WebDataset(path)).open()
+
+
+def test_a_mix_holds_each_source_by_its_weight_and_is_saved(tmp_path):
+    low = sources.Memory(number=np.arange(40))
+    high = sources.Memory(number=np.arange(100, 200))
+    mixed = infeed.Pipeline(sources.Mix((low, 3), (high, 1), epoch=80)).shuffle(seed=1)
+
+    with mixed.batch(80).open() as loader:
+        (batch,) = loader
+    assert (batch["number"] < 100).sum() == 60
+
+    with infeed.Pipeline(sources.Mix(low, high)).batch(140).open() as loader:
+        (batch,) = loader
+    assert sorted(batch["number"]) == [*range(40), *range(100, 200)]
+
+    files = sources.Mix((sources.Folder("a"), 0.5), (sources.Folder("b"), 2.0))
+    assert eval(repr(files), {"sources": sources}) == files
+    pipeline = infeed.Pipeline(files).shuffle(seed=1, window="1 GiB")
+    pipeline.save(tmp_path / "mix.toml")
+    assert infeed.Pipeline.load(tmp_path / "mix.toml") == pipeline
+
+
+@pytest.mark.parametrize(
+    "parts", [(), ("photos",), ((sources.Folder("a"), 1.0), sources.Folder("b"))]
+)
+def test_a_mix_of_other_things_is_refused(parts):
+    with pytest.raises(infeed.ConfigError, match="Mix"):
+        sources.Mix(*parts)

@@ -10,6 +10,7 @@ use pyo3::types::PyType;
 pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error {
         Error::Read { .. } => "ReadError",
+        Error::Damaged { .. } => "DamagedError",
         Error::Decode { .. } => "DecodeError",
         Error::Transform { .. } => "TransformError",
         Error::Shape { .. } => "ShapeError",

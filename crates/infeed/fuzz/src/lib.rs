@@ -6,8 +6,13 @@
 
 pub mod shards;
 
+use std::sync::Arc;
+
 use infeed::decode::{ColorMode, DctScale, Decoder, Header, Limits, Request};
+use infeed::exec::budget::Refused;
 use infeed::sample::{Image, Region, Size};
+use infeed::source::Source;
+use infeed::store::Blob;
 
 /// A decoder and the header, of records that pass the checks and are small.
 pub fn prepared(bytes: &[u8], orient: bool) -> Option<(Decoder, Header)> {
@@ -80,5 +85,53 @@ pub fn region_equals_whole(decoder: &mut Decoder, bytes: &[u8], header: &Header,
         }
         (Ok(_), Err(error)) => panic!("only the region errs: {error}"),
         (Err(_), _) => {}
+    }
+}
+
+/// A file whose bytes are the input.
+#[derive(Debug)]
+pub struct Input(pub bytes::Bytes);
+
+impl Blob for Input {
+    fn name(&self) -> &str {
+        "input"
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn stamp(&self) -> String {
+        String::new()
+    }
+
+    fn read(&self, range: std::ops::Range<u64>) -> std::io::Result<bytes::Bytes> {
+        let (start, end) = (range.start as usize, range.end as usize);
+        if start > end || end > self.0.len() {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(self.0.slice(start..end))
+    }
+}
+
+/// The input as the one file of a dataset.
+pub fn input(bytes: &[u8]) -> Vec<Arc<dyn Blob>> {
+    vec![Arc::new(Input(bytes::Bytes::copy_from_slice(bytes)))]
+}
+
+/// Reads the first records, as long as they ask for no more memory than a small loader has.
+pub fn first_records(source: &dyn Source) {
+    const LIMIT: u64 = 16 << 20;
+    let run: Vec<u64> = (0..source.len().min(16)).collect();
+    for read in source.plan(&run, LIMIT) {
+        let mut admit = |bytes: u64| match bytes <= LIMIT {
+            true => Ok(()),
+            false => Err(Refused::TooLarge { limit: LIMIT }),
+        };
+        let _ = source.read(&read, &mut admit, &mut |_, found| {
+            if let Ok(record) = found {
+                assert_eq!(record.fields.len(), source.fields().len());
+            }
+        });
     }
 }

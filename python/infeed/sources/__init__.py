@@ -1,0 +1,64 @@
+"""Sources: where records come from.
+
+Frozen and plain: nothing is listed or read until the pipeline is opened. `Memory` is
+the exception, since its arrays are there already; so are `Arrow` and `Items` where they
+are given objects.
+"""
+
+from typing import Any
+
+from infeed._columns import Column
+from infeed._fields import Field
+from infeed.sources.base import Source
+from infeed.sources.files import Folder, Pairs
+from infeed.sources.memory import Memory
+from infeed.sources.mix import Mix
+from infeed.sources.objects import Arrow, Items
+from infeed.sources.shards import MDS, TFRecord, WebDataset
+from infeed.sources.tables import Npz, Parquet
+
+__all__ = [
+    "MDS",
+    "Arrow",
+    "Field",
+    "Folder",
+    "Items",
+    "Memory",
+    "Mix",
+    "Npz",
+    "Pairs",
+    "Parquet",
+    "Source",
+    "TFRecord",
+    "WebDataset",
+]
+
+# By their names in a description; sources of objects have none.
+_FILES: dict[str, type[Source]] = {
+    "folder": Folder,
+    "pairs": Pairs,
+    "webdataset": WebDataset,
+    "tfrecord": TFRecord,
+    "mds": MDS,
+    "parquet": Parquet,
+    "npz": Npz,
+}
+
+
+def from_dict(table: dict[str, Any]) -> Source:
+    """Makes the source that a description names."""
+    settings = dict(table)
+    kind = settings.pop("kind")
+    if kind == "memory":
+        columns = (Column.from_dict(field) for field in settings["fields"])
+        return Memory._from_columns(tuple(columns))
+    if kind == "mix":
+        parts = [
+            (from_dict(part["source"]), part.get("weight")) for part in table["parts"]
+        ]
+        return Mix._from_parts(parts, settings.get("epoch"))
+    if "fields" in settings:
+        settings["fields"] = Field._from_tables(settings["fields"])
+    if kind == "arrow":
+        return Arrow(settings["files"], settings.get("fields"))
+    return _FILES[kind](**settings)

@@ -1,0 +1,82 @@
+"""Arrays and lists that are there already."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infeed import _check
+from infeed._columns import Column, column
+from infeed._fields import Kind
+from infeed.sources.base import Source
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Memory(Source):
+    """Arrays and lists that are in memory already, one element a record, by field name.
+
+    What a field is follows from what it is given, unless ``kinds`` says it:
+
+    - uint8 ``[N, H, W, C]`` with 1, 3 or 4 channels: images. A field named ``image``
+      may be ``[N, H, W]``, gray.
+    - uint8 or uint16 ``[N, H, W]`` in a field named ``mask``: masks.
+    - any other array of numbers: tensors ``[N, ...]`` or scalars ``[N]``.
+    - a list of bytes: encoded images in a field named ``image`` or ``mask``, else
+      bytes.
+    - a list of str: text.
+    - a list of one-dimensional arrays of unequal length, or ``(values, offsets)``:
+      ragged.
+
+    Arrays are used where they lie; do not write to them while a loader is open. An
+    array from ``np.load(path, mmap_mode="r")`` is mapped by the engine itself. Arrays
+    that are not contiguous, or not in the machine's byte order, are copied once, with a
+    warning; lists are copied into one buffer.
+
+    Args:
+        kinds: Kinds by field name, where they are not to be guessed.
+        **fields: Arrays or lists by field name, all of equal length.
+
+    Raises:
+        ConfigError: Lengths differ, or a field cannot be what it should; the message
+            names the fields.
+    """
+
+    columns: tuple[Column, ...]
+
+    def __init__(self, *, kinds: Mapping[str, Kind] | None = None, **fields: Any):
+        kinds = dict(kinds or {})
+        for name in kinds:
+            if name not in fields:
+                raise _check.refusal(self, "kinds", "about fields that are given", name)
+        if not fields:
+            raise _check.refusal(self, "fields", "given, such as image=array", {})
+        columns = tuple(
+            column(name, data, kinds.get(name)) for name, data in fields.items()
+        )
+        first = columns[0]
+        for other in columns[1:]:
+            if other.records != first.records:
+                raise _check.refusal(
+                    self,
+                    other.name,
+                    f"as long as {first.name} ({first.records} records)",
+                    other.records,
+                )
+        object.__setattr__(self, "columns", columns)
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{c.name}=<{c.summary()}>" for c in self.columns)
+        return f"sources.Memory({inner})"
+
+    def _to_dict(self, first: int = 0) -> dict[str, Any]:
+        handles = iter(range(first, first + len(self._buffers())))
+        described = [column.to_dict(handles) for column in self.columns]
+        return {"kind": "memory", "fields": described}
+
+    def _buffers(self) -> list[Any]:
+        return [buffer for column in self.columns for buffer in column.buffers()]
+
+    @classmethod
+    def _from_columns(cls, columns: tuple[Column, ...]) -> "Memory":
+        memory = cls.__new__(cls)
+        object.__setattr__(memory, "columns", columns)
+        return memory

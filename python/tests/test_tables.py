@@ -1,0 +1,313 @@
+"""Items of Python objects and NumPy archives as sources, without other libraries."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import infeed
+from infeed import ConfigError, sources
+from infeed import transforms as T
+
+
+def drain(pipeline: infeed.Pipeline, **options) -> list[infeed.Batch]:
+    with pipeline.open(**options) as loader:
+        return list(loader)
+
+
+class Squares:
+    """A map-style dataset of dictionaries."""
+
+    def __init__(self, length: int, broken: int | None = None):
+        self.length, self.broken = length, broken
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> dict:
+        if index == self.broken:
+            raise ValueError(f"no square {index}")
+        pixels = np.full((4, 5, 3), index, np.uint8)
+        return {"image": pixels, "label": index % 3, "name": f"square {index}"}
+
+
+def test_items_come_as_batches_in_the_order_of_the_seed():
+    pipeline = infeed.Pipeline(sources.Items(Squares(20))).shuffle(seed=1).batch(5)
+
+    batches = drain(pipeline)
+
+    order = [record.index for batch in batches for record in batch.records]
+    assert sorted(order) == list(range(20))
+    assert order != list(range(20))
+    images = np.concatenate([batch["image"] for batch in batches])
+    assert images.shape == (20, 4, 5, 3)
+    assert images[:, 0, 0, 0].tolist() == order
+    labels = np.concatenate([batch["label"] for batch in batches])
+    assert labels.dtype == np.int64
+    assert labels.tolist() == [index % 3 for index in order]
+    names = [name for batch in batches for name in batch["name"]]
+    assert names == [f"square {index}" for index in order]
+
+
+def test_a_list_of_tuples_has_images_and_labels():
+    items = [(np.zeros((2, 2, 3), np.uint8) + n, n) for n in range(4)]
+
+    (batch,) = drain(infeed.Pipeline(sources.Items(items)).batch(4))
+
+    assert batch.names == ("image", "label")
+    assert batch["label"].tolist() == [0, 1, 2, 3]
+
+
+def test_an_exception_in_an_item_is_a_bad_record_with_its_line():
+    pipeline = infeed.Pipeline(sources.Items(Squares(6, broken=4))).batch(2)
+
+    with pytest.raises(infeed.DamagedError) as caught:
+        drain(pipeline)
+    message = str(caught.value)
+    assert "item 4 of the Squares" in message
+    assert "ValueError: no square 4" in message
+    assert "test_tables.py" in message
+
+    with pipeline.open(on_error="skip") as loader:
+        rows = sum(batch.rows for batch in loader)
+        assert [bad.index for bad in loader.quarantine] == [4]
+    assert rows == 5
+
+
+def test_an_item_unlike_the_first_is_a_bad_record_that_says_so():
+    items = [{"x": np.zeros(3)}, {"x": np.zeros(4)}]
+
+    with pytest.raises(infeed.DamagedError, match=r"float64 \[4\] where item 0 has"):
+        drain(infeed.Pipeline(sources.Items(items)).batch(2))
+
+
+def test_images_of_pillow_may_differ_in_size_and_are_decoded():
+    modes = {"RGB": 3, "L": 1, "RGBA": 4}
+    rng = np.random.default_rng(0)
+    for mode, channels in modes.items():
+        arrays = []
+        for side in (5, 8, 11):
+            shape = (side, side + 1, channels) if channels > 1 else (side, side + 1)
+            arrays.append(rng.integers(0, 256, shape, dtype=np.uint8))
+        items = [{"image": Image.fromarray(array, mode)} for array in arrays]
+        pipeline = infeed.Pipeline(sources.Items(items)).decode(image="rgb").batch(1)
+
+        batches = drain(pipeline)
+
+        for batch, item in zip(batches, items, strict=True):
+            assert batch["image"].shape[0] == 1
+            want = np.asarray(item["image"].convert("RGB"))
+            np.testing.assert_array_equal(batch["image"][0], want)
+
+
+def test_masks_of_pillow_keep_their_numbers():
+    array = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    palette = Image.fromarray(array)
+    palette.putpalette(list(range(256)) * 3)
+    items = [(Image.new("RGB", (5, 4)), palette)]
+
+    (batch,) = drain(infeed.Pipeline(sources.Items(items)).decode().batch(1))
+
+    assert batch.names == ("image", "mask")
+    np.testing.assert_array_equal(batch["mask"][0].reshape(4, 5), array)
+
+
+def test_transforms_apply_to_items():
+    pipeline = (
+        infeed.Pipeline(sources.Items(Squares(4)))
+        .transform(T.CenterCrop(2, 2), T.ToFloat(), layout="CHW")
+        .batch(4)
+    )
+
+    (batch,) = drain(pipeline)
+
+    assert batch["image"].shape == (4, 3, 2, 2)
+    np.testing.assert_allclose(batch["image"][:, 0, 0, 0], np.arange(4) / 255)
+
+
+def test_bytes_lists_and_scalars_have_their_kinds():
+    items = [
+        {
+            "blob": b"ab" * n,
+            "boxes": [1, 2, 3][:n],
+            "x": 0.5,
+            "ok": True,
+            "v": [[1], [2]],
+        }
+        for n in (1, 2, 3)
+    ]
+
+    shapes = infeed.Pipeline(sources.Items(items)).batch(3).shapes
+
+    kinds = {name: (column.kind, column.dtype) for name, column in shapes.items()}
+    assert kinds == {
+        "blob": ("bytes", None),
+        "boxes": ("ragged", "int64"),
+        "x": ("array", "float64"),
+        "ok": ("array", "bool"),
+        "v": ("array", "int64"),
+    }
+
+
+def test_only_the_fields_that_are_named_are_taken():
+    source = sources.Items(Squares(3), fields={"class": sources.Field("label")})
+
+    (batch,) = drain(infeed.Pipeline(source).batch(3))
+
+    assert batch.names == ("class",)
+    assert batch["class"].tolist() == [0, 1, 2]
+
+
+def test_the_time_in_python_is_counted_and_explained():
+    pipeline = infeed.Pipeline(sources.Items(Squares(64))).batch(8)
+    with pipeline.open() as loader:
+        list(loader)
+        spent = loader.stats()["python"]
+        explanation = loader.explain().json()
+
+    assert spent["items"] >= 64
+    assert spent["inside_s"] > 0
+    assert '"python"' in explanation
+
+    with infeed.Pipeline(sources.Memory(x=np.zeros(4))).open() as loader:
+        assert loader.stats()["python"] is None
+
+
+def test_a_run_over_items_goes_on_from_its_state():
+    pipeline = infeed.Pipeline(sources.Items(Squares(24))).shuffle(seed=3).batch(4)
+    whole = [batch["label"].tolist() for batch in drain(pipeline)]
+    with pipeline.open() as loader:
+        steps = iter(loader)
+        first = [next(steps)["label"].tolist() for _ in range(2)]
+        state = loader.state_dict()
+
+    with pipeline.open() as loader:
+        loader.load_state_dict(state)
+        rest = [batch["label"].tolist() for batch in loader]
+
+    assert first + rest == whole
+
+
+class Stuck:
+    """Items that wait for an event, without the interpreter's lock."""
+
+    def __init__(self):
+        self.entered, self.go = threading.Event(), threading.Event()
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> int:
+        if index > 0:
+            self.entered.set()
+            self.go.wait()
+        return index
+
+
+def test_closing_while_an_item_is_under_way_waits_for_it_without_the_lock():
+    stuck = Stuck()
+    loader = infeed.Pipeline(sources.Items(stuck)).batch(1).open()
+    assert stuck.entered.wait(30)
+    closer = threading.Thread(target=loader.close)
+
+    closer.start()
+    stuck.go.set()
+    closer.join(30)
+
+    assert not closer.is_alive()
+
+
+def test_the_interpreter_ends_while_items_are_being_fetched():
+    code = """
+        import infeed
+        from infeed import sources
+
+        class Endless:
+            def __len__(self):
+                return 1_000_000
+
+            def __getitem__(self, index):
+                return {"x": sum(range(200))}
+
+        loader = infeed.Pipeline(sources.Items(Endless())).batch(4).open()
+        next(iter(loader))
+        print("bye")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "bye\n", "")
+
+
+def test_an_object_is_freed_with_its_pipeline():
+    import weakref
+
+    dataset = Squares(4)
+    alive = weakref.ref(dataset)
+    pipeline = infeed.Pipeline(sources.Items(dataset)).batch(2)
+    drain(pipeline)
+    del dataset, pipeline
+    gc.collect()
+    # What was dropped by threads without the lock is freed by the next call.
+    drain(infeed.Pipeline(sources.Memory(x=np.zeros(2))))
+    gc.collect()
+
+    assert alive() is None
+
+
+def test_what_is_in_memory_is_not_saved(tmp_path):
+    pipeline = infeed.Pipeline(sources.Items(Squares(4))).batch(2)
+
+    with pytest.raises(ConfigError, match="write it to files"):
+        pipeline.save(tmp_path / "pipeline.toml")
+
+
+def test_items_need_a_length():
+    with pytest.raises(ConfigError, match="__len__"):
+        sources.Items(iter([1]))
+    with pytest.raises(ConfigError, match="no items"):
+        infeed.Pipeline(sources.Items([])).open()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_numpy_archives_are_batches_again(tmp_path, save):
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 256, (10, 4, 6, 3), dtype=np.uint8)
+    labels = np.arange(10, dtype=np.int32)
+    for at, rows in enumerate([slice(0, 4), slice(4, 10)]):
+        save(tmp_path / f"{at}.npz", image=images[rows], label=labels[rows])
+    pipeline = infeed.Pipeline(sources.Npz(tmp_path / "*.npz")).batch(10)
+
+    (batch,) = drain(pipeline)
+
+    np.testing.assert_array_equal(batch["image"], images)
+    assert batch["label"].tolist() == list(range(10))
+    assert batch["label"].dtype == np.int64
+    (mixed,) = drain(pipeline.shuffle(seed=1))
+    assert sorted(mixed["label"].tolist()) == list(range(10))
+
+
+def test_sources_of_files_are_settings_that_are_saved(tmp_path):
+    fields = {"image": "image", "y": sources.Field("label", dtype="int64")}
+    for source in (
+        sources.Parquet("a-*.parquet"),
+        sources.Arrow(["a.arrow", "b.arrow"], fields),
+        sources.Npz("x.npz", fields=["image"]),
+    ):
+        assert eval(repr(source), {"sources": sources}) == source
+        infeed.Pipeline(source).batch(2).save(tmp_path / "p.toml")
+        assert infeed.Pipeline.load(tmp_path / "p.toml").source == source
+
+
+def test_a_table_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="__arrow_c_stream__"):
+        sources.Arrow(object())
