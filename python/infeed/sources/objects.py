@@ -47,7 +47,8 @@ class Arrow(_Object):
     a record batch at a time, which is then what shuffling goes by. ``Arrow(table)``
     takes an object with ``__arrow_c_stream__`` (a table of PyArrow, a data frame of
     Polars, a relation of DuckDB, ...) or a ``datasets.Dataset`` without format and
-    selection, and shares its memory. A stream is read to its end when the pipeline is opened first.
+    selection, and shares its memory. A stream is read to its end when the pipeline
+    is opened first.
 
     What a column is follows from its type and first value, as in `Parquet`.
 

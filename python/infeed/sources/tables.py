@@ -55,7 +55,8 @@ class Parquet(_Files):
     column is follows from its type, its first value and what ``datasets`` of Hugging
     Face wrote beside it: bytes, or ``{bytes, path}``, that begin as an image does are
     encoded images (masks, in a column named so), text is text, numbers are scalars
-    (``label`` as int64), lists of fixed length are tensors or pixels, other lists are ragged.
+    (``label`` as int64), lists of fixed length are tensors or pixels, other lists are
+    ragged.
 
     Args:
         files: Paths, patterns such as ``"train-*.parquet"``, or URLs.
