@@ -25,12 +25,14 @@ use report::Report;
   infeed inspect photos
   infeed inspect streets --sheet sheet.png       look at what the pipeline really produces
   infeed inspect pipeline.toml --sheet sheet.png
+  infeed inspect 'train-{0000..0146}.tar'        shards, as a pattern
   infeed inspect photos --limit 1000 --json      check 1000 files, spread over all
 
 Every file or record is decoded whole, on all cores. Bad ones are listed with the reason; they do not
 change the exit status. Of shards it is also told how well the pipeline's order mixes them.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
+    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
+    /// (.parquet, .arrow, .npz)
     path: PathBuf,
     /// Write a contact sheet of the first samples as the pipeline produces them
     #[arg(long, value_name = "OUT.png")]
@@ -39,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 20, requires = "sheet",
           value_parser = args::sheet_samples)]
     samples: usize,
-    /// Check at most N files of each folder, spread over all of them
+    /// Check at most N files of each folder, or records, spread over all of them
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Print one JSON object instead of text

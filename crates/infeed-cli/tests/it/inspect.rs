@@ -225,10 +225,10 @@ fn records_of_shards_are_checked_and_damaged_ones_named() {
     let report = json(&infeed(["inspect", pattern.to_str().unwrap(), "--json"]));
 
     assert_eq!(report["records"]["count"], 4);
-    assert_eq!(report["fields"][0]["name"], "image");
-    let damaged = report["damaged_records"].as_array().unwrap();
+    assert_eq!(report["records"]["fields"][0]["name"], "image");
+    let damaged = report["records"]["damaged"].as_array().unwrap();
     assert_eq!(damaged.len(), 1, "{damaged:?}");
-    let damaged = damaged[0].as_str().unwrap();
+    let damaged = damaged[0]["reason"].as_str().unwrap();
     assert!(
         damaged.contains("record 2 of") && damaged.contains("`cls`"),
         "{damaged}"

@@ -6,7 +6,6 @@
 
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -113,9 +112,12 @@ pub(crate) fn open(folder: &str, wanted: &[Wanted]) -> Result<Shards, Error> {
         )));
     }
     let mut format = Mds::new(&listing.shards, wanted)?;
-    let mut blobs: Vec<Arc<dyn Blob>> = Vec::with_capacity(listing.shards.len());
-    for (known, told) in format.shards.iter_mut().zip(&listing.shards) {
-        let (blob, file) = found(folder, told)?;
+    let found = listing.shards.iter().map(|stated| found(folder, stated));
+    let found: Vec<(String, &File)> = found.collect::<Result<_, _>>()?;
+    let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
+    let blobs = store::open_all(&names)?;
+    let shards = format.shards.iter_mut().zip(&listing.shards);
+    for ((known, stated), (blob, (_, file))) in shards.zip(blobs.iter().zip(&found)) {
         if blob.len() != file.bytes {
             let problem = format!(
                 "it has {} bytes, not the {} of its index.json; was it cut?",
@@ -124,16 +126,15 @@ pub(crate) fn open(folder: &str, wanted: &[Wanted]) -> Result<Shards, Error> {
             );
             return Err(Error::open(blob.name(), invalid(problem)));
         }
-        if std::ptr::eq(file, &told.raw_data) {
+        if std::ptr::eq(*file, &stated.raw_data) {
             known.packing = None;
         }
-        blobs.push(blob);
     }
     Shards::open(Box::new(format), blobs)
 }
 
-/// The file of a shard: as it is, or packed where only that is there.
-fn found<'a>(folder: &str, told: &'a Stated) -> Result<(Arc<dyn Blob>, &'a File), Error> {
+/// Name and file of a shard: as it is, or packed where only that is there.
+fn found<'a>(folder: &str, stated: &'a Stated) -> Result<(String, &'a File), Error> {
     let name = |file: &File| -> Result<String, Error> {
         let name = &file.basename;
         let leaves = name.starts_with(['/', '\\'])
@@ -147,15 +148,11 @@ fn found<'a>(folder: &str, told: &'a Stated) -> Result<(Arc<dyn Blob>, &'a File)
             false => Ok(joined(folder, name)),
         }
     };
-    let raw = name(&told.raw_data)?;
-    let Some(zip) = &told.zip_data else {
-        return Ok((store::open(&raw)?, &told.raw_data));
-    };
-    let is_local = !folder.contains("://");
-    if is_local && Path::new(&raw).exists() {
-        return Ok((store::open(&raw)?, &told.raw_data));
+    let raw = name(&stated.raw_data)?;
+    match &stated.zip_data {
+        Some(zip) if folder.contains("://") || !Path::new(&raw).exists() => Ok((name(zip)?, zip)),
+        _ => Ok((raw, &stated.raw_data)),
     }
-    Ok((store::open(&name(zip)?)?, zip))
 }
 
 fn joined(folder: &str, name: &str) -> String {
