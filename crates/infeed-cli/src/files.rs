@@ -4,7 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use infeed::decode::{Decoder, Header, Limits};
+use infeed::store;
 
 use crate::error::CliError;
 
@@ -55,11 +57,11 @@ pub(crate) enum Layout {
 ///
 /// A folder that cannot be listed, or holds nothing that is known.
 pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
-    let listed = entries(dir).map_err(|error| cannot_list(dir, &error))?;
+    let listed = entries(dir)?;
     let folders: Vec<&Path> = listed
         .iter()
-        .filter(|path| path.is_dir())
-        .map(PathBuf::as_path)
+        .filter(|entry| entry.is_folder)
+        .map(|entry| entry.path.as_path())
         .collect();
 
     if let Some((image, mask)) = pairs_among(&folders) {
@@ -75,8 +77,10 @@ pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
     }
     let arrays: Vec<PathBuf> = listed
         .iter()
-        .filter(|path| path.is_file() && extension(path).as_deref() == Some("npy"))
-        .cloned()
+        // Arrays are mapped, which what lies in a bucket cannot be.
+        .filter(|entry| !entry.is_folder && !store::is_url(dir))
+        .filter(|entry| extension(&entry.path).as_deref() == Some("npy"))
+        .map(|entry| entry.path.clone())
         .collect();
     if !arrays.is_empty() {
         return Ok(Layout::Arrays(arrays));
@@ -85,7 +89,7 @@ pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
     let split = ["train", "training", "val", "valid", "test"]
         .iter()
         .find_map(|name| folders.iter().find(|path| path.ends_with(name)));
-    let has_images = listed.iter().any(|path| is_image(path));
+    let has_images = listed.iter().any(|entry| is_image(&entry.path));
     match split {
         Some(split) if !has_images => Ok(Layout::Images(split.to_path_buf())),
         _ if has_images || !folders.is_empty() => Ok(Layout::Images(dir.to_owned())),
@@ -125,13 +129,22 @@ fn pairs_among(folders: &[&Path]) -> Option<(PathBuf, PathBuf)> {
 /// A folder that cannot be listed.
 pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError> {
     let (mut images, mut others) = (Vec::new(), 0);
+    if store::is_url(dir) {
+        let listed = store::objects(&dir.to_string_lossy());
+        let listed = listed.map_err(|error| CliError::failed(&error))?;
+        let (images, rest): (Vec<PathBuf>, Vec<PathBuf>) = listed
+            .into_iter()
+            .map(PathBuf::from)
+            .partition(|path| is_image(path));
+        return Ok((images, rest.len()));
+    }
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
-        for path in entries(&folder).map_err(|error| cannot_list(&folder, &error))? {
-            if path.is_dir() {
-                folders.push(path);
-            } else if is_image(&path) {
-                images.push(path);
+        for entry in entries(&folder)? {
+            if entry.is_folder {
+                folders.push(entry.path);
+            } else if is_image(&entry.path) {
+                images.push(entry.path);
             } else {
                 others += 1;
             }
@@ -141,7 +154,26 @@ pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError
     Ok((images, others))
 }
 
-fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+/// What lies in a folder, on a disk or in a bucket.
+struct Entry {
+    path: PathBuf,
+    is_folder: bool,
+}
+
+fn entries(dir: &Path) -> Result<Vec<Entry>, CliError> {
+    if !store::is_url(dir) {
+        return local_entries(dir).map_err(|error| cannot_list(dir, &error));
+    }
+    let listed =
+        store::entries(&dir.to_string_lossy()).map_err(|error| CliError::failed(&error))?;
+    let entry = |entry: store::Entry| Entry {
+        path: dir.join(entry.name),
+        is_folder: entry.is_folder,
+    };
+    Ok(listed.into_iter().map(entry).collect())
+}
+
+fn local_entries(dir: &Path) -> io::Result<Vec<Entry>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -150,7 +182,26 @@ fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     paths.sort();
-    Ok(paths)
+    let entry = |path: PathBuf| Entry {
+        is_folder: path.is_dir(),
+        path,
+    };
+    Ok(paths.into_iter().map(entry).collect())
+}
+
+/// The whole of a file or object.
+///
+/// # Errors
+///
+/// What the storage said.
+pub(crate) fn read(path: &Path) -> Result<Bytes, CliError> {
+    if !store::is_url(path) {
+        let bytes = fs::read(path).map_err(|error| CliError::Failed(error.to_string()))?;
+        return Ok(Bytes::from(bytes));
+    }
+    let blob = store::open(&path.to_string_lossy()).map_err(|error| CliError::failed(&error))?;
+    let bytes = blob.read(0..blob.len());
+    bytes.map_err(|error| CliError::Failed(error.to_string()))
 }
 
 fn cannot_list(dir: &Path, error: &io::Error) -> CliError {
@@ -176,7 +227,7 @@ pub(crate) fn spread<T>(all: &[T], limit: usize) -> impl Iterator<Item = &T> {
 pub(crate) fn peek(images: &[PathBuf], limit: usize) -> Vec<Header> {
     let mut decoder = Decoder::new();
     spread(images, limit)
-        .filter_map(|path| fs::read(path).ok())
+        .filter_map(|path| read(path).ok())
         .filter_map(|bytes| decoder.header(&bytes, false, &Limits::default()).ok())
         .collect()
 }

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use infeed::decode::ColorMode;
 use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec};
+use infeed::store;
 use infeed::transform::{
     ClassIndex, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToFloat,
 };
 use infeed::{Loader, Options};
 
 use crate::error::CliError;
-use crate::files::{Layout, images_below, layout, peek};
+use crate::files::{Layout, images_below, layout, peek, read};
 use crate::{named, npy};
 
 /// Mean and standard deviation of ImageNet's pixels, as torchvision gives them.
@@ -31,7 +32,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a pipeline file, or looks at a folder, shards, tables or a `.npy` file.
+    /// Reads a pipeline file, or looks at a folder, shards, tables or a `.npy` file; all but the last
+    /// may be URLs.
     ///
     /// # Errors
     ///
@@ -42,6 +44,18 @@ impl Target {
             return Ok(Target {
                 pipeline: named::pipeline(source)?,
                 guessed: true,
+            });
+        }
+        if store::is_url(path) {
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                return Target::default_for(layout(path)?);
+            }
+            let bytes = read(path)?;
+            let text = String::from_utf8_lossy(&bytes);
+            let pipeline = Pipeline::from_toml(&text).map_err(|error| CliError::failed(&error))?;
+            return Ok(Target {
+                pipeline,
+                guessed: false,
             });
         }
         if !path.exists() {

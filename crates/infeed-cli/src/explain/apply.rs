@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use infeed::Pipeline;
 use infeed::explain::{self, Applied, Case, Explanation, ledger, remedy};
+use infeed::store;
 
 use super::{Args, at, say, told};
 use crate::error::CliError;
@@ -55,8 +56,13 @@ pub(super) fn apply(
     Ok(Done { applied, pipeline })
 }
 
-/// A name beside the data: `photos-resize` for `photos`, `train-uint8` for `train.toml`.
+/// A name beside the data: `photos-resize` for `photos`, `train-uint8` for `train.toml`. What lies
+/// in a bucket gets one in the current folder: packing writes to disks.
 fn beside(path: &Path, id: &str) -> PathBuf {
+    if store::is_url(path) {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        return PathBuf::from(format!("{name}-{id}"));
+    }
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = match path.is_dir() {
         true => path.file_name(),

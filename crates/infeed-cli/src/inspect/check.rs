@@ -1,7 +1,6 @@
 //! Every file of a folder decoded whole, in parallel: sizes, formats, what is bad, what masks hold.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -10,16 +9,20 @@ use std::thread;
 
 use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::sample::{Depth, Image, Size};
+use infeed::store;
 use infeed::transform::Palette;
 use infeed_raw::machine::usable_cores;
 
 use crate::error::CliError;
-use crate::files::spread;
+use crate::files::{read, spread};
 use crate::interrupt;
 use crate::terminal::bar;
 
 /// Classes that masks are counted by when they hold indices.
 const INDICES: usize = 256;
+
+/// Threads that read and decode what lies in a bucket.
+const FAR: usize = 32;
 
 /// What the pixels of the files mean.
 pub(super) enum Labels {
@@ -118,7 +121,10 @@ pub(super) fn check_files(
         ..Checked::default()
     });
     thread::scope(|scope| {
-        for _ in 0..usable_cores().min(chosen.len()) {
+        // What waits for a bucket needs no core meanwhile.
+        let far = files.first().is_some_and(store::is_url);
+        let threads = if far { FAR } else { usable_cores() };
+        for _ in 0..threads.min(chosen.len()) {
             scope.spawn(|| {
                 let mut checker = Checker::new(labels);
                 while !interrupt::asked() {

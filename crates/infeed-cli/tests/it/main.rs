@@ -8,6 +8,7 @@ mod explain;
 mod inspect;
 mod pack;
 mod probe;
+mod remote;
 mod sample;
 
 use std::ffi::OsStr;

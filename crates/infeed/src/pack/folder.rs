@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::pipeline::SourceSpec;
 use crate::sample::Record;
 use crate::source::{Source, read_one};
+use crate::store;
 
 /// The list of labels of a packed folder.
 const LABELS: &str = "labels.csv";
@@ -93,7 +94,8 @@ fn length(path: &Path, original: Option<&PathBuf>) -> Option<u64> {
     if !found.is_file() || found.len() == 0 {
         return None;
     }
-    let Some(original) = original else {
+    // An object's age is not asked for: the dataset's version would have to be.
+    let Some(original) = original.filter(|original| !store::is_url(original)) else {
         return Some(found.len());
     };
     let age = |of: fs::Metadata| of.modified().ok();
@@ -106,7 +108,7 @@ impl Writer for FolderWriter<'_> {
         let mut moved = Moved::default();
         for (_, path, original) in self.naming.files(record) {
             moved.bytes_out += length(&self.out.path().join(path), original.as_ref())?;
-            if let Some(original) = original {
+            if let Some(original) = original.filter(|original| !store::is_url(original)) {
                 moved.bytes_in += fs::metadata(original).ok()?.len();
             }
         }

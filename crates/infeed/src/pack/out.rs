@@ -10,6 +10,7 @@ use super::run::{Chosen, Totals};
 use super::{MANIFEST, PackOptions};
 use crate::error::Error;
 use crate::pipeline::{Pipeline, SourceSpec};
+use crate::store;
 use crate::transform::Transform;
 
 /// Version of the manifest.
@@ -336,6 +337,9 @@ fn each_path(source: &mut SourceSpec, name: &mut dyn FnMut(&Path) -> PathBuf) {
 
 /// A path from the root without links, also of what does not exist yet.
 fn absolute(path: &Path) -> PathBuf {
+    if store::is_url(path) {
+        return path.to_owned();
+    }
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for known in whole.ancestors() {
         if let Ok(real) = fs::canonicalize(known) {

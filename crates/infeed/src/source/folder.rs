@@ -288,7 +288,7 @@ fn content(path: &Path) -> Result<Bytes, Error> {
         let bytes = std::fs::read(path).map_err(|error| Error::open(path, error))?;
         return Ok(Bytes::from(bytes));
     }
-    let blobs = store::find(&[path.to_string_lossy()])?;
-    let bytes = blobs[0].read(0..blobs[0].len());
+    let blob = store::open(&path.to_string_lossy())?;
+    let bytes = blob.read(0..blob.len());
     bytes.map_err(|error| Error::open(path, error))
 }

@@ -24,7 +24,7 @@ pub(crate) use cache::Cache;
 pub use cache::{CacheUse, cache_use, set_cache};
 pub use local::LocalFile;
 pub(crate) use remote::{Bucket, Found, PARALLEL_READS, Wanted, below, look, read};
-pub use remote::{Entry, Requests, configure, entries, is_url, requests};
+pub use remote::{Entry, Requests, configure, entries, is_url, objects, requests};
 
 /// What the URL of a file of this machine begins with.
 const FILE: &str = "file://";
@@ -74,6 +74,19 @@ pub trait Blob: Send + Sync + Debug {
     /// What the storage said; [`io::ErrorKind::UnexpectedEof`] for a range beyond the end or a
     /// file that was cut meanwhile.
     fn read(&self, range: Range<u64>) -> io::Result<Bytes>;
+}
+
+/// Opens the one blob of this name, whatever signs are in it.
+///
+/// # Errors
+///
+/// [`Error::Open`] if it is not there, [`Error::Config`] for a URL that is none.
+pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
+    let path = name.strip_prefix(FILE).unwrap_or(name);
+    match is_url(path) {
+        true => remote::open(name),
+        false => Ok(Arc::new(LocalFile::new(Path::new(path))?)),
+    }
 }
 
 /// Opens the blobs that patterns name, in the order of the patterns, those of one pattern sorted.

@@ -133,6 +133,39 @@ pub fn entries(folder: &str) -> Result<Vec<Entry>, Error> {
     Ok(entries)
 }
 
+/// The URLs of all objects below a folder of a bucket, sorted; what begins with a dot is left out.
+///
+/// # Errors
+///
+/// As [`entries`].
+pub fn objects(folder: &str) -> Result<Vec<String>, Error> {
+    let (bucket, prefix, found) = below(Path::new(folder))?;
+    let hidden = |key: &str| key.ends_with('/') || key.split('/').any(|part| part.starts_with('.'));
+    let shown = found.iter().filter(|object| !hidden(&object.key));
+    let mut urls: Vec<String> = shown
+        .map(|object| bucket.url(&format!("{prefix}{}", object.key)))
+        .collect();
+    urls.sort();
+    Ok(urls)
+}
+
+/// The object of a URL.
+///
+/// # Errors
+///
+/// As [`matches`].
+pub(in crate::store) fn open(text: &str) -> Result<Arc<dyn Blob>, Error> {
+    let url = Url::parse(text)?;
+    let bucket = Bucket::of(&url)?;
+    let look = bucket
+        .process()
+        .and_then(|process| process.wait(look_once(&bucket, &url.key)));
+    let meta = look.map_err(|error| Error::open(text, error))?;
+    let cache = Cache::of_process()?;
+    let object = Object::new(&bucket, meta, cache.as_ref(), &Arc::default());
+    Ok(Arc::new(object))
+}
+
 /// The objects that URLs name, in their order; those of one with `*`, `?` or `[…]`, sorted.
 ///
 /// # Errors

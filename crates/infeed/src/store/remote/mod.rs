@@ -27,9 +27,9 @@ use super::cache::Cache;
 pub(crate) use bucket::Bucket;
 pub(crate) use fetch::Wanted;
 pub use fetch::{Requests, requests};
-pub(super) use list::matches;
-pub use list::{Entry, entries};
+pub use list::{Entry, entries, objects};
 pub(crate) use list::{Found, below, look};
+pub(super) use list::{matches, open};
 pub use settings::configure;
 pub use url::is_url;
 

@@ -1,0 +1,135 @@
+//! Commands on data in a bucket.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use infeed::Pipeline;
+use infeed::pipeline::SourceSpec;
+use infeed::testing::server::{Fault, Kind, Server};
+use infeed::transform::CenterCrop;
+
+use crate::{json, photos, stderr, stdout, streets};
+
+/// Runs `infeed` with a server of this machine as S3, and nothing of the user's own around.
+fn infeed(server: &Server, home: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_infeed"))
+        .args(args)
+        .env("HOME", home)
+        .env_remove("AWS_PROFILE")
+        .env_remove("INFEED_CACHE_DIR")
+        .env("AWS_ENDPOINT_URL", server.url())
+        .env("AWS_ACCESS_KEY_ID", "any")
+        .env("AWS_SECRET_ACCESS_KEY", "any")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_folder_in_a_bucket_is_run_looked_at_and_explained_as_one_on_a_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = photos(dir.path(), 24);
+    let server = Server::start().unwrap();
+    server
+        .put_folder("bucket/photos", Path::new(&root))
+        .unwrap();
+    server.set_page(5);
+    let run = |args: &[&str]| infeed(&server, dir.path(), args);
+
+    let bench = json(&run(&[
+        "bench",
+        "s3://bucket/photos",
+        "--epochs",
+        "2",
+        "--json",
+    ]));
+    assert_eq!(bench["samples"], 48);
+
+    let inspect = json(&run(&["inspect", "s3://bucket/photos", "--json"]));
+    let local = json(&run(&["inspect", &root, "--json"]));
+    assert_eq!(inspect["classes"], local["classes"]);
+    assert_eq!(inspect["images"]["bytes"], local["images"]["bytes"]);
+
+    let explain = run(&[
+        "explain",
+        "s3://bucket/photos",
+        "--seconds",
+        "1",
+        "--no-remedies",
+    ]);
+    assert!(explain.status.success(), "{}", stderr(&explain));
+    assert!(
+        stdout(&explain).contains("s3://bucket/photos"),
+        "{}",
+        stdout(&explain)
+    );
+}
+
+#[test]
+fn images_and_masks_in_a_bucket_are_told_from_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = streets(dir.path(), 6);
+    let server = Server::start().unwrap();
+    server
+        .put_folder("bucket/streets", Path::new(&root))
+        .unwrap();
+
+    let output = infeed(
+        &server,
+        dir.path(),
+        &["bench", "s3://bucket/streets/", "--epochs", "1"],
+    );
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("pairs"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_bucket_that_refuses_or_is_empty_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start().unwrap();
+    server.put("bucket/notes.txt", "no image");
+    let run = |args: &[&str]| infeed(&server, dir.path(), args);
+
+    let output = run(&["bench", "s3://bucket/photos"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("s3://bucket/photos"),
+        "{}",
+        stderr(&output)
+    );
+
+    server.fault(Kind::List, Fault::Status(403), 1);
+    let output = run(&["bench", "s3://bucket/photos"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("403"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_pipeline_file_may_lie_in_the_bucket_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = photos(dir.path(), 6);
+    let server = Server::start().unwrap();
+    server
+        .put_folder("bucket/photos", Path::new(&root))
+        .unwrap();
+    let pipeline = Pipeline::new(SourceSpec::folder("s3://bucket/photos"))
+        .decode()
+        .transform(CenterCrop::new(32))
+        .batch(2);
+    let text = pipeline.to_toml().unwrap();
+    server.put("bucket/pipeline.toml", text);
+
+    let output = infeed(
+        &server,
+        dir.path(),
+        &[
+            "bench",
+            "s3://bucket/pipeline.toml",
+            "--epochs",
+            "1",
+            "--json",
+        ],
+    );
+
+    assert_eq!(json(&output)["samples"], 6);
+}
