@@ -12,6 +12,7 @@ from infeed.errors import (
     DecodeError,
     ForkedError,
     InfeedError,
+    InterruptedPackError,
     IteratorError,
     LoaderError,
     OpenError,
@@ -23,9 +24,11 @@ from infeed.errors import (
     ThreadError,
     TooManyBadError,
     TransformError,
+    WriteError,
 )
 from infeed.explanation import Explanation
 from infeed.loader import BadRecord, Loader
+from infeed.packing import Fidelity, Packed, PackProgress, pack
 from infeed.pipeline import Column, Pipeline
 from infeed.preview import Preview
 from infeed.watching import Watch, WatchReport, watch, what_infeed_reaches
@@ -40,14 +43,18 @@ __all__ = [
     "DamagedError",
     "DecodeError",
     "Explanation",
+    "Fidelity",
     "ForkedError",
     "InfeedError",
+    "InterruptedPackError",
     "IteratorError",
     "Loader",
     "LoaderError",
     "OpenError",
     "OutOfMemoryError",
     "Overlap",
+    "PackProgress",
+    "Packed",
     "PanickedError",
     "Pipeline",
     "Prefetch",
@@ -60,8 +67,10 @@ __all__ = [
     "TransformError",
     "Watch",
     "WatchReport",
+    "WriteError",
     "__version__",
     "overlap",
+    "pack",
     "prefetch",
     "sources",
     "transforms",

@@ -4,7 +4,7 @@ Descriptions cross as JSON, once; ``handles`` are the uint8 arrays that a descri
 a memory source refers to by number, and `Given` sources.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -21,8 +21,10 @@ __all__ = [
     "describe",
     "items",
     "json_from_toml",
+    "load",
     "main",
     "order",
+    "pack",
     "plan",
     "preview",
     "table",
@@ -227,6 +229,21 @@ def toml_from_json(description: str) -> str:
 
 def json_from_toml(text: str) -> str:
     """A description from TOML, checked."""
+
+def load(path: str) -> str:
+    """A description from a file, or from the folder of a packed dataset."""
+
+def pack(
+    description: str,
+    handles: Sequence[np.ndarray[Any, np.dtype[np.uint8]]],
+    out: str,
+    options: str,
+    progress: Callable[[int, int, int, int, int, int], bool | None] | None,
+) -> str:
+    """Packs; gives what was written as JSON.
+
+    ``progress`` is given records done, wanted, reused and bad, bytes in and out.
+    """
 
 def main(argv: Sequence[str]) -> int:
     """Runs the `infeed` command and returns its exit status."""

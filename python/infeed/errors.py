@@ -13,6 +13,7 @@ __all__ = [
     "DecodeError",
     "ForkedError",
     "InfeedError",
+    "InterruptedPackError",
     "IteratorError",
     "LoaderError",
     "OpenError",
@@ -24,6 +25,7 @@ __all__ = [
     "ThreadError",
     "TooManyBadError",
     "TransformError",
+    "WriteError",
 ]
 
 
@@ -41,6 +43,17 @@ class BudgetError(ConfigError):
 
 class OpenError(InfeedError, OSError):
     """A dataset could not be opened or listed."""
+
+
+class WriteError(InfeedError, OSError):
+    """A file of a packed dataset could not be written.
+
+    What was written before it stays; the same call goes on from there.
+    """
+
+
+class InterruptedPackError(InfeedError):
+    """``progress`` said stop; the same call goes on from there."""
 
 
 class ReadError(InfeedError, OSError):

@@ -395,13 +395,17 @@ class Pipeline:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Reads a description that `save`, or a person, wrote.
 
+        Args:
+            path: The file, or the folder of a packed dataset, which may have been
+                moved: paths of its own pipeline mean that folder. Relative paths of
+                any other file mean the current one.
+
         Raises:
-            ConfigError: It is no description of a pipeline; the message names the
-            place. OSError: The file cannot be read.
+            ConfigError: It is no description of a pipeline, or the dataset is not
+                complete; the message names the place.
+            OpenError: The file cannot be read.
         """
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        return cls._from_dict(json.loads(_core.json_from_toml(text)))
+        return cls._from_dict(json.loads(_core.load(os.fspath(path))))
 
     def __repr__(self) -> str:
         steps = [f"infeed.Pipeline({self.source!r})"]

@@ -23,6 +23,7 @@ LADDER = [
     {"_fields"},
     {"transforms", "sources", "loader", "preview"},
     {"pipeline"},
+    {"packing"},
     {"watching", "_moving"},
     {"_feed", "_running"},
     {"ahead"},

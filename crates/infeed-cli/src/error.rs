@@ -9,6 +9,8 @@ pub(crate) enum CliError {
     Usage(String),
     /// The work failed; exit status 1.
     Failed(String),
+    /// The work is done, but for records that were bad; exit status 3.
+    LeftOut(String),
 }
 
 impl CliError {
@@ -32,6 +34,7 @@ impl CliError {
         match self {
             CliError::Usage(_) => 2,
             CliError::Failed(_) => 1,
+            CliError::LeftOut(_) => 3,
         }
     }
 }
@@ -39,7 +42,9 @@ impl CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CliError::Usage(text) | CliError::Failed(text) => f.write_str(text),
+            CliError::Usage(text) | CliError::Failed(text) | CliError::LeftOut(text) => {
+                f.write_str(text)
+            }
         }
     }
 }

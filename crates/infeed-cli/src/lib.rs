@@ -60,7 +60,7 @@ enum Command {
 /// Runs the command; `argv` starts with the program's name.
 ///
 /// Returns the exit status: 0 for success, 1 when the work failed, 2 when the arguments make no
-/// sense. Everything a user should see has been printed: results to the standard output, the rest
+/// sense, 3 when records that are bad were left out of what was packed. Everything a user should see has been printed: results to the standard output, the rest
 /// to the standard error.
 pub fn run<I, T>(argv: I) -> u8
 where

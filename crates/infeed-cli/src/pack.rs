@@ -1,12 +1,13 @@
 //! `infeed pack`: rewrites a dataset once into a form that is cheaper to read.
 
-use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
-use infeed::pack::{Encoding, PackOptions, Packed, Target as To};
+use clap::Parser;
+use indicatif::ProgressBar;
+use infeed::pack::{BAD_LIST, Encoding, Fidelity, PackOptions, Packed, Progress, Target as To};
 use infeed::pipeline::Pipeline;
+use infeed::pipeline::packed::PIPELINE;
 use infeed::sample::Size;
 use infeed::transform::{CenterCrop, Crop, Resize, Transform};
 use serde_json::json;
@@ -16,25 +17,42 @@ use crate::target::Target;
 use crate::terminal::{bar, human_bytes, human_seconds};
 use crate::{Outcome, args, interrupt};
 
-/// The packed pipeline, where the source was one.
-const PIPELINE: &str = "pipeline.toml";
-
 #[derive(Parser)]
 #[command(after_help = "Examples:
+  infeed pack photos photos-tar --to webdataset
+  infeed pack photos photos-256 --to tfrecord --resize-short 256 --shuffle 0
+  infeed pack photos batches --to npz --fit 224x224 --rows 256
   infeed pack photos photos-256 --to folder --short-side 256
   infeed pack streets streets-fast --to folder --image png-fast
   infeed pack photos photos-tiles --to folder --restart-index
   infeed pack photos arrays --to arrays --short-side 256 --center-crop 224x224
 
+What is written:
+  webdataset  tar shards, an image or number a member; any reader that goes front to back
+  tfrecord    tf.train.Example, for TensorFlow and all that read it
+  arrow       Arrow IPC, mapped and read without a copy; pixels too (--encode raw)
+  parquet     as Hugging Face has them, images as {bytes, path}
+  npz         a compressed NumPy file a batch, all decoded to one size
+  folder      image files: by class, with a list of labels, or in pairs, as the source has them
+  arrays      one .npy a field, all decoded to one size
+
+OUT holds the pipeline for what is left to do, so that `infeed bench OUT` and Pipeline.load(OUT)
+take the folder, which may be moved.
+
+Bad records are left out and listed in infeed-pack-bad.jsonl; the exit status is 3 then, unless
+--allow-bad says that it is fine.
+
 An encoding is one of
   keep           files that are not resized are copied; others stay PNG or JPEG (quality 95)
+  raw            pixels, for arrow
   jpeg:QUALITY   1 to 100, with loss
   png            without loss, the usual size
   png-fast       PNG with filter up and fast compression: cheap to read, somewhat larger
   png-stored     PNG without compression: cheapest to read, as large as the pixels
   webp-lossless  WebP without loss: smaller than PNG, and dearer to read
   png:FILTER:LEVEL  none, sub, up, avg, paeth, adaptive; stored, fast, balanced, high
-Masks never get a lossy encoding.
+Masks never get a lossy encoding. What a lossy one does to the images is told: PSNR and SSIM over a
+sample.
 
 --restart-index writes restart markers into JPEGs, without loss, so that a crop decodes only the
 tiles it needs. A tile is a divisor of the MCUs (8 or 16 pixels) in a row, the nearest to the width
@@ -47,13 +65,14 @@ pub(crate) struct Args {
     /// Folder to make; may hold what an earlier run of this command left
     out: PathBuf,
     /// What is written
-    #[arg(long, value_enum)]
-    to: Form,
+    #[arg(long, value_name = "FORM")]
+    to: To,
     /// Do the first N transforms of the pipeline, which must be fixed changes of geometry
     #[arg(long, value_name = "N")]
     bake: Option<usize>,
     /// Resize so that the shorter side has this length
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    #[arg(long, visible_alias = "resize-short", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=16_384))]
     short_side: Option<u32>,
     /// Cut this from the middle; an image that is too small is an error
     #[arg(long, value_name = "WxH", value_parser = args::size, conflicts_with = "center_crop")]
@@ -61,8 +80,17 @@ pub(crate) struct Args {
     /// Cut this from the middle; an image that is too small is padded with zeros
     #[arg(long, value_name = "WxH", value_parser = args::size)]
     center_crop: Option<Size>,
+    /// Resize so that the shorter side is the longer of these, and cut this from the middle
+    #[arg(long, value_name = "WxH", value_parser = args::size,
+          conflicts_with_all = ["crop", "center_crop", "short_side"])]
+    fit: Option<Size>,
     /// Encoding of images
-    #[arg(long, value_name = "ENCODING", default_value = "keep")]
+    #[arg(
+        long,
+        visible_alias = "encode",
+        value_name = "ENCODING",
+        default_value = "keep"
+    )]
     image: Encoding,
     /// Encoding of masks
     #[arg(long, value_name = "ENCODING", default_value = "keep")]
@@ -71,20 +99,30 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MCUS", num_args = 0..=1, require_equals = true,
           default_missing_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
     restart_index: Option<u16>,
+    /// Write shards in a shuffled order, the first epoch of a pipeline with this seed
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
+    /// Bytes of a shard
+    #[arg(long, value_name = "BYTES", value_parser = args::bytes, default_value = "256MB")]
+    shard_size: u64,
+    /// Rows of an npz file [default: the pipeline's batch]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rows: Option<u64>,
+    /// Decode images that are copied, to find those of which only the pixels are bad
+    #[arg(long)]
+    verify: bool,
+    /// Stop when more records than this are bad
+    #[arg(long, value_name = "N")]
+    max_bad: Option<u64>,
+    /// Exit with 0 although bad records were left out
+    #[arg(long)]
+    allow_bad: bool,
     /// Worker threads [default: the cores this process may use]
-    #[arg(long, value_name = "N", value_parser = workers)]
+    #[arg(long, visible_alias = "jobs", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Form {
-    /// Image files: by class, with a list of labels, or in pairs, as the source has them
-    Folder,
-    /// One .npy a field, decoded; all images need one size
-    Arrays,
 }
 
 fn workers(text: &str) -> Result<usize, String> {
@@ -99,41 +137,63 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let target = Target::of(&args.source)?;
     let options = options(args, &target.pipeline)?;
     let progress = bar(0, "records");
-    let known = AtomicBool::new(false);
-    let packed = infeed::pack::pack(
-        &target.pipeline,
-        &[],
-        None,
-        &args.out,
-        &options,
-        &|done, total| {
-            // Relaxed: the flag carries no other data.
-            if !known.swap(true, Ordering::Relaxed) {
-                progress.set_length(total);
-            }
-            progress.set_position(done);
-            !interrupt::asked()
-        },
-    );
+    let start = Instant::now();
+    let packed = infeed::pack::pack(&target.pipeline, &[], None, &args.out, &options, &|at| {
+        show(&progress, at, start.elapsed());
+        !interrupt::asked()
+    });
     progress.finish_and_clear();
     let packed = packed.map_err(|error| match &error {
         infeed::Error::Config { part, .. }
-            if ["out", "image", "mask", "restart"].contains(&&**part) =>
+            if [
+                "out",
+                "image",
+                "mask",
+                "restart",
+                "shuffle",
+                "shard_bytes",
+                "rows",
+            ]
+            .contains(&&**part) =>
         {
             CliError::Usage(error.chain())
         }
+        infeed::Error::Write { .. } => CliError::Failed(format!(
+            "{}; what was finished stays, and the same command goes on from there",
+            error.chain()
+        )),
         _ => CliError::Failed(error.chain()),
     })?;
-    let pipeline = match target.guessed {
-        true => None,
-        false => Some(save(args, &packed)?),
-    };
     if args.json {
-        println!("{}", report(args, &packed, pipeline.as_ref()));
+        println!("{}", report(args, &packed));
     } else {
-        print!("{}", text(args, &packed, pipeline.as_ref()));
+        print!("{}", text(args, &packed));
     }
-    Ok(())
+    if packed.bad == 0 || args.allow_bad {
+        return Ok(());
+    }
+    Err(CliError::LeftOut(format!(
+        "{} bad records were left out; {} names them (--allow-bad makes this a success)",
+        packed.bad,
+        args.out.join(BAD_LIST).display()
+    )))
+}
+
+/// Moves the bar: records, and bytes in and out with their rate.
+fn show(progress: &ProgressBar, at: &Progress, elapsed: Duration) {
+    progress.set_length(at.total);
+    progress.set_position(at.done);
+    let rate = at.bytes_in as f64 / elapsed.as_secs_f64().max(1e-3);
+    let bad = match at.bad {
+        0 => String::new(),
+        bad => format!(", {bad} bad"),
+    };
+    progress.set_message(format!(
+        "{} in ({}/s), {} out{bad}",
+        human_bytes(at.bytes_in),
+        human_bytes(rate as u64),
+        human_bytes(at.bytes_out)
+    ));
 }
 
 /// The first transforms of the pipeline, if they are asked for, and then those named one by one.
@@ -149,7 +209,14 @@ fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
         return Err(CliError::Usage(problem));
     };
     let sides = |size: Size| [size.height, size.width];
+    let fit = args.fit.map(|size| {
+        let side = size.height.max(size.width);
+        (Resize::new(side), CenterCrop::new(sides(size)))
+    });
+    let (cover, cut) = fit.unzip();
     let steps = [
+        cover.map(Transform::from),
+        cut.map(Transform::from),
         args.short_side
             .map(|side| Transform::from(Resize::new(side))),
         args.crop
@@ -159,28 +226,18 @@ fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
     ];
     let named = steps.into_iter().flatten();
     Ok(PackOptions {
-        to: match args.to {
-            Form::Folder => To::Folder,
-            Form::Arrays => To::Arrays,
-        },
         transforms: first.iter().cloned().chain(named).collect(),
         image: args.image,
         mask: args.mask,
         restart: args.restart_index,
         workers: args.workers,
+        shuffle: args.shuffle,
+        shard_bytes: args.shard_size,
+        rows: args.rows,
+        max_bad: args.max_bad,
+        verify: args.verify,
+        ..PackOptions::new(args.to)
     })
-}
-
-/// Writes the pipeline over the packed data beside it.
-fn save(args: &Args, packed: &Packed) -> Result<PathBuf, CliError> {
-    let path = args.out.join(PIPELINE);
-    let text = packed.pipeline.to_toml();
-    let text = text.map_err(|error| CliError::failed(&error))?;
-    let part = args.out.join(format!(".{PIPELINE}.part"));
-    fs::write(&part, text)
-        .and_then(|()| fs::rename(&part, &path))
-        .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", path.display())))?;
-    Ok(path)
 }
 
 /// Records that this run wrote, a second.
@@ -189,12 +246,11 @@ fn rate(packed: &Packed) -> f64 {
 }
 
 /// What to run next.
-fn next(args: &Args, pipeline: Option<&PathBuf>) -> String {
-    let path = pipeline.unwrap_or(&args.out);
-    format!("infeed bench {}", path.display())
+fn next(args: &Args) -> String {
+    format!("infeed bench {}", args.out.display())
 }
 
-fn text(args: &Args, packed: &Packed, pipeline: Option<&PathBuf>) -> String {
+fn text(args: &Args, packed: &Packed) -> String {
     let reused = match packed.reused {
         0 => String::new(),
         reused => format!(" ({reused} were there already)"),
@@ -206,9 +262,15 @@ fn text(args: &Args, packed: &Packed, pipeline: Option<&PathBuf>) -> String {
             "{unmarked} JPEGs cannot have restart markers without loss and are as they were\n"
         ),
     };
+    let loss = packed.fidelity.as_ref().map_or(String::new(), |found| {
+        format!(
+            "images    PSNR {:.1} dB (least {:.1}), SSIM {:.4} (least {:.4}) over {} of them\n",
+            found.psnr_db, found.least_psnr_db, found.ssim, found.least_ssim, found.images
+        )
+    });
     format!(
         "packed {} records{reused} to {} in {}, {:.0} records/s\n\
-         {} before, {} now ({share:.2}x)\n\
+         {} before, {} now ({share:.2}x)\n{loss}\
          {unmarked}next: {}\n",
         packed.records,
         args.out.display(),
@@ -216,26 +278,36 @@ fn text(args: &Args, packed: &Packed, pipeline: Option<&PathBuf>) -> String {
         rate(packed),
         human_bytes(packed.bytes_in),
         human_bytes(packed.bytes_out),
-        next(args, pipeline),
+        next(args),
     )
 }
 
-fn report(args: &Args, packed: &Packed, pipeline: Option<&PathBuf>) -> serde_json::Value {
+fn report(args: &Args, packed: &Packed) -> serde_json::Value {
+    // No number in JSON is infinite: images that are equal have no PSNR.
+    let finite = |value: f64| value.is_finite().then_some(value);
+    let fidelity = |found: &Fidelity| {
+        json!({
+            "images": found.images,
+            "psnr_db": finite(found.psnr_db),
+            "least_psnr_db": finite(found.least_psnr_db),
+            "ssim": found.ssim,
+            "least_ssim": found.least_ssim,
+        })
+    };
     json!({
         "out": args.out,
-        "to": match args.to {
-            Form::Folder => "folder",
-            Form::Arrays => "arrays",
-        },
+        "to": args.to.name(),
         "source": packed.source,
-        "pipeline": pipeline,
+        "pipeline": args.out.join(PIPELINE),
         "records": packed.records,
         "reused": packed.reused,
         "unmarked": packed.unmarked,
+        "bad": packed.bad,
         "bytes_in": packed.bytes_in,
         "bytes_out": packed.bytes_out,
         "seconds": packed.seconds,
         "records_per_s": rate(packed),
-        "next": next(args, pipeline),
+        "fidelity": packed.fidelity.as_ref().map(fidelity),
+        "next": next(args),
     })
 }

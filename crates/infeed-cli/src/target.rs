@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use infeed::decode::ColorMode;
-use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec};
+use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec, packed};
 use infeed::store;
 use infeed::transform::{
     ClassIndex, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToFloat,
@@ -32,13 +32,13 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a pipeline file, or looks at a folder, shards, tables or a `.npy` file; all but the last
-    /// may be URLs.
+    /// Reads a pipeline file or that of a packed dataset, or looks at a folder, shards, tables or a
+    /// `.npy` file; all but the last may be URLs.
     ///
     /// # Errors
     ///
-    /// A path that is missing, a file that is no pipeline, a folder that holds nothing known,
-    /// shards that do not open.
+    /// A path that is missing, a file that is no pipeline, a folder that holds nothing known, a
+    /// packed dataset that is not complete, shards that do not open.
     pub(crate) fn of(path: &Path) -> Result<Target, CliError> {
         if let Some(source) = named::source(path) {
             return Ok(Target {
@@ -65,7 +65,7 @@ impl Target {
                 path.display()
             )));
         }
-        if path.is_dir() {
+        if path.is_dir() && !packed::is_packed(path) {
             return Target::default_for(layout(path)?);
         }
         if path.extension().is_some_and(|extension| extension == "npy") {

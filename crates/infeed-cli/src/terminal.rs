@@ -9,7 +9,8 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 /// A bar over `total` things; hidden when the standard error is no terminal.
 pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
-    let template = format!("{{bar:30}} {{human_pos}}/{{human_len}} {what}  {{rate}}  {{eta}} left");
+    let template =
+        format!("{{bar:30}} {{human_pos}}/{{human_len}} {what}  {{rate}}  {{eta}} left  {{msg}}");
     if let Ok(style) = ProgressStyle::with_template(&template) {
         let rate = |state: &ProgressState, out: &mut dyn Write| {
             // A bar has nowhere to report that it could not be drawn.

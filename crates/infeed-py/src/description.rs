@@ -141,3 +141,9 @@ pub(crate) fn toml_from_json(py: Python<'_>, description: &str) -> PyResult<Stri
 pub(crate) fn json_from_toml(py: Python<'_>, text: &str) -> PyResult<String> {
     Ok(raise(py, Pipeline::from_toml(text))?.to_json())
 }
+
+/// A description from a file, or from the folder of a packed dataset.
+#[pyfunction]
+pub(crate) fn load(py: Python<'_>, path: std::path::PathBuf) -> PyResult<String> {
+    Ok(raise(py, py.detach(|| Pipeline::load(path)))?.to_json())
+}

@@ -17,6 +17,8 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
         Error::RecordTooLarge { .. } => "RecordTooLargeError",
         Error::TooManyBad { .. } => "TooManyBadError",
         Error::Open { .. } => "OpenError",
+        Error::Write { .. } => "WriteError",
+        Error::Interrupted { .. } => "InterruptedPackError",
         Error::Config { .. } => "ConfigError",
         Error::Budget { .. } => "BudgetError",
         Error::OutOfMemory { .. } => "OutOfMemoryError",

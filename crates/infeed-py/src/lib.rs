@@ -11,6 +11,7 @@ mod items;
 mod loader;
 mod log;
 mod order;
+mod pack;
 mod stats;
 
 use pyo3::prelude::*;
@@ -27,7 +28,9 @@ mod _core {
     #[pymodule_export]
     use super::batch::{Array, Batch};
     #[pymodule_export]
-    use super::description::{check, describe, json_from_toml, plan, preview, toml_from_json};
+    use super::description::{
+        check, describe, json_from_toml, load, plan, preview, toml_from_json,
+    };
     #[pymodule_export]
     use super::explain::Explanation;
     #[pymodule_export]
@@ -38,6 +41,8 @@ mod _core {
     use super::main;
     #[pymodule_export]
     use super::order::order;
+    #[pymodule_export]
+    use super::pack::pack;
 
     /// Version of the order function.
     #[pymodule_export]

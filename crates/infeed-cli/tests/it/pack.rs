@@ -159,6 +159,160 @@ fn what_cannot_be_packed_is_one_line_with_the_mend() {
     assert!(!Path::new(out).exists());
 }
 
+/// Files of a folder and below with their bytes.
+#[cfg(unix)]
+fn contents(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(contents(&path)),
+            false => found.push((path.clone(), fs::read(&path).unwrap())),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_killed_at_any_moment_ends_with_the_bytes_of_one_that_was_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = crate::sample(
+        dir.path(),
+        &["classification", "photos"],
+        60,
+        &["--classes", "3", "--size", "160x120"],
+    );
+    // Every tenth is bad.
+    let mut files: Vec<_> = contents(Path::new(&photos));
+    files.retain(|(path, _)| path.extension().is_some_and(|e| e == "jpg"));
+    for (path, bytes) in files.iter().step_by(10) {
+        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    }
+    let mut killed = 0;
+    for (nth, form) in [
+        "webdataset",
+        "tfrecord",
+        "arrow",
+        "parquet",
+        "npz",
+        "folder",
+        "arrays",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let more: &[&str] = match form {
+            "npz" | "arrays" => &["--fit", "96x96", "--rows", "4"],
+            "folder" => &["--image", "png"],
+            _ => &["--shard-size", "20KB", "--shuffle", "5"],
+        };
+        let at = |name: &str| dir.path().join(name).join("packed");
+        fs::create_dir(dir.path().join(format!("{form}-once"))).unwrap();
+        fs::create_dir(dir.path().join(form)).unwrap();
+        let (once, often) = (at(&format!("{form}-once")), at(form));
+        let args = |out: &Path| -> Vec<String> {
+            let base = ["pack", &photos, out.to_str().unwrap(), "--to", form];
+            base.iter().chain(more).map(|&arg| arg.to_owned()).collect()
+        };
+        let whole = infeed(args(&once));
+        assert_eq!(whole.status.code(), Some(3), "{}", stderr(&whole));
+        // Pseudo-random moments, sooner and later; the last run is left alone.
+        for round in 0..6_u64 {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_infeed"))
+                .args(args(&often))
+                .args(["--workers", "1"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let wait_us = (round * 7919 + nth as u64 * 104_729) * 7 % 60_000;
+            let begun = std::time::Instant::now();
+            while begun.elapsed().as_micros() < u128::from(wait_us) {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            killed += u64::from(child.wait().unwrap().code().is_none());
+        }
+        let last = infeed(args(&often));
+        assert_eq!(last.status.code(), Some(3), "{form}: {}", stderr(&last));
+        let named = |root: &Path| -> Vec<(std::path::PathBuf, Vec<u8>)> {
+            let name = |path: &Path| path.strip_prefix(root).unwrap().to_owned();
+            let all = contents(root).into_iter();
+            all.map(|(path, bytes)| (name(&path), bytes)).collect()
+        };
+        let names = |of: &[(std::path::PathBuf, Vec<u8>)]| -> Vec<_> {
+            of.iter().map(|(name, _)| name.clone()).collect()
+        };
+        let (one, other) = (named(&once), named(&often));
+        assert_eq!(names(&one), names(&other), "{form}");
+        let differs = one.iter().zip(&other).find(|(one, other)| one != other);
+        assert!(
+            differs.is_none(),
+            "{form}: {:?}",
+            differs.map(|(one, _)| &one.0)
+        );
+        let bad = one
+            .iter()
+            .find(|(name, _)| name.ends_with("infeed-pack-bad.jsonl"));
+        let lines = bad.unwrap().1.split(|&byte| byte == b'\n').count() - 1;
+        assert_eq!(lines, 6, "{form}");
+    }
+    assert!(killed >= 20, "only {killed} runs were killed");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_the_disk_refuses_is_told_and_what_was_there_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 40);
+    let out = dir.path().join("out");
+    let pack = format!(
+        "{} pack {photos} {} --to webdataset --shard-size",
+        env!("CARGO_BIN_EXE_infeed"),
+        out.display()
+    );
+    // Files of 16 KiB at most: the first shards are smaller, one with a large photo is not.
+    let run = |limit: &str| {
+        let command = format!("trap '' XFSZ; {limit} exec {pack} 12KB");
+        Command::new("sh").args(["-c", &command]).output().unwrap()
+    };
+    let mut all = contents(Path::new(&photos));
+    all.retain(|(path, _)| path.extension().is_some_and(|e| e == "jpg"));
+    let last = all.pop().unwrap();
+    // A JPEG may have anything behind its end.
+    let mut bytes = last.1.clone();
+    bytes.resize(40_000, 0);
+    fs::write(&last.0, &bytes).unwrap();
+
+    let refused = run("ulimit -f 32;");
+
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    let text = stderr(&refused);
+    assert!(
+        text.contains("cannot write ") && text.contains("goes on from there"),
+        "{text}"
+    );
+    let kept: Vec<_> = contents(&out)
+        .into_iter()
+        .filter(|(path, _)| path.extension().is_some_and(|e| e == "tar"))
+        .collect();
+    assert!(!kept.is_empty(), "the shards before it are there");
+    assert!(!out.join("infeed-pack.json").exists(), "it is not complete");
+    let bench = infeed(["bench", out.to_str().unwrap()]);
+    assert!(
+        stderr(&bench).contains("not finished"),
+        "{}",
+        stderr(&bench)
+    );
+    let again = run("");
+    assert!(again.status.success(), "{}", stderr(&again));
+    for (path, bytes) in kept {
+        assert_eq!(fs::read(&path).unwrap(), bytes, "{}", path.display());
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupt_leaves_what_the_next_run_takes_up() {

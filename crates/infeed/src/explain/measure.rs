@@ -319,7 +319,8 @@ fn remedy(
             // Arrays are mapped and read in large pieces: their bytes count, not their files.
             Some(written) => {
                 let bytes = written.bytes_out as f64 / written.records.max(1) as f64;
-                (storage.rate_of(readers, storage.record_files, bytes), bytes)
+                let files = files_of(case, &candidate, storage.record_files, bytes);
+                (storage.rate_of(readers, files, bytes), bytes)
             }
             None => (storage.rate(readers), storage.record_bytes),
         };
@@ -372,6 +373,21 @@ fn remedy(
         id: candidate.id,
         name: candidate.name,
         command: candidate.command,
+    }
+}
+
+/// Requests a record that storage sees once the remedy is applied.
+fn files_of(case: &Case, candidate: &Candidate, now: f64, bytes: f64) -> f64 {
+    /// Bytes of neighbouring records that a source of shards reads at once.
+    const READ_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
+    match &candidate.change {
+        Change::Pack { options } if options.to.is_shards() => match case.pipeline.shuffle {
+            // Shuffled, neighbours are seldom wanted together: a request a record, whatever its
+            // fields.
+            Some(_) => now.min(1.0),
+            None => now.min(bytes / READ_BYTES),
+        },
+        _ => now,
     }
 }
 

@@ -117,8 +117,9 @@ impl Case {
                     Among::Trial { records, .. } => Some(*records),
                     Among::All => None,
                 };
-                let packed =
-                    pack::pack(&self.pipeline, &self.handles, records, out, options, go_on)?;
+                let progress = |at: &pack::Progress| go_on(at.done, at.total);
+                let handles = &self.handles;
+                let packed = pack::pack(&self.pipeline, handles, records, out, options, &progress)?;
                 let source = packed.source.open(&[])?;
                 let all: Vec<u64> = (0..packed.records).collect();
                 variant = self.variant_over(packed.pipeline, source, Some(&all), among)?;

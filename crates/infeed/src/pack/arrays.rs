@@ -1,18 +1,22 @@
 //! Records as rows of `.npy` files, one file a field, written in place at known offsets so that no
 //! more than a few records are in memory.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use super::encoding::Target;
+use super::fields::bytes_beside;
+use super::form::depth_dtype;
 use super::make::{Bench, Maker, Product, Shape};
 use super::npy;
 use super::out::Out;
 use super::run::{Chosen, Moved, Writer};
 use crate::error::Error;
 use crate::pipeline::{MemoryField, SourceSpec};
-use crate::sample::{DType, Depth, FieldKind, Record};
+use crate::sample::{DType, FieldKind, Record, RecordId};
 use crate::source::{Source, read_one};
 
 /// Which rows are written: a bit a record, after a line that says of what arrays.
@@ -23,6 +27,8 @@ pub(super) struct ArrayWriter<'a> {
     out: &'a Out,
     source: &'a dyn Source,
     columns: Vec<Column>,
+    /// Bytes of a record's fields that do not lie in files of their own.
+    bytes_beside: u64,
     /// Record that set the shapes.
     first: u64,
     records: u64,
@@ -53,17 +59,15 @@ impl<'a> ArrayWriter<'a> {
         out: &'a Out,
         maker: &Maker<'a>,
         chosen: &Chosen,
+        max_bad: Option<u64>,
     ) -> Result<ArrayWriter<'a>, Error> {
-        let (first, records) = (chosen.at(0), chosen.len());
-        let record = read_one(maker.source, first)?;
-        let products = maker.make(&record, &mut Bench::default())?;
+        let records = chosen.len();
+        let (first, products) = first_good(maker, chosen, max_bad)?;
         let mut columns = Vec::with_capacity(products.len());
         let mut is_new = false;
         for (field, product) in maker.fields.iter().zip(&products) {
             let (kind, dtype, shape) = layout(&field.kind, product.shape);
-            let axes = shape.iter().map(|&axis| axis as u64);
-            let axes: Vec<u64> = std::iter::once(records).chain(axes).collect();
-            let header = npy::header(dtype, &axes);
+            let header = npy::header(dtype, &axes(&shape, records));
             let row_bytes = product.bytes.len() as u64;
             let length = row_bytes
                 .checked_mul(records)
@@ -94,6 +98,7 @@ impl<'a> ArrayWriter<'a> {
             out,
             source: maker.source,
             columns,
+            bytes_beside: bytes_beside(maker.fields),
             first,
             records,
             done: Mutex::default(),
@@ -116,21 +121,67 @@ impl<'a> ArrayWriter<'a> {
         }
     }
 
-    /// Gives the files their names and describes them.
-    pub(super) fn finish(&self) -> Result<SourceSpec, Error> {
+    /// Gives the files their names and describes them; rows of bad records are closed up.
+    pub(super) fn finish(&self, bad: &BTreeMap<usize, Error>) -> Result<SourceSpec, Error> {
+        if !bad.is_empty() {
+            return self.finish_without(bad);
+        }
         for column in &self.columns {
             if column.part.exists() {
                 fs::rename(&column.part, &column.path)
                     .map_err(|error| Error::write(&column.path, error))?;
             }
         }
+        self.remove_progress()?;
+        Ok(self.described(self.records))
+    }
+
+    /// Copies the rows of good records to files of their own, which then take the names.
+    fn finish_without(&self, bad: &BTreeMap<usize, Error>) -> Result<SourceSpec, Error> {
+        let left = self.records - bad.len() as u64;
+        if left == 0 {
+            return Err(none_left());
+        }
+        let kept = |column: &Column| column.part.with_extension("kept");
+        for column in &self.columns {
+            let copy = || -> io::Result<()> {
+                let mut file = io::BufWriter::new(File::create(kept(column))?);
+                file.write_all(&npy::header(column.dtype, &column.axes(left)))?;
+                let mut row = vec![0; column.row_bytes as usize];
+                for place in (0..self.records).filter(|&place| !bad.contains_key(&(place as usize)))
+                {
+                    let offset = column.header.len() as u64 + column.row_bytes * place;
+                    read_at(&column.file, &mut row, offset)?;
+                    file.write_all(&row)?;
+                }
+                file.into_inner()
+                    .map_err(io::IntoInnerError::into_error)?
+                    .sync_all()
+            };
+            copy().map_err(|error| Error::write(&column.path, error))?;
+        }
+        for column in &self.columns {
+            fs::rename(kept(column), &column.path)
+                .map_err(|error| Error::write(&column.path, error))?;
+        }
+        // Only now: with these, a run that was stopped before goes on.
+        for column in &self.columns {
+            // What stays only takes room.
+            let _ = fs::remove_file(&column.part);
+        }
+        self.remove_progress()?;
+        Ok(self.described(left))
+    }
+
+    fn remove_progress(&self) -> Result<(), Error> {
         let rows = self.out.path().join(PROGRESS);
         match fs::remove_file(&rows) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::write(rows, error));
-            }
-            _ => {}
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(rows, error)),
+            _ => Ok(()),
         }
+    }
+
+    fn described(&self, records: u64) -> SourceSpec {
         let field = |column: &Column| MemoryField {
             name: column.name.clone(),
             kind: column.kind.to_owned(),
@@ -139,12 +190,12 @@ impl<'a> ArrayWriter<'a> {
             handle: None,
             offsets: None,
             path: Some(column.path.clone()),
-            offset: column.header.len() as u64,
-            records: Some(self.records),
+            offset: npy::header(column.dtype, &column.axes(records)).len() as u64,
+            records: Some(records),
         };
-        Ok(SourceSpec::Memory {
+        SourceSpec::Memory {
             fields: self.columns.iter().map(field).collect(),
-        })
+        }
     }
 
     /// Removes what was begun and cannot be finished.
@@ -156,11 +207,22 @@ impl<'a> ArrayWriter<'a> {
         let _ = fs::remove_file(self.out.path().join(PROGRESS));
     }
 
-    /// Bytes of all files.
-    pub(super) fn bytes(&self) -> u64 {
-        let bytes = |column: &Column| column.header.len() as u64 + column.row_bytes * self.records;
+    /// Bytes of all files with so many rows.
+    pub(super) fn bytes(&self, records: u64) -> u64 {
+        let bytes = |column: &Column| column.header.len() as u64 + column.row_bytes * records;
         self.columns.iter().map(bytes).sum()
     }
+}
+
+impl Column {
+    fn axes(&self, records: u64) -> Vec<u64> {
+        axes(&self.shape, records)
+    }
+}
+
+fn axes(shape: &[usize], records: u64) -> Vec<u64> {
+    let rows = shape.iter().map(|&axis| axis as u64);
+    std::iter::once(records).chain(rows).collect()
 }
 
 /// What a field is in an array.
@@ -171,17 +233,7 @@ fn layout(kind: &FieldKind, pixels: Option<Shape>) -> (&'static str, DType, Vec<
         _ => "tensor",
     };
     match (kind, pixels) {
-        (_, Some(found)) => {
-            let dtype = match found.depth {
-                Depth::U8 => DType::UInt8,
-                Depth::U16 => DType::UInt16,
-            };
-            let mut shape = vec![found.size.height as usize, found.size.width as usize];
-            if found.channels > 1 {
-                shape.push(found.channels);
-            }
-            (kind_name, dtype, shape)
-        }
+        (_, Some(found)) => (kind_name, depth_dtype(found.depth), found.axes()),
         (FieldKind::Tensor { dtype, shape }, None) => (kind_name, *dtype, shape.clone()),
         // Kinds without a fixed size are refused before anything is read.
         (_, None) => (kind_name, DType::UInt8, Vec::new()),
@@ -217,6 +269,24 @@ fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
 }
 
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes = &mut bytes[read..];
+        at += read as u64;
+    }
+    Ok(())
+}
+
 #[cfg(windows)]
 fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -237,9 +307,14 @@ impl Writer for ArrayWriter<'_> {
         let sizes = self.source.files(record).into_iter();
         let sizes = sizes.filter_map(|path| Some(fs::metadata(path).ok()?.len()));
         Some(Moved {
-            bytes_in: sizes.sum(),
+            bytes_in: sizes.sum::<u64>() + self.bytes_beside,
             bytes_out: self.columns.iter().map(|column| column.row_bytes).sum(),
         })
+    }
+
+    fn leave_out(&self, _place: usize, _record: u64) -> Result<(), Error> {
+        // Rows are closed up at the end.
+        Ok(())
     }
 
     fn write(&self, place: usize, record: &Record, products: &[Product]) -> Result<u64, Error> {
@@ -247,16 +322,12 @@ impl Writer for ArrayWriter<'_> {
         for (at, (column, product)) in self.columns.iter().zip(products).enumerate() {
             let bytes = &product.bytes;
             if product.shape != column.pixels || bytes.len() as u64 != column.row_bytes {
-                let problem = format!(
-                    "an array needs one shape, but `{}` has {} in {} and {} in {}; give all one \
-                     size with --crop or --center-crop, after --short-side where some are too small",
-                    column.name,
-                    words(column.pixels),
-                    self.source.id(self.first, Some(at)),
-                    words(product.shape),
-                    self.source.id(record.index, Some(at)),
-                );
-                return Err(Error::config("arrays", problem));
+                return Err(differs(
+                    Target::Arrays,
+                    &column.name,
+                    (column.pixels, self.source.id(self.first, Some(at))),
+                    (product.shape, self.source.id(record.index, Some(at))),
+                ));
             }
             let offset = column.header.len() as u64 + column.row_bytes * place as u64;
             write_at(&column.file, bytes, offset)
@@ -284,6 +355,52 @@ impl Writer for ArrayWriter<'_> {
         }
         self.out.write(&self.out.path().join(PROGRESS), "", &done)
     }
+}
+
+/// The first record that is good, and what is written of it: it sets the shapes.
+///
+/// # Errors
+///
+/// The first bad record where none may be bad, or if all are.
+pub(super) fn first_good(
+    maker: &Maker<'_>,
+    chosen: &Chosen,
+    max_bad: Option<u64>,
+) -> Result<(u64, Vec<Product>), Error> {
+    let mut bench = Bench::default();
+    let mut first = None;
+    for record in chosen.iter() {
+        let products = read_one(maker.source, record);
+        match products.and_then(|found| maker.make(&found, &mut bench)) {
+            Ok(products) => return Ok((record, products)),
+            Err(error) if error.is_bad_record() && max_bad != Some(0) => {
+                first.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(first.unwrap_or_else(none_left))
+}
+
+/// The error of a dataset of which nothing is left.
+pub(super) fn none_left() -> Error {
+    Error::config("source", "there are no records to pack")
+}
+
+/// The error of two records whose pixels have no one shape.
+pub(super) fn differs(
+    to: Target,
+    field: &str,
+    (one, first): (Option<Shape>, RecordId),
+    (other, record): (Option<Shape>, RecordId),
+) -> Error {
+    let problem = format!(
+        "an array needs one shape, but `{field}` has {} in {first} and {} in {record}; give all \
+         one size with --crop or --center-crop, after --short-side where some are too small",
+        words(one),
+        words(other),
+    );
+    Error::config(to.name(), problem)
 }
 
 /// Shape of pixels for people.

@@ -19,7 +19,7 @@ pub(super) struct PngPalette<'a> {
     alpha: Option<&'a [u8]>,
 }
 
-/// Encodes an image; `Keep` stands for a PNG here.
+/// Encodes an image; `Keep` and `Raw` stand for a PNG here.
 ///
 /// # Errors
 ///
@@ -41,7 +41,9 @@ pub(super) fn encode_with(
         Encoding::Jpeg { quality } => jpeg(image, quality, restart),
         Encoding::WebpLossless => webp(image),
         Encoding::Png { filter, level } => png(image, filter, level, palette),
-        Encoding::Keep => png(image, PngFilter::default(), PngLevel::default(), palette),
+        Encoding::Keep | Encoding::Raw => {
+            png(image, PngFilter::default(), PngLevel::default(), palette)
+        }
     }
 }
 

@@ -10,6 +10,16 @@ pub enum Target {
     Folder,
     /// One `.npy` a field, all decoded; every record needs one size.
     Arrays,
+    /// Tar shards in the form of WebDataset.
+    WebDataset,
+    /// TFRecord shards of `tf.train.Example`.
+    TfRecord,
+    /// Arrow IPC files.
+    Arrow,
+    /// Parquet files as Hugging Face writes them.
+    Parquet,
+    /// Compressed NumPy files of one batch each, all decoded; every record needs one size.
+    Npz,
 }
 
 /// How pixels are encoded in files.
@@ -34,6 +44,8 @@ pub enum Encoding {
     /// WebP without loss: colours, with or without alpha, of 8 bits. Smaller than PNG, and slower to
     /// read than any of them.
     WebpLossless,
+    /// Pixels, not encoded, for formats that tell their shape; every record needs one size.
+    Raw,
 }
 
 /// How a row of a PNG is prepared before it is compressed. Undoing `Up` and `None` is cheapest.
@@ -85,12 +97,52 @@ impl PngLevel {
 }
 
 impl Target {
-    /// `folder` or `arrays`.
+    /// All of them.
+    pub const ALL: [Target; 7] = [
+        Target::WebDataset,
+        Target::TfRecord,
+        Target::Arrow,
+        Target::Parquet,
+        Target::Npz,
+        Target::Folder,
+        Target::Arrays,
+    ];
+
+    /// The word for it, such as `webdataset`.
     pub fn name(self) -> &'static str {
         match self {
             Target::Folder => "folder",
             Target::Arrays => "arrays",
+            Target::WebDataset => "webdataset",
+            Target::TfRecord => "tfrecord",
+            Target::Arrow => "arrow",
+            Target::Parquet => "parquet",
+            Target::Npz => "npz",
         }
+    }
+
+    /// Whether many records lie in one file, which is written front to back.
+    pub fn is_shards(self) -> bool {
+        !matches!(self, Target::Folder | Target::Arrays)
+    }
+
+    /// Whether pixels cannot be encoded there.
+    pub(super) fn is_decoded(self) -> bool {
+        matches!(self, Target::Arrays | Target::Npz)
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    /// Reads what [`Target::name`] gives.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what may be written.
+    fn from_str(text: &str) -> Result<Target, String> {
+        let found = Target::ALL.into_iter().find(|one| one.name() == text);
+        found.ok_or_else(|| format!("write one of {}", Target::ALL.map(Target::name).join(", ")))
     }
 }
 
@@ -111,6 +163,7 @@ impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Encoding::Keep => f.write_str("keep"),
+            Encoding::Raw => f.write_str("raw"),
             Encoding::Jpeg { quality } => write!(f, "jpeg:{quality}"),
             Encoding::WebpLossless => f.write_str("webp-lossless"),
             Encoding::Png { filter, level } => {
@@ -124,7 +177,7 @@ impl fmt::Display for Encoding {
 impl FromStr for Encoding {
     type Err = String;
 
-    /// Reads `keep`, `jpeg:1` to `jpeg:100`, `png`, `png:FILTER`, `png:FILTER:LEVEL`,
+    /// Reads `keep`, `raw`, `jpeg:1` to `jpeg:100`, `png`, `png:FILTER`, `png:FILTER:LEVEL`,
     /// `webp-lossless`, and the short words `png-fast` for `png:up:fast` and `png-stored` for
     /// `png:none:stored`.
     ///
@@ -144,6 +197,7 @@ impl FromStr for Encoding {
                 filter: PngFilter::None,
                 level: PngLevel::Stored,
             }),
+            ["raw"] => Some(Encoding::Raw),
             ["jpeg", quality] => match quality.parse() {
                 Ok(quality @ 1..=100) => Some(Encoding::Jpeg { quality }),
                 _ => None,
@@ -159,7 +213,7 @@ impl FromStr for Encoding {
             _ => None,
         };
         found.ok_or_else(|| {
-            "write keep, jpeg:QUALITY (1 to 100), png, png-fast, png-stored, webp-lossless, or \
+            "write keep, raw, jpeg:QUALITY (1 to 100), png, png-fast, png-stored, webp-lossless, or \
              png:FILTER:LEVEL with a filter of none, sub, up, avg, paeth, adaptive and a level of \
              stored, fast, balanced, high"
                 .to_owned()
@@ -175,6 +229,7 @@ mod tests {
     fn an_encoding_survives_being_written_and_read() {
         let mut all = vec![
             Encoding::Keep,
+            Encoding::Raw,
             Encoding::Jpeg { quality: 90 },
             Encoding::WebpLossless,
         ];

@@ -33,8 +33,10 @@ pub(super) enum Work {
     },
     /// Decoded and transformed.
     Pixels { mode: ColorMode, named: bool },
-    /// Numbers of fixed shape, for an array.
+    /// Numbers of fixed shape, as they are.
     Numbers,
+    /// Bytes of any length, as they are.
+    Plain,
     /// A class, for a list of labels.
     Label(DType),
 }
@@ -61,16 +63,16 @@ pub(super) fn arrange(
         .filter(|work| work.is_visual())
         .map(|work| work.name.as_str())
         .collect();
-    if visual.is_empty() {
+    if visual.is_empty() && !options.to.is_shards() {
         let problem = "the source has no image or mask field; there is nothing to pack";
         return Err(Error::config("source", problem));
     }
-    let from_files = matches!(
+    let has_files = matches!(
         pipeline.source,
         SourceSpec::Folder { .. } | SourceSpec::Pairs { .. }
     );
     if options.to == Target::Folder
-        && !from_files
+        && !has_files
         && !matches!(visual[..], ["image"] | ["image", "mask"])
     {
         let problem = format!(
@@ -129,9 +131,18 @@ fn check_encodings(options: &PackOptions) -> Result<(), Error> {
                 let problem = "WebP has no single channel for classes; use png";
                 return Err(Error::config(part, problem));
             }
-            _ if options.to == Target::Arrays => {
+            Encoding::Raw if options.to.is_decoded() || options.to == Target::Arrow => {}
+            Encoding::Raw => {
+                let problem = format!(
+                    "{} holds encoded images; write pixels to arrow, npz or arrays",
+                    options.to.name()
+                );
+                return Err(Error::config(part, problem));
+            }
+            _ if options.to.is_decoded() => {
+                let name = options.to.name();
                 let problem =
-                    format!("arrays hold pixels that are not encoded; leave out {encoding}");
+                    format!("{name} hold pixels that are not encoded; leave out {encoding}");
                 return Err(Error::config(part, problem));
             }
             _ => {}
@@ -144,7 +155,9 @@ fn check_restart(options: &PackOptions) -> Result<(), Error> {
     let problem = match (options.restart, options.to, options.image) {
         (None, _, _) => return Ok(()),
         (Some(0), _, _) => "a tile is 1 to 65535 MCUs wide, not 0".to_owned(),
-        (_, Target::Arrays, _) => "arrays hold pixels that are not encoded".to_owned(),
+        (_, to, _) if to.is_decoded() => {
+            format!("{} hold pixels that are not encoded", to.name())
+        }
         (_, _, Encoding::Keep | Encoding::Jpeg { .. }) => return Ok(()),
         (_, _, other) => {
             format!("JPEGs have restart markers, {other} has none; encode as keep or jpeg:QUALITY")
@@ -191,12 +204,17 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
                 );
                 return Err(Error::config("image", problem));
             }
+            // Pixels that are not encoded stay so where the format has them.
+            let raw = encoding == Encoding::Raw
+                || (to == Target::Arrow
+                    && *stored != Pixels::Encoded
+                    && encoding == Encoding::Keep);
             match to {
-                Target::Arrays => Work::Pixels { mode, named },
-                Target::Folder if as_is => Work::Copy { mode },
-                Target::Folder => {
+                _ if raw || to.is_decoded() => Work::Pixels { mode, named },
+                _ if as_is => Work::Copy { mode },
+                _ => {
                     if let Pixels::Raw { channels: 2, .. } = stored {
-                        return refused("pixels of 2 channels", "pack to arrays");
+                        return refused("pixels of 2 channels", "pack to arrays or to arrow");
                     }
                     Work::Encode {
                         mode,
@@ -206,7 +224,6 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
                 }
             }
         }
-        (FieldKind::Tensor { .. }, Target::Arrays) => Work::Numbers,
         (FieldKind::Tensor { dtype, shape }, Target::Folder) => {
             let is_label = name == "label" && shape.is_empty() && is_integer(*dtype);
             if !is_label {
@@ -217,11 +234,13 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
             }
             Work::Label(*dtype)
         }
+        (FieldKind::Tensor { .. }, _) => Work::Numbers,
+        (_, to) if to.is_shards() && to != Target::Npz => Work::Plain,
         (FieldKind::Bytes | FieldKind::Text | FieldKind::Ragged { .. }, _) => {
             return refused(
                 "of another length in every record, for which there is no room in a folder or an \
                  array",
-                "leave it out of the source",
+                "pack to webdataset, tfrecord, arrow or parquet, or leave it out of the source",
             );
         }
     };
@@ -263,6 +282,12 @@ fn is_integer(dtype: DType) -> bool {
     )
 }
 
+/// Bytes of a record's fields that do not lie in files of their own.
+pub(super) fn bytes_beside(fields: &[FieldWork]) -> u64 {
+    let bytes = fields.iter().filter_map(|field| field.kind.record_bytes());
+    bytes.map(|bytes| bytes as u64).sum()
+}
+
 /// How fields must be decoded that were pixels before and are files now.
 pub(super) fn modes(fields: &[FieldWork], to: Target) -> BTreeMap<String, ColorMode> {
     let mode = |field: &FieldWork| {
@@ -283,9 +308,10 @@ pub(super) fn modes(fields: &[FieldWork], to: Target) -> BTreeMap<String, ColorM
         };
         Some((field.name.clone(), mode))
     };
-    match to {
-        Target::Folder => fields.iter().filter_map(mode).collect(),
-        Target::Arrays => BTreeMap::new(),
+    let encoded = |field: &&FieldWork| !matches!(field.work, Work::Pixels { .. });
+    match to.is_decoded() {
+        false => fields.iter().filter(encoded).filter_map(mode).collect(),
+        true => BTreeMap::new(),
     }
 }
 

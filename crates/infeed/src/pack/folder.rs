@@ -1,9 +1,12 @@
 //! Records as image files below a folder.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::fields::{FieldWork, Work, integer};
+use super::fields::{FieldWork, Work, bytes_beside, integer};
+use super::journal::BAD_LIST;
 use super::make::Product;
 use super::names::{Layout, Naming, PAIRS};
 use super::out::Out;
@@ -27,15 +30,27 @@ pub(super) struct FolderWriter<'a> {
 
 impl FolderWriter<'_> {
     /// Writes the list of labels where there is one, and describes what was written.
-    pub(super) fn finish(&self, chosen: &Chosen) -> Result<SourceSpec, Error> {
+    /// `bad` are the places that were left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Write`]; [`Error::Config`] if a class has nothing but bad records.
+    pub(super) fn finish(
+        &self,
+        chosen: &Chosen,
+        bad: &BTreeMap<usize, Error>,
+    ) -> Result<SourceSpec, Error> {
         let out = self.out.path();
+        if !bad.is_empty() && self.naming.layout == Layout::Listed {
+            self.refuse_lost_class(chosen, bad)?;
+        }
         Ok(match self.naming.layout {
             Layout::Listed => SourceSpec::Folder {
                 path: out.to_owned(),
                 labels: self.naming.labels.clone(),
             },
             Layout::Labelled => {
-                self.write_labels(chosen)?;
+                self.write_labels(chosen, bad)?;
                 SourceSpec::Folder {
                     path: out.to_owned(),
                     labels: out.join(LABELS).to_string_lossy().into_owned(),
@@ -45,14 +60,46 @@ impl FolderWriter<'_> {
         })
     }
 
-    fn write_labels(&self, chosen: &Chosen) -> Result<(), Error> {
+    /// A class without records would change the numbers of those behind it.
+    fn refuse_lost_class(
+        &self,
+        chosen: &Chosen,
+        bad: &BTreeMap<usize, Error>,
+    ) -> Result<(), Error> {
+        let Some(classes) = self.source.classes() else {
+            return Ok(());
+        };
+        let mut left = vec![false; classes.len()];
+        for (place, record) in chosen.iter().enumerate() {
+            let label = self.source.label(record);
+            let class = label.and_then(|label| left.get_mut(usize::try_from(label).ok()?));
+            if let Some(class) = class.filter(|_| !bad.contains_key(&place)) {
+                *class = true;
+            }
+        }
+        let Some(lost) = left.iter().position(|&left| !left) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "all records of class `{}` are bad (see {}), and without it the classes behind it \
+             would change their numbers; mend one, remove the class, or pack to shards",
+            classes[lost],
+            self.out.path().join(BAD_LIST).display()
+        );
+        Err(Error::config("source", problem))
+    }
+
+    fn write_labels(&self, chosen: &Chosen, bad: &BTreeMap<usize, Error>) -> Result<(), Error> {
         let path = self.out.path().join(LABELS);
         // Names are numbered anew by whoever reads the list, so of a part the numbers are kept.
         let classes = self.source.classes().filter(|_| self.naming.is_whole);
         let mut rows = csv::Writer::from_writer(Vec::new());
         let not_written = |error: csv::Error| Error::write(&path, error.into());
         rows.write_record(["path", "label"]).map_err(not_written)?;
-        for record in chosen.iter() {
+        for (place, record) in chosen.iter().enumerate() {
+            if bad.contains_key(&place) {
+                continue;
+            }
             let label = self.label(record)?;
             let name = classes.and_then(|classes| classes.get(usize::try_from(label).ok()?));
             let label = name.cloned().unwrap_or_else(|| label.to_string());
@@ -105,7 +152,10 @@ fn length(path: &Path, original: Option<&PathBuf>) -> Option<u64> {
 
 impl Writer for FolderWriter<'_> {
     fn found(&self, _place: usize, record: u64) -> Option<Moved> {
-        let mut moved = Moved::default();
+        let mut moved = Moved {
+            bytes_in: bytes_beside(self.fields),
+            bytes_out: 0,
+        };
         for (_, path, original) in self.naming.files(record) {
             moved.bytes_out += length(&self.out.path().join(path), original.as_ref())?;
             if let Some(original) = original.filter(|original| !store::is_url(original)) {
@@ -113,6 +163,19 @@ impl Writer for FolderWriter<'_> {
             }
         }
         Some(moved)
+    }
+
+    fn leave_out(&self, _place: usize, record: u64) -> Result<(), Error> {
+        for (_, path, _) in self.naming.files(record) {
+            let path = self.out.path().join(path);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::write(path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, place: usize, record: &Record, products: &[Product]) -> Result<u64, Error> {

@@ -30,13 +30,15 @@ pub(super) struct Maker<'a> {
     pub(super) restart: Option<u16>,
     /// JPEGs that should have been rewritten and were copied.
     pub(super) unmarked: AtomicU64,
+    /// Whether images that are copied are decoded whole first.
+    pub(super) verify: bool,
 }
 
 /// What one thread keeps between records.
 #[derive(Default)]
 pub(super) struct Bench {
-    decoder: Decoder,
-    current: Image,
+    pub(super) decoder: Decoder,
+    pub(super) current: Image,
     other: Image,
     scratch: TransformScratch,
 }
@@ -48,12 +50,29 @@ pub(super) struct Product {
     pub(super) shape: Option<Shape>,
 }
 
+/// An image as it is written, and how to see its pixels.
+pub(super) struct Alone {
+    pub(super) bytes: Bytes,
+    pub(super) mode: ColorMode,
+}
+
 /// Shape of pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) size: Size,
     pub(super) channels: usize,
     pub(super) depth: Depth,
+}
+
+impl Shape {
+    /// `[H, W]` or `[H, W, C]`.
+    pub(super) fn axes(&self) -> Vec<usize> {
+        let mut axes = vec![self.size.height as usize, self.size.width as usize];
+        if self.channels > 1 {
+            axes.push(self.channels);
+        }
+        axes
+    }
 }
 
 /// An image or mask of a record, its header read.
@@ -111,6 +130,37 @@ impl Maker<'_> {
             });
         }
         Ok(products)
+    }
+
+    /// What is written of one image alone, and the mode that gives its pixels back, which are left
+    /// in `bench.current`.
+    pub(super) fn visual_alone(
+        &self,
+        record: &Record,
+        at: usize,
+        bench: &mut Bench,
+    ) -> Result<Alone, Error> {
+        let failed = |error| self.failed(record, at, None, error);
+        let bytes = &record.fields[at];
+        let looked = self.look(&self.fields[at], bytes, bench).map_err(failed)?;
+        let Some(looked) = looked else {
+            let bytes = bytes.clone();
+            let mode = ColorMode::default();
+            return Ok(Alone { bytes, mode });
+        };
+        let steps = self.draw(looked.shape.size).map_err(|(transform, error)| {
+            self.failed(record, at, Some(transform), SampleError::Transform(error))
+        })?;
+        let bytes = self
+            .visual(record, at, bytes, &looked, &steps, bench)?
+            .bytes;
+        let mode = match (bench.current.channels, bench.current.depth) {
+            (3, Depth::U8) => ColorMode::Rgb,
+            (4, Depth::U8) => ColorMode::Rgba,
+            (_, Depth::U16) => ColorMode::Stored16,
+            _ => ColorMode::Stored,
+        };
+        Ok(Alone { bytes, mode })
     }
 
     /// Reads the header of an image or mask and checks that the record is whole, as a loader does.
@@ -182,6 +232,8 @@ impl Maker<'_> {
         Ok(all)
     }
 
+    /// What is written of an image or mask; where it is encoded anew, its pixels are left in
+    /// `bench.current`.
     fn visual(
         &self,
         record: &Record,
@@ -193,6 +245,10 @@ impl Maker<'_> {
     ) -> Result<Product, Error> {
         let field = &self.fields[at];
         if let Work::Copy { .. } = field.work {
+            if self.verify {
+                self.decode(bytes, looked, bench)
+                    .map_err(|error| self.failed(record, at, None, error))?;
+            }
             return Ok(Product {
                 bytes: self.copy(bytes, looked),
                 shape: None,
@@ -249,7 +305,7 @@ impl Maker<'_> {
         let name = match encoding {
             Encoding::Jpeg { .. } => "jpeg",
             Encoding::WebpLossless => "webp",
-            Encoding::Png { .. } | Encoding::Keep => "png",
+            Encoding::Png { .. } | Encoding::Keep | Encoding::Raw => "png",
         };
         let bytes = encode_with(image, encoding, palette.as_ref(), self.restart)
             .map_err(|error| not_written(name, error))?;
@@ -333,7 +389,7 @@ fn mode(field: &FieldWork, header: &Header) -> ColorMode {
         } if header.is_gray() => ColorMode::Gray,
         Work::Encode { mode, named, .. } | Work::Pixels { mode, named } => keeps_more(mode, named),
         Work::Copy { mode } => keeps_more(mode, false),
-        Work::Numbers | Work::Label(_) => ColorMode::default(),
+        Work::Numbers | Work::Plain | Work::Label(_) => ColorMode::default(),
     }
 }
 

@@ -1,23 +1,38 @@
-//! A dataset rewritten once into a form that is cheaper to read: image files, or one `.npy` a
-//! field.
+//! A dataset rewritten once into a form that is cheaper to read: image files, one `.npy` a field,
+//! or shards (WebDataset, TFRecord, Arrow, Parquet, `.npz`).
 //!
-//! `fields` decides what becomes of each field, `make` does it to one record, `folder` and `arrays`
-//! put the result where it goes, `out` keeps the folder that is written to, `run` has the threads.
-//! Nothing is ever written over or into the original, and a file has its name only once it is
-//! whole, so that a run that was stopped is taken up again.
+//! `fields` decides what becomes of each field, `make` does it to one record. `folder` and `arrays`
+//! put the result where it goes, called by the threads of `run`; `form` is what the formats of
+//! shards have in common, one of which a file, called by the threads of `shards`. `out` keeps the
+//! folder that is written to. Nothing is ever written over or into the original, and a file has its
+//! name only once it is whole, so that a run that was stopped is taken up again: by file in a
+//! folder, by row in arrays, by shard elsewhere (`journal`).
 
 mod arrays;
+mod arrow;
+mod columnar;
+mod count;
+mod described;
 mod encode;
 mod encoding;
 mod fields;
 mod folder;
+mod form;
+mod journal;
+mod judge;
 mod make;
 mod names;
 mod npy;
+mod npz;
 mod out;
+mod parquet;
 pub mod quality;
 mod restart;
 mod run;
+mod sequence;
+mod shards;
+mod tfrecord;
+mod webdataset;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,12 +44,17 @@ use crate::error::Error;
 use crate::pipeline::{Handle, Pipeline, SourceSpec};
 use crate::transform::{Crop, Transform};
 
+pub use crate::pipeline::packed::MANIFEST;
+pub use count::Progress;
 pub use encode::encode;
 pub use encoding::{Encoding, PngFilter, PngLevel, Target};
+pub use journal::BAD_LIST;
+pub use judge::Fidelity;
 pub use restart::{TILE, with_restarts};
 
-/// Name of the file that marks a packed dataset as complete and says how it was made.
-pub const MANIFEST: &str = "infeed-pack.json";
+/// Bytes of a shard unless others are asked for: large enough that opening one costs nothing, small
+/// enough that hundreds are there to be shuffled and shared out.
+pub const SHARD_BYTES: u64 = 256_000_000;
 
 /// How a dataset is rewritten.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,10 +74,24 @@ pub struct PackOptions {
     pub restart: Option<u16>,
     /// Threads that decode and encode. None: as many as cores this process may use.
     pub workers: Option<usize>,
+    /// Of shards: the order of a shuffled pipeline's first epoch with this seed. None: the order of
+    /// the source.
+    pub shuffle: Option<u64>,
+    /// Bytes at which a shard ends; one record alone may have more.
+    pub shard_bytes: u64,
+    /// Rows of a `.npz`. None: the batch of the pipeline.
+    pub rows: Option<u64>,
+    /// Bad records that are left out and listed in [`BAD_LIST`]; one more ends the run. None: any
+    /// number. With 0 the first is the error.
+    pub max_bad: Option<u64>,
+    /// Whether images that are copied are decoded whole first, so that those are found bad of which
+    /// only the pixels are.
+    pub verify: bool,
 }
 
 impl PackOptions {
-    /// Everything as it is: no transforms, [`Encoding::Keep`], all cores.
+    /// Everything as it is: no transforms, [`Encoding::Keep`], all cores, the source's order,
+    /// shards of [`SHARD_BYTES`], bad records left out.
     pub fn new(to: Target) -> PackOptions {
         PackOptions {
             to,
@@ -66,7 +100,25 @@ impl PackOptions {
             mask: Encoding::Keep,
             restart: None,
             workers: None,
+            shuffle: None,
+            shard_bytes: SHARD_BYTES,
+            rows: None,
+            max_bad: None,
+            verify: false,
         }
+    }
+
+    fn threads(&self) -> usize {
+        let workers = self.workers;
+        workers
+            .unwrap_or_else(infeed_raw::machine::usable_cores)
+            .max(1)
+    }
+
+    /// Rows of a file that is a batch.
+    fn rows(&self, pipeline: &Pipeline) -> u64 {
+        let batch = pipeline.batch.size.or(pipeline.batch.per_rank);
+        self.rows.or(batch).unwrap_or(1)
     }
 }
 
@@ -80,6 +132,8 @@ pub struct Packed {
     pub pipeline: Pipeline,
     /// Records in it.
     pub records: u64,
+    /// Records that were bad and left out; [`BAD_LIST`] in its folder names them.
+    pub bad: u64,
     /// Bytes of the original records: encoded files, or values in memory.
     pub bytes_in: u64,
     /// Bytes of the files that hold them now.
@@ -90,6 +144,8 @@ pub struct Packed {
     pub reused: u64,
     /// JPEGs of this run that were to get restart markers, cannot without loss, and were copied.
     pub unmarked: u64,
+    /// How near the images are to the original, where they were encoded with loss.
+    pub fidelity: Option<Fidelity>,
 }
 
 /// Rewrites the records of a pipeline's source below `out`.
@@ -102,90 +158,238 @@ pub struct Packed {
 /// loader would make.
 ///
 /// `records` are the numbers of those wanted, in ascending order and once each however they are
-/// given; None is all. They come in the order of the original. Of a folder by classes the whole is
-/// written as folders, a part as one with labels in a CSV, so that a class keeps its number.
+/// given; None is all. They come in the order of the original, or in that of `options.shuffle`. Of a
+/// folder by classes the whole is written as folders, a part as one with labels in a CSV, so that a
+/// class keeps its number.
 ///
-/// `progress` is given records done and wanted, a few times a second, and returns false to stop.
-/// The same call goes on with what is missing. A file is done anew if its original is younger.
-/// `out` may be missing, empty, or of an earlier call with the same options.
+/// `progress` is called a few times a second, and returns false to stop. The same call goes on with
+/// what is missing. A file is done anew if its original is younger; shards take it that the source
+/// is the same. `out` may be missing, empty, or of an earlier call with the same options. It holds
+/// the packed pipeline too, so that [`Pipeline::load`] takes the folder.
 ///
 /// # Errors
 ///
 /// [`Error::Config`] for options that cannot work, an `out` that is not ours or in the way of the
-/// source, two files that would get one name or change places; the bad record that comes first,
-/// as a loader tells it; [`Error::Write`]; [`Error::Interrupted`] after `progress` said stop.
+/// source, two files that would get one name or change places, or with
+/// [`Target::Folder`] if a class has nothing but bad records; the bad record that is one too many,
+/// or the first if all are bad; [`Error::Write`]; [`Error::Interrupted`] after `progress` said stop.
+///
+/// # Cost
+///
+/// Memory for 64 MiB of records that wait to be written and one record a thread, whatever the size
+/// of the dataset; with [`Target::Npz`] a batch for each file under way, with Arrow and Parquet up
+/// to 64 MiB of records that become a batch.
 pub fn pack(
     pipeline: &Pipeline,
     handles: &[Handle],
     records: Option<&[u64]>,
     out: &Path,
     options: &PackOptions,
-    progress: &(dyn Fn(u64, u64) -> bool + Sync),
+    progress: &(dyn Fn(&Progress) -> bool + Sync),
 ) -> Result<Packed, Error> {
     let start = Instant::now();
+    check(options, out)?;
     out::refuse_overlap(&pipeline.source, out)?;
     let source = pipeline.source.open(handles)?;
     let chosen = run::Chosen::new(records, source.len())?;
     let fields = fields::arrange(pipeline, source.fields(), options)?;
-    let maker = make::Maker {
-        source: &*source,
-        fields: &fields,
-        transforms: &options.transforms,
-        decode: pipeline.decode.clone().unwrap_or_default(),
-        restart: options.restart,
-        unmarked: AtomicU64::new(0),
+    let job = Job {
+        pipeline,
+        chosen: &chosen,
+        maker: make::Maker {
+            source: &*source,
+            fields: &fields,
+            transforms: &options.transforms,
+            decode: pipeline.decode.clone().unwrap_or_default(),
+            restart: options.restart,
+            unmarked: AtomicU64::new(0),
+            verify: options.verify,
+        },
+        options,
+        progress,
     };
-    let written = match options.to {
-        Target::Folder => {
-            let naming = names::Naming::new(&pipeline.source, &*source, &fields, &chosen)?;
-            let out = out::Out::begin(out, pipeline, &chosen, options)?;
-            let folder = folder::FolderWriter {
-                out: &out,
-                naming: &naming,
-                source: &*source,
-                fields: &fields,
-            };
-            let written = run::run(&maker, &chosen, &folder, options.workers, progress);
-            let totals = written.inspect_err(|_| out.abandon())?;
-            let source = folder.finish(&chosen)?;
-            out.finish(chosen.len(), &totals)?;
-            (source, totals)
-        }
-        Target::Arrays => {
-            let out = out::Out::begin(out, pipeline, &chosen, options)?;
-            let arrays = arrays::ArrayWriter::begin(&out, &maker, &chosen);
-            let arrays = arrays.inspect_err(|_| out.abandon())?;
-            let written = run::run(&maker, &chosen, &arrays, options.workers, progress);
-            let mut totals = written.inspect_err(|error| {
-                // What has no one shape never will.
-                if let Error::Config { .. } = error {
-                    arrays.remove();
-                    out.abandon();
-                }
-            })?;
-            let source = arrays.finish()?;
-            totals.bytes_out = arrays.bytes();
-            out.finish(chosen.len(), &totals)?;
-            (source, totals)
-        }
-    };
-    let (packed, totals) = written;
-    Ok(Packed {
-        pipeline: over(
-            pipeline,
-            &packed,
-            options,
-            fields::modes(&fields, options.to),
-        ),
+    let Written {
+        out,
         source: packed,
-        records: chosen.len(),
+        totals,
+        entries,
+    } = match options.to {
+        Target::Folder => job.folder(out)?,
+        Target::Arrays => job.arrays(out)?,
+        _ => job.shards(out)?,
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let fidelity = judge::judge(&job.maker, &chosen)?;
+    let done = out::Done {
+        totals: &totals,
+        classes: source.classes(),
+        shards: &entries,
+    };
+    let modes = fields::modes(&fields, options.to);
+    let pipeline = over(pipeline, &packed, options, modes);
+    out.finish(&pipeline, &done)?;
+    Ok(Packed {
+        pipeline,
+        source: packed,
+        records: totals.done - totals.bad,
+        bad: totals.bad,
         bytes_in: totals.bytes_in,
         bytes_out: totals.bytes_out,
-        seconds: start.elapsed().as_secs_f64(),
+        seconds,
         reused: totals.reused,
         // Relaxed: the threads that count have ended.
-        unmarked: maker.unmarked.load(Ordering::Relaxed),
+        unmarked: job.maker.unmarked.load(Ordering::Relaxed),
+        fidelity,
     })
+}
+
+/// Refuses what only shards can have, and what no shards can.
+fn check(options: &PackOptions, out: &Path) -> Result<(), Error> {
+    let name = options.to.name();
+    if !options.to.is_shards() {
+        return match options.shuffle {
+            None => Ok(()),
+            Some(_) => {
+                let problem = format!(
+                    "{name} keep the order of the source, which a pipeline shuffles as it reads; \
+                     leave the shuffle out, or pack to shards"
+                );
+                Err(Error::config("shuffle", problem))
+            }
+        };
+    }
+    if options.shard_bytes == 0 {
+        return Err(Error::config("shard_bytes", "a shard has a byte at least"));
+    }
+    // They stand in the source as a pattern.
+    if out
+        .to_string_lossy()
+        .contains(['*', '?', '[', ']', '{', '}'])
+    {
+        let problem = format!(
+            "{} holds one of * ? [ ] {{ }}, which mean something in the names of shards; name \
+             another folder",
+            out.display()
+        );
+        return Err(Error::config("out", problem));
+    }
+    Ok(())
+}
+
+/// What is packed and how.
+struct Job<'a> {
+    pipeline: &'a Pipeline,
+    chosen: &'a run::Chosen,
+    maker: make::Maker<'a>,
+    options: &'a PackOptions,
+    progress: &'a (dyn Fn(&Progress) -> bool + Sync),
+}
+
+/// Records that are all written.
+struct Written {
+    out: out::Out,
+    source: SourceSpec,
+    totals: count::Totals,
+    entries: Vec<journal::Entry>,
+}
+
+impl Job<'_> {
+    fn begin(&self, out: &Path) -> Result<out::Out, Error> {
+        out::Out::begin(out, self.pipeline, self.chosen, self.options)
+    }
+
+    fn run(&self, writer: &dyn run::Writer) -> Result<run::Ran, Error> {
+        let limits = (self.options.threads(), self.options.max_bad);
+        run::run(&self.maker, self.chosen, writer, limits, self.progress)
+    }
+
+    fn folder(&self, out: &Path) -> Result<Written, Error> {
+        let maker = &self.maker;
+        let spec = &self.pipeline.source;
+        let naming = names::Naming::new(spec, maker.source, maker.fields, self.chosen)?;
+        let out = self.begin(out)?;
+        let folder = folder::FolderWriter {
+            out: &out,
+            naming: &naming,
+            source: maker.source,
+            fields: maker.fields,
+        };
+        let mut ran = self.run(&folder).inspect_err(|_| out.abandon())?;
+        if ran.bad.len() as u64 == self.chosen.len()
+            && let Some((_, first)) = ran.bad.pop_first()
+        {
+            out.abandon();
+            return Err(first);
+        }
+        out.list_bad(ran.bad.values())?;
+        let source = folder.finish(self.chosen, &ran.bad)?;
+        Ok(Written {
+            out,
+            source,
+            totals: ran.totals,
+            entries: Vec::new(),
+        })
+    }
+
+    fn arrays(&self, out: &Path) -> Result<Written, Error> {
+        let out = self.begin(out)?;
+        let max_bad = self.options.max_bad;
+        let arrays = arrays::ArrayWriter::begin(&out, &self.maker, self.chosen, max_bad);
+        let arrays = arrays.inspect_err(|_| out.abandon())?;
+        let ran = self.run(&arrays).inspect_err(|error| {
+            // What has no one shape never will.
+            if let Error::Config { .. } = error {
+                arrays.remove();
+                out.abandon();
+            }
+        })?;
+        out.list_bad(ran.bad.values())?;
+        let source = arrays.finish(&ran.bad)?;
+        let mut totals = ran.totals;
+        totals.bytes_out = arrays.bytes(totals.done - totals.bad);
+        Ok(Written {
+            out,
+            source,
+            totals,
+            entries: Vec::new(),
+        })
+    }
+
+    fn shards(&self, out: &Path) -> Result<Written, Error> {
+        let fields = self.maker.fields;
+        let mut first = self.chosen.at(0);
+        let mut shapes = vec![None; fields.len()];
+        if fields.iter().any(form::is_pixels) {
+            let good = arrays::first_good(&self.maker, self.chosen, self.options.max_bad)?;
+            first = good.0;
+            shapes = good.1.iter().map(|product| product.shape).collect();
+        }
+        let columns = form::columns(fields, &shapes);
+        let classes = self.maker.source.classes();
+        let rows = self.options.rows(self.pipeline);
+        let form = form::form(self.options, columns, classes, rows)?;
+        let out = self.begin(out)?;
+        let run = shards::ShardRun {
+            maker: &self.maker,
+            chosen: self.chosen,
+            form: &*form,
+            out: &out,
+            options: self.options,
+            shapes: &shapes,
+            first,
+        };
+        let written = run.run(self.progress).inspect_err(|_| out.abandon())?;
+        let pattern = written.pattern(out.path(), form.extension());
+        let source = form.source(vec![pattern], &written.extensions());
+        let mut totals = written.totals;
+        totals.bytes_out = written.entries.iter().map(|entry| entry.bytes).sum();
+        Ok(Written {
+            out,
+            source,
+            totals,
+            entries: written.entries,
+        })
+    }
 }
 
 /// The pipeline over its packed source.
@@ -251,6 +455,26 @@ pub enum PackError {
         channels: usize,
         /// Bits of a sample.
         bits: usize,
+    },
+    /// A number is over the widest of the format.
+    #[error("a number in `{field}` exceeds int64, the widest that the format has")]
+    WideNumber {
+        /// Which field.
+        field: String,
+    },
+    /// Bytes that should be text are none.
+    #[error("field `{field}` is no UTF-8")]
+    NotText {
+        /// Which field.
+        field: String,
+    },
+    /// A record is longer than the format can say.
+    #[error("{bytes} bytes in one field, over the {limit} that the format holds")]
+    TooLong {
+        /// Bytes it has.
+        bytes: u64,
+        /// Bytes it may have.
+        limit: u64,
     },
     /// The JPEG library refused.
     #[error(transparent)]

@@ -71,7 +71,7 @@ impl<'a> Naming<'a> {
             Work::Copy { .. } => Rule::Same,
             Work::Encode { encoding, .. } => match encoding {
                 Encoding::Keep if field.is_mask => Rule::Png,
-                Encoding::Keep => Rule::Own,
+                Encoding::Keep | Encoding::Raw => Rule::Own,
                 Encoding::Jpeg { .. } => Rule::Jpeg,
                 Encoding::Png { .. } => Rule::Png,
                 Encoding::WebpLossless => Rule::Webp,

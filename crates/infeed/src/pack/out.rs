@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::run::{Chosen, Totals};
-use super::{MANIFEST, PackOptions};
+use super::PackOptions;
+use super::count::Totals;
+use super::encoding::Target;
+use super::journal::{BAD_LIST, Entry, JOURNAL, bad_line, sync_folder};
+use super::run::Chosen;
 use crate::error::Error;
+use crate::pipeline::packed::{BEGUN, MANIFEST, PIPELINE};
 use crate::pipeline::{Pipeline, SourceSpec};
 use crate::store;
 use crate::transform::Transform;
@@ -16,15 +20,14 @@ use crate::transform::Transform;
 /// Version of the manifest.
 const VERSION: u32 = 1;
 
-/// Marks a folder whose packing has begun, and is locked while it goes on.
-const BEGUN: &str = "infeed-pack.begun";
-
 /// The folder, ours alone while this lives.
 pub(super) struct Out {
     path: PathBuf,
     description: Description,
     /// Whether an earlier run finished it.
     pub(super) was_complete: bool,
+    /// The shards that its manifest names.
+    shards: Vec<Entry>,
     /// Whether it was made here.
     is_new: bool,
     /// Locked until it is closed.
@@ -49,6 +52,17 @@ struct Description {
     /// Width of the tiles of JPEGs, in MCUs; absent without restart markers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restart: Option<u16>,
+    /// Seed of the order; absent for the source's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shuffle: Option<u64>,
+    /// Bytes of a shard, for targets that have such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shard_bytes: Option<u64>,
+    /// Records of a file, for targets that have so many in each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rows: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    verify: bool,
 }
 
 /// What [`MANIFEST`] holds.
@@ -64,6 +78,21 @@ struct Manifest {
     bytes_in: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bytes_out: Option<u64>,
+    /// Records that were left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bad: Option<u64>,
+    /// Class names by label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shards: Vec<Entry>,
+}
+
+/// What the manifest of a complete dataset tells.
+pub(super) struct Done<'a> {
+    pub(super) totals: &'a Totals,
+    pub(super) classes: Option<&'a [String]>,
+    pub(super) shards: &'a [Entry],
 }
 
 impl Out {
@@ -84,8 +113,9 @@ impl Out {
         fs::create_dir_all(path).map_err(|error| Error::write(path, error))?;
         let (manifest, begun) = (path.join(MANIFEST), path.join(BEGUN));
         let was_complete = manifest.exists();
+        let mut shards = Vec::new();
         if was_complete {
-            is_same(path, &manifest, &description)?;
+            shards = is_same(path, &manifest, &description)?;
         } else if begun.exists() {
             is_same(path, &begun, &description)?;
         } else if fs::read_dir(path)
@@ -120,6 +150,7 @@ impl Out {
             path: path.to_owned(),
             description,
             was_complete,
+            shards,
             is_new,
             _lock: lock,
         })
@@ -128,9 +159,14 @@ impl Out {
     /// Leaves a folder in which nothing was written as it was before, so that it is in nobody's
     /// way who changes the options.
     pub(super) fn abandon(&self) {
-        let is_mark =
-            |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() == BEGUN);
+        let journal = self.path.join(JOURNAL);
+        let is_empty = fs::metadata(&journal).is_ok_and(|of| of.len() == 0);
+        let is_mark = |entry: io::Result<fs::DirEntry>| {
+            let name = entry.map(|entry| entry.file_name());
+            name.is_ok_and(|name| name == BEGUN || (name == JOURNAL && is_empty))
+        };
         if fs::read_dir(&self.path).is_ok_and(|mut entries| entries.all(is_mark)) {
+            let _ = fs::remove_file(journal);
             // Where this fails, the folder says whose it is.
             let _ = fs::remove_file(self.path.join(BEGUN));
             if self.is_new {
@@ -148,24 +184,62 @@ impl Out {
         write_whole(path, tag, bytes)
     }
 
-    /// Marks the dataset as complete.
-    pub(super) fn finish(&self, records: u64, totals: &Totals) -> Result<(), Error> {
-        let manifest = Manifest::new(&self.description, Some((records, totals)));
+    /// The shards of a dataset that an earlier run finished.
+    pub(super) fn shards(&self) -> &[Entry] {
+        &self.shards
+    }
+
+    /// Takes away the mark that the dataset is complete.
+    pub(super) fn forget(&self) -> Result<(), Error> {
+        let manifest = self.path.join(MANIFEST);
+        match fs::remove_file(&manifest) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::write(manifest, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the list of records that were left out, or removes one of an earlier run.
+    pub(super) fn list_bad<'a>(&self, bad: impl Iterator<Item = &'a Error>) -> Result<(), Error> {
+        let lines: String = bad.map(bad_line).collect();
+        let path = self.path.join(BAD_LIST);
+        if !lines.is_empty() {
+            return write_whole(&path, "", lines.as_bytes());
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the pipeline over the dataset, and marks the dataset as complete.
+    pub(super) fn finish(&self, pipeline: &Pipeline, done: &Done<'_>) -> Result<(), Error> {
+        let text = pipeline.clone().within_folder(&self.path).to_toml()?;
+        write_whole(&self.path.join(PIPELINE), "", text.as_bytes())?;
+        let manifest = Manifest::new(&self.description, Some(done));
         write_whole(&self.path.join(MANIFEST), "", &manifest.text())?;
+        sync_folder(&self.path);
+        // It says nothing that the manifest does not.
+        let _ = fs::remove_file(self.path.join(JOURNAL));
         let begun = self.path.join(BEGUN);
         fs::remove_file(&begun).map_err(|error| Error::write(begun, error))
     }
 }
 
 impl Manifest {
-    fn new(description: &Description, done: Option<(u64, &Totals)>) -> Manifest {
+    fn new(description: &Description, done: Option<&Done<'_>>) -> Manifest {
+        let totals = done.map(|done| done.totals);
         Manifest {
             version: VERSION,
             infeed: env!("CARGO_PKG_VERSION").to_owned(),
             description: description.clone(),
-            records: done.map(|(records, _)| records),
-            bytes_in: done.map(|(_, totals)| totals.bytes_in),
-            bytes_out: done.map(|(_, totals)| totals.bytes_out),
+            records: totals.map(|totals| totals.done - totals.bad),
+            bytes_in: totals.map(|totals| totals.bytes_in),
+            bytes_out: totals.map(|totals| totals.bytes_out),
+            bad: totals.map(|totals| totals.bad),
+            classes: done.and_then(|done| Some(done.classes?.to_vec())),
+            shards: done.map_or(Vec::new(), |done| done.shards.to_vec()),
         }
     }
 
@@ -182,7 +256,7 @@ fn describe(pipeline: &Pipeline, chosen: &Chosen, options: &PackOptions) -> Desc
     let json = |value| serde_json::to_value(value).unwrap_or_default();
     let mut source = pipeline.source.clone();
     // However the source was named, it is the same if it lies at the same place.
-    each_path(&mut source, &mut |path| absolute(path));
+    source.map_paths(absolute);
     Description {
         to: options.to.name().to_owned(),
         source: serde_json::to_value(&source).unwrap_or_default(),
@@ -194,11 +268,15 @@ fn describe(pipeline: &Pipeline, chosen: &Chosen, options: &PackOptions) -> Desc
         image: options.image.to_string(),
         mask: options.mask.to_string(),
         restart: options.restart,
+        shuffle: options.shuffle,
+        shard_bytes: options.to.is_shards().then_some(options.shard_bytes),
+        rows: (options.to == Target::Npz).then(|| options.rows(pipeline)),
+        verify: options.verify,
     }
 }
 
-/// Refuses a folder that was made differently.
-fn is_same(out: &Path, manifest: &Path, wanted: &Description) -> Result<(), Error> {
+/// Refuses a folder that was made differently; gives the shards that the manifest names.
+fn is_same(out: &Path, manifest: &Path, wanted: &Description) -> Result<Vec<Entry>, Error> {
     let text = fs::read(manifest).map_err(|error| Error::open(manifest, error))?;
     let found: Option<Manifest> = serde_json::from_slice(&text).ok();
     let differs = match &found {
@@ -206,7 +284,7 @@ fn is_same(out: &Path, manifest: &Path, wanted: &Description) -> Result<(), Erro
         _ => Some("its manifest is of another version of infeed".to_owned()),
     };
     match differs {
-        None => Ok(()),
+        None => Ok(found.map_or(Vec::new(), |found| found.shards)),
         Some(difference) => {
             let problem = format!(
                 "{} was packed differently ({difference}); name a new folder, or remove that one",
@@ -233,6 +311,10 @@ impl Description {
             "image",
             "mask",
             "restart",
+            "shuffle",
+            "shard_bytes",
+            "rows",
+            "verify",
             "orient",
             "modes",
         ];
@@ -277,13 +359,13 @@ fn write_whole(path: &Path, tag: &str, bytes: &[u8]) -> Result<(), Error> {
 
 /// Refuses to write into, over, or around the original.
 pub(super) fn refuse_overlap(source: &SourceSpec, out: &Path) -> Result<(), Error> {
-    let place = absolute(out);
-    let mut paths = Vec::new();
-    each_path(&mut source.clone(), &mut |path| {
-        paths.push(path.to_owned());
+    let mut originals = Vec::new();
+    source.clone().map_paths(|path| {
+        originals.push(path.to_owned());
         path.to_owned()
     });
-    for path in paths {
+    let place = absolute(out);
+    for path in originals {
         let original = absolute(&path);
         let how = if original == place {
             "is"
@@ -302,37 +384,6 @@ pub(super) fn refuse_overlap(source: &SourceSpec, out: &Path) -> Result<(), Erro
         return Err(Error::config("out", problem));
     }
     Ok(())
-}
-
-/// Names anew the files and folders of this machine that a source names, patterns too.
-fn each_path(source: &mut SourceSpec, name: &mut dyn FnMut(&Path) -> PathBuf) {
-    match source {
-        SourceSpec::Folder { path, .. } => *path = name(path),
-        SourceSpec::Pairs { image, mask } => {
-            *image = name(image);
-            *mask = name(mask);
-        }
-        SourceSpec::Mix { parts, .. } => {
-            let parts = parts.iter_mut();
-            parts.for_each(|part| each_path(&mut part.source, name));
-        }
-        SourceSpec::Memory { fields } => {
-            let paths = fields.iter_mut().filter_map(|field| field.path.as_mut());
-            paths.for_each(|path| *path = name(path));
-        }
-        SourceSpec::Parquet { files, .. }
-        | SourceSpec::Arrow { files, .. }
-        | SourceSpec::Npz { files, .. }
-        | SourceSpec::WebDataset { shards: files, .. }
-        | SourceSpec::TfRecord { shards: files, .. } => {
-            let local = files.iter_mut().filter(|file| !file.contains("://"));
-            local.for_each(|file| *file = name(Path::new(file)).to_string_lossy().into_owned());
-        }
-        SourceSpec::Mds { path, .. } if !path.contains("://") => {
-            *path = name(Path::new(path)).to_string_lossy().into_owned();
-        }
-        SourceSpec::Mds { .. } | SourceSpec::Given { .. } => {}
-    }
 }
 
 /// A path from the root without links, also of what does not exist yet.

@@ -1,17 +1,19 @@
 //! The threads: records are claimed in order, read, made and written; the calling thread tells of
 //! the progress.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::count::{Counted, Progress, Totals};
 use super::make::{Bench, Maker, Product};
 use crate::error::Error;
 use crate::sample::Record;
 use crate::source::{Found, damaged};
 
 /// Records a thread claims at a time.
-const CLAIM: usize = 8;
+pub(super) const CLAIM: usize = 8;
 
 /// Time between two calls of `progress`.
 const TICK: Duration = Duration::from_millis(100);
@@ -20,10 +22,10 @@ const TICK: Duration = Duration::from_millis(100);
 const CHECKPOINT: Duration = Duration::from_secs(2);
 
 /// Bytes that the reads of one claim may hold.
-const ROOM_BYTES: u64 = 64 << 20;
+pub(super) const ROOM_BYTES: u64 = 64 << 20;
 
 /// Threads beyond the workers, so that some wait for storage while others decode.
-const READERS: usize = 4;
+pub(super) const READERS: usize = 4;
 
 /// The records to pack, ascending.
 #[derive(Debug)]
@@ -97,6 +99,9 @@ pub(super) trait Writer: Sync {
     /// What there is of a record already, if that is all of it.
     fn found(&self, place: usize, record: u64) -> Option<Moved>;
 
+    /// Removes what an earlier run wrote of a record that is bad now.
+    fn leave_out(&self, place: usize, record: u64) -> Result<(), Error>;
+
     /// Writes what was made of a record.
     fn write(&self, place: usize, record: &Record, products: &[Product]) -> Result<u64, Error>;
 
@@ -104,22 +109,15 @@ pub(super) trait Writer: Sync {
     fn checkpoint(&self) -> Result<(), Error>;
 }
 
-/// Sums over all records.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
-    pub(super) done: u64,
-    pub(super) reused: u64,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-}
-
 struct State {
     next: usize,
     threads: usize,
-    totals: Totals,
+    counted: Counted,
     stopped: bool,
     /// The first that failed, by place.
     failed: Option<(usize, Error)>,
+    /// Those that were left out, by place.
+    bad: BTreeMap<usize, Error>,
 }
 
 struct Shared<'a> {
@@ -129,6 +127,14 @@ struct Shared<'a> {
     state: Mutex<State>,
     ended: Condvar,
     cores: Cores,
+    max_bad: Option<u64>,
+}
+
+/// What became of the records.
+pub(super) struct Ran {
+    pub(super) totals: Totals,
+    /// Those that were left out, by place.
+    pub(super) bad: BTreeMap<usize, Error>,
 }
 
 /// Packs all chosen records.
@@ -136,22 +142,19 @@ struct Shared<'a> {
 /// # Errors
 ///
 /// Of all records that fail the first, whatever the threads' timing: those before it are finished
-/// when it is told.
+/// when it is told. Bad records do not fail, unless there are more than `max_bad`.
 pub(super) fn run(
     maker: &Maker<'_>,
     chosen: &Chosen,
     writer: &dyn Writer,
-    workers: Option<usize>,
-    progress: &(dyn Fn(u64, u64) -> bool + Sync),
-) -> Result<Totals, Error> {
-    let workers = workers
-        .unwrap_or_else(infeed_raw::machine::usable_cores)
-        .max(1);
+    (workers, max_bad): (usize, Option<u64>),
+    progress: &(dyn Fn(&Progress) -> bool + Sync),
+) -> Result<Ran, Error> {
     let total = chosen.len();
     let threads = (workers + workers.min(READERS))
         .min((total as usize).div_ceil(CLAIM))
         .max(1);
-    if !progress(0, total) {
+    if !progress(&Counted::default().progress(total)) {
         return Err(Error::Interrupted { done: 0, total });
     }
     let shared = Shared {
@@ -161,15 +164,14 @@ pub(super) fn run(
         state: Mutex::new(State {
             next: 0,
             threads,
-            totals: Totals::default(),
+            counted: Counted::default(),
             stopped: false,
             failed: None,
+            bad: BTreeMap::new(),
         }),
         ended: Condvar::new(),
-        cores: Cores {
-            free: Mutex::new(workers),
-            changed: Condvar::new(),
-        },
+        cores: Cores::new(workers),
+        max_bad,
     };
     thread::scope(|scope| {
         let mut started = Vec::with_capacity(threads);
@@ -198,7 +200,7 @@ pub(super) fn run(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     writer.checkpoint()?;
-    let totals = state.totals;
+    let totals = state.counted.totals;
     match state.failed {
         Some((_, error)) => Err(error),
         None if totals.done < total => Err(Error::Interrupted {
@@ -206,8 +208,11 @@ pub(super) fn run(
             total,
         }),
         None => {
-            progress(total, total);
-            Ok(totals)
+            progress(&state.counted.progress(total));
+            Ok(Ran {
+                totals,
+                bad: state.bad,
+            })
         }
     }
 }
@@ -218,7 +223,11 @@ impl Shared<'_> {
     }
 
     /// Tells of the progress until all threads have ended.
-    fn watch(&self, total: u64, progress: &(dyn Fn(u64, u64) -> bool + Sync)) -> Result<(), Error> {
+    fn watch(
+        &self,
+        total: u64,
+        progress: &(dyn Fn(&Progress) -> bool + Sync),
+    ) -> Result<(), Error> {
         let mut durable = Instant::now();
         loop {
             let state = self.lock();
@@ -229,9 +238,9 @@ impl Shared<'_> {
             if state.threads == 0 {
                 return Ok(());
             }
-            let done = state.totals.done;
+            let now = state.counted.progress(total);
             drop(state);
-            let go_on = progress(done, total);
+            let go_on = progress(&now);
             let due = durable.elapsed() >= CHECKPOINT;
             let kept = if due {
                 self.writer.checkpoint()
@@ -309,10 +318,13 @@ impl Shared<'_> {
             records.sort_by_key(|&(at, _)| at);
             for (at, found) in records {
                 let (place, record) = missing[at];
-                found
+                let outcome = found
                     .map_err(|cause| damaged(source, record, cause))
-                    .and_then(|record| self.one(place, &record, bench))
-                    .map_err(|error| Box::new((place, error)))?;
+                    .and_then(|record| self.one(place, &record, bench));
+                if let Err(error) = outcome {
+                    self.bad(place, record, error)
+                        .map_err(|error| Box::new((place, error)))?;
+                }
             }
             read.map_err(|error| Box::new((missing[first].0, error.about(source))))?;
         }
@@ -334,11 +346,20 @@ impl Shared<'_> {
     }
 
     fn count(&self, moved: Moved, reused: bool) {
-        let totals = &mut self.lock().totals;
-        totals.done += 1;
-        totals.reused += u64::from(reused);
-        totals.bytes_in += moved.bytes_in;
-        totals.bytes_out += moved.bytes_out;
+        let mut state = self.lock();
+        state.counted.one(moved.bytes_in, moved.bytes_out);
+        state.counted.totals.reused += u64::from(reused);
+    }
+
+    /// Leaves a bad record out, if that is what it is and there are not too many.
+    fn bad(&self, place: usize, record: u64, error: Error) -> Result<(), Error> {
+        if !error.is_bad_record() {
+            return Err(error);
+        }
+        self.lock().counted.bad(&error, self.max_bad)?;
+        self.writer.leave_out(place, record)?;
+        self.lock().bad.insert(place, error);
+        Ok(())
     }
 }
 
@@ -355,16 +376,23 @@ impl Drop for Leaving<'_> {
 }
 
 /// As many threads at a time as there are workers; the others wait for storage.
-struct Cores {
+pub(super) struct Cores {
     free: Mutex<usize>,
     changed: Condvar,
 }
 
 /// A core that goes back when dropped.
-struct Core<'a>(&'a Cores);
+pub(super) struct Core<'a>(&'a Cores);
 
 impl Cores {
-    fn take(&self) -> Core<'_> {
+    pub(super) fn new(workers: usize) -> Cores {
+        Cores {
+            free: Mutex::new(workers),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn take(&self) -> Core<'_> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self
             .changed

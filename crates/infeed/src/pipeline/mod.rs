@@ -3,6 +3,7 @@
 //! Nothing here runs. The planner checks a description against its source and turns it into what
 //! runs.
 
+pub mod packed;
 mod source;
 
 use std::fs;
@@ -334,18 +335,31 @@ impl Pipeline {
         serde_json::to_string(self).expect("a description holds plain data with string keys")
     }
 
-    /// Reads a TOML file.
+    /// Reads a TOML file, or that of a packed dataset of which the folder is named; see
+    /// [`packed::PIPELINE`] for what relative paths mean.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] or as [`Pipeline::from_toml`].
+    /// [`Error::Open`] or as [`Pipeline::from_toml`]; [`Error::Config`] for a packed dataset that
+    /// is not complete.
     pub fn load(path: impl AsRef<Path>) -> Result<Pipeline, Error> {
         let path = path.as_ref();
-        let text = fs::read_to_string(path).map_err(|error| Error::open(path, error))?;
-        Pipeline::from_toml(&text).map_err(|error| match error {
-            Error::Config { problem, .. } => Error::config(path.display().to_string(), problem),
+        let is_folder = path.is_dir();
+        let file = match is_folder {
+            true => packed::pipeline_of(path)?,
+            false => path.to_owned(),
+        };
+        let text = fs::read_to_string(&file).map_err(|error| Error::open(&file, error))?;
+        let pipeline = Pipeline::from_toml(&text).map_err(|error| match error {
+            Error::Config { problem, .. } => Error::config(file.display().to_string(), problem),
             other => other,
-        })
+        })?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        if !packed::belongs(&file) {
+            return Ok(pipeline);
+        }
+        packed::pipeline_of(folder)?;
+        Ok(pipeline.from_folder(folder))
     }
 
     /// Writes a TOML file.

@@ -244,6 +244,7 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
         "jpeg-95",
         "crop",
         "decoded",
+        "shards",
         "unverified",
         "uint8",
     ] {

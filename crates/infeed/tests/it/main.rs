@@ -9,6 +9,7 @@ mod memory;
 mod mix;
 mod order;
 mod pack;
+mod pack_shards;
 mod remote;
 mod report;
 mod restart;

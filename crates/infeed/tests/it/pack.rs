@@ -23,7 +23,7 @@ fn packed(
 ) -> Result<Packed, Error> {
     let mut options = PackOptions::new(Target::Folder);
     change(&mut options);
-    pack(pipeline, &[], None, out, &options, &|_, _| true)
+    pack(pipeline, &[], None, out, &options, &|_| true)
 }
 
 fn png_up() -> Encoding {
@@ -374,10 +374,11 @@ fn mended(to: Target) -> (Error, Packed, Packed, Pipeline, TempDir) {
     let out = root.path().with_extension("packed");
     let options = |o: &mut PackOptions| {
         o.to = to;
+        o.max_bad = Some(0);
         o.transforms = vec![CenterCrop::new([36, 40]).into()];
         o.image = match to {
             Target::Folder => png_up(),
-            Target::Arrays => Encoding::Keep,
+            _ => Encoding::Keep,
         };
     };
     let error = packed(&pipeline, &out, options).expect_err("a bad record");
@@ -432,11 +433,11 @@ fn who_says_stop_is_told_how_to_go_on() {
     let options = PackOptions::new(Target::Folder);
     let calls = AtomicU64::new(0);
 
-    let stopped = pack(&pipeline, &[], None, out.path(), &options, &|_, total| {
-        assert_eq!(total, 10);
+    let stopped = pack(&pipeline, &[], None, out.path(), &options, &|at| {
+        assert_eq!(at.total, 10);
         calls.fetch_add(1, Ordering::Relaxed) > 0
     });
-    let done = pack(&pipeline, &[], None, out.path(), &options, &|_, _| true);
+    let done = pack(&pipeline, &[], None, out.path(), &options, &|_| true);
 
     let error = stopped.expect_err("stopped");
     assert!(
@@ -476,7 +477,7 @@ fn a_part_keeps_the_numbers_of_its_classes_and_the_order() {
 
     // Records 5 to 9 are dogs.
     let some = Some(&[9, 5, 6, 5][..]);
-    let done = pack(&pipeline, &[], some, out.path(), &options, &|_, _| true).expect("packs");
+    let done = pack(&pipeline, &[], some, out.path(), &options, &|_| true).expect("packs");
 
     assert_eq!(done.records, 3);
     let loader = data::open(&done.pipeline, 1);
@@ -585,9 +586,7 @@ fn arrays_in_memory_become_numbered_files_that_decode_to_them() {
     let handles = [Bytes::from(pixels.clone()), Bytes::from(labels)];
     let options = PackOptions::new(Target::Folder);
 
-    let done = pack(&pipeline, &handles, None, out.path(), &options, &|_, _| {
-        true
-    });
+    let done = pack(&pipeline, &handles, None, out.path(), &options, &|_| true);
 
     let done = done.expect("packs");
     assert!(out.path().join("07.png").is_file());

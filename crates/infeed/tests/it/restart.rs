@@ -20,7 +20,7 @@ fn packed(
     let mut options = PackOptions::new(Target::Folder);
     options.restart = Some(TILE);
     change(&mut options);
-    pack(pipeline, &[], None, out, &options, &|_, _| true)
+    pack(pipeline, &[], None, out, &options, &|_| true)
 }
 
 /// JPEGs of every subsampling, and one PNG.

@@ -33,11 +33,7 @@ pub(super) fn add(
     if case.own.files(0).is_empty() || case.pipeline.decode.is_none() {
         return;
     }
-    not.push(not_tried(
-        "shards",
-        "pack into large files",
-        "no packer for shards yet; reads of many small files are measured above",
-    ));
+    found.push(shards(case));
     let bake = bake(&case.pipeline, records.short_side);
     for encoding in encodings(records) {
         found.push(rewrite(case, None, &encoding));
@@ -143,12 +139,10 @@ fn rewrite(case: &Case, bake: Option<&Bake>, way: &Way) -> Candidate {
         command: format!("infeed pack {} OUT --to folder{flags}", case.name),
         change: Change::Pack {
             options: PackOptions {
-                to: Target::Folder,
                 transforms: bake.map_or(Vec::new(), |bake| bake.transforms.clone()),
                 image: way.image,
                 mask: way.mask,
-                restart: None,
-                workers: None,
+                ..PackOptions::new(Target::Folder)
             },
         },
         quality: if bake.is_some() { None } else { way.quality },
@@ -178,6 +172,22 @@ fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
         change: Change::Pack { options },
         quality: Some("identical"),
     })
+}
+
+/// The records as they are, in large files.
+fn shards(case: &Case) -> Candidate {
+    Candidate {
+        id: "shards".to_owned(),
+        name: "the same files in large ones (tar shards)".to_owned(),
+        command: format!("infeed pack {} OUT --to webdataset", case.name),
+        change: Change::Pack {
+            options: PackOptions::new(Target::WebDataset),
+        },
+        quality: Some(match case.pipeline.shuffle {
+            Some(_) => "identical; shuffled within windows of shards",
+            None => "identical",
+        }),
+    }
 }
 
 /// The geometry of a pipeline that needs no draw, or the size its random crop needs.
@@ -249,12 +259,8 @@ fn arrays(case: &Case, bake: Option<&Bake>) -> Result<Candidate, &'static str> {
         command: format!("infeed pack {} OUT --to arrays{flags}", case.name),
         change: Change::Pack {
             options: PackOptions {
-                to: Target::Arrays,
                 transforms,
-                image: Encoding::Keep,
-                mask: Encoding::Keep,
-                restart: None,
-                workers: None,
+                ..PackOptions::new(Target::Arrays)
             },
         },
         quality: Some(quality),

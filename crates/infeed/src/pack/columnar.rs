@@ -1,0 +1,269 @@
+//! Records as columns of Arrow, for the two formats that hold such.
+//!
+//! Source: the columnar format and the canonical extension types of Apache Arrow.
+
+use std::sync::Arc;
+
+use arrow_array::types::{
+    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{
+    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, FixedSizeListArray, ListArray,
+    PrimitiveArray, RecordBatch, StringArray, StructArray,
+};
+use arrow_buffer::{MutableBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::extension::FixedShapeTensor;
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
+use bytes::Bytes;
+
+use super::PackError;
+use super::form::{Column, Made};
+use crate::error::Error;
+use crate::sample::{DType, FieldKind};
+
+/// Bytes of a column of values of any length that one batch of 32-bit offsets can hold.
+const MOST_BYTES: u64 = i32::MAX as u64;
+
+/// How fields become columns.
+#[derive(Clone, Debug)]
+pub(super) struct Columns {
+    pub(super) columns: Vec<Column>,
+    pub(super) schema: SchemaRef,
+    /// Whether images are `{bytes, path}`, as Hugging Face writes them.
+    with_paths: bool,
+}
+
+impl Columns {
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a tensor of more elements than a list can have.
+    pub(super) fn new(
+        columns: Vec<Column>,
+        with_paths: bool,
+        metadata: std::collections::HashMap<String, String>,
+    ) -> Result<Columns, Error> {
+        let fields = columns.iter().map(|column| field(column, with_paths));
+        let fields: Fields = fields.collect::<Result<Vec<_>, _>>()?.into();
+        Ok(Columns {
+            columns,
+            schema: Arc::new(Schema::new_with_metadata(fields, metadata)),
+            with_paths,
+        })
+    }
+
+    /// Whether a record fits.
+    pub(super) fn check(&self, made: &Made) -> Result<(), PackError> {
+        for (column, product) in self.columns.iter().zip(&made.products) {
+            let bytes = product.bytes.len() as u64;
+            if bytes > MOST_BYTES {
+                let limit = MOST_BYTES;
+                return Err(PackError::TooLong { bytes, limit });
+            }
+            if column.kind == FieldKind::Text && std::str::from_utf8(&product.bytes).is_err() {
+                let field = column.name.clone();
+                return Err(PackError::NotText { field });
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch of records.
+    pub(super) fn batch(&self, records: &[Made]) -> Result<RecordBatch, ArrowError> {
+        let arrays = self.columns.iter().enumerate().map(|(at, column)| {
+            let values = records.iter().map(|made| &made.products[at].bytes);
+            self.array(column, self.schema.field(at), values, records)
+        });
+        let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
+        RecordBatch::try_new(Arc::clone(&self.schema), arrays)
+    }
+
+    fn array<'a>(
+        &self,
+        column: &Column,
+        field: &Field,
+        values: impl Iterator<Item = &'a Bytes> + Clone,
+        records: &[Made],
+    ) -> Result<ArrayRef, ArrowError> {
+        let Some((dtype, _)) = &column.numbers else {
+            return Ok(match (&column.kind, field.data_type()) {
+                (FieldKind::Text, _) => Arc::new(StringArray::from_iter_values(
+                    values.map(|bytes| String::from_utf8_lossy(bytes)),
+                )),
+                (_, DataType::Struct(fields)) if self.with_paths => {
+                    let bytes: ArrayRef = Arc::new(BinaryArray::from_iter_values(values));
+                    let paths = records.iter().map(|made| made.file.as_deref());
+                    let paths: ArrayRef = Arc::new(paths.collect::<StringArray>());
+                    let both = vec![bytes, paths];
+                    Arc::new(StructArray::try_new(fields.clone(), both, None)?)
+                }
+                _ => Arc::new(BinaryArray::from_iter_values(values)),
+            });
+        };
+        let count: usize = values.clone().map(Bytes::len).sum();
+        let mut all = MutableBuffer::with_capacity(count);
+        values
+            .clone()
+            .for_each(|bytes| all.extend_from_slice(bytes));
+        let elements = numbers(*dtype, all);
+        Ok(match field.data_type() {
+            DataType::FixedSizeList(item, length) => Arc::new(FixedSizeListArray::try_new(
+                Arc::clone(item),
+                *length,
+                elements,
+                None,
+            )?),
+            DataType::List(item) => {
+                let lengths = values.map(|bytes| bytes.len() / dtype.bytes());
+                let offsets = OffsetBuffer::from_lengths(lengths);
+                Arc::new(ListArray::try_new(
+                    Arc::clone(item),
+                    offsets,
+                    elements,
+                    None,
+                )?)
+            }
+            _ => elements,
+        })
+    }
+}
+
+fn field(column: &Column, with_paths: bool) -> Result<Field, Error> {
+    let name = &column.name;
+    let Some((dtype, shape)) = &column.numbers else {
+        let is_visual = matches!(column.kind, FieldKind::Image(_) | FieldKind::Mask(_));
+        let kind = match column.kind {
+            FieldKind::Text => DataType::Utf8,
+            _ if is_visual && with_paths => DataType::Struct(Fields::from(vec![
+                Field::new("bytes", DataType::Binary, true),
+                Field::new("path", DataType::Utf8, true),
+            ])),
+            _ => DataType::Binary,
+        };
+        return Ok(Field::new(name, kind, with_paths));
+    };
+    let element = element_type(*dtype);
+    if let FieldKind::Ragged { .. } = column.kind {
+        let list = DataType::new_list(element, true);
+        return Ok(Field::new(name, list, with_paths));
+    }
+    if shape.is_empty() {
+        return Ok(Field::new(name, element, with_paths));
+    }
+    let product = shape
+        .iter()
+        .try_fold(1_usize, |n, &axis| n.checked_mul(axis));
+    let length = product
+        .and_then(|n| i32::try_from(n).ok())
+        .filter(|&n| n > 0);
+    let Some(length) = length else {
+        let problem = format!("field `{name}` of shape {shape:?} is no column of Arrow");
+        return Err(Error::config("source", problem));
+    };
+    let list = DataType::new_fixed_size_list(element.clone(), length, with_paths);
+    let field = Field::new(name, list, with_paths);
+    if with_paths {
+        return Ok(field);
+    }
+    let tensor = FixedShapeTensor::try_new(element, shape.iter().copied(), None, None);
+    let tensor = tensor.and_then(|tensor| {
+        let mut field = field;
+        field.try_with_extension_type(tensor)?;
+        Ok(field)
+    });
+    tensor.map_err(|error| Error::config("source", format!("field `{name}`: {error}")))
+}
+
+/// The type of elements. Arrow has no bfloat16: its bits are told as uint16.
+fn element_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::Bool => DataType::Boolean,
+        DType::UInt8 => DataType::UInt8,
+        DType::UInt16 | DType::BFloat16 => DataType::UInt16,
+        DType::UInt32 => DataType::UInt32,
+        DType::UInt64 => DataType::UInt64,
+        DType::Int8 => DataType::Int8,
+        DType::Int16 => DataType::Int16,
+        DType::Int32 => DataType::Int32,
+        DType::Int64 => DataType::Int64,
+        DType::Float16 => DataType::Float16,
+        DType::Float32 => DataType::Float32,
+        DType::Float64 => DataType::Float64,
+    }
+}
+
+/// Little-endian numbers as an array without nulls.
+fn numbers(dtype: DType, bytes: MutableBuffer) -> ArrayRef {
+    match dtype {
+        DType::Bool => Arc::new(BooleanArray::from_iter(
+            bytes.as_slice().iter().map(|&byte| Some(byte != 0)),
+        )),
+        DType::UInt8 => primitive::<UInt8Type>(bytes),
+        DType::UInt16 | DType::BFloat16 => primitive::<UInt16Type>(bytes),
+        DType::UInt32 => primitive::<UInt32Type>(bytes),
+        DType::UInt64 => primitive::<UInt64Type>(bytes),
+        DType::Int8 => primitive::<Int8Type>(bytes),
+        DType::Int16 => primitive::<Int16Type>(bytes),
+        DType::Int32 => primitive::<Int32Type>(bytes),
+        DType::Int64 => primitive::<Int64Type>(bytes),
+        DType::Float16 => primitive::<Float16Type>(bytes),
+        DType::Float32 => primitive::<Float32Type>(bytes),
+        DType::Float64 => primitive::<Float64Type>(bytes),
+    }
+}
+
+fn primitive<T: ArrowPrimitiveType>(bytes: MutableBuffer) -> ArrayRef {
+    let length = bytes.len() / size_of::<T::Native>();
+    let values = ScalarBuffer::<T::Native>::new(bytes.into(), 0, length);
+    Arc::new(PrimitiveArray::<T>::new(values, None)) as Arc<dyn Array>
+}
+
+/// Records that wait until they are enough for a batch.
+#[derive(Default)]
+pub(super) struct Waiting {
+    records: Vec<Made>,
+    bytes: u64,
+}
+
+/// When a batch is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchLimits {
+    /// Not before it has so many records, unless it has `most_bytes`.
+    pub(super) least_records: usize,
+    pub(super) most_records: usize,
+    /// From so many bytes on, if it has `least_records`.
+    pub(super) bytes: u64,
+    pub(super) most_bytes: u64,
+}
+
+impl Waiting {
+    /// Adds a record; gives the batch before it, if that is full or would become too large.
+    pub(super) fn add(&mut self, made: Made, limits: &BatchLimits) -> Option<Vec<Made>> {
+        let (count, bytes) = (self.records.len(), self.bytes.saturating_add(made.bytes()));
+        let full = count >= limits.most_records
+            || (count >= limits.least_records && bytes > limits.bytes)
+            || (count > 0 && bytes > limits.most_bytes);
+        let before = full.then(|| self.take());
+        self.bytes += made.bytes();
+        self.records.push(made);
+        before
+    }
+
+    /// All that wait.
+    pub(super) fn take(&mut self) -> Vec<Made> {
+        self.bytes = 0;
+        std::mem::take(&mut self.records)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+/// What a library of Arrow said, as an error of writing.
+pub(super) fn io_error(error: ArrowError) -> std::io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        other => std::io::Error::other(other),
+    }
+}

@@ -1,0 +1,475 @@
+//! A dataset as shards: records in the packed order, cut where a shard has its bytes.
+//!
+//! Threads make the records (`sequence`), one thread writes them in order to the shard of the
+//! moment, and others finish shards: the rest of the file, `fsync`, the final name, a line of the
+//! `journal`. Where a shard ends depends on the records before it alone, so its bytes are the same
+//! whatever the number of threads, and after an interruption. A shard is the unit of going on: of
+//! one that was not finished nothing is kept.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::count::{Counted, Progress, Totals};
+use super::form::{Extensions, Form, Made, Shard, Sink};
+use super::journal::{Entry, Journal, bad_line, shard_name};
+use super::make::{Maker, Shape};
+use super::out::Out;
+use super::run::{Chosen, Cores, READERS};
+use super::sequence::{Places, Sequence};
+use super::{PackOptions, arrays};
+use crate::error::Error;
+use crate::order::Order;
+
+/// Shards that are being finished at a time, at most: each waits for the disk.
+const FINISHERS: usize = 4;
+
+/// Time between two calls of `progress`.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What is written where.
+pub(super) struct ShardRun<'a> {
+    pub(super) maker: &'a Maker<'a>,
+    pub(super) chosen: &'a Chosen,
+    pub(super) form: &'a dyn Form,
+    pub(super) out: &'a Out,
+    pub(super) options: &'a PackOptions,
+    /// Shapes of pixels that are not encoded, and the record that set them.
+    pub(super) shapes: &'a [Option<Shape>],
+    pub(super) first: u64,
+}
+
+/// A shard whose records are all there.
+struct Full {
+    number: usize,
+    shard: Box<dyn Shard>,
+    entry: Entry,
+    /// Lines for the list of bad records.
+    bad: String,
+}
+
+/// What all threads see.
+struct Shared<'a> {
+    run: &'a ShardRun<'a>,
+    sequence: Sequence<'a>,
+    journal: Mutex<Journal>,
+    counted: Mutex<Counted>,
+    failed: Mutex<Option<Error>>,
+    first_bad: Mutex<Option<Error>>,
+}
+
+/// What was written.
+pub(super) struct Written {
+    pub(super) totals: Totals,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Written {
+    /// Names of the shards, as one pattern.
+    pub(super) fn pattern(&self, folder: &Path, extension: &str) -> String {
+        let last = self.entries.len().saturating_sub(1);
+        let name = match last {
+            0 => shard_name(0, extension),
+            last => format!("shard-{{{:06}..{last:06}}}.{extension}", 0),
+        };
+        folder.join(name).to_string_lossy().into_owned()
+    }
+
+    /// Extensions that were met, by field.
+    pub(super) fn extensions(&self) -> Extensions {
+        let mut all = Extensions::new();
+        for (field, found) in self.entries.iter().flat_map(|entry| &entry.extensions) {
+            all.entry(field.clone())
+                .or_default()
+                .extend(found.iter().cloned());
+        }
+        all
+    }
+}
+
+impl ShardRun<'_> {
+    /// Writes all shards that are not there yet.
+    ///
+    /// # Errors
+    ///
+    /// What the storage or the disk said; the bad record that was one too many, or the first if all
+    /// are;
+    /// [`Error::Interrupted`].
+    pub(super) fn run(
+        &self,
+        progress: &(dyn Fn(&Progress) -> bool + Sync),
+    ) -> Result<Written, Error> {
+        let journal = Journal::open(self.out, self.form.extension())?;
+        let total = self.chosen.len();
+        let (from, number) = (journal.end(), journal.entries().len());
+        let counted = Counted::taken_up(journal.entries(), from);
+        let order = Order::new(total, self.options.shuffle);
+        let permutation = order.epoch(0);
+        let places = Places {
+            chosen: self.chosen,
+            permutation: &permutation,
+            ends: self.ends()?,
+        };
+        let workers = self.options.threads();
+        let makers = workers + workers.min(READERS);
+        let cores = Cores::new(workers);
+        let shared = Shared {
+            run: self,
+            sequence: Sequence::new(self.maker, self.form, places, from, makers, cores),
+            journal: Mutex::new(journal),
+            counted: Mutex::new(counted),
+            failed: Mutex::new(None),
+            first_bad: Mutex::new(None),
+        };
+        if !progress(&shared.progress(total)) {
+            return Err(Error::Interrupted { done: from, total });
+        }
+        let bad = shared.threads(number, makers, workers.min(FINISHERS), total, progress)?;
+        let mut journal = shared
+            .journal
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = shared
+            .failed
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            return Err(error);
+        }
+        let Some(bad) = bad else {
+            let done = journal.end();
+            return Err(Error::Interrupted { done, total });
+        };
+        if journal.entries().is_empty() {
+            let first = shared.first_bad.into_inner();
+            let first = first.unwrap_or_else(PoisonError::into_inner);
+            return Err(first.unwrap_or_else(arrays::none_left));
+        }
+        journal.finish(&bad)?;
+        let totals = shared
+            .counted
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+            .totals;
+        Ok(Written {
+            totals,
+            entries: journal.entries().to_vec(),
+        })
+    }
+
+    /// Where claims have to end since the source reads whole shards.
+    fn ends(&self) -> Result<Vec<u64>, Error> {
+        let groups = self.maker.source.groups().filter(|groups| groups.whole);
+        match groups {
+            Some(_) if self.options.shuffle.is_some() => {
+                let problem = "the shards of the source are compressed and can only be read \
+                               whole; pack it without a shuffle first, then shuffle the result";
+                Err(Error::config("shuffle", problem))
+            }
+            Some(groups) if self.chosen.is_whole() => Ok(groups.ends.clone()),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Runs all threads; gives the bad records behind the last shard, or None if it was stopped.
+    fn threads(
+        &self,
+        number: usize,
+        makers: usize,
+        finishers: usize,
+        total: u64,
+        progress: &(dyn Fn(&Progress) -> bool + Sync),
+    ) -> Result<Option<String>, Error> {
+        let (full, finished) = sync_channel::<Full>(0);
+        let finished = Mutex::new(finished);
+        let (done, ended) = sync_channel::<()>(1);
+        let joined = thread::scope(|scope| {
+            let makers = (0..makers).map(|nth| {
+                let body: Box<dyn FnOnce() + Send + '_> = Box::new(|| self.sequence.work());
+                (format!("infeed-pack-{nth}"), body)
+            });
+            let finishers = (0..finishers).map(|nth| {
+                let body: Box<dyn FnOnce() + Send + '_> = Box::new(|| self.finish_all(&finished));
+                (format!("infeed-pack-finish-{nth}"), body)
+            });
+            let mut started = Vec::new();
+            for (name, body) in makers.chain(finishers) {
+                match thread::Builder::new().name(name).spawn_scoped(scope, body) {
+                    Ok(thread) => started.push(thread),
+                    Err(error) => self.fail(Error::Thread {
+                        source: Arc::new(error),
+                    }),
+                }
+            }
+            let writer = thread::Builder::new().name("infeed-pack-write".to_owned());
+            let writer = writer.spawn_scoped(scope, move || {
+                // Dropped with this thread: the finishers end, and the caller wakes up.
+                let (full, _done) = (full, done);
+                self.write_all(number, &full)
+            });
+            let writer = match writer {
+                Ok(writer) => Some(writer),
+                Err(error) => {
+                    self.fail(Error::Thread {
+                        source: Arc::new(error),
+                    });
+                    None
+                }
+            };
+            while let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
+                if !progress(&self.progress(total)) {
+                    self.sequence.stop();
+                }
+            }
+            let panicked = |_| Error::Panicked {
+                text: "infeed-pack".to_owned(),
+            };
+            let bad = writer.map(|writer| writer.join().map_err(panicked));
+            for thread in started {
+                thread.join().map_err(panicked)?;
+            }
+            bad.transpose()
+        })?;
+        progress(&self.progress(total));
+        Ok(joined.flatten())
+    }
+
+    fn progress(&self, total: u64) -> Progress {
+        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.progress(total)
+    }
+
+    /// Keeps the first failure and ends all threads.
+    fn fail(&self, error: Error) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert(error);
+        drop(failed);
+        self.sequence.stop();
+    }
+
+    /// Writes the records in order. None if it was stopped or failed.
+    fn write_all(&self, number: usize, full: &SyncSender<Full>) -> Option<String> {
+        match self.write(number, full) {
+            Ok(bad) => bad,
+            Err(error) => {
+                self.fail(error);
+                None
+            }
+        }
+    }
+
+    fn write(&self, mut number: usize, full: &SyncSender<Full>) -> Result<Option<String>, Error> {
+        let run = self.run;
+        let mut open: Option<Open> = None;
+        let mut bad = String::new();
+        let mut bad_count = 0;
+        let mut place = {
+            let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            journal.end()
+        };
+        while let Some(outcome) = self.sequence.take() {
+            let made = match outcome {
+                Ok(made) => made,
+                Err(error) if error.is_bad_record() => {
+                    bad.push_str(&bad_line(&error));
+                    bad_count += 1;
+                    place += 1;
+                    self.count_bad(&error)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            self.same_shape(&made)?;
+            let weight = run.form.weight(&made);
+            if let Some(last) = open.take_if(|open| !open.has_room(run, weight)) {
+                let entry = last.entry(number, run.form, place, std::mem::take(&mut bad_count));
+                let done = Full {
+                    number,
+                    shard: last.shard,
+                    entry,
+                    bad: std::mem::take(&mut bad),
+                };
+                if full.send(done).is_err() {
+                    return Ok(None);
+                }
+                number += 1;
+            }
+            let shard = match &mut open {
+                Some(shard) => shard,
+                None => open.insert(Open::begin(run, number)?),
+            };
+            place += 1;
+            let bytes_in = made.bytes_in;
+            shard.add(made, weight).map_err(|error| {
+                Error::write(
+                    run.out
+                        .path()
+                        .join(shard_name(number, run.form.extension())),
+                    error,
+                )
+            })?;
+            let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            counted.one(bytes_in, weight);
+        }
+        if place < run.chosen.len() {
+            return Ok(None);
+        }
+        if let Some(last) = open {
+            let entry = last.entry(number, run.form, place, bad_count);
+            let bad = std::mem::take(&mut bad);
+            let shard = last.shard;
+            let done = Full {
+                number,
+                shard,
+                entry,
+                bad,
+            };
+            if full.send(done).is_err() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(bad))
+    }
+
+    /// Counts a bad record, and refuses the one that is too many.
+    fn count_bad(&self, error: &Error) -> Result<(), Error> {
+        let mut first = self
+            .first_bad
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| error.clone());
+        drop(first);
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.bad(error, self.run.options.max_bad)
+    }
+
+    /// Refuses pixels of another shape than those of the first record.
+    fn same_shape(&self, made: &Made) -> Result<(), Error> {
+        let run = self.run;
+        for (at, (product, expected)) in made.products.iter().zip(run.shapes).enumerate() {
+            if product.shape != *expected {
+                let source = run.maker.source;
+                return Err(arrays::differs(
+                    run.options.to,
+                    &run.maker.fields[at].name,
+                    (*expected, source.id(run.first, Some(at))),
+                    (product.shape, source.id(made.record, Some(at))),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes shards until there are no more.
+    fn finish_all(&self, full: &Mutex<Receiver<Full>>) {
+        loop {
+            let next = full.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(next) = next else { return };
+            if let Err(error) = self.finish(next) {
+                self.fail(error);
+                // The writer must not wait for somebody to take the next one.
+                while full
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .recv()
+                    .is_ok()
+                {}
+                return;
+            }
+        }
+    }
+
+    /// Gives a shard its bytes, its index and its name, in that order.
+    fn finish(&self, full: Full) -> Result<(), Error> {
+        let Full {
+            number,
+            shard,
+            mut entry,
+            bad,
+        } = full;
+        let folder = self.run.out.path();
+        let path = folder.join(&entry.file);
+        let part = part_of(folder, &entry.file);
+        let not_written = |error| Error::write(&path, error);
+        let finished = shard.finish().map_err(not_written)?;
+        let file = finished.out.into_file().map_err(not_written)?;
+        file.sync_all().map_err(not_written)?;
+        entry.bytes = file.metadata().map_err(not_written)?.len();
+        entry.extensions = finished.extensions;
+        if let Some(index) = finished.index {
+            let name = shard_name(number, "idx");
+            let (path, part) = (folder.join(&name), part_of(folder, &name));
+            let write = || -> std::io::Result<()> {
+                let mut file = File::create(&part)?;
+                file.write_all(index.as_bytes())?;
+                file.sync_all()?;
+                fs::rename(&part, &path)
+            };
+            write().map_err(|error| Error::write(&path, error))?;
+        }
+        fs::rename(&part, &path).map_err(not_written)?;
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.note(number, entry, bad)
+    }
+}
+
+fn part_of(folder: &Path, name: &str) -> std::path::PathBuf {
+    folder.join(format!(".{name}.part"))
+}
+
+/// The shard of the moment.
+struct Open {
+    shard: Box<dyn Shard>,
+    records: u64,
+    bytes_in: u64,
+    weight: u64,
+}
+
+impl Open {
+    fn begin(run: &ShardRun<'_>, number: usize) -> Result<Open, Error> {
+        let folder = run.out.path();
+        let name = shard_name(number, run.form.extension());
+        let begin = || {
+            run.form
+                .begin(Sink::new(File::create(part_of(folder, &name))?))
+        };
+        Ok(Open {
+            shard: begin().map_err(|error| Error::write(folder.join(&name), error))?,
+            records: 0,
+            bytes_in: 0,
+            weight: 0,
+        })
+    }
+
+    fn has_room(&self, run: &ShardRun<'_>, weight: u64) -> bool {
+        self.records < run.form.most_records()
+            && self.weight.saturating_add(weight) <= run.options.shard_bytes
+    }
+
+    fn add(&mut self, made: Made, weight: u64) -> std::io::Result<()> {
+        self.records += 1;
+        self.bytes_in += made.bytes_in;
+        self.weight += weight;
+        self.shard.add(made)
+    }
+
+    /// Its line in the journal; what only its finished file tells is added later.
+    fn entry(&self, number: usize, form: &dyn Form, end: u64, bad: u64) -> Entry {
+        Entry {
+            file: shard_name(number, form.extension()),
+            end,
+            records: self.records,
+            bytes: 0,
+            bytes_in: self.bytes_in,
+            bad,
+            listed_bytes: 0,
+            extensions: Extensions::new(),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! TFRecord shards of `tf.train.Example`.
+//!
+//! Images are `NAME/encoded` and `NAME/format`, a label `image/class/label`, as TensorFlow's own
+//! datasets have them; other fields keep their names. Whole numbers and booleans are `int64_list`,
+//! float32 and float16 `float_list`; float64 and bfloat16, which no list holds, are the bytes of
+//! their values, little-endian. Features stand in the order of their names.
+//!
+//! Sources: the TFRecord section of TensorFlow's guide (framing, masked CRC-32C);
+//! `tensorflow/core/example/{example,feature}.proto`; the protocol buffer encoding; the
+//! `tfrecord2idx` tool of NVIDIA DALI for the index.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use half::f16;
+
+use super::PackError;
+use super::fields::integer;
+use super::form::{Column, Extensions, Finished, Form, Made, Shard, Sink, is_integer};
+use crate::decode::Format;
+use crate::error::Error;
+use crate::pipeline::SourceSpec;
+use crate::sample::{DType, FieldKind};
+
+/// Length and two checksums.
+const FRAMING: u64 = 16;
+
+/// Shards of `tf.train.Example`.
+pub(super) struct TfRecord {
+    columns: Vec<Column>,
+}
+
+impl TfRecord {
+    /// # Errors
+    ///
+    /// [`Error::Config`] for two fields that would be one feature.
+    pub(super) fn new(columns: Vec<Column>) -> Result<TfRecord, Error> {
+        let mut names: Vec<String> = columns.iter().map(feature_name).collect();
+        names.sort();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let problem = format!("two fields would be the feature `{}`; rename one", pair[0]);
+            return Err(Error::config("source", problem));
+        }
+        Ok(TfRecord { columns })
+    }
+}
+
+/// What a field is called.
+fn feature_name(column: &Column) -> String {
+    match column.kind {
+        FieldKind::Image(_) | FieldKind::Mask(_) => format!("{}/encoded", column.name),
+        _ if column.is_label() => "image/class/label".to_owned(),
+        _ => column.name.clone(),
+    }
+}
+
+impl Form for TfRecord {
+    fn extension(&self) -> &'static str {
+        "tfrecord"
+    }
+
+    fn weight(&self, made: &Made) -> u64 {
+        made.bytes() + FRAMING
+    }
+
+    fn check(&self, made: &Made) -> Result<(), PackError> {
+        for (column, product) in self.columns.iter().zip(&made.products) {
+            if let Some((dtype @ DType::UInt64, _)) = column.numbers {
+                let mut elements = product.bytes.chunks_exact(dtype.bytes());
+                if elements.any(|element| integer(dtype, element).is_none()) {
+                    let field = column.name.clone();
+                    return Err(PackError::WideNumber { field });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
+        Ok(Box::new(Records {
+            columns: self.columns.clone(),
+            out,
+            index: String::new(),
+        }))
+    }
+
+    fn source(&self, files: Vec<String>, _: &Extensions) -> SourceSpec {
+        let spec = |column: &Column| column.spec(feature_name(column));
+        SourceSpec::TfRecord {
+            shards: files,
+            fields: self.columns.iter().map(spec).collect(),
+        }
+    }
+}
+
+/// One file of records.
+struct Records {
+    columns: Vec<Column>,
+    out: Sink,
+    index: String,
+}
+
+impl Shard for Records {
+    fn add(&mut self, made: Made) -> io::Result<()> {
+        let mut features = Vec::with_capacity(self.columns.len() + 1);
+        for (column, product) in self.columns.iter().zip(&made.products) {
+            let bytes: &[u8] = &product.bytes;
+            features.push((feature_name(column), value(column, bytes)));
+            if let FieldKind::Image(_) | FieldKind::Mask(_) = column.kind {
+                let format = format_name(bytes).as_bytes();
+                features.push((format!("{}/format", column.name), Value::bytes(format)));
+            }
+        }
+        features.sort_by(|one, other| one.0.cmp(&other.0));
+        let example = example(&features);
+        let begin = self.out.written();
+        let length: u64 = example.iter().map(|part| part.len() as u64).sum();
+        let length = length.to_le_bytes();
+        self.out.write_all(&length)?;
+        self.out
+            .write_all(&masked(crc32c::crc32c(&length)).to_le_bytes())?;
+        let mut crc = 0;
+        for part in &example {
+            crc = crc32c::crc32c_append(crc, part);
+            self.out.write_all(part)?;
+        }
+        self.out.write_all(&masked(crc).to_le_bytes())?;
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.index, "{begin} {}", self.out.written() - begin);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Finished> {
+        Ok(Finished {
+            out: self.out,
+            index: Some(self.index),
+            extensions: Extensions::new(),
+        })
+    }
+}
+
+/// A checksum as TFRecord stores it.
+fn masked(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xA282_EAD8)
+}
+
+/// A `Feature` in two parts: what stands before the bytes, and the bytes.
+struct Value<'a> {
+    head: Vec<u8>,
+    tail: &'a [u8],
+}
+
+impl<'a> Value<'a> {
+    fn len(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    /// `bytes_list` of one.
+    fn bytes(bytes: &'a [u8]) -> Value<'a> {
+        let mut list = Vec::new();
+        tag(&mut list, 1, bytes.len());
+        let mut head = Vec::new();
+        tag(&mut head, 1, list.len() + bytes.len());
+        head.extend(list);
+        Value { head, tail: bytes }
+    }
+
+    /// A list of numbers, packed, under a field of `Feature`.
+    fn packed(field: u8, numbers: &[u8]) -> Value<'static> {
+        let mut list = Vec::new();
+        tag(&mut list, 1, numbers.len());
+        list.extend(numbers);
+        let mut head = Vec::new();
+        tag(&mut head, field, list.len());
+        head.extend(list);
+        Value { head, tail: &[] }
+    }
+}
+
+/// The feature of a field.
+fn value<'a>(column: &Column, bytes: &'a [u8]) -> Value<'a> {
+    const FLOATS: u8 = 2;
+    const INTS: u8 = 3;
+    let Some((dtype, _)) = &column.numbers else {
+        return Value::bytes(bytes);
+    };
+    let elements = bytes.chunks_exact(dtype.bytes());
+    match dtype {
+        DType::Float32 => Value::packed(FLOATS, bytes),
+        DType::Float16 => {
+            let wide = |pair: &[u8]| {
+                f16::from_le_bytes([pair[0], pair[1]])
+                    .to_f32()
+                    .to_le_bytes()
+            };
+            let floats: Vec<u8> = elements.flat_map(wide).collect();
+            Value::packed(FLOATS, &floats)
+        }
+        DType::Float64 | DType::BFloat16 => Value::bytes(bytes),
+        _ => {
+            let mut ints = Vec::new();
+            for element in elements {
+                let number = match is_integer(*dtype) {
+                    true => integer(*dtype, element).unwrap_or(i64::MAX),
+                    false => i64::from(element[0] != 0),
+                };
+                // Negative numbers are stored as what they are in 64 bits.
+                varint(&mut ints, number.cast_unsigned());
+            }
+            Value::packed(INTS, &ints)
+        }
+    }
+}
+
+/// The parts of an `Example`, in order.
+fn example<'a>(features: &'a [(String, Value<'a>)]) -> Vec<std::borrow::Cow<'a, [u8]>> {
+    let mut entries = Vec::with_capacity(2 * features.len());
+    let mut length = 0;
+    for (name, value) in features {
+        let mut inner = Vec::new();
+        tag(&mut inner, 1, name.len());
+        inner.extend(name.as_bytes());
+        tag(&mut inner, 2, value.len());
+        let mut head = Vec::new();
+        tag(&mut head, 1, inner.len() + value.len());
+        head.extend(inner);
+        head.extend(&value.head);
+        length += head.len() + value.tail.len();
+        entries.push(head.into());
+        entries.push(value.tail.into());
+    }
+    let mut head = Vec::new();
+    tag(&mut head, 1, length);
+    entries.insert(0, head.into());
+    entries
+}
+
+/// Begins a field with a length.
+fn tag(out: &mut Vec<u8>, field: u8, length: usize) {
+    const LENGTH_DELIMITED: u8 = 2;
+    out.push(field << 3 | LENGTH_DELIMITED);
+    varint(out, length as u64);
+}
+
+fn varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// What TensorFlow calls the format of an image.
+fn format_name(bytes: &[u8]) -> &'static str {
+    match Format::of(bytes) {
+        Some(Format::Jpeg) => "jpeg",
+        Some(Format::Png) => "png",
+        Some(Format::WebP) => "webp",
+        Some(Format::Bmp) => "bmp",
+        Some(Format::Gif) => "gif",
+        Some(Format::Tiff) => "tiff",
+        None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_masked_as_the_guide_says() {
+        // crc32c("123456789") is 0xE3069283 (RFC 3720, B.4 uses the same polynomial).
+        let crc = crc32c::crc32c(b"123456789");
+        assert_eq!(crc, 0xE306_9283);
+        assert_eq!(
+            masked(crc),
+            (crc >> 15 | crc << 17).wrapping_add(0xA282_EAD8)
+        );
+    }
+
+    #[test]
+    fn an_example_is_the_one_that_protobuf_writes() {
+        // tf.train.Example with {"a": int64_list [1, 300], "b": bytes_list [b"xy"]}, serialised
+        // deterministically.
+        let features = [
+            ("a".to_owned(), Value::packed(3, &[1, 0xAC, 0x02])),
+            ("b".to_owned(), Value::bytes(b"xy")),
+        ];
+
+        let bytes = example(&features).concat();
+
+        let expected = b"\x0a\x1b\x0a\x0c\x0a\x01a\x12\x07\x1a\x05\x0a\x03\x01\xac\x02\
+                         \x0a\x0b\x0a\x01b\x12\x06\x0a\x04\x0a\x02xy";
+        assert_eq!(bytes, expected);
+    }
+}

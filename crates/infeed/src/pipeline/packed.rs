@@ -1,0 +1,157 @@
+//! A packed dataset as a place that pipelines lie in: the names of its files, whether it is
+//! complete, and paths that mean the folder they stand in, so that it can be moved.
+
+use std::path::{Path, PathBuf};
+
+use super::{Pipeline, SourceSpec};
+use crate::error::Error;
+
+/// Name of the file that marks a packed dataset as complete and says how it was made.
+pub const MANIFEST: &str = "infeed-pack.json";
+
+/// Name of the file that marks a folder whose packing has begun, and is locked while it goes on.
+pub const BEGUN: &str = "infeed-pack.begun";
+
+/// Name of the pipeline over a packed dataset, in its folder. Relative paths of its source mean
+/// that folder, while those in any other pipeline file mean the current one.
+pub const PIPELINE: &str = "pipeline.toml";
+
+/// Whether a folder is a packed dataset, or was to become one.
+pub fn is_packed(folder: &Path) -> bool {
+    folder.join(MANIFEST).is_file() || folder.join(BEGUN).is_file()
+}
+
+/// The pipeline file of a packed dataset.
+///
+/// # Errors
+///
+/// [`Error::Config`] if the dataset is not complete, or the folder is none.
+pub(super) fn pipeline_of(folder: &Path) -> Result<PathBuf, Error> {
+    let problem = if folder.join(BEGUN).is_file() {
+        "its packing was begun and not finished; run the same `infeed pack` again, which goes on \
+         from there"
+    } else if !folder.join(MANIFEST).is_file() {
+        "it holds no infeed-pack.json, so it is no packed dataset, or not a complete one; name a \
+         pipeline file, or the folder that `infeed pack` made"
+    } else {
+        return Ok(folder.join(PIPELINE));
+    };
+    Err(Error::config(folder.display().to_string(), problem))
+}
+
+/// Whether a pipeline file belongs to the packed dataset in its folder.
+pub(super) fn belongs(file: &Path) -> bool {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    file.file_name().is_some_and(|name| name == PIPELINE) && is_packed(folder)
+}
+
+impl Pipeline {
+    /// The same, relative paths of its source taken from a folder.
+    #[must_use]
+    pub fn from_folder(mut self, folder: &Path) -> Pipeline {
+        self.source.map_paths(|path| folder.join(path));
+        self
+    }
+
+    /// The same, paths of its source below a folder written relative to it.
+    #[must_use]
+    pub fn within_folder(mut self, folder: &Path) -> Pipeline {
+        self.source
+            .map_paths(|path| match path.strip_prefix(folder) {
+                Ok(below) if below.as_os_str().is_empty() => PathBuf::from("."),
+                Ok(below) => below.to_owned(),
+                Err(_) => path.to_owned(),
+            });
+        self
+    }
+}
+
+impl SourceSpec {
+    /// Changes every path it names; URLs stay as they are.
+    pub fn map_paths(&mut self, mut change: impl FnMut(&Path) -> PathBuf) {
+        self.change_paths(&mut change);
+    }
+
+    fn change_paths(&mut self, change: &mut dyn FnMut(&Path) -> PathBuf) {
+        if let SourceSpec::Mix { parts, .. } = self {
+            parts
+                .iter_mut()
+                .for_each(|part| part.source.change_paths(change));
+            return;
+        }
+        let mut text = |text: &mut String| {
+            if !text.contains("://") {
+                *text = change(Path::new(text.as_str()))
+                    .to_string_lossy()
+                    .into_owned();
+            }
+        };
+        match self {
+            SourceSpec::WebDataset { shards: names, .. }
+            | SourceSpec::TfRecord { shards: names, .. }
+            | SourceSpec::Parquet { files: names, .. }
+            | SourceSpec::Arrow { files: names, .. }
+            | SourceSpec::Npz { files: names, .. } => names.iter_mut().for_each(text),
+            SourceSpec::Folder { path, labels } => {
+                if !matches!(labels.as_str(), "auto" | "none") {
+                    text(labels);
+                }
+                *path = change(path);
+            }
+            SourceSpec::Pairs { image, mask } => {
+                *image = change(image);
+                *mask = change(mask);
+            }
+            SourceSpec::Mds { path, .. } => text(path),
+            SourceSpec::Mix { .. } | SourceSpec::Given { .. } => {}
+            SourceSpec::Memory { fields } => {
+                for path in fields.iter_mut().filter_map(|field| field.path.as_mut()) {
+                    *path = change(path);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_below_a_folder_follow_it_and_others_and_urls_stay() {
+        let folder = Path::new("/data/packed");
+        let of = |shards: &[&str]| {
+            Pipeline::new(SourceSpec::WebDataset {
+                shards: shards.iter().map(|&name| name.to_owned()).collect(),
+                fields: Vec::new(),
+            })
+        };
+        let whole = of(&["/data/packed/a.tar", "/other/b.tar", "s3://bucket/c.tar"]);
+
+        let relative = whole.clone().within_folder(folder);
+
+        let expected = of(&["a.tar", "/other/b.tar", "s3://bucket/c.tar"]);
+        assert_eq!(relative, expected);
+        assert_eq!(relative.from_folder(folder), whole);
+        let moved = Pipeline::new(SourceSpec::folder(folder)).within_folder(folder);
+        assert_eq!(
+            moved.from_folder(Path::new("/new")).source,
+            SourceSpec::folder("/new/.")
+        );
+    }
+
+    #[test]
+    fn a_folder_that_is_not_complete_says_so() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let error = |folder: &Path| Pipeline::load(folder).expect_err("incomplete").to_string();
+        assert!(error(folder.path()).contains("holds no infeed-pack.json"));
+
+        std::fs::write(folder.path().join(BEGUN), "{}").expect("writes");
+
+        let text = error(folder.path());
+        assert!(text.contains("run the same `infeed pack` again"), "{text}");
+        let file = folder.path().join(PIPELINE);
+        std::fs::write(&file, "[source]\nkind = \"folder\"\npath = \"x\"\n").expect("writes");
+        assert!(error(&file).contains("not finished"));
+    }
+}

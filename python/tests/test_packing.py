@@ -1,0 +1,80 @@
+"""`infeed.pack`: the same batches afterwards, told on the way, and taken up again."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+
+
+@pytest.fixture
+def photos(classification) -> infeed.Pipeline:
+    source = sources.Folder(classification.path)
+    return infeed.Pipeline(source).decode().transform(T.CenterCrop(24)).batch(4)
+
+
+def test_a_packed_folder_loads_as_the_pipeline_for_the_rest(
+    photos: infeed.Pipeline, tmp_path: Path
+) -> None:
+    packed = infeed.pack(photos, tmp_path / "out", to="folder", encode="png", bake=1)
+
+    assert packed.bad == 0
+    loaded = infeed.Pipeline.load(tmp_path / "out")
+    for before, after in zip(photos, loaded, strict=True):
+        np.testing.assert_array_equal(before.array("image"), after.array("image"))
+
+
+def test_every_form_is_written_and_says_so(
+    photos: infeed.Pipeline, tmp_path: Path
+) -> None:
+    for form in ("tfrecord", "arrow", "parquet", "npz", "arrays", "webdataset"):
+        out = tmp_path / form
+
+        packed = infeed.pack(photos, out, to=form, fit=24, rows=4)
+
+        assert packed.records == 30
+        assert json.loads((out / "infeed-pack.json").read_text())["to"] == form
+
+
+def test_progress_is_told_and_may_say_stop(
+    photos: infeed.Pipeline, tmp_path: Path
+) -> None:
+    seen: list[infeed.PackProgress] = []
+
+    with pytest.raises(infeed.InterruptedPackError, match="goes on from there"):
+        infeed.pack(photos, tmp_path / "out", to="folder", progress=lambda at: False)
+    infeed.pack(photos, tmp_path / "out", to="folder", progress=seen.append)
+
+    assert seen[0].done == 0
+    assert seen[-1].done == seen[-1].total
+    assert seen[-1].bytes_in > 0
+
+
+def test_an_exception_in_progress_reaches_the_caller(
+    photos: infeed.Pipeline, tmp_path: Path
+) -> None:
+    def fails(at: infeed.PackProgress) -> None:
+        raise KeyError(at.total)
+
+    with pytest.raises(KeyError):
+        infeed.pack(photos, tmp_path / "out", to="folder", progress=fails)
+
+
+def test_wrong_options_name_what_may_stand_there(
+    photos: infeed.Pipeline, tmp_path: Path
+) -> None:
+    for options, part in [
+        ({"to": "zip"}, "webdataset"),
+        ({"to": "folder", "encode": "gif"}, "jpeg:QUALITY"),
+        ({"to": "folder", "bake": 5}, "at most 1"),
+        ({"to": "folder", "shuffle": 1}, "pack to shards"),
+        ({"to": "webdataset", "shard_size": "many"}, "bytes"),
+    ]:
+        with pytest.raises(infeed.ConfigError, match=part):
+            infeed.pack(photos, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
