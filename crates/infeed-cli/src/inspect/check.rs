@@ -133,7 +133,7 @@ pub(super) fn check_files(
                         break;
                     };
                     let name = || path.display().to_string();
-                    match fs::read(path) {
+                    match read(path) {
                         Ok(bytes) => checker.check(*at, name, &bytes),
                         Err(error) => checker.bad(name(), error.to_string()),
                     }

@@ -125,23 +125,6 @@ pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> 
 pub(crate) fn open_all(names: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     match names.first() {
         Some(name) if is_url(name) && !name.starts_with(FILE) => remote::matches(names),
-        _ => {
-            let path =
-                |name: &String| Path::new(name.strip_prefix(FILE).unwrap_or(name)).to_owned();
-            let open = |name: &String| -> Result<Arc<dyn Blob>, Error> {
-                Ok(Arc::new(LocalFile::new(&path(name))?))
-            };
-            names.iter().map(open).collect()
-        }
+        _ => names.iter().map(|name| open(name)).collect(),
     }
-}
-
-/// Opens one blob by its name, which is no pattern.
-///
-/// # Errors
-///
-/// [`Error::Open`] if it is not there.
-pub(crate) fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
-    let missing = || Error::open(name, io::Error::from(io::ErrorKind::NotFound));
-    open_all(&[name.to_owned()])?.pop().ok_or_else(missing)
 }

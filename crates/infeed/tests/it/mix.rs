@@ -1,7 +1,7 @@
 //! Several sources as one, in a loader.
 
 use bytes::Bytes;
-use infeed::pipeline::{MemoryField, MixPart, SourceSpec};
+use infeed::pipeline::{Handle, MemoryField, MixPart, SourceSpec};
 use infeed::sample::DType;
 use infeed::{Options, Pipeline};
 
@@ -35,9 +35,9 @@ fn mix(weights: Option<[f64; 2]>, epoch: Option<u64>) -> Pipeline {
         .batch(10)
 }
 
-fn buffers() -> [Bytes; 2] {
+fn buffers() -> [Handle; 2] {
     let bytes = |range: std::ops::Range<u64>| range.flat_map(u64::to_le_bytes).collect::<Vec<_>>();
-    [bytes(0..50).into(), bytes(1000..1100).into()]
+    [bytes(0..50), bytes(1000..1100)].map(|bytes| Bytes::from(bytes).into())
 }
 
 fn drawn(pipeline: &Pipeline, workers: usize, epochs: usize) -> Vec<u64> {

@@ -583,7 +583,7 @@ fn arrays_in_memory_become_numbered_files_that_decode_to_them() {
         .transform(Crop::new(9, 8))
         .batch(12);
     let out = tempfile::tempdir().expect("a temporary folder");
-    let handles = [Bytes::from(pixels.clone()), Bytes::from(labels)];
+    let handles = [pixels.clone(), labels].map(|bytes| Bytes::from(bytes).into());
     let options = PackOptions::new(Target::Folder);
 
     let done = pack(&pipeline, &handles, None, out.path(), &options, &|_| true);

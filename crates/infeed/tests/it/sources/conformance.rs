@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use infeed::counters::Stage;
+use infeed::pipeline::Handle;
 use infeed::pipeline::SourceSpec;
 use infeed::source::Source;
 use infeed::transform::RandomResizedCrop;
@@ -27,7 +27,7 @@ const ROWS: u64 = 7;
 pub(crate) struct Made {
     pub(crate) spec: SourceSpec,
     /// Buffers of a source in memory.
-    pub(crate) handles: Vec<Bytes>,
+    pub(crate) handles: Vec<Handle>,
 }
 
 /// Writes images below a folder, and then damages the records of these numbers.

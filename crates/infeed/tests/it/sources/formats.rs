@@ -91,7 +91,10 @@ fn memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         spec: SourceSpec::Memory {
             fields: vec![field],
         },
-        handles: vec![Bytes::from(images.concat()), Bytes::from(offsets)],
+        handles: vec![
+            Bytes::from(images.concat()).into(),
+            Bytes::from(offsets).into(),
+        ],
     }
 }
 
