@@ -15,13 +15,11 @@ from infeed.pipeline import Pipeline, _bytes_from
 
 __all__ = ["Fidelity", "PackProgress", "Packed", "pack"]
 
-Form = Literal[
-    "webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"
-]
+Form = Literal["webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"]
 
 _FORMS = ("webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays")
 
-# Width of the tiles of JPEGs with restart markers, in MCUs, where no other is asked for.
+# Width of the tiles of JPEGs with restart markers, in MCUs, where none is asked for.
 _TILE = 4
 
 
@@ -92,6 +90,8 @@ class Packed:
         bytes_out: Bytes of the files that hold them now.
         seconds: Time this call took.
         reused: Records that were complete before this call.
+        unmarked: JPEGs that were to get restart markers, cannot without loss, and were
+            copied.
         fidelity: What a lossy encoding did to the images; None where there was none.
     """
 
@@ -103,6 +103,7 @@ class Packed:
     bytes_out: int
     seconds: float
     reused: int
+    unmarked: int
     fidelity: Fidelity | None
 
 
@@ -194,9 +195,13 @@ def pack(
     report = _line if progress is True else progress or None
     begun = time.monotonic()
 
-    def call(*numbers: int) -> bool | None:
+    def call(
+        done: int, total: int, reused: int, bad: int, bytes_in: int, bytes_out: int
+    ) -> bool | None:
         assert report is not None
-        return report(PackProgress(*numbers, seconds=time.monotonic() - begun))
+        seconds = time.monotonic() - begun
+        at = PackProgress(done, total, reused, bad, bytes_in, bytes_out, seconds)
+        return report(at)
 
     found = json.loads(
         _core.pack(

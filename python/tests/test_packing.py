@@ -11,7 +11,6 @@ from infeed import sources
 from infeed import transforms as T
 
 
-
 @pytest.fixture
 def photos(classification) -> infeed.Pipeline:
     source = sources.Folder(classification.path)

@@ -40,7 +40,9 @@ impl Target {
     /// A path that is missing, a file that is no pipeline, a folder that holds nothing known, a
     /// packed dataset that is not complete, shards that do not open.
     pub(crate) fn of(path: &Path) -> Result<Target, CliError> {
-        if let Some(source) = named::source(path) {
+        if !packed::is_packed(path)
+            && let Some(source) = named::source(path)
+        {
             return Ok(Target {
                 pipeline: named::pipeline(source)?,
                 guessed: true,

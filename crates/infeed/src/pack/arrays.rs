@@ -255,7 +255,10 @@ fn open(path: &Path, part: &Path, header: &[u8], length: u64) -> Result<(File, b
         }
     }
     let make = || -> io::Result<File> {
-        let file = File::create(part)?;
+        // Rows of bad records are closed up by reading the others.
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(part)?;
         file.set_len(length)?;
         write_at(&file, header, 0)?;
         Ok(file)

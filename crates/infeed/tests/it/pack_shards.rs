@@ -11,7 +11,7 @@ use infeed::error::Error;
 use infeed::pack::{BAD_LIST, Encoding, MANIFEST, PackOptions, Packed, Target, pack};
 use infeed::pipeline::{MemoryField, Pipeline, SourceSpec};
 use infeed::sample::DType;
-use infeed::transform::{CenterCrop, ClassIndex, Crop, RandomHorizontalFlip};
+use infeed::transform::{CenterCrop, ClassIndex, Crop, RandomHorizontalFlip, Transform};
 use tempfile::TempDir;
 
 use crate::data;
@@ -146,13 +146,13 @@ fn a_packed_folder_is_a_pipeline_and_may_be_moved() {
     let pipeline = pipeline
         .shuffle(3)
         .transform(RandomHorizontalFlip::new(0.5));
-    for to in [Target::WebDataset, Target::Folder, Target::Arrays] {
+    for to in Target::ALL {
         let out = tempfile::tempdir().expect("a temporary folder");
         let (first, second) = (out.path().join("first"), out.path().join("second"));
         let done = packed(&pipeline, &first, to, |o| {
             o.transforms = vec![CenterCrop::new([36, 40]).into()];
             o.image = match to {
-                Target::Arrays => Encoding::Keep,
+                Target::Arrays | Target::Npz => Encoding::Keep,
                 _ => "png".parse().expect("an encoding"),
             };
         });
@@ -167,6 +167,54 @@ fn a_packed_folder_is_a_pipeline_and_may_be_moved() {
         let error = Pipeline::load(&second).expect_err("incomplete").to_string();
         assert!(error.contains("not a complete one"), "{error}");
     }
+}
+
+#[test]
+fn every_form_gives_the_batches_of_its_original() {
+    let (_root, photos) = photos(11);
+    let root = data::pairs(5, 24, 32);
+    let csv = root.path().join("class_dict.csv");
+    let source = SourceSpec::pairs(root.path().join("images"), root.path().join("masks"));
+    let pairs = Pipeline::new(source)
+        .decode()
+        .transform(Crop::new(24, 32))
+        .transform(ClassIndex::new(csv.to_string_lossy()))
+        .batch(2);
+    for to in Target::ALL {
+        for (name, pipeline) in [("photos", &photos), ("pairs", &pairs)] {
+            let out = tempfile::tempdir().expect("a temporary folder");
+            let cut: Transform = match name {
+                "photos" => CenterCrop::new([36, 40]).into(),
+                _ => Crop::new(24, 32).into(),
+            };
+            let done = packed(pipeline, out.path(), to, |o| {
+                o.transforms = match to {
+                    Target::Arrays | Target::Npz => vec![cut],
+                    _ => Vec::new(),
+                };
+            });
+
+            let done = done.expect("packs");
+
+            let name = format!("{} of {name}", to.name());
+            assert_eq!(epoch(&done.pipeline), epoch(pipeline), "{name}");
+            let loaded = Pipeline::load(out.path()).expect("complete");
+            assert_eq!(epoch(&loaded), epoch(pipeline), "{name}, loaded");
+        }
+    }
+}
+
+#[test]
+fn raw_pixels_in_arrow_give_the_batches_of_the_files() {
+    let (_root, pipeline) = photos(11);
+    let out = tempfile::tempdir().expect("a temporary folder");
+
+    let done = packed(&pipeline, out.path(), Target::Arrow, |o| {
+        o.transforms = pipeline.transforms.clone();
+        o.image = Encoding::Raw;
+    });
+
+    assert_eq!(epoch(&done.expect("packs").pipeline), epoch(&pipeline));
 }
 
 #[test]
@@ -259,13 +307,9 @@ fn bad_records_are_listed_and_the_others_are_packed_in_every_form() {
                 .expect("a reason")
                 .contains("0007.jpg")
         );
-        if matches!(to, Target::Folder | Target::Arrays | Target::WebDataset) {
-            let rows: usize = epoch(&done.pipeline)
-                .iter()
-                .map(|(rows, _)| rows.len())
-                .sum();
-            assert_eq!(rows, 8, "{name}");
-        }
+        let batches = epoch(&done.pipeline);
+        let rows: usize = batches.iter().map(|(rows, _)| rows.len()).sum();
+        assert_eq!(rows, 8, "{name}");
         let again = packed(&pipeline, out.path(), to, cut).expect("packs");
         assert_eq!((again.records, again.bad), (8, 2), "{name}");
         let fresh = out.path().join("fresh");
