@@ -1,4 +1,4 @@
-"""Data on a web server: the same batches as from a disk, and a fork that begins anew."""
+"""Data on a web server: batches as from a disk, and a fork that begins anew."""
 
 import functools
 import os

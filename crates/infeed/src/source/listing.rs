@@ -161,7 +161,19 @@ impl Paths {
 
     /// Path or, in a bucket, URL.
     pub(super) fn path(&self, index: usize) -> PathBuf {
-        self.root.join(self.relative(index))
+        match &self.place {
+            Place::Here(_) => self.root.join(self.relative(index)),
+            Place::There { bucket, .. } => bucket.url(&self.key(index)).into(),
+        }
+    }
+
+    /// Key in the bucket.
+    fn key(&self, index: usize) -> String {
+        let prefix = match &self.place {
+            Place::Here(_) => "",
+            Place::There { prefix, .. } => prefix,
+        };
+        format!("{prefix}{}", self.relative(index).display())
     }
 
     /// What differs if a name or the number of them does; the root is left out.
@@ -202,14 +214,14 @@ impl Paths {
             }
             Place::There {
                 bucket,
-                prefix,
                 lengths,
                 versions,
                 cache,
                 buffers,
+                ..
             } => Ok(Opened::Object {
                 bucket,
-                key: format!("{prefix}{}", self.relative(index).display()),
+                key: self.key(index),
                 length: lengths[index],
                 version: versions[index],
                 cache: cache.as_deref(),

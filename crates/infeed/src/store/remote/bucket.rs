@@ -95,7 +95,7 @@ impl Bucket {
     }
 
     /// The URL of an object.
-    pub(super) fn url(&self, key: &str) -> String {
+    pub(crate) fn url(&self, key: &str) -> String {
         format!("{}/{key}", self.base)
     }
 
@@ -190,6 +190,13 @@ fn s3(
     process: &Process,
     hint: &mut Option<&'static str>,
 ) -> io::Result<(Client, String)> {
+    const ENDPOINTS: [&str; 4] = [
+        "aws_endpoint_url_s3",
+        "aws_endpoint_url",
+        "aws_endpoint",
+        "endpoint",
+    ];
+    const REGIONS: [&str; 3] = ["aws_region", "aws_default_region", "region"];
     const KEYS: [&str; 4] = [
         "aws_access_key_id",
         "aws_web_identity_token_file",
@@ -207,9 +214,14 @@ fn s3(
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
         let mut options = profile.options;
-        if known {
-            options.retain(|(key, _)| key == "aws_region" || key == "aws_endpoint_url");
-        }
+        // What is said elsewhere is not mixed with what the profile says.
+        let told = |names: &[&str]| settings.get(names).is_some();
+        let (keys, region, endpoint) = (known, told(&REGIONS), told(&ENDPOINTS));
+        options.retain(|(key, _)| match key.as_str() {
+            "aws_region" => !region,
+            "aws_endpoint_url" => !endpoint,
+            _ => !keys,
+        });
         known |= options.iter().any(|(key, _)| key == "aws_access_key_id");
         options.append(&mut settings.options);
         settings.options = options;
@@ -220,11 +232,8 @@ fn s3(
              public bucket is read with AWS_SKIP_SIGNATURE=true",
         );
     }
-    let endpoint = ["aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint"];
-    let endpoint = settings.get(&endpoint).map(str::to_owned);
-    let named = settings
-        .get(&["aws_region", "aws_default_region"])
-        .is_some();
+    let endpoint = settings.get(&ENDPOINTS).map(str::to_owned);
+    let named = settings.get(&REGIONS).is_some();
     let mut builder = AmazonS3Builder::new();
     for (key, value) in &settings.options {
         // The environment holds much that is for other tools; all else was meant for us.
@@ -262,7 +271,7 @@ fn s3(
 }
 
 fn google(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
-    let mut builder = GoogleCloudStorageBuilder::new();
+    let mut builder = GoogleCloudStorageBuilder::from_env();
     for (key, value) in &settings.options {
         match key.parse() {
             Ok(key) => builder = builder.with_config(key, value),
@@ -281,7 +290,7 @@ fn google(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
 }
 
 fn azure(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
-    let mut builder = MicrosoftAzureBuilder::new();
+    let mut builder = MicrosoftAzureBuilder::from_env();
     for (key, value) in &settings.options {
         match key.parse() {
             Ok(key) => builder = builder.with_config(key, value),

@@ -239,9 +239,20 @@ impl Bucket {
         REQUESTS.fetch_add(1, Ordering::Relaxed);
         let idle = self.patience.idle;
         let answer = timeout(idle, self.store.get_opts(key, options)).await;
-        let answer = answer
-            .map_err(|_| self.silent())?
-            .map_err(|error| self.failure(error))?;
+        let answer = match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => match self.failure(error) {
+                // Then all of it, from a server that knows no ranges.
+                Failure::Final(error)
+                    if error.kind() == io::ErrorKind::Unsupported && filling.len() > 0 =>
+                {
+                    filling.clear();
+                    return Err(Failure::Passing(error.to_string()));
+                }
+                failure => return Err(failure),
+            },
+            Err(_) => return Err(self.silent()),
+        };
         if wanted.version.is_some() && version(&answer.meta) != wanted.version {
             let problem = "it was changed since it was listed; open the dataset again, and leave \
                            it alone meanwhile";

@@ -72,33 +72,41 @@ impl Settings {
             Service::S3 => "AWS_",
             Service::Google => "GOOGLE_",
             Service::Azure => "AZURE_",
-            Service::Http => "HTTP_",
+            // The client reads what there is, such as proxies, by itself.
+            Service::Http => return Settings::default().completed(url),
         };
-        let mut settings = Settings::default();
         let texts = std::env::vars_os()
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
         let mut options: Vec<(String, String)> = texts
-            .filter(|(key, _)| key.starts_with(prefix) && url.service != Service::Http)
+            .filter(|(key, _)| key.starts_with(prefix))
             .map(|(key, value)| (key.to_ascii_lowercase(), value))
             .collect();
         options.sort();
+        let settings = Settings {
+            options,
+            ..Settings::default()
+        };
+        settings.completed(url)
+    }
+
+    /// With our own settings of the environment, and what the program said.
+    fn completed(mut self, url: &Url) -> io::Result<Settings> {
         for key in OWN {
             let name = format!("INFEED_REMOTE_{}", key.to_ascii_uppercase());
             if let Ok(value) = std::env::var(&name) {
-                settings.take(key, &value)?;
+                self.take(key, &value)?;
             }
         }
-        settings.options = options;
         let scheme = url.base.find("://").map_or("", |at| &url.base[..at + 3]);
         let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
         for base in [scheme, url.base.as_str()] {
             for (key, value) in given.get(base).into_iter().flatten() {
-                if !settings.take(key, value)? {
-                    settings.options.push((key.clone(), value.clone()));
+                if !self.take(key, value)? {
+                    self.options.push((key.clone(), value.clone()));
                 }
             }
         }
-        Ok(settings)
+        Ok(self)
     }
 
     /// The value of an option, under any of its names.

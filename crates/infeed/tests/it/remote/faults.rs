@@ -200,6 +200,8 @@ fn a_server_without_ranges_serves_whole_files_and_says_so_of_parts() {
     let blob = open(&url);
 
     checked(&*blob, 0..LENGTH, &content).expect("the whole");
+    server.fault(Kind::Read, Fault::Cut(1000), 1);
+    checked(&*blob, 0..LENGTH, &content).expect("the whole, from its beginning");
     let error = checked(&*blob, 5..10, &content).expect_err("a part");
 
     assert!(error.to_string().contains("no ranges"), "{error}");

@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use infeed::Pipeline;
 use infeed::decode::ColorMode;
 use infeed::pipeline::SourceSpec;
 use infeed::testing::server::{Fault, Kind};
 use infeed::transform::CenterCrop;
+use infeed::{Options, Pipeline};
 
 use super::{as_bucket, server};
-use crate::data::{bits, epoch, open, pairs, photos};
+use crate::data::{bits, epoch, open, pairs, photo, photos};
 
 fn pipeline(source: SourceSpec) -> Pipeline {
     Pipeline::new(source)
@@ -68,6 +68,37 @@ fn pairs_in_a_bucket_give_the_batches_of_the_pairs_on_a_disk() {
 }
 
 #[test]
+fn shards_in_a_bucket_give_the_batches_of_the_shards_on_a_disk() {
+    let root = photos(60);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for shard in 0..4 {
+        let path = folder.path().join(format!("train-{shard}.tar"));
+        let mut tar = tar::Builder::new(fs::File::create(path).expect("a new file"));
+        for n in (0..60).filter(|n| n % 4 == shard) {
+            let photo = photo(root.path(), n);
+            tar.append_path_with_name(photo, format!("{n:04}.jpg"))
+                .expect("packs");
+        }
+        tar.finish().expect("packs");
+    }
+    let server = server();
+    let bucket = as_bucket(&server, "loaders-five", &[]);
+    server
+        .put_folder("loaders-five/t", folder.path())
+        .expect("reads");
+    server.chaos(5, 15);
+    let shards = |names: String| pipeline(SourceSpec::webdataset(names));
+
+    let here = format!("{}/train-*.tar", folder.path().display());
+    let here = open(&shards(here), 2);
+    let there = open(&shards(format!("{bucket}/t/train-{{0..3}}.tar")), 2);
+
+    for _ in 0..2 {
+        assert_eq!(bits(&epoch(&there)), bits(&epoch(&here)));
+    }
+}
+
+#[test]
 fn files_of_a_web_server_come_by_a_list_that_lies_there_too() {
     let root = photos(12);
     let csv = "path,label\ncat/0000.jpg,5\ndog/0003.jpg,6\ncat/0002.jpg,7\n";
@@ -122,14 +153,21 @@ fn an_object_that_changes_stops_the_run_with_its_name() {
     server
         .put_folder("loaders-four/p", root.path())
         .expect("reads");
-    let loader = open(&pipeline(SourceSpec::folder(format!("{bucket}/p"))), 1);
+    let spec = SourceSpec::folder(format!("{bucket}/p"));
+    let source = spec.open(&[]).expect("listed");
     server
         .put_folder("loaders-four/p", root.path())
         .expect("the same bytes, other tags");
-    loader.end_epoch().expect("a new one");
-    let mut batches = std::iter::from_fn(|| loader.next_batch().transpose());
-    let error = batches
-        .find_map(Result::err)
-        .expect("nothing was read of this epoch");
+
+    let loader = pipeline(spec)
+        .open_over(source, &Options::default())
+        .expect("opens");
+    let error = loader.next_batch().expect_err("another version");
+
+    assert!(
+        error.chain().contains("s3://loaders-four/p/"),
+        "{}",
+        error.chain()
+    );
     assert!(error.chain().contains("changed since"), "{}", error.chain());
 }
