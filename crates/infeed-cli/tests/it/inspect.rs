@@ -260,6 +260,40 @@ fn a_shard_that_does_not_open_is_named_with_the_reason() {
     );
 }
 
+#[test]
+fn an_index_is_kept_made_again_when_damaged_and_not_missed_where_it_cannot_be_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tar = Vec::new();
+    for number in 0..30 {
+        member(&mut tar, &format!("{number}.bin"), &vec![number; 50_000]);
+    }
+    tar.resize(tar.len() + 1024, 0);
+    let shard = dir.path().join("a.tar");
+    fs::write(&shard, tar).unwrap();
+    let cache = dir.path().join("cache");
+    let count = || {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_infeed"))
+            .args(["inspect", "--json"])
+            .arg(&shard)
+            .env("XDG_CACHE_HOME", &cache)
+            .output()
+            .unwrap();
+        json(&output)["records"]["count"].as_u64()
+    };
+
+    assert_eq!(count(), Some(30));
+    let kept = walk(&cache);
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    let whole = fs::read(&kept[0]).unwrap();
+    assert_eq!(count(), Some(30), "as it was kept");
+    fs::write(&kept[0], &whole[..whole.len() - 9]).unwrap();
+    assert_eq!(count(), Some(30));
+    assert_eq!(fs::read(&kept[0]).unwrap(), whole, "it was made again");
+    fs::remove_dir_all(&cache).unwrap();
+    fs::write(&cache, "no folder").unwrap();
+    assert_eq!(count(), Some(30));
+}
+
 /// Files below a folder.
 fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(folder)

@@ -209,8 +209,12 @@ impl Feature {
     ///
     /// A list of something else, or of more or fewer values.
     pub(super) fn value(&self, kind: &FieldKind) -> Result<Bytes, String> {
-        if self.of == Of::Bytes {
-            return plain(kind, self.bytes()?);
+        match (self.of, kind) {
+            (Of::Bytes, _) => return plain(kind, self.bytes()?),
+            // How some write an empty list.
+            (Of::Nothing, FieldKind::Ragged { .. }) => return Ok(Bytes::new()),
+            (Of::Nothing, _) => return Err("it holds nothing".to_owned()),
+            _ => {}
         }
         let wrong = || {
             format!(

@@ -11,8 +11,10 @@ use super::{beside, kept};
 use crate::error::Error;
 use crate::store::Blob;
 
-/// Threads that look shards through for where records begin.
+/// Threads that look shards through for where records begin: on a disk, and at most where each
+/// read takes long and many go at once.
 const INDEXERS: usize = 8;
+const MOST_INDEXERS: usize = 64;
 
 /// Most bytes of the content of a shard that can only be read whole.
 pub(super) const PACKED_BYTES: u64 = 4 << 30;
@@ -84,6 +86,8 @@ impl Index {
 /// [`Error::Open`] naming the first shard that cannot be read or is none.
 pub(super) fn index_all(format: &dyn Format, blobs: &[Arc<dyn Blob>]) -> Result<Vec<Index>, Error> {
     let next = AtomicUsize::new(0);
+    let reads = blobs.first().and_then(|blob| blob.parallel_reads());
+    let threads = reads.unwrap_or(INDEXERS).clamp(INDEXERS, MOST_INDEXERS);
     let body = || {
         let mut mine: Vec<(usize, io::Result<Index>)> = Vec::new();
         loop {
@@ -100,7 +104,7 @@ pub(super) fn index_all(format: &dyn Format, blobs: &[Arc<dyn Blob>]) -> Result<
         }
     };
     let mut all: Vec<(usize, io::Result<Index>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..INDEXERS.min(blobs.len()))
+        let threads: Vec<_> = (0..threads.min(blobs.len()))
             .map(|_| scope.spawn(body))
             .collect();
         let done = threads.into_iter().map(|thread| thread.join());
@@ -168,8 +172,10 @@ pub(super) trait Pieces {
     fn at(&mut self, offset: u64, length: usize) -> io::Result<Bytes>;
 }
 
-/// What is read ahead where most bytes are looked at.
+/// What is read ahead where most bytes are looked at, at least; where a request is dear, as much
+/// as makes it cheap, at most.
 const AHEAD_BYTES: u64 = 1 << 20;
+const MOST_AHEAD_BYTES: u64 = 8 << 20;
 
 /// What is read at once where most bytes are skipped.
 const PIECE_BYTES: u64 = 4 << 10;
@@ -207,9 +213,10 @@ impl Pieces for Scan<'_> {
         self.last = end;
         let window_end = self.begin + self.window.len() as u64;
         if offset < self.begin || end > window_end {
-            let ahead = match skipped > self.blob.gap_bytes() {
+            let gap = self.blob.gap_bytes();
+            let ahead = match skipped > gap {
                 true => PIECE_BYTES,
-                false => AHEAD_BYTES,
+                false => gap.saturating_mul(4).clamp(AHEAD_BYTES, MOST_AHEAD_BYTES),
             };
             let until = end.max(offset.saturating_add(ahead)).min(self.blob.len());
             self.window = self.blob.read(offset..until)?;

@@ -27,6 +27,9 @@ const TEXT: [&str; 6] = ["txt", "text", "transcript", "caption", "json", "jsn"];
 /// Words of an extension by which an image is a mask, as in `seg.png`.
 const MASKS: [&str; 6] = ["mask", "masks", "seg", "segmentation", "label", "labels"];
 
+/// Most files of a record.
+const FILES: usize = 1024;
+
 /// What a record's stem is had by.
 const KEY: &str = "__key__";
 
@@ -362,6 +365,9 @@ fn files(bytes: &Bytes) -> Result<Files, String> {
                 "files of both `{}` and `{key}`; its index is not of this shard, remove it",
                 found.key
             ));
+        }
+        if found.files.len() >= FILES {
+            return Err(format!("over {FILES} files of `{key}`"));
         }
         if found.files.iter().any(|(known, _)| *known == extension) {
             return Err(format!("`{}` occurs twice", member.name));
