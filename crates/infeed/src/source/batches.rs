@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::columns::rows::{Rows, first_bytes, words};
 use super::columns::{Columns, First, Wanted};
-use super::memory::resident_reads;
+use super::memory::{resident_reads, touch};
 use super::{Admit, Read, ReadError, Sink, Source};
 use crate::error::Error;
 use crate::sample::{Field, Record, RecordId};
@@ -94,6 +94,10 @@ impl Source for Batches {
             let at = self.ends.partition_point(|&end| end <= record);
             let first = at.checked_sub(1).map_or(0, |before| self.ends[before]);
             let fields = self.batches[at].get((record - first) as usize);
+            if let Ok(fields) = &fields {
+                // A table may lie in a map of its library's, such as a cache of `datasets`.
+                fields.iter().for_each(|bytes| touch(bytes));
+            }
             let found = fields.map(|fields| Record {
                 index: record,
                 fields,
