@@ -127,7 +127,9 @@ def test_a_table_of_pyarrow_is_read_where_it_lies():
 
 def test_words_of_a_dictionary_are_classes():
     words = pa.array(["dog", "cat", "dog"]).dictionary_encode()
-    source = sources.Arrow(pa.table({"breed": words}), fields={"breed": "tensor"})
+    source = sources.Arrow(
+        pa.table({"breed": words}), fields={"breed": sources.Field(kind="tensor")}
+    )
 
     with infeed.Pipeline(source).batch(3).open() as loader:
         (batch,) = list(loader)
