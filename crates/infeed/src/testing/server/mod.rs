@@ -170,7 +170,7 @@ impl Server {
         state.objects.insert(key.to_owned(), Object { bytes, tag });
     }
 
-    /// Puts all files below a folder, under keys that begin with `prefix` and a slash.
+    /// Puts all files below a folder, links followed, under keys that begin with `prefix` and a slash.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Server {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let key = format!("{prefix}/{}", entry.file_name().to_string_lossy());
-            match entry.file_type()?.is_dir() {
+            match entry.path().is_dir() {
                 true => self.put_folder(&key, &entry.path())?,
                 false => self.put(&key, fs::read(entry.path())?),
             }
