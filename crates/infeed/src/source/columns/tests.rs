@@ -149,7 +149,12 @@ pub(in crate::source) fn holds_table(source: &dyn Source, count: usize) {
 
 fn of(columns: Vec<(&str, ArrayRef)>, wanted: &[Wanted]) -> Result<Batches, Error> {
     let batch = RecordBatch::try_from_iter(columns).expect("columns of one length");
-    Batches::new("table", &batch.schema(), &[batch.clone()], wanted)
+    Batches::new(
+        "table",
+        &batch.schema(),
+        std::slice::from_ref(&batch),
+        wanted,
+    )
 }
 
 fn wanted(column: &str, kind: Option<Kind>) -> Wanted {
@@ -175,7 +180,8 @@ fn a_table_in_memory_gives_its_rows_over_all_batches() {
 #[test]
 fn a_slice_of_a_table_gives_the_rows_of_the_slice() {
     let slice = table(0, 20).slice(5, 3);
-    let source = Batches::new("table", &slice.schema(), &[slice.clone()], &[]).expect("a table");
+    let source =
+        Batches::new("table", &slice.schema(), std::slice::from_ref(&slice), &[]).expect("a table");
 
     for row in 0..3 {
         let record = read_one(&source, row).expect("a record");
@@ -193,7 +199,8 @@ fn encoded_images_are_slices_of_the_tables_own_memory() {
         .downcast_ref::<BinaryArray>()
         .expect("binary");
     let place = bytes.value(1).as_ptr();
-    let source = Batches::new("table", &batch.schema(), &[batch.clone()], &[]).expect("a table");
+    let source =
+        Batches::new("table", &batch.schema(), std::slice::from_ref(&batch), &[]).expect("a table");
 
     let record = read_one(&source, 1).expect("a record");
 

@@ -102,15 +102,15 @@ impl Message {
     }
 }
 
+/// Takes the name of a feature, and what it holds.
+pub(super) type Visit<'a> = dyn FnMut(&[u8], Feature) -> Result<(), String> + 'a;
+
 /// Calls `visit` with each feature of an Example; where a name occurs twice, the last counts.
 ///
 /// # Errors
 ///
 /// Bytes that are no Example, or what `visit` says.
-pub(super) fn features(
-    example: &Bytes,
-    visit: &mut dyn FnMut(&[u8], Feature) -> Result<(), String>,
-) -> Result<(), String> {
+pub(super) fn features(example: &Bytes, visit: &mut Visit<'_>) -> Result<(), String> {
     let mut example = Message::of(example.clone());
     while let Some((number, value)) = example.next()? {
         match (number, value) {

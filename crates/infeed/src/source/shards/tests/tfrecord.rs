@@ -170,10 +170,7 @@ fn a_record_that_is_not_as_told_is_damaged_and_says_why() {
         let shards = open(TfRecord::new(&told), example(features)).expect("a shard");
         records(&shards).remove(0).expect_err("damaged")
     };
-    let mut wide = Vec::new();
-    for _ in 0..300 {
-        wide.push(1);
-    }
+    let wide = vec![1; 300];
     for (features, reason) in [
         (vec![of_bytes("cat", &[b"x"])], "there is none, but `cat`"),
         (vec![], "nothing else"),
