@@ -8,7 +8,7 @@ use bytes::Bytes;
 use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::error::Error;
 use infeed::pack::{Encoding, MANIFEST, PackOptions, Packed, Target, pack};
-use infeed::pipeline::{Decode, Handle, MemoryField, Pipeline, SourceSpec};
+use infeed::pipeline::{Decode, MemoryField, Pipeline, SourceSpec};
 use infeed::sample::{DType, Depth, Image, Size};
 use infeed::testing::synthetic::png;
 use infeed::transform::{CenterCrop, ClassIndex, Crop, Pad, RandomCrop, Resize, Transform};

@@ -106,7 +106,7 @@ fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
             let number = shard * PER_SHARD + at;
             let is_damaged = damaged.contains(&(number as u64));
             let (image, label) = match is_damaged {
-                true if number % 2 == 0 => (cut(image), number.to_string()),
+                true if number.is_multiple_of(2) => (cut(image), number.to_string()),
                 true => (image.clone(), "cat".to_owned()),
                 false => (image.clone(), number.to_string()),
             };
