@@ -13,7 +13,9 @@ use arrow_array::{
     PrimitiveArray, RecordBatch, StringArray, StructArray,
 };
 use arrow_buffer::{MutableBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_schema::extension::FixedShapeTensor;
+use arrow_schema::extension::{
+    EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY, ExtensionType as _, FixedShapeTensor,
+};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
@@ -160,18 +162,21 @@ fn field(column: &Column, with_paths: bool) -> Result<Field, Error> {
         let problem = format!("field `{name}` of shape {shape:?} is no column of Arrow");
         return Err(Error::config("source", problem));
     };
-    let list = DataType::new_fixed_size_list(element.clone(), length, with_paths);
+    let list = DataType::new_fixed_size_list(element, length, with_paths);
     let field = Field::new(name, list, with_paths);
     if with_paths {
         return Ok(field);
     }
-    let tensor = FixedShapeTensor::try_new(element, shape.iter().copied(), None, None);
-    let tensor = tensor.and_then(|tensor| {
-        let mut field = field;
-        field.try_with_extension_type(tensor)?;
-        Ok(field)
-    });
-    tensor.map_err(|error| Error::config("source", format!("field `{name}`: {error}")))
+    // By hand: the library writes nulls for what is not there, which pyarrow refuses.
+    let tensor = [
+        (EXTENSION_TYPE_NAME_KEY, FixedShapeTensor::NAME.to_owned()),
+        (
+            EXTENSION_TYPE_METADATA_KEY,
+            serde_json::json!({ "shape": shape }).to_string(),
+        ),
+    ];
+    let tensor = tensor.map(|(key, value)| (key.to_owned(), value));
+    Ok(field.with_metadata(tensor.into()))
 }
 
 /// The type of elements. Arrow has no bfloat16: its bits are told as uint16.

@@ -515,6 +515,7 @@ fn numbers_text_and_bytes_of_memory_are_in_the_shards() {
     assert_eq!(strings.value(2), "drei \u{fc}");
     let meta = batch.schema().field(1).metadata().clone();
     assert_eq!(meta["ARROW:extension:name"], "arrow.fixed_shape_tensor");
+    assert_eq!(meta["ARROW:extension:metadata"], r#"{"shape":[2]}"#);
 }
 
 #[test]
