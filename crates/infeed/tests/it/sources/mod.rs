@@ -3,4 +3,5 @@
 mod conformance;
 mod formats;
 mod shards;
+mod tables;
 mod write;

@@ -1,0 +1,136 @@
+//! Tables through the suite.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{BinaryArray, Int64Array, RecordBatch};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use infeed::pipeline::{Handle, SourceSpec};
+use infeed::source::batches::Batches;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+
+use super::conformance::{Made, holds};
+
+/// Records of a batch or row group.
+const PER_BATCH: usize = 13;
+
+/// The images with their numbers as labels, those of damaged records cut.
+fn batches(images: &[Vec<u8>], damaged: &[u64]) -> Vec<RecordBatch> {
+    let numbered: Vec<(i64, &Vec<u8>)> = (0..).zip(images).collect();
+    let batch = |rows: &[(i64, &Vec<u8>)]| {
+        let image = |(number, image): &(i64, &Vec<u8>)| match damaged.contains(&(*number as u64)) {
+            true => image[..image.len() / 2].to_vec(),
+            false => image.to_vec(),
+        };
+        let bytes = BinaryArray::from_iter_values(rows.iter().map(image));
+        let labels = Int64Array::from_iter_values(rows.iter().map(|(number, _)| *number));
+        let columns = [
+            ("image", Arc::new(bytes) as _),
+            ("label", Arc::new(labels) as _),
+        ];
+        RecordBatch::try_from_iter(columns).expect("columns of one length")
+    };
+    numbered.chunks(PER_BATCH).map(batch).collect()
+}
+
+fn made(spec: SourceSpec) -> Made {
+    Made {
+        spec,
+        handles: Vec::new(),
+    }
+}
+
+fn stream(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+    let path = root.join("table.arrow");
+    let batches = batches(images, damaged);
+    let file = File::create(&path).expect("creates");
+    let mut writer = StreamWriter::try_new(file, &batches[0].schema()).expect("a writer");
+    for batch in &batches {
+        writer.write(batch).expect("writes");
+    }
+    writer.finish().expect("ends");
+    made(SourceSpec::Arrow {
+        files: vec![path.display().to_string()],
+        fields: Vec::new(),
+    })
+}
+
+/// Two files, each of its batches compressed.
+fn compressed(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+    let batches = batches(images, damaged);
+    for (at, batches) in batches.chunks(3).enumerate() {
+        let options = IpcWriteOptions::default()
+            .try_with_compression(Some(CompressionType::ZSTD))
+            .expect("options");
+        let file = File::create(root.join(format!("{at}.arrow"))).expect("creates");
+        let schema = batches[0].schema();
+        let writer = FileWriter::try_new_with_options(file, &schema, options);
+        let mut writer = writer.expect("a writer");
+        for batch in batches {
+            writer.write(batch).expect("writes");
+        }
+        writer.finish().expect("ends");
+    }
+    made(SourceSpec::Arrow {
+        files: vec![root.join("*.arrow").display().to_string()],
+        fields: Vec::new(),
+    })
+}
+
+fn parquet(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+    let batches = batches(images, damaged);
+    for (at, batches) in batches.chunks(3).enumerate() {
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(PER_BATCH))
+            .set_compression(Compression::SNAPPY)
+            .build();
+        let file = File::create(root.join(format!("{at}.parquet"))).expect("creates");
+        let writer = ArrowWriter::try_new(file, batches[0].schema(), Some(properties));
+        let mut writer = writer.expect("a writer");
+        for batch in batches {
+            writer.write(batch).expect("writes");
+        }
+        writer.close().expect("ends");
+    }
+    made(SourceSpec::Parquet {
+        files: vec![root.join("*.parquet").display().to_string()],
+        fields: Vec::new(),
+    })
+}
+
+fn in_memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+    let batches = batches(images, damaged);
+    let schema = batches[0].schema();
+    let source = Batches::new("the table", &schema, &batches, &[]).expect("a table");
+    Made {
+        spec: SourceSpec::Given {
+            handle: 0,
+            name: "the table".to_owned(),
+        },
+        handles: vec![Handle::Source(Arc::new(source))],
+    }
+}
+
+#[test]
+fn mapped_arrow_streams_keep_what_sources_promise() {
+    holds(stream);
+}
+
+#[test]
+fn compressed_arrow_files_keep_what_sources_promise() {
+    holds(compressed);
+}
+
+#[test]
+fn parquet_files_keep_what_sources_promise() {
+    holds(parquet);
+}
+
+#[test]
+fn tables_in_memory_keep_what_sources_promise() {
+    holds(in_memory);
+}
