@@ -14,7 +14,7 @@ def files_code(
     kind: str, files: tuple[str, ...], fields: tuple[tuple[str, Field], ...]
 ) -> str:
     """The code that names files and fields."""
-    named = _code.value(files[0] if len(files) == 1 else list(files))
+    named = _code.value(files[0] if len(files) == 1 else files)
     return f"sources.{kind}({named}{fields_code(fields)})"
 
 

@@ -36,7 +36,7 @@ def photos(count: int) -> "pa.Table":
 
 def check(source: sources.Source, count: int = 20) -> None:
     """Whether a source holds `photos`, in order and shuffled."""
-    pipeline = infeed.Pipeline(source).decode().batch(count)
+    pipeline = infeed.Pipeline(source).decode().batch(count, pad=True)
     for seed in (None, 1):
         run = pipeline if seed is None else pipeline.shuffle(seed=seed)
         with run.open() as loader:
@@ -75,6 +75,7 @@ def test_a_page_without_its_checksum_is_a_bad_record(tmp_path):
         row_group_size=10,
         compression="none",
         use_dictionary=False,
+        write_statistics=False,
         write_page_checksum=True,
     )
     content = bytearray(path.read_bytes())
@@ -192,7 +193,7 @@ def test_a_shuffled_dataset_of_hugging_face_comes_by_its_items():
     dataset = hugging_face(20).shuffle(seed=2)
 
     source = sources.Items(dataset)
-    with infeed.Pipeline(source).decode().batch(20).open() as loader:
+    with infeed.Pipeline(source).decode().batch(20, pad=True).open() as loader:
         (batch,) = list(loader)
         assert loader.stats()["python"]["items"] == 20
 

@@ -153,7 +153,12 @@ impl Plan {
                 format!("items have no `{}`; there are {:?}", wanted.column, names())
             })?;
             let here = |problem: String| format!("field `{}` of item 0: {problem}", wanted.column);
-            let taken = take(value, wanted.kind).map_err(|error| here(error.to_string()))?;
+            let mut taken = take(value, wanted.kind).map_err(|error| here(error.to_string()))?;
+            if let (Form::List { dtype }, Some(told)) = (&mut taken.form, wanted.dtype)
+                && taken.bytes.is_empty()
+            {
+                *dtype = told;
+            }
             let (kind, wide) = settle(&taken, wanted).map_err(here)?;
             plan.fields.push(Field {
                 name: wanted.name.clone(),
@@ -194,7 +199,8 @@ impl Plan {
                 _ => None,
             };
             let taken = take(&value, kind)?;
-            if taken.form != own.first && !fits(&taken.form, &own.first, &field.kind) {
+            let alike = taken.form == own.first || fits(&taken, &own.first, &field.kind);
+            if !alike {
                 return Err(refused(format!(
                     "`{name}` is {} where item 0 has {}; make them alike in the dataset",
                     taken.form.text(),
@@ -211,8 +217,10 @@ impl Plan {
 }
 
 /// Whether a value that is not as item 0's was is of the field's kind nevertheless.
-fn fits(form: &Form, first: &Form, kind: &FieldKind) -> bool {
-    match (form, first) {
+fn fits(taken: &Taken, first: &Form, kind: &FieldKind) -> bool {
+    match (&taken.form, first) {
+        // What a list holds none of has no type.
+        (Form::List { .. }, Form::List { .. }) => taken.bytes.is_empty(),
         (Form::Bytes, Form::Encoded) | (Form::Encoded, Form::Bytes) => matches!(
             kind,
             FieldKind::Bytes | FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded)
