@@ -2,6 +2,7 @@
 //!
 //! Source: the columnar format and the canonical extension types of Apache Arrow.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::types::{
@@ -43,7 +44,7 @@ impl Columns {
     pub(super) fn new(
         columns: Vec<Column>,
         with_paths: bool,
-        metadata: std::collections::HashMap<String, String>,
+        metadata: HashMap<String, String>,
     ) -> Result<Columns, Error> {
         let fields = columns.iter().map(|column| field(column, with_paths));
         let fields: Fields = fields.collect::<Result<Vec<_>, _>>()?.into();
@@ -176,7 +177,7 @@ fn field(column: &Column, with_paths: bool) -> Result<Field, Error> {
         ),
     ];
     let tensor = tensor.map(|(key, value)| (key.to_owned(), value));
-    Ok(field.with_metadata(tensor.into()))
+    Ok(field.with_metadata(HashMap::from(tensor)))
 }
 
 /// The type of elements. Arrow has no bfloat16: its bits are told as uint16.
