@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from installed import framework_test, imported
 from PIL import Image
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-from .installed import framework_test, imported
-
 pytestmark = framework_test
 
 
 @pytest.fixture(scope="module")
 def photos(classification) -> infeed.Pipeline:
-    return infeed.Pipeline(sources.Folder(classification.path)).decode().batch(8)
+    source = sources.Folder(classification.path)
+    return infeed.Pipeline(source).decode().batch(8, pad=True)
 
 
 @pytest.fixture(scope="module")
