@@ -21,16 +21,18 @@ def image(n):
     return b"\xff\xd8\xff" + np.random.default_rng(n).bytes(1000 + 37 * n)
 
 
-def rows(source, **shape):
+def rows(source):
     """All records, shuffled, by name of the field in the order of the records."""
     pipeline = infeed.Pipeline(source).shuffle(3).batch(5)
     columns = {}
-    with pipeline.open(workers=2, **shape) as loader:
+    with pipeline.open(workers=2) as loader:
         for batch in loader:
-            for name in batch:
-                column = batch[name]
-                for row, record in enumerate(batch.records):
-                    columns.setdefault(name, {})[int(record)] = column[row]
+            for name, column in batch.items():
+                if isinstance(column, tuple):
+                    values, offsets = column
+                    column = np.split(values, offsets[1:-1])
+                for row, (record, _) in enumerate(batch.records):
+                    columns.setdefault(name, {})[record] = column[row]
     return {name: [rows[n] for n in sorted(rows)] for name, rows in columns.items()}
 
 
