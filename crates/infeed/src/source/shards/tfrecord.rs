@@ -446,7 +446,9 @@ impl Packing {
         match *start {
             [0x1F, 0x8B, ..] => Some(Packing::Gzip),
             // A window of 32 KiB at most, and a sum that 31 divides.
-            [a, b, ..] if a & 0x0F == 8 && a <= 0x78 && u16::from_be_bytes([a, b]) % 31 == 0 => {
+            [a, b, ..]
+                if a & 0x0F == 8 && a <= 0x78 && u16::from_be_bytes([a, b]).is_multiple_of(31) =>
+            {
                 Some(Packing::Zlib)
             }
             _ => None,
