@@ -279,7 +279,8 @@ mod tests {
 
     #[test]
     fn the_length_of_an_extended_record_counts_its_own_digits() {
-        assert_eq!(pax("path", "a"), "10 path=a\n");
+        assert_eq!(pax("path", "a"), "9 path=a\n");
+        assert_eq!(pax("path", "ab"), "11 path=ab\n");
         for length in 80..110 {
             let record = pax("path", &"x".repeat(length));
             let (told, _) = record.split_once(' ').expect("a length");
