@@ -21,6 +21,11 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """A client that goes away is no news."""
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A folder of images with a list of labels, and its URL."""
@@ -34,7 +39,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         lines.append(f"{n:02}.png,{n}")
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
     handler = functools.partial(Quiet, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", tmp_path
         server.shutdown()
@@ -66,7 +71,9 @@ def test_a_folder_on_a_web_server_gives_the_batches_of_the_folder_on_a_disk(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning"
+)
 def test_a_fork_opens_anew_what_its_parent_has_read_before(
     served: tuple[str, Path],
 ) -> None:

@@ -189,8 +189,8 @@ def test_fields_of_shards_that_cannot_be_are_refused():
         sources.WebDataset([])
     with pytest.raises(ConfigError, match=r"fields\['image'\] must be a name"):
         sources.WebDataset("a.tar", {"image": 3})
-    with pytest.raises(ConfigError, match="fields must be a mapping"):
-        sources.TFRecord("a", ["image"])
+    with pytest.raises(ConfigError, match="fields must be names, or a mapping"):
+        sources.TFRecord("a", "image")
     with pytest.raises(ConfigError, match='kind must be one of "image"'):
         sources.Field("jpg", kind="picture")
 

@@ -195,7 +195,8 @@ def test_a_shuffled_dataset_of_hugging_face_comes_by_its_items():
     source = sources.Items(dataset)
     with infeed.Pipeline(source).decode().batch(20, pad=True).open() as loader:
         (batch,) = list(loader)
-        assert loader.stats()["python"]["items"] == 20
+        # The next epoch may be under way.
+        assert loader.stats()["python"]["items"] >= 20
 
     assert batch["label"].tolist() == dataset["label"]
 

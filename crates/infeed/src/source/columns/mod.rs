@@ -1,7 +1,7 @@
 //! Columns of Arrow tables as fields of records: what each is, and where its bytes lie.
 //!
-//! [`Columns`] is settled once, from the schema of the first file and what the user said;
-//! [`rows::Rows`] then gives the fields of each record of a batch, as slices of Arrow's buffers.
+//! `Columns` is settled once, from the schema of the first file and what the user said;
+//! `rows::Rows` then gives the fields of each record of a batch, as slices of Arrow's buffers.
 
 mod hints;
 pub(super) mod open;

@@ -120,7 +120,7 @@ fn only_the_columns_that_are_wanted_are_read() {
 }
 
 #[test]
-fn a_dictionarys_words_take_no_memory_for_each_time_they_occur() {
+fn words_of_a_dictionary_take_no_memory_for_each_time_they_occur() {
     use arrow_array::{RecordBatch, StringArray};
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.parquet");

@@ -108,7 +108,7 @@ pub(crate) fn look(
 ///
 /// # Errors
 ///
-/// As [`below`].
+/// As `below`.
 pub fn entries(folder: &str) -> Result<Vec<Entry>, Error> {
     let url = Url::parse(folder)?;
     let bucket = Bucket::of(&url)?;
