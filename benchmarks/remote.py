@@ -10,6 +10,7 @@ with latency as a share of the rate without; 0.90 is asked for.
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from typing import Any
 
 import machine
 
-SERVER = ["cargo", "run", "--release", "--quiet", "-p", "infeed", "--example"]
+SERVER = "cargo run --release --quiet -p infeed --example range_server --"
 PREFIX = "bench/data"
 WANTED = 0.90
 PIPELINE = """
@@ -57,11 +58,10 @@ class Form:
 class Server:
     """The range server in a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        command = [*SERVER, "range_server", "--", str(folder), PREFIX]
+    def __init__(self, command: str, folder: Path) -> None:
         root = Path(__file__).resolve().parent.parent
         self.process = subprocess.Popen(
-            command,
+            [*shlex.split(command), str(folder), PREFIX],
             cwd=root,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -98,7 +98,7 @@ def main() -> int:
         pack += ["--to", "webdataset", "--shard-size", args.shard_size]
         subprocess.run(pack, check=True, stdout=sys.stderr)
         forms = [form(args, work, name) for name in args.forms]
-        server = Server(served)
+        server = Server(args.server, served)
         try:
             measure(args, forms, server)
         finally:
@@ -120,6 +120,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="JPEGs, in any folders")
     parser.add_argument("--infeed", default="infeed", help="the command")
+    parser.add_argument("--server", default=SERVER, help="command of the range server")
     parser.add_argument("--latency", type=float, nargs="+", default=[0.0, 20.0])
     parser.add_argument("--forms", nargs="+", default=list(SOURCES), choices=SOURCES)
     parser.add_argument("--shard-size", default="16MB")

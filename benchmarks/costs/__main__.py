@@ -17,11 +17,12 @@ import machine
 from costs.figures import many_files
 
 HERE = Path(__file__).resolve().parent.parent
-NAMES = ("index", "first_batch", "consumer", "step", "memory")
+NAMES = ("index", "first_batch", "resume", "consumer", "step", "memory")
 # Folders of many files that a measurement reads, below --data.
 TREES = {
     "index": {"thousand": 1000, "million": 1_000_000},
     "first_batch": {"hundred-thousand": 100_000},
+    "resume": {"hundred-thousand": 100_000},
 }
 
 

@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crc_fast::crc32_iscsi;
 use serde::{Deserialize, Serialize};
 
 use super::form::Extensions;
@@ -185,7 +186,7 @@ impl Journal {
 /// A line of the journal.
 fn line(entry: &Entry) -> Vec<u8> {
     let text = serde_json::to_string(entry).unwrap_or_default();
-    format!("{:08x} {text}\n", crc32c::crc32c(text.as_bytes())).into_bytes()
+    format!("{:08x} {text}\n", crc32_iscsi(text.as_bytes())).into_bytes()
 }
 
 /// The lines up to the first that is not whole.
@@ -194,7 +195,7 @@ fn parse(bytes: &[u8]) -> Vec<Entry> {
         let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
         let (crc, text) = line.split_once(' ')?;
         let crc = u32::from_str_radix(crc, 16).ok()?;
-        (crc == crc32c::crc32c(text.as_bytes())).then(|| serde_json::from_str(text).ok())?
+        (crc == crc32_iscsi(text.as_bytes())).then(|| serde_json::from_str(text).ok())?
     };
     bytes
         .split_inclusive(|&byte| byte == b'\n')

@@ -12,6 +12,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use half::f16;
 
 use super::PackError;
@@ -118,13 +119,14 @@ impl Shard for Records {
         let length = length.to_le_bytes();
         self.out.write_all(&length)?;
         self.out
-            .write_all(&masked(crc32c::crc32c(&length)).to_le_bytes())?;
-        let mut crc = 0;
+            .write_all(&masked(crc32_iscsi(&length)).to_le_bytes())?;
+        let mut sum = Digest::new(CrcAlgorithm::Crc32Iscsi);
         for part in &example {
-            crc = crc32c::crc32c_append(crc, part);
+            sum.update(part);
             self.out.write_all(part)?;
         }
-        self.out.write_all(&masked(crc).to_le_bytes())?;
+        self.out
+            .write_all(&masked(sum.finalize() as u32).to_le_bytes())?;
         // Writing to a String cannot fail.
         let _ = writeln!(self.index, "{begin} {}", self.out.written() - begin);
         Ok(())
@@ -270,7 +272,7 @@ mod tests {
     #[test]
     fn checksums_are_masked_as_the_guide_says() {
         // crc32c("123456789") is 0xE3069283 (RFC 3720, B.4 uses the same polynomial).
-        let crc = crc32c::crc32c(b"123456789");
+        let crc = crc32_iscsi(b"123456789");
         assert_eq!(crc, 0xE306_9283);
         assert_eq!(masked(crc), 0xC78A_B0E5);
     }

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest};
 
 use super::buffers::{Buffers, Filling, read_at};
 use crate::error::Error;
@@ -381,7 +382,10 @@ fn checked(
 }
 
 fn checksum(name: &str, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), bytes)
+    let mut sum = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    sum.update(name.as_bytes());
+    sum.update(bytes);
+    sum.finalize() as u32
 }
 
 /// `200GB`, `64GiB`, `1.5T` or plain bytes. `K`, `M`, `G`, `T` alone mean powers of 1024.

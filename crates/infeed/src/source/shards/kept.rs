@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use crc_fast::crc32_iscsi;
+
 use super::index::Index;
 use crate::probe::Probe;
 use crate::random::mix;
@@ -54,7 +56,7 @@ impl Place {
     pub(super) fn load(&self) -> Option<Index> {
         let file = fs::read(&self.path).ok()?;
         let (body, sum) = file.split_last_chunk::<4>()?;
-        if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
+        if crc32_iscsi(body) != u32::from_le_bytes(*sum) {
             return None;
         }
         let rest = body.strip_prefix(MAGIC)?;
@@ -87,7 +89,7 @@ impl Place {
         file.extend(self.owner.as_bytes());
         file.push(form);
         file.extend(starts.iter().flat_map(|start| start.to_le_bytes()));
-        file.extend(crc32c::crc32c(&file).to_le_bytes());
+        file.extend(crc32_iscsi(&file).to_le_bytes());
         if let Err(error) = self.write(&file) {
             tracing::debug!("{}: the index is not kept: {error}", self.path.display());
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read};
 
 use bytes::Bytes;
+use crc_fast::crc32_iscsi;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
 use super::beside;
@@ -365,7 +366,7 @@ fn names(wanted: &Wanted) -> Vec<String> {
 
 /// A checksum as it is stored.
 fn masked(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
+    crc32_iscsi(bytes)
         .rotate_right(15)
         .wrapping_add(0xA282_EAD8)
 }

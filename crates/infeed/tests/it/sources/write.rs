@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
+use crc_fast::crc32_iscsi;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
@@ -24,7 +25,7 @@ pub(crate) fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn masked(bytes: &[u8]) -> [u8; 4] {
-    let sum = crc32c::crc32c(bytes);
+    let sum = crc32_iscsi(bytes);
     sum.rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
 }
 

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
+use crc_fast::crc32_iscsi;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
@@ -16,7 +17,7 @@ use crate::sample::{DType, FieldKind, Pixels};
 use crate::source::Source as _;
 
 fn masked(bytes: &[u8]) -> [u8; 4] {
-    let sum = crc32c::crc32c(bytes);
+    let sum = crc32_iscsi(bytes);
     sum.rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
 }
 
