@@ -6,9 +6,6 @@
 //! So a position needs no count of what came before it: everything is a function of seed, epoch
 //! and position.
 
-use std::sync::Arc;
-
-use super::Order;
 use super::permute::Permutation;
 use crate::random::hash;
 
@@ -18,21 +15,9 @@ pub const BLOCK: u64 = 10_000;
 /// Keeps the key of a block's order apart from others.
 const INTERLEAVE: u64 = 3;
 
-/// One source among several.
-#[derive(Clone, Debug)]
-pub struct Part {
-    /// Its own order.
-    pub order: Arc<Order>,
-    /// Its share, in relation to those of the others; over zero.
-    pub weight: f64,
-}
-
-/// Parts, and how many positions an epoch has.
+/// Which part comes at which position.
 #[derive(Clone, Debug)]
 pub struct Mixture {
-    parts: Vec<Part>,
-    /// Number of the first record of each part among the records of all.
-    firsts: Vec<u64>,
     len: u64,
     /// Positions of a full block that belong to each part, added up from the first.
     full: Vec<u64>,
@@ -41,19 +26,11 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// Mixes parts; an epoch has `len` positions.
-    pub fn new(parts: Vec<Part>, len: u64) -> Mixture {
-        let weights: Vec<f64> = parts.iter().map(|part| part.weight).collect();
-        let firsts = parts.iter().scan(0, |sum, part| {
-            let first = *sum;
-            *sum += part.order.records();
-            Some(first)
-        });
+    /// Mixes parts by their weights, all over zero; an epoch has `len` positions.
+    pub fn new(weights: &[f64], len: u64) -> Mixture {
         Mixture {
-            firsts: firsts.collect(),
-            full: added_up(&shares(&weights, BLOCK)),
-            tail: added_up(&shares(&weights, len % BLOCK)),
-            parts,
+            full: added_up(&shares(weights, BLOCK)),
+            tail: added_up(&shares(weights, len % BLOCK)),
             len,
         }
     }
@@ -68,20 +45,9 @@ impl Mixture {
         self.len == 0
     }
 
-    /// Records of all parts.
-    pub fn records(&self) -> u64 {
-        self.parts.iter().map(|part| part.order.records()).sum()
-    }
-
-    /// Positions of an epoch that each part has.
-    pub fn counts(&self) -> Vec<u64> {
-        let blocks = self.len / BLOCK;
-        let count = |part: usize| blocks * of(&self.full, part) + of(&self.tail, part);
-        (0..self.parts.len()).map(count).collect()
-    }
-
-    /// The record at a position of an epoch, among the records of all parts.
-    pub(super) fn get(&self, key: u64, epoch: u64, position: u64) -> u64 {
+    /// The part at a position of an epoch, and how many positions that part had before, in this
+    /// epoch and all earlier ones.
+    pub(super) fn at(&self, key: u64, epoch: u64, position: u64) -> (usize, u64) {
         let (block, within) = (position / BLOCK, position % BLOCK);
         let (sums, length) = match block == self.len / BLOCK {
             true => (&self.tail, self.len % BLOCK),
@@ -93,10 +59,7 @@ impl Mixture {
         let part = sums.partition_point(|&sum| sum <= place);
         let rank = place - part.checked_sub(1).map_or(0, |before| sums[before]);
         let each = self.len / BLOCK * of(&self.full, part) + of(&self.tail, part);
-        let number = epoch * each + block * of(&self.full, part) + rank;
-        let order = &self.parts[part].order;
-        let own = order.epoch(number / order.len());
-        self.firsts[part] + own.get(number % order.len())
+        (part, epoch * each + block * of(&self.full, part) + rank)
     }
 }
 
@@ -115,7 +78,7 @@ fn added_up(counts: &[u64]) -> Vec<u64> {
 
 /// `total` shared out by weight: whole numbers whose sum is exact, each less than one away from its
 /// share. Largest remainders get what is left, the first of equals.
-fn shares(weights: &[f64], total: u64) -> Vec<u64> {
+pub fn shares(weights: &[f64], total: u64) -> Vec<u64> {
     let sum: f64 = weights.iter().sum();
     let exact: Vec<f64> = weights
         .iter()
@@ -140,15 +103,16 @@ fn shares(weights: &[f64], total: u64) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Order, Part};
     use super::*;
 
     fn mixture(parts: &[(u64, f64)], len: u64) -> Order {
         let part = |(at, &(records, weight)): (usize, &(u64, f64))| Part {
-            order: Arc::new(Order::new(records, Some(at as u64))),
+            order: Order::new(records, Some(at as u64)),
             weight,
         };
         let parts = parts.iter().enumerate().map(part).collect();
-        Order::mixed(Mixture::new(parts, len), Some(5))
+        Order::mixed(parts, len, Some(5))
     }
 
     fn records(order: &Order, epoch: u64) -> Vec<u64> {

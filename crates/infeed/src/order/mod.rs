@@ -33,7 +33,7 @@ pub struct Order {
     /// None: the source's own order in every epoch.
     seed: Option<u64>,
     how: How,
-    recent: Mutex<Vec<(u64, Arc<Permutation>)>>,
+    recent: Mutex<Vec<(u64, Arc<Epoch>)>>,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,68 @@ enum How {
     Alone,
     /// Groups, shuffled in windows of so many bytes.
     Windowed(Arc<Groups>, u64),
-    Mixed(Arc<Mixture>),
+    Mixed(Arc<Mixed>),
+}
+
+/// One source among several.
+#[derive(Debug)]
+pub struct Part {
+    /// Its own order.
+    pub order: Order,
+    /// Its share, in relation to those of the others; over zero.
+    pub weight: f64,
+}
+
+/// Sources by weights, each in its own order.
+#[derive(Debug)]
+pub struct Mixed {
+    mixture: Mixture,
+    parts: Vec<Order>,
+    /// Number of the first record of each part among the records of all.
+    firsts: Vec<u64>,
+}
+
+/// The order of one epoch: position to record.
+#[derive(Debug)]
+pub enum Epoch {
+    /// A permutation of all records.
+    Alone(Permutation),
+    /// Groups, and records within windows of them.
+    Windowed(Windowed),
+    /// Several sources by weights. Not one to one: a record may come twice.
+    Mixed {
+        /// The sources.
+        mixed: Arc<Mixed>,
+        /// What the order of their positions is drawn by.
+        key: u64,
+        /// Number of the epoch.
+        epoch: u64,
+    },
+}
+
+impl Epoch {
+    /// The record at a position; the position must be below the order's length.
+    pub fn get(&self, position: u64) -> u64 {
+        match self {
+            Epoch::Alone(permutation) => permutation.get(position),
+            Epoch::Windowed(windows) => windows.get(position),
+            Epoch::Mixed { mixed, key, epoch } => {
+                let (part, number) = mixed.mixture.at(*key, *epoch, position);
+                let order = &mixed.parts[part];
+                let own = order.epoch(number / order.len());
+                mixed.firsts[part] + own.get(number % order.len())
+            }
+        }
+    }
+
+    /// One past the last position that draws on the same records as this one: the end of its
+    /// window, or of all.
+    pub fn window_end(&self, position: u64) -> u64 {
+        match self {
+            Epoch::Windowed(windows) => windows.window_end(position),
+            Epoch::Alone(_) | Epoch::Mixed { .. } => u64::MAX,
+        }
+    }
 }
 
 impl Order {
@@ -64,10 +125,22 @@ impl Order {
         order
     }
 
-    /// The order of several sources mixed by weights; without a seed, each in its own order.
-    pub fn mixed(mixture: Mixture, seed: Option<u64>) -> Order {
-        let mut order = Order::new(mixture.len(), seed);
-        order.how = How::Mixed(Arc::new(mixture));
+    /// The order of several sources mixed by weights, `len` positions an epoch: see [`mixture`].
+    /// Without a seed, each comes in its own order.
+    pub fn mixed(parts: Vec<Part>, len: u64, seed: Option<u64>) -> Order {
+        let weights: Vec<f64> = parts.iter().map(|part| part.weight).collect();
+        let parts: Vec<Order> = parts.into_iter().map(|part| part.order).collect();
+        let firsts = parts.iter().scan(0, |sum, part| {
+            let first = *sum;
+            *sum += part.records();
+            Some(first)
+        });
+        let mut order = Order::new(len, seed);
+        order.how = How::Mixed(Arc::new(Mixed {
+            mixture: Mixture::new(&weights, len),
+            firsts: firsts.collect(),
+            parts,
+        }));
         order
     }
 
@@ -87,7 +160,7 @@ impl Order {
     /// Number of records.
     pub fn records(&self) -> u64 {
         match &self.how {
-            How::Mixed(mixture) => mixture.records(),
+            How::Mixed(mixed) => mixed.parts.iter().map(Order::records).sum(),
             _ => self.len,
         }
     }
@@ -97,13 +170,13 @@ impl Order {
         self.len == 0
     }
 
-    /// The permutation of an epoch.
-    pub fn epoch(&self, epoch: u64) -> Arc<Permutation> {
+    /// The order of an epoch.
+    pub fn epoch(&self, epoch: u64) -> Arc<Epoch> {
         let seed = match (self.seed, &self.how) {
             (Some(seed), _) => seed,
             // Which part comes when is drawn anyway.
             (None, How::Mixed(_)) => 0,
-            (None, _) => return Arc::new(Permutation::Identity),
+            (None, _) => return Arc::new(Epoch::Alone(Permutation::Identity)),
         };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = recent.iter().find(|(known, _)| *known == epoch) {
@@ -111,11 +184,15 @@ impl Order {
         }
         let key = hash(&[SHUFFLE, seed, epoch]);
         let fresh = Arc::new(match &self.how {
-            How::Alone => Permutation::keyed(self.len, key),
+            How::Alone => Epoch::Alone(Permutation::keyed(self.len, key)),
             How::Windowed(groups, bytes) => {
-                Permutation::Windowed(Windowed::new(Arc::clone(groups), *bytes, key))
+                Epoch::Windowed(Windowed::new(Arc::clone(groups), *bytes, key))
             }
-            How::Mixed(mixture) => Permutation::Mixed(Arc::clone(mixture), key, epoch),
+            How::Mixed(mixed) => Epoch::Mixed {
+                mixed: Arc::clone(mixed),
+                key,
+                epoch,
+            },
         });
         // Preparation runs across at most a few epochs' seams at once.
         if recent.len() >= 4 {
@@ -178,5 +255,46 @@ mod tests {
 
         assert!(drawn.iter().all(|&record| record < 1000));
         assert!(drawn.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    /// A state names the version of the order and no order itself: were these to change, so must
+    /// [`ORDER`].
+    #[test]
+    fn every_kind_of_order_is_the_one_that_its_version_names() {
+        let mut ends = Vec::new();
+        let mut bytes = Vec::new();
+        for n in 0..60_u64 {
+            ends.push(ends.last().copied().unwrap_or(0) + n * 37 % 200);
+            bytes.push(1000 + n * 13 % 700);
+        }
+        let groups = Arc::new(Groups {
+            ends,
+            bytes,
+            whole: false,
+        });
+        let parts = || {
+            [(500, 0.7), (90, 0.3)].map(|(records, weight)| Part {
+                order: Order::new(records, Some(records)),
+                weight,
+            })
+        };
+        for (order, expected) in [
+            (Order::new(100, Some(7)), 0x7f47_a505_3930_6500),
+            (Order::new(9000, Some(7)), 0x08ed_4110_8b07_e041),
+            (
+                Order::windowed(groups, 9000, Some(7)),
+                0xdd75_d609_d20b_6332,
+            ),
+            (
+                Order::mixed(parts().into(), 12_345, Some(7)),
+                0x70c4_9e51_85a0_f914,
+            ),
+            (
+                Order::mixed(parts().into(), 1000, None),
+                0xab4f_52a9_6d8d_9ebc,
+            ),
+        ] {
+            assert_eq!(hash(&records(&order, 3)), expected, "{:?}", order.how);
+        }
     }
 }

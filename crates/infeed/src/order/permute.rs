@@ -8,10 +8,6 @@
 //! Source: Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002); Fisher and
 //! Yates for small `n`.
 
-use std::sync::Arc;
-
-use super::mixture::Mixture;
-use super::window::Windowed;
 use crate::random::{hash, mix};
 
 /// Sizes below this use a stored shuffle.
@@ -28,10 +24,6 @@ pub enum Permutation {
     Explicit(Vec<u32>),
     /// A computed one.
     Feistel(Feistel),
-    /// Groups, and records within windows of them.
-    Windowed(Windowed),
-    /// Several sources by weights, with key and epoch. Not one to one: a record may come twice.
-    Mixed(Arc<Mixture>, u64, u64),
 }
 
 /// A Feistel network on the smallest power of two that holds `n`.
@@ -75,17 +67,6 @@ impl Permutation {
             Permutation::Identity => position,
             Permutation::Explicit(table) => u64::from(table[position as usize]),
             Permutation::Feistel(network) => network.get(position),
-            Permutation::Windowed(windows) => windows.get(position),
-            Permutation::Mixed(mixture, key, epoch) => mixture.get(*key, *epoch, position),
-        }
-    }
-
-    /// One past the last position that draws on the same records as this one: the end of its
-    /// window, or of all.
-    pub fn window_end(&self, position: u64) -> u64 {
-        match self {
-            Permutation::Windowed(windows) => windows.window_end(position),
-            _ => u64::MAX,
         }
     }
 }

@@ -13,7 +13,7 @@ use super::form::{Form, Made};
 use super::make::{Bench, Maker};
 use super::run::{CLAIM, Chosen, Cores, ROOM_BYTES};
 use crate::error::Error;
-use crate::order::permute::Permutation;
+use crate::order::Epoch;
 use crate::source::{Found, Read, Source, damaged};
 
 /// Bytes of records that were made and not taken yet; each thread may hold one beyond it.
@@ -22,14 +22,14 @@ const WAITING_BYTES: u64 = 64 << 20;
 /// Which record stands at which place of the packed order.
 pub(super) struct Places<'a> {
     pub(super) chosen: &'a Chosen,
-    pub(super) permutation: &'a Permutation,
+    pub(super) order: &'a Epoch,
     /// Records of the source that can only be read together: claims end where these do.
     pub(super) ends: Vec<u64>,
 }
 
 impl Places<'_> {
     fn record(&self, place: u64) -> u64 {
-        self.chosen.at(self.permutation.get(place) as usize)
+        self.chosen.at(self.order.get(place) as usize)
     }
 
     fn len(&self) -> u64 {

@@ -108,10 +108,10 @@ impl ShardRun<'_> {
         let (from, number) = (journal.end(), journal.entries().len());
         let counted = Counted::taken_up(journal.entries(), from);
         let order = Order::new(total, self.options.shuffle);
-        let permutation = order.epoch(0);
+        let order = order.epoch(0);
         let places = Places {
             chosen: self.chosen,
-            permutation: &permutation,
+            order: &order,
             ends: self.ends()?,
         };
         let workers = self.options.threads();

@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
-use crate::order::Order;
-use crate::order::mixture::{Mixture, Part};
+use crate::order::{Order, Part};
 use crate::random::hash;
 use crate::sample::DType;
 use crate::source::Source;
@@ -377,15 +376,15 @@ fn order(source: &dyn Source, window: Option<Window>, seed: Option<u64>) -> Orde
     if let Some((sources, weights)) = source.mixed() {
         let part = |(at, (source, &weight)): (usize, (&Arc<dyn Source>, &f64))| Part {
             // Two parts of one length must not come in the same order.
-            order: Arc::new(order(
+            order: order(
                 &**source,
                 window,
                 seed.map(|seed| hash(&[PART, seed, at as u64])),
-            )),
+            ),
             weight,
         };
         let parts = sources.iter().zip(&weights.shares).enumerate().map(part);
-        return Order::mixed(Mixture::new(parts.collect(), weights.epoch), seed);
+        return Order::mixed(parts.collect(), weights.epoch, seed);
     }
     let Some(groups) = source.groups() else {
         return Order::new(source.len(), seed);
