@@ -64,7 +64,7 @@ def through_infeed(form: str) -> Callable[[Path, bool], Iterator[int]]:
         pipeline = infeed.Pipeline(source).batch(BATCH, drop_last=True)
         if shuffle:
             pipeline = pipeline.shuffle(seed=0)
-        loader = pipeline.open()
+        loader = pipeline.open(workers=machine.cores())
         while True:
             for batch in loader:
                 yield batch.rows

@@ -11,6 +11,7 @@ import numpy as np
 import infeed
 from costs.figures import arguments, figure, report
 from infeed import sources
+from machine import cores
 
 BATCH, WIDTH, STEPS = 64, 1000, 3000
 STEP_S = 1e-3
@@ -21,7 +22,7 @@ def main() -> None:
     rows = np.zeros((BATCH * 1000, WIDTH), np.uint8)
     pipeline = infeed.Pipeline(sources.Memory(x=rows)).batch(BATCH, drop_last=True)
     taken = []
-    with pipeline.open() as loader:
+    with pipeline.open(workers=cores()) as loader:
         while len(taken) < STEPS:
             batches = iter(loader)
             while True:

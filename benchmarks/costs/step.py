@@ -9,6 +9,7 @@ import infeed
 from costs.figures import arguments, figure, report
 from infeed import sources
 from infeed import transforms as T
+from machine import cores
 
 SLACK = 4 / 3
 SPAN_S = 8
@@ -23,7 +24,7 @@ def main() -> None:
         .transform(T.RandomResizedCrop(224), T.RandomHorizontalFlip())
         .batch(16, drop_last=True)
     )
-    with pipeline.open() as loader:
+    with pipeline.open(workers=cores()) as loader:
         started, batches = time.perf_counter(), 0
         while time.perf_counter() - started < 2:
             batches += sum(1 for _ in loader)

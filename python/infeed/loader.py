@@ -144,11 +144,14 @@ class Loader:
             A dictionary of ``batches``, ``samples``, ``bad`` records, ``wait_s`` that
             the consumer waited, ``first_batch_s`` from opening, ``elapsed_s``, batches
             that are ``ready`` and ``held``, ``unknown_pixels`` of no class,
-            ``warnings`` of decoders, ``workers``, ``io_threads``, ``budget_bytes``;
-            ``python``, for items of a Python object: ``items``, ``wait_s`` for the
-            interpreter's lock and ``inside_s`` in Python, else None; and
-            ``stages``, a list of ``name``, ``samples``, ``bytes_in``, ``bytes_out``,
-            and in seconds summed over threads ``wall_s``, ``cpu_s`` and ``wait_s``.
+            ``warnings`` of decoders, ``workers`` that work now, ``io_threads``,
+            ``budget_bytes``; ``tuned``, with ``workers="auto"``: ``cores`` to count on,
+            the ``most`` workers there may be, whether it has ``settled`` and a line of
+            ``text`` that says why, else None; ``python``, for items of a Python object:
+            ``items``, ``wait_s`` for the interpreter's lock and ``inside_s`` in Python,
+            else None; and ``stages``, a list of ``name``, ``samples``, ``bytes_in``,
+            ``bytes_out``, and in seconds summed over threads ``wall_s``, ``cpu_s`` and
+            ``wait_s``.
 
         Raises:
             ClosedError: The loader was closed.

@@ -248,8 +248,9 @@ class Pipeline:
         """Lists the data, starts the threads and prepares the first batch.
 
         Args:
-            workers: Threads that decode and transform. ``"auto"``: the cores that this
-                process may use.
+            workers: Threads that decode and transform. ``"auto"``: as many as make the
+                training step shortest and no more, found while it runs; begins with the
+                cores that this process may use, shared with other ranks.
             memory: Budget for batches, read-ahead and decoding, in bytes or as
                 ``"2GiB"``. None: what four batches and their making need, at most half
                 of what this process may still use.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use infeed::{Loader, OnError, Options, Step};
-use infeed_raw::machine::peak_rss_bytes;
+use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::error::CliError;
 use crate::target::Target;
@@ -44,9 +44,10 @@ pub(crate) struct Args {
     /// Seconds to run; epochs repeat [default: 10]
     #[arg(long, value_name = "S", value_parser = args::positive)]
     seconds: Option<f64>,
-    /// Worker threads [default: the cores this process may use]
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
+    /// Worker threads, or `auto` to have them tuned by the step [default: the cores this process
+    /// may use]
+    #[arg(long, value_name = "N", value_parser = workers)]
+    workers: Option<Workers>,
     /// Memory for batches and what makes them, such as 2GiB
     #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
     memory: Option<u64>,
@@ -56,6 +57,20 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Workers {
+    Auto,
+    Number(usize),
+}
+
+fn workers(text: &str) -> Result<Workers, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(Workers::Auto),
+        Ok(number) => Ok(Workers::Number(number)),
+        Err(_) => Err("a number of threads or `auto` is wanted".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -83,7 +98,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let start = Instant::now();
     let target = Target::of(&args.path)?;
     let mut options = Options::default();
-    options.workers = args.workers;
+    options.workers = match args.workers {
+        Some(Workers::Auto) => None,
+        Some(Workers::Number(number)) => Some(number),
+        // What is measured is not to change while it is.
+        None => Some(usable_cores()),
+    };
     options.memory = args.memory;
     options.on_error = args.on_error.into();
     let loader = target.open(&options)?;
@@ -116,6 +136,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         println!("{}", measured.json());
     } else if measured.stats.batches > 0 {
         print!("{}", measured.table(args.step_ms));
+    }
+    if let Some(tuned) = measured.stats.tuned.as_ref().filter(|_| !args.json) {
+        println!("{}", tuned.text);
     }
     for notice in loader.take_notices() {
         eprintln!("infeed: {notice}");

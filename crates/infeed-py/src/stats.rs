@@ -21,6 +21,15 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
     dict.set_item("unknown_pixels", stats.unknown_pixels)?;
     dict.set_item("warnings", stats.warnings)?;
     dict.set_item("workers", stats.workers)?;
+    let tuned = stats.tuned.as_ref().map(|tuned| -> PyResult<_> {
+        let entry = PyDict::new(py);
+        entry.set_item("cores", tuned.cores)?;
+        entry.set_item("most", tuned.most)?;
+        entry.set_item("settled", tuned.settled)?;
+        entry.set_item("text", &tuned.text)?;
+        Ok(entry)
+    });
+    dict.set_item("tuned", tuned.transpose()?)?;
     dict.set_item("io_threads", stats.readers)?;
     dict.set_item("budget_bytes", stats.budget_bytes)?;
     let stages = PyList::empty(py);

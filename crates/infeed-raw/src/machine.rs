@@ -23,6 +23,42 @@ pub fn usable_cores() -> usize {
     quota.map_or(allowed, |quota| allowed.min(quota)).max(1)
 }
 
+/// Numbers of the cores that the calling thread may run on; None where the platform does not say.
+///
+/// Source: `Cpus_allowed_list` in `proc_pid_status(5)`.
+pub fn allowed_cores() -> Option<Vec<u32>> {
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let list = |line: &str| line.strip_prefix("Cpus_allowed_list:").map(cores_from_list);
+    status.lines().find_map(list)?
+}
+
+/// Cores of this machine that are switched on, whoever may use them; at least 1.
+pub fn machine_cores() -> usize {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online");
+    let online = online.ok().and_then(|list| cores_from_list(&list));
+    online.map_or_else(other_cores, |cores| cores.len()).max(1)
+}
+
+/// Numbers of cores from a list of numbers and ranges: `0-3,8`. None of what is no such list.
+pub fn cores_from_list(list: &str) -> Option<Vec<u32>> {
+    let mut cores = Vec::new();
+    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if last >= MOST_CORES {
+            return None;
+        }
+        cores.extend(first..=last);
+        if cores.len() > MOST_CORES as usize {
+            return None;
+        }
+    }
+    Some(cores)
+}
+
+/// More cores than Linux can count (`NR_CPUS` is 8192 at most).
+const MOST_CORES: u32 = 1 << 16;
+
 /// Bytes of memory this process can use: the machine's, and no more than the limit of
 /// any of its cgroups. `u64::MAX` where the platform does not say.
 ///
@@ -392,6 +428,26 @@ mod tests {
         let read = fs::read(&path).expect("it is there");
         fs::remove_file(&path).expect("ours");
         assert_eq!(read, vec![7; 100_000]);
+    }
+
+    #[test]
+    fn a_list_of_cores_is_read_and_one_without_end_is_refused() {
+        assert_eq!(cores_from_list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(cores_from_list(""), Some(Vec::new()));
+        for wrong in ["0-4294967295", "x", "1-", "-1", "70000"] {
+            assert_eq!(cores_from_list(wrong), None, "{wrong:?}");
+        }
+        let again = "0-60000,".repeat(1000);
+        assert_eq!(cores_from_list(&again), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore)]
+    fn the_cores_that_are_allowed_are_some_of_the_machines() {
+        let allowed = allowed_cores().expect("Linux says");
+
+        assert!((usable_cores()..=machine_cores()).contains(&allowed.len()));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod budget;
 mod records;
 mod state;
 mod stats;
+mod tuning;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +29,8 @@ use records::Records;
 pub(crate) use records::sample_error;
 pub use state::State;
 pub use stats::Stats;
+pub use tuning::Tuned;
+use tuning::Tuning;
 
 /// A patience that no consumer outlives.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -43,7 +46,8 @@ const CONSUMER: &str = "consumer";
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Worker threads. None: as many as cores this process may use.
+    /// Worker threads. None: as many as make the consumer's step shortest and no more, found while
+    /// it runs, beginning with the cores that this process may use; see [`Stats::tuned`].
     pub workers: Option<usize>,
     /// I/O threads. None: 4, or as many as suit where the source's bytes lie.
     pub readers: Option<usize>,
@@ -115,7 +119,8 @@ pub struct Loader {
     closed: AtomicBool,
     options: Options,
     shares: Shares,
-    workers: usize,
+    /// None where the number of workers was given.
+    tuning: Option<Mutex<Tuning>>,
     readers: usize,
     /// The state before the first step.
     begin: State,
@@ -228,11 +233,8 @@ impl Loader {
                            cannot take; use on_error=\"substitute\"";
             return Err(Error::config("on_error", problem));
         }
-        let workers = options
-            .workers
-            .unwrap_or_else(infeed_raw::machine::usable_cores);
         let readers = options.readers.or(source.parallel_reads()).unwrap_or(4);
-        if workers == 0 || readers == 0 {
+        if options.workers == Some(0) || readers == 0 {
             return Err(Error::config(
                 "open",
                 "at least one worker and one I/O thread are needed",
@@ -242,12 +244,14 @@ impl Loader {
             .map_err(|_| Error::config("batch", "it has more rows than memory has bytes"))?;
         let slab_bytes = Batcher::new(plan.columns().to_vec(), rows, 0).slab_bytes();
         let own_cells = plan.has_own_cells();
-        let shares = Shares::new(options.memory, slab_bytes, workers, own_cells)?;
+        let (shares, most, tuning) = tuning::shared_out(options, slab_bytes, own_cells)?;
+        let working = tuning.as_ref().map_or(most, Tuning::workers);
         // The consumer holds one batch, and for a moment the next one too.
         let batcher = Batcher::new(plan.columns().to_vec(), rows, shares.trays + 2);
         let in_trays = shares.trays as u64 * partition.rows();
         let config = Config {
-            workers,
+            workers: most,
+            working,
             readers,
             trays: shares.trays,
             ahead: in_trays + (2 * partition.rows()).max(256),
@@ -294,7 +298,7 @@ impl Loader {
             notices.push(text);
         }
         tracing::info!(
-            "opened: {} records, {} steps an epoch, {workers} workers, {} batches under way, \
+            "opened: {} records, {} steps an epoch, {working} workers, {} batches under way, \
              {} MiB",
             conveyor.job().source().len(),
             conveyor.job().partition().steps(),
@@ -313,7 +317,7 @@ impl Loader {
             closed: AtomicBool::new(false),
             options: options.clone(),
             shares,
-            workers,
+            tuning: tuning.map(Mutex::new),
             readers,
             begin,
         })
@@ -403,6 +407,13 @@ impl Loader {
             tracing::warn!("{text}");
             progress.notices.push(text);
         }
+        drop(progress);
+        if let Some(tuning) = &self.tuning
+            && let Some(text) =
+                lock(tuning).delivered(&conveyor, asked, made.batch.rows() as u64)
+        {
+            tracing::info!("{text}");
+        }
         Ok(Step::Batch(made.batch))
     }
 
@@ -474,6 +485,10 @@ impl Loader {
         }
         let mut progress = self.progress();
         conveyor.reset(tray);
+        progress.asked = None;
+        if let Some(tuning) = &self.tuning {
+            lock(tuning).disturbed(&conveyor);
+        }
         (progress.epoch, progress.step) = (epoch, step);
         Ok(())
     }
@@ -552,7 +567,7 @@ impl Loader {
             first_batch: (!first_batch.is_zero()).then_some(first_batch),
             first_wait: Duration::from_nanos(self.first_wait_ns.load(Ordering::Relaxed)),
             elapsed: self.opened.elapsed(),
-            workers: self.workers,
+            tuned: self.tuning.as_ref().map(|tuning| lock(tuning).tuned()),
             readers: self.readers,
             ..stats::gather(&conveyor, &self.shares)
         })

@@ -1,5 +1,6 @@
 """What an infeed pipeline over the same files would reach."""
 
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from infeed.errors import ConfigError, ShapeError
 from infeed.pipeline import Pipeline
 from infeed.watching import loaders
 from infeed.watching.figures import Reach
+from infeed.watching.load import usable_cores
 
 # The longest run that a report makes by itself.
 SECONDS = 5.0
@@ -36,7 +38,9 @@ def what_infeed_reaches(pipeline: Pipeline, seconds: float = SECONDS) -> Reach:
     first: float | None = None
     samples = 0
     last = opened
-    with pipeline.open() as loader:
+    # A number that is tuned meanwhile would be a part of what is measured.
+    cores = max(1, math.ceil(usable_cores()))
+    with pipeline.open(workers=cores) as loader:
         while first is None or last - first < seconds:
             before = samples, first
             for batch in loader:

@@ -64,6 +64,7 @@ impl Measured {
             "peak_rss_bytes": self.peak_rss_bytes,
             "budget_bytes": self.stats.budget_bytes,
             "workers": self.stats.workers,
+            "tuned": self.stats.tuned.as_ref().map(|tuned| &tuned.text),
             "io_threads": self.stats.readers,
             "interrupted": self.interrupted,
             "unknown_pixels": self.stats.unknown_pixels,

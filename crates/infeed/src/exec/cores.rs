@@ -1,6 +1,6 @@
 //! The cores of this process, shared by all open conveyors.
 //!
-//! A training and a validation loader each have as many workers as there are cores. While both
+//! A training and a validation loader each have as many workers as suit them alone. While both
 //! are busy, a worker needs a core before it starts on a row, so that together they run no more
 //! threads than the larger one alone.
 
@@ -8,14 +8,16 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 static CORES: Mutex<Cores> = Mutex::new(Cores {
     conveyors: Vec::new(),
+    next: 0,
     busy: 0,
     waiting: 0,
 });
 static FREED: Condvar = Condvar::new();
 
 struct Cores {
-    /// Workers of each open conveyor.
-    conveyors: Vec<usize>,
+    /// Each open conveyor by its number, and how many workers it lets work.
+    conveyors: Vec<(u64, usize)>,
+    next: u64,
     busy: usize,
     waiting: usize,
 }
@@ -23,7 +25,7 @@ struct Cores {
 /// A conveyor's entry in the list, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Registration {
-    workers: usize,
+    number: u64,
 }
 
 /// The right to run on a core; given back when dropped.
@@ -32,19 +34,41 @@ pub(super) struct Core {
     counted: bool,
 }
 
+impl Cores {
+    /// Workers that the largest conveyor lets work.
+    fn limit(&self) -> usize {
+        let workers = self.conveyors.iter().map(|(_, workers)| *workers);
+        workers.max().unwrap_or(1)
+    }
+}
+
 impl Registration {
     pub(super) fn new(workers: usize) -> Registration {
-        lock().conveyors.push(workers);
-        Registration { workers }
+        let mut cores = lock();
+        let number = cores.next;
+        cores.next += 1;
+        cores.conveyors.push((number, workers));
+        Registration { number }
+    }
+
+    /// Says how many workers the conveyor lets work from now on.
+    pub(super) fn set(&self, workers: usize) {
+        let mut cores = lock();
+        for (number, now) in &mut cores.conveyors {
+            if *number == self.number {
+                *now = workers;
+            }
+        }
+        if cores.waiting > 0 {
+            FREED.notify_all();
+        }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut cores = lock();
-        if let Some(at) = cores.conveyors.iter().position(|&n| n == self.workers) {
-            cores.conveyors.swap_remove(at);
-        }
+        cores.conveyors.retain(|(number, _)| *number != self.number);
         // What was the smaller conveyor may be the only one now.
         FREED.notify_all();
     }
@@ -55,7 +79,7 @@ impl Core {
     pub(super) fn acquire() -> Core {
         let mut cores = lock();
         loop {
-            let limit = cores.conveyors.iter().copied().max().unwrap_or(1);
+            let limit = cores.limit();
             if cores.conveyors.len() < 2 {
                 return Core { counted: false };
             }
@@ -114,12 +138,8 @@ mod tests {
             }
         });
 
-        let limit = lock()
-            .conveyors
-            .iter()
-            .copied()
-            .max()
-            .expect("two are registered");
+        // Other tests may have conveyors of their own meanwhile.
+        let limit = lock().limit();
         assert!((1..=limit).contains(&most.load(Ordering::SeqCst)));
     }
 }

@@ -175,8 +175,10 @@ impl Drop for Gate<'_> {
 /// Sizes of a conveyor.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Worker threads, about one a core.
+    /// Worker threads there are: the most that may ever work at once.
     pub workers: usize,
+    /// Of them, those that work from the start; see [`Conveyor::set_workers`].
+    pub working: usize,
     /// Reads in order that may be under way at once. There is one I/O thread more, which is never
     /// among those that wait for the budget.
     pub readers: usize,
@@ -203,10 +205,19 @@ pub struct Waits {
     pub consumer_ns: AtomicU64,
 }
 
+/// What workers did, summed over all of them.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Rows filled or failed.
+    pub rows: AtomicU64,
+    /// Time inside [`Job::fill`] and [`Job::close`], in nanoseconds.
+    pub busy_ns: AtomicU64,
+}
+
 /// Who is at work and who waits, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
-    /// Worker threads.
+    /// Workers that may work.
     pub workers: usize,
     /// Of them, those that have nothing to do.
     pub idle_workers: usize,
@@ -236,7 +247,7 @@ pub struct Conveyor<J: Job> {
     shared: Arc<Shared<J>>,
     threads: Vec<JoinHandle<()>>,
     process: u32,
-    _cores: cores::Registration,
+    cores: cores::Registration,
 }
 
 struct Shared<J: Job> {
@@ -245,11 +256,15 @@ struct Shared<J: Job> {
     budget: Budget,
     spare: Pool,
     waits: Waits,
+    work: Work,
     /// Ends reads that wait for a storage when their results are not wanted any more.
     stop: Stop,
     state: Mutex<State<J>>,
     reads_wanted: Condvar,
     work_wanted: Condvar,
+    /// Where workers wait that may not work. They are never among those that `work_wanted` wakes,
+    /// so that a call for one worker does not go to one that has to decline.
+    parked: Condvar,
     settled: Condvar,
 }
 
@@ -280,6 +295,8 @@ struct State<J: Job> {
     front: u64,
     trays: VecDeque<TrayState<J>>,
     broken: Option<String>,
+    /// Workers of a lower number may work.
+    working: usize,
     idle_workers: usize,
     idle_readers: usize,
 }
@@ -307,10 +324,12 @@ impl<J: Job> Conveyor<J> {
     /// If a thread cannot be started; those that were are joined.
     pub fn start(job: J, config: Config, tray: u64) -> std::io::Result<Conveyor<J>> {
         let planned = job.first(tray);
+        let working = config.working.clamp(1, config.workers.max(1));
         let shared = Arc::new(Shared {
             budget: Budget::new(config.parcel_bytes),
             spare: Pool::new(config.spare_bytes),
             waits: Waits::default(),
+            work: Work::default(),
             stop: Stop::default(),
             state: Mutex::new(State {
                 running: true,
@@ -328,11 +347,13 @@ impl<J: Job> Conveyor<J> {
                 front: tray,
                 trays: VecDeque::new(),
                 broken: None,
+                working,
                 idle_workers: 0,
                 idle_readers: 0,
             }),
             reads_wanted: Condvar::new(),
             work_wanted: Condvar::new(),
+            parked: Condvar::new(),
             settled: Condvar::new(),
             job,
             config,
@@ -341,27 +362,59 @@ impl<J: Job> Conveyor<J> {
             shared,
             threads: Vec::new(),
             process: std::process::id(),
-            _cores: cores::Registration::new(config.workers),
+            cores: cores::Registration::new(working),
         };
         // One more than may read in order: see "Admission" in the README.
         for n in 0..=config.readers {
-            conveyor.spawn(format!("infeed-read-{n}"), readers::run)?;
+            conveyor.spawn(format!("infeed-read-{n}"), n, |shared, _| {
+                readers::run(shared);
+            })?;
         }
         for n in 0..config.workers {
-            conveyor.spawn(format!("infeed-work-{n}"), workers::run)?;
+            conveyor.spawn(format!("infeed-work-{n}"), n, workers::run)?;
         }
         Ok(conveyor)
     }
 
-    fn spawn(&mut self, name: String, body: fn(&Shared<J>)) -> std::io::Result<()> {
+    fn spawn(
+        &mut self,
+        name: String,
+        number: usize,
+        body: fn(&Shared<J>, usize),
+    ) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name(name);
         self.threads.push(thread.spawn(move || {
             infeed_raw::machine::never_preempt();
             shared.stop.watch_here();
-            body(&shared);
+            body(&shared, number);
         })?);
         Ok(())
+    }
+
+    /// How many workers may work.
+    pub fn workers(&self) -> usize {
+        self.shared.lock().working
+    }
+
+    /// Lets `workers` work from now on, at least one and at most [`Config::workers`]. One that
+    /// has to stop finishes its rows before, so for their length there may be more.
+    ///
+    /// Changes nothing about order or bits: which worker fills a row never does.
+    pub fn set_workers(&self, workers: usize) {
+        if self.is_forked() {
+            return;
+        }
+        let workers = workers.clamp(1, self.shared.config.workers);
+        self.cores.set(workers);
+        let mut state = self.shared.lock();
+        let before = std::mem::replace(&mut state.working, workers);
+        if workers > before {
+            self.shared.parked.notify_all();
+        } else if workers < before {
+            // Those that wait for work and may not have any go and park, see `parked`.
+            self.shared.work_wanted.notify_all();
+        }
     }
 
     /// What it carries.
@@ -377,6 +430,11 @@ impl<J: Job> Conveyor<J> {
     /// Time its threads and its consumer spent blocked.
     pub fn waits(&self) -> &Waits {
         &self.shared.waits
+    }
+
+    /// What its workers did.
+    pub fn work(&self) -> &Work {
+        &self.shared.work
     }
 
     /// Bytes of parcels held now, and the most that ever were.
@@ -401,7 +459,7 @@ impl<J: Job> Conveyor<J> {
     pub fn situation(&self) -> Situation {
         let state = self.shared.lock();
         Situation {
-            workers: self.shared.config.workers,
+            workers: state.working,
             idle_workers: state.idle_workers,
             reading: state.in_turn,
             parcels: state.parcels.len(),
@@ -532,6 +590,7 @@ impl<J: Job> Drop for Conveyor<J> {
             self.shared.budget.close();
             self.shared.stop.wish();
             self.shared.work_wanted.notify_all();
+            self.shared.parked.notify_all();
             self.shared.reads_wanted.notify_all();
         }
         // Threads waiting for spare bytes are let on when the parcels that hold them go.

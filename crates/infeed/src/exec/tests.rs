@@ -24,6 +24,9 @@ struct Integers {
     /// Trays alive, which must all be gone in the end.
     alive: Arc<AtomicUsize>,
     most_alive: Arc<AtomicUsize>,
+    /// Workers at rows.
+    inside: AtomicUsize,
+    most_inside: Arc<AtomicUsize>,
     log: Log,
 }
 
@@ -38,6 +41,8 @@ impl Default for Integers {
             plan_fails_at: None,
             alive: Arc::default(),
             most_alive: Arc::default(),
+            inside: AtomicUsize::new(0),
+            most_inside: Arc::default(),
             log: Arc::default(),
         }
     }
@@ -156,6 +161,10 @@ impl Job for Integers {
                 again: true,
             });
         }
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_inside.fetch_max(inside, Ordering::SeqCst);
+        std::thread::yield_now();
+        self.inside.fetch_sub(1, Ordering::SeqCst);
         Filled::Done(parcel.value)
     }
 
@@ -168,6 +177,7 @@ impl Job for Integers {
 fn config(workers: usize) -> Config {
     Config {
         workers,
+        working: workers,
         readers: 3,
         trays: 3,
         ahead: 40,
@@ -369,4 +379,61 @@ fn a_consumer_that_does_not_wait_gets_a_timeout() {
         }
     }
     assert!(timeouts > 0);
+}
+
+#[test]
+fn workers_may_become_more_and_fewer_at_any_moment_and_nothing_is_lost() {
+    for (substitute, group) in [(false, 5), (true, 1)] {
+        let job = Integers {
+            substitute,
+            group,
+            ..Integers::default()
+        };
+        let alive = Arc::clone(&job.alive);
+        let conveyor = Conveyor::start(job, config(6), 0).expect("threads");
+
+        for tray in 0..300 {
+            let workers = 1 + (crate::random::mix(tray) % 6) as usize;
+            conveyor.set_workers(workers);
+            assert_eq!(take(&conveyor), expected(tray), "{workers} workers");
+            assert_eq!(conveyor.workers(), workers);
+            if tray % 50 == 49 {
+                conveyor.reset(tray + 1);
+            }
+        }
+        drop(conveyor);
+
+        assert_eq!(alive.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[test]
+fn no_more_workers_are_at_rows_than_may_work_and_parked_ones_do_not_count_as_waiting() {
+    let job = Integers::default();
+    let most = Arc::clone(&job.most_inside);
+    let mut one = config(6);
+    one.working = 1;
+    let conveyor = Conveyor::start(job, one, 0).expect("threads");
+    let most_over = |trays: std::ops::Range<u64>| {
+        most.store(0, Ordering::SeqCst);
+        trays.for_each(|tray| assert_eq!(take(&conveyor), expected(tray)));
+        most.load(Ordering::SeqCst)
+    };
+
+    assert_eq!(most_over(0..50), 1);
+    assert_eq!(conveyor.situation().workers, 1);
+    assert!(conveyor.situation().idle_workers <= 1);
+
+    conveyor.set_workers(4);
+    assert!((1..=4).contains(&most_over(50..200)));
+
+    conveyor.set_workers(2);
+    // Rows begun by more workers are in the trays under way.
+    most_over(200..205);
+    assert!((1..=2).contains(&most_over(205..300)));
+
+    conveyor.set_workers(0);
+    assert_eq!(conveyor.workers(), 1, "somebody has to");
+    conveyor.set_workers(99);
+    assert_eq!(conveyor.workers(), 6);
 }

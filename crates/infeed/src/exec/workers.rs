@@ -31,13 +31,21 @@ struct Outcome<J: Job> {
     filled: Filled<J>,
 }
 
-/// Body of a worker.
-pub(super) fn run<J: Job>(shared: &Shared<J>) {
-    let mut scratch = shared.job.scratch();
+/// Body of worker `number`.
+pub(super) fn run<J: Job>(shared: &Shared<J>, number: usize) {
+    // Made with the first rows: a worker that never may work needs none.
+    let mut scratch = None;
     // Smoothed time of one row; starts high so that the first claims are single rows.
     let mut row_ns = CLAIM_NS;
     let mut state = shared.lock();
     while state.running {
+        if number >= state.working {
+            state = shared
+                .parked
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
         let rows = (CLAIM_NS / row_ns.max(1)).clamp(1, CLAIM_ROWS);
         let claims = claim(shared, &mut state, rows);
         if claims.is_empty() {
@@ -64,8 +72,13 @@ pub(super) fn run<J: Job>(shared: &Shared<J>) {
         let count = claims.len() as u64;
         let core = Core::acquire();
         let begun = Instant::now();
-        let outcomes = catch_unwind(AssertUnwindSafe(|| fill(shared, claims, &mut scratch)));
-        row_ns = (3 * row_ns + nanos(begun.elapsed()) / count) / 4;
+        let outcomes = catch_unwind(AssertUnwindSafe(|| {
+            let scratch = scratch.get_or_insert_with(|| shared.job.scratch());
+            fill(shared, claims, scratch)
+        }));
+        let spent = nanos(begun.elapsed());
+        shared.work.busy_ns.fetch_add(spent, Ordering::Relaxed);
+        row_ns = (3 * row_ns + spent / count) / 4;
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(panic) => {
@@ -83,7 +96,10 @@ pub(super) fn run<J: Job>(shared: &Shared<J>) {
         };
         for (tray, filling) in full {
             drop(state);
+            let begun = Instant::now();
             let batch = catch_unwind(AssertUnwindSafe(|| close(shared, filling)));
+            let spent = nanos(begun.elapsed());
+            shared.work.busy_ns.fetch_add(spent, Ordering::Relaxed);
             state = shared.lock();
             match batch {
                 Ok(batch) if state.generation == generation => {
@@ -127,7 +143,7 @@ fn claim<J: Job>(shared: &Shared<J>, state: &mut State<J>, rows: u64) -> Vec<Cla
         return claims;
     }
     // Leave enough for the other workers, or the tail of a batch waits for one of them.
-    let share = state.parcels.len() / (2 * shared.config.workers);
+    let share = state.parcels.len() / (2 * state.working);
     let rows = (rows as usize).min(share.max(1));
     let end = state.front + shared.config.trays as u64;
     while claims.len() < rows {
@@ -219,6 +235,7 @@ fn settle<J: Job>(
                 continue;
             }
         };
+        shared.work.rows.fetch_add(1, Ordering::Relaxed);
         filling.outcomes[place.row] = Some(result);
         filling.missing -= 1;
         if filling.missing == 0

@@ -16,7 +16,7 @@ use super::remedies::{Candidate, Change, candidates};
 use super::running::in_python;
 use super::storage::Storage;
 use super::survey::{Survey, survey};
-use super::trial::{Others, Variant, interleave, interval, ratio};
+use super::trial::{Others, Variant, fixed, interleave, interval, ratio};
 use super::verdict::verdict;
 use super::{Progress, now_s, run};
 use crate::error::Error;
@@ -48,7 +48,7 @@ const GIVEN: f64 = 0.02;
 pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error> {
     let others = Others::watch();
     let looked = survey(case)?;
-    let mut options = case.conditions.open.clone();
+    let mut options = fixed(&case.conditions.open);
     options.timeline = Some(TIMELINE);
     let loader = case
         .pipeline

@@ -78,7 +78,7 @@ pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Expla
         timeline: run::spans(loader.timeline()?),
         ledger: Vec::new(),
         // What the loader has to say is its consumer's, who has not heard it yet.
-        notes: Vec::new(),
+        notes: stats.tuned.iter().map(|t| t.text.clone()).collect(),
         run,
         stall,
     })

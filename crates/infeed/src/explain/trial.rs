@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use infeed_raw::machine::{machine_cpu_time, process_cpu_time};
+use infeed_raw::machine::{machine_cpu_time, process_cpu_time, usable_cores};
 
 use super::findings::Interval;
 use crate::error::Error;
@@ -47,8 +47,9 @@ pub(super) struct Variant {
 
 impl Variant {
     fn open(&self) -> Result<Loader, Error> {
+        let options = fixed(&self.options);
         self.pipeline
-            .open_over(Arc::clone(&self.source), &self.options)
+            .open_over(Arc::clone(&self.source), &options)
     }
 
     /// Samples a second during one slice.
@@ -84,6 +85,13 @@ impl Variant {
         let span = timed.map_or(Duration::ZERO, |timed| end - timed);
         Ok(rows as f64 / span.as_secs_f64().max(1e-9))
     }
+}
+
+/// Options with a number of workers: one that changes while it is measured would be measured too.
+pub(super) fn fixed(options: &Options) -> Options {
+    let mut fixed = options.clone();
+    fixed.workers.get_or_insert_with(usable_cores);
+    fixed
 }
 
 /// Rates of each variant, a number a round; or why it does not run.

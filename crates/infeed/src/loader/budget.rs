@@ -20,6 +20,10 @@ const SCRATCH: u64 = 64 << 20;
 /// Least that reading ahead and scratch by worker get.
 const LEAST: u64 = 4 << 20;
 
+/// Scratch by worker below which a loader that chooses how many workers it has makes do with one
+/// a core: what does not fit is asked of a pool, where workers wait for each other.
+const ENOUGH: u64 = 16 << 20;
+
 /// Budgets of all open loaders that did not name one.
 static RESERVED: Mutex<u64> = Mutex::new(0);
 
@@ -44,9 +48,11 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Shares out `memory` bytes, or a default.
+    /// Shares out `memory` bytes, or a default: a part of what the cgroup allows, which `processes`
+    /// like this one share.
     pub(super) fn new(
         memory: Option<u64>,
+        processes: usize,
         slab_bytes: u64,
         workers: usize,
         own_cells: bool,
@@ -61,7 +67,9 @@ impl Shares {
             Some(bytes) => (bytes, 0),
             None => {
                 let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-                let all = infeed_raw::machine::memory_limit_bytes() / PROCESS_SHARE;
+                let all = infeed_raw::machine::memory_limit_bytes()
+                    / PROCESS_SHARE
+                    / (processes as u64).max(1);
                 let left = all.saturating_sub(*reserved);
                 // Half of what is left, so that a validation loader finds room beside the first.
                 let total = wanted.min((left / 2).max(needed.min(left)));
@@ -78,6 +86,32 @@ impl Shares {
             });
         }
         Ok(shares)
+    }
+
+    /// As [`Shares::new`], for a loader that chooses how many workers work, and the most that may:
+    /// `most` where memory allows, `cores` where it is short, fewer where it is shorter still. So
+    /// whatever is chosen later, the budget holds.
+    pub(super) fn for_at_most(
+        memory: Option<u64>,
+        processes: usize,
+        slab_bytes: u64,
+        (cores, most): (usize, usize),
+        own_cells: bool,
+    ) -> Result<(Shares, usize), Error> {
+        let shares = |workers| Shares::new(memory, processes, slab_bytes, workers, own_cells);
+        if let Ok(found) = shares(most)
+            && found.kept_bytes >= ENOUGH
+        {
+            return Ok((found, most));
+        }
+        let mut workers = cores.min(most).max(1);
+        loop {
+            match shares(workers) {
+                Ok(found) => return Ok((found, workers)),
+                Err(error) if workers == 1 => return Err(error),
+                Err(_) => workers -= 1,
+            }
+        }
     }
 
     fn cut(
@@ -132,7 +166,7 @@ mod tests {
     fn shares_add_up_to_no_more_than_the_budget() {
         for total in [20 << 20, 100 << 20, 1 << 30, 8 << 30] {
             for (slab, workers, own) in [(1 << 20, 2, false), (4 << 20, 1, true), (0, 2, true)] {
-                let shares = Shares::new(Some(total), slab, workers, own).expect("enough");
+                let shares = Shares::new(Some(total), 1, slab, workers, own).expect("enough");
                 let sum = shares.trays as u64 * slab
                     + shares.parcel_bytes
                     + shares.spare_bytes
@@ -147,7 +181,7 @@ mod tests {
 
     #[test]
     fn less_than_two_batches_is_an_error_that_says_how_much_is_needed() {
-        let error = Shares::new(Some(100 << 20), 60 << 20, 2, false).expect_err("too little");
+        let error = Shares::new(Some(100 << 20), 1, 60 << 20, 2, false).expect_err("too little");
 
         let Error::Budget {
             needed_bytes,
@@ -157,6 +191,36 @@ mod tests {
             panic!("{error}")
         };
         assert_eq!(budget_bytes, 100 << 20);
-        assert!(Shares::new(Some(needed_bytes), 60 << 20, 2, false).is_ok());
+        assert!(Shares::new(Some(needed_bytes), 1, 60 << 20, 2, false).is_ok());
+    }
+
+    #[test]
+    fn workers_are_no_more_than_memory_holds_scratch_for() {
+        let most = |bytes: u64| {
+            let found = Shares::for_at_most(Some(bytes), 1, 1 << 20, (8, 16), false);
+            found.map(|(shares, most)| {
+                let kept = shares.kept_bytes * most as u64;
+                assert!(kept + shares.large_bytes + shares.parcel_bytes <= bytes);
+                most
+            })
+        };
+
+        assert_eq!(most(4 << 30).expect("plenty"), 16);
+        assert_eq!(most(64 << 20).expect("enough"), 8);
+        assert_eq!(most(20 << 20).expect("little"), 3);
+        assert!(most(9 << 20).is_err());
+    }
+
+    #[test]
+    fn processes_that_share_a_machine_share_its_memory() {
+        let slab = infeed_raw::machine::memory_limit_bytes() / 16;
+        let alone = Shares::new(None, 1, slab, 1, false).expect("two batches fit");
+        let alone_bytes = alone.total_bytes;
+        drop(alone);
+
+        let beside = Shares::new(None, 4, slab, 1, false).map(|shares| shares.total_bytes);
+
+        // A fourth of half of it holds two such batches at most.
+        assert!(beside.map_or(true, |bytes| bytes < alone_bytes));
     }
 }

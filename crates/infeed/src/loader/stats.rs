@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::budget::Shares;
 use super::records::Records;
+use super::tuning::Tuned;
 use crate::counters::{Stage, StageStats};
 use crate::exec::Conveyor;
 use crate::source::PythonTime;
@@ -38,8 +39,10 @@ pub struct Stats {
     pub unknown_pixels: u64,
     /// Decoders' warnings that change nothing.
     pub warnings: u64,
-    /// Worker threads.
+    /// Workers that may work now.
     pub workers: usize,
+    /// How that number was come by, where it was left to the loader.
+    pub tuned: Option<Tuned>,
     /// I/O threads.
     pub readers: usize,
     /// The byte budget.
@@ -70,6 +73,7 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
         wait: time(&waits.consumer_ns),
         stages: Stage::ALL.into_iter().map(stage).collect(),
         python: job.source().python(),
+        workers: conveyor.workers(),
         ready: conveyor.ready(),
         held: super::held(conveyor),
         unknown_pixels: job.plan().unknown_pixels(),

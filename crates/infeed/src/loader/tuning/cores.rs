@@ -1,0 +1,167 @@
+//! Cores that a loader may count on: those of this process, shared with the ranks beside it.
+
+use std::sync::Arc;
+
+use infeed_raw::machine::{allowed_cores, machine_cores, usable_cores};
+
+use super::neighbours::Neighbours;
+
+/// What launchers say of the ranks on this machine: torchrun; Open MPI; MPICH, Intel MPI and what
+/// uses their launcher; MVAPICH2; Cray's.
+const LOCAL_RANKS: [&str; 5] = [
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "PALS_LOCAL_SIZE",
+];
+
+/// What SLURM says of the tasks on each node: `4`, or `4(x2),3` for three nodes. In a batch script
+/// this is there before any task is, so it counts only where there are several ranks.
+const SLURM_TASKS: [&str; 2] = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"];
+const SLURM_NODE: &str = "SLURM_NODEID";
+
+/// Most ranks that are believed to be on one machine.
+const MOST_RANKS: usize = 4096;
+
+/// The cores of this process and who shares them.
+#[derive(Debug)]
+pub(super) struct Cores {
+    /// What affinity and quota leave to this process.
+    usable: usize,
+    /// Ranks on this machine that share its cores, as the environment has it.
+    ranks: usize,
+    neighbours: Option<Arc<Neighbours>>,
+}
+
+impl Cores {
+    /// Makes this process known to its neighbours.
+    pub(super) fn join(world_size: u64) -> Cores {
+        let allowed = allowed_cores().map_or(0, |cores| cores.len());
+        Cores {
+            usable: usable_cores(),
+            ranks: sharing(ranks_here(world_size), allowed, machine_cores()),
+            neighbours: Neighbours::join(),
+        }
+    }
+
+    /// Cores that this loader may count on now, at least 1.
+    ///
+    /// # Cost
+    ///
+    /// A few system calls for each process that shares the cores; not for every batch.
+    pub(super) fn now(&self) -> usize {
+        let (share, seen) = match &self.neighbours {
+            Some(neighbours) => neighbours.share(),
+            None => (1.0, 1),
+        };
+        share_of(self.usable, share, seen, self.ranks)
+    }
+}
+
+/// Ranks of this run on this machine, as far as the environment says; 1 where it does not.
+pub(super) fn ranks_here(world_size: u64) -> usize {
+    ranks_from(world_size, |name| std::env::var(name).ok())
+}
+
+fn ranks_from(world_size: u64, env: impl Fn(&str) -> Option<String>) -> usize {
+    let number = |name: &&str| env(name)?.trim().parse::<usize>().ok();
+    let mut ranks = LOCAL_RANKS.iter().find_map(number);
+    if ranks.is_none() && world_size > 1 {
+        let tasks = SLURM_TASKS.iter().find_map(|name| env(name));
+        let node = number(&SLURM_NODE).unwrap_or(0);
+        ranks = tasks.and_then(|tasks| slurm_tasks(&tasks, node));
+    }
+    let ranks = ranks.unwrap_or(1).clamp(1, MOST_RANKS);
+    // A run of two ranks has no eight beside it, whatever started its parent.
+    match usize::try_from(world_size) {
+        Ok(world) if world > 1 => ranks.min(world),
+        _ => ranks,
+    }
+}
+
+/// Tasks on a node, from `4(x2),3`.
+fn slurm_tasks(text: &str, node: usize) -> Option<usize> {
+    let mut nodes: usize = 0;
+    for part in text.trim().split(',') {
+        let (tasks, times) = match part.split_once("(x") {
+            Some((tasks, times)) => (tasks, times.strip_suffix(')')?.parse().ok()?),
+            None => (part, 1),
+        };
+        nodes = nodes.checked_add(times)?;
+        if node < nodes {
+            return tasks.parse().ok();
+        }
+    }
+    None
+}
+
+/// How many of `ranks` share this process's cores: one where its launcher seems to have given each
+/// rank cores of its own, since together they fit the machine.
+fn sharing(ranks: usize, allowed: usize, machine: usize) -> usize {
+    let bound = allowed > 0 && allowed.saturating_mul(ranks) <= machine;
+    if bound { 1 } else { ranks }
+}
+
+/// The share of `usable` cores: what the processes that were seen leave, or what the environment
+/// says while not all of its ranks were seen.
+fn share_of(usable: usize, share: f64, seen: usize, ranks: usize) -> usize {
+    let share = if seen < ranks {
+        share.min(1.0 / ranks as f64)
+    } else {
+        share
+    };
+    ((usable as f64 * share).round() as usize).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranks(world_size: u64, said: &[(&str, &str)]) -> usize {
+        ranks_from(world_size, |name| {
+            let found = said.iter().find(|(known, _)| *known == name)?;
+            Some(found.1.to_owned())
+        })
+    }
+
+    #[test]
+    fn launchers_say_how_many_ranks_are_here() {
+        assert_eq!(ranks(1, &[]), 1);
+        assert_eq!(ranks(16, &[("LOCAL_WORLD_SIZE", "8")]), 8);
+        assert_eq!(ranks(1, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]), 4);
+        assert_eq!(ranks(2, &[("MPI_LOCALNRANKS", "4")]), 2);
+        assert_eq!(ranks(8, &[("LOCAL_WORLD_SIZE", "many")]), 1);
+        assert_eq!(ranks(8, &[("LOCAL_WORLD_SIZE", "0")]), 1);
+    }
+
+    #[test]
+    fn slurm_says_it_for_each_node_and_only_to_runs_of_several_ranks() {
+        let on = |node| [("SLURM_TASKS_PER_NODE", "4(x2),3"), ("SLURM_NODEID", node)];
+
+        assert_eq!(ranks(11, &on("0")), 4);
+        assert_eq!(ranks(11, &on("2")), 3);
+        assert_eq!(ranks(11, &on("9")), 1);
+        assert_eq!(ranks(1, &on("0")), 1);
+        for wrong in ["", "4(x", "4(x99999999999999999999)", ",,"] {
+            assert_eq!(ranks(11, &[("SLURM_TASKS_PER_NODE", wrong)]), 1, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_that_were_given_cores_of_their_own_share_none() {
+        assert_eq!(sharing(8, 128, 128), 8);
+        assert_eq!(sharing(8, 16, 128), 1);
+        assert_eq!(sharing(1, 2, 2), 1);
+        assert_eq!(sharing(4, 0, 64), 4, "what is not known is taken to be shared");
+    }
+
+    #[test]
+    fn a_share_is_what_is_seen_unless_the_environment_knows_of_more() {
+        assert_eq!(share_of(16, 1.0, 1, 1), 16);
+        assert_eq!(share_of(16, 0.25, 4, 1), 4);
+        assert_eq!(share_of(16, 1.0, 1, 8), 2, "the others have not opened yet");
+        assert_eq!(share_of(16, 0.125, 8, 8), 2);
+        assert_eq!(share_of(2, 0.25, 4, 4), 1);
+    }
+}

@@ -1,0 +1,284 @@
+//! The search before pipelines that exist only as arithmetic.
+
+use super::search::{Finding, Limit, Search};
+use super::window::Window;
+use crate::random::mix;
+
+/// A pipeline and its consumer on a machine.
+#[derive(Clone, Debug)]
+struct Simulated {
+    cores: usize,
+    /// Processor time of workers for a batch, and time they are blocked for it meanwhile.
+    work_s: f64,
+    blocked_s: f64,
+    /// Least time that the storage takes for a batch.
+    read_s: f64,
+    /// Time of a step that has the cores to itself, and how many of them it uses.
+    step_s: f64,
+    step_threads: f64,
+    /// By how much each worker makes such a step longer, as a share.
+    spoils: f64,
+    /// Spread of windows, as a share.
+    noise: f64,
+    windows: u64,
+}
+
+impl Simulated {
+    fn on(cores: usize) -> Simulated {
+        Simulated {
+            cores,
+            work_s: 0.1,
+            blocked_s: 0.0,
+            read_s: 0.0,
+            step_s: 0.0,
+            step_threads: 0.0,
+            spoils: 0.0,
+            noise: 0.01,
+            windows: 0,
+        }
+    }
+
+    /// What `workers` lead to, without noise.
+    fn run(&self, workers: usize) -> Window {
+        let n = workers as f64;
+        let cores = self.cores as f64;
+        let own = self.step_s * (1.0 + self.spoils * n);
+        // Workers that outnumber the cores take turns.
+        let turns = (n * self.work_s / (self.work_s + self.blocked_s) / cores).max(1.0);
+        let made = (self.work_s * turns + self.blocked_s) / n;
+        let step = own.max(made).max(self.read_s).max(1e-4);
+        let busy = ((self.work_s * turns + self.blocked_s) / step).min(n);
+        let own_cores = self.work_s / step;
+        let step_cores = self.step_threads * own / step;
+        Window {
+            step_s: step,
+            wait_s: step - own,
+            busy,
+            starved: if self.read_s >= step { n - busy } else { 0.0 },
+            cores: (own_cores + step_cores).min(cores),
+            step_cores: step_cores.min(cores - own_cores.min(cores)),
+        }
+    }
+
+    /// A window, with noise.
+    fn window(&mut self, workers: usize, seed: u64) -> Window {
+        self.windows += 1;
+        // The sum of four is close enough to normal.
+        let draw = |n: u64| {
+            let bits = mix(seed ^ mix(4 * self.windows + n)) >> 11;
+            bits as f64 / (1_u64 << 53) as f64 - 0.5
+        };
+        let factor = 1.0 + self.noise * (0..4).map(draw).sum::<f64>() * 1.73;
+        let mut window = self.run(workers);
+        window.step_s *= factor;
+        window.wait_s *= factor;
+        window
+    }
+
+    /// The shortest step that any number of workers leads to.
+    fn best_s(&self, most: usize) -> f64 {
+        let steps = (1..=most).map(|n| self.run(n).step_s);
+        steps.fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Runs until it settles; gives what it found, and how often the number of workers changed.
+fn settle(search: &mut Search, on: &mut Simulated, seed: u64) -> (Finding, usize) {
+    let most = 2 * on.cores;
+    let mut moves = 0;
+    for _ in 0..200 {
+        let workers = search.workers();
+        assert!((1..=most).contains(&workers), "{workers} of {most}");
+        search.observe(on.window(workers, seed));
+        moves += usize::from(search.workers() != workers);
+        if let Some(finding) = search.finding() {
+            assert_eq!(finding.workers, search.workers());
+            return (finding, moves);
+        }
+    }
+    panic!("not settled after 200 windows: {search:?}");
+}
+
+fn found(on: &Simulated) -> (Finding, usize) {
+    settle(&mut Search::new(on.cores, 2 * on.cores), &mut on.clone(), 1)
+}
+
+#[test]
+fn where_decoding_limits_all_cores_work_and_nothing_is_tried() {
+    for cores in [1, 2, 16] {
+        let (finding, moves) = found(&Simulated::on(cores));
+
+        assert_eq!((finding.workers, moves), (cores, 0), "{finding:?}");
+        assert_eq!(finding.limit, Limit::Workers);
+    }
+}
+
+#[test]
+fn where_the_step_limits_cores_are_given_back_until_it_would_wait() {
+    for (cores, step_s, workers) in [(2, 0.2, 1), (16, 0.02, 6), (16, 1.0, 1)] {
+        let on = Simulated {
+            step_s,
+            ..Simulated::on(cores)
+        };
+
+        let (finding, _) = found(&on);
+
+        assert_eq!(finding.workers, workers, "{finding:?}");
+        assert_eq!(finding.limit, Limit::Step);
+        assert!(finding.to_string().contains("the step is the limit (waits 0.0 %"));
+    }
+}
+
+#[test]
+fn where_reading_limits_only_as_many_work_as_have_bytes() {
+    let on = Simulated {
+        read_s: 0.05,
+        ..Simulated::on(8)
+    };
+
+    let (finding, _) = found(&on);
+
+    assert_eq!((finding.workers, finding.limit), (3, Limit::Reading));
+}
+
+#[test]
+fn a_step_that_needs_the_cores_gets_them() {
+    let on = Simulated {
+        work_s: 0.03,
+        step_s: 0.1,
+        step_threads: 2.0,
+        spoils: 0.2,
+        ..Simulated::on(2)
+    };
+
+    let (finding, _) = found(&on);
+
+    assert_eq!(finding.workers, 1, "{finding:?}");
+
+    // Here one worker cannot keep up, and two cost less than waiting does.
+    let on = Simulated { work_s: 0.19, ..on };
+    let (finding, _) = found(&on);
+    assert_eq!(finding.workers, 2, "{finding:?}");
+}
+
+#[test]
+fn workers_that_wait_for_something_may_be_more_than_cores() {
+    let on = Simulated {
+        work_s: 0.02,
+        blocked_s: 0.1,
+        ..Simulated::on(4)
+    };
+
+    let (finding, _) = found(&on);
+
+    assert!(finding.workers > 6, "{finding:?}");
+}
+
+#[test]
+fn noise_alone_moves_nothing_for_good_and_nothing_at_all_once_settled() {
+    for seed in 0..40 {
+        let mut on = Simulated {
+            noise: 0.08,
+            step_s: 0.04,
+            step_threads: 2.0,
+            ..Simulated::on(2)
+        };
+        let mut search = Search::new(2, 4);
+        let (finding, _) = settle(&mut search, &mut on, seed);
+        assert!(on.run(finding.workers).step_s <= 1.05 * on.best_s(4));
+
+        for _ in 0..1000 {
+            search.observe(on.window(search.workers(), seed));
+            assert_eq!(search.finding().map(|found| found.workers), Some(finding.workers));
+        }
+    }
+}
+
+#[test]
+fn a_change_that_lasts_begins_another_search_and_a_short_one_does_not() {
+    let slow = Simulated {
+        step_s: 0.2,
+        ..Simulated::on(4)
+    };
+    let quick = Simulated {
+        step_s: 0.03,
+        ..slow.clone()
+    };
+    let mut search = Search::new(4, 8);
+    let mut on = slow.clone();
+    let (first, _) = settle(&mut search, &mut on, 1);
+    assert_eq!(first.workers, 1);
+
+    for _ in 0..5 {
+        search.observe(quick.run(search.workers()));
+        assert!(search.finding().is_some(), "it may be over soon");
+    }
+    search.observe(slow.run(search.workers()));
+    for _ in 0..10 {
+        search.observe(quick.run(search.workers()));
+    }
+    assert!(search.finding().is_none());
+    let (second, _) = settle(&mut search, &mut quick.clone(), 1);
+    assert_eq!(second.workers, 4, "{second:?}");
+
+    for _ in 0..10 {
+        search.observe(slow.run(search.workers()));
+    }
+    let (third, _) = settle(&mut search, &mut slow.clone(), 1);
+    assert_eq!(third.workers, 1, "{third:?}");
+}
+
+#[test]
+fn a_load_that_changes_all_the_time_is_searched_less_and_less() {
+    let mut search = Search::new(2, 4);
+    let mut on = Simulated::on(2);
+    let mut searches = 0;
+    for round in 0..3000 {
+        // Twelve windows each; two workers are right for both.
+        on.work_s = if round / 12 % 2 == 0 { 0.1 } else { 0.2 };
+        let settled = search.finding().is_some();
+        search.observe(on.run(search.workers()));
+        searches += usize::from(settled && search.finding().is_none());
+    }
+
+    assert!((1..20).contains(&searches), "{searches}");
+}
+
+#[test]
+fn other_processes_change_the_cores_and_the_number_follows() {
+    let mut search = Search::new(8, 16);
+    let (finding, _) = settle(&mut search, &mut Simulated::on(8), 1);
+    assert_eq!(finding.workers, 8);
+
+    search.set_cores(2);
+    assert_eq!((search.workers(), search.finding()), (2, None));
+    let (finding, _) = settle(&mut search, &mut Simulated::on(2), 1);
+    assert_eq!((finding.workers, finding.cores), (2, 2));
+
+    search.set_cores(8);
+    let (finding, _) = settle(&mut search, &mut Simulated::on(8), 1);
+    assert_eq!(finding.workers, 8);
+}
+
+#[test]
+fn whatever_the_pipeline_a_search_ends_soon_and_close_to_the_best() {
+    for seed in 0..400_u64 {
+        let draw = |n: u64| (mix(seed << 8 | n) >> 11) as f64 / (1_u64 << 53) as f64;
+        let cores = 1 + (draw(0) * 24.0) as usize;
+        let on = Simulated {
+            work_s: 0.01 + draw(1),
+            blocked_s: if draw(2) < 0.3 { draw(3) } else { 0.0 },
+            read_s: if draw(4) < 0.3 { draw(5) / 4.0 } else { 0.0 },
+            step_s: if draw(6) < 0.6 { draw(7) / 2.0 } else { 0.0 },
+            noise: 0.02 * draw(8),
+            ..Simulated::on(cores)
+        };
+        let mut run = on.clone();
+
+        let (finding, moves) = settle(&mut Search::new(cores, 2 * cores), &mut run, seed);
+
+        let (step, best) = (on.run(finding.workers).step_s, on.best_s(2 * cores));
+        assert!(step <= 1.06 * best, "{step} of {best}: {finding:?} {on:?}");
+        assert!(moves <= 130 && run.windows <= 150, "{moves} moves: {finding:?}");
+    }
+}
