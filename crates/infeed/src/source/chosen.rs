@@ -114,8 +114,17 @@ impl Source for Chosen {
         if self.held.is_empty() {
             return self.inner.plan(&run, room_bytes);
         }
-        // Kept records need no bytes of their own; what is damaged is read alone.
-        single_reads(&run)
+        // Kept records need no bytes of their own; what is damaged is read as its source plans it,
+        // since the keys of reads are the source's own.
+        let (kept, missing): (Vec<usize>, Vec<usize>) =
+            (0..run.len()).partition(|&place| self.held.contains_key(&run[place]));
+        let of = |places: &[usize]| places.iter().map(|&place| run[place]).collect::<Vec<u64>>();
+        let mut reads = placed(single_reads(&of(&kept)), &kept);
+        if !missing.is_empty() {
+            let planned = self.inner.plan(&of(&missing), room_bytes);
+            reads.extend(placed(planned, &missing));
+        }
+        reads
     }
 
     fn read(
@@ -124,17 +133,26 @@ impl Source for Chosen {
         admit: &mut Admit<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        let mut missing = read.clone();
-        missing.records.retain(|&(place, record)| {
-            let held = self.held.get(&record);
-            if let Some(held) = held {
+        let kept = |&(_, record): &(usize, u64)| self.held.contains_key(&record);
+        if !read.records.iter().any(kept) {
+            return self.inner.read(read, admit, sink);
+        }
+        // A read holds kept records or others, never both.
+        for &(place, record) in &read.records {
+            if let Some(held) = self.held.get(&record) {
                 sink(place, Ok(held.clone()));
             }
-            held.is_none()
-        });
-        if missing.records.is_empty() {
-            return Ok(());
         }
-        self.inner.read(&missing, admit, sink)
+        Ok(())
     }
+}
+
+/// Reads of a part of a run, with the places that its records have in the whole.
+fn placed(mut reads: Vec<Read>, places: &[usize]) -> Vec<Read> {
+    for read in &mut reads {
+        for (place, _) in &mut read.records {
+            *place = places[*place];
+        }
+    }
+    reads
 }

@@ -9,12 +9,6 @@ use crate::order::window::Groups;
 use crate::random::hash;
 use crate::sample::{Field, RecordId};
 
-/// Bits of a read's key that a part has for itself; those above tell the part.
-const KEY_BITS: u32 = 48;
-
-/// Most parts.
-const PARTS: usize = 1 << (64 - KEY_BITS);
-
 /// Records that are taken for one group where a part has none and another has: far fewer groups
 /// than records, and windows that still mix well.
 const GROUP: u64 = 1024;
@@ -55,9 +49,6 @@ impl Mix {
         let Some(first) = parts.first() else {
             return wrong("a mix needs at least one source".to_owned());
         };
-        if parts.len() > PARTS {
-            return wrong(format!("a mix has at most {PARTS} sources"));
-        }
         for (at, part) in parts.iter().enumerate() {
             if part.fields() != first.fields() {
                 let names = |source: &dyn Source| {
@@ -69,6 +60,12 @@ impl Mix {
                     "source {at} of the mix has other fields ({}) than the first ({})",
                     names(&**part),
                     names(&**first)
+                ));
+            }
+            if shares.is_none() && part.mixed().is_some() {
+                return wrong(format!(
+                    "source {at} of the mix is mixed by weights, which a mix without weights \
+                     cannot keep; give every source of this one a weight, or none in that one"
                 ));
             }
             if part.classes() != first.classes() {
@@ -255,7 +252,7 @@ impl Source for Mix {
                     *place = places[*place];
                     *record += own.start;
                 }
-                read.key |= (at as u64) << KEY_BITS;
+                // The key stays the part's own: which part it is of, its records tell.
                 reads.push(read);
             }
         }
@@ -268,15 +265,17 @@ impl Source for Mix {
         admit: &mut Admit<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        let at = (read.key >> KEY_BITS) as usize;
-        let first = self.first(at);
+        let Some(&(_, record)) = read.records.first() else {
+            return Ok(());
+        };
+        let (at, first) = self.part(record);
         let records = read.records.iter();
         let own = Read {
             records: records
                 .map(|&(place, record)| (place, record - first))
                 .collect(),
             bytes: read.bytes,
-            key: read.key & ((1 << KEY_BITS) - 1),
+            key: read.key,
         };
         self.parts[at]
             .read(&own, admit, &mut |place, found| {
@@ -352,8 +351,13 @@ mod tests {
         let other: Arc<dyn Source> =
             Arc::new(Memory::new(vec![(field, data)], false).expect("one"));
         let two = || vec![numbers(0..3), numbers(3..5)];
+        let weighted = || {
+            let mix = Mix::new(two(), Some(vec![1.0, 2.0]), None).expect("equal");
+            Arc::new(mix) as Arc<dyn Source>
+        };
         for (parts, shares, epoch, reason) in [
             (vec![numbers(0..1), other], None, None, "other fields"),
+            (vec![numbers(0..1), weighted()], None, None, "by weights"),
             (two(), Some(vec![1.0]), None, "1 weights for 2 sources"),
             (two(), Some(vec![1.0, 0.0]), None, "over zero"),
             (two(), Some(vec![1.0, f64::NAN]), None, "over zero"),

@@ -125,7 +125,7 @@ fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
 }
 
 /// TFRecord shards; of a damaged record a bit is flipped.
-fn tfrecord(root: &Path, images: &[Vec<u8>], damaged: &[u64], gzip: bool) -> Made {
+pub(super) fn tfrecord(root: &Path, images: &[Vec<u8>], damaged: &[u64], gzip: bool) -> Made {
     for (shard, images) in images.chunks(PER_SHARD).enumerate() {
         let mut file = Vec::new();
         for (at, image) in images.iter().enumerate() {

@@ -4,4 +4,5 @@ mod conformance;
 mod formats;
 mod shards;
 mod tables;
+mod wrapped;
 mod write;
