@@ -118,6 +118,45 @@ def test_masks_of_pillow_keep_their_numbers():
     np.testing.assert_array_equal(batch["mask"][0].reshape(4, 5), array)
 
 
+def with_palette(alpha: bool) -> Image.Image:
+    colours = [value for n in range(256) for value in (n, 255 - n, n // 2)]
+    image = Image.fromarray(np.arange(20, dtype=np.uint8).reshape(4, 5))
+    image.putpalette(colours)
+    if alpha:
+        image.info["transparency"] = 3
+    return image
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        with_palette(alpha=False),
+        with_palette(alpha=True),
+        Image.new("LA", (5, 4), (70, 9)),
+        Image.new("CMYK", (5, 4), (70, 9, 200, 3)),
+        Image.new("1", (5, 4), 1),
+    ],
+    ids=lambda image: f"{image.mode}{len(image.info)}",
+)
+def test_images_of_pillow_come_as_the_colours_that_pillow_shows(image):
+    items = [{"image": Image.new("RGB", (5, 4))}, {"image": image}]
+    pipeline = infeed.Pipeline(sources.Items(items)).decode(image="rgb")
+
+    _, batch = drain(pipeline.batch(1))
+
+    want = np.asarray(image.convert("RGB"))
+    np.testing.assert_array_equal(batch["image"][0], want)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+@pytest.mark.parametrize("name", ["image", "mask"])
+def test_numbers_that_pixels_do_not_hold_are_refused_and_not_cut_off(mode, name):
+    items = [{name: Image.new(mode, (5, 4), 300)}]
+
+    with pytest.raises(ConfigError, match=f"mode {mode}, which can be no {name}; hand"):
+        drain(infeed.Pipeline(sources.Items(items)).decode().batch(1))
+
+
 def test_transforms_apply_to_items():
     pipeline = (
         infeed.Pipeline(sources.Items(Squares(4)))

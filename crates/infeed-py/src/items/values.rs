@@ -153,7 +153,13 @@ impl Plan {
                 format!("items have no `{}`; there are {:?}", wanted.column, names())
             })?;
             let here = |problem: String| format!("field `{}` of item 0: {problem}", wanted.column);
-            let mut taken = take(value, wanted.kind).map_err(|error| here(error.to_string()))?;
+            let picture = match wanted.kind {
+                Some(Kind::Mask) => Picture::Mask,
+                None if names_masks(&wanted.name) => Picture::Mask,
+                _ => Picture::Image,
+            };
+            let taken = take(value, wanted.kind, picture);
+            let mut taken = taken.map_err(|error| here(error.to_string()))?;
             if let (Form::List { dtype }, Some(told)) = (&mut taken.form, wanted.dtype)
                 && taken.bytes.is_empty()
             {
@@ -198,7 +204,11 @@ impl Plan {
                 FieldKind::Bytes => Some(Kind::Bytes),
                 _ => None,
             };
-            let taken = take(&value, kind)?;
+            let picture = match field.kind {
+                FieldKind::Mask(_) => Picture::Mask,
+                _ => Picture::Image,
+            };
+            let taken = take(&value, kind, picture)?;
             let alike = taken.form == own.first || fits(&taken, &own.first, &field.kind);
             if !alike {
                 return Err(refused(format!(
@@ -214,6 +224,11 @@ impl Plan {
         }
         Ok(all)
     }
+}
+
+/// Whether images in a field of this name, of which nothing else was said, are labels by pixel.
+fn names_masks(name: &str) -> bool {
+    name.contains("mask")
 }
 
 /// Whether a value that is not as item 0's was is of the field's kind nevertheless.
@@ -255,7 +270,7 @@ impl Form {
 /// The kind of a field, and what its integers are widened from.
 fn settle(taken: &Taken, wanted: &Wanted) -> Result<(FieldKind, Option<DType>), String> {
     let wrong = || format!("it is {}", taken.form.text());
-    let is_mask = wanted.name.contains("mask");
+    let is_mask = names_masks(&wanted.name);
     Ok(match (&taken.form, wanted.kind) {
         (Form::Numbers { dtype, shape }, _) => return array_field(*dtype, shape.clone(), wanted),
         (Form::List { dtype }, None | Some(Kind::Ragged)) => {
@@ -281,7 +296,14 @@ struct Taken {
     bytes: Bytes,
 }
 
-fn take(value: &Bound<'_, PyAny>, kind: Option<Kind>) -> PyResult<Taken> {
+/// What the pixels of an image of Pillow's are: colours, or numbers of classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Picture {
+    Image,
+    Mask,
+}
+
+fn take(value: &Bound<'_, PyAny>, kind: Option<Kind>, what: Picture) -> PyResult<Taken> {
     let scalar = |dtype, bytes: &[u8]| Taken {
         form: Form::Numbers {
             dtype,
@@ -313,12 +335,12 @@ fn take(value: &Bound<'_, PyAny>, kind: Option<Kind>) -> PyResult<Taken> {
         return Ok(encoded(bytes.to_vec().into()));
     }
     if is_picture(value)? {
-        return picture(value);
+        return picture(value, what);
     }
     if let Ok(dict) = value.cast::<PyDict>() {
         // An image as Hugging Face hands it out undecoded.
         return match dict.get_item("bytes")? {
-            Some(bytes) if !bytes.is_none() => take(&bytes, kind),
+            Some(bytes) if !bytes.is_none() => take(&bytes, kind, what),
             _ => Err(refused(
                 "a dictionary without `bytes` is no field".to_owned(),
             )),
@@ -387,17 +409,31 @@ fn dtype_of(name: &str) -> Option<DType> {
 
 /// Pixels of Pillow's in a TIFF file without compression, so that images may differ in size and
 /// are decoded, cropped and resized as those in files are.
-fn picture(value: &Bound<'_, PyAny>) -> PyResult<Taken> {
+fn picture(value: &Bound<'_, PyAny>, what: Picture) -> PyResult<Taken> {
     let mode: String = value.getattr("mode")?.extract()?;
-    let (value, channels, bits) = match mode.as_str() {
-        "RGB" => (value.clone(), 3, 8),
-        "RGBA" => (value.clone(), 4, 8),
-        "L" => (value.clone(), 1, 8),
+    let converted = |to: &str| value.call_method1("convert", (to,));
+    let (value, channels, bits) = match (mode.as_str(), what) {
+        ("RGB", _) => (value.clone(), 3, 8),
+        ("RGBA", _) => (value.clone(), 4, 8),
+        ("L", _) => (value.clone(), 1, 8),
         // Numbers of classes in masks with a palette stay numbers.
-        "P" => (value.clone(), 1, 8),
-        "1" => (value.call_method1("convert", ("L",))?, 1, 8),
-        "I;16" => (value.clone(), 1, 16),
-        _ => (value.call_method1("convert", ("RGB",))?, 3, 8),
+        ("P", Picture::Mask) => (value.clone(), 1, 8),
+        ("P", Picture::Image) if !has_alpha(value)? => (converted("RGB")?, 3, 8),
+        ("P" | "PA" | "RGBa", Picture::Image) | ("LA", _) => (converted("RGBA")?, 4, 8),
+        ("1", _) => (converted("L")?, 1, 8),
+        ("I;16", _) => (value.clone(), 1, 16),
+        ("RGBX" | "CMYK" | "YCbCr" | "LAB" | "HSV", Picture::Image) => (converted("RGB")?, 3, 8),
+        // Others hold numbers that a conversion to pixels would cut off.
+        _ => {
+            let name = match what {
+                Picture::Image => "image",
+                Picture::Mask => "mask",
+            };
+            return Err(refused(format!(
+                "it is of Pillow's mode {mode}, which can be no {name}; hand it over as an array \
+                 (numpy.asarray(value)), or convert it in the dataset"
+            )));
+        }
     };
     let (width, height): (u32, u32) = value.getattr("size")?.extract()?;
     let pixels = value.call_method0("tobytes")?;
@@ -406,6 +442,20 @@ fn picture(value: &Bound<'_, PyAny>) -> PyResult<Taken> {
         form: Form::Encoded,
         bytes: tiff(width, height, channels, bits, pixels).into(),
     })
+}
+
+/// Whether an image with a palette has an alpha channel: in the palette, or one colour of it.
+fn has_alpha(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let info = value.getattr("info")?;
+    if info.contains("transparency")? {
+        return Ok(true);
+    }
+    let palette = value.getattr("palette")?;
+    if palette.is_none() {
+        return Ok(false);
+    }
+    let mode: String = palette.getattr("mode")?.extract()?;
+    Ok(mode == "RGBA")
 }
 
 /// A TIFF file of one strip, little-endian, not compressed (TIFF 6.0, sections 2 and 3).
