@@ -30,6 +30,8 @@ pub(super) struct Paths {
     root: PathBuf,
     /// Folders relative to the root.
     folders: Vec<PathBuf>,
+    /// One that was begun and has no name yet.
+    begun: Option<PathBuf>,
     folder: Vec<u32>,
     names: Vec<u8>,
     /// End of each name in `names`.
@@ -117,6 +119,7 @@ impl Paths {
         Paths {
             root: root.to_owned(),
             folders: Vec::new(),
+            begun: None,
             folder: Vec::new(),
             names: Vec::new(),
             ends: Vec::new(),
@@ -128,13 +131,15 @@ impl Paths {
         self.ends.len()
     }
 
-    /// Begins a folder; names pushed afterwards lie in it.
+    /// Begins a folder; names pushed afterwards lie in it. One that gets none leaves no trace: a disk
+    /// tells of folders that hold folders alone, a bucket does not.
     pub(super) fn begin_folder(&mut self, folder: PathBuf) {
-        self.folders.push(folder);
+        self.begun = Some(folder);
     }
 
     /// Adds a file of the folder begun last; what `object` says is for a bucket's.
     pub(super) fn push(&mut self, name: &str, object: Meta) {
+        self.folders.extend(self.begun.take());
         self.names.extend_from_slice(name.as_bytes());
         self.ends.push(self.names.len() as u64);
         self.folder
@@ -510,4 +515,50 @@ fn has_image_extension(name: &str) -> bool {
     EXTENSIONS
         .iter()
         .any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(folders: Vec<Folder>) -> Paths {
+        let mut paths = Paths::new(Path::new("root"), Place::Here(Arc::default()));
+        for folder in folders {
+            paths.begin_folder(folder.path);
+            for (name, object) in folder.names.iter() {
+                paths.push(name, object);
+            }
+        }
+        paths
+    }
+
+    #[test]
+    fn a_disk_and_a_bucket_with_the_same_files_are_the_same_data() {
+        let names = ["cat/a/1.jpg", "cat/a/2.png", "cat/b/notes.txt", "dog/3.jpg"];
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for name in names {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
+            fs::write(path, b"").expect("writes");
+        }
+        fs::create_dir(root.path().join("zebra")).expect("an empty folder");
+        let object = |name: &str| Found {
+            key: name.to_owned(),
+            length: 0,
+            version: None,
+        };
+
+        let disk = paths(list(root.path()).expect("lists"));
+        let bucket = paths(sorted(names.map(object).into()).expect("sorts"));
+
+        let all = |paths: &Paths| -> Vec<PathBuf> {
+            (0..paths.len()).map(|at| paths.relative(at)).collect()
+        };
+        assert_eq!(
+            all(&disk),
+            ["cat/a/1.jpg", "cat/a/2.png", "dog/3.jpg"].map(PathBuf::from)
+        );
+        assert_eq!(all(&bucket), all(&disk));
+        assert_eq!(bucket.fingerprint(), disk.fingerprint());
+    }
 }

@@ -82,7 +82,7 @@ pub trait Blob: Send + Sync + Debug {
 ///
 /// [`Error::Open`] if it is not there, [`Error::Config`] for a URL that is none.
 pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
-    let path = name.strip_prefix(FILE).unwrap_or(name);
+    let path = local_path(name);
     match is_url(path) {
         true => remote::open(name),
         false => Ok(Arc::new(LocalFile::new(Path::new(path))?)),
@@ -108,13 +108,18 @@ pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> 
             continue;
         }
         for name in &names {
-            blobs.extend(local::matches(name.strip_prefix(FILE).unwrap_or(name))?);
+            blobs.extend(local::matches(local_path(name))?);
         }
     }
     if blobs.is_empty() {
         return Err(Error::config("source", "no files are named"));
     }
     Ok(blobs)
+}
+
+/// The path that a `file://` URL stands for; any other name as it is.
+pub(crate) fn local_path(name: &str) -> &str {
+    name.strip_prefix(FILE).unwrap_or(name)
 }
 
 /// Opens blobs by their names, which are no patterns.

@@ -89,6 +89,11 @@ impl Coding {
         }
         let (dtype, shape) = (array.dtype, array.shape);
         Ok(match told {
+            Told::Ragged if shape.len() != 1 => {
+                return Err(format!(
+                    "arrays of shape {shape:?} are no lists; read the column as a tensor"
+                ));
+            }
             Told::Ragged => FieldKind::Ragged { dtype },
             _ => FieldKind::Tensor { dtype, shape },
         })
@@ -214,8 +219,16 @@ pub(super) fn kind_of(
             dtype.name()
         ));
     }
-    let Told::Kind(kind) = told else {
-        return Ok(own);
+    let kind = match (told, coding) {
+        (Told::Kind(kind), _) => kind,
+        (Told::Ragged, Coding::Number(_)) => return Err(no_list(name, &[])),
+        (
+            Told::Ragged,
+            Coding::Array {
+                shape: Some(shape), ..
+            },
+        ) if shape.len() != 1 => return Err(no_list(name, shape)),
+        _ => return Ok(own),
     };
     // Bytes may be anything; a number is what it is.
     match (coding, &own) {
@@ -240,6 +253,15 @@ pub(super) fn kind_of(
         }
         _ => Ok(Some(kind.clone())),
     }
+}
+
+/// Why a column cannot be ragged whose values have such a shape.
+fn no_list(name: &str, shape: &[usize]) -> String {
+    let holds = match shape {
+        [] => "one number".to_owned(),
+        shape => format!("an array of shape {shape:?}"),
+    };
+    format!("column `{name}` holds {holds} a record, not a list; read it as a tensor")
 }
 
 /// The value of a field of this kind.

@@ -95,6 +95,7 @@ struct Column {
 /// [`Error::Open`] for files that are not there or not as long as the `index.json` says, and
 /// [`Error::Config`] for columns that cannot be read.
 pub(crate) fn open(folder: &str, wanted: &[Wanted]) -> Result<Shards, Error> {
+    let folder = store::local_path(folder);
     let path = joined(folder, "index.json");
     let index = store::open(&path)?;
     let wrong = |problem: String| Error::open(path.as_str(), invalid(problem));
@@ -150,6 +151,7 @@ fn found<'a>(folder: &str, stated: &'a Stated) -> Result<(String, &'a File), Err
     };
     let raw = name(&stated.raw_data)?;
     match &stated.zip_data {
+        // Asking a bucket for each would cost a request; what is packed is less to bring, too.
         Some(zip) if folder.contains("://") || !Path::new(&raw).exists() => Ok((name(zip)?, zip)),
         _ => Ok((raw, &stated.raw_data)),
     }

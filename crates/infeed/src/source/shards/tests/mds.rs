@@ -237,6 +237,11 @@ fn told_kinds_are_held_against_the_columns() {
         error.contains("int64 []") && error.contains("text"),
         "{error}"
     );
+    let error = refused(&[wanted("x", Told::Ragged)]);
+    assert!(
+        error.contains("`x`") && error.contains("read it as a tensor"),
+        "{error}"
+    );
     let ragged = open(&root, &[wanted("y", Told::Ragged)]).expect("lists");
     assert_eq!(
         records(&ragged),
@@ -248,6 +253,45 @@ fn told_kinds_are_held_against_the_columns() {
         second.contains("int32 [2]") && second.contains("record 1 of"),
         "{second}"
     );
+}
+
+#[test]
+fn a_folder_by_its_file_url_is_that_folder() {
+    let columns = [("x", "int", Some(8))];
+    let root = folder(&columns, &[vec![vec![7; 8]]], false);
+    // The index names a packed form too, which is not there.
+    let path = root.path().join("index.json");
+    let text = fs::read_to_string(&path).expect("an index");
+    let mut stated: Value = serde_json::from_str(&text).expect("JSON");
+    let shard = &mut stated["shards"][0];
+    shard["compression"] = json!("zstd:3");
+    shard["zip_data"] = json!({"basename": "shard.00000.mds.zstd", "bytes": 9, "hashes": {}});
+    index(root.path(), &stated);
+
+    let url = format!("file://{}", root.path().display());
+    let source = mds::open(&url, &[]).expect("the raw shard is there");
+
+    assert_eq!(records(&source), [Ok(vec![vec![7; 8].into()])]);
+}
+
+#[test]
+fn arrays_of_two_axes_are_no_lists() {
+    let array = [vec![2 << 2, 1, 2], vec![1; 8]].concat();
+    for encoding in ["ndarray:int32", "ndarray:int32:1,2"] {
+        let value = match encoding.contains(',') {
+            true => vec![1; 8],
+            false => array.clone(),
+        };
+        let root = folder(&[("y", encoding, None)], &[vec![value]], false);
+
+        let error = open(&root, &[wanted("y", Told::Ragged)]).expect_err("two axes");
+
+        let error = error.chain();
+        assert!(
+            error.contains("[1, 2]") && error.contains("tensor"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
