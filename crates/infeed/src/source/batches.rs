@@ -1,5 +1,6 @@
 //! Record batches that are in memory already, such as those of a table of another library.
 
+use std::io;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -38,7 +39,12 @@ impl Batches {
         batches: &[RecordBatch],
         wanted: &[Wanted],
     ) -> Result<Batches, Error> {
-        let columns = Columns::choose(schema, wanted, &mut FirstOf(batches))?;
+        let name = name.into();
+        let mut first = FirstOf {
+            name: &name,
+            batches,
+        };
+        let columns = Columns::choose(schema, wanted, &mut first)?;
         let (mut rows, mut ends, mut end) = (Vec::new(), Vec::new(), 0_u64);
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
             end += batch.num_rows() as u64;
@@ -51,7 +57,7 @@ impl Batches {
         }
         let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
         Ok(Batches {
-            name: name.into(),
+            name,
             columns,
             batches: rows,
             ends,
@@ -108,22 +114,31 @@ impl Source for Batches {
     }
 }
 
-/// The first batch that has rows.
-struct FirstOf<'a>(&'a [RecordBatch]);
+/// The batches, to tell what columns are.
+struct FirstOf<'a> {
+    name: &'a str,
+    batches: &'a [RecordBatch],
+}
 
 impl FirstOf<'_> {
-    fn column(&self, column: usize) -> Option<&Arc<dyn arrow_array::Array>> {
-        let batch = self.0.iter().find(|batch| batch.num_rows() > 0)?;
-        batch.columns().get(column)
+    /// A column of each batch that has rows.
+    fn column(&self, column: usize) -> impl Iterator<Item = &Arc<dyn arrow_array::Array>> {
+        let batches = self.batches.iter().filter(|batch| batch.num_rows() > 0);
+        batches.filter_map(move |batch| batch.columns().get(column))
     }
 }
 
 impl First for FirstOf<'_> {
-    fn value(&mut self, column: usize, child: Option<&str>) -> Option<Bytes> {
-        first_bytes(self.column(column)?, child)
+    fn name(&self) -> String {
+        self.name.to_owned()
     }
 
-    fn words(&mut self, column: usize) -> Option<Vec<String>> {
-        words(self.column(column)?)
+    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
+        let mut columns = self.column(column);
+        Ok(columns.find_map(|column| first_bytes(column, child)))
+    }
+
+    fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>> {
+        Ok(self.column(column).next().and_then(words))
     }
 }

@@ -26,6 +26,7 @@ use crate::exec::budget::Refused;
 use crate::order::window::Groups;
 use crate::random::{hash, hash_bytes};
 use crate::sample::{Field, Record, RecordId};
+use crate::store::Blob;
 
 /// Gives the records of a dataset by number.
 ///
@@ -157,6 +158,24 @@ pub type Admit<'a> = dyn FnMut(u64) -> Result<(), Refused> + 'a;
 pub(crate) fn fingerprint(len: u64, fields: &[Field]) -> u64 {
     let names = fields.iter().map(|field| hash_bytes(field.name.as_bytes()));
     hash(&[len, hash(&names.collect::<Vec<_>>())])
+}
+
+/// A fingerprint of records in files that are read in groups, whose order follows from the files'
+/// and from where groups end: names without their folders, lengths and ends enter too.
+fn files_fingerprint<'a>(
+    fields: &[Field],
+    files: impl Iterator<Item = &'a dyn Blob>,
+    groups: &Groups,
+) -> u64 {
+    let files = files.map(|file| {
+        let name = file.name().rsplit(['/', '\\']).next();
+        hash(&[hash_bytes(name.unwrap_or_default().as_bytes()), file.len()])
+    });
+    hash(&[
+        fingerprint(groups.records(), fields),
+        hash(&files.collect::<Vec<_>>()),
+        hash(&groups.ends),
+    ])
 }
 
 /// Every record of a run in a read of its own.

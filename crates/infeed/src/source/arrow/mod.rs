@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch};
 use bytes::Bytes;
 use infeed_raw::map::FileMap;
 
@@ -19,7 +19,7 @@ use super::columns::open::each;
 use super::columns::rows::{Rows, first_bytes, words};
 use super::columns::{Columns, First, Wanted};
 use super::memory::{resident_reads, touch};
-use super::{Admit, Read, ReadError, Sink, Source};
+use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint};
 use crate::error::{Cause, Error};
 use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
@@ -220,6 +220,11 @@ impl Source for Arrow {
         self.groups.records()
     }
 
+    fn fingerprint(&self) -> u64 {
+        let blobs = self.files.iter().map(|file| &*file.blob);
+        files_fingerprint(self.fields(), blobs, &self.groups)
+    }
+
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
         let (at, row) = self.place(record);
         let batch = &self.batches[at];
@@ -301,7 +306,7 @@ impl Source for Arrow {
     }
 }
 
-/// Rows of the first batch that has any, to tell what columns are.
+/// Rows of the first batches that have any, to tell what columns are.
 struct FirstBatch<'a> {
     blob: &'a Arc<dyn Blob>,
     index: Index,
@@ -310,24 +315,32 @@ struct FirstBatch<'a> {
 /// Most bytes of a batch that is read to tell what its columns are.
 const FIRST_BYTES: u64 = 1 << 30;
 
+/// Batches in which a value is looked for that is not null.
+const FIRST_BATCHES: usize = 8;
+
 impl FirstBatch<'_> {
-    fn column(&self, column: usize) -> Option<RecordBatch> {
-        let place = self.index.places.iter().find(|place| place.rows > 0)?;
+    /// A column of a batch.
+    fn look(&self, place: &Place, column: usize) -> io::Result<RecordBatch> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         if place.bytes > FIRST_BYTES {
-            return None;
+            return Err(invalid(format!(
+                "its first batch has {} bytes, over the {FIRST_BYTES} that are looked at",
+                place.bytes
+            )));
         }
-        let begin = place.message.start;
-        let bytes = match self.blob.path().filter(|_| place.in_place) {
-            Some(path) => map(path).ok()?,
-            None => self.blob.read(begin..place.body.end).ok()?,
-        };
-        let base = match place.in_place && self.blob.path().is_some() {
-            true => 0,
-            false => begin,
+        let path = self.blob.path().filter(|_| place.in_place);
+        let (base, bytes) = match path {
+            Some(path) => (0, Bytes::from_owner(FileMap::open(path)?)),
+            None => {
+                let begin = place.message.start;
+                (begin, self.blob.read(begin..place.body.end)?)
+            }
         };
         let part = |range: &std::ops::Range<u64>| {
             let range = (range.start - base) as usize..(range.end - base) as usize;
-            (range.end <= bytes.len()).then(|| bytes.slice(range))
+            let fits = range.end <= bytes.len();
+            let cut = || invalid("it was cut while it was opened".to_owned());
+            fits.then(|| bytes.slice(range)).ok_or_else(cut)
         };
         message::decode(
             &part(&place.message)?,
@@ -337,16 +350,45 @@ impl FirstBatch<'_> {
             &place.dictionaries,
             place.bytes,
         )
-        .ok()
+        .map_err(invalid)
+    }
+
+    /// What the first batches have that has it, of a column.
+    fn find<T>(
+        &self,
+        column: usize,
+        of: impl Fn(&Arc<dyn Array>) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        let places = self.index.places.iter().filter(|place| place.rows > 0);
+        let mut wrong = None;
+        for place in places.take(FIRST_BATCHES) {
+            match self.look(place, column) {
+                Ok(batch) => {
+                    if let Some(found) = batch.columns().first().and_then(&of) {
+                        return Ok(Some(found));
+                    }
+                }
+                // A damaged batch is that one's matter; another may tell.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    wrong.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        wrong.map_or(Ok(None), Err)
     }
 }
 
 impl First for FirstBatch<'_> {
-    fn value(&mut self, column: usize, child: Option<&str>) -> Option<Bytes> {
-        first_bytes(self.column(column)?.columns().first()?, child)
+    fn name(&self) -> String {
+        self.blob.name().to_owned()
     }
 
-    fn words(&mut self, column: usize) -> Option<Vec<String>> {
-        words(self.column(column)?.columns().first()?)
+    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
+        self.find(column, |array| first_bytes(array, child))
+    }
+
+    fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>> {
+        self.find(column, words)
     }
 }

@@ -219,3 +219,23 @@ fn a_batch_that_claims_more_than_its_bytes_is_refused_before_memory_is_taken() {
     }
     assert!(honest < 1 << 20);
 }
+
+#[test]
+fn files_that_are_batched_or_named_otherwise_are_other_data_for_a_state() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let of = |name: &str, sizes: &[usize]| {
+        let path = root.path().join(name);
+        fs::write(&path, written(Form::File, None, sizes)).expect("writes");
+        open(&path).expect("a table").fingerprint()
+    };
+
+    let first = of("a.arrow", &[3, 4]);
+
+    assert_eq!(first, of("a.arrow", &[3, 4]));
+    assert_ne!(
+        first,
+        of("a.arrow", &[4, 3]),
+        "other batches are other windows"
+    );
+    assert_ne!(first, of("b.arrow", &[3, 4]), "files come by name");
+}

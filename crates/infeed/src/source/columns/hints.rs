@@ -46,6 +46,14 @@ impl Hints {
     pub(super) fn of_column(&self, name: &str) -> Option<&Feature> {
         self.0.get(name)
     }
+
+    /// Class names of a column that holds their numbers.
+    pub(super) fn classes(&self, name: &str) -> Option<&[String]> {
+        match self.of_column(name)? {
+            Feature::Classes(names) => Some(names),
+            _ => None,
+        }
+    }
 }
 
 fn feature(value: &Value) -> Option<Feature> {

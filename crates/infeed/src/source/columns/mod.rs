@@ -10,6 +10,7 @@ pub(super) mod rows;
 pub(super) mod tests;
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field as ArrowField, Schema};
@@ -82,8 +83,23 @@ pub(super) struct Column {
     /// Its type there.
     data_type: DataType,
     pub(super) store: Store,
-    /// Bytes that every record must have, where the kind says so.
-    pub(super) exact: Option<usize>,
+    pub(super) check: Check,
+    /// What the metadata says its numbers mean, which must be the same in every file: names of
+    /// classes, and the shape of tensors.
+    classes: Option<Vec<String>>,
+    shape: Option<Vec<usize>>,
+}
+
+/// What a value must be beside of its column's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    Nothing,
+    /// Of so many bytes.
+    Exactly(usize),
+    /// Of a whole number of elements.
+    Elements(DType),
+    /// UTF-8.
+    Text,
 }
 
 /// The columns that are read, and the fields they become.
@@ -96,11 +112,53 @@ pub(super) struct Columns {
 
 /// Values that decide what a column is, of the first records.
 pub(super) trait First {
+    /// Where they lie, as an error names it.
+    fn name(&self) -> String;
+
     /// The first value of a column of bytes (or of the child of one), if there is one.
-    fn value(&mut self, column: usize, child: Option<&str>) -> Option<Bytes>;
+    ///
+    /// # Errors
+    ///
+    /// What the storage said, or why the first values are none.
+    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>>;
 
     /// The words of a column's dictionary, if all of the data shares one.
-    fn words(&mut self, column: usize) -> Option<Vec<String>>;
+    ///
+    /// # Errors
+    ///
+    /// As [`First::value`].
+    fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>>;
+}
+
+/// Why a column is not settled.
+enum Unsettled {
+    /// It cannot be what is wanted.
+    Unfit(String),
+    /// Its first values, which decide, could not be read.
+    Unread(io::Error),
+}
+
+impl From<String> for Unsettled {
+    fn from(problem: String) -> Unsettled {
+        Unsettled::Unfit(problem)
+    }
+}
+
+impl From<io::Error> for Unsettled {
+    fn from(error: io::Error) -> Unsettled {
+        Unsettled::Unread(error)
+    }
+}
+
+/// The error of a column whose first values could not be read: it must not become another kind for
+/// that.
+fn unread(first: &dyn First, column: &str, error: io::Error) -> Error {
+    let problem = format!("what column `{column}` holds cannot be told: {error}");
+    let mend = match error.kind() {
+        io::ErrorKind::InvalidData => "; name the columns to read, with their kinds",
+        _ => "",
+    };
+    Error::open(first.name(), io::Error::new(error.kind(), problem + mend))
 }
 
 impl Columns {
@@ -108,7 +166,8 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming the column and the mend.
+    /// [`Error::Config`] naming the column and the mend; [`Error::Open`] where the values that
+    /// decide cannot be read.
     pub(super) fn choose(
         schema: &Schema,
         wanted: &[Wanted],
@@ -121,7 +180,7 @@ impl Columns {
             classes: None,
         };
         if wanted.is_empty() {
-            chosen.guess_all(schema, &hints, first);
+            chosen.guess_all(schema, &hints, first)?;
         }
         for wanted in wanted {
             let names = || -> Vec<&str> { schema.fields().iter().map(|f| &**f.name()).collect() };
@@ -131,10 +190,13 @@ impl Columns {
                 return Err(Error::config(part(), problem));
             };
             let settled = settle(at, field, hints.of_column(&wanted.column), wanted, first);
-            let settled = settled.map_err(|problem| {
-                Error::config(part(), format!("column `{}`: {problem}", wanted.column))
+            let settled = settled.map_err(|unsettled| match unsettled {
+                Unsettled::Unfit(problem) => {
+                    Error::config(part(), format!("column `{}`: {problem}", wanted.column))
+                }
+                Unsettled::Unread(error) => unread(first, &wanted.column, error),
             })?;
-            chosen.add(wanted, field, settled);
+            chosen.add(wanted, field, &hints, settled);
         }
         if chosen.fields.is_empty() {
             let problem = "none of its columns can be a field; name them and their kinds in fields";
@@ -147,7 +209,12 @@ impl Columns {
         Ok(chosen)
     }
 
-    fn guess_all(&mut self, schema: &Schema, hints: &Hints, first: &mut dyn First) {
+    fn guess_all(
+        &mut self,
+        schema: &Schema,
+        hints: &Hints,
+        first: &mut dyn First,
+    ) -> Result<(), Error> {
         for (at, field) in schema.fields().iter().enumerate() {
             let wanted = Wanted {
                 name: field.name().clone(),
@@ -157,25 +224,30 @@ impl Columns {
                 shape: Vec::new(),
             };
             match settle(at, field, hints.of_column(field.name()), &wanted, first) {
-                Ok(settled) => self.add(&wanted, field, settled),
-                Err(problem) => tracing::warn!(
+                Ok(settled) => self.add(&wanted, field, hints, settled),
+                Err(Unsettled::Unfit(problem)) => tracing::warn!(
                     target: "infeed::source",
                     "column `{}` is left out: {problem}",
                     field.name()
                 ),
+                Err(Unsettled::Unread(error)) => return Err(unread(first, field.name(), error)),
             }
         }
+        Ok(())
     }
 
-    fn add(&mut self, wanted: &Wanted, field: &ArrowField, settled: Settled) {
+    fn add(&mut self, wanted: &Wanted, field: &ArrowField, hints: &Hints, settled: Settled) {
         let Settled {
             kind,
             store,
             classes,
         } = settled;
-        let exact = match &kind {
-            FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded) => None,
-            kind => kind.record_bytes(),
+        let check = match &kind {
+            FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded) => Check::Nothing,
+            FieldKind::Ragged { dtype } => Check::Elements(*dtype),
+            // What Arrow takes for text was checked when it was decoded.
+            FieldKind::Text if holds_bytes(field.data_type()) => Check::Text,
+            kind => kind.record_bytes().map_or(Check::Nothing, Check::Exactly),
         };
         self.fields.push(Field {
             name: wanted.name.clone(),
@@ -185,7 +257,10 @@ impl Columns {
             name: wanted.column.clone(),
             data_type: field.data_type().clone(),
             store,
-            exact,
+            check,
+            classes: hints.classes(&wanted.column).map(<[_]>::to_vec),
+            // That of a column whose tensors could be no field is not settled.
+            shape: hints::tensor_shape(field).ok().flatten(),
         });
         if self.classes.is_none() {
             self.classes = classes;
@@ -211,8 +286,9 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// Which column is not there, or of another type.
+    /// Which column is not there, of another type, or said to mean something else.
     pub(super) fn locate(&self, schema: &Schema) -> Result<Vec<usize>, String> {
+        let hints = Hints::of(schema);
         let mut places = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
             let Some((at, field)) = schema.column_with_name(&column.name) else {
@@ -226,12 +302,43 @@ impl Columns {
                     column.data_type
                 ));
             }
+            if let (Some(known), Some(own)) = (&column.classes, hints.classes(&column.name))
+                && known != own
+            {
+                return Err(format!(
+                    "the classes of column `{}` are other than in the first file, so that its \
+                     numbers mean others ({})",
+                    column.name,
+                    differing(known, own)
+                ));
+            }
+            let shape = hints::tensor_shape(field)
+                .map_err(|problem| format!("column `{}`: {problem}", column.name))?;
+            if let (Some(known), Some(own)) = (&column.shape, &shape)
+                && known != own
+            {
+                return Err(format!(
+                    "column `{}` has tensors of shape {own:?} where the first file has {known:?}",
+                    column.name
+                ));
+            }
             places.push(at);
         }
         places.sort_unstable();
         places.dedup();
         Ok(places)
     }
+}
+
+/// The first class that two lists do not share, as an error shows it.
+fn differing(known: &[String], own: &[String]) -> String {
+    let at = known.iter().zip(own).position(|(a, b)| a != b);
+    let at = at.unwrap_or(known.len().min(own.len()));
+    let show = |list: &[String]| match list.get(at) {
+        Some(name) => format!("`{name}`"),
+        None => "none".to_owned(),
+    };
+    format!("{at} is {} here and {} there", show(own), show(known))
 }
 
 fn repeated(fields: &[Field]) -> Option<&str> {
@@ -275,7 +382,7 @@ fn settle(
     feature: Option<&Feature>,
     wanted: &Wanted,
     first: &mut dyn First,
-) -> Result<Settled, String> {
+) -> Result<Settled, Unsettled> {
     let stored = stored(field)?;
     let plain = |kind, store| Settled {
         kind,
@@ -290,7 +397,7 @@ fn settle(
                 None => {
                     let is_image = matches!(feature, Some(Feature::Image))
                         || first
-                            .value(at, child)
+                            .value(at, child)?
                             .is_some_and(|bytes| Format::of(&bytes).is_some());
                     match (is_image, names_masks(&wanted.name)) {
                         (false, _) => FieldKind::Bytes,
@@ -302,10 +409,10 @@ fn settle(
             plain(kind, store)
         }
         Stored::Words if wanted.kind == Some(Kind::Tensor) => {
-            let Some(words) = first.words(at) else {
+            let Some(words) = first.words(at)? else {
                 let problem = "its words have no common dictionary here; take it as text, or \
                                store numbers";
-                return Err(problem.to_owned());
+                return Err(problem.to_owned().into());
             };
             let numbers = words.iter().cloned().zip(0..).collect();
             Settled {
@@ -318,7 +425,7 @@ fn settle(
             let kind = match wanted.kind {
                 None | Some(Kind::Text) => FieldKind::Text,
                 Some(Kind::Bytes) => FieldKind::Bytes,
-                Some(_) => return Err("it holds text".to_owned()),
+                Some(_) => return Err("it holds text".to_owned().into()),
             };
             plain(kind, Store::Bytes { child: None })
         }
@@ -558,6 +665,18 @@ fn stored(field: &ArrowField) -> Result<Stored, String> {
         }
         _ => numeric(data_type).ok_or_else(|| unfit(data_type))?,
     })
+}
+
+/// Whether values of this type are bytes of which nothing is known.
+fn holds_bytes(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_)
+            | DataType::Struct(_)
+    )
 }
 
 fn is_text(data_type: &DataType) -> bool {

@@ -10,7 +10,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer
 use arrow_schema::DataType;
 use bytes::Bytes;
 
-use super::{Column, Columns, Store, number};
+use super::{Check, Column, Columns, Store, number};
 use crate::error::Cause;
 use crate::sample::DType;
 
@@ -30,6 +30,14 @@ enum Problem {
         found: usize,
         expected: usize,
     },
+    #[error("column `{column}` has {found} bytes, no whole number of {dtype}")]
+    Elements {
+        column: Arc<str>,
+        found: usize,
+        dtype: &'static str,
+    },
+    #[error("column `{0}` is no UTF-8; read it as bytes")]
+    NoText(Arc<str>),
     #[error("column `{column}` has a list of {found} where its shape has {expected}")]
     Shape {
         column: Arc<str>,
@@ -57,7 +65,7 @@ struct Ready {
     /// Of the child that is read.
     child_nulls: Option<NullBuffer>,
     cells: Cells,
-    exact: Option<usize>,
+    check: Check,
 }
 
 /// Values in the form in which they lie.
@@ -86,13 +94,25 @@ enum Cells {
         nulls: Option<NullBuffer>,
         dims: Option<Vec<usize>>,
     },
-    /// Keys into words.
-    Words { keys: Keys, words: Box<Ready> },
+    /// Keys into words, some of which may be null.
+    Words {
+        keys: Keys,
+        words: Box<Cells>,
+        nulls: Option<NullBuffer>,
+    },
     /// Keys into words that are classes.
     Classes {
         keys: Keys,
-        numbers: Vec<Result<i64, String>>,
+        numbers: Vec<Result<i64, NoClass>>,
     },
+}
+
+/// Why a word has no number.
+#[derive(Clone, Debug)]
+enum NoClass {
+    Null,
+    Outside,
+    Unknown(String),
 }
 
 #[derive(Debug)]
@@ -266,7 +286,7 @@ impl Ready {
             nulls: array.nulls().cloned(),
             child_nulls,
             cells,
-            exact: column.exact,
+            check: column.check,
         })
     }
 
@@ -282,12 +302,21 @@ impl Ready {
             return Err(Problem::OnlyPath(self.name.clone()));
         }
         let bytes = self.cells.get(row, &self.name)?;
-        match self.exact {
-            Some(expected) if bytes.len() != expected => Err(Problem::Length {
-                column: self.name.clone(),
-                found: bytes.len(),
+        let (column, found) = (|| self.name.clone(), bytes.len());
+        match self.check {
+            Check::Exactly(expected) if found != expected => Err(Problem::Length {
+                column: column(),
+                found,
                 expected,
             }),
+            Check::Elements(dtype) if !found.is_multiple_of(dtype.bytes()) => {
+                Err(Problem::Elements {
+                    column: column(),
+                    found,
+                    dtype: dtype.name(),
+                })
+            }
+            Check::Text if std::str::from_utf8(&bytes).is_err() => Err(Problem::NoText(column())),
             _ => Ok(bytes),
         }
     }
@@ -353,13 +382,8 @@ impl Cells {
                 let (keys, words) = keys_and_words(array)?;
                 Cells::Words {
                     keys,
-                    words: Box::new(Ready {
-                        name: "words".into(),
-                        nulls: words.nulls().cloned(),
-                        child_nulls: None,
-                        cells: Cells::bytes(&words)?,
-                        exact: None,
-                    }),
+                    words: Box::new(Cells::bytes(&words)?),
+                    nulls: some_nulls(&words),
                 }
             }
             _ => return None,
@@ -427,9 +451,13 @@ impl Cells {
         let (keys, words) = keys_and_words(array)?;
         let spelled = Cells::bytes(&words)?;
         let number = |at: usize| {
-            let word = spelled.get(at, &"words".into()).unwrap_or_default();
+            if words.is_null(at) {
+                return Err(NoClass::Null);
+            }
+            let word = spelled.get(at, &"words".into());
+            let word = word.map_err(|_| NoClass::Outside)?;
             let word = String::from_utf8_lossy(&word).into_owned();
-            known.get(&word).copied().ok_or(word)
+            known.get(&word).copied().ok_or(NoClass::Unknown(word))
         };
         Some(Cells::Classes {
             keys,
@@ -478,15 +506,21 @@ impl Cells {
                 nulls,
                 dims,
             } => list(row, levels, elements, nulls.as_ref(), dims.as_deref(), name),
-            Cells::Words { keys, words } => {
+            Cells::Words { keys, words, nulls } => {
                 let key = keys.get(row).ok_or_else(outside)?;
-                words.get(key)
+                let null = |nulls: &NullBuffer| key < nulls.len() && nulls.is_null(key);
+                match nulls.as_ref().is_some_and(null) {
+                    true => Err(Problem::Null(Arc::clone(name))),
+                    false => words.get(key, name),
+                }
             }
             Cells::Classes { keys, numbers } => {
                 let key = keys.get(row).ok_or_else(outside)?;
                 match numbers.get(key).ok_or_else(outside)? {
                     Ok(number) => Ok(Bytes::copy_from_slice(&number.to_le_bytes())),
-                    Err(word) => Err(Problem::NoClass {
+                    Err(NoClass::Null) => Err(Problem::Null(Arc::clone(name))),
+                    Err(NoClass::Outside) => Err(outside()),
+                    Err(NoClass::Unknown(word)) => Err(Problem::NoClass {
                         column: Arc::clone(name),
                         word: word.clone(),
                     }),
@@ -562,7 +596,7 @@ fn keys_and_words(array: &ArrayRef) -> Option<(Keys, ArrayRef)> {
     Some((keys, Arc::clone(dictionary.values())))
 }
 
-/// The words of a dictionary, where a column has one; nulls are empty words.
+/// The words of a dictionary, where a column has one; nulls are none.
 pub(in crate::source) fn words(array: &ArrayRef) -> Option<Vec<String>> {
     let (_, words) = keys_and_words(array)?;
     let cells = Cells::bytes(&words)?;
@@ -570,7 +604,8 @@ pub(in crate::source) fn words(array: &ArrayRef) -> Option<Vec<String>> {
         let bytes = cells.get(at, &"words".into()).ok()?;
         String::from_utf8(bytes.to_vec()).ok()
     };
-    (0..words.len()).map(word).collect()
+    let there = (0..words.len()).filter(|&at| words.is_valid(at));
+    there.map(word).collect()
 }
 
 /// The first value of a column of bytes, or of its child, that is not null.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow_array::builder::{Int32Builder, ListBuilder, StringDictionaryBuilder};
 use arrow_array::types::Int8Type;
 use arrow_array::{
-    ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, Float32Array, Int16Array, Int64Array,
-    RecordBatch, StringArray, StructArray, UInt8Array,
+    ArrayRef, BinaryArray, BooleanArray, DictionaryArray, FixedSizeListArray, Float32Array,
+    Int8Array, Int16Array, Int64Array, RecordBatch, StringArray, StructArray, UInt8Array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field as ArrowField, Fields, Schema};
@@ -16,6 +16,7 @@ use bytes::Bytes;
 use super::*;
 use crate::source::batches::Batches;
 use crate::source::{ReadError, Source, read_one};
+use crate::store::Blob;
 
 /// Bytes that begin as a PNG does, of another length for each record.
 pub(in crate::source) fn picture(record: usize) -> Vec<u8> {
@@ -147,6 +148,42 @@ pub(in crate::source) fn holds_table(source: &dyn Source, count: usize) {
     }
 }
 
+/// A blob that is far away, some of whose bytes cannot be had.
+#[derive(Debug)]
+pub(in crate::source) struct Far {
+    pub(in crate::source) name: &'static str,
+    pub(in crate::source) bytes: Bytes,
+    pub(in crate::source) missing: std::ops::Range<u64>,
+}
+
+impl Blob for Far {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn stamp(&self) -> String {
+        String::new()
+    }
+
+    fn held_bytes(&self, length: u64) -> u64 {
+        length + (1 << 20)
+    }
+
+    fn read(&self, range: std::ops::Range<u64>) -> io::Result<Bytes> {
+        if range.start < self.missing.end && self.missing.start < range.end {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the bucket is silent",
+            ));
+        }
+        Ok(self.bytes.slice(range.start as usize..range.end as usize))
+    }
+}
+
 fn of(columns: Vec<(&str, ArrayRef)>, wanted: &[Wanted]) -> Result<Batches, Error> {
     let batch = RecordBatch::try_from_iter(columns).expect("columns of one length");
     Batches::new(
@@ -253,6 +290,163 @@ fn words_of_a_dictionary_are_text_or_the_numbers_of_classes() {
     assert_eq!(numbers.classes().expect("words"), ["dog", "cat", "cow"]);
     let third = read_one(&numbers, 3).expect("a number");
     assert_eq!(third.fields, [Bytes::copy_from_slice(&2_i64.to_le_bytes())]);
+}
+
+#[test]
+fn a_null_among_the_words_of_a_dictionary_is_no_word_and_no_class() {
+    let words = StringArray::from(vec![Some("dog"), None, Some("cat")]);
+    let keys = Int8Array::from(vec![0, 1, 2]);
+    let column: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(words)));
+    let classes = [wanted("breed", Some(Kind::Tensor))];
+
+    for asked in [&[][..], &classes] {
+        let source = of(vec![("breed", Arc::clone(&column))], asked).expect("a table");
+
+        let error = read_one(&source, 1).expect_err("null").chain();
+        assert!(error.contains("`breed` is null"), "{error}");
+        if !asked.is_empty() {
+            assert_eq!(source.classes().expect("words"), ["dog", "cat"]);
+            let third = read_one(&source, 2).expect("a number");
+            assert_eq!(third.fields[0], 1_i64.to_le_bytes()[..]);
+        }
+    }
+}
+
+#[test]
+fn bytes_that_are_no_whole_numbers_or_no_text_are_bad_records() {
+    let bytes = || -> ArrayRef {
+        let rows: Vec<&[u8]> = vec![b"abcd", b"\xff\xfe\xfd\xfc\xfb", b""];
+        Arc::new(BinaryArray::from_iter_values(rows))
+    };
+    let ragged = Wanted {
+        dtype: Some(DType::Float32),
+        ..wanted("tokens", Some(Kind::Ragged))
+    };
+    let text = wanted("tokens", Some(Kind::Text));
+
+    for (asked, reason) in [
+        (ragged, "5 bytes, no whole number of float32"),
+        (text, "UTF-8"),
+    ] {
+        let source = of(vec![("tokens", bytes())], &[asked]).expect("a table");
+
+        assert_eq!(read_one(&source, 0).expect("good").fields, ["abcd"]);
+        assert_eq!(read_one(&source, 2).expect("empty").fields, [""]);
+        let error = read_one(&source, 1).expect_err("neither").chain();
+        assert!(
+            error.contains("`tokens`") && error.contains(reason),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_image_column_is_told_behind_rows_and_batches_without_one() {
+    let nulls = || -> ArrayRef { Arc::new(BinaryArray::from_opt_vec(vec![None; 30])) };
+    let image: ArrayRef = Arc::new(BinaryArray::from_opt_vec(vec![None, Some(&picture(0))]));
+    let batch = |column| RecordBatch::try_from_iter([("scan", column)]).expect("one column");
+    let batches = [batch(nulls()), batch(image)];
+
+    let source = Batches::new("table", &batches[0].schema(), &batches, &[]).expect("a table");
+
+    assert_eq!(source.fields()[0].kind, FieldKind::Image(Pixels::Encoded));
+}
+
+/// Columns of which nothing can be read.
+struct Silent(io::ErrorKind);
+
+impl First for Silent {
+    fn name(&self) -> String {
+        "a.parquet".to_owned()
+    }
+
+    fn value(&mut self, _: usize, _: Option<&str>) -> io::Result<Option<Bytes>> {
+        Err(io::Error::new(self.0, "why"))
+    }
+
+    fn words(&mut self, _: usize) -> io::Result<Option<Vec<String>>> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn a_column_whose_first_values_cannot_be_read_is_an_error_and_no_other_kind() {
+    let schema = Schema::new(vec![ArrowField::new("scan", DataType::Binary, true)]);
+    for (kind, mend) in [
+        (io::ErrorKind::TimedOut, false),
+        (io::ErrorKind::InvalidData, true),
+    ] {
+        for asked in [vec![], vec![wanted("scan", None)]] {
+            let error = Columns::choose(&schema, &asked, &mut Silent(kind));
+            let error = error.expect_err("nothing tells").chain();
+            assert!(
+                error.contains("a.parquet") && error.contains("`scan`"),
+                "{error}"
+            );
+            assert!(error.contains("why"), "{error}");
+            assert_eq!(error.contains("with their kinds"), mend, "{error}");
+        }
+
+        let named = [wanted("scan", Some(Kind::Image))];
+        assert!(Columns::choose(&schema, &named, &mut Silent(kind)).is_ok());
+    }
+}
+
+#[test]
+fn a_file_whose_numbers_mean_others_is_refused_by_column() {
+    let tensors = |metadata: &str| {
+        let own = [
+            ("ARROW:extension:name", "arrow.fixed_shape_tensor"),
+            ("ARROW:extension:metadata", metadata),
+        ];
+        let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let item = Arc::new(ArrowField::new("item", DataType::UInt8, false));
+        ArrowField::new("pixels", DataType::FixedSizeList(item, 12), false)
+            .with_metadata(HashMap::from(own))
+    };
+    let schema = |classes: &str, tensor: &str| {
+        let features = format!(
+            r#"{{"info": {{"features": {{"label": {{"names": {classes}, "_type": "ClassLabel"}}}}}}}}"#
+        );
+        let metadata = HashMap::from([("huggingface".to_owned(), features)]);
+        let label = ArrowField::new("label", DataType::Int64, false);
+        Schema::new_with_metadata(vec![label, tensors(tensor)], metadata)
+    };
+    let (classes, shape) = (r#"["cat", "dog"]"#, r#"{"shape": [3, 4]}"#);
+    let first = schema(classes, shape);
+    let silent = &mut Silent(io::ErrorKind::Other);
+    let columns = Columns::choose(&first, &[], silent).expect("numbers");
+
+    assert_eq!(columns.locate(&first), Ok(vec![0, 1]));
+    let bare = Schema::new(first.fields().clone());
+    assert!(
+        columns.locate(&bare).is_ok(),
+        "nothing said is nothing else"
+    );
+    for (other, reasons) in [
+        (
+            schema(r#"["dog", "cat"]"#, shape),
+            ["`label`", "0 is `dog` here and `cat` there"],
+        ),
+        (
+            schema(r#"["cat"]"#, shape),
+            ["`label`", "1 is none here and `dog` there"],
+        ),
+        (
+            schema(classes, r#"{"shape": [4, 3]}"#),
+            ["`pixels`", "[4, 3] where the first file has [3, 4]"],
+        ),
+        (
+            schema(classes, r#"{"shape": [3, 4], "permutation": [1, 0]}"#),
+            ["`pixels`", "C order"],
+        ),
+    ] {
+        let problem = columns.locate(&other).expect_err("differs");
+        assert!(
+            reasons.iter().all(|reason| problem.contains(reason)),
+            "{problem}"
+        );
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use infeed_raw::map::FileMap;
 use super::columns::open::each;
 use super::columns::{Wanted, array_field, widened};
 use super::memory::{resident_reads, touch};
-use super::{Admit, Read, ReadError, Sink, Source, group_reads};
+use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint, group_reads};
 use crate::error::{Cause, Error};
 use crate::order::window::Groups;
 use crate::sample::{DType, Field, Record, RecordId};
@@ -170,7 +170,7 @@ impl Npz {
         });
         let groups = Groups {
             ends: ends.collect(),
-            bytes: files.iter().map(File::held_bytes).collect(),
+            bytes: files.iter().map(File::array_bytes).collect(),
             whole: true,
         };
         if groups.records() == 0 {
@@ -256,11 +256,20 @@ fn arranged(found: &[Array], asked: &[Wanted], first: &[Array]) -> Result<Vec<Ar
 }
 
 impl File {
-    /// Bytes of memory that its arrays take when they are read: as stored, and inflated.
+    /// Bytes of its arrays, as stored and inflated: what the shuffle's windows go by, so it must not
+    /// depend on where they lie.
+    fn array_bytes(&self) -> u64 {
+        self.bytes(|stored| stored)
+    }
+
+    /// Bytes of memory that reading its arrays takes, where they lie.
     fn held_bytes(&self) -> u64 {
+        self.bytes(|stored| self.blob.held_bytes(stored))
+    }
+
+    fn bytes(&self, held: impl Fn(u64) -> u64) -> u64 {
         let arrays = self.arrays.iter().map(|array| {
-            let stored = array.member.span.end - array.member.span.start;
-            let stored = self.blob.held_bytes(stored);
+            let stored = held(array.member.span.end - array.member.span.start);
             match array.member.deflated {
                 true => stored.saturating_add(array.member.length),
                 false => stored,
@@ -298,6 +307,11 @@ impl Source for Npz {
         self.groups.records()
     }
 
+    fn fingerprint(&self) -> u64 {
+        let blobs = self.files.iter().map(|file| &*file.blob);
+        files_fingerprint(self.fields(), blobs, &self.groups)
+    }
+
     fn id(&self, record: u64, field: Option<usize>) -> RecordId {
         let (at, number) = self.place(record);
         let file = &self.files[at];
@@ -331,7 +345,11 @@ impl Source for Npz {
             });
             return resident_reads(run, bytes);
         }
-        group_reads(run, &self.groups)
+        let mut reads = group_reads(run, &self.groups);
+        for read in &mut reads {
+            read.bytes = Some(self.files[read.key as usize].held_bytes());
+        }
+        reads
     }
 
     fn read(
@@ -360,7 +378,7 @@ impl Source for Npz {
             return Ok(());
         }
         let file = &self.files[read.key as usize];
-        let bytes = self.groups.bytes[read.key as usize];
+        let bytes = file.held_bytes();
         admit(bytes).map_err(|refused| ReadError::Refused {
             record,
             bytes,

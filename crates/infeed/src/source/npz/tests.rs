@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
-use super::super::columns::tests::read_run;
+use super::super::columns::tests::{Far, read_run};
 use super::*;
 use crate::sample::{FieldKind, Pixels};
 use crate::store::find;
@@ -126,6 +126,52 @@ fn stored_and_deflated_archives_give_their_records_over_all_files() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn windows_and_fingerprint_are_the_same_wherever_archives_lie() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let bytes = archive(&batch(0, 9), true);
+    let path = root.path().join("0.npz");
+    fs::write(&path, &bytes).expect("writes");
+    let near = open(&path).expect("an archive");
+    let far = Far {
+        name: "s3://bucket/0.npz",
+        bytes: bytes.into(),
+        missing: 0..0,
+    };
+
+    let far = Npz::open(vec![Arc::new(far)], &[]).expect("an archive");
+
+    let groups = [&near, &far].map(|source| source.groups().expect("an archive each"));
+    assert_eq!(groups[0], groups[1], "windows follow from groups");
+    assert_eq!(near.fingerprint(), far.fingerprint());
+    let held = far.plan(&[0, 3], u64::MAX)[0].bytes.expect("known");
+    assert!(
+        held > groups[1].bytes[0] + (1 << 20),
+        "{held} is what it takes"
+    );
+    // What is planned is what is asked for, as the helper checks.
+    assert!(read_run(&far, &[0, 3]).iter().all(Result::is_ok));
+}
+
+#[test]
+fn archives_of_other_lengths_are_other_data_for_a_state() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let of = |lengths: [usize; 2]| {
+        let mut from = 0;
+        for (at, length) in lengths.into_iter().enumerate() {
+            let bytes = archive(&batch(from, from + length), false);
+            fs::write(root.path().join(format!("{at}.npz")), bytes).expect("writes");
+            from += length;
+        }
+        open(&root.path().join("*.npz"))
+            .expect("archives")
+            .fingerprint()
+    };
+
+    assert_eq!(of([3, 4]), of([3, 4]));
+    assert_ne!(of([3, 4]), of([4, 3]));
 }
 
 #[test]

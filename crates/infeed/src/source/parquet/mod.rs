@@ -23,7 +23,7 @@ use bytes::Bytes;
 use super::columns::open::each;
 use super::columns::rows::{Rows, first_bytes};
 use super::columns::{BYTES, Columns, First, Store};
-use super::{Admit, Read, ReadError, Sink, Source, columns, group_reads};
+use super::{Admit, Read, ReadError, Sink, Source, columns, files_fingerprint, group_reads};
 use crate::error::{Cause, Error};
 use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
@@ -42,6 +42,13 @@ const MAGIC: &[u8] = b"PAR1";
 
 /// Most bytes of a page that is read to tell what a column is.
 const FIRST_BYTES: u64 = 256 << 20;
+
+/// Row groups in whose first pages a value is looked for that is not null, and rows there.
+const FIRST_GROUPS: usize = 8;
+const FIRST_ROWS: u64 = 4096;
+
+/// Rows of those that are decoded at a time.
+const FIRST_STEP: usize = 16;
 
 /// Records in Parquet files.
 #[derive(Debug)]
@@ -300,6 +307,11 @@ impl Source for Parquet {
         self.groups.records()
     }
 
+    fn fingerprint(&self) -> u64 {
+        let blobs = self.files.iter().map(|file| &*file.blob);
+        files_fingerprint(self.fields(), blobs, &self.groups)
+    }
+
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
         let (file, number, row) = self.place(record);
         RecordId {
@@ -386,55 +398,98 @@ fn get(batches: &[(usize, Rows)], row: usize) -> Result<Vec<Bytes>, Cause> {
     }
 }
 
-/// The first page of a column, to tell what it holds.
+/// The first pages of columns, to tell what they hold.
 struct FirstPage<'a> {
     blob: &'a dyn Blob,
     metadata: &'a ParquetMetaData,
     schema: &'a Schema,
 }
 
-impl First for FirstPage<'_> {
-    fn value(&mut self, column: usize, child: Option<&str>) -> Option<Bytes> {
-        let leaf = *leaves(self.metadata, column, child).first()?;
-        let groups = self.metadata.row_groups();
-        let group = groups.iter().position(|group| group.num_rows() > 0)?;
-        let chunk = groups[group].column(leaf);
-        let range = chunk_range(chunk, self.blob.len()).ok()?;
+impl FirstPage<'_> {
+    /// The first value of a leaf in the first page that it has in a row group, if there is one.
+    fn look(&self, group: usize, leaf: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
+        let none = || invalid("its first page is none");
+        let chunk = self.metadata.row_group(group).column(leaf);
+        let range = chunk_range(chunk, self.blob.len()).map_err(invalid)?;
         let head = range.end.min(range.start + TAIL_BYTES);
-        let start = self.blob.read(range.start..head).ok()?;
+        let start = self.blob.read(range.start..head)?;
         let (end, page) = match pages::first_data_page(&start) {
             Some(found) => found,
             // Behind a large dictionary: one more look.
             None => {
-                let dictionary = pages::header(&start)?;
+                let dictionary = pages::header(&start).ok_or_else(none)?;
                 let at = dictionary.header + dictionary.stored;
-                let begin = range.start.checked_add(at)?;
-                let head = range.end.min(begin.checked_add(TAIL_BYTES)?);
-                let next = self.blob.read(begin..head).ok()?;
-                let (end, page) = pages::first_data_page(&next)?;
+                let begin = range.start + at;
+                if begin >= range.end {
+                    return Err(none());
+                }
+                let next = self.blob.read(begin..range.end.min(begin + TAIL_BYTES))?;
+                let (end, page) = pages::first_data_page(&next).ok_or_else(none)?;
                 (at + end, page)
             }
         };
-        if end > FIRST_BYTES || page.decoded > FIRST_BYTES || end > range.end - range.start {
-            return None;
+        if end > range.end - range.start {
+            return Err(none());
         }
-        let bytes = self.blob.read(range.start..range.start + end).ok()?;
-        let dictionary = pages::header(&bytes)?;
-        let fits = dictionary.decoded <= FIRST_BYTES && dictionary.values <= FIRST_BYTES;
-        fits.then_some(())?;
-        let wanted = Wanted::new(self.metadata, vec![leaf], self.schema.fields()).ok()?;
+        fits(end.max(page.decoded))?;
+        let bytes = self.blob.read(range.start..range.start + end)?;
+        let dictionary = pages::header(&bytes).ok_or_else(none)?;
+        fits(dictionary.decoded.max(dictionary.values))?;
+        let wanted = Wanted::new(self.metadata, vec![leaf], self.schema.fields());
+        let wanted = wanted.map_err(invalid)?;
         let chunks = Chunks {
             metadata: self.metadata,
             group,
             bytes: HashMap::from([(leaf, (range.start, bytes))]),
         };
-        let rows = page.values.clamp(1, 16) as usize;
-        let batch = chunks.batches(&wanted, rows, 1, u64::MAX).ok()?.pop()?;
-        first_bytes(batch.columns().first()?, child.map(|_| BYTES))
+        // In steps, since values that are told by those before may be large.
+        // Whole ones within the page: what lies behind it was not read.
+        let steps = (page.values.min(FIRST_ROWS) as usize / FIRST_STEP).max(1);
+        let rows = FIRST_STEP.min(page.values.max(1) as usize);
+        let batches = chunks.batches(&wanted, rows, steps, FIRST_BYTES);
+        let batches = batches.map_err(invalid)?;
+        let mut columns = batches.iter().filter_map(|batch| batch.columns().first());
+        Ok(columns.find_map(|column| first_bytes(column, child.map(|_| BYTES))))
+    }
+}
+
+fn fits(bytes: u64) -> io::Result<()> {
+    match bytes <= FIRST_BYTES {
+        true => Ok(()),
+        false => Err(invalid(format!(
+            "its first page has {bytes} bytes, over the {FIRST_BYTES} that are looked at"
+        ))),
+    }
+}
+
+impl First for FirstPage<'_> {
+    fn name(&self) -> String {
+        self.blob.name().to_owned()
     }
 
-    fn words(&mut self, _column: usize) -> Option<Vec<String>> {
+    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
+        let Some(&leaf) = leaves(self.metadata, column, child).first() else {
+            return Ok(None);
+        };
+        let groups = self.metadata.row_groups().iter().enumerate();
+        let groups = groups.filter(|(_, group)| group.num_rows() > 0);
+        let mut wrong = None;
+        for (group, _) in groups.take(FIRST_GROUPS) {
+            match self.look(group, leaf, child) {
+                Ok(Some(value)) => return Ok(Some(value)),
+                Ok(None) => {}
+                // A damaged page is that group's; another may tell.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    wrong.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        wrong.map_or(Ok(None), Err)
+    }
+
+    fn words(&mut self, _column: usize) -> io::Result<Option<Vec<String>>> {
         // Every row group has a dictionary of its own.
-        None
+        Ok(None)
     }
 }

@@ -7,7 +7,7 @@ use ::parquet::arrow::ArrowWriter;
 use ::parquet::basic::{Compression, Encoding, ZstdLevel};
 use ::parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 
-use super::super::columns::tests::{expected, holds_table, read_run, table};
+use super::super::columns::tests::{Far, expected, holds_table, read_run, table};
 use super::*;
 use crate::order::Order;
 use crate::store::find;
@@ -147,8 +147,81 @@ fn words_of_a_dictionary_take_no_memory_for_each_time_they_occur() {
     assert_eq!(found[0].len(), 50_000);
 }
 
+/// A column of bytes with images behind so many nulls.
+fn behind_nulls(nulls: usize, rows_a_group: usize) -> Vec<u8> {
+    use arrow_array::{BinaryArray, RecordBatch};
+    let picture = super::super::columns::tests::picture(0);
+    let rows = (0..nulls + 20).map(|row| (row >= nulls).then_some(&picture));
+    let scans = BinaryArray::from_iter(rows);
+    let batch = RecordBatch::try_from_iter([("scan", Arc::new(scans) as _)]).expect("a batch");
+    let mut bytes = Vec::new();
+    let form = WriterProperties::builder().set_max_row_group_row_count(Some(rows_a_group));
+    let writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(form.build()));
+    let mut writer = writer.expect("a writer");
+    writer.write(&batch).expect("writes");
+    writer.close().expect("ends");
+    bytes
+}
+
 #[test]
-fn a_damaged_page_is_told_by_its_checksum_with_file_and_row_group() {
+fn an_image_column_is_told_behind_nulls_of_a_page_and_of_row_groups() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.parquet");
+    for (nulls, rows_a_group) in [(0, 5), (17, 100), (100, 1000), (90, 30)] {
+        fs::write(&path, behind_nulls(nulls, rows_a_group)).expect("writes");
+
+        let source = open(&path).expect("a table");
+
+        let image = crate::sample::FieldKind::Image(crate::sample::Pixels::Encoded);
+        assert_eq!(source.fields()[0].kind, image, "{nulls} nulls");
+    }
+}
+
+#[test]
+fn a_bucket_that_is_silent_while_opening_is_an_error_and_no_other_kind() {
+    let bytes = Bytes::from(written(
+        WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .build(),
+        4000,
+    ));
+    let far = |missing| -> Vec<Arc<dyn Blob>> {
+        vec![Arc::new(Far {
+            name: "s3://bucket/table.parquet",
+            bytes: bytes.clone(),
+            missing,
+        })]
+    };
+    assert!(Parquet::open(far(0..0), &[]).is_ok());
+    assert!(
+        bytes.len() as u64 > 2 * TAIL_BYTES,
+        "the footer comes without the pages"
+    );
+
+    let error = Parquet::open(far(4..5), &[]).expect_err("silent").chain();
+
+    assert!(error.contains("s3://bucket/table.parquet"), "{error}");
+    assert!(error.contains("the bucket is silent"), "{error}");
+}
+
+#[test]
+fn files_that_are_grouped_or_named_otherwise_are_other_data_for_a_state() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let of = |name: &str, rows_a_group: usize| {
+        let path = root.path().join(name);
+        fs::write(&path, behind_nulls(0, rows_a_group)).expect("writes");
+        open(&path).expect("a table").fingerprint()
+    };
+
+    let first = of("a.parquet", 5);
+
+    assert_eq!(first, of("a.parquet", 5));
+    assert_ne!(first, of("a.parquet", 10), "other groups are other windows");
+    assert_ne!(first, of("b.parquet", 5), "files come by name");
+}
+
+#[test]
+fn a_page_that_is_damaged_by_a_length_makes_bad_records_of_its_group() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.parquet");
     let mut bytes = written(

@@ -25,10 +25,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Admit, Read, ReadError, Sink, Source, fingerprint};
+use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint};
 use crate::error::{Cause, Error};
 use crate::order::window::Groups;
-use crate::random::{hash, hash_bytes};
 use crate::sample::{Field, Record, RecordId};
 use crate::store::Blob;
 
@@ -369,18 +368,8 @@ impl Source for Shards {
     }
 
     fn fingerprint(&self) -> u64 {
-        let shards = self.shards.iter().map(|shard| {
-            let name = shard.blob.name().rsplit(['/', '\\']).next();
-            hash(&[
-                hash_bytes(name.unwrap_or_default().as_bytes()),
-                shard.blob.len(),
-            ])
-        });
-        hash(&[
-            fingerprint(self.len(), self.fields()),
-            hash(&shards.collect::<Vec<_>>()),
-            hash(&self.groups.ends),
-        ])
+        let blobs = self.shards.iter().map(|shard| &*shard.blob);
+        files_fingerprint(self.fields(), blobs, &self.groups)
     }
 
     fn places(&self, record: u64) -> Vec<PathBuf> {
