@@ -260,3 +260,34 @@ def test_a_running_loader_explains_itself(numbers, tmp_path):
 
 def test_the_plan_is_explained_without_running(numbers):
     assert numbers.explain() == "x: copied -> int64 [], 8 B a sample\n"
+
+
+def test_the_number_of_workers_is_found_unless_it_is_given(numbers):
+    with numbers.open() as default, numbers.open(workers="auto") as auto:
+        for loader in (default, auto):
+            assert drain(loader) == WHOLE
+            stats = loader.stats()
+            tuned = stats["tuned"]
+            assert 1 <= stats["workers"] <= tuned["most"]
+            assert tuned["cores"] >= 1
+            assert not tuned["settled"]
+            assert tuned["text"].startswith(f"workers: {stats['workers']} on ")
+            assert any(
+                "workers: " in note for note in loader.explain().to_dict()["notes"]
+            )
+    with numbers.open(workers=3) as fixed:
+        assert drain(fixed) == WHOLE
+        assert (fixed.stats()["workers"], fixed.stats()["tuned"]) == (3, None)
+
+
+def test_what_was_chosen_is_said_once(numbers, caplog):
+    with caplog.at_level(logging.INFO, logger="infeed"), numbers.open() as loader:
+        end = time.monotonic() + 60
+        while not loader.stats()["tuned"]["settled"] and time.monotonic() < end:
+            for _ in loader:
+                time.sleep(0.01)
+        text = loader.stats()["tuned"]["text"]
+
+    said = [record for record in caplog.records if record.getMessage() == text]
+    assert [record.name for record in said] == ["infeed.loader"]
+    assert "is the limit" in text

@@ -664,6 +664,55 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::SourceSpec;
+    use crate::sample::{Depth, Image, Size};
+    use crate::testing::synthetic::{Subsampling, jpeg};
+    use crate::transform::RandomResizedCrop;
+
+    #[test]
+    fn bits_and_the_budget_hold_while_workers_become_more_and_fewer() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(root.path().join("cat")).expect("a new folder");
+        for n in 0..24_u64 {
+            let mut image = Image::default();
+            let (height, width) = (40 + n as u32, 48);
+            image.reset(Size { height, width }, 3, Depth::U8);
+            for (at, byte) in image.data.iter_mut().enumerate() {
+                *byte = crate::random::mix(n ^ (at as u64) << 8) as u8;
+            }
+            let bytes = jpeg(&image, 90, Subsampling::Quarter).expect("encodes");
+            std::fs::write(root.path().join(format!("cat/{n}.jpg")), bytes).expect("writes");
+        }
+        let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
+            .shuffle(3)
+            .decode()
+            .transform(RandomResizedCrop::new(16))
+            .batch(4);
+        let run = |workers: Option<usize>, change: &dyn Fn(&Loader, u64)| -> Vec<Vec<u8>> {
+            let mut options = Options::default();
+            (options.workers, options.memory) = (workers, Some(80 << 20));
+            let loader = pipeline.open(&options).expect("opens");
+            let mut found = Vec::new();
+            while found.len() < 120 {
+                change(&loader, found.len() as u64);
+                if let Some(batch) = loader.next_batch().expect("no bad record") {
+                    found.push(batch.array("image").expect("numbers").bytes().to_vec());
+                }
+            }
+            let stats = loader.stats().expect("open");
+            assert!(stats.parcel_peak_bytes <= loader.shares.parcel_bytes);
+            found
+        };
+
+        let fixed = run(Some(1), &|_, _| {});
+        let changing = run(None, &|loader, step| {
+            let conveyor = loader.conveyor().expect("open");
+            let most = conveyor.config().workers as u64;
+            conveyor.set_workers(1 + (crate::random::mix(step) % most) as usize);
+        });
+
+        assert!(fixed == changing);
+    }
 
     #[test]
     fn a_stall_is_told_by_who_waits_for_whom() {

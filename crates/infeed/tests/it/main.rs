@@ -17,3 +17,4 @@ mod shards;
 mod sources;
 mod state;
 mod tidy;
+mod tuning;

@@ -21,8 +21,12 @@ const WAITS: f64 = 0.01;
 /// Share of workers at rows from which they are the limit.
 const AT_WORK: f64 = 0.8;
 
-/// Share of the cores from which there is nothing left for further workers.
-const CORES_FULL: f64 = 0.85;
+/// Share of the cores in use below which there is something left for further workers; below which
+/// workers mostly wait, so that fewer may do as much; and from which steps and workers take each
+/// other's.
+const ROOM: f64 = 0.95;
+const IDLE: f64 = 0.7;
+const CROWDED: f64 = 0.85;
 
 /// Cores that a step uses when it could need more of them.
 const STEP_CORES: f64 = 0.3;
@@ -58,6 +62,8 @@ pub(super) enum Limit {
 pub(super) struct Finding {
     pub(super) workers: usize,
     pub(super) cores: usize,
+    /// Most workers there may be.
+    pub(super) most: usize,
     pub(super) limit: Limit,
     /// Share of the time that the consumer waits.
     pub(super) wait: f64,
@@ -82,6 +88,8 @@ impl fmt::Display for Finding {
         )?;
         if self.for_the_step {
             f.write_str("; more made the step longer, which needs the cores too")?;
+        } else if self.workers == self.most && self.most < self.cores {
+            f.write_str("; memory leaves no room for more")?;
         }
         Ok(())
     }
@@ -255,6 +263,7 @@ impl Search {
             finding: Finding {
                 workers: self.base,
                 cores: self.cores,
+                most: self.most,
                 limit,
                 wait: seen.wait(),
                 for_the_step: self.for_the_step,
@@ -281,6 +290,8 @@ impl Search {
     fn candidate(&self, seen: &Window, limit: Limit) -> Option<(usize, Aim)> {
         let base = self.base;
         let stride = (base / 4).max(1);
+        let fewer = base.saturating_sub(stride).max(self.low);
+        let in_use = seen.cores / self.cores as f64;
         if limit != Limit::Workers {
             // As many as the rows of a step need.
             let needed = workers_for(seen.busy).max(self.low);
@@ -296,20 +307,15 @@ impl Search {
                 return Some((needed, Aim::Gain));
             }
             // Workers that do not use the cores wait for something: a page, a lock, a process.
-            if seen.cores < CORES_FULL * self.cores as f64 {
-                if base < self.high {
-                    return Some(((base + stride).min(self.high), Aim::Gain));
-                }
-                if self.low < base {
-                    return Some((base.saturating_sub(stride).max(self.low), Aim::Save));
-                }
+            if base < self.high && in_use < ROOM {
+                return Some(((base + stride).min(self.high), Aim::Gain));
+            }
+            if self.low < base && in_use < IDLE {
+                return Some((fewer, Aim::Save));
             }
         }
-        let crowded = seen.cores >= CORES_FULL * self.cores as f64;
-        if self.low < base && crowded && seen.step_cores >= STEP_CORES {
-            return Some((base.saturating_sub(stride).max(self.low), Aim::Gain));
-        }
-        None
+        let crowded = in_use >= CROWDED && seen.step_cores >= STEP_CORES;
+        (self.low < base && crowded).then_some((fewer, Aim::Gain))
     }
 
     fn judged(&mut self, candidate: usize, aim: Aim, verdict: Verdict, present: Window) {
