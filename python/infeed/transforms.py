@@ -4,7 +4,8 @@ One frozen dataclass for each transform of the engine, with the same name and
 parameters. They are plain settings: drawing random parameters and touching pixels is
 the engine's work. Names and behaviour follow torchvision v2; sizes are
 ``(height, width)``. A geometric transform moves the image and the mask of a sample
-together, with one random draw; masks are always sampled nearest and never blended.
+together, with one random draw; masks are always sampled nearest and never blended,
+except by ``MixUp`` as shares of classes.
 """
 
 from dataclasses import dataclass, fields
@@ -20,7 +21,9 @@ __all__ = [
     "ColorJitter",
     "Crop",
     "CropOrPad",
+    "CutMix",
     "Grayscale",
+    "MixUp",
     "Normalize",
     "OneHot",
     "Pad",
@@ -474,6 +477,77 @@ class ClassIndex(Transform):
         )
 
 
+@dataclass(frozen=True, repr=False)
+class _Mixing(Transform):
+    """What ``MixUp`` and ``CutMix`` share: settings, and how they are checked."""
+
+    alpha: float = 1.0
+    p: float = 1.0
+    field: str | None = None
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        self._set(
+            alpha=_check.number(self, "alpha", self.alpha, 0.001, 1000),
+            p=_check.number(self, "p", self.p, 0, 1),
+        )
+        if self.field is not None:
+            self._set(field=_check.field(self, "field", self.field))
+        if self.classes is not None:
+            self._set(classes=_check.integer(self, "classes", self.classes, low=1))
+
+
+@dataclass(frozen=True, repr=False)
+class MixUp(_Mixing):
+    """Blends each sample with that of another position (Zhang et al., 2018).
+
+    Every number becomes ``share * own + (1 - share) * partner``, in images, one-hot
+    masks of a float type, and labels; the share is drawn from Beta(alpha, alpha). The
+    partner is a function of seed, epoch and position, made as it would be at its own
+    position, by whichever rank needs it: a sample costs two decodes, and other numbers
+    of ranks and workers give the same batches. Where shards are shuffled in windows the
+    partner is of the same window.
+
+    Comes last, on samples of one size. Together with ``CutMix``, at most one of both is
+    done to a sample, each with its own ``p``, which may add up to 1.
+
+    Args:
+        alpha: Both parameters of the beta distribution; the smaller, the nearer the
+            share is to 0 or 1.
+        p: Probability, 0 to 1.
+        field: The labels, class numbers or float32; None means ``label``, where there
+            is one.
+        classes: Number of classes; None means as many as the source has names of.
+
+    Shape:
+        Labels ``[classes]``, float32, which add up to 1. Other fields stay the sample's
+        own.
+    """
+
+
+@dataclass(frozen=True, repr=False)
+class CutMix(_Mixing):
+    """Puts a rectangle of another position's sample in each sample (Yun et al., 2019).
+
+    Its sides are ``sqrt(1 - share)`` of the image's, the share drawn from Beta(alpha,
+    alpha), its middle uniform over the image. Labels are mixed by the area that is left
+    after it is cut off at the edges. Masks are cut with their image, class numbers too.
+
+    The partner, the order of transforms and ``p`` are as in ``MixUp``.
+
+    Args:
+        alpha: Both parameters of the beta distribution; 1 is uniform.
+        p: Probability, 0 to 1.
+        field: The labels, class numbers or float32; None means ``label``, where there
+            is one.
+        classes: Number of classes; None means as many as the source has names of.
+
+    Shape:
+        Labels ``[classes]``, float32, which add up to 1. Other fields stay the sample's
+        own.
+    """
+
+
 def from_dict(table: dict[str, Any]) -> Transform:
     """Makes the transform that a table of a description names."""
     settings = {
@@ -485,5 +559,7 @@ def from_dict(table: dict[str, Any]) -> Transform:
 
 
 _KINDS: dict[str, type[Transform]] = {
-    kind.__name__: kind for kind in Transform.__subclasses__()
+    kind.__name__: kind
+    for kind in (*Transform.__subclasses__(), *_Mixing.__subclasses__())
+    if kind is not _Mixing
 }

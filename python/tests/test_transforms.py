@@ -25,6 +25,8 @@ EXAMPLES = [
     T.OneHot("mask", palette="class_dict.csv"),
     T.OneHot(classes=12, dtype="uint8"),
     T.ClassIndex(palette="class_dict.csv", dtype="int64"),
+    T.MixUp(0.2, classes=1000),
+    T.CutMix(p=0.5, field="breed"),
 ]
 
 
@@ -62,6 +64,9 @@ def test_it_survives_its_description(transform):
         (lambda: T.OneHot(palette="a.csv", classes=3), "and not both"),
         (lambda: T.ClassIndex(), "palette must be the path of a CSV file"),
         (lambda: T.ClassIndex(palette="a.csv", dtype="int32"), "dtype must be one of"),
+        (lambda: T.MixUp(alpha=0), "MixUp: alpha must be a number from 0.001 to 1000"),
+        (lambda: T.CutMix(p=2), "CutMix: p must be a number from 0 to 1"),
+        (lambda: T.CutMix(classes=0), "classes must be an integer of at least 1"),
     ],
 )
 def test_a_wrong_parameter_is_named_with_what_it_may_be(make, named):

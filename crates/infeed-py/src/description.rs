@@ -55,7 +55,7 @@ pub(crate) fn plan(py: Python<'_>, description: &str, handles: Handles) -> PyRes
     let pipeline = parse(py, description)?;
     let plan = py.detach(|| {
         let source = pipeline.source.open(&handles.0)?;
-        Ok(Plan::new(&pipeline, source.fields())?.to_string())
+        Ok(Plan::over(&pipeline, &*source)?.to_string())
     });
     raise(py, plan)
 }
@@ -78,7 +78,7 @@ pub(crate) fn describe(
     let pipeline = parse(py, description)?;
     let columns = py.detach(|| {
         let source = pipeline.source.open(&handles.0)?;
-        Ok(Plan::new(&pipeline, source.fields())?.columns().to_vec())
+        Ok(Plan::over(&pipeline, &*source)?.columns().to_vec())
     });
     let describe = |column: infeed::batch::ColumnSpec| match column.kind {
         ColumnKind::Fixed { dtype, shape } => {

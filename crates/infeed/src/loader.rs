@@ -1,6 +1,7 @@
 //! A running plan: the iterator, epochs, what was counted, close.
 
 mod budget;
+mod parcel;
 mod records;
 mod state;
 mod stats;
@@ -20,11 +21,11 @@ use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;
 use crate::plan::preview::PreviewStage;
 use crate::plan::sample::{Bench, Position};
-use crate::sample::RecordId;
+use crate::sample::{Record, RecordId};
 use crate::source::{Source, read_one};
 
 use budget::Shares;
-pub use records::BadRecord;
+pub use parcel::BadRecord;
 use records::Records;
 pub(crate) use records::sample_error;
 pub use state::State;
@@ -185,7 +186,7 @@ impl Pipeline {
         epoch: u64,
     ) -> Result<(RecordId, Vec<PreviewStage>), Error> {
         let source = self.source.open(handles)?;
-        let plan = Plan::new(self, source.fields())?;
+        let plan = Plan::over(self, &*source)?;
         let order = self.order(&*source);
         if position >= order.len() {
             let problem = format!("position {position} is not below {} records", order.len());
@@ -195,10 +196,22 @@ impl Pipeline {
         let id = source.id(index, None);
         let record = read_one(&*source, index)?;
         let at = Position { epoch, position };
-        let stages = plan
-            .preview(&record, at, &mut Bench::new())
-            .map_err(|failure| records::sample_error(&*source, index, failure))?;
-        Ok((id, stages))
+        let stages = |index: u64, record: &Record, at: Position| {
+            plan.preview(record, at, &mut Bench::new())
+                .map_err(|failure| records::sample_error(&*source, index, failure))
+        };
+        let mut own = stages(index, &record, at)?;
+        if let Some(mixing) = plan.mixing(at, || order.near(epoch, position)) {
+            let partner = order.epoch(epoch).get(mixing.partner);
+            let at = Position {
+                epoch,
+                position: mixing.partner,
+            };
+            let other = stages(partner, &read_one(&*source, partner)?, at)?;
+            plan.preview_mix(&mixing, &source.id(partner, None), &mut own, other)
+                .map_err(|failure| records::sample_error(&*source, partner, failure))?;
+        }
+        Ok((id, own))
     }
 }
 
@@ -208,7 +221,7 @@ impl Loader {
         source: Arc<dyn Source>,
         options: &Options,
     ) -> Result<Loader, Error> {
-        let plan = Plan::new(pipeline, source.fields())?;
+        let plan = Plan::over(pipeline, &*source)?;
         let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
             (Some(size), None) => size,
             (None, Some(rows)) => rows.saturating_mul(options.world_size),

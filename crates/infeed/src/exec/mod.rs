@@ -11,7 +11,7 @@ mod readers;
 mod tests;
 mod workers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -61,6 +61,13 @@ pub trait Job: Send + Sync + Sized + 'static {
     /// Performs a read, on an I/O thread. Bytes are asked of the gate before they are allocated.
     /// A refusal because the gate closed may return whatever is at hand; it is thrown away.
     fn read(&self, read: Self::Read, gate: Gate<'_>) -> Vec<(Ticket, Self::Parcel)>;
+
+    /// Puts together what several reads brought for one ticket: `waiting` came before and was not
+    /// all of it. Neither is dropped here.
+    fn join(&self, waiting: Option<Self::Parcel>, come: Self::Parcel) -> Joined<Self::Parcel> {
+        drop(waiting);
+        Joined::Whole(come)
+    }
 
     /// Begins a tray: its memory and one row for each of its tickets.
     ///
@@ -112,6 +119,14 @@ pub struct Run<R> {
     pub end: Ticket,
     /// Its reads with the first ticket each brings, in the order of those.
     pub reads: Vec<(Ticket, R)>,
+}
+
+/// A parcel after another read brought something for its ticket.
+pub enum Joined<P> {
+    /// The row can be filled.
+    Whole(P),
+    /// Another read has to come.
+    Part(P),
 }
 
 /// What became of a row.
@@ -291,6 +306,8 @@ struct State<J: Job> {
     in_turn: usize,
     /// Read and not begun.
     parcels: BTreeMap<Ticket, J::Parcel>,
+    /// Those of which another read has not come yet.
+    parts: HashMap<Ticket, J::Parcel>,
     /// Number of the oldest tray, `trays[0]`.
     front: u64,
     trays: VecDeque<TrayState<J>>,
@@ -314,6 +331,16 @@ struct Filling<J: Job> {
     rows: Vec<Option<J::Row>>,
     outcomes: Vec<Option<Result<J::Done, J::Fault>>>,
     missing: usize,
+}
+
+impl<J: Job> State<J> {
+    /// All that was read and not begun, for dropping it outside the lock: that gives bytes back.
+    fn take_parcels(&mut self) -> (BTreeMap<Ticket, J::Parcel>, HashMap<Ticket, J::Parcel>) {
+        (
+            std::mem::take(&mut self.parcels),
+            std::mem::take(&mut self.parts),
+        )
+    }
 }
 
 impl<J: Job> Conveyor<J> {
@@ -344,6 +371,7 @@ impl<J: Job> Conveyor<J> {
                 turn: 0,
                 in_turn: 0,
                 parcels: BTreeMap::new(),
+                parts: HashMap::new(),
                 front: tray,
                 trays: VecDeque::new(),
                 broken: None,
@@ -531,7 +559,7 @@ impl<J: Job> Conveyor<J> {
         state.paused = true;
         state.reads.clear();
         state.urgent.clear();
-        let parcels = std::mem::take(&mut state.parcels);
+        let parcels = state.take_parcels();
         shared.budget.close();
         shared.stop.wish();
         drop(state);
@@ -594,7 +622,7 @@ impl<J: Job> Drop for Conveyor<J> {
             self.shared.reads_wanted.notify_all();
         }
         // Threads waiting for spare bytes are let on when the parcels that hold them go.
-        let parcels = std::mem::take(&mut self.shared.lock().parcels);
+        let parcels = self.shared.lock().take_parcels();
         drop(parcels);
         for thread in self.threads.drain(..) {
             // A panic was caught where it happened and reported to the consumer.

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Gate, Job, Shared, State, Way, nanos};
+use super::{Gate, Job, Joined, Shared, State, Way, nanos};
 
 /// What an I/O thread does next.
 enum Task<J: Job> {
@@ -133,7 +133,13 @@ fn perform<'a, J: Job>(
         return Some(shared.lock());
     }
     let several = parcels.len() > 1;
-    state.parcels.extend(parcels);
+    for (ticket, parcel) in parcels {
+        let waiting = state.parts.remove(&ticket);
+        match shared.job.join(waiting, parcel) {
+            Joined::Whole(parcel) => drop(state.parcels.insert(ticket, parcel)),
+            Joined::Part(parcel) => drop(state.parts.insert(ticket, parcel)),
+        }
+    }
     if state.idle_workers > 0 {
         if several {
             shared.work_wanted.notify_all()

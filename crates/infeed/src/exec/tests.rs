@@ -18,6 +18,8 @@ struct Integers {
     /// Tickets brought by one read.
     group: u64,
     substitute: bool,
+    /// Every ticket needs two reads: one of its group, one of its own.
+    paired: bool,
     fails_at: Option<Ticket>,
     panics_at: Option<Ticket>,
     plan_fails_at: Option<Ticket>,
@@ -36,6 +38,7 @@ impl Default for Integers {
             bytes: 10,
             group: 1,
             substitute: false,
+            paired: false,
             fails_at: None,
             panics_at: None,
             plan_fails_at: None,
@@ -56,7 +59,9 @@ struct Read {
 struct Parcel {
     value: u64,
     again: bool,
-    _permit: Option<Arc<Permit>>,
+    /// Reads that have come.
+    reads: usize,
+    _permits: Vec<Arc<Permit>>,
 }
 
 struct Tray {
@@ -101,18 +106,16 @@ impl Job for Integers {
         }
         let end = from + 12;
         let tickets: Vec<Ticket> = (from..end).collect();
-        let reads = tickets
-            .chunks(self.group as usize)
-            .map(|group| {
-                (
-                    group[0],
-                    Read {
-                        tickets: group.to_vec(),
-                        again: false,
-                    },
-                )
-            })
-            .collect();
+        let read = |group: &[Ticket]| {
+            let tickets = group.to_vec();
+            let again = false;
+            (group[0], Read { tickets, again })
+        };
+        let mut reads: Vec<_> = tickets.chunks(self.group as usize).map(read).collect();
+        if self.paired {
+            reads.extend(tickets.chunks(1).map(read));
+            reads.sort_by_key(|(first, _)| *first);
+        }
         Ok(Run { end, reads })
     }
 
@@ -124,12 +127,25 @@ impl Job for Integers {
         let parcel = |ticket| Parcel {
             value: value(ticket),
             again: read.again,
-            _permit: Some(Arc::clone(&permit)),
+            reads: 1,
+            _permits: vec![Arc::clone(&permit)],
         };
         read.tickets
             .iter()
             .map(|&ticket| (ticket, parcel(ticket)))
             .collect()
+    }
+
+    fn join(&self, waiting: Option<Parcel>, mut come: Parcel) -> Joined<Parcel> {
+        if let Some(waiting) = waiting {
+            come.reads += waiting.reads;
+            come._permits.extend(waiting._permits);
+        }
+        if self.paired && !come.again && come.reads < 2 {
+            Joined::Part(come)
+        } else {
+            Joined::Whole(come)
+        }
     }
 
     fn open(&self, tray: u64) -> Result<(Tray, Vec<()>), String> {
@@ -211,6 +227,35 @@ fn batches_leave_in_order_with_every_row_in_place_whatever_the_number_of_workers
                 assert_eq!(take(&conveyor), expected(tray), "{workers} workers");
             }
         }
+    }
+}
+
+#[test]
+fn rows_that_need_two_reads_are_filled_once_both_have_come_within_the_budget() {
+    for (workers, group, bytes) in [(1, 1, 50), (2, 5, 30), (3, 12, 25)] {
+        let job = Integers {
+            group,
+            bytes,
+            paired: true,
+            substitute: true,
+            ..Integers::default()
+        };
+        let config = Config {
+            spare_bytes: bytes,
+            ..config(workers)
+        };
+        let conveyor = Conveyor::start(job, config, 0).expect("threads");
+
+        for tray in 0..100 {
+            assert_eq!(take(&conveyor), expected(tray), "reads of {group}");
+        }
+        // Were parts kept over resets, their bytes would soon be all there are.
+        for round in 0..50 {
+            let tray = round * 31 % 97;
+            conveyor.reset(tray);
+            assert_eq!(take(&conveyor), expected(tray), "after {round} resets");
+        }
+        assert!(conveyor.parcel_bytes().1 <= 100);
     }
 }
 

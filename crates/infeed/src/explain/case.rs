@@ -177,7 +177,7 @@ impl Case {
     /// Bytes of one sample in a batch of this pipeline; None where they differ from sample to
     /// sample.
     pub(super) fn row_bytes(&self, pipeline: &Pipeline) -> Option<f64> {
-        let plan = Plan::new(pipeline, self.own.fields()).ok()?;
+        let plan = Plan::over(pipeline, &*self.own).ok()?;
         let rows = plan.columns().iter().map(|column| column.kind.row_bytes());
         Some(rows.sum::<Option<usize>>()? as f64)
     }

@@ -1,24 +1,29 @@
 //! Records on the conveyor: what reading, filling and closing mean for them, and what becomes of
 //! bad ones.
+//!
+//! Where samples are mixed, a row needs two records: its own, and the one at its partner's
+//! position, whose sample is made as it would be there and then mixed in.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::budget::Shares;
+use super::parcel::{BadRecord, Content, Parcel, Role, Tried, Want};
 use super::{OnError, Options};
 use crate::batch::{Batch, BatchRow, Batcher, Cell, RowDone, Tray};
 use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
 use crate::error::Error;
-use crate::exec::budget::{Permit, Pool, Refused};
-use crate::exec::{Filled, Gate, Job, Place, Run, Ticket};
+use crate::exec::budget::{Pool, Refused};
+use crate::exec::{Filled, Gate, Job, Joined, Place, Run, Ticket};
 use crate::order::Order;
-use crate::order::partition::Partition;
+use crate::order::partition::{Partition, Spot};
 use crate::plan::Plan;
 use crate::plan::failure::{Failure, SampleError};
 use crate::plan::sample::{Bench, Position};
-use crate::sample::{Record, RecordId};
+use crate::sample::Record;
 use crate::source::{self, Found, Read, ReadError, Source};
+use crate::transform::Mixing;
 
 /// What reads of several records may hold of the bytes for reading, as one part of so many: the
 /// next run is read while this one is used.
@@ -27,19 +32,6 @@ const ROOM: u64 = 2;
 /// Substitutes tried for one position before the run stops: a dataset of which half is bad
 /// gets there once in 10^19 positions.
 const ATTEMPTS: u32 = 64;
-
-/// A record that was skipped or substituted.
-#[derive(Clone, Debug)]
-pub struct BadRecord {
-    /// Which.
-    pub record: RecordId,
-    /// Epoch in which it was met.
-    pub epoch: u64,
-    /// Position in the epoch whose row it should have filled.
-    pub position: u64,
-    /// What is wrong with it.
-    pub reason: Error,
-}
 
 /// The job of a loader.
 #[derive(Debug)]
@@ -66,20 +58,9 @@ pub(crate) struct Records {
 /// A read of the source, and where its records go.
 pub(crate) struct RecordRead {
     read: Read,
-    /// Ticket of each place in the run.
-    tickets: Arc<[Ticket]>,
-    attempt: u32,
-    bad: Vec<BadRecord>,
-}
-
-/// A record at a worker's door.
-pub(crate) struct Parcel {
-    content: Result<Record, Error>,
-    attempt: u32,
-    /// Bad records met for this ticket so far.
-    bad: Vec<BadRecord>,
-    /// Its bytes' leave, shared with the other records of the read.
-    permit: Option<Arc<Permit>>,
+    /// Whose record is in each place of the run.
+    wants: Arc<[Want]>,
+    tried: Tried,
 }
 
 /// What a filled ticket leaves.
@@ -108,6 +89,8 @@ pub(crate) struct RecordTray {
 pub(crate) struct Worker {
     bench: Bench,
     counters: Arc<ThreadCounters>,
+    /// Where samples are made that are mixed into others.
+    partner: BatchRow,
 }
 
 impl Records {
@@ -205,17 +188,28 @@ impl Job for Records {
     fn plan(&self, from: Ticket) -> Result<Run<RecordRead>, Error> {
         let end = self.run_end(from);
         let mut epoch = None;
-        let records: Vec<u64> = (from..end)
-            .map(|ticket| {
-                let spot = self.partition.spot(ticket);
-                let (known, permutation) =
-                    epoch.get_or_insert_with(|| (spot.epoch, self.order.epoch(spot.epoch)));
-                if *known != spot.epoch {
-                    (*known, *permutation) = (spot.epoch, self.order.epoch(spot.epoch));
-                }
-                permutation.get(spot.position)
-            })
-            .collect();
+        let (mut records, mut wants) = (Vec::new(), Vec::new());
+        for ticket in from..end {
+            let spot = self.partition.spot(ticket);
+            let (known, permutation) =
+                epoch.get_or_insert_with(|| (spot.epoch, self.order.epoch(spot.epoch)));
+            if *known != spot.epoch {
+                (*known, *permutation) = (spot.epoch, self.order.epoch(spot.epoch));
+            }
+            let mixing = self.mixing(position(spot));
+            let mut want = |place, role| {
+                records.push(permutation.get(place));
+                wants.push(Want {
+                    ticket,
+                    role,
+                    paired: mixing.is_some(),
+                });
+            };
+            want(spot.position, Role::Own);
+            if let Some(mixing) = mixing {
+                want(mixing.partner, Role::Partner);
+            }
+        }
         let mut reads = self.source.plan(&records, self.parcel_bytes / ROOM);
         reads.retain(|read| !read.records.is_empty());
         let first = |read: &Read| {
@@ -227,19 +221,12 @@ impl Job for Records {
         };
         reads.sort_by_key(first);
         self.fits(&reads)?;
-        let tickets: Arc<[Ticket]> = (from..end).collect();
+        let wants: Arc<[Want]> = wants.into();
         let planned = |read: Read| {
-            let ticket = tickets[first(&read)];
-            let tickets = Arc::clone(&tickets);
-            (
-                ticket,
-                RecordRead {
-                    read,
-                    tickets,
-                    attempt: 0,
-                    bad: Vec::new(),
-                },
-            )
+            let ticket = wants[first(&read)].ticket;
+            let wants = Arc::clone(&wants);
+            let tried = Tried::default();
+            (ticket, RecordRead { read, wants, tried })
         };
         Ok(Run {
             end,
@@ -248,18 +235,23 @@ impl Job for Records {
     }
 
     fn read(&self, request: RecordRead, gate: Gate<'_>) -> Vec<(Ticket, Parcel)> {
-        let RecordRead {
-            read,
-            tickets,
-            attempt,
-            bad,
-        } = request;
+        let RecordRead { read, wants, tried } = request;
+        // Two records of one row have to fit the budget together.
+        let is_half = read
+            .records
+            .first()
+            .is_some_and(|(place, _)| wants[*place].paired)
+            && read.records.len() == 1;
+        let limit = self.parcel_bytes / (2 * ROOM);
         let mut gate = Some(gate);
         let mut permit = None;
         let mut content: HashMap<usize, Found> = HashMap::with_capacity(read.records.len());
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
         let mut waited = std::time::Duration::ZERO;
         let mut admit = |bytes: u64| {
+            if is_half && bytes > limit {
+                return Err(Refused::TooLarge { limit });
+            }
             let Some(gate) = gate.take() else {
                 return Ok(());
             };
@@ -286,7 +278,7 @@ impl Job for Records {
             Err(error) => Some(error.about(&*self.source)),
         };
         let parcel = |&(place, record): &(usize, u64)| {
-            let content = match (content.get(&place), &failed) {
+            let found = match (content.get(&place), &failed) {
                 (Some(Ok(found)), _) => Ok(found.clone()),
                 (Some(Err(cause)), _) => {
                     Err(source::damaged(&*self.source, record, Arc::clone(cause)))
@@ -299,15 +291,18 @@ impl Job for Records {
                     })
                 }
             };
-            let parcel = Parcel {
-                content,
-                attempt,
-                bad: bad.clone(),
-                permit: permit.clone(),
+            let content = Content {
+                found,
+                _permit: permit.clone(),
             };
-            (tickets[place], parcel)
+            let want = wants[place];
+            (want.ticket, Parcel::new(want, content, tried.clone()))
         };
         read.records.iter().map(parcel).collect()
+    }
+
+    fn join(&self, waiting: Option<Parcel>, come: Parcel) -> Joined<Parcel> {
+        Parcel::join(waiting, come)
     }
 
     fn open(&self, tray: u64) -> Result<(RecordTray, Vec<BatchRow>), Error> {
@@ -329,6 +324,7 @@ impl Job for Records {
         Worker {
             bench: Bench::new(),
             counters,
+            partner: self.plan.spare_row(),
         }
     }
 
@@ -340,61 +336,45 @@ impl Job for Records {
         worker: &mut Worker,
     ) -> Filled<Records> {
         let Parcel {
-            content,
-            attempt,
-            mut bad,
-            permit,
+            own,
+            partner,
+            mut tried,
+            ..
         } = parcel;
         let spot = self.partition.spot(ticket);
         let tray = spot.epoch * self.partition.steps() + spot.step;
         worker.counters.work_for(tray);
-        let made = content.and_then(|record| {
-            let at = Position {
-                epoch: spot.epoch,
-                position: spot.position,
-            };
-            self.sample(&record, at, row, worker).map(|()| record.index)
-        });
-        drop(permit);
-        let error = match made {
-            Ok(index) => {
-                return Filled::Done(Done {
-                    row: Some(row.finish(index)),
-                    bad,
-                });
+        let at = position(spot);
+        let mixing = self.mixing(at);
+        if let Some(Content { found, _permit }) = own {
+            let made = found.and_then(|record| {
+                self.sample(&record, at, row, worker)?;
+                self.within_row_limit(&record, row)?;
+                Ok(record.index)
+            });
+            match made {
+                Ok(index) => tried.written = Some(index),
+                Err(error) => return self.instead(ticket, Role::Own, at, error, tried),
             }
-            Err(error) if !error.is_bad_record() => return Filled::Failed(error),
-            Err(error) => error,
-        };
-        let Some(record) = error.record().cloned() else {
-            return Filled::Failed(error);
-        };
-        if self.on_error == OnError::Stop {
-            return Filled::Failed(error);
         }
-        let (epoch, position) = (spot.epoch, spot.position);
-        bad.push(BadRecord {
-            record,
-            epoch,
-            position,
-            reason: error.clone(),
-        });
-        if self.on_error == OnError::Skip {
-            return Filled::Done(Done { row: None, bad });
+        if let Some(mixing) = mixing {
+            let of = Position {
+                epoch: at.epoch,
+                position: mixing.partner,
+            };
+            let Some(Content { found, _permit }) = partner else {
+                // Let go when the row's own record turned out to be bad.
+                let record = self.order.epoch(at.epoch).get(mixing.partner);
+                return self.again(ticket, Role::Partner, record, tried);
+            };
+            let made = found.and_then(|record| self.mix(&record, of, &mixing, row, worker));
+            if let Err(error) = made {
+                return self.instead(ticket, Role::Partner, of, error, tried);
+            }
         }
-        let attempt = attempt + 1;
-        if attempt > ATTEMPTS {
-            return Filled::Failed(error);
-        }
-        let substitute = self.order.substitute(epoch, position, attempt);
-        let reads = self.source.plan(&[substitute], self.parcel_bytes / ROOM);
-        let Some(read) = reads.into_iter().find(|read| !read.records.is_empty()) else {
-            return Filled::Failed(error);
-        };
-        Filled::Again(RecordRead {
-            read,
-            tickets: Arc::new([ticket]),
-            attempt,
+        let Tried { written, bad, .. } = tried;
+        Filled::Done(Done {
+            row: written.map(|index| row.finish(index)),
             bad,
         })
     }
@@ -419,6 +399,98 @@ impl Job for Records {
 }
 
 impl Records {
+    /// What is mixed into the sample of a position, if something is.
+    fn mixing(&self, at: Position) -> Option<Mixing> {
+        self.plan
+            .mixing(at, || self.order.near(at.epoch, at.position))
+    }
+
+    /// What becomes of a row of which a record, that of position `at`, is bad.
+    fn instead(
+        &self,
+        ticket: Ticket,
+        role: Role,
+        at: Position,
+        error: Error,
+        mut tried: Tried,
+    ) -> Filled<Records> {
+        if !error.is_bad_record() || self.on_error == OnError::Stop {
+            return Filled::Failed(error);
+        }
+        let Some(record) = error.record().cloned() else {
+            return Filled::Failed(error);
+        };
+        tried.bad.push(BadRecord {
+            record,
+            epoch: at.epoch,
+            position: self.partition.spot(ticket).position,
+            reason: error.clone(),
+        });
+        if self.on_error == OnError::Skip {
+            return Filled::Done(Done {
+                row: None,
+                bad: tried.bad,
+            });
+        }
+        let attempt = match role {
+            Role::Own => &mut tried.own,
+            Role::Partner => &mut tried.partner,
+        };
+        *attempt += 1;
+        if *attempt > ATTEMPTS {
+            return Filled::Failed(error);
+        }
+        let substitute = self.order.substitute(at.epoch, at.position, *attempt);
+        self.again(ticket, role, substitute, tried)
+    }
+
+    /// Asks for one more record of a row. What else was brought for it is let go, so that nobody
+    /// holds bytes while waiting for bytes.
+    fn again(&self, ticket: Ticket, role: Role, record: u64, tried: Tried) -> Filled<Records> {
+        let reads = self.source.plan(&[record], self.parcel_bytes / ROOM);
+        let Some(read) = reads.into_iter().find(|read| !read.records.is_empty()) else {
+            return Filled::Failed(Error::Panicked {
+                text: format!("the source planned no {}", self.source.id(record, None)),
+            });
+        };
+        let want = Want {
+            ticket,
+            role,
+            paired: false,
+        };
+        Filled::Again(RecordRead {
+            read,
+            wants: Arc::new([want]),
+            tried,
+        })
+    }
+
+    /// Makes the sample of a partner, at its own position, and mixes it into a row.
+    fn mix(
+        &self,
+        record: &Record,
+        at: Position,
+        mixing: &Mixing,
+        row: &mut BatchRow,
+        worker: &mut Worker,
+    ) -> Result<(), Error> {
+        let spare = BatchRow { cells: Vec::new() };
+        let mut partner = std::mem::replace(&mut worker.partner, spare);
+        let made = self.sample(record, at, &mut partner, worker);
+        let mixed = made.and_then(|()| {
+            worker.bench.meter.start();
+            let mixed = self.plan.mix(mixing, &mut partner, row);
+            worker.bench.meter.lap(Stage::Write, &worker.counters);
+            mixed.map_err(|failure| sample_error(&*self.source, record.index, failure))
+        });
+        // A row beyond what workers keep is given back, as large scratch is.
+        worker.partner = match self.plan.spare_row_bytes() <= self.kept_bytes {
+            true => partner,
+            false => self.plan.spare_row(),
+        };
+        mixed
+    }
+
     /// One past the last ticket of the run that begins with `from`: as long as the source likes,
     /// but groups that can only be read whole are read in one run, so that none is read twice.
     fn run_end(&self, from: Ticket) -> Ticket {
@@ -448,9 +520,17 @@ impl Records {
         row: &mut BatchRow,
         worker: &mut Worker,
     ) -> Result<(), Error> {
-        let Worker { bench, counters } = worker;
+        let Worker {
+            bench, counters, ..
+        } = worker;
+        // What a partner is made in counts as scratch.
+        let beside = match self.plan.mixes() {
+            true => self.plan.spare_row_bytes(),
+            false => 0,
+        };
         let mut large = None;
         let mut admit = |needed: u64| {
+            let needed = needed.saturating_add(beside);
             if needed <= self.kept_bytes {
                 return Ok(());
             }
@@ -469,8 +549,7 @@ impl Records {
         if warnings > 0 {
             self.warnings.fetch_add(warnings, Ordering::Relaxed);
         }
-        result.map_err(|failure| sample_error(&*self.source, record.index, failure))?;
-        self.within_row_limit(record, row)
+        result.map_err(|failure| sample_error(&*self.source, record.index, failure))
     }
 
     /// Rows outside of slabs have a limit each, so that all of them together have one.
@@ -522,6 +601,14 @@ impl Records {
             }
         }
         Ok(())
+    }
+}
+
+/// What a spot's random draws belong to.
+fn position(spot: Spot) -> Position {
+    Position {
+        epoch: spot.epoch,
+        position: spot.position,
     }
 }
 

@@ -6,6 +6,7 @@ pub mod partition;
 pub mod permute;
 pub mod window;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::random::hash;
@@ -19,6 +20,10 @@ pub const ORDER: &str = "feistel8";
 /// Keeps the key of the order apart from those of substitutes and transforms.
 const SHUFFLE: u64 = 1;
 const SUBSTITUTE: u64 = 2;
+
+/// Positions of a mix by weights that are taken to be near each other: of each part they are
+/// consecutive ones of its own order.
+const BLOCK: u64 = 1024;
 
 /// The order of the records of a source.
 ///
@@ -202,6 +207,26 @@ impl Order {
         fresh
     }
 
+    /// Positions of an epoch that are read about when `position` is, itself among them: all of them,
+    /// where records lie by themselves; those of its window or group, where groups are read
+    /// together; a block, in a mix by weights. The same for every world size.
+    pub fn near(&self, epoch: u64, position: u64) -> Range<u64> {
+        match (&self.how, &*self.epoch(epoch)) {
+            (_, Permutation::Windowed(windows)) => {
+                windows.window_begin(position)..windows.window_end(position)
+            }
+            (How::Windowed(groups, _), _) => {
+                let group = groups.of(position);
+                groups.first(group)..groups.ends.get(group).copied().unwrap_or(self.len)
+            }
+            (How::Mixed(_), _) => {
+                let begin = position / BLOCK * BLOCK;
+                begin..(begin + BLOCK).min(self.len)
+            }
+            (How::Alone, _) => 0..self.len,
+        }
+    }
+
     /// The record that stands in for a bad one at `position`: the `attempt`-th (from 1) of a
     /// sequence that belongs to seed, epoch and position. It may name any record, the bad one
     /// among them; the next attempt then names another.
@@ -244,6 +269,37 @@ mod tests {
     #[test]
     fn without_a_seed_records_come_as_they_are() {
         assert_eq!(records(&Order::new(5, None), 7), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_near_holds_the_position_and_is_the_same_from_all_of_it() {
+        let groups = Arc::new(Groups {
+            ends: vec![10, 30, 35, 80],
+            bytes: vec![100, 200, 50, 450],
+            whole: true,
+        });
+        let part = |len| mixture::Part {
+            order: Arc::new(Order::new(len, Some(1))),
+            weight: 1.0,
+        };
+        let orders = [
+            Order::new(80, Some(1)),
+            Order::windowed(Arc::clone(&groups), 300, Some(1)),
+            Order::windowed(groups, 300, None),
+            Order::mixed(Mixture::new(vec![part(2000), part(50)], 3000), Some(1)),
+        ];
+        for order in orders {
+            for epoch in 0..2 {
+                let mut seen = 0;
+                while seen < order.len() {
+                    let near = order.near(epoch, seen);
+                    assert_eq!(near.start, seen, "{order:?}");
+                    assert!(near.clone().all(|other| order.near(epoch, other) == near));
+                    seen = near.end;
+                }
+                assert_eq!(seen, order.len());
+            }
+        }
     }
 
     #[test]

@@ -109,6 +109,11 @@ impl Windowed {
         self.windows[self.window(position) + 1]
     }
 
+    /// First position of the window that holds a position.
+    pub fn window_begin(&self, position: u64) -> u64 {
+        self.windows[self.window(position)]
+    }
+
     fn window(&self, position: u64) -> usize {
         self.windows.partition_point(|&begin| begin <= position) - 1
     }

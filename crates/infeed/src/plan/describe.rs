@@ -36,7 +36,7 @@ impl Places {
             } else {
                 transform.applies_to_images()
             };
-            if !named || !applies {
+            if !named || !applies || transform.mixes() {
                 continue;
             }
             let name = transform.name().to_owned();
@@ -80,9 +80,15 @@ impl fmt::Display for Plan {
                 FieldPlan::Pixels(plan) => self.pixels(f, plan, column)?,
                 FieldPlan::Copy => writeln!(f, "{}: copied -> {}", column.name, shape(column))?,
                 FieldPlan::Own => writeln!(f, "{}: kept by row -> {}", column.name, shape(column))?,
+                FieldPlan::Soft(_) => {
+                    writeln!(f, "{}: shares of classes -> {}", column.name, shape(column))?;
+                }
             }
         }
-        Ok(())
+        match &self.mixer {
+            Some(mixer) => writeln!(f, "{mixer}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod describe;
 pub mod failure;
 pub mod fold;
+mod mix;
 pub mod preview;
 pub mod sample;
 mod write;
@@ -18,6 +19,7 @@ use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
 use crate::pipeline::{Decode, Handle, Layout, Pipeline};
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
+use crate::source::Source;
 use crate::transform::{Affine, Palette, Transform};
 
 /// A pipeline ready to run.
@@ -30,6 +32,8 @@ pub struct Plan {
     limits: Limits,
     seed: u64,
     unknown_pixels: AtomicU64,
+    /// None: every sample is its own.
+    mixer: Option<mix::Mixer>,
 }
 
 /// A transform and what the plan knows of it.
@@ -46,6 +50,8 @@ enum FieldPlan {
     Pixels(PixelPlan),
     /// Numbers of fixed shape, copied.
     Copy,
+    /// A class number, written as shares of classes.
+    Soft(mix::SoftLabel),
     /// Kept by row.
     Own,
 }
@@ -99,12 +105,33 @@ impl Plan {
     ///
     /// [`Error::Config`] naming the part of the description and the mend.
     pub fn new(pipeline: &Pipeline, fields: &[Field]) -> Result<Plan, Error> {
+        Plan::build(pipeline, fields, None)
+    }
+
+    /// Checks a description against its source.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::new`].
+    pub fn over(pipeline: &Pipeline, source: &dyn Source) -> Result<Plan, Error> {
+        Plan::build(pipeline, source.fields(), Some(source))
+    }
+
+    fn build(
+        pipeline: &Pipeline,
+        fields: &[Field],
+        source: Option<&dyn Source>,
+    ) -> Result<Plan, Error> {
         let checked = Checked::new(pipeline, fields)?;
+        let labels = mix::labels(pipeline, fields, source)?;
         let decode = pipeline.decode.clone().unwrap_or_default();
         let mut plans = Vec::with_capacity(fields.len());
         let mut columns = Vec::with_capacity(fields.len());
-        for field in fields {
-            let (plan, kind) = checked.field(field)?;
+        for (at, field) in fields.iter().enumerate() {
+            let (plan, kind) = match labels {
+                Some((label, Some(soft))) if label == at => (FieldPlan::Soft(soft), soft.column()),
+                _ => checked.field(field)?,
+            };
             plans.push(plan);
             columns.push(ColumnSpec {
                 name: field.name.clone(),
@@ -112,6 +139,7 @@ impl Plan {
             });
         }
         Ok(Plan {
+            mixer: mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?,
             fields: plans,
             columns,
             transforms: checked.transforms,
@@ -164,7 +192,7 @@ impl Pipeline {
     /// As [`Plan::new`], or as the source's own.
     pub fn describe(&self, handles: &[Handle]) -> Result<Vec<ColumnSpec>, Error> {
         let source = self.source.open(handles)?;
-        Ok(Plan::new(self, source.fields())?.columns)
+        Ok(Plan::over(self, &*source)?.columns)
     }
 }
 
@@ -209,7 +237,7 @@ impl<'a> Checked<'a> {
             }
         }
         let mut transforms: Vec<Planned> = Vec::with_capacity(pipeline.transforms.len());
-        let (mut finished, mut erased) = (false, false);
+        let (mut finished, mut erased, mut mixed) = (false, false, false);
         for (at, transform) in pipeline.transforms.iter().enumerate() {
             let wrong = |problem: String| Error::config(place(at, transform), problem);
             transform
@@ -244,6 +272,11 @@ impl<'a> Checked<'a> {
                     "put it before RandomErasing, which comes last here".to_owned(),
                 ));
             }
+            if mixed && !transform.mixes() {
+                let problem = "put it before MixUp and CutMix, which mix finished samples";
+                return Err(wrong(problem.to_owned()));
+            }
+            mixed |= transform.mixes();
             match transform {
                 Transform::ToFloat(_) | Transform::Normalize(_) => finished = true,
                 Transform::OneHot(_) | Transform::ClassIndex(_) => finished = true,

@@ -6,8 +6,8 @@ use super::sample::{Bench, Looked, Position};
 use super::{FieldPlan, Plan, write};
 use crate::batch::{Array, Cell, ColumnKind, Values};
 use crate::decode::Request;
-use crate::sample::{DType, Depth, Image, Pixels, Record, Region};
-use crate::transform::{PixelView, Step};
+use crate::sample::{DType, Depth, Image, Pixels, Record, RecordId, Region};
+use crate::transform::{Mixing, PixelView, Step};
 
 /// A sample after one stage.
 #[derive(Clone, Debug)]
@@ -16,7 +16,8 @@ pub struct PreviewStage {
     pub name: &'static str,
     /// What was drawn, as text; empty where nothing was.
     pub draws: String,
-    /// Values by field: images `[H, W, C]`, and in the last stage one row of the batch.
+    /// Values by field: images `[H, W, C]`, and in the last stage one row of the batch. In that
+    /// of `MixUp` and `CutMix`: the partner, finished.
     pub fields: Vec<(String, Values)>,
 }
 
@@ -103,6 +104,50 @@ impl Plan {
         Ok(stages)
     }
 
+    /// Mixes the stages of a sample with those of its partner, named `partner`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::mix`].
+    pub fn preview_mix(
+        &self,
+        mixing: &Mixing,
+        partner: &RecordId,
+        stages: &mut Vec<PreviewStage>,
+        mut of_partner: Vec<PreviewStage>,
+    ) -> Result<(), Failure> {
+        let (Some(mut output), Some(other)) = (stages.pop(), of_partner.pop()) else {
+            return Ok(());
+        };
+        let row = |stage: &PreviewStage| {
+            let mut row = self.spare_row();
+            for (cell, (_, values)) in row.cells.iter_mut().zip(&stage.fields) {
+                if let (Cell::Own { bytes, .. }, Values::Array(array)) = (cell, values) {
+                    bytes.extend_from_slice(array.bytes());
+                }
+            }
+            row
+        };
+        let mut own = row(&output);
+        self.mix(mixing, &mut row(&other), &mut own)?;
+        for (at, (_, values)) in output.fields.iter_mut().enumerate() {
+            if let (Cell::Own { bytes, .. }, Values::Array(array)) = (&own.cells[at], &*values) {
+                let mixed = Array::own(bytes, array.shape().to_vec(), array.dtype());
+                *values = Values::Array(mixed.map_err(|_| no_memory(at))?);
+            }
+        }
+        stages.push(PreviewStage {
+            name: mixing.blend.name(),
+            draws: format!(
+                "with position {} ({partner}), {:?}",
+                mixing.partner, mixing.blend
+            ),
+            fields: other.fields,
+        });
+        stages.push(output);
+        Ok(())
+    }
+
     fn stage(
         &self,
         name: &'static str,
@@ -163,6 +208,25 @@ impl Plan {
                         continue;
                     };
                     let array = Array::own(&bytes, shape, plan.dtype());
+                    Values::Array(array.map_err(|_| no_memory(field))?)
+                }
+                FieldPlan::Soft(label) => {
+                    let mut cell = Cell::Own {
+                        shape: Vec::new(),
+                        bytes: Vec::new(),
+                    };
+                    let written = label.write(&record.fields[field], &mut cell);
+                    written.map_err(|error| Failure {
+                        field,
+                        transform: None,
+                        error,
+                    })?;
+                    let (Cell::Own { bytes, .. }, ColumnKind::Fixed { dtype, shape }) =
+                        (cell, &column.kind)
+                    else {
+                        continue;
+                    };
+                    let array = Array::own(&bytes, shape.clone(), *dtype);
                     Values::Array(array.map_err(|_| no_memory(field))?)
                 }
                 FieldPlan::Copy | FieldPlan::Own => {

@@ -135,6 +135,13 @@ impl Plan {
             match &self.fields[field] {
                 FieldPlan::Pixels(_) => {}
                 FieldPlan::Copy | FieldPlan::Own => copy(field, bytes, cell)?,
+                FieldPlan::Soft(label) => {
+                    label.write(bytes, cell).map_err(|error| Failure {
+                        field,
+                        transform: None,
+                        error,
+                    })?;
+                }
             }
         }
         counters.count(Stage::Write, 1, 0, 0);
@@ -431,7 +438,10 @@ fn copy(field: usize, bytes: &Bytes, cell: &mut Cell) -> Result<(), Failure> {
             }
             to.copy_from_slice(bytes);
         }
-        Cell::Own { bytes: to, .. } => to.extend_from_slice(bytes),
+        Cell::Own { bytes: to, .. } => {
+            to.clear();
+            to.extend_from_slice(bytes);
+        }
     }
     Ok(())
 }

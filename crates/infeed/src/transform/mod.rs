@@ -9,11 +9,13 @@
 
 use serde::{Deserialize, Serialize};
 
+mod beta;
 mod color;
 mod crop;
 mod erase;
 mod error;
 mod flip;
+mod mix;
 mod normalize;
 mod onehot;
 mod pad;
@@ -33,6 +35,7 @@ pub use crop::{CenterCrop, Corner, Crop, CropOrPad, Place, RandomCrop};
 pub use erase::RandomErasing;
 pub use error::TransformError;
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
+pub use mix::{Blend, CutMix, MixUp, Mixing, Way};
 pub use normalize::{Affine, Normalize, ToFloat};
 pub use onehot::{ClassIndex, MAX_CLASSES, OneHot};
 pub use pad::Pad;
@@ -67,6 +70,8 @@ pub enum Transform {
     Normalize(Normalize),
     OneHot(OneHot),
     ClassIndex(ClassIndex),
+    MixUp(MixUp),
+    CutMix(CutMix),
 }
 
 /// Implements what is the same for every variant: the name, validation, and `From` its struct.
@@ -116,14 +121,16 @@ each_transform!(
     ToFloat,
     Normalize,
     OneHot,
-    ClassIndex
+    ClassIndex,
+    MixUp,
+    CutMix
 );
 
 impl Transform {
     /// Draws what is done to one sample, whose image and masks have this size.
     ///
     /// `ToFloat`, `Normalize`, `OneHot` and `ClassIndex` have no steps: they say what is written
-    /// into the batch.
+    /// into the batch. Nor have `MixUp` and `CutMix`, which are about two samples: [`Mixing::draw`].
     ///
     /// # Errors
     ///
@@ -159,7 +166,9 @@ impl Transform {
             Transform::ToFloat(_)
             | Transform::Normalize(_)
             | Transform::OneHot(_)
-            | Transform::ClassIndex(_) => {}
+            | Transform::ClassIndex(_)
+            | Transform::MixUp(_)
+            | Transform::CutMix(_) => {}
         }
         Ok(steps)
     }
@@ -251,7 +260,9 @@ impl Transform {
             | Transform::ToFloat(_)
             | Transform::Normalize(_)
             | Transform::OneHot(_)
-            | Transform::ClassIndex(_) => false,
+            | Transform::ClassIndex(_)
+            | Transform::MixUp(_)
+            | Transform::CutMix(_) => false,
         }
     }
 
@@ -279,7 +290,12 @@ impl Transform {
         !matches!(self, Transform::OneHot(_) | Transform::ClassIndex(_))
     }
 
-    /// The one field it is about, where it names one.
+    /// Whether a sample is mixed with another's, once both are finished.
+    pub fn mixes(&self) -> bool {
+        matches!(self, Transform::MixUp(_) | Transform::CutMix(_))
+    }
+
+    /// The one image or mask it is about, where it names one.
     pub fn field(&self) -> Option<&str> {
         match self {
             Transform::ToFloat(t) => t.field.as_deref(),

@@ -7,6 +7,7 @@ mod fast_plan;
 mod fields;
 mod memory;
 mod mix;
+mod mixup;
 mod order;
 mod pack;
 mod pack_shards;

@@ -44,6 +44,14 @@ pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
 /// Class indices instead of one channel a class.
 fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
     let mut other = pipeline.clone();
+    // Of class numbers there is no mean.
+    if other
+        .transforms
+        .iter()
+        .any(|t| matches!(t, Transform::MixUp(_)))
+    {
+        return None;
+    }
     let mut palette = None;
     for transform in &mut other.transforms {
         if let Transform::OneHot(OneHot {
@@ -79,11 +87,12 @@ pub(in crate::explain) fn without_floats(pipeline: &Pipeline) -> Option<Pipeline
         )
     };
     let any = other.transforms.iter().any(floats);
-    // What is erased is erased in finished values; without them it would be another value.
+    // What is erased is erased in finished values; without them it would be another value. What is
+    // mixed would be rounded.
     let erases = other
         .transforms
         .iter()
-        .any(|t| matches!(t, Transform::RandomErasing(_)));
+        .any(|t| matches!(t, Transform::RandomErasing(_)) || t.mixes());
     let cast = other
         .output
         .dtype

@@ -18,7 +18,7 @@ fn refusal(transform: impl Into<Transform>) -> String {
 
 #[test]
 fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
-    let expected: [(&str, Transform); 16] = [
+    let expected: [(&str, Transform); 18] = [
         (
             "kind = 'Crop'\nheight = 5\nwidth = 6",
             Crop::new(5, 6).into(),
@@ -59,6 +59,8 @@ fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
             "kind = 'ClassIndex'\npalette = 'p.csv'",
             ClassIndex::new("p.csv").into(),
         ),
+        ("kind = 'MixUp'", MixUp::new(1.0).into()),
+        ("kind = 'CutMix'", CutMix::new(1.0).into()),
     ];
 
     for (toml, transform) in expected {

@@ -1,0 +1,463 @@
+//! Two finished rows into one: what `MixUp` and `CutMix` make of images, masks and labels.
+//!
+//! Both samples are written as rows of the batch first, so that flips, normalization and layout are
+//! done already and one pass over the row is all that is left.
+
+use std::fmt;
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use super::failure::{Failure, SampleError};
+use super::sample::Position;
+use super::{FieldPlan, Finish, PixelPlan, Plan, place};
+use crate::batch::{BatchRow, Cell, ColumnKind};
+use crate::error::Error;
+use crate::pipeline::{Layout, Pipeline};
+use crate::sample::{DType, Field, FieldKind, Region, Size};
+use crate::source::Source;
+use crate::transform::{CutMix, MixUp, Mixing, Rng, Transform, Way};
+
+/// How a pipeline mixes samples.
+#[derive(Debug)]
+pub(super) struct Mixer {
+    ways: Vec<Way>,
+    /// Number of the first transform that mixes; it keys the draws.
+    number: usize,
+    /// The field of the labels, where there is one.
+    label: Option<usize>,
+    /// Size of the finished images, on which a rectangle is drawn.
+    size: Size,
+}
+
+/// Class numbers that become shares of classes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SoftLabel {
+    dtype: DType,
+    classes: usize,
+}
+
+/// What mixes, as far as it shows before fields are looked at.
+struct Asked<'a> {
+    at: usize,
+    transform: &'a Transform,
+    field: Option<&'a str>,
+    classes: Option<u32>,
+}
+
+fn asked(pipeline: &Pipeline) -> impl Iterator<Item = (Asked<'_>, Way)> {
+    let all = pipeline.transforms.iter().enumerate();
+    all.filter_map(|(at, transform)| {
+        let (alpha, p, field, classes, cuts) = match transform {
+            Transform::MixUp(MixUp {
+                alpha,
+                p,
+                field,
+                classes,
+            }) => (*alpha, *p, field, *classes, false),
+            Transform::CutMix(CutMix {
+                alpha,
+                p,
+                field,
+                classes,
+            }) => (*alpha, *p, field, *classes, true),
+            _ => return None,
+        };
+        let asked = Asked {
+            at,
+            transform,
+            field: field.as_deref(),
+            classes,
+        };
+        Some((asked, Way { p, alpha, cuts }))
+    })
+}
+
+/// The labels of a pipeline that mixes: their field, and how class numbers become shares.
+///
+/// Before the source is open, what it alone can tell is taken to be right.
+pub(super) fn labels(
+    pipeline: &Pipeline,
+    fields: &[Field],
+    source: Option<&dyn Source>,
+) -> Result<Option<(usize, Option<SoftLabel>)>, Error> {
+    let Some((first, _)) = asked(pipeline).next() else {
+        return Ok(None);
+    };
+    let wrong = |problem: String| Err(Error::config(place(first.at, first.transform), problem));
+    let mut whole = 0.0;
+    for (other, way) in asked(pipeline) {
+        whole += way.p;
+        if (other.field, other.classes) != (first.field, first.classes) {
+            return wrong(format!(
+                "its field and classes differ from those of {}; give both the same",
+                place(other.at, other.transform)
+            ));
+        }
+    }
+    if whole > 1.0 + 1e-9 {
+        return wrong(format!(
+            "at most one of MixUp and CutMix is done to a sample, and their p add up to {whole}; \
+             give each its part, such as p=0.5"
+        ));
+    }
+    let name = first.field.unwrap_or("label");
+    let Some(at) = fields.iter().position(|field| field.name == name) else {
+        let masks = fields
+            .iter()
+            .any(|field| matches!(field.kind, FieldKind::Mask(_)));
+        if source.is_none() || (masks && first.field.is_none()) {
+            return Ok(None);
+        }
+        let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+        return wrong(format!(
+            "there is no field `{name}` whose labels could be mixed; name the one there is, as in \
+             field=\"...\" (fields: {names:?})"
+        ));
+    };
+    let kind = &fields[at].kind;
+    match kind {
+        FieldKind::Tensor { dtype, shape } if shape.is_empty() && is_integer(*dtype) => {
+            let named = source.and_then(|source| source.classes()).map(<[_]>::len);
+            let classes = first.classes.map(|n| n as usize).or(named);
+            match classes {
+                Some(classes) => Ok(Some((
+                    at,
+                    Some(SoftLabel {
+                        dtype: *dtype,
+                        classes,
+                    }),
+                ))),
+                None if source.is_none() => Ok(None),
+                None => wrong(format!(
+                    "the source does not say how many classes `{name}` has; say it, as in \
+                     classes=10"
+                )),
+            }
+        }
+        FieldKind::Tensor {
+            dtype: DType::Float32,
+            ..
+        } if first.classes.is_none() => Ok(Some((at, None))),
+        FieldKind::Tensor {
+            dtype: DType::Float32,
+            ..
+        } => wrong(format!(
+            "`{name}` holds float32, which is mixed as it is; leave out classes"
+        )),
+        _ => wrong(format!(
+            "`{name}` holds neither class numbers nor float32, so that it cannot be mixed"
+        )),
+    }
+}
+
+fn is_integer(dtype: DType) -> bool {
+    matches!(
+        dtype,
+        DType::UInt8
+            | DType::UInt16
+            | DType::UInt32
+            | DType::UInt64
+            | DType::Int8
+            | DType::Int16
+            | DType::Int32
+            | DType::Int64
+    )
+}
+
+/// Checks that finished rows can be mixed.
+pub(super) fn mixer(
+    pipeline: &Pipeline,
+    plans: &[FieldPlan],
+    label: Option<usize>,
+) -> Result<Option<Mixer>, Error> {
+    let ways: Vec<(Asked<'_>, Way)> = asked(pipeline).collect();
+    let Some((first, _)) = ways.first() else {
+        return Ok(None);
+    };
+    let pixels = plans.iter().filter_map(|plan| match plan {
+        FieldPlan::Pixels(plan) => Some(plan),
+        _ => None,
+    });
+    let mut size = None;
+    for plan in pixels {
+        let wrong = |problem| Err(Error::config(place(first.at, first.transform), problem));
+        let Some(own) = plan.size else {
+            return wrong(format!(
+                "the size of `{}` differs by record; add a transform that gives one size before it, \
+                 such as RandomResizedCrop(224)",
+                plan.name
+            ));
+        };
+        size = size.or(Some(own));
+        let blended = ways.iter().find(|(_, way)| !way.cuts);
+        if let Some((asked, _)) = blended
+            && plan.is_mask
+            && !plan.is_shares()
+        {
+            let problem = format!(
+                "the classes of `{}` are numbers, of which there is no mean; add \
+                 OneHot(\"{}\", ...) in a float type before it, or use CutMix",
+                plan.name, plan.name
+            );
+            return Err(Error::config(place(asked.at, asked.transform), problem));
+        }
+    }
+    let Some(size) = size else {
+        return Ok(None);
+    };
+    Ok(Some(Mixer {
+        number: first.at,
+        ways: ways.into_iter().map(|(_, way)| way).collect(),
+        label,
+        size,
+    }))
+}
+
+impl PixelPlan {
+    /// Whether every number is the share of a class, so that a mean of two means something.
+    fn is_shares(&self) -> bool {
+        matches!(&self.finish, Finish::OneHot { dtype, .. } if *dtype != DType::UInt8)
+    }
+
+    /// Planes of a row, and bytes of an element of one: a pixel, or one number of it.
+    fn planes(&self, size: Size) -> (usize, usize) {
+        let bytes = self.dtype().bytes();
+        let layout = match &self.finish {
+            Finish::Convert { layout, .. } | Finish::OneHot { layout, .. } => *layout,
+            Finish::Classes { .. } => Layout::Hwc,
+        };
+        let shape = self.shape(size);
+        match (layout, shape[..].len()) {
+            (_, 0..=2) => (1, bytes),
+            (Layout::Hwc, _) => (1, shape[2] * bytes),
+            (Layout::Chw, _) => (shape[0], bytes),
+        }
+    }
+}
+
+impl SoftLabel {
+    /// What a row of shares looks like.
+    pub(super) fn column(&self) -> ColumnKind {
+        ColumnKind::Fixed {
+            dtype: DType::Float32,
+            shape: vec![self.classes],
+        }
+    }
+
+    /// Writes a class number as shares: all of it that class.
+    pub(super) fn write(&self, number: &[u8], cell: &mut Cell) -> Result<(), SampleError> {
+        let class = integer(self.dtype, number);
+        let Some(class) = class
+            .and_then(|class| usize::try_from(class).ok())
+            .filter(|&class| class < self.classes)
+        else {
+            return Err(SampleError::Shape {
+                found: match class {
+                    Some(class) => format!("label {class}"),
+                    None => format!("{} bytes", number.len()),
+                },
+                expected: format!("labels of {} classes, from 0", self.classes),
+                mend: "give MixUp and CutMix the number of classes, as in classes=1000",
+            });
+        };
+        if let Cell::Own { bytes, .. } = cell {
+            bytes.resize(self.classes * 4, 0);
+        }
+        let out = bytes_of(cell);
+        out.fill(0);
+        if let Some(share) = out.get_mut(class * 4..class * 4 + 4) {
+            share.copy_from_slice(&1.0_f32.to_ne_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// An integer of a type, from its bytes.
+fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
+    macro_rules! read {
+        ($of:ty) => {
+            <$of>::from_le_bytes(bytes.try_into().ok()?).into()
+        };
+    }
+    Some(match dtype {
+        DType::UInt8 => read!(u8),
+        DType::UInt16 => read!(u16),
+        DType::UInt32 => read!(u32),
+        DType::UInt64 => read!(u64),
+        DType::Int8 => read!(i8),
+        DType::Int16 => read!(i16),
+        DType::Int32 => read!(i32),
+        DType::Int64 => read!(i64),
+        _ => return None,
+    })
+}
+
+fn bytes_of(cell: &mut Cell) -> &mut [u8] {
+    match cell {
+        Cell::Slab(row) => row.bytes_mut(),
+        Cell::Own { bytes, .. } => bytes,
+    }
+}
+
+impl Plan {
+    /// Whether some samples are mixed with another's.
+    pub fn mixes(&self) -> bool {
+        self.mixer.is_some()
+    }
+
+    /// The partner of a position and how the two are mixed, if they are: a function of the seed,
+    /// epoch, position, and the positions that are `near`.
+    pub fn mixing(&self, at: Position, near: impl FnOnce() -> Range<u64>) -> Option<Mixing> {
+        let mixer = self.mixer.as_ref()?;
+        let mut rng = Rng::new(self.seed, at.epoch, at.position, mixer.number as u64);
+        Mixing::draw(&mixer.ways, at.position, near, &mut rng)
+    }
+
+    /// A row to make a partner in, with memory of its own.
+    pub fn spare_row(&self) -> BatchRow {
+        let cell = |_| Cell::Own {
+            shape: Vec::new(),
+            bytes: Vec::new(),
+        };
+        BatchRow {
+            cells: self.columns.iter().map(cell).collect(),
+        }
+    }
+
+    /// Bytes of such a row.
+    pub fn spare_row_bytes(&self) -> u64 {
+        let bytes = self.columns.iter().filter_map(|c| c.kind.row_bytes());
+        bytes.sum::<usize>() as u64
+    }
+
+    /// Mixes a finished partner into a finished row: its images, masks and labels. Other fields
+    /// stay the row's own.
+    ///
+    /// # Errors
+    ///
+    /// If the partner has another shape.
+    pub fn mix(
+        &self,
+        mixing: &Mixing,
+        partner: &mut BatchRow,
+        row: &mut BatchRow,
+    ) -> Result<(), Failure> {
+        let Some(mixer) = &self.mixer else {
+            return Ok(());
+        };
+        let cells = row.cells.iter_mut().zip(&mut partner.cells);
+        for (field, (plan, (own, other))) in self.fields.iter().zip(cells).enumerate() {
+            let (own, other) = (bytes_of(own), bytes_of(other));
+            let is_label = mixer.label == Some(field);
+            if !is_label && !matches!(plan, FieldPlan::Pixels(_)) {
+                continue;
+            }
+            if own.len() != other.len() {
+                return Err(Failure {
+                    field,
+                    transform: None,
+                    error: SampleError::Shape {
+                        found: format!("{} bytes", other.len()),
+                        expected: format!("{}", own.len()),
+                        mend: "every sample must have one shape to be mixed",
+                    },
+                });
+            }
+            match plan {
+                FieldPlan::Pixels(plan) => {
+                    let size = plan.size.unwrap_or(mixer.size);
+                    match mixing.blend.region(size) {
+                        Some(region) => {
+                            paste(own, other, size, plan.planes(size), region);
+                        }
+                        None => blend(plan.dtype(), mixing.blend.share(size), own, other),
+                    }
+                }
+                _ => labels_of(mixing.blend.share(mixer.size), own, other),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Shares of classes, with one rounding: of one class with itself they stay 1.
+fn labels_of(share: f64, own: &mut [u8], other: &[u8]) {
+    let pairs = own.as_chunks_mut::<4>().0.iter_mut();
+    for (own, other) in pairs.zip(other.as_chunks::<4>().0) {
+        let (a, b) = (f32::from_ne_bytes(*own), f32::from_ne_bytes(*other));
+        let mixed = f64::from(a) * share + f64::from(b) * (1.0 - share);
+        *own = (mixed as f32).to_ne_bytes();
+    }
+}
+
+/// `share * own + (1 - share) * other`, in float32; integers are rounded to nearest, halves up.
+fn blend(dtype: DType, share: f64, own: &mut [u8], other: &[u8]) {
+    let (a, b) = (share as f32, (1.0 - share) as f32);
+    let mean = |own: f32, other: f32| own * a + other * b;
+    /// Applies it to numbers of `$size` bytes.
+    macro_rules! each {
+        ($size:literal, $from:expr, $to:expr) => {{
+            let pairs = own.as_chunks_mut::<$size>().0.iter_mut();
+            for (own, other) in pairs.zip(other.as_chunks::<$size>().0) {
+                *own = $to(mean($from(*own), $from(*other)));
+            }
+        }};
+    }
+    match dtype {
+        DType::Float32 => each!(4, f32::from_ne_bytes, f32::to_ne_bytes),
+        DType::Float16 => each!(2, |bytes| f16::from_ne_bytes(bytes).to_f32(), |value| {
+            f16::from_f32(value).to_ne_bytes()
+        }),
+        DType::BFloat16 => each!(2, |bytes| bf16::from_ne_bytes(bytes).to_f32(), |value| {
+            bf16::from_f32(value).to_ne_bytes()
+        }),
+        DType::UInt16 => each!(
+            2,
+            |bytes| f32::from(u16::from_ne_bytes(bytes)),
+            |value: f32| ((value + 0.5) as u16).to_ne_bytes()
+        ),
+        _ => each!(1, |bytes: [u8; 1]| f32::from(bytes[0]), |value: f32| [
+            (value + 0.5) as u8
+        ]),
+    }
+}
+
+/// Copies a rectangle of one row's pixels over that of another.
+fn paste(
+    own: &mut [u8],
+    other: &[u8],
+    size: Size,
+    (planes, element): (usize, usize),
+    region: Region,
+) {
+    let (width, height) = (size.width as usize, size.height as usize);
+    let (left, length) = (region.left as usize, region.size.width as usize);
+    for plane in 0..planes {
+        for y in region.top as usize..region.bottom() as usize {
+            let begin = ((plane * height + y) * width + left) * element;
+            let line = begin..begin + length * element;
+            own[line.clone()].copy_from_slice(&other[line]);
+        }
+    }
+}
+
+impl fmt::Display for Mixer {
+    /// The line of the plan.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ways = self.ways.iter().map(|way| {
+            let name = if way.cuts { "CutMix" } else { "MixUp" };
+            let often = match way.p {
+                p if p < 1.0 => format!(", {p} of the samples"),
+                _ => String::new(),
+            };
+            format!("{name} (alpha {}{often})", way.alpha)
+        });
+        let ways: Vec<String> = ways.collect();
+        write!(
+            f,
+            "mix: {}, with the sample of another position, decoded for it",
+            ways.join(" or ")
+        )
+    }
+}
