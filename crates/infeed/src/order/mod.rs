@@ -212,7 +212,7 @@ impl Order {
     /// together; a block, in a mix by weights. The same for every world size.
     pub fn near(&self, epoch: u64, position: u64) -> Range<u64> {
         match (&self.how, &*self.epoch(epoch)) {
-            (_, Permutation::Windowed(windows)) => {
+            (_, Epoch::Windowed(windows)) => {
                 windows.window_begin(position)..windows.window_end(position)
             }
             (How::Windowed(groups, _), _) => {
@@ -278,15 +278,15 @@ mod tests {
             bytes: vec![100, 200, 50, 450],
             whole: true,
         });
-        let part = |len| mixture::Part {
-            order: Arc::new(Order::new(len, Some(1))),
+        let part = |len| Part {
+            order: Order::new(len, Some(1)),
             weight: 1.0,
         };
         let orders = [
             Order::new(80, Some(1)),
             Order::windowed(Arc::clone(&groups), 300, Some(1)),
             Order::windowed(groups, 300, None),
-            Order::mixed(Mixture::new(vec![part(2000), part(50)], 3000), Some(1)),
+            Order::mixed(vec![part(2000), part(50)], 3000, Some(1)),
         ];
         for order in orders {
             for epoch in 0..2 {
