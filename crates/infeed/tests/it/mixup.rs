@@ -4,12 +4,15 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use infeed::pipeline::{Layout, SourceSpec};
+use bytes::Bytes;
+use infeed::order::window::Groups;
+use infeed::pipeline::{Layout, SourceSpec, Window};
 use infeed::plan::Plan;
 use infeed::plan::sample::Position;
-use infeed::sample::DType;
-use infeed::source::Source;
+use infeed::sample::{DType, Depth, Field, FieldKind, Pixels, Record, RecordId, Size};
+use infeed::source::{Admit, Read, ReadError, Sink, Source};
 use infeed::transform::{
     Blend, ClassIndex, CutMix, MixUp, Mixing, Normalize, OneHot, RandomHorizontalFlip,
     RandomResizedCrop, ToFloat, Transform,
@@ -125,7 +128,7 @@ fn rows_and_labels_are_those_of_both_positions_mixed() {
                     }
                     Blend::Rectangle { .. } => {
                         pasted += 1;
-                        let size = infeed::sample::Size {
+                        let size = Size {
                             height: SIDE as u32,
                             width: SIDE as u32,
                         };
@@ -229,7 +232,7 @@ fn masks_are_mixed_with_their_images() {
     let mut replaced = 0;
     for (row, mixing) in mixings(&mixed, &*source, 0).iter().enumerate() {
         let mixing = mixing.expect("p is 1");
-        let size = infeed::sample::Size {
+        let size = Size {
             height: 30,
             width: 30,
         };
@@ -487,6 +490,152 @@ fn what_cannot_be_mixed_is_refused_with_the_mend() {
         1,
         "class numbers can be cut"
     );
+}
+
+/// Images in groups that can only be read whole.
+#[derive(Debug)]
+struct Shards {
+    fields: Vec<Field>,
+    groups: Arc<Groups>,
+    reads: AtomicU64,
+}
+
+const PER_SHARD: u64 = 20;
+const RECORD_BYTES: u64 = 64 + 8;
+
+impl Shards {
+    fn new(shards: u64) -> Shards {
+        let field = |name: &str, kind| Field {
+            name: name.to_owned(),
+            kind,
+        };
+        let image = Pixels::Raw {
+            size: Size {
+                height: 8,
+                width: 8,
+            },
+            channels: 1,
+            depth: Depth::U8,
+        };
+        let label = FieldKind::Tensor {
+            dtype: DType::Int64,
+            shape: Vec::new(),
+        };
+        Shards {
+            fields: vec![
+                field("image", FieldKind::Image(image)),
+                field("label", label),
+            ],
+            groups: Arc::new(Groups {
+                ends: (1..=shards).map(|shard| shard * PER_SHARD).collect(),
+                bytes: vec![PER_SHARD * RECORD_BYTES; shards as usize],
+                whole: true,
+            }),
+            reads: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Source for Shards {
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn len(&self) -> u64 {
+        self.groups.records()
+    }
+
+    fn id(&self, record: u64, _: Option<usize>) -> RecordId {
+        RecordId {
+            index: record,
+            name: format!("record {record}"),
+        }
+    }
+
+    fn groups(&self) -> Option<Arc<Groups>> {
+        Some(Arc::clone(&self.groups))
+    }
+
+    fn plan(&self, run: &[u64], _: u64) -> Vec<Read> {
+        let read = |shard: u64| {
+            let of_shard = |&(_, record): &(usize, u64)| record / PER_SHARD == shard;
+            Read {
+                records: run.iter().copied().enumerate().filter(of_shard).collect(),
+                bytes: Some(PER_SHARD * RECORD_BYTES),
+                key: shard,
+            }
+        };
+        (0..self.groups.ends.len() as u64).map(read).collect()
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut Admit<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        let bytes = PER_SHARD * RECORD_BYTES;
+        admit(bytes).map_err(|refused| ReadError::Refused {
+            record: read.key * PER_SHARD,
+            bytes,
+            refused,
+        })?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        for &(place, index) in &read.records {
+            let fields = vec![
+                Bytes::from(vec![index as u8; 64]),
+                Bytes::copy_from_slice(&(index as i64).to_le_bytes()),
+            ];
+            sink(place, Ok(Record { index, fields }));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn partners_are_of_the_same_window_so_that_every_shard_is_read_once() {
+    let source = Arc::new(Shards::new(12));
+    let mut pipeline = Pipeline::new(SourceSpec::Memory { fields: Vec::new() })
+        .shuffle(3)
+        .transform(MixUp {
+            classes: Some(240),
+            ..MixUp::new(0.4)
+        })
+        .batch(8);
+    if let Some(shuffle) = &mut pipeline.shuffle {
+        shuffle.window = Some(Window::Bytes(3 * PER_SHARD * RECORD_BYTES));
+    }
+    let shared: Arc<dyn Source> = source.clone();
+    let loader = pipeline
+        .open_over(shared, &Options::default())
+        .expect("fits");
+
+    let batches = epoch(&loader);
+    drop(loader);
+
+    let order = pipeline.order(&*source).epoch(0);
+    let all = mixings(&pipeline, &*source, 0);
+    let (images, labels) = (rows(&batches, "image"), rows(&batches, "label"));
+    for (position, mixing) in all.iter().enumerate() {
+        let mixing = mixing.expect("p is 1");
+        assert_eq!(
+            mixing.partner / 60,
+            position as u64 / 60,
+            "three shards of 20"
+        );
+        let Blend::Whole { share } = mixing.blend else {
+            panic!("{mixing:?}")
+        };
+        let (own, other) = (order.get(position as u64), order.get(mixing.partner));
+        let exact = own as f64 * share + other as f64 * (1.0 - share);
+        assert!((f64::from(images[position][0]) - exact).abs() < 0.5001);
+        let shares = floats(&labels[position]);
+        assert_eq!(shares[own as usize], share as f32);
+        assert_eq!(shares[other as usize], (1.0 - share) as f32);
+    }
+    // The loader reads on into the next epoch, at most a window of it before it is dropped.
+    let reads = source.reads.load(Ordering::Relaxed);
+    assert!((12..=12 + 6).contains(&reads), "{reads} reads of 12 shards");
 }
 
 #[test]
