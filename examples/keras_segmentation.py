@@ -39,7 +39,7 @@ def training(folder: Path) -> infeed.Pipeline:
 
 
 def network(classes: int) -> keras.Model:
-    """Looks at eighths of the image, and at where in it they lie."""
+    """Works at an eighth of the size, and looks wider from layer to layer."""
     image = keras.Input((SIDE, SIDE, 3))
     x = layers.AveragePooling2D(2)(image)
     for filters in (16, 32):

@@ -151,9 +151,24 @@ impl Painter {
             let Some(Values::Array(array)) = batch.get(name) else {
                 return String::new();
             };
-            let value = Element { array, index: row }.value();
-            let known = names.as_ref().and_then(|names| names.get(value as usize));
-            known.cloned().unwrap_or_else(|| format!("{name} {value}"))
+            let named = |value: f64| {
+                let known = names.as_ref().and_then(|names| names.get(value as usize));
+                known.cloned().unwrap_or_else(|| format!("{name} {value}"))
+            };
+            // Of mixed samples, the share of each class.
+            if let [_, classes] = *array.shape() {
+                let share = |class: usize| {
+                    let index = row * classes + class;
+                    (class, Element { array, index }.value())
+                };
+                let shares = (0..classes).map(share).filter(|(_, share)| *share > 0.0);
+                let texts = shares.map(|(class, share)| match share {
+                    share if share < 1.0 => format!("{} {share:.2}", named(class as f64)),
+                    _ => named(class as f64),
+                });
+                return texts.collect::<Vec<_>>().join(" + ");
+            }
+            named(Element { array, index: row }.value())
         };
         let captions: Vec<String> = self.labels.iter().map(label).collect();
         Ok(Cell {

@@ -476,7 +476,9 @@ impl Records {
     ) -> Result<(), Error> {
         let spare = BatchRow { cells: Vec::new() };
         let mut partner = std::mem::replace(&mut worker.partner, spare);
+        worker.bench.counted = 0;
         let made = self.sample(record, at, &mut partner, worker);
+        worker.bench.counted = 1;
         let mixed = made.and_then(|()| {
             worker.bench.meter.start();
             let mixed = self.plan.mix(mixing, &mut partner, row);

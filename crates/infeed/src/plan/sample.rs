@@ -40,6 +40,9 @@ pub struct Bench {
     pub(super) images: [Image; 2],
     pub(super) transform: TransformScratch,
     pub(super) classes: write::Classes,
+    /// What a sample counts in the statistics of its stages: 1, or 0 where it is mixed into another,
+    /// whose cost it then is.
+    pub counted: u64,
     /// Time by stage.
     pub meter: Meter,
     /// Warnings of decoders that change nothing.
@@ -54,6 +57,7 @@ impl Bench {
             images: [Image::default(), Image::default()],
             transform: TransformScratch::default(),
             classes: write::Classes::default(),
+            counted: 1,
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
             warnings: 0,
         }
@@ -144,7 +148,7 @@ impl Plan {
                 }
             }
         }
-        counters.count(Stage::Write, 1, 0, 0);
+        counters.count(Stage::Write, bench.counted, 0, 0);
         bench.meter.lap(Stage::Write, counters);
         bench.meter.settle(counters);
         Ok(())
@@ -302,7 +306,7 @@ impl Plan {
                     .map_err(|error| failed(SampleError::Decode(error)))?;
                 bench.warnings += u64::from(warnings);
                 let out = current.data.len() as u64;
-                counters.count(Stage::Decode, 1, look.bytes.len() as u64, out);
+                counters.count(Stage::Decode, bench.counted, look.bytes.len() as u64, out);
                 bench.meter.lap(Stage::Decode, counters);
                 None
             }
@@ -327,7 +331,7 @@ impl Plan {
             std::mem::swap(&mut current, &mut other);
         }
         if !folded.middle.is_empty() {
-            counters.count(Stage::Transform, 1, 0, 0);
+            counters.count(Stage::Transform, bench.counted, 0, 0);
             bench.meter.lap(Stage::Transform, counters);
         }
         let whole = raw.unwrap_or_else(|| PixelView::from(&*current));

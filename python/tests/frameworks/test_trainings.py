@@ -1,0 +1,142 @@
+"""The trainings of examples: each learns what it says, on data the command makes."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from installed import framework_test, needed
+from running import environment, run
+
+from infeed import _core
+
+pytestmark = framework_test
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def made(folder: Path, kind: str, *options: object) -> Path:
+    """A dataset that the command writes."""
+    arguments = ["infeed", "sample", kind, folder, *options]
+    assert _core.main([str(argument) for argument in arguments]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    """Four classes, to train with and to validate with."""
+    root = tmp_path_factory.mktemp("photos")
+    common = ("--classes", 4, "--size", "160x120")
+    made(root / "train", "classification", "--count", 240, *common)
+    made(root / "val", "classification", "--count", 80, "--seed", 1, *common)
+    return root
+
+
+def trained(name: str, *arguments: object, **variables: str) -> str:
+    """What an example prints, which includes how long it waited for data."""
+    printed = run((EXAMPLES / name).read_text(), *arguments, **variables)
+    share = re.search(r"^waited for data: ([\d.]+)% of the time$", printed, re.M)
+    assert share is not None, printed
+    assert 0 <= float(share[1]) < 100
+    return printed
+
+
+def result(printed: str) -> float:
+    """The accuracy that an example ends with."""
+    return float(printed.split("accuracy: ")[1])
+
+
+def test_pytorch_learns_the_classes(photos):
+    needed("torch")
+
+    assert result(trained("torch_classification.py", "--data", photos)) > 0.8
+
+
+def test_pytorch_trains_in_two_processes(photos):
+    needed("torch")
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    example = EXAMPLES / "torch_classification.py"
+    ended = subprocess.run(
+        [sys.executable, *launch, example, "--data", photos, "--epochs", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment(OMP_NUM_THREADS="1"),
+    )
+
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert ended.stdout.count("epoch 0: loss") == 2, "each process says its own"
+    assert ended.stdout.count("\naccuracy: ") == 1
+
+
+def test_jax_learns_the_classes(photos):
+    needed("jax")
+
+    assert result(trained("jax_classification.py", "--data", photos)) > 0.8
+
+
+def test_keras_learns_where_streets_and_sky_are(tmp_path):
+    needed("keras")
+    needed("tensorflow")
+    streets = made(tmp_path / "streets", "segmentation", "--count", 18)
+    arguments = ("--data", streets)
+    printed = trained("keras_segmentation.py", *arguments, KERAS_BACKEND="tensorflow")
+
+    assert result(printed) > 0.7
+
+
+def test_losses_are_those_of_pytorchs_own_loader_over_the_same_order(photos):
+    needed("torch")
+    import torch
+
+    import infeed.torch
+    from infeed import sources
+    from infeed import transforms as T
+
+    example = module("torch_classification.py")
+    prepared = (
+        infeed.Pipeline(sources.Folder(photos / "train"))
+        .decode()
+        .transform(
+            T.Resize((64, 64)),
+            T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD),
+            layout="CHW",
+        )
+    )
+    whole = list(prepared.batch(60))
+    columns = [
+        torch.from_numpy(np.concatenate([batch[name] for batch in whole]))
+        for name in ("image", "label")
+    ]
+    sampler = infeed.torch.Sampler(240, batch=32, seed=7, drop_last=True)
+    theirs = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(*columns), 32, sampler=sampler, drop_last=True
+    )
+    ours = infeed.torch.Loader(
+        prepared.shuffle(seed=7).batch(32, drop_last=True), "tuple"
+    )
+    losses = []
+
+    for batches in (ours, theirs):
+        torch.manual_seed(0)
+        model = example.network(4)
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+        epochs = [example.train_epoch(model, optimizer, batches) for _ in range(2)]
+        losses.append(np.concatenate(epochs))
+
+    assert len(losses[0]) == 14
+    assert losses[0][-1] < losses[0][0]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+def module(name: str):
+    """An example, imported."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, EXAMPLES / name)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
