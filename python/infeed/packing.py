@@ -206,7 +206,7 @@ def pack(
     found = json.loads(
         _core.pack(
             pipeline._json(),
-            pipeline.source._buffers(),
+            pipeline._buffers(),
             path,
             json.dumps(options),
             None if report is None else call,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from infeed import _check, _code, _core, sources, transforms
+from infeed._select import Filter, Selecting, Split, Weights
+from infeed._select import seed as _seed
 from infeed.batch import Batch
 from infeed.errors import ConfigError
 from infeed.loader import Loader
@@ -82,7 +84,7 @@ class _Batching:
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class Pipeline:
+class Pipeline(Selecting):
     """What to read, in which order, what to make of it, and in which groups.
 
     Each method returns a new pipeline and leaves this one as it is::
@@ -109,6 +111,11 @@ class Pipeline:
     """
 
     source: sources.Source
+    _filters: tuple[Filter, ...] = ()
+    _split: Split | None = None
+    _take: int | None = None
+    _weights: Weights | None = None
+    _repeat: int | None = None
     _seed: int | None = None
     _window: int | str | None = None
     _decode: _Decode | None = None
@@ -140,11 +147,10 @@ class Pipeline:
                 shard or row group can only be read whole, since a window then has to
                 fit in memory.
         """
-        if _check.integer("shuffle", "seed", seed) >= 2**64:
-            raise _check.refusal("shuffle", "seed", "below 2**64", seed)
+        seed = _seed("shuffle", seed)
         if window is not None and window != "all":
             window = _bytes_from(window, "shuffle", "window")
-        return self._with(_seed=int(seed), _window=window)
+        return self._with(_seed=seed, _window=window)
 
     def decode(
         self,
@@ -290,7 +296,7 @@ class Pipeline:
         policies = ("stop", "substitute", "skip")
         core = _core.Loader(
             self._json(),
-            self.source._buffers(),
+            self._buffers(),
             workers=None if workers == "auto" else workers,
             memory=None if memory is None else _bytes_from(memory),
             rank=rank,
@@ -341,12 +347,12 @@ class Pipeline:
         """
         position = _check.integer("preview", "position", position)
         epoch = _check.integer("preview", "epoch", epoch)
-        buffers = self.source._buffers()
-        record, stages = _core.preview(self._json(), buffers, position, epoch)
+        given = (self._json(), self._buffers())
+        record, stages = _core.preview(*given, position, epoch)
         return Preview(position, epoch, record, stages)
 
     def explain(self) -> str:
-        """The plan: what is done where for each field, without running it.
+        """The plan: which records come, what is done where, without running it.
 
         Crops that the decoder makes and what one pass does together are named so.
 
@@ -354,7 +360,7 @@ class Pipeline:
             ConfigError: As `open`.
             OpenError: As `open`.
         """
-        return _core.plan(self._json(), self.source._buffers())
+        return _core.plan(self._json(), self._buffers())
 
     @property
     def shapes(self) -> Mapping[str, Column]:
@@ -365,7 +371,7 @@ class Pipeline:
             OpenError: As `open`; fields of a folder depend on what lies there.
         """
         rows = self._batch.size or self._batch.per_rank
-        described = _core.describe(self._json(), self.source._buffers())
+        described = _core.describe(self._json(), self._buffers())
         return {
             name: Column(kind, dtype, None if shape is None else (rows, *shape))
             for name, kind, dtype, shape in described
@@ -380,8 +386,8 @@ class Pipeline:
         """Writes the description as TOML, which `load` and ``infeed bench`` read.
 
         Raises:
-            ConfigError: The source is in memory, which no file describes.
-                Arrays mapped from files (``mmap_mode="r"``) are fine.
+            ConfigError: The source, or an array of weights, is in memory, which no file
+                describes. Arrays mapped from files (``mmap_mode="r"``) are fine.
         """
         if isinstance(self.source, sources.Memory) and self.source._buffers():
             raise ConfigError(
@@ -410,6 +416,7 @@ class Pipeline:
 
     def __repr__(self) -> str:
         steps = [f"infeed.Pipeline({self.source!r})"]
+        steps += self._selection_code()
         if self._seed is not None:
             window = f", window={self._window!r}" if self._window is not None else ""
             steps.append(f".shuffle(seed={self._seed}{window})")
@@ -453,6 +460,10 @@ class Pipeline:
             object.__setattr__(new, name, item)
         return new
 
+    def _buffers(self) -> list[Any]:
+        """What the description refers to by its place in this list."""
+        return [*self.source._buffers(), *self._held()]
+
     def _json(self) -> str:
         return json.dumps(self._to_dict())
 
@@ -461,6 +472,9 @@ class Pipeline:
             "version": _VERSION,
             "source": self.source._to_dict(),
         }
+        # Arrays of weights are numbered behind those of the source.
+        first = len(self.source._buffers()) if self._held() else 0
+        description |= self._selection_to_dict(first)
         if self._seed is not None:
             shuffle: dict[str, Any] = {"seed": self._seed}
             if self._window is not None:
@@ -481,6 +495,7 @@ class Pipeline:
     @classmethod
     def _from_dict(cls, description: dict[str, Any]) -> Self:
         new = cls(sources.from_dict(description["source"]))
+        new = new._selected_by(description)
         if (shuffle := description.get("shuffle")) is not None:
             new = new.shuffle(**shuffle)
         if (decode := description.get("decode")) is not None:

@@ -20,7 +20,7 @@ ADAPTERS = {
 LADDER = [
     {"_core", "errors", "_code"},
     {"_check", "_columns", "batch", "explanation"},
-    {"_fields"},
+    {"_fields", "_select"},
     {"transforms", "sources", "loader", "preview"},
     {"pipeline"},
     {"packing"},

@@ -68,6 +68,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
+    if target.pipeline != target.pipeline.plain() {
+        // Only the source knows which of its records those are.
+        return records::look(target, limit, &labels(target)?);
+    }
     match &target.pipeline.source {
         SourceSpec::Folder { path, labels } => folder(path, labels == "auto", limit),
         SourceSpec::Pairs { image, mask } => pairs(target, image, mask, limit),

@@ -125,8 +125,11 @@ impl Batch {
     }
 
     fn records(&self) -> Vec<(u64, String)> {
-        let name = |&record: &u64| (record, self.source.id(record, None).name);
-        self.inner.records.iter().map(name).collect()
+        let id = |&record: &u64| {
+            let id = self.source.id(record, None);
+            (id.index, id.name)
+        };
+        self.inner.records.iter().map(id).collect()
     }
 }
 

@@ -53,11 +53,7 @@ pub(crate) fn check(py: Python<'_>, description: &str) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn plan(py: Python<'_>, description: &str, handles: Handles) -> PyResult<String> {
     let pipeline = parse(py, description)?;
-    let plan = py.detach(|| {
-        let source = pipeline.source.open(&handles.0)?;
-        Ok(Plan::over(&pipeline, &*source)?.to_string())
-    });
-    raise(py, plan)
+    raise(py, py.detach(|| pipeline.explain(&handles.0)))
 }
 
 /// Name, kind, element type and shape of one row of each column.

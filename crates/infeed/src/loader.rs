@@ -125,6 +125,8 @@ pub struct Loader {
     readers: usize,
     /// The state before the first step.
     begin: State,
+    /// Which records come how often, as lines of the plan.
+    selection: String,
 }
 
 #[derive(Debug, Default)]
@@ -162,16 +164,17 @@ impl Pipeline {
     ///
     /// As [`Pipeline::open`].
     pub fn open_with(&self, handles: &[Handle], options: &Options) -> Result<Loader, Error> {
-        self.open_over(self.source.open(handles)?, options)
+        Loader::open(self, self.open_source(handles)?, handles, options)
     }
 
-    /// As [`Pipeline::open`], over a source of one's own; the description's is not opened.
+    /// As [`Pipeline::open`], over a source of one's own, of which records are selected as the
+    /// description says; its own source is not opened.
     ///
     /// # Errors
     ///
     /// As [`Pipeline::open`].
     pub fn open_over(&self, source: Arc<dyn Source>, options: &Options) -> Result<Loader, Error> {
-        Loader::open(self, source, options)
+        Loader::open(self, self.select(source)?, &[], options)
     }
 
     /// One sample after each stage, made on the calling thread.
@@ -185,9 +188,9 @@ impl Pipeline {
         position: u64,
         epoch: u64,
     ) -> Result<(RecordId, Vec<PreviewStage>), Error> {
-        let source = self.source.open(handles)?;
+        let source = self.open_source(handles)?;
         let plan = Plan::over(self, &*source)?;
-        let order = self.order(&*source);
+        let order = self.order(&*source, handles)?;
         if position >= order.len() {
             let problem = format!("position {position} is not below {} records", order.len());
             return Err(Error::config("preview", problem));
@@ -219,6 +222,7 @@ impl Loader {
     fn open(
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
+        handles: &[Handle],
         options: &Options,
     ) -> Result<Loader, Error> {
         let plan = Plan::over(pipeline, &*source)?;
@@ -232,7 +236,9 @@ impl Loader {
             }
         };
         let batch = pipeline.batch;
-        let order = pipeline.order(&*source);
+        pipeline.check_selection()?;
+        let order = pipeline.order(&*source, handles)?;
+        let selection = pipeline.selection(&*source, &order);
         let partition = Partition::new(
             order.len(),
             global,
@@ -283,7 +289,7 @@ impl Loader {
             epoch: 0,
             position: 0,
             data: state::hex(source.fingerprint()),
-            description: state::hex(state::fingerprint(pipeline)),
+            description: state::hex(state::fingerprint(pipeline, order.fingerprint())),
             bad: Vec::new(),
         };
         let row_bytes = shares.row_bytes(rows);
@@ -333,6 +339,7 @@ impl Loader {
             tuning: tuning.map(Mutex::new),
             readers,
             begin,
+            selection,
         })
     }
 
@@ -422,8 +429,7 @@ impl Loader {
         }
         drop(progress);
         if let Some(tuning) = &self.tuning
-            && let Some(text) =
-                lock(tuning).delivered(&conveyor, asked, made.batch.rows() as u64)
+            && let Some(text) = lock(tuning).delivered(&conveyor, asked, made.batch.rows() as u64)
         {
             tracing::info!("{text}");
         }
@@ -536,7 +542,8 @@ impl Loader {
     ///
     /// [`Error::Closed`].
     pub fn plan(&self) -> Result<String, Error> {
-        Ok(self.conveyor()?.job().plan().to_string())
+        let conveyor = self.conveyor()?;
+        Ok(format!("{}{}", self.selection, conveyor.job().plan()))
     }
 
     /// Bad records that were skipped or substituted in what was delivered, in order.

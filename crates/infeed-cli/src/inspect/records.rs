@@ -42,7 +42,7 @@ struct Found {
 /// As opening the source, or the storage; what is wrong with a record is part of the result.
 pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Report, CliError> {
     let failed = |error: infeed::Error| CliError::failed(&error);
-    let source = target.pipeline.source.open(&[]).map_err(failed)?;
+    let source = target.pipeline.open_source(&[]).map_err(failed)?;
     let all: Vec<u64> = (0..source.len()).collect();
     let chosen: Vec<u64> = spread(&all, limit).copied().collect();
     let progress = bar(chosen.len() as u64, "records");
@@ -99,7 +99,8 @@ fn report(
         named.cloned().unwrap_or_else(|| label.to_string())
     };
     let every: Vec<i64> = found.labels.iter().map(|&(_, label)| label).collect();
-    let order = target.pipeline.order(source);
+    let failed = |error: infeed::Error| CliError::failed(&error);
+    let order = target.pipeline.order(source, &[]).map_err(failed)?;
     let groups = source.groups();
     let rows = target
         .pipeline
@@ -124,6 +125,8 @@ fn report(
             .collect(),
         records: Some(Records {
             count: source.len(),
+            of: source.selection().map(|subset| subset.all()),
+            selection: target.pipeline.selection(source, &order),
             checked: found.checked,
             groups: groups.map(|groups| (groups.ends.len(), groups.bytes.iter().sum())),
             fields: fields.iter().map(kind).collect(),

@@ -38,6 +38,10 @@ pub(super) struct Report {
 /// What is in a source by records.
 pub(super) struct Records {
     pub(super) count: u64,
+    /// Records of the source, where a pipeline selects some.
+    pub(super) of: Option<u64>,
+    /// Which come how often, as lines of a plan.
+    pub(super) selection: String,
     pub(super) checked: u64,
     /// Shards or row groups, and their bytes; None where records lie by themselves.
     pub(super) groups: Option<(usize, u64)>,
@@ -176,7 +180,15 @@ fn records_text(records: &Records, lines: &mut Vec<String>) {
     let lie = records.groups.map_or(String::new(), |(groups, bytes)| {
         format!(" in {groups} shards, {}", human_bytes(bytes))
     });
-    lines.push(format!("records     {}{lie}", records.count));
+    let of = records.of.map_or(String::new(), |all| format!(" of {all}"));
+    lines.push(format!("records     {}{of}{lie}", records.count));
+    for line in records.selection.lines() {
+        match (line.strip_prefix("  "), line.strip_prefix("epoch: ")) {
+            (Some(part), _) => lines.push(part.to_owned()),
+            (None, Some(epoch)) => lines.push(format!("epoch       {epoch}")),
+            (None, None) => {}
+        }
+    }
     if records.checked < records.count {
         lines.push(format!(
             "checked     {} of them, spread over all",
@@ -227,6 +239,7 @@ fn records_json(records: &Records) -> Value {
     };
     json!({
         "count": records.count,
+        "of": records.of,
         "checked": records.checked,
         "shards": records.groups.map(|(groups, _)| groups),
         "bytes": records.groups.map(|(_, bytes)| bytes),

@@ -107,11 +107,11 @@ impl Case {
         handles: &[Handle],
         conditions: Conditions,
     ) -> Result<Case, Error> {
-        let source = pipeline.source.open(handles)?;
+        let source = pipeline.open_source(handles)?;
         Case::over(name, pipeline, handles, source, conditions)
     }
 
-    /// As [`Case::new`] over a source of one's own. Remedies that rewrite data read the source
+    /// As [`Case::new`] over a source of one's own, the selected records alone. Remedies that rewrite data read the source
     /// that the description names.
     ///
     /// # Errors

@@ -42,7 +42,8 @@ pub(super) fn difference(base: &Variant, other: &Variant) -> Result<String, Erro
 /// The first images of a run, one a batch, before they become floats.
 fn samples(variant: &Variant) -> Result<Vec<Image>, Error> {
     let pipeline = &variant.pipeline;
-    let mut pipeline: Pipeline = without_floats(pipeline).unwrap_or_else(|| pipeline.clone());
+    let pipeline: Pipeline = without_floats(pipeline).unwrap_or_else(|| pipeline.clone());
+    let mut pipeline = pipeline.plain();
     pipeline.output = Default::default();
     let pipeline = pipeline.batch(1);
     let loader = pipeline.open_over(variant.source.clone(), &variant.options)?;

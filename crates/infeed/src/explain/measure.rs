@@ -50,10 +50,11 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let looked = survey(case)?;
     let mut options = fixed(&case.conditions.open);
     options.timeline = Some(TIMELINE);
-    let loader = case
-        .pipeline
-        .open_over(Arc::clone(&case.source), &options)?;
-    let plan = loader.plan()?;
+    let order = case.pipeline.order(&*case.own, &case.handles)?;
+    let selection = case.pipeline.selection(&*case.own, &order);
+    let pipeline = case.pipeline.plain();
+    let loader = pipeline.open_over(Arc::clone(&case.source), &options)?;
+    let plan = format!("{selection}{}", loader.plan()?);
     let running = |share| progress("running the pipeline as it is", share);
     let seconds = case.conditions.seconds;
     let run = run::plain(&loader, case.conditions.step, seconds, &running)?;

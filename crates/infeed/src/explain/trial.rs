@@ -47,9 +47,10 @@ pub(super) struct Variant {
 
 impl Variant {
     fn open(&self) -> Result<Loader, Error> {
+        // The records are selected and repeated here; what one costs, weights do not change.
+        let pipeline = self.pipeline.plain();
         let options = fixed(&self.options);
-        self.pipeline
-            .open_over(Arc::clone(&self.source), &options)
+        pipeline.open_over(Arc::clone(&self.source), &options)
     }
 
     /// Samples a second during one slice.

@@ -496,12 +496,12 @@ impl Records {
     /// One past the last ticket of the run that begins with `from`: as long as the source likes,
     /// but groups that can only be read whole are read in one run, so that none is read twice.
     fn run_end(&self, from: Ticket) -> Ticket {
-        let Some(groups) = self.source.groups().filter(|groups| groups.whole) else {
+        if !self.source.groups().is_some_and(|groups| groups.whole) {
             return from + self.source.run_length().max(1);
-        };
+        }
         let begin = self.partition.spot(from);
         let window_end = self.order.epoch(begin.epoch).window_end(begin.position);
-        let (mut low, mut high) = (from + 1, from + groups.records().max(1));
+        let (mut low, mut high) = (from + 1, from + self.order.len().max(1));
         // The first ticket beyond the window: tickets go up with epoch and position.
         while low < high {
             let middle = low + (high - low) / 2;

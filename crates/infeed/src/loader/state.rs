@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Loader;
 use crate::error::Error;
 use crate::pipeline::Pipeline;
-use crate::random::hash_bytes;
+use crate::random::{hash, hash_bytes};
 
 /// Version of the state's form.
 pub(super) const VERSION: u32 = 1;
@@ -24,7 +24,7 @@ pub struct State {
     /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// Records of the source.
+    /// Positions of an epoch.
     pub records: u64,
     /// Rows of the global batch.
     pub batch: u64,
@@ -34,9 +34,9 @@ pub struct State {
     pub epoch: u64,
     /// Position in the epoch of the next batch's first row: what was *delivered* counts.
     pub position: u64,
-    /// Fingerprint of the data: names and counts.
+    /// Fingerprint of the data: names and counts, and which records are selected.
     pub data: String,
-    /// Fingerprint of what is done to a record.
+    /// Fingerprint of what is done to a record, and of weights and passes.
     pub description: String,
     /// Bad records that were skipped or substituted so far: epoch, position and number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -78,8 +78,14 @@ impl State {
                 ("records", state.records.to_string()),
                 ("global batch", state.batch.to_string()),
                 ("drop_last", state.drop_last.to_string()),
-                ("the data's fingerprint", state.data.clone()),
-                ("the description's fingerprint", state.description.clone()),
+                (
+                    "the data's fingerprint (names, counts, filter, split, take)",
+                    state.data.clone(),
+                ),
+                (
+                    "the description's fingerprint (weights and repeat, too)",
+                    state.description.clone(),
+                ),
             ]
         };
         let both = facts(self).into_iter().zip(facts(saved));
@@ -95,7 +101,8 @@ pub(super) fn hex(fingerprint: u64) -> String {
 }
 
 /// What of a description changes the bits of a batch, beside its source and order.
-pub(super) fn fingerprint(pipeline: &Pipeline) -> u64 {
+/// Weights and passes are in the order, whose numbers no file holds.
+pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
     let description = (
         &pipeline.decode,
         &pipeline.transforms,
@@ -103,7 +110,8 @@ pub(super) fn fingerprint(pipeline: &Pipeline) -> u64 {
         pipeline.batch.pad,
     );
     let json = serde_json::to_vec(&description);
-    hash_bytes(&json.expect("a description holds plain data with string keys"))
+    let done = hash_bytes(&json.expect("a description holds plain data with string keys"));
+    order.map_or(done, |order| hash(&[done, order]))
 }
 
 impl Loader {
@@ -231,7 +239,7 @@ mod tests {
     fn what_changes_bits_changes_the_fingerprint_and_where_data_lies_does_not() {
         let pipeline = Pipeline::new(SourceSpec::folder("a")).decode();
 
-        let of = |pipeline: &Pipeline| fingerprint(pipeline);
+        let of = |pipeline: &Pipeline| fingerprint(pipeline, None);
 
         assert_eq!(
             of(&pipeline),
@@ -242,5 +250,11 @@ mod tests {
             of(&pipeline.clone().transform(Crop::new(2, 2)))
         );
         assert_eq!(of(&pipeline), of(&pipeline.clone().batch(7)));
+        let (twice, thrice) = (Some(2), Some(3));
+        assert_ne!(of(&pipeline), fingerprint(&pipeline, twice));
+        assert_ne!(
+            fingerprint(&pipeline, twice),
+            fingerprint(&pipeline, thrice)
+        );
     }
 }

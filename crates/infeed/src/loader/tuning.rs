@@ -151,9 +151,7 @@ impl Tuning {
             rows,
         };
         let counters = || counters(conveyor);
-        let window = self
-            .collector
-            .step(step, refilled(conveyor), counters)?;
+        let window = self.collector.step(step, refilled(conveyor), counters)?;
         let before = (self.search.workers(), self.search.finding().is_some());
         self.search.observe(window);
         if now.saturating_duration_since(self.looked_around) >= LOOK_AROUND {

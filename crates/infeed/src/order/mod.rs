@@ -4,6 +4,7 @@ pub mod mixing;
 pub mod mixture;
 pub mod partition;
 pub mod permute;
+pub mod weighted;
 pub mod window;
 
 use std::ops::Range;
@@ -12,10 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::random::hash;
 use mixture::Mixture;
 use permute::Permutation;
+use weighted::Weighted;
 use window::{Groups, Windowed};
 
 /// Version of the order function; part of every state, so that a change can be refused.
 pub const ORDER: &str = "feistel8";
+
+/// Most positions of an epoch that passes or weights may make: ranks, steps and epochs are counted
+/// on top of them.
+pub const MOST_POSITIONS: u64 = 1 << 48;
 
 /// Keeps the key of the order apart from those of substitutes and transforms.
 const SHUFFLE: u64 = 1;
@@ -48,6 +54,10 @@ enum How {
     /// Groups, shuffled in windows of so many bytes.
     Windowed(Arc<Groups>, u64),
     Mixed(Arc<Mixed>),
+    /// By weight, where records lie in groups in windows of so many bytes.
+    Weighted(Arc<Weighted>, Option<(Arc<Groups>, u64)>),
+    /// So many passes of another order.
+    Repeated(Arc<Order>, u64),
 }
 
 /// One source among several.
@@ -73,6 +83,8 @@ pub struct Mixed {
 pub enum Epoch {
     /// A permutation of all records.
     Alone(Permutation),
+    /// All records as they lie, in groups.
+    Grouped(Arc<Groups>),
     /// Groups, and records within windows of them.
     Windowed(Windowed),
     /// Several sources by weights. Not one to one: a record may come twice.
@@ -84,6 +96,22 @@ pub enum Epoch {
         /// Number of the epoch.
         epoch: u64,
     },
+    /// Records by weight; a record may come twice.
+    Weighted {
+        /// How often each comes.
+        weighted: Arc<Weighted>,
+        /// Where the points of this epoch begin.
+        begin: u64,
+        /// The order of the points.
+        points: Box<Epoch>,
+    },
+    /// Several epochs of another order behind each other.
+    Repeated {
+        /// The order of one.
+        order: Arc<Order>,
+        /// The first of them.
+        first: u64,
+    },
 }
 
 impl Epoch {
@@ -91,6 +119,7 @@ impl Epoch {
     pub fn get(&self, position: u64) -> u64 {
         match self {
             Epoch::Alone(permutation) => permutation.get(position),
+            Epoch::Grouped(_) => position,
             Epoch::Windowed(windows) => windows.get(position),
             Epoch::Mixed { mixed, key, epoch } => {
                 let (part, number) = mixed.mixture.at(*key, *epoch, position);
@@ -98,16 +127,47 @@ impl Epoch {
                 let own = order.epoch(number / order.len());
                 mixed.firsts[part] + own.get(number % order.len())
             }
+            Epoch::Weighted {
+                weighted,
+                begin,
+                points,
+            } => weighted.at(*begin, points.get(position)),
+            Epoch::Repeated { order, first } => {
+                let pass = order.epoch(first + position / order.len());
+                pass.get(position % order.len())
+            }
+        }
+    }
+
+    /// The positions that draw on the same records as this one, itself among them: those of its
+    /// window or group. None where records lie by themselves.
+    fn window(&self, position: u64) -> Option<Range<u64>> {
+        match self {
+            Epoch::Windowed(windows) => {
+                Some(windows.window_begin(position)..windows.window_end(position))
+            }
+            Epoch::Grouped(groups) => {
+                let group = groups.of(position);
+                let end = groups.ends.get(group).copied();
+                Some(groups.first(group)..end.unwrap_or(position + 1))
+            }
+            Epoch::Weighted { points, .. } => points.window(position),
+            Epoch::Repeated { order, first } => {
+                let (pass, within) = (position / order.len(), position % order.len());
+                // What is read for one pass is not held for the next.
+                let own = order.epoch(first + pass).window(within);
+                let own = own.unwrap_or(0..order.len());
+                let before = pass * order.len();
+                Some(before + own.start..before + own.end)
+            }
+            Epoch::Alone(_) | Epoch::Mixed { .. } => None,
         }
     }
 
     /// One past the last position that draws on the same records as this one: the end of its
-    /// window, or of all.
+    /// window or group, or of all.
     pub fn window_end(&self, position: u64) -> u64 {
-        match self {
-            Epoch::Windowed(windows) => windows.window_end(position),
-            Epoch::Alone(_) | Epoch::Mixed { .. } => u64::MAX,
-        }
+        self.window(position).map_or(u64::MAX, |window| window.end)
     }
 }
 
@@ -149,15 +209,41 @@ impl Order {
         order
     }
 
+    /// The order of records by weight: see [`weighted`]. Where they lie in groups, in windows of
+    /// so many bytes.
+    pub fn weighted(
+        weighted: Weighted,
+        windows: Option<(Arc<Groups>, u64)>,
+        seed: Option<u64>,
+    ) -> Order {
+        let mut order = Order::new(weighted.len(), seed);
+        order.how = How::Weighted(Arc::new(weighted), windows);
+        order
+    }
+
+    /// An epoch of so many epochs of another order; None if that has more positions than can be
+    /// counted.
+    pub fn repeated(order: Order, passes: u64) -> Option<Order> {
+        let len = order.len().checked_mul(passes);
+        let len = len.filter(|&len| len <= MOST_POSITIONS)?;
+        let mut repeated = Order::new(len, order.seed);
+        repeated.how = How::Repeated(Arc::new(order), passes);
+        Some(repeated)
+    }
+
     /// Bytes of a window, where records are shuffled in windows.
     pub fn window(&self) -> Option<u64> {
-        match self.how {
-            How::Windowed(_, bytes) if self.seed.is_some() => Some(bytes),
-            _ => None,
+        match &self.how {
+            How::Windowed(_, bytes) | How::Weighted(_, Some((_, bytes))) => {
+                self.seed.map(|_| *bytes)
+            }
+            How::Repeated(order, _) => order.window(),
+            How::Mixed(mixed) => mixed.parts.iter().filter_map(Order::window).max(),
+            How::Alone | How::Weighted(_, None) => None,
         }
     }
 
-    /// Positions of an epoch: the records, unless they are mixed by weights.
+    /// Positions of an epoch: the records, unless they come by weights or several times.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -166,7 +252,9 @@ impl Order {
     pub fn records(&self) -> u64 {
         match &self.how {
             How::Mixed(mixed) => mixed.parts.iter().map(Order::records).sum(),
-            _ => self.len,
+            How::Weighted(weighted, _) => weighted.records(),
+            How::Repeated(order, _) => order.records(),
+            How::Alone | How::Windowed(..) => self.len,
         }
     }
 
@@ -175,30 +263,32 @@ impl Order {
         self.len == 0
     }
 
+    /// What differs if records come in other numbers: by other weights, or in other passes. None
+    /// where each comes once, or a source's own weights say how often.
+    pub fn fingerprint(&self) -> Option<u64> {
+        match &self.how {
+            How::Weighted(weighted, _) => Some(weighted.fingerprint()),
+            How::Repeated(order, passes) => {
+                Some(hash(&[order.fingerprint().unwrap_or(0), *passes]))
+            }
+            How::Alone | How::Windowed(..) | How::Mixed(_) => None,
+        }
+    }
+
     /// The order of an epoch.
     pub fn epoch(&self, epoch: u64) -> Arc<Epoch> {
-        let seed = match (self.seed, &self.how) {
-            (Some(seed), _) => seed,
-            // Which part comes when is drawn anyway.
-            (None, How::Mixed(_)) => 0,
-            (None, _) => return Arc::new(Epoch::Alone(Permutation::Identity)),
-        };
+        // These are made at once.
+        if matches!(
+            (&self.how, self.seed),
+            (How::Repeated(..), _) | (How::Alone | How::Windowed(..), None)
+        ) {
+            return Arc::new(self.made(epoch));
+        }
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = recent.iter().find(|(known, _)| *known == epoch) {
             return Arc::clone(known);
         }
-        let key = hash(&[SHUFFLE, seed, epoch]);
-        let fresh = Arc::new(match &self.how {
-            How::Alone => Epoch::Alone(Permutation::keyed(self.len, key)),
-            How::Windowed(groups, bytes) => {
-                Epoch::Windowed(Windowed::new(Arc::clone(groups), *bytes, key))
-            }
-            How::Mixed(mixed) => Epoch::Mixed {
-                mixed: Arc::clone(mixed),
-                key,
-                epoch,
-            },
-        });
+        let fresh = Arc::new(self.made(epoch));
         // Preparation runs across at most a few epochs' seams at once.
         if recent.len() >= 4 {
             recent.remove(0);
@@ -211,19 +301,59 @@ impl Order {
     /// where records lie by themselves; those of its window or group, where groups are read
     /// together; a block, in a mix by weights. The same for every world size.
     pub fn near(&self, epoch: u64, position: u64) -> Range<u64> {
-        match (&self.how, &*self.epoch(epoch)) {
-            (_, Epoch::Windowed(windows)) => {
-                windows.window_begin(position)..windows.window_end(position)
+        if let How::Repeated(order, passes) = &self.how {
+            let (pass, within) = (position / order.len(), position % order.len());
+            let near = order.near(epoch.saturating_mul(*passes) + pass, within);
+            let before = pass * order.len();
+            return before + near.start..before + near.end;
+        }
+        if let How::Mixed(_) = &self.how {
+            let begin = position / BLOCK * BLOCK;
+            return begin..(begin + BLOCK).min(self.len);
+        }
+        self.epoch(epoch).window(position).unwrap_or(0..self.len)
+    }
+
+    fn made(&self, epoch: u64) -> Epoch {
+        // Without a seed, which part comes when and which record is rounded up is drawn anyway.
+        let seed = self.seed.unwrap_or(0);
+        let key = hash(&[SHUFFLE, seed, epoch]);
+        match (&self.how, self.seed) {
+            (How::Alone, None) => Epoch::Alone(Permutation::Identity),
+            (How::Windowed(groups, _), None) => Epoch::Grouped(Arc::clone(groups)),
+            (How::Alone, Some(_)) => Epoch::Alone(Permutation::keyed(self.len, key)),
+            (How::Windowed(groups, bytes), Some(_)) => {
+                Epoch::Windowed(Windowed::new(Arc::clone(groups), *bytes, key))
             }
-            (How::Windowed(groups, _), _) => {
-                let group = groups.of(position);
-                groups.first(group)..groups.ends.get(group).copied().unwrap_or(self.len)
+            (How::Mixed(mixed), _) => Epoch::Mixed {
+                mixed: Arc::clone(mixed),
+                key,
+                epoch,
+            },
+            (How::Weighted(weighted, windows), shuffled) => {
+                let begin = weighted.begin(seed, epoch);
+                let groups = windows.as_ref().map(|(groups, bytes)| {
+                    let points = Arc::new(weighted.grouped(groups, begin));
+                    (points, *bytes)
+                });
+                let points = match (shuffled, groups) {
+                    (None, None) => Epoch::Alone(Permutation::Identity),
+                    (None, Some((groups, _))) => Epoch::Grouped(groups),
+                    (Some(_), None) => Epoch::Alone(Permutation::keyed(self.len, key)),
+                    (Some(_), Some((groups, bytes))) => {
+                        Epoch::Windowed(Windowed::new(groups, bytes, key))
+                    }
+                };
+                Epoch::Weighted {
+                    weighted: Arc::clone(weighted),
+                    begin,
+                    points: Box::new(points),
+                }
             }
-            (How::Mixed(_), _) => {
-                let begin = position / BLOCK * BLOCK;
-                begin..(begin + BLOCK).min(self.len)
-            }
-            (How::Alone, _) => 0..self.len,
+            (How::Repeated(order, passes), _) => Epoch::Repeated {
+                order: Arc::clone(order),
+                first: epoch.saturating_mul(*passes),
+            },
         }
     }
 
@@ -238,7 +368,15 @@ impl Order {
             position,
             u64::from(attempt),
         ];
-        ((u128::from(hash(&key)) * u128::from(self.records())) >> 64) as u64
+        let mut how = &self.how;
+        while let How::Repeated(order, _) = how {
+            how = &order.how;
+        }
+        match how {
+            // None that was left out may come in by the back door.
+            How::Weighted(weighted, _) => weighted.drawn(hash(&key)),
+            _ => ((u128::from(hash(&key)) * u128::from(self.records())) >> 64) as u64,
+        }
     }
 }
 
@@ -272,6 +410,34 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_in_groups_and_is_not_shuffled_comes_a_group_at_a_time() {
+        let groups = Groups {
+            ends: vec![10, 30, 30, 35],
+            bytes: vec![100, 200, 0, 50],
+            whole: true,
+        };
+        let order = Order::windowed(Arc::new(groups), 1 << 30, None);
+        let ends = [0, 9, 10, 29, 30, 34].map(|position| order.epoch(1).window_end(position));
+
+        assert_eq!(records(&order, 1), (0..35).collect::<Vec<_>>());
+        assert_eq!(ends, [10, 10, 30, 30, 35, 35]);
+    }
+
+    #[test]
+    fn a_mix_has_the_window_of_its_parts() {
+        let groups = Arc::new(Groups {
+            ends: vec![10, 30],
+            bytes: vec![100, 200],
+            whole: false,
+        });
+        let part = |order| Part { order, weight: 1.0 };
+        let windowed = part(Order::windowed(groups, 150, Some(1)));
+        let mixed = Order::mixed(vec![part(Order::new(9, Some(1))), windowed], 39, Some(1));
+
+        assert_eq!(mixed.window(), Some(150));
+    }
+
+    #[test]
     fn what_is_near_holds_the_position_and_is_the_same_from_all_of_it() {
         let groups = Arc::new(Groups {
             ends: vec![10, 30, 35, 80],
@@ -285,8 +451,9 @@ mod tests {
         let orders = [
             Order::new(80, Some(1)),
             Order::windowed(Arc::clone(&groups), 300, Some(1)),
-            Order::windowed(groups, 300, None),
+            Order::windowed(Arc::clone(&groups), 300, None),
             Order::mixed(vec![part(2000), part(50)], 3000, Some(1)),
+            Order::repeated(Order::windowed(groups, 300, None), 3).expect("few"),
         ];
         for order in orders {
             for epoch in 0..2 {
@@ -352,5 +519,86 @@ mod tests {
         ] {
             assert_eq!(hash(&records(&order, 3)), expected, "{:?}", order.how);
         }
+    }
+
+    #[test]
+    fn an_epoch_of_several_passes_is_as_many_epochs_of_the_order_behind_each_other() {
+        let sizes = [40, 3, 77, 0, 12];
+        let ends = sizes.iter().scan(0, |sum, size| {
+            *sum += size;
+            Some(*sum)
+        });
+        let groups = Arc::new(Groups {
+            ends: ends.collect(),
+            bytes: vec![1; 5],
+            whole: true,
+        });
+        let part = |weight| Part {
+            order: Order::new(30, Some(1)),
+            weight,
+        };
+        let weights: Vec<f64> = (0..132).map(|n| f64::from(n % 4)).collect();
+        let weighted = Weighted::new(&weights, None, None).expect("weights");
+        let kinds: [&dyn Fn() -> Order; 5] = [
+            &|| Order::new(50, Some(1)),
+            &|| Order::new(5, None),
+            &|| Order::windowed(Arc::clone(&groups), 2, Some(1)),
+            &|| Order::mixed(vec![part(1.0), part(2.0)], 40, Some(1)),
+            &|| Order::weighted(weighted.clone(), Some((Arc::clone(&groups), 2)), Some(1)),
+        ];
+        for order in kinds {
+            let three = Order::repeated(order(), 3).expect("few");
+            let once = order();
+            let passes: Vec<u64> = (6..9).flat_map(|epoch| records(&once, epoch)).collect();
+
+            assert_eq!(records(&three, 2), passes);
+
+            assert_eq!(three.records(), once.records());
+            let (epoch, pass) = (three.epoch(2), once.epoch(7));
+            for position in 0..once.len() {
+                let end = pass.window_end(position).min(once.len());
+                assert_eq!(epoch.window_end(once.len() + position), once.len() + end);
+            }
+        }
+        assert!(Order::repeated(Order::new(u64::MAX / 8, None), 16).is_none());
+    }
+
+    #[test]
+    fn weights_over_groups_come_in_windows_of_whole_groups() {
+        let groups = Arc::new(Groups {
+            ends: (1..=20).map(|n| n * 10).collect(),
+            bytes: vec![100; 20],
+            whole: true,
+        });
+        let weights: Vec<f64> = (0..200).map(|n| f64::from(n / 50)).collect();
+        let weighted = Weighted::new(&weights, None, Some(300)).expect("weights");
+        let order = Order::weighted(weighted, Some((Arc::clone(&groups), 400)), Some(1));
+        for epoch in 0..3 {
+            let drawn = order.epoch(epoch);
+            let mut seen = vec![0; 200];
+            let mut windows_of = vec![0; 20];
+            let mut position = 0;
+            while position < order.len() {
+                let end = drawn.window_end(position);
+                let mut held: Vec<usize> = Vec::new();
+                for position in position..end {
+                    let record = drawn.get(position);
+                    seen[record as usize] += 1;
+                    held.push(groups.of(record));
+                }
+                held.sort_unstable();
+                held.dedup();
+                assert!(held.len() <= 4, "{held:?}");
+                held.iter().for_each(|&group| windows_of[group] += 1);
+                position = end;
+            }
+            // Weights 0 to 3 over 200 records and 300 positions: each comes as often as its weight.
+            assert!(
+                (0..200).all(|record| seen[record] == record / 50),
+                "{seen:?}"
+            );
+            assert!(windows_of.iter().all(|&windows| windows <= 1));
+        }
+        assert!((1..50).all(|attempt| order.substitute(0, 3, attempt) >= 50));
     }
 }

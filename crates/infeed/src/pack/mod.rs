@@ -34,6 +34,7 @@ mod shards;
 mod tfrecord;
 mod webdataset;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,7 @@ use std::time::Instant;
 use crate::decode::ColorMode;
 use crate::error::Error;
 use crate::pipeline::{Handle, Pipeline, SourceSpec};
+use crate::source::Source;
 use crate::transform::{Crop, Transform};
 
 pub use crate::pipeline::packed::MANIFEST;
@@ -189,9 +191,12 @@ pub fn pack(
 ) -> Result<Packed, Error> {
     let start = Instant::now();
     check(options, out)?;
+    refuse_weights(pipeline, options)?;
     out::refuse_overlap(&pipeline.source, out)?;
+    pipeline.check_selection()?;
     let source = pipeline.source.open(handles)?;
-    let chosen = run::Chosen::new(records, source.len())?;
+    let records = select(pipeline, &*source, records)?;
+    let chosen = run::Chosen::new(records.as_deref(), source.len())?;
     let fields = fields::arrange(pipeline, source.fields(), options)?;
     let job = Job {
         pipeline,
@@ -226,7 +231,7 @@ pub fn pack(
         shards: &entries,
     };
     let modes = fields::modes(&fields, options.to);
-    let pipeline = over(pipeline, &packed, options, modes);
+    let pipeline = over(pipeline, &*source, &packed, options, modes)?;
     out.finish(&pipeline, &done)?;
     Ok(Packed {
         pipeline,
@@ -241,6 +246,27 @@ pub fn pack(
         unmarked: job.maker.unmarked.load(Ordering::Relaxed),
         fidelity,
     })
+}
+
+/// The records that are wanted of those that the pipeline selects, by their numbers in the source.
+fn select<'a>(
+    pipeline: &Pipeline,
+    source: &dyn Source,
+    wanted: Option<&'a [u64]>,
+) -> Result<Option<Cow<'a, [u64]>>, Error> {
+    let subset = pipeline.selected(source)?;
+    let Some(subset) = subset.filter(|subset| !subset.is_whole()) else {
+        return Ok(wanted.map(Cow::Borrowed));
+    };
+    let Some(wanted) = wanted else {
+        return Ok(Some(subset.numbers().collect()));
+    };
+    if let Some(record) = wanted.iter().find(|&&record| record >= subset.len()) {
+        let problem = format!("there is no record {record} of {} selected", subset.len());
+        return Err(Error::config("records", problem));
+    }
+    let numbers = wanted.iter().map(|&record| subset.number(record));
+    Ok(Some(numbers.collect()))
 }
 
 /// Refuses what only shards can have, and what no shards can.
@@ -274,6 +300,22 @@ fn check(options: &PackOptions, out: &Path) -> Result<(), Error> {
         return Err(Error::config("out", problem));
     }
     Ok(())
+}
+
+/// Refuses weights that would mean nothing, or something else, over the packed dataset.
+fn refuse_weights(pipeline: &Pipeline, options: &PackOptions) -> Result<(), Error> {
+    let problem = match &pipeline.weights {
+        Some(weights) if weights.records.is_some() => {
+            "they go by numbers of records, which are others in the packed dataset; pack without \
+             weights, and give the packed pipeline its own"
+        }
+        Some(_) if options.to != Target::Folder => {
+            "they go by class, which only a packed folder knows before records are read; pack to a \
+             folder, or without weights"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::config("weights", problem))
 }
 
 /// What is packed and how.
@@ -392,16 +434,20 @@ impl Job<'_> {
     }
 }
 
-/// The pipeline over its packed source.
+/// The pipeline over its packed source, of which all records were selected.
 fn over(
     pipeline: &Pipeline,
+    source: &dyn Source,
     packed: &SourceSpec,
     options: &PackOptions,
     modes: BTreeMap<String, ColorMode>,
-) -> Pipeline {
+) -> Result<Pipeline, Error> {
+    let weights = pipeline.weights.as_ref();
     let mut pipeline = Pipeline {
+        weights: weights.map(|one| one.numbered(source)).transpose()?,
+        repeat: pipeline.repeat,
         source: packed.clone(),
-        ..pipeline.clone()
+        ..pipeline.plain()
     };
     if !modes.is_empty() {
         let decode = pipeline.decode.get_or_insert_default();
@@ -409,7 +455,7 @@ fn over(
     }
     let done = &options.transforms;
     if !pipeline.transforms.starts_with(done) {
-        return pipeline;
+        return Ok(pipeline);
     }
     // One of these alone changes nothing the second time, and says what size the records have.
     let again = matches!(
@@ -418,7 +464,7 @@ fn over(
             | [Transform::Resize(_)]
     );
     if again {
-        return pipeline;
+        return Ok(pipeline);
     }
     let size = done
         .iter()
@@ -427,7 +473,7 @@ fn over(
     // A crop to the size that records have does nothing; it tells the planner that they have it.
     let known = size.map(|size| Transform::Crop(Crop::new(size.height, size.width)));
     pipeline.transforms.splice(..done.len(), known);
-    pipeline
+    Ok(pipeline)
 }
 
 /// Why pixels cannot be written, though they were read well. The record's name is around it.

@@ -77,6 +77,14 @@ impl Chosen {
         self.some.as_deref()
     }
 
+    /// How many have a number below this.
+    pub(super) fn before(&self, number: u64) -> u64 {
+        match &self.some {
+            None => number.min(self.all),
+            Some(some) => some.partition_point(|&record| record < number) as u64,
+        }
+    }
+
     /// The record at a place.
     pub(super) fn at(&self, place: usize) -> u64 {
         self.some.as_ref().map_or(place as u64, |some| some[place])

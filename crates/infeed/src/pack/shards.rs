@@ -170,8 +170,11 @@ impl ShardRun<'_> {
                                whole; pack it without a shuffle first, then shuffle the result";
                 Err(Error::config("shuffle", problem))
             }
-            Some(groups) if self.chosen.is_whole() => Ok(groups.ends.clone()),
-            _ => Ok(Vec::new()),
+            Some(groups) => {
+                let ends = groups.ends.iter();
+                Ok(ends.map(|&end| self.chosen.before(end)).collect())
+            }
+            None => Ok(Vec::new()),
         }
     }
 }

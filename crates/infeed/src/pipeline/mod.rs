@@ -4,7 +4,9 @@
 //! runs.
 
 pub mod packed;
+mod select;
 mod source;
+mod weights;
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +16,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
+use crate::order::window::Groups;
 use crate::order::{Order, Part};
 use crate::random::hash;
 use crate::sample::DType;
 use crate::source::Source;
 use crate::transform::Transform;
 
+pub use select::{Class, Filter, Split};
 pub use source::{FieldSpec, Handle, MemoryField, MixPart, SourceSpec};
+pub use weights::{ClassWeight, Weights};
 
 /// Keeps the seeds of a mix's parts apart from others.
 const PART: u64 = 4;
@@ -53,8 +58,23 @@ pub struct Pipeline {
     /// Version of the form, 1.
     #[serde(default = "version")]
     pub version: u32,
+    /// Only the first so many records of those that filter and split leave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take: Option<u64>,
+    /// So many passes in an epoch, each in an order of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<u64>,
     /// Where records lie.
     pub source: SourceSpec,
+    /// Which records stay: those that all of these keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filter: Vec<Filter>,
+    /// Only a part of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
+    /// How often each of what is left comes; absent: once in a pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Weights>,
     /// Absent: the source's own order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<Shuffle>,
@@ -214,7 +234,12 @@ impl Pipeline {
     pub fn new(source: SourceSpec) -> Pipeline {
         Pipeline {
             version: VERSION,
+            take: None,
+            repeat: None,
             source,
+            filter: Vec::new(),
+            split: None,
+            weights: None,
             shuffle: None,
             decode: None,
             transforms: Vec::new(),
@@ -229,10 +254,44 @@ impl Pipeline {
         self
     }
 
-    /// The order of a source's records under this description.
-    pub fn order(&self, source: &dyn Source) -> Order {
+    /// Lets records come by weight.
+    pub fn weights(mut self, weights: Weights) -> Pipeline {
+        self.weights = Some(weights);
+        self
+    }
+
+    /// Makes an epoch of so many passes, each in an order of its own.
+    pub fn repeat(mut self, passes: u64) -> Pipeline {
+        self.repeat = Some(passes);
+        self
+    }
+
+    /// The order of a source's records under this description; the source is what
+    /// [`Pipeline::select`] made of the description's own. `handles` are what weights refer to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for weights that do not go with the source, or more positions than can be
+    /// counted.
+    pub fn order(&self, source: &dyn Source, handles: &[Handle]) -> Result<Order, Error> {
         let window = self.shuffle.and_then(|shuffle| shuffle.window);
-        order(source, window, self.shuffle.map(|shuffle| shuffle.seed))
+        let seed = self.shuffle.map(|shuffle| shuffle.seed);
+        let once = match &self.weights {
+            Some(weights) => {
+                let weighted = weights.resolve(source, handles)?;
+                Order::weighted(weighted, windows(source, window), seed)
+            }
+            None => order(source, window, seed),
+        };
+        let Some(passes) = self.repeat else {
+            return Ok(once);
+        };
+        let len = once.len();
+        Order::repeated(once, passes).ok_or_else(|| {
+            let problem =
+                format!("{passes} passes of {len} positions are more than can be counted");
+            Error::config("repeat", problem)
+        })
     }
 
     /// Decodes images with the defaults; for others set [`Pipeline::decode`].
@@ -318,6 +377,13 @@ impl Pipeline {
     /// [`Error::Config`] if the source is in memory: no file holds that. Arrays in files are named
     /// by path.
     pub fn to_toml(&self) -> Result<String, Error> {
+        if let Some(name) = self.weights.as_ref().and_then(Weights::held) {
+            let problem = format!(
+                "the array `{name}` is in memory and cannot be saved; write it with np.save and give \
+                 np.load(path, mmap_mode=\"r\")"
+            );
+            return Err(Error::config("weights", problem));
+        }
         let names = self.source.held();
         if !names.is_empty() {
             let problem = format!(
@@ -384,19 +450,27 @@ fn order(source: &dyn Source, window: Option<Window>, seed: Option<u64>) -> Orde
             weight,
         };
         let parts = sources.iter().zip(&weights.shares).enumerate().map(part);
-        return Order::mixed(parts.collect(), weights.epoch, seed);
+        let epoch = weights.epoch.unwrap_or_else(|| source.len());
+        return Order::mixed(parts.collect(), epoch, seed);
     }
-    let Some(groups) = source.groups() else {
-        return Order::new(source.len(), seed);
-    };
+    match windows(source, window) {
+        Some((groups, bytes)) => Order::windowed(groups, bytes, seed),
+        None => Order::new(source.len(), seed),
+    }
+}
+
+/// The groups of a source and the bytes of the windows they are shuffled in; None where records are
+/// shuffled one by one.
+fn windows(source: &dyn Source, window: Option<Window>) -> Option<(Arc<Groups>, u64)> {
+    let groups = source.groups()?;
     let bytes = match window {
-        Some(Window::All(_)) if !groups.whole => return Order::new(source.len(), seed),
+        Some(Window::All(_)) if !groups.whole => return None,
         Some(Window::All(_)) => u64::MAX,
         Some(Window::Bytes(bytes)) => bytes,
         None if groups.whole => WHOLE_WINDOW_BYTES,
         None => WINDOW_BYTES,
     };
-    Order::windowed(groups, bytes, seed)
+    Some((groups, bytes))
 }
 
 #[cfg(test)]

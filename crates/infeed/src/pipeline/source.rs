@@ -200,17 +200,21 @@ fn auto() -> String {
     "auto".to_owned()
 }
 
-/// A list of names, or one name.
-fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+/// A list, or one thing that would be in it.
+pub(super) fn one_or_more<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Names {
-        One(String),
-        More(Vec<String>),
+    enum Given<T> {
+        One(T),
+        More(Vec<T>),
     }
-    Ok(match Names::deserialize(from)? {
-        Names::One(name) => vec![name],
-        Names::More(names) => names,
+    Ok(match Given::deserialize(from)? {
+        Given::One(one) => vec![one],
+        Given::More(more) => more,
     })
 }
 
@@ -371,7 +375,7 @@ impl SourceSpec {
 }
 
 impl MemoryField {
-    fn open(&self, handles: &[Handle]) -> Result<(Field, Data), Error> {
+    pub(super) fn open(&self, handles: &[Handle]) -> Result<(Field, Data), Error> {
         let wrong =
             |problem: String| Error::config(format!("source field `{}`", self.name), problem);
         let buffer = |handle: usize| match handles.get(handle) {

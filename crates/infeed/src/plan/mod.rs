@@ -178,11 +178,24 @@ impl Pipeline {
     ///
     /// As [`Plan::new`].
     pub fn check(&self) -> Result<(), Error> {
+        self.check_selection()?;
         match self.source.known_fields()? {
             Some(fields) => Plan::new(self, &fields).map(drop),
             // Records tell the fields: what goes with them shows when the source is opened.
             None => Checked::alone(self),
         }
+    }
+
+    /// Opens the source and tells which records come, and what is done where.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::new`], [`Pipeline::select`] and [`Pipeline::order`].
+    pub fn explain(&self, handles: &[Handle]) -> Result<String, Error> {
+        let source = self.open_source(handles)?;
+        let order = self.order(&*source, handles)?;
+        let plan = Plan::over(self, &*source)?;
+        Ok(format!("{}{plan}", self.selection(&*source, &order)))
     }
 
     /// Opens the source and tells the columns of a batch, in field order.

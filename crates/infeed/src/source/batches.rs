@@ -10,9 +10,9 @@ use bytes::Bytes;
 use super::columns::rows::{Rows, first_bytes, words};
 use super::columns::{Columns, First, Wanted};
 use super::memory::{resident_reads, touch};
-use super::{Admit, Read, ReadError, Sink, Source};
+use super::{Admit, Read, ReadError, Sink, Source, is_label, whole};
 use crate::error::Error;
-use crate::sample::{Field, Record, RecordId};
+use crate::sample::{Field, FieldKind, Record, RecordId};
 
 /// Record batches in memory, one after another.
 #[derive(Debug)]
@@ -64,6 +64,13 @@ impl Batches {
             record_bytes: bytes / end as usize,
         })
     }
+
+    /// The batch of a record, and its row there.
+    fn place(&self, record: u64) -> (usize, usize) {
+        let at = self.ends.partition_point(|&end| end <= record);
+        let first = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (at, (record - first) as usize)
+    }
 }
 
 impl Source for Batches {
@@ -86,6 +93,15 @@ impl Source for Batches {
         self.columns.classes()
     }
 
+    fn label(&self, record: u64) -> Option<i64> {
+        let at = self.fields().iter().position(is_label)?;
+        let FieldKind::Tensor { dtype, .. } = self.fields()[at].kind else {
+            return None;
+        };
+        let (batch, row) = self.place(record);
+        whole(dtype, &self.batches[batch].field(row, at)?)
+    }
+
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
         resident_reads(run, self.record_bytes)
     }
@@ -97,9 +113,8 @@ impl Source for Batches {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
-            let at = self.ends.partition_point(|&end| end <= record);
-            let first = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-            let fields = self.batches[at].get((record - first) as usize);
+            let (batch, row) = self.place(record);
+            let fields = self.batches[batch].get(row);
             if let Ok(fields) = &fields {
                 // A table may lie in a map of its library's, such as a cache of `datasets`.
                 fields.iter().for_each(|bytes| touch(bytes));

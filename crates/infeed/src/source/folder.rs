@@ -217,6 +217,10 @@ impl Source for Folder {
         ])
     }
 
+    fn name(&self, record: u64) -> Option<String> {
+        Some(self.paths.name(record as usize))
+    }
+
     fn files(&self, record: u64) -> Vec<PathBuf> {
         vec![self.paths.path(record as usize)]
     }

@@ -164,6 +164,13 @@ impl Paths {
         self.folders[self.folder[index] as usize].join(&*name)
     }
 
+    /// Path relative to the root, with slashes everywhere.
+    pub(super) fn name(&self, index: usize) -> String {
+        let path = self.relative(index);
+        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+        parts.join("/")
+    }
+
     /// Path or, in a bucket, URL.
     pub(super) fn path(&self, index: usize) -> PathBuf {
         match &self.place {

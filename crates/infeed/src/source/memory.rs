@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 
-use super::{Admit, Read, ReadError, Sink, Source};
+use super::{Admit, Read, ReadError, Sink, Source, is_label, whole};
 use crate::error::Error;
 use crate::sample::{Field, FieldKind, Record, RecordId};
 
@@ -155,6 +155,14 @@ impl Source for Memory {
             index: record,
             name: format!("element {record} in memory"),
         }
+    }
+
+    fn label(&self, record: u64) -> Option<i64> {
+        let at = self.fields.iter().position(is_label)?;
+        let FieldKind::Tensor { dtype, .. } = self.fields[at].kind else {
+            return None;
+        };
+        whole(dtype, &self.field(at, record as usize))
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {

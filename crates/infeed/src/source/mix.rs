@@ -29,8 +29,8 @@ pub struct Mix {
 pub struct Weights {
     /// The share of each part, in relation to the others.
     pub shares: Vec<f64>,
-    /// Positions of an epoch.
-    pub epoch: u64,
+    /// Positions of an epoch; None: as many as there are records.
+    pub epoch: Option<u64>,
 }
 
 impl Mix {
@@ -82,7 +82,6 @@ impl Mix {
                 Some(*sum)
             })
             .collect();
-        let records = ends.last().copied().unwrap_or(0);
         let weights = match shares {
             None if epoch.is_some() => {
                 return wrong("epoch is for mixes with weights".to_owned());
@@ -99,7 +98,6 @@ impl Mix {
                 {
                     return wrong(format!("a weight is over zero, not {share}"));
                 }
-                let epoch = epoch.unwrap_or(records);
                 Some(Weights { shares, epoch })
             }
         };
@@ -169,7 +167,7 @@ impl Source for Mix {
             .iter()
             .flat_map(|weights| {
                 let shares = weights.shares.iter().map(|share| share.to_bits());
-                shares.chain([weights.epoch])
+                shares.chain([weights.epoch.unwrap_or(self.len())])
             })
             .collect();
         hash(&[hash(&parts), hash(&weights)])
@@ -191,6 +189,16 @@ impl Source for Mix {
     fn places(&self, record: u64) -> Vec<PathBuf> {
         let (part, first) = self.part(record);
         self.parts[part].places(record - first)
+    }
+
+    fn name(&self, record: u64) -> Option<String> {
+        let (part, first) = self.part(record);
+        self.parts[part].name(record - first)
+    }
+
+    fn shard(&self, record: u64) -> Option<&str> {
+        let (part, first) = self.part(record);
+        self.parts[part].shard(record - first)
     }
 
     fn classes(&self) -> Option<&[String]> {
@@ -287,7 +295,7 @@ impl Source for Mix {
                     }),
                 );
             })
-            .map_err(|error| error.shifted(first))
+            .map_err(|error| error.numbered(|record| record + first))
     }
 }
 

@@ -11,7 +11,9 @@ pub mod mix;
 pub mod npz;
 pub mod pairs;
 pub mod parquet;
+pub mod selected;
 pub(crate) mod shards;
+pub mod subset;
 pub mod throttled;
 
 use std::collections::HashMap;
@@ -25,8 +27,9 @@ use crate::error::{Cause, Error};
 use crate::exec::budget::Refused;
 use crate::order::window::Groups;
 use crate::random::{hash, hash_bytes};
-use crate::sample::{Field, Record, RecordId};
+use crate::sample::{DType, Field, FieldKind, Record, RecordId};
 use crate::store::Blob;
+use subset::Subset;
 
 /// Gives the records of a dataset by number.
 ///
@@ -68,6 +71,17 @@ pub trait Source: Send + Sync + Debug {
         self.files(record)
     }
 
+    /// What a record is called in its dataset, such as `cat/1.jpg`, where the dataset was listed
+    /// record by record.
+    fn name(&self, _record: u64) -> Option<String> {
+        None
+    }
+
+    /// The file that a record lies in with others, by path or URL.
+    fn shard(&self, _record: u64) -> Option<&str> {
+        None
+    }
+
     /// Class names by label, where the source knows them.
     fn classes(&self) -> Option<&[String]> {
         None
@@ -75,6 +89,12 @@ pub trait Source: Send + Sync + Debug {
 
     /// The label of a record, where it is known without reading one.
     fn label(&self, _record: u64) -> Option<i64> {
+        None
+    }
+
+    /// The numbers of its records in the source they are chosen of, where it is a selection. Their
+    /// [ids](Source::id) have those numbers, too.
+    fn selection(&self) -> Option<&Subset> {
         None
     }
 
@@ -178,6 +198,30 @@ fn files_fingerprint<'a>(
     ])
 }
 
+/// Whether a field holds a record's label: an integer called so.
+fn is_label(field: &Field) -> bool {
+    let FieldKind::Tensor { dtype, shape } = &field.kind else {
+        return false;
+    };
+    field.name == "label" && shape.is_empty() && whole(*dtype, &[0; 8]).is_some()
+}
+
+/// The integer in the bytes of a scalar.
+fn whole(dtype: DType, bytes: &[u8]) -> Option<i64> {
+    let bytes = bytes.get(..dtype.bytes())?;
+    Some(match dtype {
+        DType::UInt8 => i64::from(bytes[0]),
+        DType::Int8 => i64::from(bytes[0] as i8),
+        DType::UInt16 => i64::from(u16::from_le_bytes(bytes.try_into().ok()?)),
+        DType::Int16 => i64::from(i16::from_le_bytes(bytes.try_into().ok()?)),
+        DType::UInt32 => i64::from(u32::from_le_bytes(bytes.try_into().ok()?)),
+        DType::Int32 => i64::from(i32::from_le_bytes(bytes.try_into().ok()?)),
+        DType::UInt64 => u64::from_le_bytes(bytes.try_into().ok()?).try_into().ok()?,
+        DType::Int64 => i64::from_le_bytes(bytes.try_into().ok()?),
+        _ => return None,
+    })
+}
+
 /// Every record of a run in a read of its own.
 pub fn single_reads(run: &[u64]) -> Vec<Read> {
     let single = |(place, &record)| Read {
@@ -272,10 +316,10 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The same of a source whose records have higher numbers.
-    fn shifted(mut self, by: u64) -> ReadError {
+    /// The same of a source that has another number for the record.
+    fn numbered(mut self, number: impl FnOnce(u64) -> u64) -> ReadError {
         let (ReadError::Io { record, .. } | ReadError::Refused { record, .. }) = &mut self;
-        *record += by;
+        *record = number(*record);
         self
     }
 

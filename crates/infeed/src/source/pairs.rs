@@ -175,6 +175,10 @@ impl Source for Pairs {
         ])
     }
 
+    fn name(&self, record: u64) -> Option<String> {
+        Some(self.images.name(record as usize))
+    }
+
     fn files(&self, record: u64) -> Vec<PathBuf> {
         let at = record as usize;
         vec![self.images.path(at), self.masks.path(at)]

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::mix::Weights;
+use super::subset::Subset;
 use super::{Admit, PythonTime, Read, ReadError, Sink, Source};
 use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
@@ -97,8 +98,24 @@ impl Source for Throttled {
         self.inner.places(record)
     }
 
+    fn name(&self, record: u64) -> Option<String> {
+        self.inner.name(record)
+    }
+
+    fn shard(&self, record: u64) -> Option<&str> {
+        self.inner.shard(record)
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.inner.classes()
+    }
+
+    fn label(&self, record: u64) -> Option<i64> {
+        self.inner.label(record)
+    }
+
+    fn selection(&self) -> Option<&Subset> {
+        self.inner.selection()
     }
 
     fn run_length(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! The promises of the engine, by behaviour.
 
 mod bad_records;
+mod curriculum;
 mod data;
 mod explain;
 mod fast_plan;

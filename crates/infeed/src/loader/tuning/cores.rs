@@ -144,7 +144,11 @@ mod tests {
         assert_eq!(ranks(11, &on("9")), 1);
         assert_eq!(ranks(1, &on("0")), 1);
         for wrong in ["", "4(x", "4(x99999999999999999999)", ",,"] {
-            assert_eq!(ranks(11, &[("SLURM_TASKS_PER_NODE", wrong)]), 1, "{wrong:?}");
+            assert_eq!(
+                ranks(11, &[("SLURM_TASKS_PER_NODE", wrong)]),
+                1,
+                "{wrong:?}"
+            );
         }
     }
 
@@ -153,7 +157,11 @@ mod tests {
         assert_eq!(sharing(8, 128, 128), 8);
         assert_eq!(sharing(8, 16, 128), 1);
         assert_eq!(sharing(1, 2, 2), 1);
-        assert_eq!(sharing(4, 0, 64), 4, "what is not known is taken to be shared");
+        assert_eq!(
+            sharing(4, 0, 64),
+            4,
+            "what is not known is taken to be shared"
+        );
     }
 
     #[test]

@@ -169,7 +169,9 @@ mod tests {
 
     #[test]
     fn a_gain_within_the_noise_is_not_kept() {
-        let steps = [0.9, 1.0, 1.12, 1.1, 0.88, 0.95, 1.1, 1.0, 0.9, 1.0, 0.97, 1.0];
+        let steps = [
+            0.9, 1.0, 1.12, 1.1, 0.88, 0.95, 1.1, 1.0, 0.9, 1.0, 0.97, 1.0,
+        ];
 
         assert_eq!(judged(Aim::Gain, &steps).0, Some(Verdict::Even));
     }

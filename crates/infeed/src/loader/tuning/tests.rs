@@ -125,7 +125,11 @@ fn where_the_step_limits_cores_are_given_back_until_it_would_wait() {
 
         assert_eq!(finding.workers, workers, "{finding:?}");
         assert_eq!(finding.limit, Limit::Step);
-        assert!(finding.to_string().contains("the step is the limit (waits 0.0 %"));
+        assert!(
+            finding
+                .to_string()
+                .contains("the step is the limit (waits 0.0 %")
+        );
     }
 }
 
@@ -189,7 +193,10 @@ fn noise_alone_moves_nothing_for_good_and_nothing_at_all_once_settled() {
 
         for _ in 0..1000 {
             search.observe(on.window(search.workers(), seed));
-            assert_eq!(search.finding().map(|found| found.workers), Some(finding.workers));
+            assert_eq!(
+                search.finding().map(|found| found.workers),
+                Some(finding.workers)
+            );
         }
     }
 }
@@ -279,6 +286,9 @@ fn whatever_the_pipeline_a_search_ends_soon_and_close_to_the_best() {
 
         let (step, best) = (on.run(finding.workers).step_s, on.best_s(2 * cores));
         assert!(step <= 1.06 * best, "{step} of {best}: {finding:?} {on:?}");
-        assert!(moves <= 130 && run.windows <= 150, "{moves} moves: {finding:?}");
+        assert!(
+            moves <= 130 && run.windows <= 150,
+            "{moves} moves: {finding:?}"
+        );
     }
 }

@@ -312,7 +312,10 @@ mod tests {
         // Ten rows each 0.1 s are taken and eight are made: in time a step will take 0.125 s.
         let window = (0..20).find_map(|_| run.step(0.1, 0.0)).expect("a window");
 
-        assert!(window.step_s > 0.112 && window.step_s <= 0.125, "{window:?}");
+        assert!(
+            window.step_s > 0.112 && window.step_s <= 0.125,
+            "{window:?}"
+        );
         let mut kept_up = Loop::new(4, 97.0);
         let window = (0..20).find_map(|_| kept_up.step(0.1, 0.0)).expect("one");
         assert!((window.step_s - 0.1).abs() < 1e-9, "within the leeway");
@@ -328,10 +331,16 @@ mod tests {
         run.step(0.1, 0.0);
 
         assert!(run.step(30.0, 0.0).is_none());
-        let next: Vec<f64> = (0..12).filter_map(|_| run.step(0.1, 0.0)).map(|w| w.step_s).collect();
+        let next: Vec<f64> = (0..12)
+            .filter_map(|_| run.step(0.1, 0.0))
+            .map(|w| w.step_s)
+            .collect();
         assert!(next.len() == 1 && (next[0] - 0.1).abs() < 1e-9, "{next:?}");
 
         let windows = (0..200).filter_map(|n| run.step(if n % 5 == 0 { 2.0 } else { 0.1 }, 0.0));
-        assert!(windows.count() > 3, "a consumer that rests every fifth step is seen as it is");
+        assert!(
+            windows.count() > 3,
+            "a consumer that rests every fifth step is seen as it is"
+        );
     }
 }

@@ -239,6 +239,11 @@ impl Source for Arrow {
         }
     }
 
+    fn shard(&self, record: u64) -> Option<&str> {
+        let (at, _) = self.place(record);
+        Some(self.parts(&self.batches[at]).0.blob.name())
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.columns.classes()
     }

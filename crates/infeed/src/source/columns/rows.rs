@@ -253,6 +253,11 @@ impl Rows {
         self.len
     }
 
+    /// One field of the record in a row, if it is none that is damaged.
+    pub(in crate::source) fn field(&self, row: usize, field: usize) -> Option<Bytes> {
+        self.columns.get(field)?.get(row).ok()
+    }
+
     /// The fields of the record in a row, or why it is none.
     pub(in crate::source) fn get(&self, row: usize) -> Result<Vec<Bytes>, Cause> {
         let fields = self.columns.iter().map(|column| column.get(row));

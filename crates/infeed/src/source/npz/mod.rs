@@ -323,6 +323,10 @@ impl Source for Npz {
         }
     }
 
+    fn shard(&self, record: u64) -> Option<&str> {
+        Some(self.files[self.place(record).0].blob.name())
+    }
+
     fn places(&self, record: u64) -> Vec<PathBuf> {
         let (at, _) = self.place(record);
         let path = self.files[at].blob.path();

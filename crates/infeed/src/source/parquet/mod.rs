@@ -320,6 +320,10 @@ impl Source for Parquet {
         }
     }
 
+    fn shard(&self, record: u64) -> Option<&str> {
+        Some(self.place(record).0.blob.name())
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.columns.classes()
     }

@@ -378,6 +378,10 @@ impl Source for Shards {
         path.map(Path::to_owned).into_iter().collect()
     }
 
+    fn shard(&self, record: u64) -> Option<&str> {
+        Some(self.shards[self.place(record).0].blob.name())
+    }
+
     fn classes(&self) -> Option<&[String]> {
         self.format.classes()
     }

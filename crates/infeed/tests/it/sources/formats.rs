@@ -8,7 +8,7 @@ use infeed::pipeline::{MemoryField, SourceSpec};
 use infeed::sample::{Depth, Image};
 use infeed::testing::synthetic::png;
 
-use super::conformance::{Made, holds};
+use super::conformance::{Made, Make, holds, selected};
 use super::write;
 
 /// Records of a shard.
@@ -119,9 +119,7 @@ fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         )
         .expect("writes");
     }
-    made(SourceSpec::webdataset(text(
-        &root.join("train-{00..04}.tar"),
-    )))
+    made(SourceSpec::webdataset(text(&root.join("train-*.tar"))))
 }
 
 /// TFRecord shards; of a damaged record a bit is flipped.
@@ -191,4 +189,27 @@ fn mds_shards_keep_what_sources_promise() {
 #[test]
 fn mds_shards_in_zstd_keep_what_sources_promise() {
     holds(|root, images, damaged| mds(root, images, damaged, true));
+}
+
+#[test]
+fn selections_keep_what_sources_promise_over_files_memory_and_shards() {
+    holds(|root, images, damaged| selected(folder, root, images, damaged));
+    holds(|root, images, damaged| selected(memory, root, images, damaged));
+    holds(|root, images, damaged| selected(tar, root, images, damaged));
+    holds(|root, images, damaged| {
+        let plain: Make = |root, images, damaged| tfrecord(root, images, damaged, false);
+        selected(plain, root, images, damaged)
+    });
+    holds(|root, images, damaged| {
+        let plain: Make = |root, images, damaged| mds(root, images, damaged, false);
+        selected(plain, root, images, damaged)
+    });
+}
+
+#[test]
+fn selections_keep_what_sources_promise_over_shards_that_are_read_whole() {
+    holds(|root, images, damaged| {
+        let gzip: Make = |root, images, damaged| tfrecord(root, images, damaged, true);
+        selected(gzip, root, images, damaged)
+    });
 }

@@ -5,4 +5,4 @@ mod formats;
 mod shards;
 mod tables;
 mod wrapped;
-mod write;
+pub(crate) mod write;

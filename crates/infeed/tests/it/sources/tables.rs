@@ -13,7 +13,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
-use super::conformance::{Made, holds};
+use super::conformance::{Made, holds, selected};
 
 /// Records of a batch or row group.
 const PER_BATCH: usize = 13;
@@ -133,4 +133,11 @@ fn parquet_files_keep_what_sources_promise() {
 #[test]
 fn tables_in_memory_keep_what_sources_promise() {
     holds(in_memory);
+}
+
+#[test]
+fn selections_keep_what_sources_promise_over_tables() {
+    holds(|root, images, damaged| selected(parquet, root, images, damaged));
+    holds(|root, images, damaged| selected(compressed, root, images, damaged));
+    holds(|root, images, damaged| selected(in_memory, root, images, damaged));
 }

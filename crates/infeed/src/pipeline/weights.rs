@@ -1,0 +1,243 @@
+//! How often records come: weights by class or record, and the order that follows.
+
+use serde::{Deserialize, Serialize};
+
+use super::select::{Class, no_labels};
+use super::{Handle, MemoryField};
+use crate::error::Error;
+use crate::order::MOST_POSITIONS;
+use crate::order::weighted::{Weighted, WeightsError};
+use crate::sample::{DType, FieldKind};
+use crate::source::Source;
+use crate::source::memory::Data;
+use crate::source::subset::MOST;
+
+/// How often records come, in relation to each other: exactly one of `classes`, `balanced` and
+/// `records`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Weights {
+    /// Positions of an epoch. Absent: as many as there are records of a weight over zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// Each class as often as another.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub balanced: bool,
+    /// By class, the weight of each of its records; 1 for classes that are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassWeight>,
+    /// A number for each record of the source, whether it is selected or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records: Option<MemoryField>,
+}
+
+/// The weight of each record of a class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassWeight {
+    /// The class.
+    pub label: Class,
+    /// 0: its records do not come.
+    pub weight: f64,
+}
+
+impl Weights {
+    /// Each class as often as another.
+    pub fn balanced() -> Weights {
+        Weights {
+            balanced: true,
+            ..Weights::default()
+        }
+    }
+
+    /// Weights by class.
+    pub fn classes(classes: impl IntoIterator<Item = (Class, f64)>) -> Weights {
+        let classes = classes.into_iter();
+        Weights {
+            classes: classes
+                .map(|(label, weight)| ClassWeight { label, weight })
+                .collect(),
+            ..Weights::default()
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let wrong = |problem: String| Err(Error::config("weights", problem));
+        let given = [
+            self.balanced,
+            !self.classes.is_empty(),
+            self.records.is_some(),
+        ];
+        if given.iter().filter(|&&given| given).count() != 1 {
+            return wrong("give exactly one of classes, balanced and records".to_owned());
+        }
+        for class in &self.classes {
+            if !class.weight.is_finite() || class.weight < 0.0 {
+                return wrong(format!(
+                    "class {} has the weight {}; a weight is a number, at least zero",
+                    class.label, class.weight
+                ));
+            }
+        }
+        if self
+            .epoch
+            .is_some_and(|epoch| !(1..=MOST_POSITIONS).contains(&epoch))
+        {
+            return wrong(format!("an epoch has 1 to {MOST_POSITIONS} positions"));
+        }
+        Ok(())
+    }
+
+    /// What is in memory of this process.
+    pub(super) fn held(&self) -> Option<&str> {
+        let field = self
+            .records
+            .as_ref()
+            .filter(|field| field.handle.is_some())?;
+        Some(&field.name)
+    }
+
+    /// The same, classes by number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a class that the source does not have.
+    pub fn numbered(&self, source: &dyn Source) -> Result<Weights, Error> {
+        let mut weights = self.clone();
+        for class in &mut weights.classes {
+            class.label = Class::Number(class.label.number(source, "weights")?);
+        }
+        Ok(weights)
+    }
+
+    /// How often each record of a source comes.
+    pub(super) fn resolve(
+        &self,
+        source: &dyn Source,
+        handles: &[Handle],
+    ) -> Result<Weighted, Error> {
+        let wrong = |problem: String| Error::config("weights", problem);
+        self.check()?;
+        if source.mixed().is_some() {
+            let problem = "the source mixes others by weights already; leave these out, or mix \
+                           without weights";
+            return Err(wrong(problem.to_owned()));
+        }
+        if source.len() > MOST {
+            let problem = format!("at most {MOST} records have weights, not {}", source.len());
+            return Err(wrong(problem));
+        }
+        let (weights, listed) = match &self.records {
+            Some(field) => (by_record(field, source, handles)?, None),
+            None => self.by_class(source)?,
+        };
+        Weighted::new(&weights, listed, self.epoch).map_err(|error| {
+            wrong(match error {
+                WeightsError::Number { record, weight } => format!(
+                    "{} has the weight {weight}; a weight is a number, at least zero",
+                    source.id(record, None)
+                ),
+                WeightsError::Zero => error.to_string(),
+            })
+        })
+    }
+
+    /// A weight for each record, and the records by class, where they do not lie so and may be read
+    /// in any order.
+    fn by_class(&self, source: &dyn Source) -> Result<(Vec<f64>, Option<Vec<u64>>), Error> {
+        let labels = (0..source.len()).map(|record| source.label(record));
+        let labels: Option<Vec<i64>> = labels.collect();
+        let labels = labels.ok_or_else(|| no_labels("weights"))?;
+        let mut listed = None;
+        if source.groups().is_none() && !labels.is_sorted() {
+            let mut records: Vec<u64> = (0..source.len()).collect();
+            records.sort_by_key(|&record| labels[record as usize]);
+            listed = Some(records);
+        }
+        let mut told = std::collections::HashMap::new();
+        for class in &self.classes {
+            let number = class.label.number(source, "weights")?;
+            if told.insert(number, class.weight).is_some() {
+                let problem = format!("class {} has two weights", class.label);
+                return Err(Error::config("weights", problem));
+            }
+        }
+        if self.balanced {
+            for &label in &labels {
+                *told.entry(label).or_insert(0.0) += 1.0;
+            }
+            told.values_mut().for_each(|count| *count = 1.0 / *count);
+        }
+        let weight = |place: usize| {
+            let record = listed
+                .as_ref()
+                .map_or(place, |listed| listed[place] as usize);
+            told.get(&labels[record]).copied().unwrap_or(1.0)
+        };
+        Ok(((0..labels.len()).map(weight).collect(), listed))
+    }
+}
+
+impl std::fmt::Display for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let classes = self.classes.iter();
+        let classes: Vec<String> = classes
+            .map(|class| format!("{} {}", class.label, class.weight))
+            .collect();
+        match (self.balanced, &classes[..]) {
+            (true, _) => f.write_str("each class as often as another"),
+            (false, []) => f.write_str("by record"),
+            (false, classes) => write!(f, "{}, others 1", classes.join(", ")),
+        }
+    }
+}
+
+/// The weights of the selected records, of an array that has one for each there is.
+fn by_record(
+    field: &MemoryField,
+    source: &dyn Source,
+    handles: &[Handle],
+) -> Result<Vec<f64>, Error> {
+    let wrong = |problem: String| Error::config("weights", problem);
+    let (opened, data) = field.open(handles)?;
+    let (FieldKind::Tensor { dtype, shape }, Data::Array(bytes)) = (&opened.kind, &data) else {
+        return Err(wrong(
+            "an array of one number a record is needed".to_owned(),
+        ));
+    };
+    if !shape.is_empty() || number(*dtype, &[0; 8]).is_none() {
+        let problem = format!(
+            "one number a record is needed, not {} {shape:?}; convert the array to float64",
+            dtype.name()
+        );
+        return Err(wrong(problem));
+    }
+    let all = source
+        .selection()
+        .map_or(source.len(), |subset| subset.all());
+    let given = (bytes.len() / dtype.bytes()) as u64;
+    if given != all {
+        let problem = format!(
+            "there are {given} numbers for {all} records; give one for each record of the source, \
+             those that are not selected too"
+        );
+        return Err(wrong(problem));
+    }
+    let size = dtype.bytes();
+    let weight = |record: u64| {
+        let at = source
+            .selection()
+            .map_or(record, |subset| subset.number(record)) as usize;
+        number(*dtype, &bytes[at * size..]).unwrap_or(f64::NAN)
+    };
+    Ok((0..source.len()).map(weight).collect())
+}
+
+/// The number at the beginning of some bytes.
+fn number(dtype: DType, bytes: &[u8]) -> Option<f64> {
+    Some(match dtype {
+        DType::Float64 => f64::from_le_bytes(bytes.get(..8)?.try_into().ok()?),
+        DType::Float32 => f64::from(f32::from_le_bytes(bytes.get(..4)?.try_into().ok()?)),
+        _ => return None,
+    })
+}
