@@ -49,7 +49,7 @@ fn blend(p: f64) -> MixUp {
 /// How each position of an epoch is mixed.
 fn mixings(pipeline: &Pipeline, source: &dyn Source, epoch: u64) -> Vec<Option<Mixing>> {
     let plan = Plan::over(pipeline, source).expect("a plan");
-    let order = pipeline.order(source);
+    let order = pipeline.order(source, &[]).expect("an order");
     let of = |position| plan.mixing(Position { epoch, position }, || order.near(epoch, position));
     (0..order.len()).map(of).collect()
 }
@@ -352,7 +352,7 @@ fn a_bad_partner_stops_is_replaced_or_leaves_the_row_out() {
     let root = photos(16);
     let pipeline = unmixed(root.path()).transform(blend(1.0));
     let source = pipeline.source.open(&[]).expect("opens");
-    let order = pipeline.order(&*source).epoch(0);
+    let order = pipeline.order(&*source, &[]).expect("an order").epoch(0);
     let all = mixings(&pipeline, &*source, 0);
     // A row of the first batch stays good, its partner, of a later one, does not.
     let partner_of = |row: usize| all[row].expect("p is 1").partner;
@@ -613,7 +613,7 @@ fn partners_are_of_the_same_window_so_that_every_shard_is_read_once() {
     let batches = epoch(&loader);
     drop(loader);
 
-    let order = pipeline.order(&*source).epoch(0);
+    let order = pipeline.order(&*source, &[]).expect("an order").epoch(0);
     let all = mixings(&pipeline, &*source, 0);
     let (images, labels) = (rows(&batches, "image"), rows(&batches, "label"));
     for (position, mixing) in all.iter().enumerate() {
