@@ -1,15 +1,13 @@
 """Threads, signals and forks."""
 
 import gc
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import interrupted, told_by_fork
 
 import infeed
 from infeed import sources
@@ -110,24 +108,10 @@ def test_no_thread_is_left_when_the_pipeline_is_dropped_in_mid_epoch(pipeline):
 
 
 def test_ctrl_c_works_at_once():
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=1)
-        asked = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted\n"
-        answered = time.monotonic() - asked
-        assert process.wait(timeout=30) == 0
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
+    stopped = interrupted(SLOW, after_s=1)
 
-    assert answered < 5
+    assert stopped.told == ["interrupted"]
+    assert stopped.answered_s < 5
 
 
 # Python 3.12 and later, and JAX, advise against what is tested here.
@@ -136,25 +120,11 @@ def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
     loader = pipeline.open(workers=2)
     batches = iter(loader)
     next(batches)
-    reader, writer = os.pipe()
 
-    child = os.fork()
-    if child == 0:
-        try:
-            next(batches)
-            said = "nothing"
-        except infeed.ForkedError as error:
-            said = str(error)
-        except BaseException as error:
-            said = repr(error)
-        os.write(writer, said.encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
+    told = told_by_fork(lambda: next(batches))
 
-    assert "fork" in said
+    assert told.startswith("ForkedError")
+    assert "before a fork" in told
     assert len(list(batches)) == 99
 
 
