@@ -150,6 +150,13 @@ class Loader:
     def end_epoch(self) -> None:
         """Leaves out the rest of the epoch that runs."""
 
+    def seek(self, epoch: int, step: int) -> None:
+        """Goes on at a step of an epoch.
+
+        Raises:
+            ConfigError: The epoch has no such step.
+        """
+
     @property
     def steps(self) -> int:
         """Batches an epoch."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from infeed import _core
+from infeed import _check, _core
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, IteratorError
 from infeed.explanation import Explanation
@@ -99,13 +99,17 @@ class Loader:
 
     @property
     def quarantine(self) -> list[BadRecord]:
-        """The records that were skipped or substituted so far."""
+        """The records that were skipped or substituted so far, each once."""
         return [BadRecord(*entry) for entry in self._core.quarantine()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is: a small dictionary that JSON can hold, equal on all ranks.
+        """Where the run is: a small dictionary that JSON can hold.
 
-        It counts the batches that were delivered, not those under way.
+        It counts the batches that were delivered, not those under way. It is equal on
+        all ranks, but for ``bad``: epoch, position and number of the bad records that
+        this rank met, each once. They are what ``max_bad`` counts on from, and change
+        no batch: where every rank goes on from the state of one, only what the others
+        met is not counted on.
         """
         state: dict[str, Any] = json.loads(self._core.state())
         return state
@@ -131,6 +135,26 @@ class Loader:
             raise ConfigError("load_state_dict: give what state_dict() returned")
         for note in self._core.restore(json.dumps(dict(state)), strict):
             _log.warning("load_state_dict: %s", note)
+        self._end_loop()
+
+    def seek(self, epoch: int, step: int = 0) -> None:
+        """Makes the next ``for`` begin at a step of an epoch. A loop that runs ends.
+
+        Nothing before that place is read. Bad records that were met stay listed, and
+        are not counted again.
+
+        Raises:
+            ConfigError: The epoch has no such step.
+            ClosedError: The loader was closed.
+        """
+        for name, value in (("epoch", epoch), ("step", step)):
+            if _check.integer("seek", name, value) >= 2**64:
+                raise _check.refusal("seek", name, "below 2**64", value)
+        self._core.seek(int(epoch), int(step))
+        self._end_loop()
+
+    def _end_loop(self) -> None:
+        """Ends the loop that runs without a word to the engine, which moved on."""
         running = None if self._running is None else self._running()
         if running is not None:
             running.ended = True
@@ -141,15 +165,16 @@ class Loader:
         May be called from any thread while the loader runs.
 
         Returns:
-            A dictionary of ``batches``, ``samples``, ``bad`` records, ``wait_s`` that
-            the consumer waited, ``first_batch_s`` from opening, ``elapsed_s``, batches
-            that are ``ready`` and ``held``, ``unknown_pixels`` of no class,
-            ``warnings`` of decoders, ``workers`` that work now, ``io_threads``,
-            ``budget_bytes``; ``tuned``, with ``workers="auto"``: ``cores`` to count on,
-            the ``most`` workers there may be, whether it has ``settled`` and a line of
-            ``text`` that says why, else None; ``python``, for items of a Python object:
-            ``items``, ``wait_s`` for the interpreter's lock and ``inside_s`` in Python,
-            else None; and ``stages``, a list of ``name``, ``samples``, ``bytes_in``,
+            A dictionary of ``batches``, ``samples``, ``bad`` records, each once,
+            ``wait_s`` that the consumer waited, ``first_batch_s`` from opening,
+            ``elapsed_s``, batches that are ``ready`` and ``held``, ``unknown_pixels``
+            of no class, ``warnings`` of decoders, ``workers`` that work now,
+            ``io_threads``, ``budget_bytes``; ``tuned``, with ``workers="auto"``:
+            ``cores`` to count on, the ``most`` workers there may be, whether it has
+            ``settled`` and a line of ``text`` that says why, else None; ``python``, for
+            items of a Python object: ``items``, ``wait_s`` for the interpreter's lock
+            and ``inside_s`` in Python, else None; and ``stages``, a list of ``name``,
+            ``samples``, ``bytes_in``,
             ``bytes_out``, and in seconds summed over threads ``wall_s``, ``cpu_s`` and
             ``wait_s``.
 

@@ -87,6 +87,35 @@ def test_max_bad_stops_a_run_that_is_mostly_broken(damaged):
         records(loader)
 
 
+def test_a_record_is_bad_once_whatever_is_read_again(damaged):
+    with damaged.open(on_error="substitute", max_bad=2) as loader:
+        first = records(loader)
+        records(loader)
+        listed = [entry.index for entry in loader.quarantine]
+        loader.seek(0)
+
+        assert listed == [3, 7]
+        assert [entry.index for entry in loader.quarantine] == listed
+        assert loader.state_dict()["bad"] == []
+        assert records(loader) == first
+        assert loader.stats()["bad"] == 2
+        assert [record for _, _, record in loader.state_dict()["bad"]] == listed
+
+
+def test_a_state_says_of_bad_records_where_there_are_none_too(damaged):
+    with damaged.open(on_error="substitute") as loader:
+        before = loader.state_dict()
+        records(loader)
+
+        assert before["bad"] == []
+        assert loader.state_dict()["bad"] == [[0, 3, 3], [0, 7, 7]]
+        assert before.keys() == loader.state_dict().keys()
+        # A state from before there was such a key.
+        del before["bad"]
+        loader.load_state_dict(before)
+        assert loader.quarantine == []
+
+
 def test_a_missing_partner_is_named(segmentation, tmp_path):
     shutil.copytree(segmentation.mask, tmp_path / "mask")
     (tmp_path / "mask" / "004.png").unlink()

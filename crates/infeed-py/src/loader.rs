@@ -104,6 +104,10 @@ impl Loader {
         raise(py, py.detach(|| self.inner.end_epoch()))
     }
 
+    fn seek(&self, py: Python<'_>, epoch: u64, step: u64) -> PyResult<()> {
+        raise(py, py.detach(|| self.inner.seek(epoch, step)))
+    }
+
     #[getter]
     fn steps(&self) -> u64 {
         self.steps

@@ -2,6 +2,7 @@
 
 mod budget;
 mod parcel;
+mod quarantine;
 mod records;
 mod state;
 mod stats;
@@ -26,6 +27,7 @@ use crate::source::{Source, read_one};
 
 use budget::Shares;
 pub use parcel::BadRecord;
+use quarantine::Quarantine;
 use records::Records;
 pub(crate) use records::sample_error;
 pub use state::State;
@@ -61,7 +63,7 @@ pub struct Options {
     pub world_size: u64,
     /// What becomes of bad records.
     pub on_error: OnError,
-    /// Most bad records before the run stops.
+    /// Most different bad records before the run stops: one that is bad in every epoch is one.
     pub max_bad: Option<u64>,
     /// How long to record who does what when, from opening; see [`Loader::timeline`].
     pub timeline: Option<Duration>,
@@ -136,9 +138,7 @@ struct Progress {
     step: u64,
     batches: u64,
     samples: u64,
-    bad: Vec<BadRecord>,
-    /// Those of the run that this one goes on from.
-    bad_before: Vec<(u64, u64, u64)>,
+    bad: Quarantine,
     /// What the user should be told once.
     notices: Vec<String>,
     told_held: bool,
@@ -402,17 +402,16 @@ impl Loader {
         progress.batches += 1;
         progress.samples += made.batch.rows() as u64;
         for bad in made.bad {
-            tracing::warn!("{} is bad: {}", bad.record, bad.reason.chain());
-            progress.bad.push(bad);
-            let count = (progress.bad_before.len() + progress.bad.len()) as u64;
-            if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit)
-                && let Some(last) = progress.bad.last()
-            {
+            if progress.bad.take(&bad) {
+                tracing::warn!("{} is bad: {}", bad.record, bad.reason.chain());
+            }
+            let count = progress.bad.count();
+            if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit) {
                 return Err(Error::TooManyBad {
                     bad: count,
                     limit,
-                    record: last.record.clone(),
-                    source: Arc::new(last.reason.clone()),
+                    record: bad.record,
+                    source: Arc::new(bad.reason),
                 });
             }
         }
@@ -482,7 +481,8 @@ impl Loader {
         }
     }
 
-    /// Goes on at a step of an epoch, in O(1): nothing before it is read.
+    /// Goes on at a step of an epoch, in O(1): nothing before it is read. Bad records that were met
+    /// stay in the quarantine, and are not counted again.
     ///
     /// # Errors
     ///
@@ -546,24 +546,20 @@ impl Loader {
         Ok(format!("{}{}", self.selection, conveyor.job().plan()))
     }
 
-    /// Bad records that were skipped or substituted in what was delivered, in order.
+    /// Bad records that were skipped or substituted in what was delivered, each once, in the order in
+    /// which they were met first.
     pub fn quarantine(&self) -> Vec<BadRecord> {
-        self.progress().bad.clone()
+        self.progress().bad.listed().to_vec()
     }
 
-    /// Epoch, position and number of all bad records, those of the run before too.
-    fn all_bad(&self) -> Vec<(u64, u64, u64)> {
-        let progress = self.progress();
-        let own = progress.bad.iter();
-        let own = own.map(|bad| (bad.epoch, bad.position, bad.record.index));
-        progress.bad_before.iter().copied().chain(own).collect()
+    /// Epoch, position and number of the bad records met before a place, by the run before too.
+    fn bad_before(&self, epoch: u64, position: u64) -> Vec<(u64, u64, u64)> {
+        self.progress().bad.before(epoch, position)
     }
 
     /// Counts the bad records of a state instead of those met so far.
     fn take_bad_from(&self, saved: &State) {
-        let mut progress = self.progress();
-        progress.bad.clear();
-        progress.bad_before = saved.bad.clone();
+        self.progress().bad = Quarantine::from_state(&saved.bad);
     }
 
     /// What the user should be told, each once.
@@ -583,7 +579,7 @@ impl Loader {
         Ok(Stats {
             batches: progress.batches,
             samples: progress.samples,
-            bad: progress.bad.len() as u64,
+            bad: progress.bad.listed().len() as u64,
             first_batch: (!first_batch.is_zero()).then_some(first_batch),
             first_wait: Duration::from_nanos(self.first_wait_ns.load(Ordering::Relaxed)),
             elapsed: self.opened.elapsed(),

@@ -10,7 +10,8 @@ use crate::random::{hash, hash_bytes};
 /// Version of the state's form.
 pub(super) const VERSION: u32 = 1;
 
-/// What a run needs to go on where it was. The same on all ranks.
+/// What a run needs to go on where it was. The same on all ranks, but for the bad records, which are
+/// those that this rank met: they say what to count on from and change no batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
@@ -22,7 +23,7 @@ pub struct State {
     pub seed: Option<u64>,
     /// Bytes of the windows in which shards are shuffled; None where records are shuffled one by
     /// one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub window: Option<u64>,
     /// Positions of an epoch.
     pub records: u64,
@@ -38,8 +39,10 @@ pub struct State {
     pub data: String,
     /// Fingerprint of what is done to a record, and of weights and passes.
     pub description: String,
-    /// Bad records that were skipped or substituted so far: epoch, position and number.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Bad records that this rank skipped or substituted so far: epoch and position where each was met
+    /// first, and its number. Written where there are none too: what loads a checkpoint key by key
+    /// (that of `torch.distributed`) asks for the keys that a fresh state has.
+    #[serde(default)]
     pub bad: Vec<(u64, u64, u64)>,
 }
 
@@ -126,7 +129,7 @@ impl Loader {
         } else {
             (epoch, step * state.batch)
         };
-        state.bad = self.all_bad();
+        state.bad = self.bad_before(state.epoch, state.position);
         state
     }
 

@@ -17,7 +17,7 @@ pub struct Stats {
     pub batches: u64,
     /// Samples delivered.
     pub samples: u64,
-    /// Bad records met in them.
+    /// Bad records met in them, each once.
     pub bad: u64,
     /// Time the consumer waited for batches.
     pub wait: Duration,

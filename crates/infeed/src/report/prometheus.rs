@@ -34,9 +34,11 @@ const COUNTERS: [OfLoader; 6] = [
     family("infeed_samples_total", "Samples delivered.", |s| {
         s.samples as f64
     }),
-    family("infeed_bad_records_total", "Bad records met.", |s| {
-        s.bad as f64
-    }),
+    family(
+        "infeed_bad_records_total",
+        "Bad records met, each once.",
+        |s| s.bad as f64,
+    ),
     family(
         "infeed_wait_seconds_total",
         "Time the consumer waited for batches.",

@@ -77,8 +77,9 @@ fn substitutes_keep_batches_full_and_are_the_same_for_every_worker_count() {
             .iter()
             .map(|bad| (bad.epoch, bad.position, bad.record.name.clone()))
             .collect();
-        assert!(bad.len() >= 6, "each bad record once an epoch: {bad:?}");
-        assert_eq!(loader.stats().expect("open").bad, bad.len() as u64);
+        assert_eq!(bad.len(), 3, "each once in two epochs: {bad:?}");
+        assert!(bad.is_sorted() && bad.iter().all(|(epoch, ..)| *epoch == 0));
+        assert_eq!(loader.stats().expect("open").bad, 3);
         assert!(
             batches
                 .iter()
@@ -149,6 +150,41 @@ fn a_run_that_is_mostly_broken_stops_at_the_limit() {
         ),
         "{error}"
     );
+}
+
+#[test]
+fn a_record_that_is_bad_in_every_epoch_counts_once_against_the_limit() {
+    let root = photos(16);
+    damage(root.path(), &[3, 9]);
+    let loader = open(root.path(), OnError::Substitute, 2, Some(2));
+
+    for _ in 0..4 {
+        epoch(&loader);
+    }
+
+    let of_state: Vec<u64> = loader.state().bad.iter().map(|bad| bad.2).collect();
+    let listed = loader.quarantine();
+    assert_eq!(listed.len(), 2);
+    assert!(listed.iter().map(|bad| bad.record.index).eq(of_state));
+}
+
+#[test]
+fn going_back_forgets_no_bad_record_and_counts_none_twice() {
+    let root = photos(16);
+    damage(root.path(), &[3, 9, 12]);
+    let loader = open(root.path(), OnError::Substitute, 2, Some(3));
+    epoch(&loader);
+    let after_one = loader.state();
+    epoch(&loader);
+
+    loader.seek(0, 0).expect("there is an epoch 0");
+
+    assert_eq!(loader.quarantine().len(), 3);
+    assert_eq!(loader.stats().expect("open").bad, 3);
+    assert_eq!(loader.state().bad, [], "none lies before the first batch");
+    epoch(&loader);
+    assert_eq!(loader.state(), after_one);
+    assert_eq!(loader.quarantine().len(), 3);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A run that ends goes on where it was: same records, same bits, whatever changed around it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -56,7 +57,18 @@ fn any_workers_and_ranks_go_on_with_the_same_global_batches_bad_records_among_th
         fs::write(&path, &bytes[..bytes.len() / 2]).expect("writes");
     }
     let pipeline = pipeline(root.path());
-    let whole = take(&open(&pipeline, 2, 0, 1), 15);
+    let uninterrupted = open(&pipeline, 2, 0, 1);
+    let mut whole = Vec::new();
+    // What a single rank knows as bad after each of its steps.
+    let mut alone: Vec<BTreeMap<u64, (u64, u64)>> = Vec::new();
+    for _ in 0..15 {
+        whole.extend(take(&uninterrupted, 1));
+        let bad = uninterrupted.state().bad.into_iter();
+        alone.push(
+            bad.map(|(epoch, position, record)| (record, (epoch, position)))
+                .collect(),
+        );
+    }
 
     for (kill_at, workers, before, after) in [
         (1, 1, 1, 2),
@@ -76,14 +88,25 @@ fn any_workers_and_ranks_go_on_with_the_same_global_batches_bad_records_among_th
             .map(|loader| loader.state().to_json())
             .collect();
         drop(first);
-        let alike = |one: &String| {
-            let state = State::from_json(one).expect("its own form");
-            State {
-                bad: Vec::new(),
-                ..state
-            }
+        // All of it but the bad records, of which each rank has those that it met.
+        let parsed = || {
+            states
+                .iter()
+                .map(|one| State::from_json(one).expect("its own"))
         };
-        assert!(states.iter().all(|one| alike(one) == alike(&states[0])));
+        let shared = |state: State| State {
+            bad: Vec::new(),
+            ..state
+        };
+        let first = shared(parsed().next().expect("a rank"));
+        assert!(parsed().map(shared).all(|state| state == first));
+        // Two ranks may have met the same one, where it was to be a substitute too.
+        let mut met = BTreeMap::new();
+        for (epoch, position, record) in parsed().flat_map(|state| state.bad) {
+            let place = met.entry(record).or_insert((epoch, position));
+            *place = (epoch, position).min(*place);
+        }
+        assert_eq!(met, alone[kill_at - 1], "killed at {kill_at}");
 
         let parts: Vec<Vec<Batch>> = (0..after)
             .map(|rank| {
@@ -118,6 +141,16 @@ fn bad_records_are_in_the_state_and_count_on_after_it() {
 
     let mut options = Options::default();
     (options.on_error, options.max_bad) = (OnError::Substitute, Some(1));
+    let second = pipeline.open(&options).expect("opens");
+    second.restore(&state).expect("the same run");
+    epoch(&second);
+    assert_eq!(second.state().bad, state.bad, "the same record again");
+    assert_eq!(second.quarantine().len(), 1);
+
+    // Another one is one too many.
+    let other = photo(root.path(), 7);
+    let bytes = fs::read(&other).expect("it is there");
+    fs::write(&other, &bytes[..bytes.len() / 2]).expect("writes");
     let second = pipeline.open(&options).expect("opens");
     second.restore(&state).expect("the same run");
 
