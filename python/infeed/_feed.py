@@ -78,35 +78,36 @@ class Feed:
         """Makes the next ``for`` the epoch of that number.
 
         Scripts written for a `DistributedSampler` call this at every epoch. It changes
-        nothing where that epoch comes next anyway, or was resumed in its middle.
+        nothing where that epoch comes next anyway, or was resumed in its middle. A loop
+        that has begun, for a look at a batch say, is ended, and its epoch begun again
+        where it is that one.
         """
         epoch = _check.integer("set_epoch", "epoch", epoch)
-        state = self.loader.state_dict()
-        if state["epoch"] != epoch:
-            self.load_state_dict({**state, "epoch": epoch, "position": 0})
+        running = self._loop()
+        if self.epoch != epoch or (running is not None and running.begun):
+            self._go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is: a small dictionary that JSON can hold, equal on all ranks.
+        """Where the run is: a small dictionary that JSON can hold.
 
-        It counts the batches that were taken, not those under way.
+        It counts the batches that were taken, not those under way. It is equal on all
+        ranks but for ``bad``; see `infeed.Loader.state_dict`.
         """
         return self.loader.state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], *, strict: bool = True
+    ) -> None:
         """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
+
+        Args:
+            state_dict: What `state_dict` gave.
+            strict: As for `infeed.Loader.load_state_dict`.
 
         Raises:
             ConfigError: The state is of another run; the message names what differs.
         """
-        loader = self.loader
-        running = None if self._running is None else self._running()
-        if running is None:
-            loader.load_state_dict(state_dict)
-            return
-        with running.lock:
-            loader.load_state_dict(state_dict)
-            if running.begun:
-                running.end()
+        self._move(lambda loader: loader.load_state_dict(state_dict, strict=strict))
 
     def close(self) -> None:
         """Ends all threads and waits for them. Batches that are held stay valid."""
@@ -132,12 +133,31 @@ class Feed:
     def _begin(self, convert: Callable[[Batch], Any]) -> Iterator[Any]:
         """An epoch of converted batches. A loop that still runs is ended."""
         loader = self.loader
-        running = None if self._running is None else self._running()
+        running = self._loop()
         if running is not None:
             running.end()
         steps = _Steps(loader, convert)
         self._running = weakref.ref(steps)
         return steps
+
+    def _go_to(self, epoch: int) -> None:
+        """Puts the loader at the beginning of an epoch."""
+        self._move(lambda loader: loader.seek(epoch))
+
+    def _move(self, move: Callable[[Loader], None]) -> None:
+        """Moves the loader. A loop that has begun is ended, and says so."""
+        loader, running = self.loader, self._loop()
+        if running is None:
+            move(loader)
+            return
+        with running.lock:
+            move(loader)
+            if running.begun:
+                running.end()
+
+    def _loop(self) -> "_Steps | None":
+        """The loop that was begun last, if anybody holds it."""
+        return None if self._running is None else self._running()
 
     def _place(self) -> tuple[int, int]:
         """Rank and world size, where the framework knows them."""

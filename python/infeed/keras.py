@@ -104,24 +104,31 @@ class Dataset(Feed, keras.utils.PyDataset):
         with self._lock:
             self._rewind(epoch)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], *, strict: bool = True
+    ) -> None:
         """Goes on at the beginning of the epoch in which the state was taken.
 
         Not within it: Keras begins no epoch in its middle, and its own checkpoints
         (`BackupAndRestore`) are taken up at the beginning of theirs too.
 
+        Args:
+            state_dict: What `state_dict` gave.
+            strict: As for `infeed.Loader.load_state_dict`.
+
         Raises:
             ConfigError: The state is of another run; the message names what differs.
         """
         with self._lock:
-            super().load_state_dict({**state_dict, "position": 0})
+            begun = {**state_dict, "position": 0}
+            super().load_state_dict(begun, strict=strict)
             self._pass, self._taken, self._anew = None, 0, True
 
     def _rewind(self, epoch: int) -> None:
         """Puts the loader at the beginning of an epoch, if it is not there."""
         state = self.state_dict()
         if (state["epoch"], state["position"]) != (epoch, 0):
-            super().load_state_dict({**state, "epoch": epoch, "position": 0})
+            self._go_to(epoch)
         self._pass, self._taken, self._anew = None, 0, True
 
     def _converted(self, batch: Batch) -> tuple[Any, ...]:

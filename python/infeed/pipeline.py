@@ -266,8 +266,10 @@ class Pipeline(Selecting):
                 order; ``"substitute"`` takes another record, the same one on every run;
                 ``"skip"`` makes the batch shorter (not with ``drop_last`` or several
                 ranks).
-            max_bad: Stops the run when more records than this were bad.
-            io_threads: Threads that read. None: 4.
+            max_bad: Stops the run when more records than this were bad; one that is bad
+                in every epoch counts once.
+            io_threads: Threads that read. None: 4 for files, 64 for what lies in a
+                bucket or on a web server.
             stall: Seconds of waiting for one batch after which the ``infeed`` logger
                 says who waits for whom. None: never.
             timeline: Seconds during which to record who does what when, for
@@ -316,13 +318,17 @@ class Pipeline(Selecting):
         """Where the loader that iterating keeps is; see `Loader.state_dict`."""
         return self._kept().state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
+
+        Args:
+            state: What `state_dict` gave.
+            strict: As for `Loader.load_state_dict`.
 
         Raises:
             ConfigError: As `Loader.load_state_dict`.
         """
-        self._kept().load_state_dict(state)
+        self._kept().load_state_dict(state, strict=strict)
 
     def _kept(self) -> Loader:
         """The loader that iterating uses, opened with the defaults if none is."""

@@ -148,6 +148,8 @@ class Sampler(torch.utils.data.Sampler):
         self._rank, self._world_size = rank, world_size
         self._epoch = self._handed = 0
         self._running: object = None
+        # Whether the next loop is over the epoch of the one that has begun.
+        self._again = False
 
     def __iter__(self) -> Iterator[int]:
         """The records of this rank in the next epoch, or in the rest of a resumed one.
@@ -157,8 +159,10 @@ class Sampler(torch.utils.data.Sampler):
         """
         rank, _ = self._shared()
         if self._running is not None:
-            # The last epoch is over, or was left.
-            self._epoch, self._handed = self._epoch + 1, 0
+            # The last epoch is over, or was left; or it is to be this one again.
+            again = self._again and self._handed < len(self)
+            self._epoch, self._handed = self._epoch + (not again), 0
+        self._again = False
         self._running = running = object()
         rows, epoch = self.per_rank, self._epoch
         # A resumed epoch begins with a batch, whatever was handed out of it.
@@ -193,9 +197,13 @@ class Sampler(torch.utils.data.Sampler):
         return int(self.state_dict()["epoch"])
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next ``for`` the epoch of that number; nothing where it is that."""
+        """Makes the next ``for`` the epoch of that number; nothing where it is that.
+
+        A loop that has begun in that epoch may go on: trainers begin it first.
+        """
         epoch = _check.integer("set_epoch", "epoch", epoch)
-        if epoch != self.epoch:
+        self._again = epoch == self.epoch
+        if not self._again:
             self._epoch, self._handed, self._running = epoch, 0, None
 
     def at(self, epoch: int, step: int) -> dict[str, Any]:
@@ -248,6 +256,7 @@ class Sampler(torch.utils.data.Sampler):
             raise _check.refusal("state", "position", "that of a batch", position)
         self._epoch = _check.integer("state", "epoch", state_dict["epoch"])
         self._handed, self._running = step * self.per_rank, None
+        self._again = False
 
     @property
     def _steps(self) -> int:

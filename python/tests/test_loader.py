@@ -218,6 +218,36 @@ def test_a_state_of_another_run_is_refused_with_what_differs(numbers):
         numbers.open().load_state_dict({"epoch": 3})
 
 
+def test_a_pipeline_takes_a_state_of_another_run_if_asked(numbers, caplog):
+    state = numbers.shuffle(seed=1).state_dict() | {"position": 4}
+
+    with caplog.at_level(logging.WARNING, logger="infeed.loader"):
+        numbers.load_state_dict(state, strict=False)
+
+    assert any("seed is none, was 1" in message for message in caplog.messages)
+    assert drain(numbers) == WHOLE[1:]
+
+
+def test_seek_ends_the_loop_that_runs_and_goes_on_at_a_step(numbers):
+    with numbers.open() as loader:
+        batches = iter(loader)
+        next(batches)
+
+        loader.seek(3, 1)
+
+        assert list(batches) == []
+        assert [(batch.epoch, batch.step) for batch in loader] == [(3, 1), (3, 2)]
+        assert loader.state_dict()["epoch"] == 4
+        for place, part in [
+            ((0, 3), "epoch 0 has no step 3; it has 3"),
+            ((2**63, 0), "has no step"),
+            ((2**64, 0), "epoch must be below"),
+            ((0, -1), "step must be an integer of at least 0"),
+        ]:
+            with pytest.raises(infeed.ConfigError, match=part):
+                loader.seek(*place)
+
+
 def test_metrics_are_served_until_the_loader_closes(numbers):
     with numbers.open() as loader:
         list(loader)

@@ -120,6 +120,32 @@ again.load_state_dict(state)
 third = [again[n][0].tolist() for n in range(3)]
 fresh = Dataset(numbers)
 fresh.set_epoch(2)
+
+class Broken:
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        if index == 1:
+            raise ValueError("no one")
+        return {"x": index, "y": index}
+
+# As Keras does: a look at the first batch, and then the epoch.
+broken = Dataset(
+    infeed.Pipeline(sources.Items(Broken())).batch(2), on_error="substitute", max_bad=1
+)
+broken[0]
+broken.num_batches
+for n in range(3):
+    broken[n]
+broken.set_epoch(0)
+bad = [len(broken.loader.quarantine), broken.loader.stats()["bad"]]
+for n in range(3):
+    broken[n]
+bad.append(broken.state_dict()["bad"])
+
+other = Dataset(infeed.Pipeline(sources.Memory(x=list(range(6)))).batch(2))
+other.load_state_dict(state, strict=False)
 print(json.dumps(dict(
     whole=[shown(part) for part in whole[0]],
     inputs=[shown(part) for part in Dataset(pipeline, "depth")[0]],
@@ -127,6 +153,8 @@ print(json.dumps(dict(
     state=state,
     third=third,
     fresh=[fresh[n][0].tolist() for n in range(3)],
+    bad=bad,
+    other=other.epoch,
     refused=[
         refused(pipeline),
         refused(pipeline, "pixels"),
@@ -193,6 +221,14 @@ def test_fields_are_inputs_targets_and_weights_as_named(found):
     assert "'name' is text, which Keras does not take" in text
     assert "sample_weight needs targets" in untargeted
     assert "pipeline must be an infeed.Pipeline" in other
+
+
+def test_bad_records_of_batches_that_keras_looked_at_count_once(found):
+    assert found["bad"] == [1, 1, [[0, 1, 1]]]
+
+
+def test_a_state_of_another_run_is_taken_if_asked(found):
+    assert found["other"] == 2
 
 
 def test_a_state_is_taken_up_at_the_beginning_of_its_epoch(found):

@@ -4,11 +4,11 @@ import copy
 import gc
 import json
 import logging
-import os
 import pickle
 
 import numpy as np
 import pytest
+from children import told_by_fork
 from installed import framework_test, imported
 
 import infeed
@@ -131,6 +131,75 @@ def test_set_epoch_changes_nothing_where_that_epoch_comes_next(pipeline):
     assert seen == [expected[0], expected[1], expected[1], expected[3], expected[0]]
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_set_epoch_after_a_look_at_a_batch_begins_that_epoch_again(pipeline, held):
+    expected = [epoch(pipeline) for _ in range(3)]
+    loader = adapter.Loader(pipeline)
+    look = iter(loader)
+    next(look)
+    if not held:
+        del look
+
+    seen = []
+    for number in range(3):
+        loader.set_epoch(number)
+        seen.append(epoch(loader))
+
+    assert seen == expected
+    if held:
+        with pytest.raises(infeed.IteratorError, match="another loop"):
+            next(look)
+
+
+class Broken:
+    """Numbers, one of which is bad."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        if index == 5:
+            raise ValueError("no five")
+        return {"x": index}
+
+
+@pytest.fixture
+def broken():
+    pipeline = infeed.Pipeline(sources.Items(Broken())).batch(4)
+    return adapter.Loader(pipeline, on_error="substitute", max_bad=1)
+
+
+def test_set_epoch_forgets_no_bad_record_and_counts_none_again(broken):
+    first = epoch(broken)
+
+    broken.set_epoch(5)
+    assert [bad.index for bad in broken.loader.quarantine] == [5]
+    broken.set_epoch(0)
+
+    assert epoch(broken) == first
+    assert broken.loader.stats()["bad"] == 1
+    assert broken.state_dict()["bad"] == [[0, 5, 5]]
+
+
+# Without processes around it, PyTorch says so.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_distributed_checkpoints_hold_bad_records_or_none(broken, tmp_path):
+    checkpoint = imported("torch.distributed.checkpoint")
+    fresh = adapter.Loader(broken.pipeline, on_error="substitute", max_bad=1)
+    checkpoint.save({"data": fresh}, checkpoint_id=tmp_path / "none")
+    epoch(broken)
+    met = broken.state_dict()
+    checkpoint.save({"data": broken}, checkpoint_id=tmp_path / "one")
+
+    checkpoint.load({"data": fresh}, checkpoint_id=tmp_path / "one")
+    checkpoint.load({"data": broken}, checkpoint_id=tmp_path / "none")
+
+    assert met["bad"] == [[0, 5, 5]]
+    assert fresh.state_dict() == met
+    assert broken.state_dict()["bad"] == []
+    assert broken.epoch == 0
+
+
 def test_set_epoch_leaves_a_resumed_epoch_where_it_is(pipeline):
     whole = epoch(pipeline)
     loader = adapter.Loader(pipeline)
@@ -205,6 +274,22 @@ def test_a_state_of_another_run_is_refused(pipeline):
         adapter.Loader(pipeline.shuffle(seed=4)).load_state_dict(state)
 
 
+def test_a_state_of_another_run_is_taken_if_asked_and_ends_the_loop(pipeline):
+    state = adapter.Loader(pipeline).state_dict() | {"position": 4}
+    other = pipeline.shuffle(seed=4)
+    loader = adapter.Loader(other)
+    batches = iter(loader)
+    next(batches)
+
+    loader.load_state_dict(state, strict=False)
+
+    with pytest.raises(infeed.IteratorError, match="its state was loaded"):
+        next(batches)
+    assert epoch(loader) == epoch(other)[1:]
+    infeed.prefetch(loader).load_state_dict(state, strict=False)
+    assert loader.state_dict()["position"] == 4
+
+
 def test_it_is_an_iterable_dataset_for_a_data_loader(pipeline):
     whole = [epoch(pipeline) for _ in range(2)]
     loader = torch.utils.data.DataLoader(adapter.Loader(pipeline), batch_size=None)
@@ -253,24 +338,14 @@ def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
     loader = adapter.Loader(pipeline)
     batches = iter(loader)
     next(batches)
-    reader, writer = os.pipe()
 
-    child = os.fork()
-    if child == 0:
-        said = []
+    def all_refused() -> bool:
         for use in (lambda: iter(loader), loader.state_dict, lambda: next(batches)):
-            try:
-                said.append(repr(use()))
-            except infeed.ForkedError as error:
-                said.append(type(error).__name__)
-        os.write(writer, " ".join(said).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
+            with pytest.raises(infeed.ForkedError):
+                use()
+        return True
 
-    assert said == "ForkedError ForkedError ForkedError"
+    assert told_by_fork(all_refused) == "True"
     assert len(list(batches)) == 2
 
 

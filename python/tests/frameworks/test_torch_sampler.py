@@ -130,6 +130,41 @@ def test_set_epoch_is_accepted_and_changes_nothing_where_it_need_not():
     assert lists(loader) == epochs[2][3:]
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_set_epoch_after_a_look_at_a_batch_begins_that_epoch_again(held):
+    epochs = expected(14, 4, seed=2)
+    sampler = adapter.Sampler(14, 4, seed=2)
+    loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler)
+    look = iter(loader)
+    next(look)
+    if not held:
+        del look
+
+    seen = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        seen.append(lists(loader))
+
+    assert seen == epochs
+    assert sampler.epoch == 3
+    assert lists(loader) == expected(14, 4, seed=2, epochs=4)[3]
+
+
+def test_set_epoch_leaves_alone_what_a_trainer_has_begun_before_it():
+    epochs = expected(40, 4, seed=2)
+    sampler = adapter.Sampler(40, 4, seed=2)
+    loader = torch.utils.data.DataLoader(Numbers(40), 4, sampler=sampler, num_workers=2)
+
+    seen = []
+    for epoch in range(3):
+        # Its workers have asked for four batches.
+        batches = iter(loader)
+        sampler.set_epoch(epoch)
+        seen.append([batch.tolist() for batch in batches])
+
+    assert seen == epochs
+
+
 def test_leaving_a_loop_ends_its_epoch():
     epochs = expected(14, 4, seed=2)
     sampler = adapter.Sampler(14, 4, seed=2)
