@@ -1,6 +1,7 @@
 """The thread that runs an iterable ahead of one loop, and what passes between them."""
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -66,8 +67,8 @@ class Run:
         self.counts = Counts()
         self.iterable = iterable
         self.mover = mover
-        # Beside the item that the loop took last.
-        self.state = state_of()
+        # Beside the item that the loop took last, and the one that was made last.
+        self.state = self.reached = state_of()
         self._state_of = state_of
         self._source: Iterator[Any] | None = source
         self._room = batches
@@ -165,8 +166,12 @@ class Run:
             item = next(self._source, End)
             if self.mover is not None and item is not End:
                 item = self.mover.moved(item)
-            return item, self._state_of()
+            self.reached = self._state_of()
+            return item, self.reached
         except BaseException as error:
+            # What fails may have moved the iterable nevertheless.
+            with contextlib.suppress(Exception):
+                self.reached = self._state_of()
             return Failure(error), None
 
     def _put(self, entry: Any, state: Any) -> None:

@@ -5,7 +5,7 @@ iterable and the step can do at once, which for a generator that computes in Pyt
 little: both need Python's lock.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -158,17 +158,34 @@ class StatefulPrefetch(Prefetch):
     """
 
     def state_dict(self) -> Any:
-        """The iterable's state as it was when the loop's last item was made."""
-        if self._runs and not self._runs[-1].left:
-            return self._runs[-1].state
-        # What is left out ends with the thread.
-        self.close()
-        return self._state_of()
+        """The iterable's state as it was when the loop's last item was made.
 
-    def load_state_dict(self, state_dict: Any) -> None:
-        """Ends the loops over it, and loads the state into the iterable."""
+        Also after the loop was left, unless the iterable has moved since by itself:
+        because it was iterated elsewhere, or because it ends its epoch when it is left,
+        as infeed's loaders do. Its own state is the answer then.
+        """
+        last = self._runs[-1] if self._runs else None
+        if last is not None and not last.left:
+            return last.state
+        # No thread is in the middle of an item then.
         self.close()
-        self._iterable.load_state_dict(state_dict)  # type: ignore[attr-defined]
+        now = self._state_of()
+        return last.state if last is not None and _equal(now, last.reached) else now
+
+    def load_state_dict(self, state_dict: Any, **options: Any) -> None:
+        """Ends the loops over it, and loads the state into the iterable.
+
+        Args:
+            state_dict: What `state_dict` gave.
+            **options: What else the iterable's ``load_state_dict`` takes.
+        """
+        self.close()
+        # What they took says nothing of where the iterable is from now on.
+        self._counted = self._total()
+        self._runs.clear()
+        self._iterable.load_state_dict(  # type: ignore[attr-defined]
+            state_dict, **options
+        )
 
     def _state_of(self) -> Any:
         return self._iterable.state_dict()  # type: ignore[attr-defined]
@@ -209,6 +226,20 @@ class _Loaded:
 
     def __len__(self) -> int:
         return len(self._items)  # type: ignore[arg-type]
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two states are equal. What cannot be compared is not."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    try:
+        same = a == b
+        # Arrays and tensors compare their elements.
+        return bool(same.all() if hasattr(same, "all") else same)
+    except Exception:
+        return False
 
 
 def _no_end(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:

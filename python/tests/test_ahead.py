@@ -2,15 +2,15 @@
 
 import contextlib
 import gc
-import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 import types
 
+import numpy as np
 import pytest
+from children import interrupted, told_by_fork
 
 import infeed
 
@@ -233,24 +233,11 @@ def test_items_are_not_held_once_they_are_taken():
 
 @pytest.mark.parametrize("how", ["ctrl-c", "stuck"])
 def test_ctrl_c_works_at_once(how):
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW, how], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
-        asked = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        said = process.stdout.read().split()
-        answered = time.monotonic() - asked
-        assert process.wait(timeout=30) == 0
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
+    stopped = interrupted(SLOW, how)
 
-    assert "interrupted" in said
-    assert ("closed" in said) == (how == "ctrl-c")
-    assert answered < 8
+    assert "interrupted" in stopped.told
+    assert ("closed" in stopped.told) == (how == "ctrl-c")
+    assert stopped.ended_s < 8
 
 
 def test_an_interpreter_that_ends_in_mid_loop_ends():
@@ -269,26 +256,13 @@ def test_a_fork_is_refused_in_the_child_and_may_begin_anew():
     ahead = infeed.prefetch(Made(50))
     items = iter(ahead)
     next(items)
-    reader, writer = os.pipe()
 
-    child = os.fork()
-    if child == 0:
-        try:
+    def begins_anew() -> str:
+        with pytest.raises(infeed.ForkedError, match="fork"):
             next(items)
-            said = "nothing"
-        except infeed.ForkedError as error:
-            said = f"{error} {list(ahead) == list(range(50))}"
-        except BaseException as error:
-            said = repr(error)
-        os.write(writer, said.encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
+        return f"all of them: {list(ahead) == list(range(50))}"
 
-    assert "fork" in said
-    assert said.endswith("True")
+    assert told_by_fork(begins_anew) == "all of them: True"
     assert list(items) == list(range(1, 50))
 
 
@@ -332,6 +306,97 @@ def test_a_state_counts_what_the_loop_took():
     again.load_state_dict({"at": 4})
     assert list(again) == list(range(4, 10))
     assert list(again) == list(range(10, 20))
+
+
+def made_ahead(loader: Stateful, at: int) -> bool:
+    """Whether so many items are made soon."""
+    until = time.monotonic() + 5
+    while loader.at < at and time.monotonic() < until:
+        time.sleep(0.001)
+    return loader.at >= at
+
+
+def test_a_state_counts_what_the_loop_took_also_once_it_is_left():
+    loader = Stateful()
+    ahead = infeed.prefetch(loader, batches=4)
+    for item in ahead:
+        if item == 1:
+            assert made_ahead(loader, 5)
+            break
+
+    assert ahead.state_dict() == {"at": 2}
+    assert ahead.state_dict() == {"at": 2}
+    again = infeed.prefetch(Stateful())
+    again.load_state_dict(ahead.state_dict())
+    assert list(again) == list(range(2, 10))
+
+
+def test_an_iterable_that_moved_after_its_loop_was_left_is_asked_itself():
+    loader = Stateful()
+    ahead = infeed.prefetch(loader, batches=3)
+    for _ in ahead:
+        assert made_ahead(loader, 3)
+        break
+    assert ahead.state_dict() == {"at": 1}
+    (*_, last) = loader
+
+    assert ahead.state_dict() == {"at": last + 1}
+
+    for _ in ahead:
+        assert made_ahead(loader, last + 3)
+        break
+    ahead.close()
+    # What is loaded counts, also where it is as far as the thread was.
+    ahead.load_state_dict({"at": loader.at})
+    assert ahead.state_dict() == {"at": loader.at}
+    assert ahead.stats()["items"] == 2
+
+
+def test_an_item_that_fails_ahead_is_not_taken_for_a_move():
+    class Failing(Stateful):
+        def __iter__(self):
+            yield from (item for item in super().__iter__() if self.checked(item))
+
+        def checked(self, item):
+            if item == 2:
+                raise ValueError("item 2")
+            return True
+
+    loader = Failing()
+    ahead = infeed.prefetch(loader, batches=4)
+    for _ in ahead:
+        assert made_ahead(loader, 3)
+        break
+
+    assert ahead.state_dict() == {"at": 1}
+
+
+def test_states_with_arrays_are_compared_by_their_elements():
+    class Arrays(Stateful):
+        def state_dict(self):
+            return {"at": [np.array([self.at, 0])], "name": "x"}
+
+    loader = Arrays()
+    ahead = infeed.prefetch(loader, batches=4)
+    for _ in ahead:
+        assert made_ahead(loader, 4)
+        break
+
+    assert ahead.state_dict()["at"][0].tolist() == [1, 0]
+    next(iter(loader))
+    assert ahead.state_dict()["at"][0].tolist() == [loader.at, 0]
+
+
+def test_a_pipeline_that_is_left_ends_its_epoch_in_its_state_too():
+    numbers = infeed.Pipeline(infeed.sources.Memory(x=list(range(40)))).batch(4)
+    with numbers.open() as loader:
+        ahead = infeed.prefetch(loader, batches=3)
+        for _ in ahead:
+            break
+
+        state = ahead.state_dict()
+
+    assert (state["epoch"], state["position"]) == (1, 0)
 
 
 def test_loading_a_state_ends_the_loop_that_runs():

@@ -37,6 +37,27 @@ def test_it_saves_and_resumes_the_loader_as_its_dataset(taken):
     assert [b["x"].tolist() for b in again] == (whole[taken:] or following)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_prefetch_that_was_left_resumes_at_what_its_loop_took(workers):
+    def numbers():
+        return stateful.StatefulDataLoader(
+            list(range(40)), batch_size=4, num_workers=workers
+        )
+
+    ahead = infeed.prefetch(numbers(), batches=3)
+    seen = []
+    for batch in ahead:
+        seen.append(batch.tolist())
+        if len(seen) == 2:
+            break
+    state = ahead.state_dict()
+
+    again = numbers()
+    again.load_state_dict(state)
+
+    assert [b.tolist() for b in numbers()] == seen + [b.tolist() for b in again]
+
+
 def test_a_prefetch_of_it_keeps_its_state():
     whole = [batch["x"].tolist() for batch in made()]
     ahead = infeed.prefetch(made(), batches=3)
