@@ -2,7 +2,7 @@
 
 use infeed::Error;
 use pyo3::PyTypeInfo;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -37,6 +37,45 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
     // The module is the package's own; without it, the text still reaches the user.
     let class = class().unwrap_or_else(|_| PyRuntimeError::type_object(py));
     PyErr::from_type(class, error.chain())
+}
+
+/// What an object of the user's raised while its source was made: an error of the description that
+/// says of `what`, with the exception as its cause.
+pub(crate) fn refused_by(py: Python<'_>, what: &str, raised: PyErr) -> PyErr {
+    // Ctrl-C and the end of the interpreter are not about the object.
+    if !raised.is_instance_of::<PyException>(py) {
+        return raised;
+    }
+    let problem = format!("{what}: {}", line(py, &raised));
+    let error = exception_from(py, &Error::config("source", problem));
+    error.set_cause(py, Some(raised));
+    error
+}
+
+/// The last line of a traceback, and where it was raised.
+pub(crate) fn line(py: Python<'_>, error: &PyErr) -> String {
+    let told = || -> PyResult<String> {
+        let lines = py
+            .import("traceback")?
+            .call_method1("format_exception_only", (error.value(py),))?;
+        let line: String = lines.get_item(-1)?.extract()?;
+        let line = line.trim_end().to_owned();
+        let Some(mut traceback) = error.traceback(py).map(Bound::into_any) else {
+            return Ok(line);
+        };
+        loop {
+            let next = traceback.getattr("tb_next")?;
+            if next.is_none() {
+                break;
+            }
+            traceback = next;
+        }
+        let code = traceback.getattr("tb_frame")?.getattr("f_code")?;
+        let file: String = code.getattr("co_filename")?.extract()?;
+        let number: u32 = traceback.getattr("tb_lineno")?.extract()?;
+        Ok(format!("{line} ({file}, line {number})"))
+    };
+    told().unwrap_or_else(|_| error.to_string())
 }
 
 /// `result` with its error as an exception.

@@ -10,7 +10,7 @@ use infeed_raw::arrow::record_batches;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error::raise;
+use crate::error::{raise, refused_by};
 use crate::items::Items;
 
 /// A source.
@@ -45,7 +45,9 @@ fn wanted(py: Python<'_>, fields: &str) -> PyResult<Vec<Wanted>> {
 pub(crate) fn table(object: &Bound<'_, PyAny>, name: &str, fields: &str) -> PyResult<Given> {
     let py = object.py();
     let wanted = wanted(py, fields)?;
-    let (schema, batches) = record_batches(object)?;
+    let read = record_batches(object);
+    let told = |raised| refused_by(py, &format!("{name} gives no table"), raised);
+    let (schema, batches) = read.map_err(told)?;
     let source = py.detach(|| Batches::new(name, &schema, &batches, &wanted));
     let source = Arc::new(raise(py, source)?);
     Ok(Given { source })

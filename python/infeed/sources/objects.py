@@ -59,7 +59,8 @@ class Arrow(_Object):
 
     Raises:
         ConfigError: ``data`` is no table. When opened: a column is not there or cannot
-            be what is asked.
+            be what is asked, or the object gives no table; its own exception is the
+            cause.
         OpenError: When opened: a file cannot be read, or is none.
     """
 
@@ -128,8 +129,9 @@ class Items(_Object):
     An item is a dictionary, or a tuple: ``image`` and ``label`` (or ``mask``, if the
     second is pixels). What a field is follows from item 0, and all others must be like
     it: arrays and tensors of one shape, numbers, str, bytes (images, if they begin as
-    one), lists of numbers (ragged), images of Pillow, which may differ in size and need
-    ``.decode()``. An exception makes a bad record, with what was raised as the reason.
+    one), lists of numbers (ragged, or tensors where a `Field` says so or has a shape),
+    images of Pillow, which may differ in size and need ``.decode()``. An exception
+    makes a bad record, with what was raised as the reason.
 
     Args:
         dataset: An object with ``__len__`` and ``__getitem__``.
@@ -138,8 +140,8 @@ class Items(_Object):
             order. None: all.
 
     Raises:
-        ConfigError: ``dataset`` has no items. When opened: a value of item 0 cannot be
-            a field.
+        ConfigError: ``dataset`` has no items. When opened: item 0 cannot be had, with
+            its own exception as the cause, or a value of it cannot be a field.
     """
 
     dataset: Any
@@ -185,9 +187,12 @@ def _hugging_face(data: Any) -> Any:
     """The table behind a `datasets.Dataset` that gives out its rows as they are."""
     if not type(data).__module__.startswith("datasets."):
         return None
+    columns = getattr(data, "_format_columns", ())
     plain = (
         getattr(data, "_indices", True) is None
         and getattr(data, "_format_type", True) is None
+        # A format may leave columns out and be of no type.
+        and (columns is None or set(columns) == set(data.column_names))
     )
     return getattr(getattr(data, "data", None), "table", None) if plain else None
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 import infeed
 from infeed import sources
+from infeed import transforms as T
 
 pa = imported("pyarrow")
 
@@ -162,6 +163,18 @@ def test_a_relation_of_duckdb(tmp_path):
     check(sources.Parquet(tmp_path / "t.parquet"))
 
 
+def test_a_query_of_duckdb_that_fails_is_told_with_its_name():
+    duckdb = imported("duckdb")
+    connection = duckdb.connect()
+    # Fails in its second row only, when the stream is read.
+    relation = connection.sql(
+        "select case when i = 1 then error('row one') else i end from range(3) t(i)"
+    )
+
+    with pytest.raises(infeed.ConfigError, match=r"DuckDBPyRelation gives no table.*"):
+        infeed.Pipeline(sources.Arrow(relation)).open()
+
+
 def hugging_face(count: int):
     datasets = imported("datasets")
     features = datasets.Features(
@@ -199,6 +212,40 @@ def test_a_shuffled_dataset_of_hugging_face_comes_by_its_items():
         assert loader.stats()["python"]["items"] >= 20
 
     assert batch["label"].tolist() == dataset["label"]
+
+
+def test_a_dataset_of_hugging_face_with_columns_left_out_comes_without_them():
+    dataset = hugging_face(20).with_format(None, columns=["image", "label"])
+
+    pipeline = infeed.Pipeline(sources.Items(dataset)).decode().batch(20, pad=True)
+
+    assert set(pipeline.fields) == {"image", "label"}
+    with pipeline.open() as loader:
+        (batch,) = list(loader)
+    assert batch["label"].tolist() == [n % 3 for n in range(20)]
+    with pytest.raises(infeed.ConfigError, match=r"try sources\.Items"):
+        sources.Arrow(dataset)
+    everything = hugging_face(20).with_format(None, columns=dataset.column_names)
+    check(sources.Arrow(everything))
+
+
+def test_a_mask_of_hugging_face_is_one_by_its_rows_and_by_its_items():
+    datasets = imported("datasets")
+    features = datasets.Features(
+        {"image": datasets.Image(), "annotation": datasets.Image()}
+    )
+    rows = [
+        {name: {"bytes": png(n), "path": None} for name in features} for n in range(12)
+    ]
+    dataset = datasets.Dataset.from_list(rows, features=features)
+
+    def shapes(source):
+        pipeline = infeed.Pipeline(source).decode().batch(4, pad=True)
+        return pipeline.transform(T.CenterCrop(4)).shapes
+
+    assert shapes(sources.Items(dataset.shuffle(seed=1))) == shapes(
+        sources.Items(dataset)
+    )
 
 
 def test_a_dataset_of_torch_comes_by_its_items():

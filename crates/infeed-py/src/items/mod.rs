@@ -18,7 +18,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::error::raise;
+use crate::error::{line, raise, refused_by};
 use values::{Plan, named};
 
 /// Records that are the items of a Python object.
@@ -56,13 +56,17 @@ impl Items {
     /// The items of an object; item 0 is fetched to see what fields they have.
     pub(crate) fn new(object: &Bound<'_, PyAny>, name: &str, wanted: &[Wanted]) -> PyResult<Items> {
         let py = object.py();
-        let len = object.len()? as u64;
+        let told = |what: String| move |raised| refused_by(py, &what, raised);
+        let len = object.len();
+        let len = len.map_err(told(format!("the length of {name}")))? as u64;
         if len == 0 {
             let empty = infeed::Error::config("source", format!("{name} has no items"));
             return raise(py, Err(empty));
         }
-        let first = object.get_item(0)?;
-        let plan = Plan::new(&named(&first, wanted)?, wanted);
+        let first = object.get_item(0);
+        let first = first.and_then(|item| named(&item, wanted));
+        let first = first.map_err(told(format!("item 0 of {name}")))?;
+        let plan = Plan::new(&first, wanted);
         let plan = plan.map_err(|problem| infeed::Error::config("source", problem));
         Ok(Items {
             name: name.to_owned(),
@@ -155,32 +159,6 @@ impl Source for Items {
         }
         Ok(())
     }
-}
-
-/// The last line of a traceback, and where it was raised.
-fn line(py: Python<'_>, error: &PyErr) -> String {
-    let told = || -> PyResult<String> {
-        let lines = py
-            .import("traceback")?
-            .call_method1("format_exception_only", (error.value(py),))?;
-        let line: String = lines.get_item(-1)?.extract()?;
-        let line = line.trim_end().to_owned();
-        let Some(mut traceback) = error.traceback(py).map(Bound::into_any) else {
-            return Ok(line);
-        };
-        loop {
-            let next = traceback.getattr("tb_next")?;
-            if next.is_none() {
-                break;
-            }
-            traceback = next;
-        }
-        let code = traceback.getattr("tb_frame")?.getattr("f_code")?;
-        let file: String = code.getattr("co_filename")?.extract()?;
-        let number: u32 = traceback.getattr("tb_lineno")?.extract()?;
-        Ok(format!("{line} ({file}, line {number})"))
-    };
-    told().unwrap_or_else(|_| error.to_string())
 }
 
 /// Refuses a value for what it is.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use infeed::decode::Format;
 use infeed::sample::{DType, Field, FieldKind, Pixels};
-use infeed::source::columns::{Kind, Wanted, array_field, widened};
+use infeed::source::columns::{Kind, Wanted, array_field, names_masks, widened};
 use infeed_raw::python::BufferView;
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -21,6 +21,8 @@ pub(super) struct Plan {
 /// How one field is taken.
 struct Take {
     key: Key,
+    /// What its values are taken as; None leaves it to them.
+    kind: Option<Kind>,
     wide: Option<DType>,
     /// What item 0 had, for the message about one that differs.
     first: Form,
@@ -60,7 +62,10 @@ pub(super) fn named<'py>(
     Ok(match parts(item)? {
         Parts::Named(dict) => {
             let entries = dict.iter().map(|(name, value)| {
-                let name: String = name.extract()?;
+                let Ok(name) = name.extract::<String>() else {
+                    let found = name.repr()?;
+                    return Err(refused(format!("its key {found} is no name of a field")));
+                };
                 Ok((name.clone(), Key::Name(name), value))
             });
             entries.collect::<PyResult<_>>()?
@@ -153,27 +158,33 @@ impl Plan {
                 format!("items have no `{}`; there are {:?}", wanted.column, names())
             })?;
             let here = |problem: String| format!("field `{}` of item 0: {problem}", wanted.column);
-            let picture = match wanted.kind {
+            let kind = taken_as(wanted);
+            let picture = match kind {
                 Some(Kind::Mask) => Picture::Mask,
                 None if names_masks(&wanted.name) => Picture::Mask,
                 _ => Picture::Image,
             };
-            let taken = take(value, wanted.kind, picture);
+            let taken = take(value, kind, picture);
             let mut taken = taken.map_err(|error| here(error.to_string()))?;
             if let (Form::List { dtype }, Some(told)) = (&mut taken.form, wanted.dtype)
                 && taken.bytes.is_empty()
             {
                 *dtype = told;
             }
-            let (kind, wide) = settle(&taken, wanted).map_err(here)?;
-            plan.fields.push(Field {
-                name: wanted.name.clone(),
-                kind,
-            });
+            let (settled, wide) = settle(&taken, wanted).map_err(here)?;
             plan.takes.push(Take {
                 key: key.clone(),
+                // What item 0 turned out to be holds for all others.
+                kind: match settled {
+                    FieldKind::Ragged { .. } => Some(Kind::Ragged),
+                    _ => kind,
+                },
                 wide,
                 first: taken.form,
+            });
+            plan.fields.push(Field {
+                name: wanted.name.clone(),
+                kind: settled,
             });
         }
         Ok(plan)
@@ -199,16 +210,11 @@ impl Plan {
             if value.is_none() {
                 return Err(refused(format!("`{name}` is None")));
             }
-            let kind = match field.kind {
-                FieldKind::Ragged { .. } => Some(Kind::Ragged),
-                FieldKind::Bytes => Some(Kind::Bytes),
-                _ => None,
-            };
             let picture = match field.kind {
                 FieldKind::Mask(_) => Picture::Mask,
                 _ => Picture::Image,
             };
-            let taken = take(&value, kind, picture)?;
+            let taken = take(&value, own.kind, picture)?;
             let alike = taken.form == own.first || fits(&taken, &own.first, &field.kind);
             if !alike {
                 return Err(refused(format!(
@@ -224,11 +230,6 @@ impl Plan {
         }
         Ok(all)
     }
-}
-
-/// Whether images in a field of this name, of which nothing else was said, are labels by pixel.
-fn names_masks(name: &str) -> bool {
-    name.contains("mask")
 }
 
 /// Whether a value that is not as item 0's was is of the field's kind nevertheless.
@@ -255,6 +256,14 @@ fn plain(name: &str) -> Wanted {
     }
 }
 
+/// What values are taken as, where the user said so: lists of a shape are no ragged ones.
+fn taken_as(wanted: &Wanted) -> Option<Kind> {
+    match wanted.shape.is_empty() {
+        true => wanted.kind,
+        false => wanted.kind.or(Some(Kind::Tensor)),
+    }
+}
+
 impl Form {
     fn text(&self) -> String {
         match self {
@@ -274,6 +283,13 @@ fn settle(taken: &Taken, wanted: &Wanted) -> Result<(FieldKind, Option<DType>), 
     Ok(match (&taken.form, wanted.kind) {
         (Form::Numbers { dtype, shape }, _) => return array_field(*dtype, shape.clone(), wanted),
         (Form::List { dtype }, None | Some(Kind::Ragged)) => {
+            if let Some(asked) = wanted.dtype.filter(|asked| asked != dtype) {
+                return Err(format!(
+                    "it is {}, not of {}; let the dataset give arrays of that type",
+                    taken.form.text(),
+                    asked.name()
+                ));
+            }
             (FieldKind::Ragged { dtype: *dtype }, None)
         }
         (Form::Encoded, None) if is_mask => (FieldKind::Mask(Pixels::Encoded), None),

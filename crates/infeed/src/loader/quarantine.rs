@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::records::BadRecord;
+use super::parcel::BadRecord;
 
 /// Bad records by their number, and those that this loader met in the order of the first time.
 #[derive(Debug, Default)]

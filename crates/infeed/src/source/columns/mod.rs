@@ -621,7 +621,7 @@ fn guess(name: &str, dtype: DType, shape: Vec<usize>) -> FieldKind {
 }
 
 /// Whether images in a column of this name are labels by pixel.
-fn names_masks(name: &str) -> bool {
+pub fn names_masks(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["mask", "annotation", "segmentation"]
         .iter()
