@@ -174,9 +174,11 @@ def pack(
         raise _check.refusal("pack", "bake", most, bake)
     steps: list[T.Transform] = list(pipeline._transforms[:bake])
     if resize_short is not None:
-        steps.append(T.Resize(resize_short))
+        short = _check.integer("pack", "resize_short", resize_short, low=1)
+        steps.append(T.Resize(short))
     if fit is not None:
-        height, width = (fit, fit) if isinstance(fit, int) else fit
+        sides = _check.sides("pack", "fit", fit)
+        height, width = (sides, sides) if isinstance(sides, int) else sides
         steps += [T.Resize(max(height, width)), T.CenterCrop((height, width))]
     options: dict[str, Any] = {
         "to": to,
@@ -184,11 +186,11 @@ def pack(
         "image": encode,
         "mask": mask,
         "restart": _tile(restart_index),
-        "workers": jobs,
-        "shuffle": shuffle,
-        "shard_bytes": _bytes_from(shard_size),
-        "rows": rows,
-        "max_bad": max_bad,
+        "workers": _counted("jobs", jobs, low=1),
+        "shuffle": _counted("shuffle", shuffle),
+        "shard_bytes": _bytes_from(shard_size, "pack", "shard_size"),
+        "rows": _counted("rows", rows, low=1),
+        "max_bad": _counted("max_bad", max_bad),
         "verify": _check.flag("pack", "verify", verify),
     }
     path = os.fspath(out)
@@ -220,7 +222,18 @@ def pack(
 def _tile(restart_index: bool | int) -> int | None:
     if restart_index is False:
         return None
-    return _TILE if restart_index is True else restart_index
+    if restart_index is True:
+        return _TILE
+    return _check.integer("pack", "restart_index", restart_index, low=1)
+
+
+def _counted(name: str, value: int | None, low: int = 0) -> int | None:
+    """An integer that the engine can count with, where one is given."""
+    if value is None:
+        return None
+    if _check.integer("pack", name, value, low) >= 2**64:
+        raise _check.refusal("pack", name, "below 2**64", value)
+    return int(value)
 
 
 def _packed(path: str, found: dict[str, Any]) -> Packed:

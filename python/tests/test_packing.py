@@ -72,8 +72,34 @@ def test_wrong_options_name_what_may_stand_there(
         ({"to": "folder", "encode": "gif"}, "jpeg:QUALITY"),
         ({"to": "folder", "bake": 5}, "at most 1"),
         ({"to": "folder", "shuffle": 1}, "pack to shards"),
-        ({"to": "webdataset", "shard_size": "many"}, "bytes"),
+        ({"to": "webdataset", "shard_size": "many"}, "pack: shard_size must be bytes"),
+        ({"shard_size": 0}, "pack: shard_size must be an integer of at least 1"),
+        ({"to": "npz", "rows": 0}, "pack: rows must be an integer of at least 1"),
+        ({"to": "npz", "rows": 2.0}, "pack: rows must be"),
+        ({"jobs": -1}, "pack: jobs must be an integer of at least 1"),
+        ({"max_bad": "none"}, "pack: max_bad must be an integer of at least 0"),
+        ({"shuffle": 2**64}, "pack: shuffle must be below"),
+        ({"restart_index": 0}, "pack: restart_index must be"),
+        ({"resize_short": (3, 4)}, "pack: resize_short must be an integer"),
+        ({"fit": "wide"}, "pack: fit must be an integer or"),
     ]:
         with pytest.raises(infeed.ConfigError, match=part):
             infeed.pack(photos, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_numbers_of_numpy_are_numbers(photos: infeed.Pipeline, tmp_path: Path) -> None:
+    two = np.int64(2)
+
+    packed = infeed.pack(
+        photos,
+        tmp_path / "out",
+        to="npz",
+        rows=two,
+        jobs=two,
+        max_bad=two,
+        fit=np.int32(8),
+        shard_size=np.int64(1 << 20),
+    )
+
+    assert packed.records > 0
