@@ -31,6 +31,7 @@ from infeed.loader import BadRecord, Loader
 from infeed.packing import Fidelity, Packed, PackProgress, pack
 from infeed.pipeline import Column, Pipeline
 from infeed.preview import Preview
+from infeed.remote import cache
 from infeed.watching import Watch, WatchReport, watch, what_infeed_reaches
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "WatchReport",
     "WriteError",
     "__version__",
+    "cache",
     "overlap",
     "pack",
     "prefetch",

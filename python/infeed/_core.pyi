@@ -240,6 +240,9 @@ def json_from_toml(text: str) -> str:
 def load(path: str) -> str:
     """A description from a file, or from the folder of a packed dataset."""
 
+def set_cache(folder: str | None, bytes: int) -> None:
+    """Keeps what is read from buckets in a folder; None goes by the environment."""
+
 def pack(
     description: str,
     handles: Sequence[np.ndarray[Any, np.dtype[np.uint8]]],

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from children import told_by_fork
 
 import infeed
 from infeed import sources, transforms
@@ -16,6 +18,10 @@ from infeed import sources, transforms
 
 class Quiet(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[str]] = []
+
+    def log_request(self, *_: object) -> None:
+        self.asked.append(f"{self.command} {self.path}")
 
     def log_message(self, *_: object) -> None:
         pass
@@ -70,6 +76,55 @@ def test_a_folder_on_a_web_server_gives_the_batches_of_the_folder_on_a_disk(
         np.testing.assert_array_equal(label, own_label)
 
 
+def test_what_was_read_once_is_read_from_the_cache_then(
+    served: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    url, _ = served
+    kept = tmp_path_factory.mktemp("kept") / "pieces of images"
+
+    def images_asked() -> int:
+        asked = sum(a.startswith("GET") and a.endswith(".png") for a in Quiet.asked)
+        Quiet.asked.clear()
+        return asked
+
+    try:
+        infeed.cache(kept, limit="1 GB")
+        images_asked()
+        first = batches(url)
+        # What is read ahead of later epochs may be asked for before it is kept.
+        assert images_asked() >= 12
+        second = batches(url)
+        assert images_asked() == 0
+    finally:
+        infeed.cache(None)
+    batches(url)
+
+    assert images_asked() >= 12
+    for (image, _), (again, _) in zip(first, second, strict=True):
+        np.testing.assert_array_equal(image, again)
+    assert any(path.is_file() for path in kept.rglob("*"))
+
+
+def test_a_cache_that_cannot_be_is_refused(
+    served: tuple[str, Path], tmp_path: Path
+) -> None:
+    for arguments, part in [
+        ((5,), "cache: folder must be a path"),
+        (("kept", "much"), "cache: limit must be bytes"),
+        (("kept", 0), "cache: limit must be an integer of at least 1"),
+        (("kept", 2**64), "cache: limit must be below"),
+    ]:
+        with pytest.raises(infeed.ConfigError, match=part):
+            infeed.cache(*arguments)
+    (tmp_path / "file").write_text("")
+    try:
+        infeed.cache(tmp_path / "file" / "below")
+        with pytest.raises(infeed.OpenError, match="below"):
+            batches(served[0])
+    finally:
+        infeed.cache(None)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning"
@@ -80,17 +135,8 @@ def test_a_fork_opens_anew_what_its_parent_has_read_before(
     url, _ = served
     mine = batches(url)
 
-    child = os.fork()
-    if child == 0:
-        # Whatever happens here, pytest goes on in the parent alone.
-        same = False
-        try:
-            own = batches(url)
-            same = all(
-                np.array_equal(a[0], b[0]) for a, b in zip(mine, own, strict=True)
-            )
-        finally:
-            os._exit(0 if same else 1)
+    def same() -> bool:
+        own = batches(url)
+        return all(np.array_equal(a[0], b[0]) for a, b in zip(mine, own, strict=True))
 
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert told_by_fork(same) == "True"

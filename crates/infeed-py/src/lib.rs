@@ -12,6 +12,7 @@ mod loader;
 mod log;
 mod order;
 mod pack;
+mod remote;
 mod stats;
 
 use pyo3::prelude::*;
@@ -43,6 +44,8 @@ mod _core {
     use super::order::order;
     #[pymodule_export]
     use super::pack::pack;
+    #[pymodule_export]
+    use super::remote::set_cache;
 
     /// Version of the order function.
     #[pymodule_export]

@@ -256,7 +256,7 @@ impl Cache {
         {
             tracing::warn!(
                 "the cache in {} takes no more ({error}); what is read from now on is not kept. \
-                 Give it room, or a smaller INFEED_CACHE_BYTES",
+                 Give it room, or a smaller limit",
                 self.root.display()
             );
         }
