@@ -1,7 +1,7 @@
 """Which records come how often, as described: filter, split, weights."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
@@ -257,6 +257,9 @@ class Selecting:
                 "split: records are split before they are taken; call .split before "
                 ".take"
             )
+        if isinstance(shares, str) or not isinstance(shares, Iterable):
+            expected = "the shares of the parts, such as (0.9, 0.1)"
+            raise _check.refusal("split", "shares", expected, shares)
         given = tuple(shares)
         parts = [Split(given, part, seed) for part in range(max(len(given), 1))]
         return tuple(self._with(_split=part) for part in parts)

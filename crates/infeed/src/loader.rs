@@ -536,6 +536,11 @@ impl Loader {
         Ok(Arc::clone(self.conveyor()?.job().source()))
     }
 
+    /// Which records come how often, as lines of the plan; nothing where each comes once.
+    pub(crate) fn selection(&self) -> &str {
+        &self.selection
+    }
+
     /// The plan, as text.
     ///
     /// # Errors

@@ -60,6 +60,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let run = run::plain(&loader, case.conditions.step, seconds, &running)?;
     let timeline = run::spans(loader.timeline()?);
     let mut notes = notices(&loader, &run);
+    notes.extend(run::selected(&selection));
     drop(loader);
 
     progress("reading records cold", 0.0);

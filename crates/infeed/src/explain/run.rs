@@ -14,6 +14,13 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Points of the queue that are kept at most; beyond, every second one goes.
 const POINTS: usize = 2_000;
 
+/// What a pipeline selects, from the lines of its plan: one note.
+pub(super) fn selected(selection: &str) -> Option<String> {
+    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = selection.lines().map(line).collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
 /// Consumes batches for `seconds` after the first one, each for the time of a step; `go_on` is
 /// asked now and then with the share that is done.
 ///

@@ -78,7 +78,10 @@ pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Expla
         timeline: run::spans(loader.timeline()?),
         ledger: Vec::new(),
         // What the loader has to say is its consumer's, who has not heard it yet.
-        notes: stats.tuned.iter().map(|t| t.text.clone()).collect(),
+        notes: run::selected(loader.selection())
+            .into_iter()
+            .chain(stats.tuned.iter().map(|tuned| tuned.text.clone()))
+            .collect(),
         run,
         stall,
     })
