@@ -320,3 +320,38 @@ fn member(tar: &mut Vec<u8>, name: &str, content: &[u8]) {
     tar.extend(content);
     tar.resize(tar.len().next_multiple_of(512), 0);
 }
+
+#[test]
+fn what_a_pipeline_selects_is_counted_and_nothing_else_is_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+    let class = fs::read_dir(&photos).unwrap().next().unwrap().unwrap();
+    let class = class.file_name().into_string().unwrap();
+    let file = dir.path().join("selected.toml");
+    let text = format!(
+        "take = 3\nrepeat = 2\n\n[source]\nkind = \"folder\"\npath = \"{photos}\"\n\n\
+         [[filter]]\nlabel = \"{class}\"\n\n[batch]\nsize = 2\n"
+    );
+    fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+
+    let report = json(&infeed(["inspect", file, "--json"]));
+    let text = stdout(&infeed(["inspect", file]));
+
+    assert_eq!(
+        (&report["records"]["count"], &report["records"]["of"]),
+        (&3.into(), &12.into())
+    );
+    assert_eq!(report["images"]["files"], 3);
+    assert_eq!(report["classes"][0]["name"], class.as_str());
+    assert_eq!(report["classes"][0]["count"], 3);
+    for line in [
+        "records     3 of 12",
+        &format!("filter     label {class}"),
+        "take       the first 3",
+        "epoch       6 positions",
+        "repeat     2 passes",
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line}: {text}");
+    }
+}

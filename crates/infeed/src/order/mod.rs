@@ -35,8 +35,8 @@ const BLOCK: u64 = 1024;
 ///
 /// # Cost
 ///
-/// O(1) a position; the last few epochs' permutations are kept (a stored shuffle for small
-/// sources is 16 kB).
+/// O(1) a position, or a binary search or two where records come in groups or by weights; the last
+/// few epochs' permutations are kept (a stored shuffle for small sources is 16 kB).
 #[derive(Debug)]
 pub struct Order {
     /// Positions of an epoch.

@@ -67,13 +67,13 @@ impl Subset {
 
     /// Several behind each other, each of as many as the one before it ends with.
     pub fn joined(parts: &[Subset]) -> Subset {
-        let all = parts.iter().map(|part| part.all).sum();
+        let all: u64 = parts.iter().map(|part| part.all).sum();
         let firsts = parts.iter().scan(0, |sum, part| {
             let first = *sum;
             *sum += part.all;
             Some(first)
         });
-        let mut words = vec![0; (all as u64).div_ceil(64) as usize];
+        let mut words = vec![0; all.div_ceil(64) as usize];
         for (part, first) in parts.iter().zip(firsts) {
             for number in part.numbers().map(|number| first + number) {
                 words[(number / 64) as usize] |= 1 << (number % 64);
