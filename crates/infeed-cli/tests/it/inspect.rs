@@ -325,7 +325,8 @@ fn member(tar: &mut Vec<u8>, name: &str, content: &[u8]) {
 fn what_a_pipeline_selects_is_counted_and_nothing_else_is_looked_at() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 12);
-    let class = fs::read_dir(&photos).unwrap().next().unwrap().unwrap();
+    let mut entries = fs::read_dir(&photos).unwrap().map(Result::unwrap);
+    let class = entries.find(|entry| entry.path().is_dir()).unwrap();
     let class = class.file_name().into_string().unwrap();
     let file = dir.path().join("selected.toml");
     let text = format!(
