@@ -366,6 +366,16 @@ impl std::fmt::Display for Split {
     }
 }
 
+/// An error about a part of a mix, which it names.
+fn of_part(at: usize, error: Error) -> Error {
+    match error {
+        Error::Config { part, problem } => {
+            Error::config(part, format!("source {at} of the mix: {problem}"))
+        }
+        other => other,
+    }
+}
+
 impl Pipeline {
     /// Keeps the records that a filter keeps, and every one before it.
     pub fn filter(mut self, filter: Filter) -> Pipeline {
@@ -422,20 +432,8 @@ impl Pipeline {
         if !self.selects() {
             return Ok(source);
         }
-        let subsets = self.subsets(&*source)?;
-        let whole = Subset::joined(&subsets);
-        let selected = match source.mixed() {
-            None => Selected::new(source, whole),
-            Some((parts, weights)) => {
-                let parts = parts.iter().zip(subsets);
-                let parts = parts.map(|(part, subset)| -> Arc<dyn Source> {
-                    Arc::new(Selected::new(Arc::clone(part), subset))
-                });
-                let (parts, weights) = (parts.collect(), weights.clone());
-                Selected::mixed(Arc::clone(&source), whole, parts, weights)
-            }
-        };
-        Ok(Arc::new(selected))
+        self.check_selection()?;
+        self.select_in(source).map(|(selected, _)| selected)
     }
 
     /// The numbers of the selected records in a source; None if all are.
@@ -444,15 +442,56 @@ impl Pipeline {
     ///
     /// As [`Pipeline::select`].
     pub fn selected(&self, source: &dyn Source) -> Result<Option<Subset>, Error> {
-        let joined = |subsets: Vec<Subset>| Subset::joined(&subsets);
-        self.selects()
-            .then(|| self.subsets(source).map(joined))
-            .transpose()
+        if !self.selects() {
+            return Ok(None);
+        }
+        self.check_selection()?;
+        self.numbers_in(source).map(Some)
     }
 
-    /// What is selected of a source, or of each that it mixes by weights.
-    fn subsets(&self, source: &dyn Source) -> Result<Vec<Subset>, Error> {
-        self.check_selection()?;
+    /// What is selected of a source, of each part of a mix by weights, as sources and by number.
+    fn select_in(&self, source: Arc<dyn Source>) -> Result<(Arc<dyn Source>, Subset), Error> {
+        let Some((parts, weights)) = source.mixed() else {
+            let subset = self.subset(&*source)?;
+            let selected = Selected::new(source, subset.clone());
+            return Ok((Arc::new(selected), subset));
+        };
+        self.refuse_take()?;
+        let parts = parts.iter().enumerate().map(|(at, part)| {
+            let selected = self.select_in(Arc::clone(part));
+            selected.map_err(|error| of_part(at, error))
+        });
+        let (parts, subsets): (Vec<_>, Vec<_>) = parts
+            .collect::<Result<Vec<_>, Error>>()?
+            .into_iter()
+            .unzip();
+        let (subset, weights) = (Subset::joined(&subsets), weights.clone());
+        let selected = Selected::mixed(Arc::clone(&source), subset.clone(), parts, weights);
+        Ok((Arc::new(selected), subset))
+    }
+
+    fn numbers_in(&self, source: &dyn Source) -> Result<Subset, Error> {
+        let Some((parts, _)) = source.mixed() else {
+            return self.subset(source);
+        };
+        self.refuse_take()?;
+        let parts = parts.iter().enumerate().map(|(at, part)| {
+            let numbers = self.numbers_in(&**part);
+            numbers.map_err(|error| of_part(at, error))
+        });
+        Ok(Subset::joined(&parts.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    fn refuse_take(&self) -> Result<(), Error> {
+        if self.take.is_none() {
+            return Ok(());
+        }
+        let problem = "the source mixes others by weights, of which none comes first; set the \
+                       epoch of the mix instead";
+        Err(Error::config("take", problem))
+    }
+
+    fn subset(&self, source: &dyn Source) -> Result<Subset, Error> {
         if source.len() > MOST {
             let problem = format!(
                 "records are selected of at most {MOST}, not {}",
@@ -460,26 +499,6 @@ impl Pipeline {
             );
             return Err(Error::config("source", problem));
         }
-        let Some((parts, _)) = source.mixed() else {
-            return Ok(vec![self.subset(source)?]);
-        };
-        if self.take.is_some() {
-            let problem = "the source mixes others by weights, of which none comes first; set the \
-                           epoch of the mix instead";
-            return Err(Error::config("take", problem));
-        }
-        let one = |(at, part): (usize, &Arc<dyn Source>)| {
-            self.subset(&**part).map_err(|error| match error {
-                Error::Config { part, problem } => {
-                    Error::config(part, format!("source {at} of the mix: {problem}"))
-                }
-                other => other,
-            })
-        };
-        parts.iter().enumerate().map(one).collect()
-    }
-
-    fn subset(&self, source: &dyn Source) -> Result<Subset, Error> {
         let mut subset = Subset::whole(source.len());
         for filter in &self.filter {
             subset = filter.apply(source, &subset)?;

@@ -492,6 +492,33 @@ fn a_selection_of_a_mix_by_weights_is_that_of_each_part() {
 }
 
 #[test]
+fn mixes_by_weights_in_a_mix_keep_their_weights_when_they_are_selected() {
+    let (mix, mut handles) = mixed(Some([1.0, 3.0]), None);
+    let (third, more) = memory(60);
+    handles.extend(more);
+    let SourceSpec::Memory { mut fields } = third else {
+        panic!("arrays");
+    };
+    fields[0].handle = Some(2);
+    let part = |source| MixPart {
+        weight: Some(0.5),
+        source,
+    };
+    let parts = vec![part(mix.source), part(SourceSpec::Memory { fields })];
+    let pipeline = Pipeline::new(SourceSpec::Mix { parts, epoch: None })
+        .filter(labels(&[Class::Number(1)]))
+        .shuffle(1)
+        .batch(10);
+    let loader = open(&pipeline, &handles, 2);
+
+    // 80 records of class 1: of 3 epochs, 120 positions are the inner mix's, 2 epochs of its own.
+    let all: Vec<u64> = (0..3).flat_map(|_| drawn(&loader)).collect();
+
+    let of = |range: std::ops::Range<u64>| all.iter().filter(|one| range.contains(one)).count();
+    assert_eq!((of(0..60), of(60..180), of(180..240)), (30, 90, 120));
+}
+
+#[test]
 fn a_mix_without_weights_is_selected_as_one_source() {
     let (mix, mut handles) = mixed(None, None);
     let weights: Vec<f64> = (0..180).map(|n| f64::from(u8::from(n >= 60))).collect();
