@@ -53,8 +53,8 @@ impl Subset {
         }
     }
 
-    /// Those for whose place among these, and number, `keep` says so. Callers refuse to
-    /// choose of more than [`MOST`].
+    /// Those for whose place among these, and number, `keep` says so. Callers refuse to choose of
+    /// more than [`MOST`].
     pub fn filtered(&self, mut keep: impl FnMut(u64, u64) -> bool) -> Subset {
         let mut words = vec![0; self.all.div_ceil(64) as usize];
         for (place, number) in (0..).zip(self.numbers()) {
