@@ -266,6 +266,20 @@ impl Pipeline {
         self
     }
 
+    /// Refuses a selection, weights or passes that cannot be, as far as that shows without a source.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] naming the part and the mend.
+    pub fn check_selection(&self) -> Result<(), Error> {
+        self.check_chosen()?;
+        self.weights.as_ref().map_or(Ok(()), Weights::check)?;
+        match self.repeat {
+            Some(0) => Err(Error::config("repeat", "it is at least 1")),
+            _ => Ok(()),
+        }
+    }
+
     /// The order of a source's records under this description; the source is what
     /// [`Pipeline::select`] made of the description's own. `handles` are what weights refer to.
     ///

@@ -432,7 +432,7 @@ impl Pipeline {
         if !self.selects() {
             return Ok(source);
         }
-        self.check_selection()?;
+        self.check_chosen()?;
         self.select_in(source).map(|(selected, _)| selected)
     }
 
@@ -445,7 +445,7 @@ impl Pipeline {
         if !self.selects() {
             return Ok(None);
         }
-        self.check_selection()?;
+        self.check_chosen()?;
         self.numbers_in(source).map(Some)
     }
 
@@ -513,35 +513,26 @@ impl Pipeline {
     }
 
     /// Refuses a selection that cannot be, as far as that shows without a source.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] naming the part and the mend.
-    pub fn check_selection(&self) -> Result<(), Error> {
+    pub(super) fn check_chosen(&self) -> Result<(), Error> {
         for filter in &self.filter {
             if *filter == Filter::default() {
                 let problem = "it has no condition; give label, name or shard";
                 return Err(Error::config("filter", problem));
             }
-            for texts in [
+            let texts = [
                 &filter.name,
                 &filter.not_name,
                 &filter.shard,
                 &filter.not_shard,
-            ] {
+            ];
+            for texts in texts {
                 Glob::all(texts)?;
             }
         }
-        self.split.as_ref().map_or(Ok(()), Split::check)?;
-        self.weights
-            .as_ref()
-            .map_or(Ok(()), super::Weights::check)?;
-        for (part, number) in [("take", self.take), ("repeat", self.repeat)] {
-            if number == Some(0) {
-                return Err(Error::config(part, "it is at least 1"));
-            }
+        if self.take == Some(0) {
+            return Err(Error::config("take", "it is at least 1"));
         }
-        Ok(())
+        self.split.as_ref().map_or(Ok(()), Split::check)
     }
 
     /// What is selected of a source and how often it comes, as lines of a plan; nothing where each
