@@ -152,6 +152,5 @@ def test_what_cannot_be_mixed_is_refused_with_the_mend(data):
         pipeline(data, T.MixUp()).open()
     with pytest.raises(infeed.ConfigError, match="their p add up to 2"):
         pipeline(data, T.MixUp(classes=9), T.CutMix(classes=9)).open()
-    late = pipeline(data, T.MixUp(classes=9), T.RandomVerticalFlip())
     with pytest.raises(infeed.ConfigError, match="put it before MixUp"):
-        late.open()
+        pipeline(data, T.MixUp(classes=9), T.RandomVerticalFlip())
