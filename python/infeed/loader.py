@@ -174,9 +174,8 @@ class Loader:
             ``settled`` and a line of ``text`` that says why, else None; ``python``, for
             items of a Python object: ``items``, ``wait_s`` for the interpreter's lock
             and ``inside_s`` in Python, else None; and ``stages``, a list of ``name``,
-            ``samples``, ``bytes_in``,
-            ``bytes_out``, and in seconds summed over threads ``wall_s``, ``cpu_s`` and
-            ``wait_s``.
+            ``samples``, ``bytes_in``, ``bytes_out``, and in seconds summed over threads
+            ``wall_s``, ``cpu_s`` and ``wait_s``.
 
         Raises:
             ClosedError: The loader was closed.
