@@ -329,6 +329,7 @@ pub(super) fn decode(
     if done == Some(0) {
         return Ok(0);
     }
+    scratch.tiles.clear();
     let window = window(job.frame, job.region, job.scale);
     decode_window(jpeg, bytes, job, window, scratch, out)
 }

@@ -8,6 +8,7 @@
 //! When it passes the limit, the pieces that were used longest ago go.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -91,8 +92,6 @@ pub(crate) struct Cache {
     limit: u64,
     /// Set once nothing more can be written; what is there is still read.
     full: AtomicBool,
-    /// Number of the next file under way.
-    next: AtomicU64,
 }
 
 impl Cache {
@@ -138,7 +137,6 @@ impl Cache {
             root: root.to_owned(),
             limit,
             full: AtomicBool::new(false),
-            next: AtomicU64::new(0),
         })
     }
 
@@ -168,46 +166,66 @@ impl Cache {
         }
         let (first, end) = (range.start / PIECE, range.end.div_ceil(PIECE));
         let place = |number: u64| number * PIECE..((number + 1) * PIECE).min(length);
-        let path = |number: u64| self.path(&format!("{identity} {number}"));
-        let here = (first..end).filter(|&number| path(number).exists()).count();
-        if here == 0 {
-            // One request for all of it.
-            let span = first * PIECE..place(end - 1).end;
-            MISSES.fetch_add(end - first, Ordering::Relaxed);
-            let bytes = fetch(span.clone())?;
-            for number in first..end {
-                let own = place(number);
-                let own = (own.start - span.start) as usize..(own.end - span.start) as usize;
-                self.keep(&format!("{identity} {number}"), &bytes[own]);
-            }
-            let own = (range.start - span.start) as usize..(range.end - span.start) as usize;
-            return Ok(bytes.slice(own));
-        }
-        let piece = |number: u64| {
-            let name = format!("{identity} {number}");
+        let name = |number: u64| format!("{identity} {number}");
+        let kept = |number: u64| {
             let own = place(number);
-            if let Some(bytes) = self.piece(&name, own.end - own.start, buffers) {
-                HITS.fetch_add(1, Ordering::Relaxed);
-                return Ok(bytes);
-            }
-            MISSES.fetch_add(1, Ordering::Relaxed);
-            let bytes = fetch(own)?;
-            self.keep(&name, &bytes);
-            Ok::<_, io::Error>(bytes)
+            self.piece(&name(number), own.end - own.start, buffers)
         };
-        // The part of a piece that is in the range.
+        // What a part of a piece is, of those in the range.
         let part = |number: u64, bytes: &Bytes| {
             let own = place(number);
             let begin = range.start.max(own.start) - own.start;
             let end = range.end.min(own.end) - own.start;
             bytes.slice(begin as usize..end as usize)
         };
-        if end - first == 1 {
-            return Ok(part(first, &piece(first)?));
+        // The pieces that are here, up to the first that is not, and from the last that is not.
+        let mut missing = first..end;
+        let (mut before, mut behind) = (Vec::new(), Vec::new());
+        while !missing.is_empty()
+            && let Some(bytes) = kept(missing.start)
+        {
+            before.push(part(missing.start, &bytes));
+            missing.start += 1;
+        }
+        while !missing.is_empty()
+            && let Some(bytes) = kept(missing.end - 1)
+        {
+            behind.push(part(missing.end - 1, &bytes));
+            missing.end -= 1;
+        }
+        HITS.fetch_add((before.len() + behind.len()) as u64, Ordering::Relaxed);
+        let mut parts = before;
+        if !missing.is_empty() {
+            // One request for all that is between them: pieces one by one would wait one after
+            // another, and what is here in the middle saves less than that.
+            MISSES.fetch_add(missing.end - missing.start, Ordering::Relaxed);
+            let mut span = place(missing.start).start..place(missing.end - 1).end;
+            let bytes = match fetch(span.clone()) {
+                // A server that gives whole files only gives this one.
+                Err(error)
+                    if error.kind() == io::ErrorKind::Unsupported && range == (0..length) =>
+                {
+                    span = 0..length;
+                    fetch(span.clone())?
+                }
+                fetched => fetched?,
+            };
+            let within = |own: Range<u64>| {
+                bytes.slice((own.start - span.start) as usize..(own.end - span.start) as usize)
+            };
+            for number in missing.clone() {
+                self.keep(&name(number), &within(place(number)));
+            }
+            let own = range.start.max(place(missing.start).start);
+            parts.push(within(own..range.end.min(place(missing.end - 1).end)));
+        }
+        parts.extend(behind.into_iter().rev());
+        if parts.len() == 1 {
+            return Ok(parts.remove(0));
         }
         let mut filling = Filling::new(range.end - range.start, buffers)?;
-        for number in first..end {
-            filling.push(&part(number, &piece(number)?));
+        for part in &parts {
+            filling.push(part);
         }
         Ok(filling.finish())
     }
@@ -251,7 +269,7 @@ impl Cache {
         if self.full.load(Ordering::Relaxed) || size > self.limit || name.len() > LONGEST {
             return;
         }
-        if let Err(error) = self.make_room(size).and_then(|()| self.write(name, bytes))
+        if let Err(error) = self.write(name, bytes, size)
             && !self.full.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(
@@ -262,17 +280,16 @@ impl Cache {
         }
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    /// Writes a piece beside the others, and puts it among them once there is room.
+    fn write(&self, name: &str, bytes: &[u8], size: u64) -> io::Result<()> {
         let path = self.path(name);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let random = std::process::id();
-        let under_way = self
-            .root
-            .join("under-way")
-            .join(format!("{random}-{number}"));
+        // Drawn anew for each piece: processes of several machines or containers, whose numbers
+        // may be alike, share the folder.
+        let drawn = RandomState::new().build_hasher().finish();
+        let under_way = self.root.join("under-way").join(format!("{drawn:016x}"));
         let mut head = Vec::with_capacity(HEAD + name.len());
         head.extend_from_slice(&MAGIC);
         head.extend_from_slice(&(name.len() as u32).to_le_bytes());
@@ -280,11 +297,11 @@ impl Cache {
         head.extend_from_slice(&checksum(name, bytes).to_le_bytes());
         head.extend_from_slice(name.as_bytes());
         let written = (|| {
-            let mut file = File::create(&under_way)?;
+            let mut file = File::create_new(&under_way)?;
             file.write_all(&head)?;
             file.write_all(bytes)?;
             drop(file);
-            fs::rename(&under_way, &path)
+            self.enter(&under_way, &path, size)
         })();
         if written.is_err() {
             let _ = fs::remove_file(&under_way);
@@ -292,8 +309,9 @@ impl Cache {
         written
     }
 
-    /// Counts bytes in; removes the pieces that were used longest ago if they are too many.
-    fn make_room(&self, bytes: u64) -> io::Result<()> {
+    /// Puts a file among the pieces and counts it; removes the pieces that were used longest ago
+    /// if they are too many. One at a time, so that what is counted is there.
+    fn enter(&self, file: &Path, piece: &Path, size: u64) -> io::Result<()> {
         let mut count = File::options()
             .read(true)
             .write(true)
@@ -305,11 +323,15 @@ impl Cache {
         let mut number = [0; 8];
         let known = count.read_exact(&mut number).is_ok();
         let mut held = u64::from_le_bytes(number);
-        if !known || held.saturating_add(bytes) > self.limit {
-            held = self.shrink(bytes)?;
+        if !known || held.saturating_add(size) > self.limit {
+            held = self.shrink(size)?;
         }
+        // Of two that fetched the same piece the later one's takes the place of the other's.
+        let replaced = fs::metadata(piece).map_or(0, |data| data.len());
+        fs::rename(file, piece)?;
         count.rewind()?;
-        count.write_all(&held.saturating_add(bytes).to_le_bytes())
+        let held = held.saturating_sub(replaced).saturating_add(size);
+        count.write_all(&held.to_le_bytes())
     }
 
     /// Removes pieces until there is room for so many bytes; tells how many bytes are left.
@@ -485,8 +507,11 @@ mod tests {
         remote.read(&cache, "one", PIECE..3 * PIECE);
         assert_eq!(remote.fetched(), []);
         remote.read(&cache, "one", 0..5 * PIECE + 77);
-        let rest = [(0, PIECE), (3 * PIECE, 4 * PIECE), (4 * PIECE, 5 * PIECE)];
-        assert_eq!(remote.fetched()[..3], rest);
+        assert_eq!(
+            remote.fetched(),
+            [(0, 5 * PIECE + 77)],
+            "one request, over what is here in the middle"
+        );
         remote.read(&cache, "one", 5 * PIECE + 70..5 * PIECE + 77);
         assert_eq!(remote.fetched(), []);
         // Another process's.

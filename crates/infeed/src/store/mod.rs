@@ -129,7 +129,7 @@ pub(crate) fn local_path(name: &str) -> &str {
 /// [`Error::Open`] for the first that is not there.
 pub(crate) fn open_all(names: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     match names.first() {
-        Some(name) if is_url(name) && !name.starts_with(FILE) => remote::matches(names),
+        Some(name) if is_url(name) && !name.starts_with(FILE) => remote::named(names),
         _ => names.iter().map(|name| open(name)).collect(),
     }
 }

@@ -59,7 +59,8 @@ fn part(bytes: &[u8], request: &Request) -> (Result<Image, DecodeError>, bool) {
     let header = header(bytes);
     let mut image = Image::default();
     let done = decoder.decode(bytes, &header, request, &mut image);
-    let by_tiles = decoder.scratch.tiles.ends_with(&[0xFF, 0xD9]);
+    // What was assembled and did not serve is not kept.
+    let by_tiles = !decoder.scratch.tiles.is_empty();
     (done.map(|_| image), by_tiles)
 }
 

@@ -99,6 +99,14 @@ impl Bucket {
         format!("{}/{key}", self.base)
     }
 
+    /// A text in which the query of this server is not: it may hold a secret.
+    pub(super) fn without_query(&self, text: String) -> String {
+        match self.query.is_empty() {
+            true => text,
+            false => text.replace(&self.query, "?…"),
+        }
+    }
+
     /// The name under which its bytes may be kept: what differs where the bytes may.
     pub(super) fn identity(&self, key: &str) -> String {
         let secret = self
@@ -246,19 +254,19 @@ fn s3(
     if !named && endpoint.is_none() {
         let options = client_options();
         let asked = resolve_bucket_region(url.host(), &options);
+        let unknown = |why: String| {
+            let problem = format!("its region cannot be learned ({why}); name it as AWS_REGION");
+            io::Error::new(io::ErrorKind::TimedOut, problem)
+        };
+        // A client is kept, so that a region must not be a guess.
         let region = process.wait(async {
             match tokio::time::timeout(CONNECT, asked).await {
-                Ok(Ok(region)) => Ok(Some(region)),
-                Ok(Err(error)) => {
-                    tracing::debug!("{}: its region is not known: {error}", url.base);
-                    Ok(None)
-                }
-                Err(_) => Ok(None),
+                Ok(Ok(region)) => Ok(region),
+                Ok(Err(error)) => Err(unknown(error.to_string())),
+                Err(_) => Err(unknown(format!("no answer in {} s", CONNECT.as_secs()))),
             }
         })?;
-        if let Some(region) = region {
-            builder = builder.with_region(region);
-        }
+        builder = builder.with_region(region);
     }
     let realm = endpoint.unwrap_or_else(|| "aws".to_owned());
     let store = builder

@@ -287,8 +287,9 @@ impl Bucket {
                 Err(_) => break self.silent(),
             }
         };
-        if wanted.version.is_none() {
-            // Nothing would tell that the rest is of the same content.
+        if wanted.version.is_none() || filling.is_full() {
+            // Nothing would tell that the rest is of the same content; or there is no rest to
+            // ask for, of an answer that never came to its end.
             filling.clear();
         }
         Err(match broke {
@@ -309,7 +310,9 @@ impl Bucket {
     /// Tells passing failures from final ones.
     fn failure(&self, error: object_store::Error) -> Failure {
         use object_store::Error as Told;
-        let text = chain(&error);
+        let told = causes(&error).find_map(|cause| Answer::of(&cause.to_string()));
+        // A query may hold a secret, so it goes before anything is cut.
+        let text = || cut(self.without_query(chain(&error)));
         let kind = match &error {
             Told::NotFound { .. } => io::ErrorKind::NotFound,
             Told::PermissionDenied { .. } | Told::Unauthenticated { .. } => {
@@ -318,28 +321,28 @@ impl Bucket {
             Told::InvalidPath { .. } | Told::UnknownConfigurationKey { .. } => {
                 io::ErrorKind::InvalidInput
             }
-            _ if text.contains("non-partial") || text.contains("Range request not supported") => {
+            _ if told == Some(Answer::Rangeless) => {
                 let problem = "the server gives whole files only, no ranges of them";
                 let error = io::Error::new(io::ErrorKind::Unsupported, problem);
                 return Failure::Final(error);
             }
             Told::NotSupported { .. } | Told::NotImplemented { .. } => io::ErrorKind::Unsupported,
-            _ => match status(&text) {
-                Some(408 | 429) => return Failure::Passing(text),
-                Some(416) => {
+            _ => match told {
+                Some(Answer::Status(408 | 429)) => return Failure::Passing(text()),
+                Some(Answer::Status(416)) => {
                     let problem = "it is shorter than it was when it was listed";
                     return Failure::Final(io::Error::other(problem));
                 }
-                Some(300..500) => io::ErrorKind::Other,
-                _ => return Failure::Passing(text),
+                Some(Answer::Status(300..500) | Answer::Redirect) => io::ErrorKind::Other,
+                _ => return Failure::Passing(text()),
             },
         };
-        let text = match self
+        let hint = self
             .hint
-            .filter(|_| kind == io::ErrorKind::PermissionDenied)
-        {
-            Some(hint) => format!("{text}; {hint}"),
-            None => text,
+            .filter(|_| kind == io::ErrorKind::PermissionDenied);
+        let text = match hint {
+            Some(hint) => format!("{}; {hint}", text()),
+            None => text(),
         };
         Failure::Final(io::Error::new(kind, text))
     }
@@ -415,29 +418,61 @@ impl<'a> Tries<'a> {
     }
 }
 
-/// An error with its causes, each said once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    let mut words: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((at, _)) = words.char_indices().nth(WORDS) {
-        words.truncate(at);
-        words.push('…');
-    }
-    words
+/// An error and what it comes from.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
 }
 
-/// The HTTP status that an error tells of. The client's errors hold it in their text only; a
-/// test with every status that matters notices if the words change.
-fn status(text: &str) -> Option<u16> {
-    let (_, rest) = text.split_once("status code: ")?;
-    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-    digits.parse().ok()
+/// What a server's answer was, where it was none that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Status(u16),
+    /// A redirect to nowhere, as buckets of another region give.
+    Redirect,
+    /// All of an object where a range was asked for.
+    Rangeless,
+}
+
+impl Answer {
+    /// What one of the client's causes tells, by how it begins: the client has no public names for
+    /// them. Before these words is nothing of an object's name or a server's own words; tests
+    /// with every status that matters notice if they change.
+    fn of(cause: &str) -> Option<Answer> {
+        let begins = |words: &str| cause.starts_with(words);
+        if let Some(rest) = cause.strip_prefix("Server returned non-2xx status code: ") {
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+            return digits.parse().ok().map(Answer::Status);
+        }
+        if begins("Received redirect without LOCATION") {
+            return Some(Answer::Redirect);
+        }
+        let rangeless =
+            begins("Received non-partial response") || begins("Range request not supported");
+        rangeless.then_some(Answer::Rangeless)
+    }
+}
+
+/// An error with its causes, each said once.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = String::new();
+    for cause in causes(error) {
+        let more = cause.to_string();
+        if text.is_empty() {
+            text = more;
+        } else if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The first words of a text.
+fn cut(mut text: String) -> String {
+    if let Some((at, _)) = text.char_indices().nth(WORDS) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
 }

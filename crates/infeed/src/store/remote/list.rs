@@ -7,7 +7,6 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::{GetOptions, ObjectMeta};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::bucket::Bucket;
@@ -90,7 +89,6 @@ pub(crate) fn look(
         let (bucket, key) = (Arc::clone(&bucket), format!("{prefix}{key}"));
         async move { look_once(&bucket, &key).await }
     });
-    let looks = looks.collect();
     let metas = bucket
         .process()
         .and_then(|process| process.wait(at_once(looks)))
@@ -164,6 +162,26 @@ pub(in crate::store) fn open(text: &str) -> Result<Arc<dyn Blob>, Error> {
     let cache = Cache::of_process()?;
     let object = Object::new(&bucket, meta, cache.as_ref(), &Arc::default());
     Ok(Arc::new(object))
+}
+
+/// The objects that URLs name, in their order; nothing in them is a pattern.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a URL that is none, [`Error::Open`] for an object that is not there.
+pub(in crate::store) fn named(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
+    let buffers = Arc::default();
+    let cache = Cache::of_process()?;
+    let mut blobs: Vec<Arc<dyn Blob>> = Vec::new();
+    let open = |bucket: &Arc<Bucket>, meta: ObjectMeta| -> Arc<dyn Blob> {
+        Arc::new(Object::new(bucket, meta, cache.as_ref(), &buffers))
+    };
+    let plain = urls.iter().map(|text| {
+        let url = Url::parse(text)?;
+        Ok((Bucket::of(&url)?, url.key))
+    });
+    look_at(plain.collect::<Result<_, Error>>()?, &open, &mut blobs)?;
+    Ok(blobs)
 }
 
 /// The objects that URLs name, in their order; those of one with `*`, `?` or `[…]`, sorted.
@@ -245,7 +263,7 @@ fn look_at(
         async move { Ok(look_once(&bucket, &key).await) }
     });
     let metas = process
-        .wait(at_once(looks.collect()))
+        .wait(at_once(looks))
         .map_err(|error| Error::open(&first.base, error))?;
     for ((bucket, key), meta) in plain.iter().zip(metas) {
         let meta = meta.map_err(|error| Error::open(bucket.url(key), error))?;
@@ -283,7 +301,7 @@ async fn all(bucket: &Arc<Bucket>, prefix: String) -> io::Result<Vec<ObjectMeta>
             async move { level(&bucket, folder).await }
         });
         folders = Vec::new();
-        for (here, below) in at_once(levels.collect()).await? {
+        for (here, below) in at_once(levels).await? {
             metas.extend(here);
             folders.extend(below);
         }
@@ -292,7 +310,7 @@ async fn all(bucket: &Arc<Bucket>, prefix: String) -> io::Result<Vec<ObjectMeta>
         let bucket = Arc::clone(bucket);
         async move { Ok(pages(&bucket, folder, None).await?.0) }
     });
-    for more in at_once(lists.collect()).await? {
+    for more in at_once(lists).await? {
         metas.extend(more);
     }
     Ok(metas)
@@ -375,28 +393,29 @@ async fn whole(bucket: &Bucket, prefix: &str) -> io::Result<Vec<ObjectMeta>> {
     })
 }
 
-/// Does work at once, up to a limit, and gives the results in order.
-async fn at_once<T, F>(work: Vec<F>) -> io::Result<Vec<T>>
+/// Does work at once, up to a limit, and gives the results in order. What is not begun is not made
+/// yet, however much it is.
+async fn at_once<T, F>(work: impl ExactSizeIterator<Item = F>) -> io::Result<Vec<T>>
 where
     T: Send + 'static,
     F: Future<Output = io::Result<T>> + Send + 'static,
 {
-    let leave = Arc::new(Semaphore::new(AT_ONCE));
     let mut running = JoinSet::new();
-    let mut results: Vec<Option<T>> = work.iter().map(|_| None).collect();
-    for (at, one) in work.into_iter().enumerate() {
-        let leave = Arc::clone(&leave);
-        running.spawn(async move {
-            // The semaphore is never closed.
-            let _leave = leave.acquire().await;
-            (at, one.await)
-        });
-    }
-    while let Some(done) = running.join_next().await {
+    let mut results: Vec<Option<T>> = Vec::new();
+    results.resize_with(work.len(), || None);
+    let mut work = work.enumerate();
+    loop {
+        while running.len() < AT_ONCE
+            && let Some((at, one)) = work.next()
+        {
+            running.spawn(async move { (at, one.await) });
+        }
+        let Some(done) = running.join_next().await else {
+            return Ok(results.into_iter().flatten().collect());
+        };
         let (at, result) = done.map_err(io::Error::other)?;
         results[at] = Some(result?);
     }
-    Ok(results.into_iter().flatten().collect())
 }
 
 fn text(folder: &Path) -> Result<String, Error> {

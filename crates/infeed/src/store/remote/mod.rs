@@ -29,7 +29,7 @@ pub(crate) use fetch::Wanted;
 pub use fetch::{Requests, requests};
 pub use list::{Entry, entries, objects};
 pub(crate) use list::{Found, below, look};
-pub(super) use list::{matches, open};
+pub(super) use list::{matches, named, open};
 pub use settings::configure;
 pub use url::is_url;
 

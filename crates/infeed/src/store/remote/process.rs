@@ -6,7 +6,10 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -68,12 +71,15 @@ impl Process {
         let runtime = runtime
             .map_err(|error| io::Error::other(format!("cannot start network threads: {error}")))?;
         let stop = Stop::here();
-        runtime.block_on(async {
+        let work = async {
             tokio::select! {
                 done = work => done,
                 () = wished(stop.as_ref()) => Err(stopped()),
             }
-        })
+        };
+        // Not `Runtime::block_on`, which panics on a thread of a program's own runtime.
+        let _entered = runtime.enter();
+        parked(work)
     }
 
     /// The client of a bucket, made once for the same settings.
@@ -91,6 +97,24 @@ impl Process {
         let mut buckets = lock();
         let kept = buckets.entry(key.to_owned()).or_insert(made);
         Ok(Arc::clone(kept))
+    }
+}
+
+/// Waits on this thread, asleep between what is to be done.
+fn parked<T>(work: impl Future<Output = T>) -> T {
+    struct Sleeper(Thread);
+    impl Wake for Sleeper {
+        fn wake(self: Arc<Sleeper>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Sleeper(thread::current())));
+    let mut work = pin!(work);
+    loop {
+        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        thread::park();
     }
 }
 

@@ -25,12 +25,10 @@ const OWN: [&str; 4] = ["attempts", "idle_s", "deadline_s", "hedge"];
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for a base that is no URL, or a value of our own that is none.
+/// [`Error::Config`] for a base that is no scheme, bucket or host, or a value of our own that is
+/// none.
 pub fn configure(base: &str, options: &[(&str, &str)]) -> Result<(), Error> {
-    if !super::is_url(base) {
-        let problem = "it is no URL; name a bucket, as in s3://photos, or a scheme, as in s3://";
-        return Err(Error::config(base, problem));
-    }
+    let base = known_base(base)?;
     let options: Vec<(String, String)> = options
         .iter()
         .map(|(key, value)| (key.to_ascii_lowercase(), (*value).to_owned()))
@@ -39,18 +37,34 @@ pub fn configure(base: &str, options: &[(&str, &str)]) -> Result<(), Error> {
     for (key, value) in &options {
         patience
             .set(key, value)
-            .map_err(|problem| Error::config(base, problem))?;
+            .map_err(|problem| Error::config(&base, problem))?;
     }
-    let base = match base.ends_with("://") {
-        true => base,
-        false => base.trim_end_matches('/'),
-    };
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     match options.is_empty() {
-        true => given.remove(base),
-        false => given.insert(base.to_owned(), options),
+        true => given.remove(&base),
+        false => given.insert(base, options),
     };
     Ok(())
+}
+
+/// A base as URLs are looked up by: a scheme, or a bucket or host.
+fn known_base(text: &str) -> Result<String, Error> {
+    let scheme = text.strip_suffix("://").map(str::to_ascii_lowercase);
+    if let Some(scheme) = scheme {
+        // Whether there is such a scheme is told as of any URL.
+        return Url::parse(&format!("{scheme}://any")).map(|_| format!("{scheme}://"));
+    }
+    let url = Url::parse(text)?;
+    match url.key.is_empty() && url.query.is_empty() {
+        true => Ok(url.base),
+        false => {
+            let problem = format!(
+                "settings are of a whole bucket or host; name `{}` without what is below it",
+                url.base
+            );
+            Err(Error::config(text, problem))
+        }
+    }
 }
 
 /// All that decides how a bucket is reached.
@@ -197,6 +211,26 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_base_that_no_url_would_have_is_refused() {
+        for (base, words) in [
+            ("s3://photos/train", "`s3://photos` without"),
+            (
+                "https://data.example.org/x?token=1",
+                "without what is below",
+            ),
+            ("ftp://x", "begin with"),
+            ("photos", "no URL"),
+        ] {
+            let error = configure(base, &[("attempts", "3")]).expect_err(base);
+            assert!(error.to_string().contains(words), "{base}: {error}");
+        }
+        configure("S3://settings-case", &[("attempts", "7")]).expect("a bucket");
+        let url = Url::parse("s3://settings-case/x").expect("a URL");
+        assert_eq!(Settings::of(&url).expect("known").patience.attempts, 7);
+        configure("s3://settings-case", &[]).expect("taken back");
+    }
 
     #[test]
     fn a_bucket_goes_before_its_scheme() {

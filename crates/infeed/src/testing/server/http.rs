@@ -182,6 +182,7 @@ fn give(
             answer.body.more(by as usize);
             answer.body.chunked = true;
         }
+        Some(Fault::Endless) => answer.body.chunked = true,
         Some(Fault::OtherRange) if answer.status == 206 => answer.shift(),
         _ => {}
     }
@@ -218,6 +219,10 @@ fn give(
         _ if *chunked => {
             stream.write_all(format!("{:x}\r\n", bytes.len()).as_bytes())?;
             stream.write_all(bytes)?;
+            if fault == Some(Fault::Endless) {
+                stream.write_all(b"\r\n")?;
+                return Ok(false);
+            }
             stream.write_all(b"\r\n0\r\n\r\n")?;
         }
         _ => stream.write_all(bytes)?,

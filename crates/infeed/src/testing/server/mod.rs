@@ -35,6 +35,8 @@ pub enum Fault {
     Long(u64),
     /// So many other bytes behind the ones asked for, chunked, so that no length tells.
     Trailing(u64),
+    /// All bytes, chunked, and then the end of the connection instead of that of the body.
+    Endless,
     /// A range that was not asked for, and says so.
     OtherRange,
     /// The body in pieces of so many bytes, one each of these times.
@@ -202,6 +204,11 @@ impl Server {
         self.shared.lock().rules.push(rule);
     }
 
+    /// Forgets the faults that did not happen yet.
+    pub fn take_faults(&self) {
+        self.shared.lock().rules.clear();
+    }
+
     /// Makes reads go wrong at random, so many of 100.
     pub fn chaos(&self, seed: u64, of_100: u64) {
         self.shared.lock().chaos = Some((seed, of_100));
@@ -254,7 +261,7 @@ impl State {
         let (seed, share) = self.chaos.filter(|_| kind == Kind::Read)?;
         let dice = mix(seed ^ self.log.len() as u64);
         let size = mix(dice) % 70_000;
-        (dice % 100 < share).then(|| match (dice >> 8) % 8 {
+        (dice % 100 < share).then(|| match (dice >> 8) % 9 {
             0 => Fault::Status(503),
             1 => Fault::Status(500),
             2 => Fault::Cut(size),
@@ -262,6 +269,7 @@ impl State {
             4 => Fault::Long(1 + size % 100),
             5 => Fault::OtherRange,
             6 => Fault::Trailing(1 + size % 100),
+            7 => Fault::Endless,
             _ => Fault::Delay(Duration::from_millis(size % 30)),
         })
     }

@@ -7,7 +7,7 @@ use infeed::random::mix;
 use infeed::store;
 use infeed::testing::server::{Fault, Kind, Server};
 
-use super::{checked, noise, open, server};
+use super::{as_bucket, checked, noise, open, server};
 
 const LENGTH: u64 = 300_000;
 
@@ -21,7 +21,7 @@ fn with_object(options: &[(&str, &str)]) -> (Server, String, Vec<u8>) {
     (server, url, content)
 }
 
-const FAULTS: [Fault; 12] = [
+const FAULTS: [Fault; 13] = [
     Fault::Status(503),
     Fault::Status(500),
     Fault::Status(429),
@@ -32,6 +32,7 @@ const FAULTS: [Fault; 12] = [
     Fault::Short(90_000),
     Fault::Long(1),
     Fault::Trailing(3),
+    Fault::Endless,
     Fault::OtherRange,
     Fault::Delay(Duration::from_millis(30)),
 ];
@@ -71,6 +72,51 @@ fn what_stays_wrong_is_an_error_that_names_object_range_attempts_and_cause() {
         assert_eq!(server.take_log().len(), 2, "{fault:?}");
     }
     checked(&*blob, 10..1010, &content).expect("nothing is wrong any more");
+}
+
+#[test]
+fn a_token_in_a_url_is_sent_and_never_shown() {
+    let (server, url, content) = with_object(&[("attempts", "2")]);
+    let secret = "keep-me-quiet";
+    let url = format!("{url}?token={secret}");
+    let blob = open(&url);
+    assert!(!blob.name().contains(secret), "{}", blob.name());
+    let faults = [400, 401, 403, 404, 410, 416, 500, 503].map(Fault::Status);
+    let more = [Fault::Cut(10), Fault::Short(1), Fault::OtherRange];
+
+    for fault in faults.into_iter().chain(more) {
+        server.fault(Kind::Read, fault, 2);
+        let error = checked(&*blob, 10..1010, &content).expect_err("it stays wrong");
+        assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
+        server.take_faults();
+    }
+    server.remove("data/shard.tar");
+    let error = store::find(&[&url]).expect_err("it is not there any more");
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    let text = format!("{error} {cause:?} {error:?}");
+    assert!(!text.contains(secret), "{text}");
+    drop(server);
+    let error = checked(&*blob, 10..1010, &content).expect_err("nobody is there");
+    assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
+}
+
+#[test]
+fn words_in_the_name_of_an_object_or_of_a_server_are_not_taken_for_causes() {
+    let server = server();
+    let content = noise(1000, 5);
+    // Long enough that a text with it would be cut before its end.
+    let key = format!("non-partial/{}/status code: 503.tar", "long-".repeat(80));
+    server.put(&format!("words-one/{key}"), content.clone());
+    let bucket = as_bucket(&server, "words-one", &[("attempts", "3")]);
+    let blob = open(&format!("{bucket}/{key}"));
+
+    for (status, requests) in [(503, 2), (400, 1), (410, 1)] {
+        server.take_log();
+        server.fault(Kind::Read, Fault::Status(status), 1);
+        let read = checked(&*blob, 0..1000, &content);
+        assert_eq!(read.is_ok(), status == 503, "{status}: {read:?}");
+        assert_eq!(server.take_log().len(), requests, "{status}");
+    }
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Data in buckets and on web servers, against a server of our own that misbehaves.
 
-mod cached;
 mod faults;
 mod loaders;
 mod names;

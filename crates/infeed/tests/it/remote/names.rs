@@ -145,3 +145,18 @@ fn a_folder_of_a_bucket_shows_what_lies_right_in_it() {
         ]
     );
 }
+
+#[test]
+fn a_thread_of_the_programs_own_runtime_may_read_too() {
+    let server = server();
+    let bucket = as_bucket(&server, "runtime-one", &[]);
+    server.put("runtime-one/a.tar", vec![3; 1000]);
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+
+    let bytes = runtime.block_on(async {
+        let found = store::find(&[format!("{bucket}/a.tar")]).expect("it is there");
+        found[0].read(10..20).expect("reads")
+    });
+
+    assert_eq!(bytes, vec![3; 10]);
+}

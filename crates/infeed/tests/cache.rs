@@ -1,0 +1,84 @@
+//! What is read from a bucket and kept on this machine. A program of its own: the cache is the
+//! process's, and other tests count requests.
+
+use std::ops::Range;
+
+use infeed::random::mix;
+use infeed::store::{self, Blob};
+use infeed::testing::server::{Kind, Server};
+
+fn noise(length: u64, seed: u64) -> Vec<u8> {
+    (0..length)
+        .map(|n| mix(n ^ seed.rotate_left(32)) as u8)
+        .collect()
+}
+
+/// A read that must be right if it succeeds.
+fn checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Result<()> {
+    let bytes = blob.read(range.clone())?;
+    let expected = &content[range.start as usize..range.end as usize];
+    assert!(bytes == expected, "wrong bytes in {range:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_kept_is_not_asked_for_again_until_it_changes() {
+    let server = Server::start().expect("a free port");
+    let options = [
+        ("aws_endpoint_url", &*server.url()),
+        ("aws_skip_signature", "true"),
+        ("aws_region", "us-east-1"),
+    ];
+    let bucket = "s3://cached-one";
+    store::configure(bucket, &options).expect("known options");
+    let length = 3_500_000;
+    let (old, new) = (noise(length, 1), noise(length, 2));
+    server.put("cached-one/shard.tar", old.clone());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    store::set_cache(Some(folder.path()), 1 << 30);
+    let find = || {
+        let found = store::find(&[format!("{bucket}/shard.tar")]);
+        found.expect("it is there").remove(0)
+    };
+    let reads = || {
+        let log = server.take_log();
+        log.iter().filter(|one| one.kind == Kind::Read).count()
+    };
+
+    let blob = find();
+    checked(&*blob, 0..length, &old).expect("from the bucket");
+    assert_eq!(reads(), 1);
+    checked(&*find(), 1_000_000..3_000_000, &old).expect("from here");
+    assert_eq!(reads(), 0);
+
+    server.put("cached-one/shard.tar", new.clone());
+    let fresh = find();
+    checked(&*fresh, 1_000_000..3_000_000, &new).expect("from the bucket");
+    assert_eq!(reads(), 1);
+    // What was opened before is still what it was, and here.
+    checked(&*blob, 0..length, &old).expect("from here");
+    assert_eq!(reads(), 0);
+    assert!(blob.held_bytes(100) >= 2 << 20, "pieces are read whole");
+
+    // A server that knows no ranges gives whole files, whatever part of one is here.
+    server.put("web/image.jpg", old.clone());
+    server.without_ranges();
+    let blob = store::find(&[format!("{}/web/image.jpg", server.url())]).expect("it is there");
+    checked(&*blob[0], 0..length, &old).expect("the whole");
+    let pieces = std::fs::read_dir(folder.path().join("pieces")).expect("a folder");
+    for folder in pieces.flatten() {
+        for piece in std::fs::read_dir(folder.path())
+            .expect("one")
+            .flatten()
+            .skip(1)
+        {
+            std::fs::remove_file(piece.path()).expect("a piece");
+        }
+    }
+    let some = std::fs::read_dir(folder.path().join("pieces")).expect("a folder");
+    for folder in some.flatten().step_by(2) {
+        std::fs::remove_dir_all(folder.path()).expect("pieces");
+    }
+    checked(&*blob[0], 0..length, &old).expect("the whole, though some of it was here");
+    store::set_cache(None, 0);
+}
