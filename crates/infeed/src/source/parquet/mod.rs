@@ -94,6 +94,11 @@ fn footer(blob: &dyn Blob) -> io::Result<ParquetMetaData> {
         Some(at) => tail.slice(at as usize..rest.len()),
         None => blob.read(length - 8 - size..length - 8)?,
     };
+    if !pages::is_sound(&bytes) {
+        return Err(invalid(
+            "its footer is none: it tells of more than it holds",
+        ));
+    }
     decoding(|| ParquetMetaDataReader::decode_metadata(&bytes))
         .map_err(|problem| invalid(format!("its footer is none: {problem}")))
 }

@@ -12,6 +12,9 @@ pub(super) const DELTA_BYTES: i64 = 7;
 /// Fields of fields of a header that are looked into.
 const DEPTH: usize = 8;
 
+/// The same of a footer: a file's row groups, their columns, what is said of those.
+const FOOTER_DEPTH: usize = 32;
+
 /// What a page's header says, as far as it decides about memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
@@ -135,6 +138,15 @@ pub(super) fn header(bytes: &[u8]) -> Option<Page> {
     Some(page)
 }
 
+/// Whether a footer is what the compact protocol allows: no list longer than its bytes, nothing
+/// nested deeper than is sensible, no map.
+pub(super) fn is_sound(footer: &[u8]) -> bool {
+    let mut thrift = Thrift { rest: footer };
+    thrift
+        .structure(FOOTER_DEPTH, &mut |_, _| Some(()))
+        .is_some()
+}
+
 /// A reader of the compact protocol that trusts no length.
 struct Thrift<'a> {
     rest: &'a [u8],
@@ -224,6 +236,11 @@ impl Thrift<'_> {
                     count => u64::from(count),
                 };
                 let depth = depth.checked_sub(1)?;
+                // Booleans are in no list of a header or footer. The decoder takes those to have no
+                // bytes, so that it would skip two thousand million of them that five bytes tell of.
+                if matches!(head & 0x0F, 1 | 2) && count > 0 {
+                    return None;
+                }
                 // Each element takes a byte at least, so this ends with the bytes.
                 for _ in 0..count {
                     self.value(head & 0x0F, path, depth, &mut |_, _| Some(()))?;
@@ -231,7 +248,7 @@ impl Thrift<'_> {
                 Some(())
             }
             12 => self.fields(path, depth, take),
-            // Maps and the rest are in no page header.
+            // Maps and the rest are in no header or footer.
             _ => None,
         }
     }

@@ -65,6 +65,20 @@ fn every_codec_version_and_encoding_gives_its_rows() {
     }
 }
 
+/// Found by fuzzing: a list of thousands of millions of booleans in 88 bytes, which the decoder walked
+/// for 14 seconds.
+#[test]
+fn a_footer_that_tells_of_more_than_it_holds_is_refused_at_once() {
+    let bytes = include_bytes!("../../../fuzz/regressions/endless_list.parquet");
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("endless.parquet");
+    fs::write(&path, bytes).expect("writes");
+
+    let error = open(&path).expect_err("it is no table").chain();
+
+    assert!(error.contains("more than it holds"), "{error}");
+}
+
 #[test]
 fn a_row_group_is_one_read_and_shuffled_windows_give_each_record_once() {
     let root = tempfile::tempdir().expect("a temporary folder");
