@@ -3,6 +3,7 @@
 //! Nothing here runs. The planner checks a description against its source and turns it into what
 //! runs.
 
+mod filter;
 pub mod packed;
 mod select;
 mod source;
@@ -23,7 +24,8 @@ use crate::sample::DType;
 use crate::source::Source;
 use crate::transform::Transform;
 
-pub use select::{Class, Filter, Split};
+pub use filter::{Class, Filter};
+pub use select::Split;
 pub use source::{FieldSpec, Handle, MemoryField, MixPart, SourceSpec};
 pub use weights::{ClassWeight, Weights};
 

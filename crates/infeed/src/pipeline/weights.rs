@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::select::{Class, no_labels};
+use super::filter::{Class, no_labels};
 use super::{Handle, MemoryField};
 use crate::error::Error;
 use crate::order::MOST_POSITIONS;
