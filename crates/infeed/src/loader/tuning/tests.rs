@@ -43,11 +43,10 @@ impl Simulated {
         let n = workers as f64;
         let cores = self.cores as f64;
         let own = self.step_s * (1.0 + self.spoils * n);
-        // Workers that outnumber the cores take turns.
-        let turns = (n * self.work_s / (self.work_s + self.blocked_s) / cores).max(1.0);
-        let made = (self.work_s * turns + self.blocked_s) / n;
+        // Workers that outnumber the cores take turns on them.
+        let made = ((self.work_s + self.blocked_s) / n).max(self.work_s / cores);
         let step = own.max(made).max(self.read_s).max(1e-4);
-        let busy = ((self.work_s * turns + self.blocked_s) / step).min(n);
+        let busy = (n * made / step).min(n);
         let own_cores = self.work_s / step;
         let step_cores = self.step_threads * own / step;
         Window {
