@@ -27,11 +27,12 @@ from infeed.errors import (
     WriteError,
 )
 from infeed.explanation import Explanation
-from infeed.loader import BadRecord, Loader
+from infeed.loader import BadRecord, Loader, add_digests
 from infeed.packing import Fidelity, Packed, PackProgress, pack
 from infeed.pipeline import Column, Pipeline
 from infeed.preview import Preview
 from infeed.remote import cache
+from infeed.verifying import Difference, Verified, verify
 from infeed.watching import Watch, WatchReport, watch, what_infeed_reaches
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "ConfigError",
     "DamagedError",
     "DecodeError",
+    "Difference",
     "Explanation",
     "Fidelity",
     "ForkedError",
@@ -66,16 +68,19 @@ __all__ = [
     "ThreadError",
     "TooManyBadError",
     "TransformError",
+    "Verified",
     "Watch",
     "WatchReport",
     "WriteError",
     "__version__",
+    "add_digests",
     "cache",
     "overlap",
     "pack",
     "prefetch",
     "sources",
     "transforms",
+    "verify",
     "watch",
     "what_infeed_reaches",
 ]

@@ -140,6 +140,8 @@ class Loader:
         io_threads: int | None,
         timeline_s: float | None,
         stall_s: float | None,
+        digest: str,
+        digest_file: str | None,
     ) -> Loader: ...
     def next(self) -> Batch | None:
         """The next batch, or None once at the end of each epoch.
@@ -188,6 +190,12 @@ class Loader:
         Raises:
             ConfigError: The state is of another run, or no state.
         """
+
+    def digest(self) -> str:
+        """The digest of all that was delivered."""
+
+    def step_digest(self) -> str:
+        """The digest of the last step delivered."""
 
     def serve_metrics(self, address: str, name: str) -> str:
         """Answers Prometheus at an address; gives it with the port that was taken."""
@@ -253,6 +261,32 @@ def pack(
     """Packs; gives what was written as JSON.
 
     ``progress`` is given records done, wanted, reused and bad, bytes in and out.
+    """
+
+def add_digests(digests: Sequence[str]) -> str:
+    """Digests of ranks or steps, added up."""
+
+def verify(
+    description: str,
+    handles: Sequence[np.ndarray],
+    state: str | None,
+    against: Sequence[str],
+    steps: int | None,
+    write: str | None,
+    *,
+    twice: bool,
+    digest: str,
+    on_error: str,
+    workers: int | None,
+    progress: Callable[[int, int], bool | None] | None,
+) -> tuple[int, int, int, int, str, tuple[Any, ...] | None]:
+    """Replays steps and compares them.
+
+    Returns:
+        First epoch and step, steps that were the same, steps wanted, their digest; and
+        of a step that differs epoch, step, positions, whether its records are others,
+        the digests expected and found, all of it in words, and if known position,
+        field and records of the first row that differs.
     """
 
 def main(argv: Sequence[str]) -> int:

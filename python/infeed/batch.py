@@ -74,7 +74,7 @@ class Batch:
 
     @property
     def records(self) -> list[tuple[int, str]]:
-        """Number and name of the record behind each row."""
+        """Number and name of the record behind each row; -1 and "" of padding."""
         return self._core.records()
 
     @property

@@ -114,7 +114,8 @@ def _divides(name: str, shape: tuple[int, ...], sharding: Any) -> None:
     except ValueError as error:
         raise ConfigError(
             f"{name}: a batch of shape {shape} does not divide among the devices of "
-            f"the sharding; use a batch that does, and drop_last=True ({error})"
+            f"the sharding; use a batch that does, and a tail that is dropped or "
+            f"filled up ({error})"
         ) from None
 
 

@@ -41,7 +41,7 @@ class Dataset(Feed, keras.utils.PyDataset):
             None: the first field.
         targets: Field or fields of the targets. None: the second field of a pipeline
             with two; none if it has one.
-        sample_weight: Field of the weights.
+        sample_weight: Field of the weights; ``"valid"`` where the last batch is padded.
         **options: As for `infeed.Pipeline.open`.
 
     Raises:
@@ -157,9 +157,11 @@ def _parts(
     fields = tuple(columns)
     given = inputs is not None or targets is not None or sample_weight is not None
     if not given and len(fields) > 2:
+        padded = pipeline._batch.tail == "pad"
+        weight = ', and sample_weight="valid"' if padded else ""
         raise ConfigError(
             f"Dataset: which of the fields {', '.join(fields)} are what? Name inputs "
-            "and targets"
+            f"and targets{weight}"
         )
     if inputs is None:
         inputs = fields[0]

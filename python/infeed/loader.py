@@ -4,7 +4,7 @@ import atexit
 import json
 import logging
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +14,7 @@ from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, IteratorError
 from infeed.explanation import Explanation
 
-__all__ = ["BadRecord", "Loader"]
+__all__ = ["BadRecord", "Loader", "add_digests"]
 
 _log = logging.getLogger("infeed")
 
@@ -101,6 +101,25 @@ class Loader:
     def quarantine(self) -> list[BadRecord]:
         """The records that were skipped or substituted so far, each once."""
         return [BadRecord(*entry) for entry in self._core.quarantine()]
+
+    def digest(self) -> str:
+        """A digest of all that was delivered: a certificate to compare runs by.
+
+        It is a sum over rows of hashes of epoch, position and record, and with
+        ``open(digest="pixels")`` of the delivered bytes too, after a hyphen. The same
+        for any number of workers. Those of the ranks of a run add up, with
+        `infeed.add_digests`, to that of one process.
+
+        What was delivered before a state that was loaded counts as well, if the state
+        has it. Those of several ranks have none, being equal on all ranks: put
+        ``state["digest"] = infeed.add_digests(digests)`` there, and rank 0 of the
+        resumed run counts it.
+        """
+        return self._core.digest()
+
+    def step_digest(self) -> str:
+        """The digest of the last batch that was delivered, on its own."""
+        return self._core.step_digest()
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is: a small dictionary that JSON can hold.
@@ -239,6 +258,19 @@ class Loader:
         if self.closed:
             return "<infeed.Loader, closed>"
         return f"<infeed.Loader, epoch {self.epoch}, {len(self)} steps an epoch>"
+
+
+def add_digests(digests: Iterable[str]) -> str:
+    """Adds up digests: of the ranks of a run, or of steps.
+
+    Args:
+        digests: What `Loader.digest` or `Loader.step_digest` gave. Bytes are covered
+            if they are in all of them.
+
+    Raises:
+        ConfigError: One is no digest.
+    """
+    return _core.add_digests(list(digests))
 
 
 class _Epoch:

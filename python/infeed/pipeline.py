@@ -24,6 +24,7 @@ Mode = Literal["rgb", "gray", "rgba", "stored", "stored16"]
 _VERSION = 1
 _MODES = ("rgb", "gray", "rgba", "stored", "stored16")
 _LAYOUTS = ("HWC", "CHW")
+_TAILS = ("keep", "drop", "pad", "wrap")
 _DTYPES = ("uint8", "float32", "float16", "bfloat16")
 
 
@@ -70,6 +71,7 @@ class _Batching:
     per_rank: int | None = None
     drop_last: bool = False
     pad: bool = False
+    tail: str | None = None
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.per_rank is None):
@@ -81,6 +83,8 @@ class _Batching:
                 _check.integer("batch", name, getattr(self, name), low=1)
         for name in ("drop_last", "pad"):
             _check.flag("batch", name, getattr(self, name))
+        if self.tail is not None:
+            _check.choice("batch", "tail", self.tail, _TAILS)
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -218,6 +222,7 @@ class Pipeline(Selecting):
         per_rank: int | None = None,
         drop_last: bool = False,
         pad: bool = False,
+        tail: Literal["keep", "drop", "pad", "wrap"] | None = None,
     ) -> Self:
         """Groups samples, and checks that the pipeline can work.
 
@@ -226,15 +231,22 @@ class Pipeline(Selecting):
         Args:
             size: Samples of one step over all ranks together.
             per_rank: Samples of one step on each rank; the other spelling.
-            drop_last: Whether samples that do not fill a last batch are left out.
+            drop_last: Whether samples that do not fill a last batch are left out; the
+                other spelling of ``tail="drop"``.
             pad: Whether rows of different shape are padded with zeros to the largest of
                 their batch.
+            tail: What becomes of a last batch that is not full. ``"keep"``, the
+                default: it is shorter, which several ranks cannot take. ``"drop"``: it
+                is left out. ``"pad"``: it is filled up with rows of zeros, and a field
+                ``valid`` of each batch says which rows hold a sample. ``"wrap"``: it is
+                filled up with the epoch's first records once more, with random draws of
+                their own. All but the first give every rank equal steps.
 
         Raises:
             ConfigError: The shape of a row does not follow from the description; the
                 message names the transform to add.
         """
-        grouped = self._with(_batch=_Batching(size, per_rank, drop_last, pad))
+        grouped = self._with(_batch=_Batching(size, per_rank, drop_last, pad, tail))
         _core.check(grouped._json())
         return grouped
 
@@ -250,6 +262,8 @@ class Pipeline(Selecting):
         io_threads: int | None = None,
         timeline: float | None = None,
         stall: float | None = 10.0,
+        digest: Literal["ids", "pixels"] = "ids",
+        digest_file: str | os.PathLike[str] | None = None,
     ) -> Loader:
         """Lists the data, starts the threads and prepares the first batch.
 
@@ -264,8 +278,8 @@ class Pipeline(Selecting):
             world_size: How many those are.
             on_error: What a bad record does: ``"stop"`` raises at its place in the
                 order; ``"substitute"`` takes another record, the same one on every run;
-                ``"skip"`` makes the batch shorter (not with ``drop_last`` or several
-                ranks).
+                ``"skip"`` makes the batch shorter (not where all must be full: with
+                several ranks, or a ``tail`` that is not kept).
             max_bad: Stops the run when more records than this were bad; one that is bad
                 in every epoch counts once.
             io_threads: Threads that read. None: 4 for files, 64 for what lies in a
@@ -274,6 +288,11 @@ class Pipeline(Selecting):
                 says who waits for whom. None: never.
             timeline: Seconds during which to record who does what when, for
                 `Loader.explain`.
+            digest: What `Loader.digest` covers: ``"ids"`` of records, or the delivered
+                ``"pixels"`` as well, which workers hash; that time is writing's.
+            digest_file: A file to which the digest of every step is written as it is
+                delivered, for `infeed.verify`; one a rank. A file of the same run is
+                gone on with.
 
         Raises:
             ConfigError: The arguments do not go together, or the ranks do not divide
@@ -308,6 +327,8 @@ class Pipeline(Selecting):
             io_threads=io_threads,
             timeline_s=timeline,
             stall_s=stall,
+            digest=_check.choice("open", "digest", digest, ("ids", "pixels")),
+            digest_file=None if digest_file is None else os.fspath(digest_file),
         )
         return Loader(core)
 
@@ -451,6 +472,8 @@ class Pipeline(Selecting):
                 for name in ("drop_last", "pad")
                 if getattr(self._batch, name)
             ]
+            if self._batch.tail is not None:
+                settings.append(f"tail={_code.value(self._batch.tail)}")
             steps.append(_code.method("batch", settings))
         if len(steps) == 1:
             return steps[0]

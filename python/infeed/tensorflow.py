@@ -103,7 +103,8 @@ class Loader(Feed):
     def _rows(self) -> int | None:
         """Rows of every batch; None if they differ."""
         state = self.state_dict()
-        whole = state["drop_last"] or state["records"] % state["batch"] == 0
+        full = state["drop_last"] or state.get("tail") in ("pad", "wrap")
+        whole = full or state["records"] % state["batch"] == 0
         if not whole or self._options.get("on_error") == "skip":
             return None
         return int(state["batch"]) // int(self._options.get("world_size", 1))

@@ -121,6 +121,9 @@ class Sampler(torch.utils.data.Sampler):
         batch: Samples of one step over all ranks together.
         seed: Of the shuffle. None: the records as they are.
         drop_last: Whether samples that do not fill a last batch are left out.
+        tail: What becomes of a last batch that is not full, as in `Pipeline.batch`:
+            ``"keep"``, ``"drop"`` or ``"wrap"``. There is no record to hand out for
+            padding.
         rank: As for `Loader`.
         world_size: As for `Loader`.
 
@@ -135,6 +138,7 @@ class Sampler(torch.utils.data.Sampler):
         seed: int | None = None,
         *,
         drop_last: bool = False,
+        tail: Literal["keep", "drop", "wrap"] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
     ):
@@ -143,7 +147,7 @@ class Sampler(torch.utils.data.Sampler):
         if seed is not None and _check.integer("Sampler", "seed", seed) >= 2**64:
             raise _check.refusal("Sampler", "seed", "below 2**64", seed)
         self._seed = seed
-        self._drop_last = _check.flag("Sampler", "drop_last", drop_last)
+        self._tail = _tail(_check.flag("Sampler", "drop_last", drop_last), tail)
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
         self._epoch = self._handed = 0
@@ -170,8 +174,7 @@ class Sampler(torch.utils.data.Sampler):
         self._handed = first * rows
         for step in range(first, self._steps):
             begin = step * self._batch + rank * rows
-            end = min(begin + rows, self._records)
-            for record in _core.order(self._records, self._seed, epoch, begin, end):
+            for record in self._between(epoch, begin, begin + rows):
                 self._handed += 1
                 yield record
                 if self._running is not running:
@@ -182,9 +185,11 @@ class Sampler(torch.utils.data.Sampler):
 
     def __len__(self) -> int:
         """Records of this rank in a whole epoch."""
+        if self._tail != "keep":
+            return self._steps * self.per_rank
+        # A tail that is short exists on a single rank only.
         full, tail = divmod(self._records, self._batch)
-        # A tail exists on a single rank only.
-        return full * self.per_rank + (0 if self._drop_last else tail)
+        return full * self.per_rank + tail
 
     @property
     def per_rank(self) -> int:
@@ -214,15 +219,16 @@ class Sampler(torch.utils.data.Sampler):
             raise _check.refusal("at", "step", f"at most {self._steps}", step)
         if step == self._steps:
             epoch, step = epoch + 1, 0
-        return {
+        state = {
             "order": _core.ORDER,
             "seed": self._seed,
             "records": self._records,
             "batch": self._batch,
-            "drop_last": self._drop_last,
+            "drop_last": self._tail == "drop",
             "epoch": epoch,
             "position": step * self._batch,
         }
+        return state | ({"tail": "wrap"} if self._tail == "wrap" else {})
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is: equal on all ranks, and for any number of them."""
@@ -236,7 +242,8 @@ class Sampler(torch.utils.data.Sampler):
         Raises:
             ConfigError: The state is of another order; the message names what differs.
         """
-        own = self.at(0, 0)
+        own = {"tail": None} | self.at(0, 0)
+        state_dict = {"tail": None} | dict(state_dict)
         if set(state_dict) != set(own):
             raise ConfigError(
                 "load_state_dict: give what Sampler.state_dict() returned"
@@ -261,7 +268,17 @@ class Sampler(torch.utils.data.Sampler):
     @property
     def _steps(self) -> int:
         full, tail = divmod(self._records, self._batch)
-        return full + (tail > 0 and not self._drop_last)
+        return full + (tail > 0 and self._tail != "drop")
+
+    def _between(self, epoch: int, begin: int, end: int) -> Iterator[int]:
+        """The records at positions of an epoch, which are taken anew beyond its end."""
+        count = self._records
+        last = end if self._tail == "wrap" else min(end, count)
+        while begin < last:
+            start = begin % count
+            stop = min(start + last - begin, count)
+            yield from _core.order(count, self._seed, epoch, start, stop)
+            begin += stop - start
 
     def _shared(self) -> tuple[int, int]:
         """Rank and world size, that share each batch evenly."""
@@ -271,12 +288,36 @@ class Sampler(torch.utils.data.Sampler):
             raise ConfigError(
                 f"Sampler: batch={self._batch} does not divide among {world_size} ranks"
             )
-        if world_size > 1 and self._records % self._batch and not self._drop_last:
+        uneven = self._records % self._batch and self._tail == "keep"
+        if world_size > 1 and uneven:
             raise ConfigError(
                 f"Sampler: the last batch of {self._records} records in batches of "
-                f"{self._batch} is uneven among {world_size} ranks; use drop_last=True"
+                f"{self._batch} is uneven among {world_size} ranks; use drop_last=True "
+                'or tail="wrap"'
             )
         return rank, world_size
+
+
+def _tail(drop_last: bool, tail: str | None) -> str:
+    """What becomes of the last batch, by whichever spelling.
+
+    Raises:
+        ConfigError: It is padding, or the two contradict each other.
+    """
+    if tail is None:
+        return "drop" if drop_last else "keep"
+    if tail == "pad":
+        raise ConfigError(
+            "Sampler: a sampler hands out records, and there is none for padding; use "
+            'tail="wrap" or "drop"'
+        )
+    _check.choice("Sampler", "tail", tail, ("keep", "drop", "wrap"))
+    if drop_last and tail != "drop":
+        raise ConfigError(
+            f'Sampler: drop_last leaves the last batch out and tail="{tail}" does not; '
+            "give one of them"
+        )
+    return tail
 
 
 def process_rank() -> tuple[int, int]:

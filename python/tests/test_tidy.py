@@ -23,7 +23,7 @@ LADDER = [
     {"_fields", "_select"},
     {"transforms", "sources", "loader", "preview"},
     {"pipeline"},
-    {"packing", "remote"},
+    {"packing", "remote", "verifying"},
     {"watching", "_moving"},
     {"_feed", "_running"},
     {"ahead"},

@@ -186,7 +186,7 @@ fn measure(
         }
         match step {
             Ok(Step::Batch(batch)) => {
-                rows += batch.rows() as u64;
+                rows += batch.samples() as u64;
                 let first = first.get_or_insert_with(|| First {
                     at: Instant::now(),
                     after: start.elapsed(),

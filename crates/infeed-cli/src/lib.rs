@@ -18,6 +18,7 @@ mod probe;
 mod sample;
 mod target;
 mod terminal;
+mod verify;
 
 use std::ffi::OsString;
 
@@ -55,6 +56,8 @@ enum Command {
     Probe(probe::Args),
     /// Write a realistic dataset for trying things out
     Sample(sample::Args),
+    /// Replay a pipeline from a state and name the first step that differs
+    Verify(verify::Args),
 }
 
 /// Runs the command; `argv` starts with the program's name.
@@ -83,6 +86,7 @@ where
         Command::Pack(args) => pack::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Sample(args) => sample::run(&args),
+        Command::Verify(args) => verify::run(&args),
     };
     match outcome {
         Ok(()) => 0,

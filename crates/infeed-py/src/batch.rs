@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use infeed::batch::PADDING;
 use infeed::sample::DType;
 use infeed::source::Source;
 use infeed::{Batch as EngineBatch, Values};
@@ -124,10 +125,13 @@ impl Batch {
         }
     }
 
-    fn records(&self) -> Vec<(u64, String)> {
-        let id = |&record: &u64| {
-            let id = self.source.id(record, None);
-            (id.index, id.name)
+    fn records(&self) -> Vec<(i64, String)> {
+        let id = |&record: &u64| match record {
+            PADDING => (-1, String::new()),
+            record => {
+                let id = self.source.id(record, None);
+                (id.index as i64, id.name)
+            }
         };
         self.inner.records.iter().map(id).collect()
     }

@@ -14,6 +14,7 @@ mod order;
 mod pack;
 mod remote;
 mod stats;
+mod verify;
 
 use pyo3::prelude::*;
 
@@ -37,7 +38,7 @@ mod _core {
     #[pymodule_export]
     use super::given::{Given, items, table};
     #[pymodule_export]
-    use super::loader::Loader;
+    use super::loader::{Loader, add_digests};
     #[pymodule_export]
     use super::main;
     #[pymodule_export]
@@ -46,6 +47,8 @@ mod _core {
     use super::pack::pack;
     #[pymodule_export]
     use super::remote::set_cache;
+    #[pymodule_export]
+    use super::verify::verify;
 
     /// Version of the order function.
     #[pymodule_export]

@@ -1,8 +1,10 @@
 //! A running pipeline.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use infeed::loader::digest::{Digest, Digested};
 use infeed::loader::{BadRecord, State};
 use infeed::report::{MetricsServer, prometheus, serve_metrics};
 use infeed::source::Source;
@@ -37,7 +39,7 @@ impl Loader {
     #[new]
     #[pyo3(signature = (
         description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
-        timeline_s, stall_s
+        timeline_s, stall_s, digest, digest_file
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -53,6 +55,8 @@ impl Loader {
         io_threads: Option<usize>,
         timeline_s: Option<f64>,
         stall_s: Option<f64>,
+        digest: &str,
+        digest_file: Option<PathBuf>,
     ) -> PyResult<Loader> {
         log::collect();
         let pipeline = parse(py, description)?;
@@ -61,18 +65,15 @@ impl Loader {
         options.memory = memory;
         options.rank = rank;
         options.world_size = world_size;
-        options.on_error = match on_error {
-            "stop" => OnError::Stop,
-            "substitute" => OnError::Substitute,
-            "skip" => OnError::Skip,
-            other => return Err(PyValueError::new_err(format!("unknown on_error: {other}"))),
-        };
+        options.on_error = policy(on_error)?;
         options.max_bad = max_bad;
         options.readers = io_threads;
         // What is no duration (negative, too large) means never.
         let time = |seconds: Option<f64>| Duration::try_from_secs_f64(seconds?).ok();
         options.timeline = time(timeline_s);
         options.stall = time(stall_s);
+        options.digest = digested(digest)?;
+        options.digest_file = digest_file;
         let inner = raise(py, py.detach(|| pipeline.open_with(&handles.0, &options)))?;
         log::hand_over(py)?;
         let steps = raise(py, inner.steps())?;
@@ -151,6 +152,14 @@ impl Loader {
         raise(py, done)
     }
 
+    fn digest(&self) -> String {
+        self.inner.digest().to_string()
+    }
+
+    fn step_digest(&self) -> String {
+        self.inner.step_digest().to_string()
+    }
+
     fn explain(&self, py: Python<'_>, name: &str) -> PyResult<Explanation> {
         let made = py.detach(|| infeed::explain::running(name, &self.pipeline, &self.inner));
         Ok(Explanation::new(raise(py, made)?))
@@ -176,6 +185,34 @@ impl Loader {
         });
         log::hand_over(py)
     }
+}
+
+/// What becomes of bad records, by its name.
+pub(crate) fn policy(name: &str) -> PyResult<OnError> {
+    match name {
+        "stop" => Ok(OnError::Stop),
+        "substitute" => Ok(OnError::Substitute),
+        "skip" => Ok(OnError::Skip),
+        other => Err(PyValueError::new_err(format!("unknown on_error: {other}"))),
+    }
+}
+
+/// What digests cover, by its name.
+pub(crate) fn digested(name: &str) -> PyResult<Digested> {
+    match name {
+        "ids" => Ok(Digested::Ids),
+        "pixels" => Ok(Digested::Pixels),
+        other => Err(PyValueError::new_err(format!("unknown digest: {other}"))),
+    }
+}
+
+/// Digests of ranks or steps, added up.
+#[pyfunction]
+pub(crate) fn add_digests(py: Python<'_>, digests: Vec<String>) -> PyResult<String> {
+    let parsed = digests.iter().map(|text| text.parse::<Digest>());
+    let parsed = raise(py, parsed.collect::<Result<Vec<_>, _>>())?;
+    let sum = parsed.into_iter().reduce(Digest::add);
+    Ok(sum.unwrap_or(Digest::empty(Digested::Ids)).to_string())
 }
 
 fn lock(metrics: &Mutex<Option<MetricsServer>>) -> MutexGuard<'_, Option<MetricsServer>> {

@@ -64,12 +64,16 @@ impl ColumnKind {
     }
 }
 
+/// Stands for the number of a record in rows of padding, which have none.
+pub const PADDING: u64 = u64::MAX;
+
 /// One step's samples: an array a field, and the numbers of the records they came from.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Columns in field order.
     pub columns: Vec<Column>,
-    /// Number of each row's record in the source; a substitute's own, where one stands in.
+    /// Number of each row's record in the source; a substitute's own, where one stands in;
+    /// [`PADDING`] in rows that only fill the batch up.
     pub records: Vec<u64>,
     /// Epoch, from 0.
     pub epoch: u64,
@@ -97,6 +101,12 @@ impl Batch {
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.records.len()
+    }
+
+    /// Number of rows that hold a record.
+    pub fn samples(&self) -> usize {
+        let holds = |record: &&u64| **record != PADDING;
+        self.records.iter().filter(holds).count()
     }
 }
 
@@ -355,6 +365,20 @@ impl BatchRow {
             own: own.collect(),
         }
     }
+
+    /// Makes it a row of padding: zeros, and nothing in columns that are kept by row.
+    pub fn blank(&mut self) -> RowDone {
+        for cell in &mut self.cells {
+            match cell {
+                Cell::Slab(row) => row.bytes_mut().fill(0),
+                Cell::Own { shape, bytes } => {
+                    shape.clear();
+                    bytes.clear();
+                }
+            }
+        }
+        self.finish(PADDING)
+    }
 }
 
 impl Batcher {
@@ -535,6 +559,10 @@ fn pad(rows: &[(Vec<usize>, Vec<u8>)], dtype: DType, rank: usize) -> Result<Arra
     let row_bytes = largest.iter().product::<usize>() * dtype.bytes();
     let mut memory = HostBytes::zeroed(rows.len() * row_bytes)?;
     for ((shape, bytes), row) in rows.iter().zip(memory.chunks_exact_mut(row_bytes.max(1))) {
+        // A row of padding has no shape.
+        if shape.len() < rank {
+            continue;
+        }
         // Copies runs along the last axis, `at` counting through the axes before it.
         let run = shape.last().copied().unwrap_or(1) * dtype.bytes();
         let outer = &shape[..rank.saturating_sub(1)];
@@ -683,6 +711,31 @@ mod tests {
         let image = batch.array("image").expect("a column");
         assert_eq!(image.shape(), [2, 2, 2]);
         assert_eq!(image.bytes(), [1, 1, 0, 0, 2, 2, 2, 2]);
+    }
+
+    #[test]
+    fn rows_of_padding_are_zeros_whatever_the_slab_held_before() {
+        let kind = ColumnKind::Padded {
+            dtype: DType::UInt8,
+            rank: 2,
+        };
+        let name = "boxes".to_owned();
+        let columns = vec![fixed("image", &[2]), ColumnSpec { name, kind }];
+        let batcher = Batcher::new(columns, 2, 1);
+        let (tray, rows) = batcher.begin(2).expect("memory");
+        drop(batcher.finish(tray, fill(rows), 0, 0).expect("memory"));
+
+        let (tray, mut rows) = batcher.begin(2).expect("memory");
+        let last = rows.pop().map(|mut row| row.blank());
+        let mut done = fill(rows);
+        done.push(last);
+        let batch = batcher.finish(tray, done, 0, 1).expect("memory");
+
+        let bytes = |name| batch.array(name).expect("a column").bytes();
+        assert_eq!(bytes("image"), [1, 1, 0, 0]);
+        assert_eq!(bytes("boxes"), [1, 1, 0, 0]);
+        assert_eq!(batch.records, [10, PADDING]);
+        assert_eq!((batch.rows(), batch.samples()), (2, 1));
     }
 
     #[test]

@@ -1,23 +1,30 @@
 //! A running plan: the iterator, epochs, what was counted, close.
 
 mod budget;
+mod certificate;
+pub mod digest;
+pub mod digest_file;
 mod parcel;
 mod quarantine;
 mod records;
 mod state;
 mod stats;
 mod tuning;
+pub mod verify;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::batch::{Batch, Batcher};
+use serde::{Deserialize, Serialize};
+
+use crate::batch::{Batch, Batcher, ColumnKind, ColumnSpec};
 use crate::counters::{Recorded, Timeline};
 use crate::error::Error;
 use crate::exec::{Config, Conveyor, Next, Situation};
 use crate::order::ORDER;
-use crate::order::partition::Partition;
+use crate::order::partition::{Partition, Tail};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;
 use crate::plan::preview::PreviewStage;
@@ -26,6 +33,8 @@ use crate::sample::{Record, RecordId};
 use crate::source::{Source, read_one};
 
 use budget::Shares;
+use certificate::Certificate;
+use digest::Digested;
 pub use parcel::BadRecord;
 use quarantine::Quarantine;
 use records::Records;
@@ -69,6 +78,11 @@ pub struct Options {
     pub timeline: Option<Duration>,
     /// How long the consumer waits for a batch before a line in the log says who waits for whom.
     pub stall: Option<Duration>,
+    /// What [`Loader::digest`] covers.
+    pub digest: Digested,
+    /// A file to which the digest of every step is written as it is delivered; one of the same run
+    /// is gone on with. For [`verify`].
+    pub digest_file: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -83,19 +97,23 @@ impl Default for Options {
             max_bad: None,
             timeline: None,
             stall: Some(STALL),
+            digest: Digested::Ids,
+            digest_file: None,
         }
     }
 }
 
 /// What becomes of a record whose bytes are bad. A failed *read* always stops the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnError {
     /// The error comes out at the record's place in the order.
     #[default]
     Stop,
     /// Another record, a function of seed, epoch and position, takes its place.
     Substitute,
-    /// Its batch is shorter. Refused with `drop_last` or several ranks.
+    /// Its batch is shorter. Refused where all must be full: with several ranks, and with every
+    /// [`Tail`] but `Keep`.
     Skip,
 }
 
@@ -146,6 +164,7 @@ struct Progress {
     delivered: Option<Instant>,
     /// When it first asked for the batch that it does not have yet.
     asked: Option<Instant>,
+    certificate: Certificate,
 }
 
 impl Pipeline {
@@ -235,22 +254,27 @@ impl Loader {
                 return Err(Error::config("batch", problem));
             }
         };
-        let batch = pipeline.batch;
+        let tail = pipeline.batch.settled_tail()?;
         pipeline.check_selection()?;
         let order = pipeline.order(&*source, handles)?;
         let selection = pipeline.selection(&*source, &order);
-        let partition = Partition::new(
-            order.len(),
-            global,
-            options.rank,
-            options.world_size,
-            batch.drop_last,
-        )
-        .map_err(|error| Error::config("batch", error.to_string()))?;
-        if options.on_error == OnError::Skip && (batch.drop_last || options.world_size > 1) {
-            let problem = "\"skip\" makes batches shorter, which drop_last and several ranks \
-                           cannot take; use on_error=\"substitute\"";
+        let partition = Partition::new(order.len(), global, options.rank, options.world_size, tail)
+            .map_err(|error| Error::config("batch", error.to_string()))?;
+        if options.on_error == OnError::Skip && (tail != Tail::Keep || options.world_size > 1) {
+            let problem = "\"skip\" makes batches shorter, which drop_last, tail=\"pad\" or \
+                           \"wrap\" and several ranks cannot take; use on_error=\"substitute\"";
             return Err(Error::config("on_error", problem));
+        }
+        let padded = |column: &ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
+        if partition.leaves_a_rank_empty()
+            && let Some(column) = plan.columns().iter().find(|column| padded(column))
+        {
+            let problem = format!(
+                "the last batch of a rank would be padding alone, and `{}`, whose rows are padded \
+                 to the largest of their batch, would have no size; use tail=\"wrap\" or \"drop\"",
+                column.name
+            );
+            return Err(Error::config("batch", problem));
         }
         let readers = options.readers.or(source.parallel_reads()).unwrap_or(4);
         if options.workers == Some(0) || readers == 0 {
@@ -285,13 +309,16 @@ impl Loader {
             window: order.window(),
             records: order.len(),
             batch: global,
-            drop_last: batch.drop_last,
+            drop_last: tail == Tail::Drop,
+            tail: matches!(tail, Tail::Pad | Tail::Wrap).then_some(tail),
             epoch: 0,
             position: 0,
             data: state::hex(source.fingerprint()),
             description: state::hex(state::fingerprint(pipeline, order.fingerprint())),
+            digest: None,
             bad: Vec::new(),
         };
+        let certificate = Certificate::new(options, &begin)?;
         let row_bytes = shares.row_bytes(rows);
         let job = Records::new(
             source,
@@ -328,6 +355,7 @@ impl Loader {
             conveyor: Mutex::new(Some(Arc::new(conveyor))),
             progress: Mutex::new(Progress {
                 notices,
+                certificate,
                 ..Progress::default()
             }),
             first_batch_ns: AtomicU64::new(0),
@@ -400,7 +428,9 @@ impl Loader {
         }
         progress.step += 1;
         progress.batches += 1;
-        progress.samples += made.batch.rows() as u64;
+        progress.samples += made.batch.samples() as u64;
+        let untold = progress.certificate.take(&made);
+        progress.notices.extend(untold);
         for bad in made.bad {
             if progress.bad.take(&bad) {
                 tracing::warn!("{} is bad: {}", bad.record, bad.reason.chain());

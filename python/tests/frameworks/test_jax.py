@@ -197,6 +197,39 @@ def test_batches_are_global_arrays_over_a_mesh():
     assert "boxes is ragged" in ragged
 
 
+PADDED = """
+import json, jax, numpy as np
+import infeed, infeed.jax
+from infeed import sources
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+source = sources.Memory(x=np.arange(1, 14, dtype=np.float32))
+pipeline = infeed.Pipeline(source).batch(8, tail="pad")
+over = NamedSharding(jax.make_mesh((4,), ("data",)), P("data"))
+
+@jax.jit
+def mean(batch):
+    return (batch["x"] * batch["valid"]).sum() / batch["valid"].sum()
+
+batches = list(infeed.jax.Loader(pipeline, over))
+print(json.dumps(dict(
+    valid=[batch["valid"].tolist() for batch in batches],
+    means=[float(mean(batch)) for batch in batches],
+    dtype=str(batches[0]["valid"].dtype),
+)))
+"""
+
+
+def test_the_mask_of_a_padded_tail_is_a_global_array_too():
+    devices = "--xla_force_host_platform_device_count=4"
+
+    found = json.loads(run(PADDED, XLA_FLAGS=devices, JAX_PLATFORMS="cpu"))
+
+    assert found["valid"] == [[True] * 8, [True] * 5 + [False] * 3]
+    assert found["means"] == [4.5, 11.0]
+    assert found["dtype"] == "bool"
+
+
 # Two processes of two devices each: rows over all four devices, or over two of which
 # each process has both copies, or over two of which each process has one copy.
 PROCESSES = """

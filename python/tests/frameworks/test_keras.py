@@ -85,6 +85,28 @@ model.fit(data, steps_per_epoch=3, epochs=4, verbose=0)
 print(json.dumps(begun | dict(later=later, parts=trained, workers=data.workers)))
 """
 
+# Padded rows weigh nothing where the mask is the weight.
+PADDED = """
+import json
+import keras
+import numpy as np
+import infeed, infeed.keras
+from infeed import sources
+
+x = np.arange(1, 7, dtype=np.float32)[:, None]
+pipeline = infeed.Pipeline(sources.Memory(x=x, y=3 * x)).batch(4, tail="pad")
+data = infeed.keras.Dataset(pipeline, "x", "y", sample_weight="valid")
+dense = keras.layers.Dense(1, kernel_initializer="zeros", bias_initializer="ones")
+model = keras.Sequential([keras.Input((1,)), dense])
+model.compile(keras.optimizers.SGD(0.0), keras.losses.MeanSquaredError(reduction="sum"))
+score = model.evaluate(data, verbose=0, return_dict=True)
+model.fit(data, epochs=1, verbose=0)
+try:
+    infeed.keras.Dataset(pipeline)
+except infeed.ConfigError as error:
+    print(json.dumps([score, str(error)]))
+"""
+
 # What needs no training: fields, states, errors.
 FIELDS = """
 import json

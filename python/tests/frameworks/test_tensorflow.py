@@ -129,6 +129,20 @@ def test_a_last_batch_that_is_shorter_has_no_number_of_rows():
     assert epoch(shared) == [[2, 3], [6, 7]]
 
 
+def test_a_last_batch_that_is_filled_up_has_as_many_rows_and_its_mask():
+    numbers = infeed.Pipeline(sources.Memory(x=list(range(10))))
+
+    padded = adapter.Loader(numbers.batch(4, tail="pad"))
+    wrapped = adapter.Loader(numbers.batch(4, tail="wrap")).dataset()
+
+    assert padded.dataset().element_spec["valid"] == tf.TensorSpec([4], tf.bool)
+    masks = [batch["valid"].numpy().tolist() for batch in padded.dataset()]
+    assert masks == [[True] * 4, [True] * 4, [True, True, False, False]]
+    assert [batch["valid"].numpy().tolist() for batch in padded] == masks
+    assert wrapped.element_spec["x"].shape.as_list() == [4]
+    assert epoch(wrapped)[-1] == [8, 9, 0, 1]
+
+
 @pytest.mark.parametrize("ragged", [False, True])
 def test_the_state_counts_what_was_taken_and_a_run_goes_on_there(ragged):
     fields = {"x": list(range(40))}

@@ -63,6 +63,24 @@ def test_batches_are_tensors_over_the_memory_of_the_batch():
     assert view[0] == 77
 
 
+def test_the_mask_of_a_padded_tail_is_a_tensor_on_every_rank():
+    source = sources.Memory(x=list(range(1, 6)))
+    pipeline = infeed.Pipeline(source).batch(4, tail="pad")
+
+    ranks = [
+        [(b["x"].tolist(), b["valid"]) for b in adapter.Loader(pipeline, **place)]
+        for place in ({"rank": rank, "world_size": 2} for rank in range(2))
+    ]
+
+    assert [[x for x, _ in rank] for rank in ranks] == [
+        [[1, 2], [5, 0]],
+        [[3, 4], [0, 0]],
+    ]
+    assert all(valid.dtype == torch.bool for rank in ranks for _, valid in rank)
+    assert [valid.tolist() for _, valid in ranks[0]] == [[True, True], [True, False]]
+    assert [valid.tolist() for _, valid in ranks[1]] == [[True, True], [False, False]]
+
+
 def test_a_batch_is_a_dict_a_tuple_or_named(pipeline):
     kinds = {
         form: next(iter(adapter.Loader(pipeline, form)))

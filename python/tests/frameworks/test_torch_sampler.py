@@ -74,6 +74,36 @@ def test_ranks_share_a_batch_as_the_pipelines_do(rank, monkeypatch):
     assert (sampler.per_rank, len(loader), len(sampler)) == (2, 3, 6)
 
 
+@pytest.mark.parametrize("count", [13, 3, 12])
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_a_wrapped_tail_is_that_of_the_pipelines(count, world):
+    for rank in range(world):
+        place = {"rank": rank, "world_size": world}
+        sampler = adapter.Sampler(count, 8, seed=1, tail="wrap", **place)
+        loader = torch.utils.data.DataLoader(
+            Numbers(count), sampler.per_rank, sampler=sampler
+        )
+        epochs = expected(count, 8, 1, tail="wrap", **place)
+
+        assert [lists(loader) for _ in range(3)] == epochs
+        assert len(sampler) == sum(map(len, epochs[0]))
+        again = adapter.Sampler(count, 8, seed=1, tail="wrap", **place)
+        again.load_state_dict(sampler.at(1, 0))
+        assert list(again) == list(chain(*epochs[1]))
+
+
+def test_a_tail_that_is_another_or_cannot_be_sampled_is_refused():
+    assert list(adapter.Sampler(7, 4, tail="drop")) == [0, 1, 2, 3]
+    assert list(adapter.Sampler(7, 4, tail="keep")) == list(range(7))
+    with pytest.raises(infeed.ConfigError, match="none for padding"):
+        adapter.Sampler(7, 4, tail="pad")
+    with pytest.raises(infeed.ConfigError, match="give one of them"):
+        adapter.Sampler(7, 4, tail="wrap", drop_last=True)
+    state = adapter.Sampler(7, 4, tail="wrap").state_dict()
+    with pytest.raises(infeed.ConfigError, match="tail is None, was wrap"):
+        adapter.Sampler(7, 4).load_state_dict(state)
+
+
 def test_what_ranks_cannot_share_evenly_is_refused():
     with pytest.raises(infeed.ConfigError, match="use drop_last=True"):
         list(adapter.Sampler(13, 4, rank=0, world_size=2))

@@ -45,7 +45,7 @@ pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize
         else {
             break;
         };
-        for row in 0..batch.rows().min(samples - cells.len()) {
+        for row in 0..batch.samples().min(samples - cells.len()) {
             cells.push(painter.cell(&batch, row)?);
         }
     }

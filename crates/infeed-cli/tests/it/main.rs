@@ -10,6 +10,7 @@ mod pack;
 mod probe;
 mod remote;
 mod sample;
+mod verify;
 
 use std::ffi::OsStr;
 use std::path::Path;

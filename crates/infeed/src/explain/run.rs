@@ -52,7 +52,7 @@ pub(super) fn plain(
         }
         since_point.1 += waited;
         let Step::Batch(batch) = got else { continue };
-        rows += batch.rows() as u64;
+        rows += batch.samples() as u64;
         first.get_or_insert((Instant::now(), rows));
         seen += 1;
         if seen.is_multiple_of(keep) {

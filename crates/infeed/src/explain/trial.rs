@@ -67,7 +67,7 @@ impl Variant {
             };
             batches += 1;
             if timed.is_some() {
-                rows += batch.rows();
+                rows += batch.samples();
                 end = Instant::now();
             } else if batches >= WARM_UP_BATCHES || begun.elapsed() > length / WARM_UP_SHARE {
                 timed = Some(Instant::now());

@@ -65,7 +65,28 @@ pub(crate) struct Parcel {
     paired: bool,
 }
 
+impl Want {
+    /// A row for which nothing is read.
+    pub(super) fn padding(ticket: Ticket) -> Want {
+        Want {
+            ticket,
+            role: Role::Own,
+            paired: false,
+        }
+    }
+}
+
 impl Parcel {
+    /// What comes for a row of padding: nothing.
+    pub(super) fn padding() -> Parcel {
+        Parcel {
+            own: None,
+            partner: None,
+            tried: Tried::default(),
+            paired: false,
+        }
+    }
+
     /// One record.
     pub(super) fn new(want: Want, content: Content, tried: Tried) -> Parcel {
         let (own, partner) = match want.role {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::budget::Shares;
+use super::digest::{Digest, Digested};
 use super::parcel::{BadRecord, Content, Parcel, Role, Tried, Want};
 use super::{OnError, Options};
 use crate::batch::{Batch, BatchRow, Batcher, Cell, RowDone, Tray};
@@ -17,7 +18,7 @@ use crate::error::Error;
 use crate::exec::budget::{Pool, Refused};
 use crate::exec::{Filled, Gate, Job, Joined, Place, Run, Ticket};
 use crate::order::Order;
-use crate::order::partition::{Partition, Spot};
+use crate::order::partition::{Partition, Spot, Tail};
 use crate::plan::Plan;
 use crate::plan::failure::{Failure, SampleError};
 use crate::plan::sample::{Bench, Position};
@@ -42,6 +43,7 @@ pub(crate) struct Records {
     partition: Partition,
     batcher: Batcher,
     on_error: OnError,
+    digested: Digested,
     /// Scratch beyond what workers keep.
     large: Pool,
     kept_bytes: u64,
@@ -57,7 +59,8 @@ pub(crate) struct Records {
 
 /// A read of the source, and where its records go.
 pub(crate) struct RecordRead {
-    read: Read,
+    /// None: the rows are padding, for which nothing is read.
+    read: Option<Read>,
     /// Whose record is in each place of the run.
     wants: Arc<[Want]>,
     tried: Tried,
@@ -69,6 +72,7 @@ pub(crate) struct Done {
     /// None if the row is left out.
     row: Option<RowDone>,
     bad: Vec<BadRecord>,
+    digest: Digest,
 }
 
 /// A batch and the bad records met in making it.
@@ -76,6 +80,8 @@ pub(crate) struct Done {
 pub(crate) struct Made {
     pub(super) batch: Batch,
     pub(super) bad: Vec<BadRecord>,
+    /// Of its rows.
+    pub(super) digest: Digest,
 }
 
 /// A batch being filled, and which.
@@ -113,6 +119,7 @@ impl Records {
             partition,
             batcher,
             on_error: options.on_error,
+            digested: options.digest,
             large: Pool::new(shares.large_bytes),
             kept_bytes: shares.kept_bytes,
             parcel_bytes: shares.parcel_bytes,
@@ -188,15 +195,19 @@ impl Job for Records {
     fn plan(&self, from: Ticket) -> Result<Run<RecordRead>, Error> {
         let end = self.run_end(from);
         let mut epoch = None;
-        let (mut records, mut wants) = (Vec::new(), Vec::new());
+        let (mut records, mut wants, mut padding) = (Vec::new(), Vec::new(), Vec::new());
         for ticket in from..end {
             let spot = self.partition.spot(ticket);
+            let Some(taken_from) = spot.taken_from else {
+                padding.push(Want::padding(ticket));
+                continue;
+            };
             let (known, permutation) =
                 epoch.get_or_insert_with(|| (spot.epoch, self.order.epoch(spot.epoch)));
             if *known != spot.epoch {
                 (*known, *permutation) = (spot.epoch, self.order.epoch(spot.epoch));
             }
-            let mixing = self.mixing(position(spot));
+            let mixing = self.mixing(spot);
             let mut want = |place, role| {
                 records.push(permutation.get(place));
                 wants.push(Want {
@@ -205,7 +216,7 @@ impl Job for Records {
                     paired: mixing.is_some(),
                 });
             };
-            want(spot.position, Role::Own);
+            want(taken_from, Role::Own);
             if let Some(mixing) = mixing {
                 want(mixing.partner, Role::Partner);
             }
@@ -222,20 +233,27 @@ impl Job for Records {
         reads.sort_by_key(first);
         self.fits(&reads)?;
         let wants: Arc<[Want]> = wants.into();
-        let planned = |read: Read| {
-            let ticket = wants[first(&read)].ticket;
-            let wants = Arc::clone(&wants);
+        let planned = |ticket, read, wants| {
             let tried = Tried::default();
             (ticket, RecordRead { read, wants, tried })
         };
-        Ok(Run {
-            end,
-            reads: reads.into_iter().map(planned).collect(),
-        })
+        let mut reads: Vec<(Ticket, RecordRead)> = reads
+            .into_iter()
+            .map(|read| planned(wants[first(&read)].ticket, Some(read), Arc::clone(&wants)))
+            .collect();
+        if let Some(&Want { ticket, .. }) = padding.first() {
+            let at = reads.partition_point(|(first, _)| *first < ticket);
+            reads.insert(at, planned(ticket, None, padding.into()));
+        }
+        Ok(Run { end, reads })
     }
 
     fn read(&self, request: RecordRead, gate: Gate<'_>) -> Vec<(Ticket, Parcel)> {
         let RecordRead { read, wants, tried } = request;
+        let Some(read) = read else {
+            let padding = |want: &Want| (want.ticket, Parcel::padding());
+            return wants.iter().map(padding).collect();
+        };
         // Two records of one row have to fit the budget together.
         let is_half = read
             .records
@@ -344,8 +362,15 @@ impl Job for Records {
         let spot = self.partition.spot(ticket);
         let tray = spot.epoch * self.partition.steps() + spot.step;
         worker.counters.work_for(tray);
+        if spot.taken_from.is_none() {
+            return Filled::Done(Done {
+                row: Some(row.blank()),
+                bad: Vec::new(),
+                digest: Digest::empty(self.digested),
+            });
+        }
         let at = position(spot);
-        let mixing = self.mixing(at);
+        let mixing = self.mixing(spot);
         if let Some(Content { found, _permit }) = own {
             let made = found.and_then(|record| {
                 self.sample(&record, at, row, worker)?;
@@ -373,20 +398,27 @@ impl Job for Records {
             }
         }
         let Tried { written, bad, .. } = tried;
+        let digest = match written {
+            Some(index) => self.finished(index, at, row, worker),
+            None => Digest::empty(self.digested),
+        };
         Filled::Done(Done {
             row: written.map(|index| row.finish(index)),
             bad,
+            digest,
         })
     }
 
     fn close(&self, tray: RecordTray, rows: Vec<Result<Done, Error>>) -> Result<Made, Error> {
         let RecordTray { tray, epoch, step } = tray;
         let mut bad = Vec::new();
+        let mut digest = Digest::empty(self.digested);
         let mut done = Vec::with_capacity(rows.len());
         for row in rows {
             // The first failure in row order, whichever came first in time.
             let row = row?;
             bad.extend(row.bad);
+            digest = digest.add(row.digest);
             done.push(row.row);
         }
         let bytes = self.batcher.slab_bytes();
@@ -394,15 +426,48 @@ impl Job for Records {
         Ok(Made {
             batch: batch.map_err(|_| Error::OutOfMemory { bytes })?,
             bad,
+            digest,
         })
     }
 }
 
 impl Records {
-    /// What is mixed into the sample of a position, if something is.
-    fn mixing(&self, at: Position) -> Option<Mixing> {
-        self.plan
-            .mixing(at, || self.order.near(at.epoch, at.position))
+    /// What is mixed into the sample of a position, if something is. Beyond the end of the order it
+    /// is something near the record that comes once more.
+    fn mixing(&self, spot: Spot) -> Option<Mixing> {
+        let taken_from = spot.taken_from?;
+        let beyond = spot.position - taken_from;
+        let mut mixing = self.plan.mixing(position(spot), || {
+            let near = self.order.near(spot.epoch, taken_from);
+            near.start + beyond..near.end + beyond
+        })?;
+        mixing.partner -= beyond;
+        Some(mixing)
+    }
+
+    /// What a row that holds its sample leaves beside it: the mark that it is no padding, and
+    /// its digest.
+    fn finished(
+        &self,
+        record: u64,
+        at: Position,
+        row: &mut BatchRow,
+        worker: &mut Worker,
+    ) -> Digest {
+        if self.partition.tail() == Tail::Pad
+            && let Some(Cell::Slab(valid)) = row.cells.last_mut()
+        {
+            valid.bytes_mut().fill(1);
+        }
+        let digest = || Digest::of_row(self.digested, at.epoch, at.position, record, row);
+        if self.digested == Digested::Ids {
+            return digest();
+        }
+        worker.bench.meter.start();
+        let digest = digest();
+        worker.bench.meter.lap(Stage::Write, &worker.counters);
+        worker.bench.meter.settle(&worker.counters);
+        digest
     }
 
     /// What becomes of a row of which a record, that of position `at`, is bad.
@@ -430,6 +495,7 @@ impl Records {
             return Filled::Done(Done {
                 row: None,
                 bad: tried.bad,
+                digest: Digest::empty(self.digested),
             });
         }
         let attempt = match role {
@@ -459,7 +525,7 @@ impl Records {
             paired: false,
         };
         Filled::Again(RecordRead {
-            read,
+            read: Some(read),
             wants: Arc::new([want]),
             tried,
         })
@@ -500,7 +566,11 @@ impl Records {
             return from + self.source.run_length().max(1);
         }
         let begin = self.partition.spot(from);
-        let window_end = self.order.epoch(begin.epoch).window_end(begin.position);
+        // Where a tail is filled up, the end of the epoch is followed by its beginning, or nothing.
+        let window_end = begin.taken_from.map_or(u64::MAX, |position| {
+            let begun_anew = begin.position - position;
+            begun_anew + self.order.epoch(begin.epoch).window_end(position)
+        });
         let (mut low, mut high) = (from + 1, from + self.order.len().max(1));
         // The first ticket beyond the window: tickets go up with epoch and position.
         while low < high {

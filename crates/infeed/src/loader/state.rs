@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Loader;
+use super::digest::Digest;
 use crate::error::Error;
+use crate::order::partition::Tail;
 use crate::pipeline::Pipeline;
 use crate::random::{hash, hash_bytes};
 
@@ -31,6 +33,9 @@ pub struct State {
     pub batch: u64,
     /// Whether a last batch that is not full is left out.
     pub drop_last: bool,
+    /// How it is filled up instead: `Pad` or `Wrap`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<Tail>,
     /// Epoch of the next batch.
     pub epoch: u64,
     /// Position in the epoch of the next batch's first row: what was *delivered* counts.
@@ -39,6 +44,11 @@ pub struct State {
     pub data: String,
     /// Fingerprint of what is done to a record, and of weights and passes.
     pub description: String,
+    /// Digest of all that was delivered before. None where that is not known: in the states of
+    /// several ranks, each of which knows its own rows; the sum of theirs may be put here.
+    // Written even so: distributed checkpoints want the keys that a fresh loader has.
+    #[serde(default)]
+    pub digest: Option<Digest>,
     /// Bad records that this rank skipped or substituted so far: epoch and position where each was met
     /// first, and its number. Written where there are none too: what loads a checkpoint key by key
     /// (that of `torch.distributed`) asks for the keys that a fresh state has.
@@ -63,7 +73,7 @@ impl State {
     }
 
     /// What differs between two runs, so that one cannot go on from the other's state.
-    fn differences(&self, saved: &State) -> Vec<String> {
+    pub(super) fn differences(&self, saved: &State) -> Vec<String> {
         let seed = |state: &State| match state.seed {
             Some(seed) => seed.to_string(),
             None => "none".to_owned(),
@@ -71,6 +81,11 @@ impl State {
         let window = |state: &State| match state.window {
             Some(bytes) => bytes.to_string(),
             None => "all".to_owned(),
+        };
+        let tail = |state: &State| match (state.tail, state.drop_last) {
+            (Some(tail), _) => tail.name(),
+            (None, true) => Tail::Drop.name(),
+            (None, false) => Tail::Keep.name(),
         };
         let facts = |state: &State| {
             [
@@ -80,7 +95,7 @@ impl State {
                 ("window", window(state)),
                 ("records", state.records.to_string()),
                 ("global batch", state.batch.to_string()),
-                ("drop_last", state.drop_last.to_string()),
+                ("tail", tail(state).to_owned()),
                 (
                     "the data's fingerprint (names, counts, filter, split, take)",
                     state.data.clone(),
@@ -130,6 +145,7 @@ impl Loader {
             (epoch, step * state.batch)
         };
         state.bad = self.bad_before(state.epoch, state.position);
+        state.digest = (self.options.world_size == 1).then(|| self.digest());
         state
     }
 
@@ -194,6 +210,7 @@ impl Loader {
     fn go_on(&self, saved: &State, step: u64) -> Result<(), Error> {
         self.seek(saved.epoch, step)?;
         self.take_bad_from(saved);
+        self.take_digest_from(saved);
         Ok(())
     }
 }
@@ -205,19 +222,27 @@ mod tests {
     use crate::pipeline::SourceSpec;
     use crate::transform::Crop;
 
+    /// More records than any dataset has.
+    const LARGE: u64 = 1 << 48;
+
     fn state(seed: u64, batch: u64) -> State {
         State {
             version: VERSION,
             order: ORDER.to_owned(),
             seed: Some(seed),
             window: Some(u64::from(u32::MAX)),
-            records: u64::MAX,
+            records: LARGE,
             batch,
             drop_last: false,
+            tail: Some(Tail::Wrap),
             epoch: u64::from(u32::MAX),
-            position: u64::MAX,
+            position: LARGE,
             data: hex(u64::MAX),
             description: hex(1),
+            digest: Some(Digest {
+                ids: u64::MAX,
+                pixels: Some(u64::MAX),
+            }),
             bad: Vec::new(),
         }
     }
@@ -236,6 +261,22 @@ mod tests {
                 "global batch is 64, was 4294967295"
             ]
         );
+    }
+
+    #[test]
+    fn a_state_from_before_there_were_tails_and_digests_is_read() {
+        let old = r#"{"version":1,"order":"feistel8","seed":1,"records":9,"batch":2,
+            "drop_last":true,"epoch":0,"position":4,"data":"0","description":"0"}"#;
+
+        let state = State::from_json(old).expect("the form has not changed");
+
+        assert_eq!((state.tail, state.digest), (None, None));
+        let now = State {
+            tail: Some(Tail::Pad),
+            drop_last: false,
+            ..state.clone()
+        };
+        assert_eq!(now.differences(&state), ["tail is pad, was drop"]);
     }
 
     #[test]

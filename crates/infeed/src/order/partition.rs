@@ -1,7 +1,39 @@
 //! Positions to steps and rows, for one rank of many.
 //!
 //! Global batch *t* of an epoch is positions `t * global .. (t + 1) * global`; a rank takes its
-//! contiguous part. Workers and timing do not enter.
+//! contiguous part. Workers and timing do not enter. What the last batch holds where the records do
+//! not fill it is its [`Tail`]: but for `Keep`, every rank has as many rows in it as in any other.
+
+use serde::{Deserialize, Serialize};
+
+/// What becomes of the last batch of an epoch where the records do not fill it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tail {
+    /// It is shorter. Refused with several ranks, among which it would be uneven.
+    #[default]
+    Keep,
+    /// It is left out.
+    Drop,
+    /// It is filled up with rows of zeros for which nothing is read; the field `valid` of every
+    /// batch tells them from rows that hold a record.
+    Pad,
+    /// It is filled up with the epoch's first records, which come once more. Their random draws
+    /// belong to the positions that they fill, beyond the end, and so are others.
+    Wrap,
+}
+
+impl Tail {
+    /// The name in descriptions and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tail::Keep => "keep",
+            Tail::Drop => "drop",
+            Tail::Pad => "pad",
+            Tail::Wrap => "wrap",
+        }
+    }
+}
 
 /// How an epoch is cut into steps and a step among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +43,7 @@ pub struct Partition {
     global: u64,
     rank: u64,
     world_size: u64,
-    drop_last: bool,
+    tail: Tail,
 }
 
 /// Why an epoch cannot be cut so.
@@ -32,9 +64,11 @@ pub enum PartitionError {
     TooFew { len: u64, global: u64 },
     #[error("the source has no records")]
     NoRecords,
+    #[error("{len} records in batches of {global} are more than can be counted")]
+    TooMany { len: u64, global: u64 },
     #[error(
         "the last batch of {len} records in batches of {global} is uneven among {world_size} ranks; \
-         use drop_last=True"
+         use drop_last=True, or fill it up with tail=\"pad\" or tail=\"wrap\""
     )]
     UnevenTail {
         len: u64,
@@ -52,8 +86,11 @@ pub struct Spot {
     pub step: u64,
     /// Row in this rank's batch.
     pub row: usize,
-    /// Position in the epoch's order, the same for every world size.
+    /// Position in the epoch, the same for every world size. Beyond the last one of the order
+    /// where the last batch is filled up. Random draws and substitutes belong to it.
     pub position: u64,
+    /// Position of the order whose record fills the row. None: no record does.
+    pub taken_from: Option<u64>,
 }
 
 impl Partition {
@@ -67,7 +104,7 @@ impl Partition {
         global: u64,
         rank: u64,
         world_size: u64,
-        drop_last: bool,
+        tail: Tail,
     ) -> Result<Partition, PartitionError> {
         if global == 0 {
             return Err(PartitionError::EmptyBatch);
@@ -81,31 +118,33 @@ impl Partition {
         if len == 0 {
             return Err(PartitionError::NoRecords);
         }
-        if drop_last && len < global {
+        if tail == Tail::Drop && len < global {
             return Err(PartitionError::TooFew { len, global });
         }
-        if !drop_last && world_size > 1 && !len.is_multiple_of(global) {
+        if tail == Tail::Keep && world_size > 1 && !len.is_multiple_of(global) {
             return Err(PartitionError::UnevenTail {
                 len,
                 global,
                 world_size,
             });
         }
+        if len.checked_add(global).is_none() {
+            return Err(PartitionError::TooMany { len, global });
+        }
         Ok(Partition {
             len,
             global,
             rank,
             world_size,
-            drop_last,
+            tail,
         })
     }
 
     /// Steps of an epoch, the same on every rank.
     pub fn steps(&self) -> u64 {
-        if self.drop_last {
-            self.len / self.global
-        } else {
-            self.len.div_ceil(self.global)
+        match self.tail {
+            Tail::Drop => self.len / self.global,
+            Tail::Keep | Tail::Pad | Tail::Wrap => self.len.div_ceil(self.global),
         }
     }
 
@@ -116,20 +155,30 @@ impl Partition {
 
     /// Rows of this rank's batch at a step.
     pub fn rows_at(&self, step: u64) -> u64 {
-        let begin = step * self.global;
-        self.rows().min(self.len - begin)
+        match self.tail {
+            Tail::Keep => self.rows().min(self.len - step * self.global),
+            Tail::Drop | Tail::Pad | Tail::Wrap => self.rows(),
+        }
     }
 
     /// Rows this rank sees in an epoch.
     pub fn rows_an_epoch(&self) -> u64 {
-        let full = self.len / self.global;
-        let tail = if self.drop_last {
-            0
-        } else {
-            self.len % self.global
-        };
-        // A tail exists on a single rank only.
-        full * self.rows() + tail
+        match self.tail {
+            // A tail that is short exists on a single rank only.
+            Tail::Keep => self.len / self.global * self.rows() + self.len % self.global,
+            Tail::Drop | Tail::Pad | Tail::Wrap => self.steps() * self.rows(),
+        }
+    }
+
+    /// What becomes of the last batch.
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// Whether the last batch of some rank, this one or another, holds no record at all.
+    pub fn leaves_a_rank_empty(&self) -> bool {
+        let tail = self.len % self.global;
+        self.tail == Tail::Pad && tail > 0 && tail <= self.global - self.rows()
     }
 
     /// Where a rank's `ticket`-th row, counted on across epochs, lies.
@@ -139,11 +188,17 @@ impl Partition {
         let step = within / self.rows();
         let row = within % self.rows();
         let position = step * self.global + self.rank * self.rows() + row;
+        let taken_from = match self.tail {
+            Tail::Pad if position >= self.len => None,
+            Tail::Wrap => Some(position % self.len),
+            Tail::Keep | Tail::Drop | Tail::Pad => Some(position),
+        };
         Spot {
             epoch,
             step,
             row: row as usize,
             position,
+            taken_from,
         }
     }
 
@@ -162,7 +217,7 @@ mod tests {
         for world_size in [1, 2, 4] {
             let mut seen: Vec<u64> = Vec::new();
             for rank in 0..world_size {
-                let part = Partition::new(26, 8, rank, world_size, true).expect("divides");
+                let part = Partition::new(26, 8, rank, world_size, Tail::Drop).expect("divides");
                 assert_eq!(part.steps(), 3);
                 seen.extend((0..part.rows_an_epoch()).map(|ticket| part.spot(ticket).position));
             }
@@ -173,7 +228,7 @@ mod tests {
 
     #[test]
     fn tickets_go_on_across_the_seam_of_epochs_with_a_short_last_batch() {
-        let part = Partition::new(7, 3, 0, 1, false).expect("one rank");
+        let part = Partition::new(7, 3, 0, 1, Tail::Keep).expect("one rank");
 
         let spots: Vec<_> = (0..14).map(|ticket| part.spot(ticket)).collect();
 
@@ -190,20 +245,72 @@ mod tests {
     #[test]
     fn what_ranks_cannot_share_evenly_is_refused() {
         assert!(matches!(
-            Partition::new(9, 4, 0, 3, true),
+            Partition::new(9, 4, 0, 3, Tail::Drop),
             Err(PartitionError::Indivisible { .. })
         ));
         assert!(matches!(
-            Partition::new(9, 4, 0, 2, false),
+            Partition::new(9, 4, 0, 2, Tail::Keep),
             Err(PartitionError::UnevenTail { .. })
         ));
         assert!(matches!(
-            Partition::new(3, 4, 0, 2, true),
+            Partition::new(3, 4, 0, 2, Tail::Drop),
             Err(PartitionError::TooFew { .. })
         ));
         assert!(matches!(
-            Partition::new(9, 4, 2, 2, true),
+            Partition::new(9, 4, 2, 2, Tail::Drop),
             Err(PartitionError::Rank { .. })
         ));
+    }
+
+    /// Position and what it takes of every row of an epoch, in the order of the global batches.
+    fn epoch(len: u64, global: u64, world_size: u64, tail: Tail) -> Vec<(u64, Option<u64>)> {
+        let ranks: Vec<Partition> = (0..world_size)
+            .map(|rank| Partition::new(len, global, rank, world_size, tail).expect("even"))
+            .collect();
+        let mut rows = Vec::new();
+        for step in 0..ranks[0].steps() {
+            for part in &ranks {
+                assert_eq!(part.steps(), ranks[0].steps(), "equal steps");
+                let first = part.ticket(3, step);
+                for row in 0..part.rows_at(step) {
+                    let spot = part.spot(first + row);
+                    assert_eq!((spot.epoch, spot.step, spot.row as u64), (3, step, row));
+                    rows.push((spot.position, spot.taken_from));
+                }
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn a_tail_is_filled_up_the_same_for_every_world_size() {
+        for (len, global) in [(26, 8), (24, 8), (3, 8), (1, 8), (25, 4)] {
+            for tail in [Tail::Pad, Tail::Wrap] {
+                let whole = epoch(len, global, 1, tail);
+                assert_eq!(whole.len() as u64, len.div_ceil(global) * global);
+                for (at, (position, taken_from)) in whole.iter().enumerate() {
+                    let at = at as u64;
+                    let wanted = match tail {
+                        Tail::Wrap => Some(at % len),
+                        _ => Some(at).filter(|&at| at < len),
+                    };
+                    assert_eq!((*position, *taken_from), (at, wanted), "{tail:?} of {len}");
+                }
+                for world_size in [2, 4] {
+                    assert_eq!(epoch(len, global, world_size, tail), whole);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_without_a_record_in_the_last_batch_is_foreseen() {
+        let empty = |len, world_size| {
+            let part = Partition::new(len, 8, 0, world_size, Tail::Pad).expect("even");
+            part.leaves_a_rank_empty()
+        };
+
+        assert!(empty(26, 4) && empty(30, 4) && empty(3, 2));
+        assert!(!empty(31, 4) && !empty(24, 4) && !empty(5, 2) && !empty(1, 1));
     }
 }

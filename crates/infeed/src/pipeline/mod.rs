@@ -24,6 +24,7 @@ use crate::sample::DType;
 use crate::source::Source;
 use crate::transform::Transform;
 
+pub use crate::order::partition::Tail;
 pub use filter::{Class, Filter};
 pub use select::Split;
 pub use source::{FieldSpec, Handle, MemoryField, MixPart, SourceSpec};
@@ -206,10 +207,36 @@ pub struct BatchSpec {
     /// Rows of each rank's batch: the other spelling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_rank: Option<u64>,
-    /// Leave out a last batch that is not full.
+    /// Leave out a last batch that is not full: the other spelling of `tail = "drop"`.
     pub drop_last: bool,
     /// Pad samples of differing sizes with zeros to the largest of their batch.
     pub pad: bool,
+    /// What becomes of a last batch that is not full. Absent: as `drop_last` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail: Option<Tail>,
+}
+
+impl BatchSpec {
+    /// What becomes of a last batch that is not full, by whichever spelling.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the two contradict each other.
+    pub fn settled_tail(&self) -> Result<Tail, Error> {
+        match (self.tail, self.drop_last) {
+            (None, false) => Ok(Tail::Keep),
+            (None | Some(Tail::Drop), _) => Ok(Tail::Drop),
+            (Some(tail), false) => Ok(tail),
+            (Some(tail), true) => {
+                let problem = format!(
+                    "drop_last leaves the last batch out and tail=\"{}\" does not; give one of \
+                     them",
+                    tail.name()
+                );
+                Err(Error::config("batch", problem))
+            }
+        }
+    }
 }
 
 impl Default for BatchSpec {
@@ -219,6 +246,7 @@ impl Default for BatchSpec {
             per_rank: None,
             drop_last: false,
             pad: false,
+            tail: None,
         }
     }
 }
@@ -344,6 +372,12 @@ impl Pipeline {
     /// Leaves out a last batch that is not full.
     pub fn drop_last(mut self) -> Pipeline {
         self.batch.drop_last = true;
+        self
+    }
+
+    /// Says what becomes of a last batch that is not full.
+    pub fn tail(mut self, tail: Tail) -> Pipeline {
+        self.batch.tail = Some(tail);
         self
     }
 
@@ -533,6 +567,24 @@ mod tests {
             error.contains("shufle") && error.contains("line 5"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_tail_is_in_the_file_only_where_it_was_given() {
+        let plain = Pipeline::new(SourceSpec::folder("x")).batch(4);
+        let old = plain.to_toml().expect("plain data");
+        assert!(!old.contains("tail"), "{old}");
+
+        let wrapped = plain.clone().tail(Tail::Wrap);
+        let text = wrapped.to_toml().expect("plain data");
+        assert!(text.contains("tail = \"wrap\""), "{text}");
+        assert_eq!(Pipeline::from_toml(&text).expect("its own form"), wrapped);
+
+        let both = plain.clone().drop_last().tail(Tail::Drop);
+        assert_eq!(both.batch.settled_tail().expect("the same"), Tail::Drop);
+        let error = plain.drop_last().tail(Tail::Pad).batch.settled_tail();
+        let error = error.expect_err("a contradiction").to_string();
+        assert!(error.contains("tail=\"pad\" does not"), "{error}");
     }
 
     #[test]

@@ -85,6 +85,11 @@ impl fmt::Display for Plan {
                 }
             }
         }
+        // Behind those of the source's fields there may be one that tells rows from padding.
+        for column in self.columns.iter().skip(self.fields.len()) {
+            let row = shape(column);
+            writeln!(f, "{}: false where a row is padding -> {row}", column.name)?;
+        }
         match &self.mixer {
             Some(mixer) => writeln!(f, "{mixer}"),
             None => Ok(()),

@@ -17,10 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::batch::{ColumnKind, ColumnSpec};
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
-use crate::pipeline::{Decode, Handle, Layout, Pipeline};
+use crate::pipeline::{Decode, Handle, Layout, Pipeline, Tail};
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use crate::source::Source;
 use crate::transform::{Affine, Palette, Transform};
+
+/// Field of the batches of `Tail::Pad`: whether a row holds a record. The last column.
+pub const VALID: &str = "valid";
 
 /// A pipeline ready to run.
 #[derive(Debug)]
@@ -138,6 +141,9 @@ impl Plan {
                 kind,
             });
         }
+        if pipeline.batch.settled_tail()? == Tail::Pad {
+            columns.push(valid(fields)?);
+        }
         Ok(Plan {
             mixer: mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?,
             fields: plans,
@@ -182,7 +188,7 @@ impl Pipeline {
         match self.source.known_fields()? {
             Some(fields) => Plan::new(self, &fields).map(drop),
             // Records tell the fields: what goes with them shows when the source is opened.
-            None => Checked::alone(self),
+            None => self.batch.settled_tail().and_then(|_| Checked::alone(self)),
         }
     }
 
@@ -207,6 +213,25 @@ impl Pipeline {
         let source = self.source.open(handles)?;
         Ok(Plan::over(self, &*source)?.columns)
     }
+}
+
+/// The column that tells rows with a record from padding.
+fn valid(fields: &[Field]) -> Result<ColumnSpec, Error> {
+    if fields.iter().any(|field| field.name == VALID) {
+        let problem = format!(
+            "tail=\"pad\" adds a field `{VALID}`, and the source has one; give that another name, \
+             or use tail=\"wrap\" or \"drop\""
+        );
+        return Err(Error::config("batch", problem));
+    }
+    let kind = ColumnKind::Fixed {
+        dtype: DType::Bool,
+        shape: Vec::new(),
+    };
+    Ok(ColumnSpec {
+        name: VALID.to_owned(),
+        kind,
+    })
 }
 
 /// What the transforms come to, before fields are looked at one by one.

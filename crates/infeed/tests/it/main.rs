@@ -18,5 +18,7 @@ mod restart;
 mod shards;
 mod sources;
 mod state;
+mod tails;
 mod tidy;
 mod tuning;
+mod verify;

@@ -1,0 +1,159 @@
+//! `infeed verify`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{infeed, json, photos, stderr, stdout};
+
+/// A pipeline over photographs, in batches of 4.
+fn pipeline(dir: &Path, count: u32, seed: u32) -> String {
+    let photos = match dir.join("photos").exists() {
+        true => dir.join("photos").to_str().unwrap().to_owned(),
+        false => photos(dir, count),
+    };
+    let path = dir.join(format!("seed{seed}.toml"));
+    let text = format!(
+        "[source]\nkind = \"folder\"\npath = {photos:?}\n[shuffle]\nseed = {seed}\n[decode]\n\
+         [[transforms]]\nkind = \"RandomResizedCrop\"\nsize = 16\n[batch]\nsize = 4\n\
+         tail = \"wrap\"\n"
+    );
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_one_machine_wrote_another_is_held_against() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipeline = pipeline(dir.path(), 10, 1);
+    let file = dir
+        .path()
+        .join("digests.jsonl")
+        .to_str()
+        .unwrap()
+        .to_owned();
+
+    let written = infeed([
+        "verify", &pipeline, "--steps", "5", "--write", &file, "--pixels",
+    ]);
+    let same = infeed(["verify", &pipeline, "--against", &file, "--workers", "1"]);
+    let numbers = json(&infeed(["verify", &pipeline, "--against", &file, "--json"]));
+
+    assert!(written.status.success(), "{}", stderr(&written));
+    assert!(stdout(&written).contains(&format!("wrote {file}")));
+    assert!(same.status.success(), "{}", stderr(&same));
+    assert!(
+        stdout(&same).starts_with("the same as recorded: 5 steps from step 0 of epoch 0, digest "),
+        "{}",
+        stdout(&same)
+    );
+    assert_eq!(numbers["same"], true);
+    assert_eq!(
+        (&numbers["steps"], &numbers["wanted"]),
+        (&5.into(), &5.into())
+    );
+    assert_eq!(numbers["digest"].as_str().unwrap().len(), 33);
+    // A header and five lines, small.
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(text.lines().count(), 6);
+    assert!(text.lines().skip(1).all(|line| line.len() < 90), "{text}");
+}
+
+#[test]
+fn a_step_that_differs_is_named_and_the_status_is_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipeline = pipeline(dir.path(), 10, 1);
+    let file = dir
+        .path()
+        .join("digests.jsonl")
+        .to_str()
+        .unwrap()
+        .to_owned();
+    infeed(["verify", &pipeline, "--write", &file]);
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    // The second step's digest as the third's.
+    let digest = |line: &str| line.split('"').nth_back(1).unwrap().to_owned();
+    let changed = text.replace(&digest(lines[2]), &digest(lines[3]));
+    fs::write(&file, changed).unwrap();
+
+    let told = infeed(["verify", &pipeline, "--against", &file]);
+    let counted = infeed(["verify", &pipeline, "--against", &file, "--json"]);
+
+    assert_eq!(told.status.code(), Some(1));
+    assert_eq!(stdout(&told), "");
+    let text = stderr(&told);
+    assert!(
+        text.starts_with(
+            "infeed: step 1 of epoch 0 (positions 4 to 7) differs: other records; here it holds "
+        ),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert_eq!(counted.status.code(), Some(1));
+    let numbers: serde_json::Value = serde_json::from_slice(&counted.stdout).unwrap();
+    assert_eq!(
+        (&numbers["same"], &numbers["steps"]),
+        (&false.into(), &1.into())
+    );
+    assert_eq!(numbers["difference"]["step"], 1);
+    assert_eq!(
+        numbers["difference"]["records"].as_array().unwrap().len(),
+        4
+    );
+}
+
+#[test]
+fn without_a_file_two_replays_run_beside_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipeline = pipeline(dir.path(), 10, 1);
+
+    let output = infeed(["verify", &pipeline]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stdout(&output).starts_with("the same in both replays: 3 steps from step 0 of epoch 0"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn a_state_or_a_file_of_another_run_is_refused_with_what_differs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (pipeline(dir.path(), 10, 1), pipeline(dir.path(), 10, 2));
+    let file = dir
+        .path()
+        .join("digests.jsonl")
+        .to_str()
+        .unwrap()
+        .to_owned();
+    infeed(["verify", &one, "--write", &file]);
+    let state = dir.path().join("state.json").to_str().unwrap().to_owned();
+    let header: serde_json::Value =
+        serde_json::from_str(fs::read_to_string(&file).unwrap().lines().next().unwrap()).unwrap();
+    let mut run = header["run"].clone();
+    run["position"] = 8.into();
+    fs::write(&state, run.to_string()).unwrap();
+
+    let from = infeed(["verify", &one, "--state", &state, "--against", &file]);
+    assert!(
+        stdout(&from).contains("1 step from step 2 of epoch 0"),
+        "{}",
+        stdout(&from)
+    );
+    for args in [
+        ["verify", &other, "--against", &file],
+        ["verify", &other, "--state", &state],
+    ] {
+        let output = infeed(args);
+        assert_eq!(output.status.code(), Some(1));
+        let text = stderr(&output);
+        assert!(text.contains("another run (seed is 2, was 1"), "{text}");
+    }
+    fs::write(&state, "{}").unwrap();
+    let text = stderr(&infeed(["verify", &one, "--state", &state]));
+    assert!(
+        text.contains("state.json") && text.contains("no state of a loader"),
+        "{text}"
+    );
+}
