@@ -176,7 +176,7 @@ fn each_record_once(pipeline: &Pipeline, loader: &Loader, batches: &[Global], ta
         let padding = rows.iter().filter(|&&record| record == PADDING).count();
         seen.retain(|&record| record != PADDING);
         seen.sort_unstable();
-        let good: Vec<u64> = (0..RECORDS).filter(|n| !BAD.contains(n)).collect();
+        let good: Vec<u64> = (0..RECORDS).filter(|n| !broken.contains(n)).collect();
         match tail {
             Tail::Keep => assert_eq!((beyond, padding), (0, 0)),
             Tail::Pad => assert_eq!((beyond, padding), (6, 6)),
