@@ -1,7 +1,7 @@
 """The engine, compiled. All in here is internal; the public names are `infeed`'s.
 
 Descriptions cross as JSON, once; ``handles`` are the uint8 arrays that a description of
-a memory source refers to by number, and `Given` sources.
+a memory source refers to by number, `Given` sources, and functions.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ __all__ = [
     "Array",
     "Batch",
     "Explanation",
+    "Function",
     "Given",
     "Loader",
     "__version__",
@@ -117,6 +118,15 @@ class Explanation:
 
     def trace(self) -> str:
         """The timeline as Chrome trace events."""
+
+@final
+class Function:
+    """A function that a description refers to by number.
+
+    ``adapter`` is an `infeed._functions.Adapter`.
+    """
+
+    def __new__(cls, name: str, adapter: object) -> Function: ...
 
 @final
 class Loader:

@@ -12,6 +12,7 @@ __all__ = [
     "DamagedError",
     "DecodeError",
     "ForkedError",
+    "FunctionError",
     "InfeedError",
     "InterruptedPackError",
     "IteratorError",
@@ -19,6 +20,7 @@ __all__ = [
     "OpenError",
     "OutOfMemoryError",
     "PanickedError",
+    "ProcessError",
     "ReadError",
     "RecordTooLargeError",
     "ShapeError",
@@ -77,6 +79,18 @@ class TransformError(InfeedError, ValueError):
 
 class ShapeError(InfeedError, ValueError):
     """A record does not have the shape that its batch needs."""
+
+
+class FunctionError(InfeedError, RuntimeError):
+    """A function of ``.python`` or ``.python_batch`` did not take what it was given.
+
+    The message names the record, or the batch, and says what was raised; the traceback
+    of that is in the exception's notes, which Python shows below it.
+    """
+
+
+class ProcessError(InfeedError, OSError):
+    """No process could be started for a function of ``.python(..., processes=N)``."""
 
 
 class RecordTooLargeError(InfeedError, ValueError):

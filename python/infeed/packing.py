@@ -216,7 +216,7 @@ def pack(
     )
     if progress is True:
         print(file=sys.stderr)
-    return _packed(path, found)
+    return _packed(path, found, pipeline)
 
 
 def _tile(restart_index: bool | int) -> int | None:
@@ -236,7 +236,7 @@ def _counted(name: str, value: int | None, low: int = 0) -> int | None:
     return int(value)
 
 
-def _packed(path: str, found: dict[str, Any]) -> Packed:
+def _packed(path: str, found: dict[str, Any], packed: Pipeline) -> Packed:
     """The result, from plain data."""
     near = found.pop("fidelity")
     if near is not None:
@@ -244,7 +244,7 @@ def _packed(path: str, found: dict[str, Any]) -> Packed:
         near = {k: math.inf if v is None else v for k, v in near.items()}
     return Packed(
         path=path,
-        pipeline=Pipeline._from_dict(found.pop("pipeline")),
+        pipeline=Pipeline._from_dict(found.pop("pipeline"), packed._python),
         fidelity=None if near is None else Fidelity(**near),
         **found,
     )

@@ -5,11 +5,12 @@ It says what is wanted and holds no progress. The engine's planner decides what 
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from infeed import _check, _code, _core, sources, transforms
+from infeed._functions import Output, Step
 from infeed._select import Filter, Selecting, Split, Weights
 from infeed._select import seed as _seed
 from infeed.batch import Batch
@@ -127,6 +128,7 @@ class Pipeline(Selecting):
     _layout: str = "HWC"
     _dtype: str | None = None
     _batch: _Batching = _Batching(size=1)
+    _python: tuple[Step, ...] = ()
 
     def __init__(self, source: sources.Source):
         if not isinstance(source, sources.Source):
@@ -249,6 +251,76 @@ class Pipeline(Selecting):
         grouped = self._with(_batch=_Batching(size, per_rank, drop_last, pad, tail))
         _core.check(grouped._json())
         return grouped
+
+    def python(
+        self,
+        fn: Callable[..., Mapping[str, Any]],
+        *,
+        processes: int = 0,
+        fields: Sequence[str] | None = None,
+        output: Output | None = None,
+    ) -> Self:
+        """Adds a function that each sample goes through, after decode and transforms.
+
+        It gets a dictionary of NumPy arrays by field name, as they would lie in a row
+        of the batch (a label is an array without axes), ``bytes`` and ``str``; they are
+        its own to change. It returns a dictionary too, which is the sample from there
+        on: arrays of the same type and shape for all samples, ``bytes`` or ``str``.
+
+        A parameter ``rng``, or a second one without default, gets a
+        ``numpy.random.Generator`` keyed by seed, epoch and position: the same numbers
+        for any number of workers and processes.
+
+        Workers call it under the interpreter's lock, so that Python code runs one
+        sample at a time; `Loader.explain` tells what that costs. An exception makes a
+        bad record. Call this before `batch` where it is what gives images one size.
+
+        Args:
+            fn: The function. If it can be imported by its name, `save` writes that.
+            processes: How many processes of its own it runs in, each with its own
+                interpreter; it must be picklable, so from a module, and what it
+                captured is copied. One that dies is replaced and the sample tried once
+                more, after which that is a bad record. 0 is this process.
+            fields: Names of the fields that it is given; others pass it by and stay in
+                the sample. None: it gets all, and what it does not return is gone.
+            output: By field name what it returns: a type such as ``"int64"``, a type
+                and shape such as ``("float32", (3, 224, 224))``, ``"bytes"`` or
+                ``"text"``. None: found by calling it with the first sample when the
+                pipeline is opened.
+
+        Raises:
+            ConfigError: ``fn`` takes other arguments, or no other process can run it.
+        """
+        step = Step.checked(fn, processes=processes, fields=fields, output=output)
+        return self._with(_python=(*self._python, step))
+
+    def python_batch(
+        self,
+        fn: Callable[..., Mapping[str, Any]],
+        *,
+        fields: Sequence[str] | None = None,
+        output: Output | None = None,
+    ) -> Self:
+        """Adds a function that each finished batch goes through, on a worker.
+
+        As `python`, with arrays ``[rows, ...]``, lists of ``bytes`` or ``str``, and
+        ``(values, offsets)`` for ragged fields. It returns arrays of as many rows; an
+        array that it changed in place, or a list as it came, goes on without a copy.
+
+        Its generator is keyed by seed, epoch and the position of the batch's first row.
+        Of several ranks each sees its own rows alone, so a state is refused by another
+        number of them. An exception stops the run at this batch.
+
+        Args:
+            fn: The function.
+            fields: As of `python`.
+            output: As of `python`, for one row of the batch.
+
+        Raises:
+            ConfigError: ``fn`` takes other arguments.
+        """
+        step = Step.checked(fn, batch=True, fields=fields, output=output)
+        return self._with(_python=(*self._python, step))
 
     def open(
         self,
@@ -413,8 +485,9 @@ class Pipeline(Selecting):
         """Writes the description as TOML, which `load` and ``infeed bench`` read.
 
         Raises:
-            ConfigError: The source, or an array of weights, is in memory, which no file
-                describes. Arrays mapped from files (``mmap_mode="r"``) are fine.
+            ConfigError: The source, an array of weights or a function in no module is in
+                memory, which no file describes; the message names it. Arrays mapped
+                from files (``mmap_mode="r"``) are fine.
         """
         if isinstance(self.source, sources.Memory) and self.source._buffers():
             raise ConfigError(
@@ -475,6 +548,7 @@ class Pipeline(Selecting):
             if self._batch.tail is not None:
                 settings.append(f"tail={_code.value(self._batch.tail)}")
             steps.append(_code.method("batch", settings))
+        steps += [step.code() for step in self._python]
         if len(steps) == 1:
             return steps[0]
         return "(\n" + "".join(f"{_code.INDENT}{step}\n" for step in steps) + ")"
@@ -491,7 +565,8 @@ class Pipeline(Selecting):
 
     def _buffers(self) -> list[Any]:
         """What the description refers to by its place in this list."""
-        return [*self.source._buffers(), *self._held()]
+        functions = [step.given() for step in self._python if not step.importable]
+        return [*self.source._buffers(), *self._held(), *functions]
 
     def _json(self) -> str:
         return json.dumps(self._to_dict())
@@ -519,10 +594,22 @@ class Pipeline(Selecting):
             name: item for name, item in output.items() if item is not None
         }
         description["batch"] = _given(self._batch)
+        if self._python:
+            description["python"] = self._functions_to_dict()
         return description
 
+    def _functions_to_dict(self) -> list[dict[str, Any]]:
+        """The functions; those that cannot be imported are numbered behind all else."""
+        held = [step for step in self._python if not step.importable]
+        first = len(self._buffers()) - len(held) if held else 0
+        numbers = {id(step): first + at for at, step in enumerate(held)}
+        return [step.to_dict(numbers.get(id(step))) for step in self._python]
+
     @classmethod
-    def _from_dict(cls, description: dict[str, Any]) -> Self:
+    def _from_dict(
+        cls, description: dict[str, Any], functions: tuple[Step, ...] | None = None
+    ) -> Self:
+        """The pipeline described, with `functions` or those it names."""
         new = cls(sources.from_dict(description["source"]))
         new = new._selected_by(description)
         if (shuffle := description.get("shuffle")) is not None:
@@ -532,6 +619,9 @@ class Pipeline(Selecting):
             new = new.decode(**settings, **decode.get("modes", {}))
         steps = map(transforms.from_dict, description.get("transforms", []))
         new = new.transform(*steps, **description.get("output", {}))
+        if functions is None:
+            functions = tuple(map(Step.from_dict, description.get("python", ())))
+        new = new._with(_python=functions)
         if (batch := description.get("batch")) is not None:
             new = new.batch(**batch)
         return new

@@ -20,8 +20,8 @@ ADAPTERS = {
 LADDER = [
     {"_core", "errors", "_code"},
     {"_check", "_columns", "batch", "explanation"},
-    {"_fields", "_select"},
-    {"transforms", "sources", "loader", "preview"},
+    {"_fields", "_functions", "_select"},
+    {"transforms", "_process", "sources", "loader", "preview"},
     {"pipeline"},
     {"packing", "remote", "verifying"},
     {"watching", "_moving"},

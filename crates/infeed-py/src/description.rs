@@ -6,17 +6,17 @@ use bytes::Bytes;
 use infeed::Pipeline;
 use infeed::batch::ColumnKind;
 use infeed::pipeline::Handle;
-use infeed::plan::Plan;
 use infeed_raw::python::BufferView;
 use pyo3::Borrowed;
 use pyo3::prelude::*;
 
 use crate::batch::object_from;
 use crate::error::raise;
+use crate::function::Function;
 use crate::given::Given;
 use crate::log;
 
-/// Buffers of Python objects, viewed without a copy, and sources that were made of them.
+/// Buffers of Python objects, viewed without a copy, sources that were made of them, and functions.
 pub(crate) struct Handles(pub(crate) Vec<Handle>);
 
 impl<'py> FromPyObject<'_, 'py> for Handles {
@@ -27,6 +27,9 @@ impl<'py> FromPyObject<'_, 'py> for Handles {
             let handle = handle?;
             if let Ok(given) = handle.cast::<Given>() {
                 return Ok(Handle::Source(Arc::clone(&given.get().source)));
+            }
+            if let Ok(function) = handle.cast::<Function>() {
+                return Ok(Handle::Function(function.get().shared()));
             }
             let bytes = Bytes::from_owner(BufferView::new(&handle)?);
             Ok(Handle::Bytes(bytes))
@@ -72,10 +75,7 @@ pub(crate) fn describe(
     handles: Handles,
 ) -> PyResult<Vec<Described>> {
     let pipeline = parse(py, description)?;
-    let columns = py.detach(|| {
-        let source = pipeline.source.open(&handles.0)?;
-        Ok(Plan::over(&pipeline, &*source)?.columns().to_vec())
-    });
+    let columns = py.detach(|| pipeline.describe(&handles.0));
     let describe = |column: infeed::batch::ColumnSpec| match column.kind {
         ColumnKind::Fixed { dtype, shape } => {
             let shape = shape.into_iter().map(Some).collect();

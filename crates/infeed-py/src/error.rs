@@ -6,6 +6,8 @@ use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::function::Raised;
+
 /// The exception for an error. Nothing else in this crate makes one for the engine's errors.
 pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error {
@@ -14,6 +16,8 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
         Error::Decode { .. } => "DecodeError",
         Error::Transform { .. } => "TransformError",
         Error::Shape { .. } => "ShapeError",
+        Error::Function { .. } | Error::BatchFunction { .. } => "FunctionError",
+        Error::Process { .. } => "ProcessError",
         Error::RecordTooLarge { .. } => "RecordTooLargeError",
         Error::TooManyBad { .. } => "TooManyBadError",
         Error::Open { .. } => "OpenError",
@@ -36,7 +40,15 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
     };
     // The module is the package's own; without it, the text still reaches the user.
     let class = class().unwrap_or_else(|_| PyRuntimeError::type_object(py));
-    PyErr::from_type(class, error.chain())
+    let exception = PyErr::from_type(class, error.chain());
+    if let Error::Function { source, .. } | Error::BatchFunction { source, .. } = error
+        && let Some(raised) = source.downcast_ref::<Raised>()
+    {
+        // Python shows notes below the message; without them it still says what was raised.
+        let note = format!("In the function:\n{}", raised.traceback.trim_end());
+        let _ = exception.value(py).call_method1("add_note", (note,));
+    }
+    exception
 }
 
 /// What an object of the user's raised while its source was made: an error of the description that

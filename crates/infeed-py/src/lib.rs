@@ -6,6 +6,7 @@ mod batch;
 mod description;
 mod error;
 mod explain;
+mod function;
 mod given;
 mod items;
 mod loader;
@@ -27,6 +28,8 @@ fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
 /// The engine, compiled.
 #[pymodule(gil_used = false)]
 mod _core {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::batch::{Array, Batch};
     #[pymodule_export]
@@ -35,6 +38,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::explain::Explanation;
+    #[pymodule_export]
+    use super::function::Function;
     #[pymodule_export]
     use super::given::{Given, items, table};
     #[pymodule_export]
@@ -49,6 +54,13 @@ mod _core {
     use super::remote::set_cache;
     #[pymodule_export]
     use super::verify::verify;
+
+    /// Functions that a description names are looked up here from now on.
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        infeed::function::set_finder(super::function::find);
+        Ok(())
+    }
 
     /// Version of the order function.
     #[pymodule_export]

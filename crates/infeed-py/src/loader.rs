@@ -29,7 +29,6 @@ pub(crate) struct Loader {
     inner: Arc<infeed::Loader>,
     /// Answers Prometheus, if it was asked for.
     metrics: Mutex<Option<MetricsServer>>,
-    pipeline: infeed::Pipeline,
     source: Arc<dyn Source>,
     steps: u64,
 }
@@ -81,7 +80,6 @@ impl Loader {
         Ok(Loader {
             inner: Arc::new(inner),
             metrics: Mutex::default(),
-            pipeline,
             source,
             steps,
         })
@@ -161,7 +159,7 @@ impl Loader {
     }
 
     fn explain(&self, py: Python<'_>, name: &str) -> PyResult<Explanation> {
-        let made = py.detach(|| infeed::explain::running(name, &self.pipeline, &self.inner));
+        let made = py.detach(|| infeed::explain::running(name, self.inner.pipeline(), &self.inner));
         Ok(Explanation::new(raise(py, made)?))
     }
 

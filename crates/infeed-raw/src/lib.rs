@@ -7,6 +7,7 @@
 //! | [`host`] | aligned, zeroed memory | one owner frees what it got, with the call that fits; zeroed before anyone sees it |
 //! | [`slab`] | a batch cut into rows filled in parallel | a row is the only way to its bytes; the whole comes back only by unwrapping the `Arc` that every row shares |
 //! | [`map`] | files mapped read-only | not provable: nobody may change a mapped file, and the module says so |
+//! | [`anonymous`] | files in memory without a name | a descriptor that was just made and that nobody else knows |
 //! | [`machine`] | cores, memory, clocks | system calls that fill integers of ours |
 //! | [`simd`] | pixels to rows of a batch | slices checked before; vector operations take arrays of their own length; a level runs only on a processor that has it |
 //! | [`jpeg`] | region and scaled decode | libjpeg-turbo gets buffers whose size is checked against the header |
@@ -20,6 +21,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod anonymous;
 #[cfg(feature = "python")]
 pub mod arrow;
 pub mod dlpack;

@@ -148,6 +148,7 @@ pub struct Array {
 enum Memory {
     Pooled(Pooled),
     Own(HostBytes),
+    Lent(Vec<u8>),
 }
 
 impl Array {
@@ -166,6 +167,7 @@ impl Array {
         let whole = match &*self.memory {
             Memory::Pooled(pooled) => pooled.slab.as_ref().map_or(&[][..], AsRef::as_ref),
             Memory::Own(bytes) => bytes,
+            Memory::Lent(bytes) => bytes,
         };
         &whole[..self.shape.iter().product::<usize>() * self.dtype.bytes()]
     }
@@ -183,6 +185,26 @@ impl Array {
             shape,
             dtype,
         })
+    }
+
+    /// An array over bytes that are lent to others; None if they are fewer than its shape takes.
+    pub(crate) fn lent(bytes: Vec<u8>, shape: Vec<usize>, dtype: DType) -> Option<Array> {
+        let needed = shape
+            .iter()
+            .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))?;
+        (needed <= bytes.len()).then(|| Array {
+            memory: Arc::new(Memory::Lent(bytes)),
+            shape,
+            dtype,
+        })
+    }
+
+    /// The bytes that were lent, if nobody else holds on to them.
+    pub(crate) fn give_back(self) -> Option<Vec<u8>> {
+        match Arc::try_unwrap(self.memory) {
+            Ok(Memory::Lent(bytes)) => Some(bytes),
+            _ => None,
+        }
     }
 }
 
@@ -291,6 +313,71 @@ impl Drop for Pooled {
         self.pool.live.fetch_sub(1, Ordering::Relaxed);
         if let Some(slab) = self.slab.take() {
             self.pool.give(slab);
+        }
+    }
+}
+
+/// An array that is being written; dropped unfinished, it gives its slab back.
+pub(crate) struct Making {
+    place: Place,
+    len: usize,
+}
+
+enum Place {
+    Slab(Option<Slab>, Arc<Pool>),
+    Own(Option<HostBytes>),
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Place::Slab(slab, pool) = self
+            && let Some(slab) = slab.take()
+        {
+            pool.give(slab);
+        }
+    }
+}
+
+impl Making {
+    /// In a slab of a pool, of which it takes `len` bytes at most.
+    pub(crate) fn pooled(pool: &Arc<Pool>, len: usize) -> Result<Making, OutOfMemory> {
+        let place = Place::Slab(Some(pool.take()?), Arc::clone(pool));
+        Ok(Making { place, len })
+    }
+
+    /// In memory of its own.
+    pub(crate) fn own(len: usize) -> Result<Making, OutOfMemory> {
+        let place = Place::Own(Some(HostBytes::zeroed(len)?));
+        Ok(Making { place, len })
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let whole = match &mut self.place {
+            Place::Slab(slab, _) => slab.as_mut().map_or(&mut [][..], AsMut::as_mut),
+            Place::Own(bytes) => bytes.as_mut().map_or(&mut [][..], |bytes| bytes),
+        };
+        let len = self.len.min(whole.len());
+        &mut whole[..len]
+    }
+
+    /// The array, whose shape takes no more bytes than were asked for.
+    pub(crate) fn finish(self, shape: Vec<usize>, dtype: DType) -> Array {
+        let Making { mut place, .. } = self;
+        let memory = match &mut place {
+            Place::Slab(slab, pool) => {
+                pool.live.fetch_add(1, Ordering::Relaxed);
+                Memory::Pooled(Pooled {
+                    slab: slab.take(),
+                    pool: Arc::clone(pool),
+                })
+            }
+            Place::Own(bytes) => Memory::Own(bytes.take().expect("it is finished once")),
+        };
+        Array {
+            memory: Arc::new(memory),
+            shape,
+            dtype,
         }
     }
 }

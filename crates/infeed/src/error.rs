@@ -73,6 +73,39 @@ pub enum Error {
         mend: &'static str,
     },
 
+    /// A function of the user's did not take a record, or returned what it should not.
+    #[error("{record} does not go through the function {function}")]
+    Function {
+        /// Which record.
+        record: RecordId,
+        /// Which function.
+        function: String,
+        /// What it raised.
+        source: Cause,
+    },
+
+    /// A function of the user's did not take a batch, or returned what it should not.
+    #[error("the batch of step {step}, epoch {epoch}, does not go through the function {function}")]
+    BatchFunction {
+        /// Which epoch.
+        epoch: u64,
+        /// Which step of it.
+        step: u64,
+        /// Which function.
+        function: String,
+        /// What it raised.
+        source: Cause,
+    },
+
+    /// A process for a function of the user's could not be started.
+    #[error("no process starts for the function {function}")]
+    Process {
+        /// Which function.
+        function: String,
+        /// What the operating system said.
+        source: Arc<io::Error>,
+    },
+
     /// A record needs more memory than the loader may ever use for one.
     #[error(
         "{record} needs {needed_bytes} bytes, over the {limit_bytes} that the loader's memory \
@@ -229,6 +262,7 @@ impl Error {
             | Error::Decode { record, .. }
             | Error::Transform { record, .. }
             | Error::Shape { record, .. }
+            | Error::Function { record, .. }
             | Error::RecordTooLarge { record, .. }
             | Error::TooManyBad { record, .. } => Some(record),
             _ => None,
@@ -244,6 +278,7 @@ impl Error {
                 | Error::Decode { .. }
                 | Error::Transform { .. }
                 | Error::Shape { .. }
+                | Error::Function { .. }
                 | Error::RecordTooLarge { .. }
         )
     }

@@ -39,6 +39,8 @@ pub mod decode;
 pub mod transform;
 // Rows into slabs.
 pub mod batch;
+// What users do in their own language.
+pub mod function;
 // The conveyor that moves positions.
 pub mod exec;
 // What is asked for, what runs, and running it.

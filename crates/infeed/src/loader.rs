@@ -4,9 +4,11 @@ mod budget;
 mod certificate;
 pub mod digest;
 pub mod digest_file;
+mod finish;
 mod parcel;
 mod quarantine;
 mod records;
+mod settle;
 mod state;
 mod stats;
 mod tuning;
@@ -35,6 +37,7 @@ use crate::source::{Source, read_one};
 use budget::Shares;
 use certificate::Certificate;
 use digest::Digested;
+use finish::Finisher;
 pub use parcel::BadRecord;
 use quarantine::Quarantine;
 use records::Records;
@@ -145,6 +148,8 @@ pub struct Loader {
     readers: usize,
     /// The state before the first step.
     begin: State,
+    /// The description, with what its functions return.
+    pipeline: Pipeline,
     /// Which records come how often, as lines of the plan.
     selection: String,
 }
@@ -207,8 +212,7 @@ impl Pipeline {
         position: u64,
         epoch: u64,
     ) -> Result<(RecordId, Vec<PreviewStage>), Error> {
-        let source = self.open_source(handles)?;
-        let plan = Plan::over(self, &*source)?;
+        let (plan, source) = self.planned(handles)?;
         let order = self.order(&*source, handles)?;
         if position >= order.len() {
             let problem = format!("position {position} is not below {} records", order.len());
@@ -218,6 +222,7 @@ impl Pipeline {
         let id = source.id(index, None);
         let record = read_one(&*source, index)?;
         let at = Position { epoch, position };
+        plan.start(1)?;
         let stages = |index: u64, record: &Record, at: Position| {
             plan.preview(record, at, &mut Bench::new())
                 .map_err(|failure| records::sample_error(&*source, index, failure))
@@ -233,6 +238,8 @@ impl Pipeline {
             plan.preview_mix(&mixing, &source.id(partner, None), &mut own, other)
                 .map_err(|failure| records::sample_error(&*source, partner, failure))?;
         }
+        let own = settle::through_functions(&plan, at, own)
+            .map_err(|failure| records::sample_error(&*source, index, failure))?;
         Ok((id, own))
     }
 }
@@ -244,6 +251,7 @@ impl Loader {
         handles: &[Handle],
         options: &Options,
     ) -> Result<Loader, Error> {
+        let pipeline = &pipeline.settled(&*source, handles, options.world_size)?;
         let plan = Plan::over(pipeline, &*source)?;
         let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
             (Some(size), None) => size,
@@ -285,7 +293,8 @@ impl Loader {
         }
         let rows = usize::try_from(partition.rows())
             .map_err(|_| Error::config("batch", "it has more rows than memory has bytes"))?;
-        let slab_bytes = Batcher::new(plan.columns().to_vec(), rows, 0).slab_bytes();
+        let slab_bytes = Batcher::new(plan.columns().to_vec(), rows, 0).slab_bytes()
+            + Finisher::new(&plan, rows, 0, None).slab_bytes();
         let own_cells = plan.has_own_cells();
         let (shares, most, tuning) = tuning::shared_out(options, slab_bytes, own_cells)?;
         let working = tuning.as_ref().map_or(most, Tuning::workers);
@@ -316,22 +325,20 @@ impl Loader {
             data: state::hex(source.fingerprint()),
             description: state::hex(state::fingerprint(pipeline, order.fingerprint())),
             digest: None,
+            python: state::functions(pipeline),
+            ranks: pipeline.has_batch_functions().then_some(options.world_size),
             bad: Vec::new(),
         };
         let certificate = Certificate::new(options, &begin)?;
         let row_bytes = shares.row_bytes(rows);
+        let timeline = options
+            .timeline
+            .map(|length| Arc::new(Timeline::new(length)));
+        let finisher = Finisher::new(&plan, rows, shares.trays + 2, timeline.clone());
+        plan.start(most)?;
         let job = Records::new(
-            source,
-            plan,
-            order,
-            partition,
-            batcher,
-            options,
-            &shares,
-            row_bytes,
-            options
-                .timeline
-                .map(|length| Arc::new(Timeline::new(length))),
+            source, plan, order, partition, batcher, finisher, options, &shares, row_bytes,
+            timeline,
         );
         let conveyor = Conveyor::start(job, config, 0).map_err(|source| Error::Thread {
             source: Arc::new(source),
@@ -367,6 +374,7 @@ impl Loader {
             tuning: tuning.map(Mutex::new),
             readers,
             begin,
+            pipeline: pipeline.clone(),
             selection,
         })
     }
@@ -557,6 +565,11 @@ impl Loader {
         Ok(self.conveyor()?.job().partition().steps())
     }
 
+    /// The description that it runs, with its functions looked up and what they return.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
     /// The source that it reads.
     ///
     /// # Errors
@@ -700,11 +713,7 @@ fn stall_text(waited: Duration, now: Situation) -> String {
 
 /// Batches that the consumer holds.
 fn held(conveyor: &Conveyor<Records>) -> usize {
-    conveyor
-        .job()
-        .batcher()
-        .live()
-        .saturating_sub(conveyor.ready())
+    conveyor.job().live().saturating_sub(conveyor.ready())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

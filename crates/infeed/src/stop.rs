@@ -45,6 +45,11 @@ impl Stop {
         HERE.with_borrow(Clone::clone)
     }
 
+    /// Whether the wish is made.
+    pub fn is_wished(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Comes back once the wish is made.
     pub async fn wished(&self) {
         // It fails only when the sender is gone, which `self` holds.

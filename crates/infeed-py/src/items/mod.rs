@@ -1,7 +1,7 @@
 //! Items of a Python object as records: `__getitem__` on the I/O threads, under the interpreter's
 //! lock, its time counted.
 
-mod values;
+pub(crate) mod values;
 
 use std::fmt;
 use std::io;

@@ -404,7 +404,8 @@ fn numbers(value: &Bound<'_, PyAny>, kind: Option<Kind>) -> PyResult<Taken> {
     Ok(Taken { form, bytes })
 }
 
-fn dtype_of(name: &str) -> Option<DType> {
+/// The element type that NumPy calls so.
+pub(crate) fn dtype_of(name: &str) -> Option<DType> {
     Some(match name {
         "bool" => DType::Bool,
         "uint8" => DType::UInt8,

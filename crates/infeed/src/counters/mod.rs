@@ -25,11 +25,19 @@ pub enum Stage {
     Transform,
     /// Pixels into the row of a batch: flip, cast, normalize, layout, one-hot.
     Write,
+    /// Functions of the user's, on samples and batches.
+    Python,
 }
 
 impl Stage {
     /// All stages, in the order data flows.
-    pub const ALL: [Stage; 4] = [Stage::Read, Stage::Decode, Stage::Transform, Stage::Write];
+    pub const ALL: [Stage; 5] = [
+        Stage::Read,
+        Stage::Decode,
+        Stage::Transform,
+        Stage::Write,
+        Stage::Python,
+    ];
 
     /// Lower-case name, as in reports.
     pub fn name(self) -> &'static str {
@@ -38,6 +46,7 @@ impl Stage {
             Stage::Decode => "decode",
             Stage::Transform => "transform",
             Stage::Write => "write",
+            Stage::Python => "python",
         }
     }
 }
@@ -78,7 +87,8 @@ pub struct StageStats {
     /// Processor time they used there.
     pub cpu: Duration,
     /// Time threads were blocked before they could begin: reading waits for the consumer to
-    /// come nearer, decoding for encoded bytes, writing for a free batch.
+    /// come nearer, decoding for encoded bytes, writing for a free batch, Python for the
+    /// interpreter's lock or a free process.
     pub wait: Duration,
     /// What 99 of 100 calls took at most, within 7 %.
     pub p99: Duration,
@@ -165,7 +175,7 @@ impl Meter {
     pub fn new(cpu_time: fn() -> Duration) -> Meter {
         Meter {
             mark: Instant::now(),
-            pending_ns: [0; 4],
+            pending_ns: [0; Stage::ALL.len()],
             cpu: if COUNTED { cpu_time() } else { Duration::ZERO },
             cpu_time,
         }
@@ -227,9 +237,49 @@ impl Meter {
             return;
         }
         let wall: u64 = self.pending_ns.iter().sum();
-        if wall < SETTLE_NS {
+        if wall >= SETTLE_NS {
+            self.share_out(wall, counters);
+        }
+    }
+
+    /// Ends what came before a stage that may block for long, whose processor time says nothing of
+    /// the others': [`Meter::lap_alone`] ends it.
+    pub fn begin_alone(&mut self, counters: &ThreadCounters) {
+        if !COUNTED {
             return;
         }
+        let wall: u64 = self.pending_ns.iter().sum();
+        self.share_out(wall.max(1), counters);
+        self.mark = Instant::now();
+    }
+
+    /// Ends such a stage: of the time since, `waited` came before it; `elsewhere` is processor time
+    /// that it took in other processes.
+    pub fn lap_alone(
+        &mut self,
+        stage: Stage,
+        waited: Duration,
+        elsewhere: Duration,
+        counters: &ThreadCounters,
+    ) {
+        if !COUNTED {
+            return;
+        }
+        let now = Instant::now();
+        let start = (self.mark + waited).min(now);
+        counters.call(stage, start, now);
+        let counts = &counters.stages[stage as usize];
+        counts
+            .wall_ns
+            .fetch_add(nanos(now - start), Ordering::Relaxed);
+        counts.wait_ns.fetch_add(nanos(waited), Ordering::Relaxed);
+        let cpu = (self.cpu_time)();
+        let spent = cpu.saturating_sub(self.cpu) + elsewhere;
+        counts.cpu_ns.fetch_add(nanos(spent), Ordering::Relaxed);
+        (self.cpu, self.mark) = (cpu, now);
+    }
+
+    fn share_out(&mut self, wall: u64, counters: &ThreadCounters) {
         let cpu = (self.cpu_time)();
         // Time between stages (claiming, waking) is a few percent at most and goes with them.
         let spent = nanos(cpu.saturating_sub(self.cpu)).min(wall);
@@ -258,7 +308,7 @@ mod tests {
         let counters = ThreadCounters::default();
         let mut meter = Meter::new(|| Duration::ZERO);
         meter.cpu_time = cpu_time;
-        meter.pending_ns = [0, 3 * SETTLE_NS, SETTLE_NS, 0];
+        meter.pending_ns = [0, 3 * SETTLE_NS, SETTLE_NS, 0, 0];
 
         meter.settle(&counters);
 
@@ -270,6 +320,27 @@ mod tests {
         // No more processor time than wall time was spent on one thread.
         assert_eq!(cpu(Stage::Decode), Duration::from_nanos(3 * SETTLE_NS));
         assert_eq!(cpu(Stage::Transform), Duration::from_nanos(SETTLE_NS));
-        assert_eq!(meter.pending_ns, [0; 4]);
+        assert_eq!(meter.pending_ns, [0; 5]);
+    }
+
+    #[test]
+    fn a_stage_that_blocks_takes_no_processor_time_of_the_others() {
+        let counters = ThreadCounters::default();
+        let mut meter = Meter::new(|| Duration::ZERO);
+        meter.pending_ns = [0, 500, 0, 0, 0];
+        meter.cpu_time = || Duration::from_nanos(400);
+
+        meter.begin_alone(&counters);
+        meter.cpu_time = || Duration::from_nanos(700);
+        let elsewhere = Duration::from_nanos(50);
+        meter.lap_alone(Stage::Python, Duration::ZERO, elsewhere, &counters);
+
+        let cpu = |stage| {
+            let mut sum = StageStats::default();
+            counters.add_to(stage, &mut sum);
+            sum.cpu
+        };
+        assert_eq!(cpu(Stage::Decode), Duration::from_nanos(400));
+        assert_eq!(cpu(Stage::Python), Duration::from_nanos(350));
     }
 }

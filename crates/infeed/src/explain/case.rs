@@ -130,9 +130,10 @@ impl Case {
             return Err(Error::config("source", problem));
         }
         let own = Arc::clone(&source);
+        let ranks = conditions.open.world_size;
         let mut case = Case {
             name,
-            pipeline: pipeline.clone(),
+            pipeline: pipeline.settled(&*source, handles, ranks)?,
             handles: handles.to_vec(),
             conditions,
             own,
@@ -178,7 +179,10 @@ impl Case {
     /// sample.
     pub(super) fn row_bytes(&self, pipeline: &Pipeline) -> Option<f64> {
         let plan = Plan::over(pipeline, &*self.own).ok()?;
-        let rows = plan.columns().iter().map(|column| column.kind.row_bytes());
+        let rows = plan
+            .delivered()
+            .iter()
+            .map(|column| column.kind.row_bytes());
         Some(rows.sum::<Option<usize>>()? as f64)
     }
 

@@ -188,7 +188,7 @@ pub struct Run {
 /// What one stage costs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StageCost {
-    /// `read`, `decode`, `transform` or `write`.
+    /// `read`, `decode`, `transform`, `write` or `python`.
     pub name: String,
     /// Samples that went through.
     pub samples: u64,
@@ -320,7 +320,7 @@ pub struct NotTried {
 pub struct Span {
     /// The thread's name, such as `infeed-work-0`; `consumer` for the training loop.
     pub thread: String,
-    /// `read`, `decode`, `transform`, `write`; of the consumer `wait` or `step`.
+    /// `read`, `decode`, `transform`, `write`, `python`; of the consumer `wait` or `step`.
     pub what: String,
     /// Microseconds since the run began.
     pub start_us: u64,

@@ -18,7 +18,7 @@ use super::storage::Storage;
 use super::survey::{Survey, survey};
 use super::trial::{Others, Variant, fixed, interleave, interval, ratio};
 use super::verdict::verdict;
-use super::{Progress, now_s, run};
+use super::{Progress, functions, now_s, run};
 use crate::error::Error;
 use crate::probe;
 
@@ -430,16 +430,15 @@ fn capacities(
     let mut all = Capacities::default();
     let workers = case.workers();
     let cores = trials.base;
-    all.add(
-        costliest(&run.stages),
-        cores,
-        format!(
-            "{workers} workers / {:.2} ms per sample = {:.0} samples/s, measured with the data in \
-             memory",
-            1e3 * workers as f64 / cores.mid.max(1e-9),
-            cores.mid,
-        ),
+    let measured = format!(
+        "{workers} workers / {:.2} ms per sample = {:.0} samples/s, measured with the data in \
+         memory",
+        1e3 * workers as f64 / cores.mid.max(1e-9),
+        cores.mid,
     );
+    let cores = (costliest(&run.stages), cores, measured);
+    let (limit, rate, text) = functions::workers(run, &case.pipeline, cores);
+    all.add(limit, rate, text);
     let reading = storage.and_then(|storage| {
         let cold = storage.rate(case.readers());
         Some((storage, cold, with_cache(case, cold, bytes)?))
@@ -544,13 +543,17 @@ fn starved(run: &Run, workers: usize, capacities: &Capacities) -> Option<Resourc
     })
 }
 
-/// Decoding, or what comes after it.
+/// Decoding, what comes after it, or functions of the user's, in which threads may also sleep.
 pub(super) fn costliest(stages: &[StageCost]) -> Limit {
     let cpu = |name: &str| {
         let found = stages.iter().find(|stage| stage.name == name);
         found.map_or(0.0, |stage| stage.cpu_s)
     };
-    if cpu("decode") >= cpu("transform") + cpu("write") {
+    let python = stages.iter().find(|stage| stage.name == "python");
+    let python = python.map_or(0.0, |stage| stage.wall_s);
+    if python > cpu("decode").max(cpu("transform") + cpu("write")) {
+        Limit::Python
+    } else if cpu("decode") >= cpu("transform") + cpu("write") {
         Limit::Decode
     } else {
         Limit::Transform

@@ -14,6 +14,7 @@ mod capacity;
 mod case;
 mod difference;
 mod findings;
+mod functions;
 pub mod ledger;
 mod measure;
 mod prepare;

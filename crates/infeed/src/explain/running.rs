@@ -9,7 +9,7 @@ use super::findings::{
 };
 use super::measure::costliest;
 use super::verdict::verdict;
-use super::{now_s, run};
+use super::{functions, now_s, run};
 use crate::error::Error;
 use crate::loader::{Loader, Stats};
 use crate::pipeline::Pipeline;
@@ -18,7 +18,7 @@ use crate::source::PythonTime;
 
 /// How far a capacity computed from counters strays from one that was measured by itself: threads
 /// that take turns on a core count each other's time as theirs.
-const SPREAD: f64 = 0.15;
+pub(super) const SPREAD: f64 = 0.15;
 
 /// Explains a running loader of `pipeline` by what it has counted so far.
 ///
@@ -30,7 +30,7 @@ pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Expla
     let source = loader.source()?;
     let run = run_from(&stats)?;
     let rows = (stats.samples / stats.batches.max(1)).max(1);
-    let capacities = capacities(&stats, &run, rows);
+    let capacities = capacities(&stats, &run, pipeline, rows);
     let after_first = (run.seconds - run.first_batch_s).max(1e-9);
     let stall = capacities.stall((run.wait_s / after_first).clamp(0.0, 1.0));
     let mut conditions = Conditions::default();
@@ -139,26 +139,28 @@ pub(super) fn in_python(python: PythonTime) -> Option<(Interval, String)> {
     Some((Interval::exact(rate).widen(SPREAD), text))
 }
 
-fn capacities(stats: &Stats, run: &Run, rows: u64) -> Capacities {
+fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Capacities {
     let mut all = Capacities::default();
     let samples = stats.samples.max(1) as f64;
     let wall = |name: &str| {
         let found = run.stages.iter().find(|stage| stage.name == name);
         found.map_or(0.0, |stage| stage.wall_s)
     };
-    let mut add = |limit, threads: usize, what: &str, time: f64| {
-        if time > 0.0 {
-            let rate = threads as f64 * samples / time;
-            let text = format!(
-                "{threads} {what} / {:.2} ms per sample = {rate:.0} samples/s, from the counters",
-                1e3 * time / samples
-            );
-            all.add(limit, Interval::exact(rate).widen(SPREAD), text);
-        }
+    let told = |limit, threads: usize, what: &str, time: f64| {
+        let rate = threads as f64 * samples / time;
+        let text = format!(
+            "{threads} {what} / {:.2} ms per sample = {rate:.0} samples/s, from the counters",
+            1e3 * time / samples
+        );
+        (time > 0.0).then(|| (limit, Interval::exact(rate).widen(SPREAD), text))
     };
-    let cores = wall("decode") + wall("transform") + wall("write");
-    add(costliest(&run.stages), stats.workers, "workers", cores);
-    add(Limit::Storage, stats.readers, "I/O threads", wall("read"));
+    let cores = wall("decode") + wall("transform") + wall("write") + wall("python");
+    let cores = told(costliest(&run.stages), stats.workers, "workers", cores);
+    let cores = cores.map(|cores| functions::workers(run, pipeline, cores));
+    let reading = told(Limit::Storage, stats.readers, "I/O threads", wall("read"));
+    for (limit, rate, text) in [cores, reading].into_iter().flatten() {
+        all.add(limit, rate, text);
+    }
     if let Some((rate, text)) = stats.python.and_then(in_python) {
         all.add(Limit::Python, rate, text);
     }

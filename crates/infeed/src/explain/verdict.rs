@@ -3,6 +3,7 @@
 use super::capacity::{Capacities, TIE};
 use super::case::Case;
 use super::findings::{Interval, Limit, Remedy, Run, Stall, Verdict};
+use super::functions;
 
 /// Remedies named as advice at most.
 const ADVICE: usize = 3;
@@ -31,7 +32,7 @@ pub(super) fn verdict(
         claim: claim(limit, next.filter(|_| tie).map(|r| r.limit), case, waited),
         evidence: evidence(case, run, rate),
         capacity: first.map_or(String::new(), |resource| resource.arithmetic.clone()),
-        advice: advice(limit, remedies),
+        advice: advice(case, run, limit, remedies),
         not_worth: not_worth(limit, remedies),
     }
 }
@@ -81,7 +82,7 @@ fn evidence(case: &Case, run: &Run, predicted: f64) -> Vec<String> {
     let wall = |name: &str| stage(name).map_or(0.0, |stage| stage.wall_s);
     let waits = |name: &str| stage(name).map_or(0.0, |stage| stage.wait_s);
     let share = |time: f64| 100.0 * (time / (workers * run.seconds).max(1e-9)).min(1.0);
-    let busy = share(wall("decode") + wall("transform") + wall("write"));
+    let busy = share(wall("decode") + wall("transform") + wall("write") + wall("python"));
     let empty = run.queue.iter().filter(|point| point.ready == 0).count();
     let mut lines = vec![
         format!(
@@ -112,7 +113,7 @@ fn evidence(case: &Case, run: &Run, predicted: f64) -> Vec<String> {
     lines
 }
 
-fn advice(limit: Limit, remedies: &[Remedy]) -> Vec<String> {
+fn advice(case: &Case, run: &Run, limit: Limit, remedies: &[Remedy]) -> Vec<String> {
     let worth = remedies.iter().filter(|remedy| remedy.gains());
     let lines: Vec<String> = worth
         .take(ADVICE)
@@ -126,6 +127,9 @@ fn advice(limit: Limit, remedies: &[Remedy]) -> Vec<String> {
     match limit {
         _ if !lines.is_empty() => lines,
         Limit::Step => vec!["nothing here: make the step faster, or the batch larger".to_owned()],
+        Limit::Python if remedies.is_empty() => {
+            functions::advice(run, &case.pipeline).into_iter().collect()
+        }
         _ if remedies.is_empty() => Vec::new(),
         _ => vec!["nothing that was tried gains more than it may vary".to_owned()],
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::budget::Shares;
 use super::digest::{Digest, Digested};
+use super::finish::Finisher;
 use super::parcel::{BadRecord, Content, Parcel, Role, Tried, Want};
 use super::{OnError, Options};
 use crate::batch::{Batch, BatchRow, Batcher, Cell, RowDone, Tray};
@@ -17,6 +18,7 @@ use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline}
 use crate::error::Error;
 use crate::exec::budget::{Pool, Refused};
 use crate::exec::{Filled, Gate, Job, Joined, Place, Run, Ticket};
+use crate::function::Failed;
 use crate::order::Order;
 use crate::order::partition::{Partition, Spot, Tail};
 use crate::plan::Plan;
@@ -42,6 +44,7 @@ pub(crate) struct Records {
     order: Order,
     partition: Partition,
     batcher: Batcher,
+    finisher: Finisher,
     on_error: OnError,
     digested: Digested,
     /// Scratch beyond what workers keep.
@@ -107,6 +110,7 @@ impl Records {
         order: Order,
         partition: Partition,
         batcher: Batcher,
+        finisher: Finisher,
         options: &Options,
         shares: &Shares,
         row_bytes: u64,
@@ -118,6 +122,7 @@ impl Records {
             order,
             partition,
             batcher,
+            finisher,
             on_error: options.on_error,
             digested: options.digest,
             large: Pool::new(shares.large_bytes),
@@ -147,6 +152,11 @@ impl Records {
         &self.batcher
     }
 
+    /// Finished batches that are not dropped yet.
+    pub(super) fn live(&self) -> usize {
+        self.batcher.live().max(self.finisher.live())
+    }
+
     pub(super) fn warnings(&self) -> u64 {
         self.warnings.load(Ordering::Relaxed)
     }
@@ -161,6 +171,7 @@ impl Records {
         workers
             .iter()
             .for_each(|thread| thread.add_calls(stage, &mut calls));
+        self.finisher.add_counts(stage, sum, &mut calls);
         sum.p99 = calls.quantile(0.99);
     }
 
@@ -423,8 +434,10 @@ impl Job for Records {
         }
         let bytes = self.batcher.slab_bytes();
         let batch = self.batcher.finish(tray, done, epoch, step);
+        let batch = batch.map_err(|_| Error::OutOfMemory { bytes })?;
+        let first = self.partition.spot(self.partition.ticket(epoch, step));
         Ok(Made {
-            batch: batch.map_err(|_| Error::OutOfMemory { bytes })?,
+            batch: self.finisher.run(&self.plan, batch, first.position)?,
             bad,
             digest,
         })
@@ -698,8 +711,21 @@ pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -
             .map(|field| field.name.clone())
             .unwrap_or_default()
     };
-    let record = source.id(record, Some(field));
+    let record = match error {
+        // A function takes whole samples.
+        SampleError::Function { .. } => source.id(record, None),
+        _ => source.id(record, Some(field)),
+    };
     match error {
+        SampleError::Function { function, error } => match error {
+            Failed::Raised(source) => Error::Function {
+                record,
+                function,
+                source,
+            },
+            Failed::Process(source) => Error::Process { function, source },
+            Failed::Closed => Error::Closed,
+        },
         SampleError::Decode(error) => Error::Decode {
             record,
             field: name(),

@@ -49,6 +49,12 @@ pub struct State {
     // Written even so: distributed checkpoints want the keys that a fresh loader has.
     #[serde(default)]
     pub digest: Option<Digest>,
+    /// Names of the functions that samples and batches go through.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<String>,
+    /// How many ranks there were, where functions are called with the batch of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u64>,
     /// Bad records that this rank skipped or substituted so far: epoch and position where each was met
     /// first, and its number. Written where there are none too: what loads a checkpoint key by key
     /// (that of `torch.distributed`) asks for the keys that a fresh state has.
@@ -87,6 +93,11 @@ impl State {
             (None, true) => Tail::Drop.name(),
             (None, false) => Tail::Keep.name(),
         };
+        let names = |names: &[String]| match names {
+            [] => "none".to_owned(),
+            names => names.join(", "),
+        };
+        let ranks = |state: &State| state.ranks.map_or(String::new(), |ranks| ranks.to_string());
         let facts = |state: &State| {
             [
                 ("version", state.version.to_string()),
@@ -96,6 +107,8 @@ impl State {
                 ("records", state.records.to_string()),
                 ("global batch", state.batch.to_string()),
                 ("tail", tail(state).to_owned()),
+                ("python", names(&state.python)),
+                ("ranks (python_batch sees the batch of one)", ranks(state)),
                 (
                     "the data's fingerprint (names, counts, filter, split, take)",
                     state.data.clone(),
@@ -127,9 +140,23 @@ pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
         &pipeline.output,
         pipeline.batch.pad,
     );
-    let json = serde_json::to_vec(&description);
+    // Where a function runs and how it came here changes no bit.
+    let functions = pipeline.python.iter();
+    let functions: Vec<_> = functions
+        .map(|spec| (&spec.function, spec.on, &spec.fields, &spec.output))
+        .collect();
+    let json = match functions.is_empty() {
+        true => serde_json::to_vec(&description),
+        false => serde_json::to_vec(&(description, functions)),
+    };
     let done = hash_bytes(&json.expect("a description holds plain data with string keys"));
     order.map_or(done, |order| hash(&[done, order]))
+}
+
+/// Names of all functions, as a state holds them.
+pub(super) fn functions(pipeline: &Pipeline) -> Vec<String> {
+    let names = pipeline.python.iter();
+    names.map(|spec| spec.function.clone()).collect()
 }
 
 impl Loader {
@@ -243,6 +270,8 @@ mod tests {
                 ids: u64::MAX,
                 pixels: Some(u64::MAX),
             }),
+            python: Vec::new(),
+            ranks: None,
             bad: Vec::new(),
         }
     }

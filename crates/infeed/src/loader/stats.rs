@@ -64,7 +64,7 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
         sum.wait += match stage {
             Stage::Read => time(&waits.readers_idle_ns),
             Stage::Decode => time(&waits.starved_ns),
-            Stage::Transform => Duration::ZERO,
+            Stage::Transform | Stage::Python => Duration::ZERO,
             Stage::Write => time(&waits.blocked_ns),
         };
         (stage, sum)

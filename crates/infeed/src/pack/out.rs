@@ -215,7 +215,9 @@ impl Out {
 
     /// Writes the pipeline over the dataset, and marks the dataset as complete.
     pub(super) fn finish(&self, pipeline: &Pipeline, done: &Done<'_>) -> Result<(), Error> {
-        let text = pipeline.clone().within_folder(&self.path).to_toml()?;
+        // A function that no file can hold is the caller's to add again.
+        let named = pipeline.without_held_functions();
+        let text = named.within_folder(&self.path).to_toml()?;
         write_whole(&self.path.join(PIPELINE), "", text.as_bytes())?;
         let manifest = Manifest::new(&self.description, Some(done));
         write_whole(&self.path.join(MANIFEST), "", &manifest.text())?;

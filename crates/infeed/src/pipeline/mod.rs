@@ -4,6 +4,7 @@
 //! runs.
 
 mod filter;
+mod function;
 pub mod packed;
 mod select;
 mod source;
@@ -26,6 +27,7 @@ use crate::transform::Transform;
 
 pub use crate::order::partition::Tail;
 pub use filter::{Class, Filter};
+pub use function::{Bound, FunctionSpec};
 pub use select::Split;
 pub use source::{FieldSpec, Handle, MemoryField, MixPart, SourceSpec};
 pub use weights::{ClassWeight, Weights};
@@ -93,6 +95,9 @@ pub struct Pipeline {
     /// Absent: batches of one.
     #[serde(default)]
     pub batch: BatchSpec,
+    /// Functions of the user's: those on samples in order, then those on batches in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<FunctionSpec>,
 }
 
 /// The order of records.
@@ -275,6 +280,7 @@ impl Pipeline {
             transforms: Vec::new(),
             output: Output::default(),
             batch: BatchSpec::default(),
+            python: Vec::new(),
         }
     }
 
@@ -424,8 +430,8 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the source is in memory: no file holds that. Arrays in files are named
-    /// by path.
+    /// [`Error::Config`] if the source or a function is in memory: no file holds that. Arrays in
+    /// files are named by path.
     pub fn to_toml(&self) -> Result<String, Error> {
         if let Some(name) = self.weights.as_ref().and_then(Weights::held) {
             let problem = format!(
@@ -441,6 +447,14 @@ impl Pipeline {
                 names.join(", ")
             );
             return Err(Error::config("source", problem));
+        }
+        let functions = self.held_functions();
+        if !functions.is_empty() {
+            let problem = format!(
+                "no file can hold {}; put it in a module, so that it can be imported",
+                functions.join(", ")
+            );
+            return Err(Error::config("python", problem));
         }
         toml::to_string(self).map_err(|error| Error::config("pipeline", error.to_string()))
     }

@@ -8,6 +8,7 @@ use infeed_raw::map::FileMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Error;
+use crate::function::Function;
 use crate::sample::{DType, Field, FieldKind, Pixels};
 use crate::source::Source;
 use crate::source::arrow::Arrow;
@@ -124,6 +125,8 @@ pub enum Handle {
     Bytes(Bytes),
     /// A source.
     Source(Arc<dyn Source>),
+    /// A function of the user's.
+    Function(Arc<dyn Function>),
 }
 
 impl From<Bytes> for Handle {

@@ -3,8 +3,10 @@
 
 use std::fmt;
 
+use super::function::{Call, Gives};
 use super::{FieldPlan, Finish, PixelPlan, Plan, Planned};
 use crate::batch::{ColumnKind, ColumnSpec};
+use crate::function::On;
 use crate::pipeline::Layout;
 use crate::sample::Pixels;
 use crate::transform::Transform;
@@ -90,14 +92,39 @@ impl fmt::Display for Plan {
             let row = shape(column);
             writeln!(f, "{}: false where a row is padding -> {row}", column.name)?;
         }
-        match &self.mixer {
-            Some(mixer) => writeln!(f, "{mixer}"),
-            None => Ok(()),
+        if let Some(mixer) = &self.mixer {
+            writeln!(f, "{mixer}")?;
         }
+        for call in self.sample_calls().iter().chain(self.batch_calls()) {
+            self.function(f, call)?;
+        }
+        Ok(())
     }
 }
 
 impl Plan {
+    /// A function and what it returns, and the columns that pass it by.
+    fn function(&self, f: &mut fmt::Formatter<'_>, call: &Call) -> fmt::Result {
+        let what = match call.on {
+            On::Sample => "sample",
+            On::Batch => "batch",
+        };
+        let place = match call.processes {
+            0 => "in this process".to_owned(),
+            1 => "in a process of its own".to_owned(),
+            count => format!("in {count} processes"),
+        };
+        writeln!(f, "{}: python, with each {what}, {place}", call.name)?;
+        for (column, gives) in call.columns.iter().zip(&call.gives) {
+            let verb = match gives {
+                Gives::Returned => "returns",
+                Gives::Passed(_) => "passes",
+            };
+            writeln!(f, "  {verb:<10} {}: {}", column.name, shape(column))?;
+        }
+        Ok(())
+    }
+
     fn pixels(
         &self,
         f: &mut fmt::Formatter<'_>,

@@ -1,6 +1,7 @@
 //! Why a record did not become a sample. The caller adds which record it was.
 
 use crate::decode::DecodeError;
+use crate::function::Failed;
 use crate::transform::TransformError;
 
 /// Why a record did not become a sample. The caller knows the record.
@@ -20,6 +21,10 @@ pub enum SampleError {
         expected: String,
         mend: &'static str,
     },
+    /// A function of the user's does not take it.
+    #[error("the function {function} failed")]
+    #[allow(missing_docs)]
+    Function { function: String, error: Failed },
     /// It needs more working memory than a worker may ever take.
     #[error("{needed_bytes} bytes of working memory are needed and {limit_bytes} allowed")]
     #[allow(missing_docs)]

@@ -6,6 +6,7 @@
 mod describe;
 pub mod failure;
 pub mod fold;
+pub(crate) mod function;
 mod mix;
 pub mod preview;
 pub mod sample;
@@ -17,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::batch::{ColumnKind, ColumnSpec};
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
-use crate::pipeline::{Decode, Handle, Layout, Pipeline, Tail};
+use crate::function::On;
+use crate::pipeline::{Decode, Layout, Pipeline, Tail};
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use crate::source::Source;
 use crate::transform::{Affine, Palette, Transform};
@@ -37,6 +39,8 @@ pub struct Plan {
     unknown_pixels: AtomicU64,
     /// None: every sample is its own.
     mixer: Option<mix::Mixer>,
+    /// Functions of the user's, those on samples first.
+    calls: Vec<function::Call>,
 }
 
 /// A transform and what the plan knows of it.
@@ -108,7 +112,7 @@ impl Plan {
     ///
     /// [`Error::Config`] naming the part of the description and the mend.
     pub fn new(pipeline: &Pipeline, fields: &[Field]) -> Result<Plan, Error> {
-        Plan::build(pipeline, fields, None)
+        Plan::build(pipeline, fields, None, true)
     }
 
     /// Checks a description against its source.
@@ -117,13 +121,23 @@ impl Plan {
     ///
     /// As [`Plan::new`].
     pub fn over(pipeline: &Pipeline, source: &dyn Source) -> Result<Plan, Error> {
-        Plan::build(pipeline, source.fields(), Some(source))
+        Plan::build(pipeline, source.fields(), Some(source), true)
+    }
+
+    /// As [`Plan::new`], up to the first function of which it is not known what it returns.
+    pub(crate) fn as_far_as_known(
+        pipeline: &Pipeline,
+        fields: &[Field],
+        source: Option<&dyn Source>,
+    ) -> Result<Plan, Error> {
+        Plan::build(pipeline, fields, source, false)
     }
 
     fn build(
         pipeline: &Pipeline,
         fields: &[Field],
         source: Option<&dyn Source>,
+        strict: bool,
     ) -> Result<Plan, Error> {
         let checked = Checked::new(pipeline, fields)?;
         let labels = mix::labels(pipeline, fields, source)?;
@@ -144,8 +158,14 @@ impl Plan {
         if pipeline.batch.settled_tail()? == Tail::Pad {
             columns.push(valid(fields)?);
         }
+        let mixer = mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?;
+        if mixer.is_some() {
+            function::refuse_after_mixing(pipeline)?;
+        }
+        let calls = function::calls(pipeline, &columns, strict)?;
         Ok(Plan {
-            mixer: mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?,
+            mixer,
+            calls,
             fields: plans,
             columns,
             transforms: checked.transforms,
@@ -158,8 +178,24 @@ impl Plan {
         })
     }
 
-    /// Columns of a batch, in field order.
+    /// Columns of a batch as its rows are filled, in field order.
     pub fn columns(&self) -> &[ColumnSpec] {
+        match self.sample_calls().last() {
+            Some(call) => &call.columns,
+            None => &self.columns,
+        }
+    }
+
+    /// Columns of a batch that the consumer gets: what functions on batches make of
+    /// [`Plan::columns`].
+    pub fn delivered(&self) -> &[ColumnSpec] {
+        self.calls
+            .last()
+            .map_or(&self.columns, |call| &call.columns)
+    }
+
+    /// Columns of a sample before any function.
+    pub(crate) fn decoded(&self) -> &[ColumnSpec] {
         &self.columns
     }
 
@@ -168,9 +204,14 @@ impl Plan {
         self.unknown_pixels.load(Ordering::Relaxed)
     }
 
+    /// The seed that draws are keyed by.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// Whether samples are of no fixed size, so that rows are kept apart until the batch is full.
     pub fn has_own_cells(&self) -> bool {
-        self.columns
+        self.columns()
             .iter()
             .any(|column| column.kind.row_bytes().is_none())
     }
@@ -186,32 +227,10 @@ impl Pipeline {
     pub fn check(&self) -> Result<(), Error> {
         self.check_selection()?;
         match self.source.known_fields()? {
-            Some(fields) => Plan::new(self, &fields).map(drop),
+            Some(fields) => Plan::as_far_as_known(self, &fields, None).map(drop),
             // Records tell the fields: what goes with them shows when the source is opened.
             None => self.batch.settled_tail().and_then(|_| Checked::alone(self)),
         }
-    }
-
-    /// Opens the source and tells which records come, and what is done where.
-    ///
-    /// # Errors
-    ///
-    /// As [`Plan::new`], [`Pipeline::select`] and [`Pipeline::order`].
-    pub fn explain(&self, handles: &[Handle]) -> Result<String, Error> {
-        let source = self.open_source(handles)?;
-        let order = self.order(&*source, handles)?;
-        let plan = Plan::over(self, &*source)?;
-        Ok(format!("{}{plan}", self.selection(&*source, &order)))
-    }
-
-    /// Opens the source and tells the columns of a batch, in field order.
-    ///
-    /// # Errors
-    ///
-    /// As [`Plan::new`], or as the source's own.
-    pub fn describe(&self, handles: &[Handle]) -> Result<Vec<ColumnSpec>, Error> {
-        let source = self.source.open(handles)?;
-        Ok(Plan::over(self, &*source)?.columns)
     }
 }
 
@@ -574,20 +593,30 @@ impl<'a> Checked<'a> {
             }
             return Ok(ColumnKind::Fixed { dtype, shape });
         }
-        if self.pipeline.batch.pad {
+        // A function may make one size of what differs.
+        let goes_on = self
+            .pipeline
+            .python
+            .iter()
+            .any(|spec| spec.on == On::Sample);
+        if self.pipeline.batch.pad || goes_on {
             return Ok(ColumnKind::Padded {
                 dtype,
                 rank: plan.rank(),
             });
         }
-        let problem = format!(
-            "the size of `{}` differs by record; add a transform that gives one size, such as \
-             RandomResizedCrop(224), Resize([256, 256]) or CenterCrop(224), or use \
-             .batch(n, pad=True)",
-            plan.name
-        );
-        Err(Error::config("batch", problem))
+        Err(unsized_image(&plan.name))
     }
+}
+
+/// Rows differ in size, and nobody asked for padding.
+fn unsized_image(name: &str) -> Error {
+    let problem = format!(
+        "the size of `{name}` differs by record; add a transform that gives one size, such as \
+         RandomResizedCrop(224), Resize([256, 256]) or CenterCrop(224), or use \
+         .batch(n, pad=True)"
+    );
+    Error::config("batch", problem)
 }
 
 impl PixelPlan {
@@ -616,6 +645,12 @@ impl PixelPlan {
             Layout::Hwc => vec![height, width, channels],
             Layout::Chw => vec![channels, height, width],
         }
+    }
+
+    /// Bytes of a row of this size.
+    fn row_bytes(&self, size: Size) -> u64 {
+        let elements = self.shape(size).iter().product::<usize>();
+        elements as u64 * self.dtype().bytes() as u64
     }
 
     fn rank(&self) -> usize {

@@ -43,6 +43,8 @@ pub struct Bench {
     /// What a sample counts in the statistics of its stages: 1, or 0 where it is mixed into another,
     /// whose cost it then is.
     pub counted: u64,
+    /// A sample before the user's functions.
+    pub(super) row: BatchRow,
     /// Time by stage.
     pub meter: Meter,
     /// Warnings of decoders that change nothing.
@@ -58,6 +60,7 @@ impl Bench {
             transform: TransformScratch::default(),
             classes: write::Classes::default(),
             counted: 1,
+            row: BatchRow { cells: Vec::new() },
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
             warnings: 0,
         }
@@ -69,6 +72,7 @@ impl Bench {
         self.images = Default::default();
         self.transform = TransformScratch::default();
         self.classes = write::Classes::default();
+        self.row.cells.clear();
     }
 }
 
@@ -108,6 +112,39 @@ impl Plan {
         admit: Admit<'_>,
     ) -> Result<(), Failure> {
         bench.meter.start();
+        if self.sample_calls().is_empty() {
+            return self.fill(record, at, row, bench, counters, admit);
+        }
+        let mut scratch = std::mem::replace(&mut bench.row, BatchRow { cells: Vec::new() });
+        for cell in &mut scratch.cells {
+            if let Cell::Own { shape, bytes } = cell {
+                shape.clear();
+                bytes.clear();
+            }
+        }
+        scratch.cells.resize_with(self.columns.len(), || Cell::Own {
+            shape: Vec::new(),
+            bytes: Vec::new(),
+        });
+        let filled = self.fill(record, at, &mut scratch, bench, counters, admit);
+        let meter = &mut bench.meter;
+        let made =
+            filled.and_then(|()| self.through_functions(&mut scratch, at, row, meter, counters));
+        bench.row = scratch;
+        made
+    }
+
+    /// Makes the sample of a record, up to the user's functions.
+    fn fill(
+        &self,
+        record: &Record,
+        at: Position,
+        row: &mut BatchRow,
+        bench: &mut Bench,
+        counters: &ThreadCounters,
+        admit: Admit<'_>,
+    ) -> Result<(), Failure> {
+        let calls_follow = !self.sample_calls().is_empty();
         let looked = self.look(record, bench)?;
         let drawn = self.draw(&looked, at)?;
         let steps: Vec<Step> = drawn.steps.iter().map(|(_, step)| step.clone()).collect();
@@ -118,7 +155,16 @@ impl Plan {
             let folded = look.own_steps(folded.as_ref(), &steps);
             let request = self.request(look, &folded);
             needed += look.scratch_bytes(&folded, request.as_ref(), &bench.decoder);
+            if calls_follow {
+                needed += look.plan.row_bytes(folded.view.size);
+            }
             arranged.push((folded, request));
+        }
+        if calls_follow {
+            let copied = record.fields.iter().zip(&self.fields);
+            let copied = copied.filter(|(_, plan)| !matches!(plan, FieldPlan::Pixels(_)));
+            needed += copied.map(|(bytes, _)| bytes.len() as u64).sum::<u64>();
+            needed += self.function_bytes();
         }
         bench.meter.lap(Stage::Decode, counters);
         admit(needed).map_err(|error| Failure {
@@ -450,7 +496,7 @@ fn copy(field: usize, bytes: &Bytes, cell: &mut Cell) -> Result<(), Failure> {
     Ok(())
 }
 
-fn cell_bytes(cell: &Cell) -> u64 {
+pub(super) fn cell_bytes(cell: &Cell) -> u64 {
     match cell {
         Cell::Slab(row) => row.bytes().len() as u64,
         Cell::Own { bytes, .. } => bytes.len() as u64,

@@ -493,6 +493,14 @@ fn swatch(colour: &str) -> String {
 /// The colour of what a thread does, as `style.css` names it: only names that stand there, whatever
 /// a span calls itself.
 fn colour(what: &str) -> &'static str {
-    let known = ["read", "decode", "transform", "write", "wait", "step"];
+    let known = [
+        "read",
+        "decode",
+        "transform",
+        "write",
+        "python",
+        "wait",
+        "step",
+    ];
     known.into_iter().find(|&k| k == what).unwrap_or("step")
 }

@@ -6,6 +6,7 @@ mod data;
 mod explain;
 mod fast_plan;
 mod fields;
+mod functions;
 mod memory;
 mod mix;
 mod mixup;

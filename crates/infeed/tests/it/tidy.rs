@@ -10,6 +10,7 @@ const LADDER: &[&[&str]] = &[
     &["error", "probe"],
     &["order", "store", "decode", "transform", "exec"],
     &["source", "batch"],
+    &["function"],
     &["pipeline"],
     &["plan"],
     &["loader"],

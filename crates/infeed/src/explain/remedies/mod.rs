@@ -3,6 +3,7 @@
 
 mod arrange;
 mod open;
+mod processes;
 mod rewrite;
 
 use crate::pack::PackOptions;
@@ -58,6 +59,7 @@ pub(super) fn candidates(
     let mut found = Vec::new();
     let mut not = Vec::new();
     open::add(case, storage, &mut found);
+    processes::add(case, &mut found, &mut not);
     arrange::add(case, &mut found);
     rewrite::add(case, records, &mut found, &mut not);
     (found, not)
@@ -65,7 +67,8 @@ pub(super) fn candidates(
 
 /// The remedy that an explanation of this case calls `id`.
 pub(super) fn by_id(case: &Case, records: Records, id: &str) -> Option<Candidate> {
-    open::by_id(case, id).or_else(|| {
+    let opened = open::by_id(case, id).or_else(|| processes::by_id(case, id));
+    opened.or_else(|| {
         let (found, _) = candidates(case, records, None);
         found.into_iter().find(|candidate| candidate.id == id)
     })

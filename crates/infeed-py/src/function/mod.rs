@@ -1,0 +1,129 @@
+//! Functions of the user's: called here, under the interpreter's lock, or in processes of their own.
+//!
+//! What is about Python's values is in `infeed/_functions.py`, which both ways use.
+
+mod here;
+mod link;
+mod processes;
+
+use std::fmt;
+use std::sync::Arc;
+
+use infeed::Error;
+use infeed::error::Cause;
+use infeed::function::{Failed, On, Running};
+use pyo3::prelude::*;
+
+use crate::error::line;
+use here::Here;
+use processes::Processes;
+
+/// A function that a description refers to by number.
+#[pyclass(frozen, module = "infeed._core")]
+pub(crate) struct Function {
+    inner: Arc<User>,
+}
+
+#[pymethods]
+impl Function {
+    #[new]
+    fn new(name: String, adapter: Py<PyAny>) -> Function {
+        let inner = Arc::new(User { name, adapter });
+        Function { inner }
+    }
+}
+
+impl Function {
+    pub(crate) fn shared(&self) -> Arc<dyn infeed::function::Function> {
+        Arc::clone(&self.inner) as Arc<dyn infeed::function::Function>
+    }
+}
+
+/// A function and the object that calls it.
+struct User {
+    name: String,
+    adapter: Py<PyAny>,
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("User").field(&self.name).finish()
+    }
+}
+
+impl infeed::function::Function for User {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn bound_here(&self) -> Option<String> {
+        let asked = Python::attach(|py| -> PyResult<Option<String>> {
+            self.adapter.bind(py).call_method0("bound_here")?.extract()
+        });
+        asked.unwrap_or_else(|error| Some(text(&error)))
+    }
+
+    fn start(&self, processes: usize) -> Result<Box<dyn Running>, Error> {
+        if processes == 0 {
+            let adapter = Python::attach(|py| self.adapter.clone_ref(py));
+            return Ok(Box::new(Here::new(adapter)));
+        }
+        let part = || format!("python ({})", self.name);
+        let launch = Python::attach(|py| -> PyResult<_> {
+            self.adapter.bind(py).call_method0("launch")?.extract()
+        });
+        let launch = launch.map_err(|error| Error::config(part(), text(&error)))?;
+        let started = Processes::start(launch, processes);
+        Ok(Box::new(started.map_err(|failed| match failed {
+            Failed::Raised(cause) => Error::config(
+                part(),
+                format!("it does not start in another process: {cause}"),
+            ),
+            Failed::Process(source) => Error::Process {
+                function: self.name.clone(),
+                source,
+            },
+            Failed::Closed => Error::Closed,
+        })?))
+    }
+}
+
+/// Imports a function that a description names.
+pub(crate) fn find(name: &str, on: On) -> Result<Arc<dyn infeed::function::Function>, Error> {
+    let found = Python::attach(|py| -> PyResult<Arc<dyn infeed::function::Function>> {
+        let module = py.import("infeed._functions")?;
+        let found = module.call_method1("found", (name, on == On::Batch))?;
+        Ok(found.cast::<Function>()?.get().shared())
+    });
+    found.map_err(|error| Error::config("python", text(&error)))
+}
+
+/// What an exception of infeed's own says.
+fn text(error: &PyErr) -> String {
+    Python::attach(|py| error.value(py).to_string())
+}
+
+/// What a function raised: the last line of the traceback, and all of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{line}")]
+pub(crate) struct Raised {
+    pub(crate) line: String,
+    pub(crate) traceback: String,
+}
+
+impl Raised {
+    fn here(py: Python<'_>, error: &PyErr) -> Cause {
+        let whole = || -> PyResult<String> {
+            let lines = py.import("traceback")?.call_method1(
+                "format_exception",
+                (error.get_type(py), error.value(py), error.traceback(py)),
+            )?;
+            let lines: Vec<String> = lines.extract()?;
+            Ok(lines.concat())
+        };
+        Arc::new(Raised {
+            line: line(py, error),
+            traceback: whole().unwrap_or_default(),
+        })
+    }
+}

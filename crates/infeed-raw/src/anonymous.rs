@@ -1,0 +1,61 @@
+//! Files without a name, for bytes that two processes share: gone when the last of them closes it,
+//! however that ends.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+
+/// An empty file that lies in memory and that child processes do not inherit by themselves; `name`
+/// is only for those who look at `/proc`.
+///
+/// # Errors
+///
+/// What the operating system says.
+#[cfg(target_os = "linux")]
+pub fn anonymous_file(name: &CStr) -> io::Result<File> {
+    use std::os::fd::FromRawFd;
+
+    // SAFETY: the name ends with a zero byte, as its type shows, and is only read.
+    let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so the descriptor is open, and nobody else knows it.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// The same on other systems: a file of the temporary folder whose name is removed at once.
+#[cfg(not(target_os = "linux"))]
+pub fn anonymous_file(name: &CStr) -> io::Result<File> {
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos());
+    let name = name.to_string_lossy();
+    let path = std::env::temp_dir().join(format!("{name}-{}-{nanos}", std::process::id()));
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn an_anonymous_file_holds_bytes_and_its_clone_sees_them() {
+        let file = anonymous_file(c"infeed-test").unwrap();
+        let other = file.try_clone().unwrap();
+
+        file.write_all_at(b"pixels", 10).unwrap();
+
+        let mut read = [0; 6];
+        other.read_exact_at(&mut read, 10).unwrap();
+        assert_eq!(&read, b"pixels");
+    }
+}

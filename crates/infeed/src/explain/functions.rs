@@ -1,0 +1,126 @@
+//! What workers give where functions of the user's run on them: cores, or the one lock that such
+//! functions share.
+
+use super::findings::{Interval, Limit, Run};
+use super::running::SPREAD;
+use crate::function::On;
+use crate::pipeline::Pipeline;
+
+/// What a limit allows, and how that was come by.
+pub(super) type Told = (Limit, Interval, String);
+
+/// Processor seconds in Python a second of the run above which functions have shown that they do
+/// not hold the lock throughout: one lock gives one, and counters stray a little.
+const RELEASED: f64 = 1.1;
+
+/// Functions that run in this process, by name.
+pub(super) fn here(pipeline: &Pipeline) -> Vec<&str> {
+    let here = pipeline.python.iter().filter(|spec| spec.processes == 0);
+    here.map(|spec| spec.function.as_str()).collect()
+}
+
+/// The workers of a run, which `cores` tells of: where functions hold the interpreter's lock all the
+/// time, that is what limits workers before the cores do.
+pub(super) fn workers(run: &Run, pipeline: &Pipeline, cores: Told) -> Told {
+    let (limit, rate, text) = cores;
+    match lock(run, pipeline) {
+        Some((lock, told)) if lock.mid <= rate.mid * (1.0 + SPREAD) => {
+            let lower = if lock.mid < rate.mid { lock } else { rate };
+            (Limit::Python, lower, format!("{told}; {text}"))
+        }
+        _ => (limit, rate, text),
+    }
+}
+
+/// What the lock gives: one call at a time, as long as functions do not let go of it.
+fn lock(run: &Run, pipeline: &Pipeline) -> Option<(Interval, String)> {
+    let functions = here(pipeline);
+    let python = run.stages.iter().find(|stage| stage.name == "python")?;
+    let all_here = functions.len() == pipeline.python.len() && !functions.is_empty();
+    if !all_here || python.samples == 0 || python.cpu_s <= 0.0 {
+        return None;
+    }
+    let samples = python.samples as f64;
+    if python.cpu_s / run.seconds.max(1e-9) > RELEASED {
+        return None;
+    }
+    let rate = samples / python.cpu_s;
+    let text = format!(
+        "1 call at a time / {:.2} ms of processor time in {} = {rate:.0} samples/s, as far as it \
+         holds the interpreter's lock; threads waited {:.2} ms a sample for that",
+        1e3 * python.cpu_s / samples,
+        functions.join(" and "),
+        1e3 * python.wait_s / samples,
+    );
+    Some((Interval::exact(rate).widen(SPREAD), text))
+}
+
+/// What to do about functions that limit a run.
+pub(super) fn advice(run: &Run, pipeline: &Pipeline) -> Option<String> {
+    let samples = pipeline.python.iter().filter(|spec| spec.on == On::Sample);
+    let here: Vec<&str> = samples
+        .filter(|spec| spec.processes == 0)
+        .map(|spec| spec.function.as_str())
+        .collect();
+    let python = run.stages.iter().find(|stage| stage.name == "python")?;
+    if here.is_empty() || python.samples == 0 {
+        return None;
+    }
+    let share = 100.0 * python.wait_s / (python.wait_s + python.wall_s).max(1e-9);
+    Some(format!(
+        ".python({}, processes=N): processes of its own do not share this interpreter's lock, for \
+         which {share:.0} % of its time was waited",
+        here.join("), .python(")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::findings::StageCost;
+    use crate::pipeline::{FunctionSpec, SourceSpec};
+
+    fn run(cpu_s: f64) -> Run {
+        Run {
+            seconds: 10.0,
+            stages: vec![StageCost {
+                name: "python".to_owned(),
+                samples: 1000,
+                cpu_s,
+                wall_s: 2.0 * cpu_s,
+                wait_s: cpu_s,
+                ..StageCost::default()
+            }],
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn the_lock_limits_workers_unless_functions_let_go_of_it_or_run_elsewhere() {
+        let mut pipeline =
+            Pipeline::new(SourceSpec::folder("x")).function(FunctionSpec::new("steps:blur"));
+        let cores = || {
+            (
+                Limit::Decode,
+                Interval::exact(200.0),
+                "2 workers".to_owned(),
+            )
+        };
+
+        let (limit, rate, text) = workers(&run(9.5), &pipeline, cores());
+        assert_eq!((limit, rate.mid.round()), (Limit::Python, 105.0));
+        assert!(
+            text.contains("steps:blur") && text.contains("2 workers"),
+            "{text}"
+        );
+        assert!(advice(&run(9.5), &pipeline).is_some_and(|line| line.contains("33 %")));
+
+        // 1.9 processor seconds a second are more than one lock gives.
+        assert_eq!(workers(&run(19.0), &pipeline, cores()).0, Limit::Decode);
+        // It would give 1000 samples a second, and the cores give 200.
+        assert_eq!(workers(&run(1.0), &pipeline, cores()).0, Limit::Decode);
+        pipeline.python[0].processes = 2;
+        assert_eq!(workers(&run(9.5), &pipeline, cores()).0, Limit::Decode);
+        assert!(advice(&run(9.5), &pipeline).is_none());
+    }
+}

@@ -1,0 +1,270 @@
+//! Functions of the user's on finished batches: what they return lies in pooled slabs too.
+
+use std::sync::Arc;
+
+use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Making, Pool, Values};
+use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
+use crate::error::Error;
+use crate::function::{Failed, Form, Sink};
+use crate::plan::Plan;
+use crate::plan::function::{Call, Gives, bytes_of, form_bytes, kind_text};
+use crate::plan::sample::Position;
+
+/// Memory for what functions return, and what they cost.
+#[derive(Debug)]
+pub(super) struct Finisher {
+    /// Of each function, a pool for each column that it returns in a slab.
+    pools: Vec<Vec<Option<Arc<Pool>>>>,
+    counters: ThreadCounters,
+}
+
+impl Finisher {
+    /// For batches of at most `rows` rows; `keep` free slabs a column are kept.
+    pub(super) fn new(
+        plan: &Plan,
+        rows: usize,
+        keep: usize,
+        timeline: Option<Arc<Timeline>>,
+    ) -> Finisher {
+        let pool = |(column, gives): (&ColumnSpec, &Gives)| match gives {
+            Gives::Passed(_) => None,
+            Gives::Returned => {
+                let bytes = column.kind.row_bytes()?;
+                Some(Pool::new(rows, bytes, keep))
+            }
+        };
+        let pools = |call: &Call| call.columns.iter().zip(&call.gives).map(pool).collect();
+        Finisher {
+            pools: plan.batch_calls().iter().map(pools).collect(),
+            counters: ThreadCounters::new(timeline),
+        }
+    }
+
+    /// Bytes of the slabs that one batch takes on its way through all functions.
+    pub(super) fn slab_bytes(&self) -> u64 {
+        let pools = self.pools.iter().flatten().flatten();
+        pools.map(|pool| pool.slab_bytes()).sum()
+    }
+
+    /// Finished batches that are not dropped yet.
+    pub(super) fn live(&self) -> usize {
+        let pools = self.pools.iter().flatten().flatten();
+        pools.map(|pool| pool.live()).max().unwrap_or(0)
+    }
+
+    pub(super) fn add_counts(&self, stage: Stage, sum: &mut StageStats, calls: &mut Calls) {
+        self.counters.add_to(stage, sum);
+        self.counters.add_calls(stage, calls);
+    }
+
+    /// The batch after all functions; `position` is that of its first row.
+    pub(super) fn run(&self, plan: &Plan, mut batch: Batch, position: u64) -> Result<Batch, Error> {
+        let at = Position {
+            epoch: batch.epoch,
+            position,
+        };
+        let counts_samples = plan.sample_calls().is_empty();
+        for (number, (call, pools)) in plan.batch_calls().iter().zip(&self.pools).enumerate() {
+            let rows = batch.rows();
+            let inputs = call.inputs(&batch.columns);
+            let mut rooms = Rooms {
+                call,
+                pools,
+                inputs: &inputs,
+                rows,
+                made: call.columns.iter().map(|_| None).collect(),
+            };
+            if rows == 0 {
+                rooms.leave_empty();
+            } else {
+                let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
+                meter.begin_alone(&self.counters);
+                let called = call.call(&inputs, plan.seed(), at, &mut rooms);
+                let spent = called.as_ref().copied().unwrap_or_default();
+                let (waited, elsewhere) = (spent.waited, spent.elsewhere);
+                meter.lap_alone(Stage::Python, waited, elsewhere, &self.counters);
+                called.map_err(|failed| error(&batch, &call.name, failed))?;
+            }
+            let made = rooms.columns(&batch.columns);
+            let made = made.map_err(|problem| error(&batch, &call.name, Failed::wrong(problem)))?;
+            let samples = if counts_samples && number == 0 {
+                rows
+            } else {
+                0
+            };
+            let (taken, given) = (bytes_of(&inputs), bytes_of(&made));
+            self.counters
+                .count(Stage::Python, samples as u64, taken, given);
+            drop(inputs);
+            batch.columns = made;
+        }
+        Ok(batch)
+    }
+}
+
+fn error(batch: &Batch, function: &str, failed: Failed) -> Error {
+    let function = function.to_owned();
+    match failed {
+        Failed::Raised(source) => Error::BatchFunction {
+            epoch: batch.epoch,
+            step: batch.step,
+            function,
+            source,
+        },
+        Failed::Process(source) => Error::Process { function, source },
+        Failed::Closed => Error::Closed,
+    }
+}
+
+/// Where a function's columns are written.
+struct Rooms<'a> {
+    call: &'a Call,
+    pools: &'a [Option<Arc<Pool>>],
+    inputs: &'a [Column],
+    rows: usize,
+    made: Vec<Option<Made>>,
+}
+
+/// A column that was returned.
+enum Made {
+    Written(Making, Vec<usize>),
+    Same(Values),
+}
+
+impl Rooms<'_> {
+    /// Number of a column that the function may return.
+    fn place(&self, name: &str) -> Result<usize, String> {
+        let returned = self.call.columns.iter().zip(&self.call.gives);
+        let mut returned = returned
+            .enumerate()
+            .filter(|(_, (_, gives))| **gives == Gives::Returned);
+        let found = returned.find(|(_, (column, _))| column.name == name);
+        found.map(|(at, _)| at).ok_or_else(|| {
+            let names = self.call.columns.iter().zip(&self.call.gives);
+            let names = names.filter(|(_, gives)| **gives == Gives::Returned);
+            let names: Vec<&str> = names.map(|(column, _)| column.name.as_str()).collect();
+            format!("it returned `{name}`; known are {names:?}")
+        })
+    }
+
+    fn unlike(&self, column: usize, found: &str) -> String {
+        let ColumnSpec { name, kind } = &self.call.columns[column];
+        format!(
+            "it returned `{name}` as {found} where {} rows of {} are known",
+            self.rows,
+            kind_text(kind)
+        )
+    }
+
+    /// Columns without rows, for a batch that has none.
+    fn leave_empty(&mut self) {
+        for (made, column) in self.made.iter_mut().zip(&self.call.columns) {
+            let rest = match &column.kind {
+                ColumnKind::Fixed { shape, .. } => shape.clone(),
+                ColumnKind::Padded { rank, .. } => vec![0; *rank],
+                ColumnKind::Bytes => {
+                    *made = Some(Made::Same(Values::Bytes(Vec::new())));
+                    continue;
+                }
+                ColumnKind::Text => {
+                    *made = Some(Made::Same(Values::Text(Vec::new())));
+                    continue;
+                }
+                ColumnKind::Ragged { .. } => {
+                    let same = self.inputs.iter().find(|input| input.name == column.name);
+                    *made = same.map(|input| Made::Same(input.values.clone()));
+                    continue;
+                }
+            };
+            let shape = std::iter::once(0).chain(rest).collect();
+            *made = Making::own(0)
+                .ok()
+                .map(|making| Made::Written(making, shape));
+        }
+    }
+
+    /// The columns behind the function.
+    fn columns(self, before: &[Column]) -> Result<Vec<Column>, String> {
+        let specs = self.call.columns.iter().zip(&self.call.gives);
+        let column = |((spec, gives), made): ((&ColumnSpec, &Gives), Option<Made>)| {
+            let values = match (gives, made) {
+                (Gives::Passed(from), _) => before[*from].values.clone(),
+                (Gives::Returned, Some(Made::Same(values))) => values,
+                (Gives::Returned, Some(Made::Written(making, shape))) => {
+                    let (ColumnKind::Fixed { dtype, .. } | ColumnKind::Padded { dtype, .. }) =
+                        &spec.kind
+                    else {
+                        return Err(format!("`{}` is no array", spec.name));
+                    };
+                    Values::Array(making.finish(shape, *dtype))
+                }
+                (Gives::Returned, None) => return Err(format!("it returned no `{}`", spec.name)),
+            };
+            Ok(Column {
+                name: spec.name.clone(),
+                values,
+            })
+        };
+        specs.zip(self.made).map(column).collect()
+    }
+}
+
+impl Sink for Rooms<'_> {
+    fn room(&mut self, name: &str, form: Form<'_>) -> Result<&mut [u8], String> {
+        let at = self.place(name)?;
+        let Form::Array { dtype, shape } = form else {
+            return Err(self.unlike(at, "something else than an array"));
+        };
+        let fits = match &self.call.columns[at].kind {
+            ColumnKind::Fixed {
+                dtype: known,
+                shape: row,
+            } => *known == dtype && shape.split_first() == Some((&self.rows, row.as_slice())),
+            ColumnKind::Padded { dtype: known, rank } => {
+                *known == dtype && shape.first() == Some(&self.rows) && shape.len() == rank + 1
+            }
+            _ => false,
+        };
+        let len = match form_bytes(form) {
+            Some(len) if fits => len,
+            _ => return Err(self.unlike(at, &format!("{} {shape:?}", dtype.name()))),
+        };
+        let making = match &self.pools[at] {
+            Some(pool) => Making::pooled(pool, len),
+            None => Making::own(len),
+        };
+        let making = making.map_err(|error| error.to_string())?;
+        match self.made[at].insert(Made::Written(making, shape.to_vec())) {
+            Made::Written(making, _) => Ok(making.bytes_mut()),
+            Made::Same(_) => Ok(&mut []),
+        }
+    }
+
+    fn same(&mut self, name: &str, input: usize) -> Result<(), String> {
+        let at = self.place(name)?;
+        let Some(column) = self.inputs.get(input) else {
+            return Err(format!("there is no input {input}"));
+        };
+        let alike = |array: &Array, dtype, rank: usize| {
+            array.dtype() == dtype && array.shape().len() == rank + 1
+        };
+        let fits = match (&self.call.columns[at].kind, &column.values) {
+            (ColumnKind::Fixed { dtype, shape }, Values::Array(array)) => {
+                alike(array, *dtype, shape.len()) && array.shape()[1..] == shape[..]
+            }
+            (ColumnKind::Padded { dtype, rank }, Values::Array(array)) => {
+                alike(array, *dtype, *rank)
+            }
+            (ColumnKind::Ragged { dtype }, Values::Ragged { values, .. }) => {
+                values.dtype() == *dtype
+            }
+            (ColumnKind::Bytes, Values::Bytes(_)) | (ColumnKind::Text, Values::Text(_)) => true,
+            _ => false,
+        };
+        if !fits {
+            return Err(self.unlike(at, &format!("its input `{}`", column.name)));
+        }
+        self.made[at] = Some(Made::Same(column.values.clone()));
+        Ok(())
+    }
+}

@@ -1,0 +1,610 @@
+//! Functions of the user's, with ones of this language standing in for them: what they are given,
+//! what becomes of what they return, and of their failures.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use infeed::batch::{Column, ColumnKind};
+use infeed::function::{Draw, Failed, Form, Function, On, Running, Sink, Spent};
+use infeed::pipeline::{FieldSpec, FunctionSpec, Handle, SourceSpec};
+use infeed::sample::DType;
+use infeed::transform::RandomResizedCrop;
+use infeed::{Array, Error, Loader, OnError, Options, Pipeline, Values};
+
+use crate::data::{bits, epoch, photos};
+
+type Body = fn(&[Column], Draw, &mut dyn Sink) -> Result<(), Failed>;
+
+/// A function of this language.
+#[derive(Debug)]
+struct Own {
+    name: &'static str,
+    body: Body,
+    calls: Arc<AtomicUsize>,
+    /// Processes that it was started in, of each start.
+    started: Arc<std::sync::Mutex<Vec<usize>>>,
+}
+
+#[derive(Debug)]
+struct Started {
+    body: Body,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Function for Own {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn bound_here(&self) -> Option<String> {
+        None
+    }
+
+    fn start(&self, processes: usize) -> Result<Box<dyn Running>, Error> {
+        self.started.lock().expect("not poisoned").push(processes);
+        let (body, calls) = (self.body, Arc::clone(&self.calls));
+        Ok(Box::new(Started { body, calls }))
+    }
+}
+
+impl Running for Started {
+    fn call(&self, inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<Spent, Failed> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        (self.body)(inputs, draw, sink)?;
+        Ok(Spent {
+            waited: Duration::from_micros(3),
+            elsewhere: Duration::ZERO,
+        })
+    }
+}
+
+fn own(name: &'static str, body: Body) -> Arc<Own> {
+    Arc::new(Own {
+        name,
+        body,
+        calls: Arc::default(),
+        started: Arc::default(),
+    })
+}
+
+/// The pipeline with a function in memory; its handle is 0.
+fn with(pipeline: Pipeline, on: On, function: &Arc<Own>) -> (Pipeline, Vec<Handle>) {
+    let mut spec = FunctionSpec::new(function.name);
+    (spec.on, spec.handle) = (on, Some(0));
+    let handle = Handle::Function(Arc::clone(function) as Arc<dyn Function>);
+    (pipeline.function(spec), vec![handle])
+}
+
+fn photographs(root: &std::path::Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(root))
+        .shuffle(5)
+        .decode()
+        .transform(RandomResizedCrop::new(16))
+        .batch(4)
+}
+
+fn open(made: &(Pipeline, Vec<Handle>), workers: usize, on_error: OnError) -> Loader {
+    let mut options = Options::default();
+    (options.workers, options.on_error) = (Some(workers), on_error);
+    made.0.open_with(&made.1, &options).expect("opens")
+}
+
+fn array<'a>(inputs: &'a [Column], name: &str) -> &'a Array {
+    let column = inputs.iter().find(|column| column.name == name);
+    match &column.expect("a field of this name").values {
+        Values::Array(array) => array,
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+fn put(
+    sink: &mut dyn Sink,
+    name: &str,
+    dtype: DType,
+    shape: &[usize],
+    bytes: &[u8],
+) -> Result<(), Failed> {
+    let room = sink.room(name, Form::Array { dtype, shape });
+    room.map_err(Failed::wrong)?.copy_from_slice(bytes);
+    Ok(())
+}
+
+/// The corner of the image inverted, the label, and a number drawn.
+fn corner(inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+    let image = array(inputs, "image");
+    assert_eq!(image.shape(), [16, 16, 3]);
+    let cut: Vec<u8> = (0..4)
+        .flat_map(|row| &image.bytes()[row * 48..row * 48 + 12])
+        .map(|byte| 255 - byte)
+        .collect();
+    put(sink, "drawn", DType::UInt64, &[], &draw.0[0].to_le_bytes())?;
+    put(sink, "image", DType::UInt8, &[4, 4, 3], &cut)?;
+    put(
+        sink,
+        "label",
+        DType::Int64,
+        &[],
+        array(inputs, "label").bytes(),
+    )
+}
+
+#[test]
+fn a_sample_goes_through_a_function_the_same_for_every_number_of_workers() {
+    let root = photos(18);
+    let plain: Vec<_> = epoch(
+        &photographs(root.path())
+            .open(&Options::default())
+            .expect("opens"),
+    );
+    let function = own("steps:corner", corner);
+    let made = with(photographs(root.path()), On::Sample, &function);
+
+    let mut seen = Vec::new();
+    for workers in [1, 2, 7] {
+        let loader = open(&made, workers, OnError::Stop);
+        let first = epoch(&loader);
+        for (batch, before) in first.iter().zip(&plain) {
+            assert_eq!(batch.records, before.records);
+            let names: Vec<&str> = batch.columns.iter().map(|c| c.name.as_str()).collect();
+            assert_eq!(
+                names,
+                ["drawn", "image", "label"],
+                "in the order of its output"
+            );
+            let (image, whole) = (
+                batch.array("image").expect("numbers"),
+                before.array("image").expect("numbers"),
+            );
+            assert_eq!(image.shape(), [batch.rows(), 4, 4, 3]);
+            assert_eq!(image.bytes()[0], 255 - whole.bytes()[0]);
+            assert_eq!(
+                image.bytes()[12],
+                255 - whole.bytes()[48],
+                "the second line"
+            );
+        }
+        seen.push((bits(&first), bits(&epoch(&loader))));
+    }
+
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
+    assert_ne!(seen[0].0, seen[0].1, "another epoch, other draws");
+    // Three times with every sample of two epochs, and once when opened.
+    assert!(function.calls.load(Ordering::Relaxed) >= 3 * (2 * 18 + 1));
+}
+
+#[test]
+fn fields_that_a_function_is_not_given_pass_it_by_and_others_follow_it() {
+    let root = photos(6);
+    let shrink: Body = |inputs, _, sink| {
+        assert_eq!(inputs.len(), 1, "only what it asked for");
+        let image = array(inputs, "image");
+        let sum: u64 = image.bytes().iter().map(|&byte| u64::from(byte)).sum();
+        put(sink, "sum", DType::UInt64, &[], &sum.to_le_bytes())
+    };
+    let double: Body = |inputs, _, sink| {
+        let sum = array(inputs, "sum")
+            .bytes()
+            .try_into()
+            .expect("eight bytes");
+        let sum = 2 * u64::from_le_bytes(sum);
+        put(sink, "sum", DType::UInt64, &[], &sum.to_le_bytes())
+    };
+    let (shrink, double) = (own("steps:shrink", shrink), own("steps:double", double));
+    let (mut pipeline, mut handles) = with(photographs(root.path()), On::Sample, &shrink);
+    let mut spec = FunctionSpec::new("steps:double");
+    spec.handle = Some(1);
+    pipeline = pipeline.function(spec);
+    handles.push(Handle::Function(double));
+    pipeline.python[0].fields = Some(vec!["image".to_owned()]);
+    pipeline.python[1].fields = Some(vec!["sum".to_owned()]);
+    let plain = epoch(
+        &photographs(root.path())
+            .open(&Options::default())
+            .expect("opens"),
+    );
+
+    let loader = pipeline
+        .open_with(&handles, &Options::default())
+        .expect("opens");
+    let batches = epoch(&loader);
+
+    for (batch, before) in batches.iter().zip(&plain) {
+        let names: Vec<&str> = batch.columns.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["label", "sum"]);
+        assert_eq!(
+            batch.array("label").expect("numbers").bytes(),
+            before.array("label").expect("numbers").bytes()
+        );
+        let image = &before.array("image").expect("numbers").bytes()[..768];
+        let sum: u64 = image.iter().map(|&byte| 2 * u64::from(byte)).sum();
+        assert_eq!(
+            batch.array("sum").expect("numbers").bytes()[..8],
+            sum.to_le_bytes()
+        );
+    }
+    let text = pipeline.explain(&handles).expect("a plan");
+    assert!(
+        text.contains("steps:shrink: python, with each sample, in this process"),
+        "{text}"
+    );
+    assert!(text.contains("passes     label: int64"), "{text}");
+    let stats = loader.stats().expect("open");
+    let (_, python) = stats.stages.last().expect("stages");
+    assert!(
+        python.samples >= 6 && python.wait >= Duration::from_micros(3 * 6),
+        "{python:?}"
+    );
+}
+
+#[test]
+fn a_record_that_a_function_does_not_take_is_a_bad_record_that_names_both() {
+    let root = photos(8);
+    let picky: Body = |inputs, _, sink| {
+        // Record 5 is a dog; its first pixel tells it from the other dogs.
+        let label = array(inputs, "label").bytes()[0];
+        if label == 1 {
+            return Err(Failed::wrong("it barks"));
+        }
+        put(
+            sink,
+            "label",
+            DType::Int64,
+            &[],
+            array(inputs, "label").bytes(),
+        )
+    };
+    let made = with(
+        photographs(root.path()),
+        On::Sample,
+        &own("steps:picky", picky),
+    );
+
+    let loader = open(&made, 2, OnError::Stop);
+    let error = loop {
+        match loader.next_batch() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Function { .. }), "{error:?}");
+    let text = error.chain();
+    assert!(
+        text.contains("dog") && text.contains("steps:picky"),
+        "{text}"
+    );
+    assert!(text.contains("it barks"), "{text}");
+
+    let mut seen = Vec::new();
+    for workers in [1, 3] {
+        let loader = open(&made, workers, OnError::Substitute);
+        let batches = epoch(&loader);
+        assert!(
+            loader.quarantine().len() >= 4,
+            "four dogs, and dogs that stand in"
+        );
+        assert_eq!(batches.iter().map(|batch| batch.rows()).sum::<usize>(), 8);
+        seen.push(bits(&batches));
+    }
+    assert_eq!(seen[0], seen[1]);
+}
+
+#[test]
+fn what_a_function_returns_must_be_alike_for_all_samples() {
+    let root = photos(8);
+    let uneven: Body = |inputs, _, sink| {
+        let label = array(inputs, "label").bytes()[0] as usize;
+        put(sink, "x", DType::UInt8, &[label + 1], &vec![7; label + 1])
+    };
+    let made = with(
+        photographs(root.path()),
+        On::Sample,
+        &own("steps:uneven", uneven),
+    );
+    let loader = open(&made, 2, OnError::Stop);
+    let error = loop {
+        match loader.next_batch() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    let text = error.chain();
+    assert!(text.contains("returned `x` as uint8 ["), "{text}");
+    assert!(text.contains("known"), "{text}");
+
+    // Padded, they may differ.
+    let made = (made.0.clone().pad(), made.1.clone());
+    let batches = epoch(&open(&made, 2, OnError::Stop));
+    let rows: Vec<usize> = batches
+        .iter()
+        .map(|b| b.array("x").expect("numbers").shape()[1])
+        .collect();
+    assert!(rows.contains(&2), "{rows:?}");
+}
+
+#[test]
+fn images_of_any_size_may_go_to_a_function_that_gives_one() {
+    let root = photos(6);
+    let first: Body = |inputs, _, sink| {
+        let image = array(inputs, "image");
+        assert_eq!(image.shape().len(), 3);
+        put(sink, "pixel", DType::UInt8, &[3], &image.bytes()[..3])
+    };
+    let plain = Pipeline::new(SourceSpec::folder(root.path()))
+        .decode()
+        .batch(3);
+    let function = own("steps:first", first);
+    let made = with(plain.clone(), On::Sample, &function);
+
+    assert_eq!(epoch(&open(&made, 2, OnError::Stop)).len(), 2);
+
+    let mut beside = with(plain, On::Sample, &function);
+    beside.0.python[0].fields = Some(vec!["label".to_owned()]);
+    beside.0.python[0].output = vec![output("pixel", DType::UInt8, &[3])];
+    let error = beside
+        .0
+        .open_with(&beside.1, &Options::default())
+        .expect_err("sizes differ");
+    assert!(
+        error.to_string().contains("the size of `image` differs"),
+        "{error}"
+    );
+}
+
+fn output(name: &str, dtype: DType, shape: &[usize]) -> FieldSpec {
+    FieldSpec {
+        name: name.to_owned(),
+        from: None,
+        kind: None,
+        dtype: Some(dtype),
+        shape: shape.to_vec(),
+    }
+}
+
+#[test]
+fn what_is_told_of_a_function_is_not_found_by_calling_it() {
+    let root = photos(6);
+    let function = own("steps:corner", corner);
+    let mut made = with(photographs(root.path()), On::Sample, &function);
+    made.0.python[0].output = vec![
+        output("image", DType::UInt8, &[4, 4, 3]),
+        output("label", DType::Int64, &[]),
+        output("drawn", DType::UInt64, &[]),
+    ];
+
+    let columns = made.0.describe(&made.1).expect("columns");
+
+    assert_eq!(function.calls.load(Ordering::Relaxed), 0);
+    assert_eq!(columns[0].name, "image");
+    let shape = vec![4, 4, 3];
+    let dtype = DType::UInt8;
+    assert_eq!(columns[0].kind, ColumnKind::Fixed { dtype, shape });
+    let names = |batch: &infeed::Batch| {
+        batch
+            .columns
+            .iter()
+            .map(|c| c.name.clone())
+            .collect::<Vec<_>>()
+    };
+    let batches = epoch(&open(&made, 2, OnError::Stop));
+    assert_eq!(names(&batches[0]), ["image", "label", "drawn"]);
+}
+
+/// The images turned upside down in place of the batch's order of rows, the labels as they came.
+fn reversed(inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+    let image = array(inputs, "image");
+    let rows = image.shape()[0];
+    let row = image.bytes().len() / rows;
+    let turned: Vec<u8> = image.bytes().chunks(row).rev().flatten().copied().collect();
+    put(sink, "image", DType::UInt8, image.shape(), &turned)?;
+    let drawn = draw.0[0].to_le_bytes().repeat(rows);
+    put(sink, "drawn", DType::UInt64, &[rows], &drawn)?;
+    let label = inputs.iter().position(|column| column.name == "label");
+    sink.same("label", label.expect("a label"))
+        .map_err(Failed::wrong)
+}
+
+/// Waits until so many batches are held: one that is finished just now counts for a moment.
+fn held_come_to(loader: &Loader, count: usize) {
+    let begun = std::time::Instant::now();
+    while loader.stats().expect("open").held != count {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            loader.stats()
+        );
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_batch_goes_through_a_function_in_order_and_its_slabs_are_used_again() {
+    let root = photos(18);
+    let plain = epoch(
+        &photographs(root.path())
+            .open(&Options::default())
+            .expect("opens"),
+    );
+    let made = with(
+        photographs(root.path()),
+        On::Batch,
+        &own("steps:reversed", reversed),
+    );
+
+    let mut seen = Vec::new();
+    for workers in [1, 4] {
+        let loader = open(&made, workers, OnError::Stop);
+        let batches = epoch(&loader);
+        for (batch, before) in batches.iter().zip(&plain) {
+            let (image, whole) = (
+                batch.array("image").expect("numbers").bytes(),
+                before.array("image").expect("numbers").bytes(),
+            );
+            assert_eq!(
+                image[..768],
+                whole[whole.len() - 768..],
+                "the last row is the first"
+            );
+            let label =
+                |batch: &infeed::Batch| batch.array("label").expect("numbers").bytes().to_vec();
+            assert_eq!(label(batch), label(before));
+        }
+        assert_eq!(batches.len(), 5, "the last has two rows");
+        held_come_to(&loader, 5);
+        seen.push(bits(&batches));
+        drop(batches);
+        held_come_to(&loader, 0);
+    }
+    assert_eq!(seen[0], seen[1]);
+}
+
+#[test]
+fn a_batch_that_a_function_does_not_take_stops_the_run_at_its_place() {
+    let root = photos(16);
+    let third: Body = |inputs, _, sink| {
+        let rows = array(inputs, "label").shape()[0];
+        if rows == 4 && array(inputs, "label").bytes().iter().any(|&byte| byte == 1) {
+            return Err(Failed::wrong("a dog"));
+        }
+        put(sink, "n", DType::UInt8, &[rows], &vec![0; rows])
+    };
+    let plain = Pipeline::new(SourceSpec::folder(root.path())).decode();
+    let plain = plain.transform(RandomResizedCrop::new(8)).batch(4);
+    let made = with(plain, On::Batch, &own("steps:third", third));
+    let loader = open(&made, 2, OnError::Substitute);
+
+    // Cats come first: eight of them, two batches.
+    for _ in 0..2 {
+        loader.next_batch().expect("cats").expect("not over");
+    }
+    let error = loader.next_batch().expect_err("dogs");
+
+    let told = matches!(
+        error,
+        Error::BatchFunction {
+            step: 2,
+            epoch: 0,
+            ..
+        }
+    );
+    assert!(told && !error.is_bad_record(), "{error:?}");
+    assert!(
+        error.chain().contains("steps:third: a dog"),
+        "{}",
+        error.chain()
+    );
+}
+
+#[test]
+fn a_state_is_refused_by_name_after_another_function_or_number_of_ranks() {
+    let root = photos(16);
+    let state = |name: &'static str, on, body: Body, ranks| {
+        let made = with(photographs(root.path()), on, &own(name, body));
+        let mut options = Options::default();
+        options.world_size = ranks;
+        let loader = made.0.open_with(&made.1, &options).expect("opens");
+        loader.next_batch().expect("a batch");
+        (loader.state(), loader)
+    };
+    let (corner_state, loader) = state("steps:corner", On::Sample, corner, 1);
+    loader.restore(&corner_state).expect("its own");
+
+    let (_, other) = state("steps:edge", On::Sample, corner, 1);
+    let error = other
+        .restore(&corner_state)
+        .expect_err("another function")
+        .to_string();
+    assert!(
+        error.contains("python is steps:edge, was steps:corner"),
+        "{error}"
+    );
+
+    let (batch_state, loader) = state("steps:reversed", On::Batch, reversed, 2);
+    loader.restore(&batch_state).expect("its own");
+    let (_, other) = state("steps:reversed", On::Batch, reversed, 4);
+    let error = other
+        .restore(&batch_state)
+        .expect_err("other rows")
+        .to_string();
+    assert!(error.contains("ranks") && error.contains("4"), "{error}");
+
+    // Functions on samples see the same samples whatever the number of ranks.
+    let (_, other) = state("steps:corner", On::Sample, corner, 4);
+    other.restore(&corner_state).expect("the same samples");
+}
+
+#[test]
+fn a_preview_shows_what_a_function_gets_and_returns() {
+    let root = photos(6);
+    let made = with(
+        photographs(root.path()),
+        On::Sample,
+        &own("steps:corner", corner),
+    );
+
+    let (_, stages) = made.0.preview(&made.1, 0, 0).expect("a good record");
+
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name).collect();
+    assert_eq!(
+        names,
+        ["decode", "RandomResizedCrop", "row", "python", "output"]
+    );
+    assert_eq!(stages[3].draws, "steps:corner");
+    let batch = epoch(&open(&made, 2, OnError::Stop)).remove(0);
+    let Some((_, Values::Array(image))) = stages[4].fields.iter().find(|(name, _)| name == "image")
+    else {
+        panic!("an image")
+    };
+    assert_eq!(
+        image.bytes(),
+        &batch.array("image").expect("numbers").bytes()[..48]
+    );
+}
+
+#[test]
+fn no_more_processes_are_started_than_workers_that_call_them() {
+    let root = photos(6);
+    let function = own("steps:corner", corner);
+    let mut made = with(photographs(root.path()), On::Sample, &function);
+    made.0.python[0].processes = 8;
+
+    let loader = open(&made, 2, OnError::Stop);
+    epoch(&loader);
+
+    // One to find out what it returns, then those of the loader.
+    assert_eq!(*function.started.lock().expect("not poisoned"), [1, 2]);
+}
+
+#[test]
+fn a_description_with_a_function_in_the_wrong_place_is_refused() {
+    let root = photos(2);
+    let function = own("steps:reversed", reversed);
+    let (pipeline, handles) = with(photographs(root.path()), On::Batch, &function);
+    let mut late = FunctionSpec::new("steps:corner");
+    late.handle = Some(0);
+    let error = pipeline
+        .function(late)
+        .describe(&handles)
+        .expect_err("too late")
+        .to_string();
+    assert!(error.contains("before the functions on batches"), "{error}");
+
+    let (mut pipeline, handles) = with(photographs(root.path()), On::Sample, &function);
+    pipeline.python[0].fields = Some(vec!["imgae".to_owned()]);
+    let error = pipeline.check().expect_err("a typo").to_string();
+    assert!(
+        error.contains("no field `imgae`") && error.contains("image"),
+        "{error}"
+    );
+
+    let missing = pipeline
+        .open(&Options::default())
+        .expect_err("no handles")
+        .to_string();
+    assert!(
+        missing.contains("steps:reversed") && !handles.is_empty(),
+        "{missing}"
+    );
+    let source = pipeline.source.open(&[]).expect("photos");
+    assert_eq!(source.len(), 2);
+}

@@ -1,0 +1,164 @@
+"""A process that runs a function of the user's, sample by sample, for `infeed`.
+
+It is spoken to over a socket, which is its standard input at first; values lie in a
+file in memory, which is its standard output at first. The engine's side, and the form
+of messages, is `link.rs` of the binding.
+"""
+
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+
+from infeed._functions import Adapter
+
+# Values begin at multiples of this.
+_ALIGNED = 64
+
+# How often to look whether the parent is another: its death closes the socket, unless
+# a fork of it holds the other end.
+_LOOK_MS = 2000
+
+
+def main() -> None:
+    """Loads the function and calls it until the parent goes."""
+    parent = os.getppid()
+    link = socket.socket(fileno=os.dup(0))
+    memory = os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    # What the function prints goes where errors go: there is no other output here.
+    os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Ctrl-C is the parent's.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_watch, args=(link, parent), daemon=True).start()
+    asked = _receive(link)
+    if asked is None:
+        return
+    try:
+        adapter = Adapter(pickle.loads(_read(memory, 0, asked["pickled"])), False)
+    except BaseException as error:
+        _send(link, _raised(error))
+        return
+    _send(link, {})
+    while (asked := _receive(link)) is not None:
+        _send(link, _answer(adapter, memory, asked))
+
+
+def _answer(adapter: Adapter, memory: int, asked: dict[str, Any]) -> dict[str, Any]:
+    """Calls the function with what lies in memory, and puts there what it returns."""
+    begun = time.process_time_ns()
+    try:
+        inputs = {of["name"]: _value(memory, of) for of in asked["values"]}
+        first, second = asked["key"]
+        returned = adapter(inputs, (first, second))
+        end = asked["end"]
+        told = []
+        for name, kind, value in returned:
+            dtype, shape, data = value if kind == "array" else ("", (), value)
+            size = memoryview(data).nbytes
+            _write(memory, end, data)
+            told.append(
+                {
+                    **{"name": name, "kind": kind, "dtype": dtype},
+                    **{"shape": list(shape), "at": end, "bytes": size},
+                }
+            )
+            end = -(-(end + size) // _ALIGNED) * _ALIGNED
+    except BaseException as error:
+        return _raised(error)
+    return {"values": told, "cpu_ns": time.process_time_ns() - begun}
+
+
+def _value(memory: int, of: dict[str, Any]) -> Any:
+    """An input, in memory of its own: the function may keep it."""
+    if of["kind"] == "array":
+        if of["dtype"] == "bfloat16":
+            import ml_dtypes
+
+            array = np.empty(of["shape"], ml_dtypes.bfloat16)
+        else:
+            array = np.empty(of["shape"], of["dtype"])
+        _read_into(memory, of["at"], array.reshape(-1).view(np.uint8))
+        return array
+    data = _read(memory, of["at"], of["bytes"])
+    return [data if of["kind"] == "bytes" else data.decode()]
+
+
+def _read(memory: int, at: int, size: int) -> bytes:
+    data = np.empty(size, np.uint8)
+    _read_into(memory, at, data)
+    return data.tobytes()
+
+
+def _read_into(memory: int, at: int, data: np.ndarray) -> None:
+    view = memoryview(data)
+    while len(view):
+        read = os.preadv(memory, [view], at)
+        if read == 0:
+            raise EOFError("the memory ends before its values")
+        view, at = view[read:], at + read
+
+
+def _write(memory: int, at: int, data: Any) -> None:
+    view = memoryview(data)
+    while len(view):
+        written = os.pwrite(memory, view, at)
+        view, at = view[written:], at + written
+
+
+def _raised(error: BaseException) -> dict[str, Any]:
+    """What was raised, in a line that says where, and the whole traceback."""
+    line = traceback.format_exception_only(error)[-1].strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        line += f" ({frames[-1].filename}, line {frames[-1].lineno})"
+    return {"raised": line, "traceback": "".join(traceback.format_exception(error))}
+
+
+def _receive(link: socket.socket) -> dict[str, Any] | None:
+    """The next message; None when the parent is gone."""
+    length = _exactly(link, 4)
+    if length is None:
+        return None
+    text = _exactly(link, struct.unpack("<I", length)[0])
+    if text is None:
+        return None
+    message: dict[str, Any] = json.loads(text)
+    return message
+
+
+def _exactly(link: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        more = link.recv(size - len(data))
+        if not more:
+            return None
+        data += more
+    return bytes(data)
+
+
+def _send(link: socket.socket, message: dict[str, Any]) -> None:
+    text = json.dumps(message).encode()
+    link.sendall(struct.pack("<I", len(text)) + text)
+
+
+def _watch(link: socket.socket, parent: int) -> None:
+    """Ends this process when the parent is gone, whatever the function does."""
+    poll = select.poll()
+    # Only the end of the other side: messages are for the main thread.
+    poll.register(link, getattr(select, "POLLRDHUP", 0))
+    while not poll.poll(_LOOK_MS) and os.getppid() == parent:
+        pass
+    os._exit(0)

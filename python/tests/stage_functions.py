@@ -1,0 +1,127 @@
+"""Functions for `test_python_stage`, in a module so that other processes find them."""
+
+import os
+import signal
+import time
+
+import numpy as np
+
+# A file whose presence says that a crash was had already; processes inherit it.
+CRASHED = "INFEED_TEST_CRASHED"
+
+
+def halved(sample):
+    """Every second row and column of the image, as float32, and the label."""
+    image = sample["image"][::2, ::2]
+    return {"image": image.astype(np.float32) / 255, "label": sample["label"]}
+
+
+def noisy(sample, rng):
+    """Noise, drawn by sample."""
+    noise = rng.standard_normal(4)
+    return {"noise": noise, "twice": rng.integers(0, 2**60), "label": sample["label"]}
+
+
+def keyed(sample, *, rng):
+    """The generator by its name."""
+    return {"noise": rng.standard_normal(4)}
+
+
+def in_place(sample):
+    """What it is given is its own to change."""
+    sample["image"] += 1
+    return sample
+
+
+def kept(sample, seen=[]):  # noqa: B006
+    """Keeps what it was given, which nobody writes to afterwards."""
+    seen.append((sample["image"], sample["image"].copy()))
+    whole = all((image == copy).all() for image, copy in seen)
+    return {"whole": np.array(whole)}
+
+
+def texts(sample):
+    """Text and bytes, in and out."""
+    return {"name": sample["name"].upper(), "data": sample["data"] + b"!"}
+
+
+def picky(sample):
+    """Takes no odd numbers."""
+    if sample["x"] % 2:
+        raise ValueError(f"{int(sample['x'])} is odd")
+    return {"x": sample["x"]}
+
+
+def where(sample):
+    """The process that runs it."""
+    return {"x": sample["x"], "process": np.int64(os.getpid())}
+
+
+def killed_once(sample):
+    """Dies with one sample, the first time."""
+    path = os.environ[CRASHED]
+    if sample["x"] == 7 and not os.path.exists(path):
+        with open(path, "w"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return {"x": sample["x"] * 2}
+
+
+def exits(sample):
+    """Dies with one sample, every time."""
+    if sample["x"] == 7:
+        os._exit(3)
+    return {"x": sample["x"] * 2}
+
+
+def stuck(sample):
+    """Takes for ever with all but the first sample."""
+    while sample["x"] > 0:
+        time.sleep(0.05)
+    return {"x": sample["x"]}
+
+
+def busy(sample):
+    """Holds the interpreter's lock for some milliseconds."""
+    total = 0
+    for n in range(60_000):
+        total += n
+    return {"x": sample["x"] + 0 * total}
+
+
+def printing(sample):
+    """Prints, which must not disturb the engine."""
+    print("a line of the function's")
+    return {"x": sample["x"]}
+
+
+def mixed(batch, rng):
+    """Images mixed with those of the next row, as MixUp does."""
+    weight = rng.beta(0.4, 0.4)
+    image = batch["image"].astype(np.float32)
+    other = np.roll(image, 1, axis=0)
+    label = np.eye(3, dtype=np.float32)[batch["label"]]
+    soft = weight * label + (1 - weight) * np.roll(label, 1, axis=0)
+    mixed_image = (weight * image + (1 - weight) * other).astype(np.float32)
+    return {"image": mixed_image, "label": soft.astype(np.float32)}
+
+
+def brightened(batch):
+    """Changes the batch where it lies."""
+    batch["image"] += 1
+    return batch
+
+
+class Added:
+    """A callable with settings."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, sample):
+        return {"x": sample["x"] + self.number}
+
+
+def brightened_label(batch):
+    """Changes one field where it lies."""
+    batch["label"] += 1
+    return batch

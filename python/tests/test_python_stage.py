@@ -1,0 +1,633 @@
+"""Functions of the user's, here and in processes of their own."""
+
+import functools
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import stage_functions as steps
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+linux = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(),
+    reason="looks at processes as Linux shows them",
+)
+
+# Two workers wait in the function, in this process or in others, when the parent is
+# killed, interrupted, or its interpreter ends.
+WAITING = """
+import sys, threading, infeed, stage_functions
+from infeed import sources
+pipeline = infeed.Pipeline(sources.Memory(x=list(range(100)))).batch(10)
+output = {"x": "int64"}
+pipeline = pipeline.python(stage_functions.stuck, processes=2, output=output)
+loader = pipeline.open(workers=2)
+batches = iter(loader)
+print("ready", flush=True)
+try:
+    next(batches)
+except KeyboardInterrupt:
+    loader.close()
+    print("interrupted", flush=True)
+"""
+
+
+def photographs(data) -> infeed.Pipeline:
+    return (
+        infeed.Pipeline(sources.Folder(data.path))
+        .shuffle(seed=3)
+        .decode()
+        .transform(T.RandomResizedCrop(16), T.RandomHorizontalFlip())
+    )
+
+
+def numbers(count: int = 20) -> infeed.Pipeline:
+    return infeed.Pipeline(sources.Memory(x=np.arange(count)))
+
+
+def epochs(pipeline: infeed.Pipeline, count: int = 2, **settings) -> list[bytes]:
+    """All that is in the batches of some epochs."""
+    with pipeline.open(**settings) as loader:
+        return [
+            np.ascontiguousarray(column).tobytes()
+            for _ in range(count)
+            for batch in loader
+            for column in batch
+        ]
+
+
+def children() -> set[int]:
+    """Processes of this one."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= {int(pid) for pid in (task / "children").read_text().split()}
+    return found
+
+
+def left_behind() -> tuple[set[int], int, set[str]]:
+    """Children, open files and shared memory."""
+    gc.collect()
+    files = len(os.listdir("/proc/self/fd"))
+    return children(), files, set(os.listdir("/dev/shm"))
+
+
+def gone(pid: int, patience: float = 10) -> bool:
+    """Whether a process ends within that time."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        try:
+            if (
+                Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                == "Z"
+            ):
+                return True
+        except OSError:
+            return True
+        threading.Event().wait(0.02)
+    return False
+
+
+def test_a_function_gets_the_sample_as_it_would_lie_in_the_batch(classification):
+    plain = photographs(classification).batch(6)
+
+    pairs = zip(plain.open(), plain.python(steps.halved).open(), strict=True)
+
+    for before, after in pairs:
+        assert after.keys() == ("image", "label")
+        assert after["image"].dtype == np.float32
+        expected = before["image"][:, ::2, ::2].astype(np.float32) / 255
+        np.testing.assert_array_equal(after["image"], expected)
+        np.testing.assert_array_equal(after["label"], before["label"])
+        assert after.records == before.records
+
+
+@pytest.mark.parametrize("function", [steps.halved, steps.noisy, steps.keyed])
+def test_bits_are_the_same_for_any_number_of_workers_and_processes(
+    classification, function
+):
+    plain = photographs(classification).batch(8)
+
+    seen = [
+        epochs(plain.python(function, processes=processes), workers=workers)
+        for workers, processes in [(1, 0), (2, 0), (4, 0), (1, 1), (4, 2)]
+    ]
+
+    assert all(other == seen[0] for other in seen[1:])
+    half = len(seen[0]) // 2
+    assert seen[0][:half] != seen[0][half:]
+
+
+def test_the_generator_belongs_to_the_sample_and_the_seed(classification):
+    def draws(seed: int) -> dict[tuple[int, int], bytes]:
+        pipeline = photographs(classification).shuffle(seed).batch(10)
+        with pipeline.python(steps.noisy).open() as loader:
+            return {
+                (epoch, record): batch["noise"][row].tobytes()
+                for epoch in range(2)
+                for batch in loader
+                for row, (record, _) in enumerate(batch.records)
+            }
+
+    first, again, other = draws(1), draws(1), draws(2)
+
+    assert first == again
+    assert len({*first.values(), *other.values()}) == 120
+
+
+def test_a_function_may_change_and_keep_what_it_is_given(classification):
+    plain = photographs(classification).batch(6)
+
+    for processes in (0, 1):
+        pairs = zip(
+            plain.open(),
+            plain.python(steps.in_place, processes=processes).open(),
+            strict=True,
+        )
+        for before, after in pairs:
+            np.testing.assert_array_equal(after["image"], before["image"] + 1)
+        kept = plain.python(steps.kept, processes=processes)
+        assert all(batch["whole"].all() for batch in kept.open(workers=2))
+
+
+def test_text_and_bytes_go_through_a_function():
+    source = sources.Memory(name=["ant", "bee", "øre"], data=[b"1", b"", b"\0\xff"])
+
+    for processes in (0, 1):
+        pipeline = infeed.Pipeline(source).batch(3)
+        (batch,) = pipeline.python(steps.texts, processes=processes)
+        assert batch["name"] == ["ANT", "BEE", "ØRE"]
+        assert batch["data"] == [b"1!", b"!", b"\0\xff!"]
+
+
+def test_images_of_any_size_go_to_a_function_that_makes_one(classification):
+    def corner(sample):
+        return {"corner": sample["image"][:8, :8], "shape": sample["image"].shape}
+
+    pipeline = infeed.Pipeline(sources.Folder(classification.path)).decode()
+    (batch,) = pipeline.python(corner).batch(30)
+
+    assert batch["corner"].shape == (30, 8, 8, 3)
+    assert batch["shape"].dtype == np.int64
+    assert len({tuple(shape) for shape in batch["shape"]}) == 30
+
+
+def test_fields_beside_those_that_are_asked_for_stay(classification):
+    def mean(sample):
+        assert [*sample] == ["image"]
+        return {"mean": sample["image"].mean(axis=(0, 1))}
+
+    plain = photographs(classification).batch(5)
+    after = plain.python(mean, fields=["image"])
+    pairs = zip(plain.open(), after.open(), strict=True)
+
+    for before, after in pairs:
+        assert after.keys() == ("label", "mean")
+        np.testing.assert_array_equal(after["label"], before["label"])
+        expected = before["image"].mean(axis=(1, 2))
+        np.testing.assert_allclose(after["mean"], expected)
+
+
+def test_functions_follow_each_other_and_what_they_return_may_be_told():
+    pipeline = (
+        numbers(9)
+        .python(steps.Added(5), output={"x": "int64"})
+        .python(lambda sample: {"x": np.stack([sample["x"], -sample["x"]])})
+        .batch(9)
+    )
+
+    assert pipeline.shapes["x"] == infeed.Column("array", "int64", (9, 2))
+    (batch,) = pipeline
+    np.testing.assert_array_equal(batch["x"][:, 0], np.arange(9) + 5)
+    np.testing.assert_array_equal(batch["x"][:, 1], -np.arange(9) - 5)
+
+
+def test_what_is_returned_is_held_against_what_was_told_or_found():
+    told = numbers().python(steps.Added(1), output={"x": ("float32", (2,))})
+    with pytest.raises(infeed.FunctionError, match=r"int64 \[\] where float32 \[2\]"):
+        next(iter(told))
+
+    with pytest.raises(infeed.FunctionError, match="a dictionary of arrays by field"):
+        numbers().python(lambda sample: sample["x"]).open()
+
+    with pytest.raises(infeed.FunctionError, match="arrays of numbers"):
+        numbers().python(lambda sample: {"x": object()}).open()
+
+    less = numbers().python(lambda s: {"x": s["x"]} | ({} if s["x"] else {"y": 1}))
+    with pytest.raises(infeed.FunctionError, match="returned no `y`"):
+        list(less)
+
+
+def test_an_exception_names_record_function_and_line_and_brings_its_traceback():
+    pipeline = numbers().batch(4)
+
+    for processes in (0, 2):
+        loader = pipeline.python(steps.picky, processes=processes).open(workers=2)
+        with pytest.raises(infeed.FunctionError) as caught:
+            list(loader)
+        text = str(caught.value)
+        assert "record 1" in text
+        assert "stage_functions:picky" in text
+        assert "ValueError: 1 is odd" in text
+        assert "stage_functions.py, line" in text
+        (note,) = caught.value.__notes__
+        assert "Traceback" in note
+        assert "in picky" in note
+        loader.close()
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_records_that_a_function_does_not_take_are_substituted_or_left_out(processes):
+    pipeline = numbers().shuffle(1).python(steps.picky, processes=processes).batch(5)
+
+    seen = []
+    for workers in (1, 3):
+        with pipeline.open(workers=workers, on_error="substitute") as loader:
+            seen.append([batch["x"].tolist() for batch in loader])
+            assert {bad.index for bad in loader.quarantine} <= set(range(1, 20, 2))
+            assert "is odd" in loader.quarantine[0].reason
+    with pipeline.open(on_error="skip") as loader:
+        left = sorted(x for batch in loader for x in batch["x"])
+
+    assert seen[0] == seen[1]
+    assert all(len(batch) == 5 and not np.any(np.mod(batch, 2)) for batch in seen[0])
+    assert left == [*range(0, 20, 2)]
+
+
+def test_a_batch_function_gets_the_batch_and_a_generator_of_its_step(classification):
+    plain = photographs(classification).batch(6, drop_last=True)
+    pipeline = plain.python_batch(steps.mixed)
+
+    assert pipeline.shapes["label"] == infeed.Column("array", "float32", (6, 3))
+    assert epochs(pipeline, workers=1) == epochs(pipeline, workers=4)
+    pairs = zip(plain.open(), pipeline.open(), strict=True)
+    for before, after in pairs:
+        assert after["image"].shape == before["image"].shape
+        np.testing.assert_allclose(after["label"].sum(axis=1), 1, rtol=1e-6)
+        assert after.records == before.records
+
+
+def test_a_batch_that_is_changed_where_it_lies_goes_on_without_a_copy():
+    places = set()
+
+    def look(batch):
+        places.add(batch["image"].__array_interface__["data"][0])
+        return steps.brightened(batch)
+
+    source = sources.Memory(image=np.zeros((40, 8, 8, 3), np.uint8), name=["a"] * 40)
+    pipeline = infeed.Pipeline(source).batch(4).python_batch(look)
+
+    with pipeline.open(workers=1) as loader:
+        for batch in loader:
+            assert batch["image"].__array_interface__["data"][0] in places
+            assert (batch["image"] == 1).all()
+            assert batch["name"] == ["a"] * 4
+
+
+def test_what_a_batch_function_raises_or_returns_wrongly_stops_the_run():
+    def late(batch):
+        if batch["x"][0] == 8:
+            raise KeyError("eight")
+        return batch
+
+    loader = numbers().batch(4).python_batch(late).open(on_error="substitute")
+    batches = iter(loader)
+    assert [next(batches)["x"][0] for _ in range(2)] == [0, 4]
+    with pytest.raises(infeed.FunctionError, match=r"step 2, epoch 0.*'eight'"):
+        next(batches)
+
+    short = numbers().batch(4).python_batch(lambda batch: {"x": batch["x"][:2]})
+    with pytest.raises(infeed.FunctionError, match="its 4 rows"):
+        short.open()
+
+
+def test_a_function_that_can_be_imported_is_saved_by_name_and_others_are_refused(
+    classification, tmp_path
+):
+    path = tmp_path / "pipeline.toml"
+    pipeline = photographs(classification).python(steps.noisy, processes=1)
+    pipeline = pipeline.python_batch(steps.brightened_label).batch(8)
+    pipeline.save(path)
+
+    again = infeed.Pipeline.load(path)
+
+    assert 'function = "stage_functions:noisy"' in path.read_text()
+    assert epochs(again) == epochs(pipeline)
+    assert repr(again) == repr(pipeline)
+    assert ".python(noisy, processes=1)" in repr(again)
+    assert again._python[0].function is steps.noisy
+    for held in (lambda sample: sample, functools.partial(steps.noisy), steps.Added(1)):
+        with pytest.raises(infeed.ConfigError, match="module"):
+            pipeline.python(held).save(path)
+    path.write_text(path.read_text().replace(":noisy", ":nosy"))
+    with pytest.raises(infeed.ConfigError, match="stage_functions:nosy"):
+        infeed.Pipeline.load(path)
+
+
+def test_a_state_of_another_function_is_refused_by_name(classification):
+    plain = photographs(classification).batch(8)
+    with plain.python(steps.halved).open() as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        assert len(str(state)) < 400
+
+    with plain.python(steps.noisy).open() as loader:
+        expected = "python is stage_functions:noisy, was stage_functions:halved"
+        with pytest.raises(infeed.ConfigError, match=expected):
+            loader.load_state_dict(state)
+
+
+def test_functions_that_take_other_arguments_are_refused_where_they_are_added():
+    for wrong in (lambda: {}, lambda a, b, c: {}, lambda a, *, b: {}, 3):
+        with pytest.raises(infeed.ConfigError, match="python: fn must be"):
+            numbers().python(wrong)
+    fine = [lambda s, size=3: s, lambda *args: args[0], lambda s, rng=None: s]
+    for function in fine:
+        list(numbers(2).python(function))
+
+
+def test_what_other_processes_cannot_run_is_refused_with_the_mend():
+    with pytest.raises(infeed.ConfigError, match="put it in a module"):
+        numbers().python(lambda sample: sample, processes=2)
+
+    # One that no other process can import is found out when it is opened.
+    namespace = {"__name__": "nowhere"}
+    exec("def lost(sample): return sample", namespace)
+    module = type(sys)("nowhere")
+    module.lost = namespace["lost"]
+    sys.modules["nowhere"] = module
+    try:
+        pipeline = numbers().python(module.lost, processes=1)
+        with pytest.raises(infeed.ConfigError, match="No module named 'nowhere'"):
+            pipeline.open()
+    finally:
+        del sys.modules["nowhere"]
+
+
+def test_a_preview_shows_the_function(classification):
+    preview = photographs(classification).python(steps.halved).preview(0)
+
+    assert [stage.name for stage in preview][-3:] == ["row", "python", "output"]
+    assert preview["row"].fields["image"].shape == (16, 16, 3)
+    assert preview["output"].fields["image"].shape == (8, 8, 3)
+
+
+def test_the_plan_and_the_counters_show_the_function(classification):
+    pipeline = photographs(classification).python(steps.halved, processes=2).batch(8)
+
+    assert (
+        "stage_functions:halved: python, with each sample, in 2" in pipeline.explain()
+    )
+    with pipeline.open(workers=2) as loader:
+        list(loader)
+        stage = loader.stats()["stages"][-1]
+    assert stage["name"] == "python"
+    assert stage["samples"] >= 30
+    assert stage["wall_s"] > 0
+    assert stage["cpu_s"] > 0
+    assert stage["bytes_out"] > 30 * 8 * 8 * 3
+
+
+def test_explain_says_that_a_slow_function_is_the_limit_and_what_to_do():
+    pipeline = numbers(400).python(steps.busy).batch(10)
+
+    with pipeline.open(workers=2) as loader:
+        for _ in loader:
+            pass
+        explanation = loader.explain()
+
+    verdict = explanation.to_dict()["verdict"]
+    assert verdict["limit"] == "python"
+    (advice,) = verdict["advice"]
+    assert "stage_functions:busy, processes=N" in advice
+    python = explanation.to_dict()["run"]["stages"][-1]
+    assert python["wait_s"] > 0
+
+
+def test_the_command_line_explains_a_pipeline_with_a_function_and_tries_processes(
+    tmp_path,
+):
+    np.save(tmp_path / "x.npy", np.arange(400))
+    path = tmp_path / "pipeline.toml"
+    source = sources.Memory(x=np.load(tmp_path / "x.npy", mmap_mode="r"))
+    infeed.Pipeline(source).python(steps.busy).batch(10).save(path)
+    code = "import sys; from infeed import _core; sys.exit(_core.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "infeed", "explain", str(path)]
+
+    told = subprocess.run(
+        [*command, "--seconds", "1", "--workers", "2"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert told.returncode == 0, told.stderr
+    assert "Python limits" in told.stdout, told.stdout
+    assert "functions in 2 processes" in told.stdout, told.stdout
+
+
+@linux
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_process_that_is_killed_is_replaced_and_its_sample_tried_again(
+    tmp_path, monkeypatch, workers
+):
+    monkeypatch.setenv(steps.CRASHED, str(tmp_path / "crashed"))
+    pipeline = numbers().python(steps.killed_once, processes=2).batch(5)
+
+    with pipeline.open(workers=workers) as loader:
+        seen = [x for batch in loader for x in batch["x"]]
+
+    assert (tmp_path / "crashed").exists()
+    assert seen == [*range(0, 40, 2)]
+
+
+@linux
+def test_a_sample_that_ends_two_processes_is_a_bad_record_that_says_how():
+    pipeline = numbers().python(steps.exits, processes=2).batch(5)
+
+    with pipeline.open(workers=2) as loader:
+        with pytest.raises(infeed.FunctionError) as caught:
+            list(loader)
+        assert "record 7" in str(caught.value)
+        assert "exit status: 3" in str(caught.value)
+    with pipeline.open(workers=2, on_error="skip") as loader:
+        seen = [x for batch in loader for x in batch["x"]]
+        # Processes that ended were replaced: the next epoch goes the same way.
+        again = [x for batch in loader for x in batch["x"]]
+
+    assert seen == again == [2 * x for x in range(20) if x != 7]
+
+
+@linux
+def test_a_process_that_was_killed_while_it_was_idle_is_replaced():
+    pipeline = numbers().python(steps.where, processes=1).batch(20)
+    with pipeline.open(workers=1) as loader:
+        for _ in range(3):
+            (batch,) = loader
+            (process,) = {*batch["process"].tolist()}
+            assert process != os.getpid()
+            for child in children():
+                os.kill(child, signal.SIGKILL)
+                assert gone(child)
+
+
+@linux
+def test_nothing_is_left_after_close_or_an_exception_or_when_it_is_dropped(capfd):
+    def run(function, **settings):
+        pipeline = numbers().python(function, processes=2).batch(4)
+        loader = pipeline.open(workers=2, **settings)
+        next(iter(loader))
+        assert len(children()) == len(before[0]) + 2
+        return loader
+
+    list(numbers().python(steps.printing, processes=1))
+    gc.collect()
+    before = left_behind()
+
+    run(steps.Added(1)).close()
+    assert left_behind() == before
+
+    loader = run(steps.picky, on_error="substitute")
+    del loader
+    assert left_behind() == before
+
+    pipeline = numbers().python(steps.exits, processes=2).batch(4)
+    with pytest.raises(infeed.FunctionError), pipeline.open(workers=2) as loader:
+        list(loader)
+    del loader
+    assert left_behind() == before
+
+    with pytest.raises(infeed.FunctionError):
+        numbers().python(steps.Added("text"), processes=2).open()
+    assert left_behind() == before
+    assert "a line of the function's" in capfd.readouterr().err
+
+
+@linux
+def test_a_loader_closes_although_its_processes_are_stuck():
+    output = {"x": "int64"}
+    pipeline = numbers().batch(4).python(steps.stuck, processes=2, output=output)
+    before = children()
+    loader = pipeline.open(workers=2)
+    started = children() - before
+    threading.Event().wait(0.3)
+
+    begun = time.monotonic()
+    loader.close()
+
+    assert time.monotonic() - begun < 10
+    assert len(started) == 2
+    assert not started & children()
+
+
+def waiting() -> tuple[subprocess.Popen, set[int]]:
+    """A process whose functions never end, and its children."""
+    path = os.pathsep.join(sys.path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert process.stdout.readline() == "ready\n"
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    children = {int(c) for t in tasks for c in (t / "children").read_text().split()}
+    assert len(children) == 2
+    return process, children
+
+
+@linux
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how):
+    process, children = waiting()
+    try:
+        threading.Event().wait(0.5)
+        process.send_signal(how)
+        said = process.stdout.read()
+        process.wait(timeout=30)
+        assert all(gone(child) for child in children)
+        assert said == ("interrupted\n" if how == signal.SIGINT else "")
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def test_ctrl_c_works_while_a_function_runs_here():
+    code = (
+        WAITING.replace("processes=2, ", "")
+        .replace("stage_functions.stuck", "slow")
+        .replace(
+            "pipeline =",
+            "import time\ndef slow(s):\n    time.sleep(0.3); return s\npipeline =",
+            1,
+        )
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        threading.Event().wait(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def test_a_pipeline_with_a_function_is_pickled_with_it():
+    import pickle
+
+    pipeline = numbers(4).python(steps.Added(3)).batch(4)
+
+    (batch,) = pickle.loads(pickle.dumps(pipeline))
+
+    np.testing.assert_array_equal(batch["x"], np.arange(4) + 3)
+
+
+def test_a_packed_dataset_keeps_the_functions_of_its_pipeline(classification, tmp_path):
+    pipeline = photographs(classification).batch(5).python(steps.halved)
+
+    packed = infeed.pack(pipeline, tmp_path / "packed", to="webdataset")
+
+    assert epochs(infeed.Pipeline.load(tmp_path / "packed")) == epochs(packed.pipeline)
+    held = pipeline.python(lambda sample: {"label": sample["label"]})
+    packed = infeed.pack(held, tmp_path / "held", to="webdataset")
+    assert packed.pipeline.fields == ("label",)
+    assert infeed.Pipeline.load(tmp_path / "held").fields == ("image", "label")
+
+
+def test_ragged_fields_go_to_functions_as_lists_of_one_sample_or_all():
+    values, offsets = np.arange(6, dtype=np.float32), np.array([0, 1, 3, 6])
+    source = sources.Memory(boxes=(values, offsets))
+    plain = infeed.Pipeline(source).batch(3)
+
+    def doubled(sample):
+        return {"boxes": sample["boxes"] * 2}
+
+    def counted(batch):
+        _, ends = batch["boxes"]
+        return {"boxes": batch["boxes"], "count": np.diff(ends)}
+
+    (batch,) = plain.python(doubled).python_batch(counted)
+
+    twice, ends = batch["boxes"]
+    np.testing.assert_array_equal(twice, values * 2)
+    np.testing.assert_array_equal(ends, offsets)
+    np.testing.assert_array_equal(batch["count"], [1, 2, 3])
