@@ -285,7 +285,7 @@ class Pipeline(Selecting):
                 the sample. None: it gets all, and what it does not return is gone.
             output: By field name what it returns: a type such as ``"int64"``, a type
                 and shape such as ``("float32", (3, 224, 224))``, ``"bytes"`` or
-                ``"text"``. None: found by calling it with the first sample when the
+                ``"text"``. None: found by calling it with the first record when the
                 pipeline is opened.
 
         Raises:
@@ -485,8 +485,8 @@ class Pipeline(Selecting):
         """Writes the description as TOML, which `load` and ``infeed bench`` read.
 
         Raises:
-            ConfigError: The source, an array of weights or a function in no module is in
-                memory, which no file describes; the message names it. Arrays mapped
+            ConfigError: The source, an array of weights or a function in no module is
+                in memory, which no file describes; the message names it. Arrays mapped
                 from files (``mmap_mode="r"``) are fine.
         """
         if isinstance(self.source, sources.Memory) and self.source._buffers():
