@@ -19,8 +19,8 @@ const ATTEMPTS: u64 = 8;
 
 impl Pipeline {
     /// The description with its functions looked up and what they return filled in. Where that is
-    /// not told, the record at position 0 of epoch 0 is read and made into a sample, and they are
-    /// called with it; those on batches with as many rows of it as a batch of one of `ranks` has.
+    /// not told, the first record is read and made into a sample, and they are called with it; those
+    /// on batches with as many rows of it as a batch of one of `ranks` has.
     ///
     /// # Errors
     ///
