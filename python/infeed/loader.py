@@ -108,7 +108,8 @@ class Loader:
         It is a sum over rows of hashes of epoch, position and record, and with
         ``open(digest="pixels")`` of the delivered bytes too, after a hyphen. The same
         for any number of workers. Those of the ranks of a run add up, with
-        `infeed.add_digests`, to that of one process.
+        `infeed.add_digests`, to that of one process. An epoch that is begun again, as
+        adapters do after a look at a batch, counts once.
 
         What was delivered before a state that was loaded counts as well, if the state
         has it. Those of several ranks have none, being equal on all ranks: put

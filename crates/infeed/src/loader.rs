@@ -547,6 +547,7 @@ impl Loader {
             lock(tuning).disturbed(&conveyor);
         }
         (progress.epoch, progress.step) = (epoch, step);
+        progress.certificate.go_to(epoch, step);
         Ok(())
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Certificate {
     whole: Digest,
     /// Of the last step.
     step: Digest,
+    /// The epoch that runs, and the digest of all before it, if it was delivered from its beginning.
+    begun: Option<(u64, Digest)>,
     log: Option<DigestLog>,
 }
 
@@ -35,6 +37,7 @@ impl Certificate {
             of: options.digest,
             whole: Digest::empty(options.digest),
             step: Digest::empty(options.digest),
+            begun: None,
             log,
         })
     }
@@ -43,9 +46,12 @@ impl Certificate {
     /// the user should be told of that is returned: a training run is worth more than its
     /// certificate.
     pub(super) fn take(&mut self, made: &Made) -> Option<String> {
+        let (epoch, step) = (made.batch.epoch, made.batch.step);
+        if step == 0 {
+            self.begun = Some((epoch, self.whole));
+        }
         self.step = made.digest;
         self.whole = self.whole.add(made.digest);
-        let (epoch, step) = (made.batch.epoch, made.batch.step);
         let error = self.log.as_mut()?.step(epoch, step, made.digest).err()?;
         self.log = None;
         let text = format!(
@@ -55,11 +61,21 @@ impl Certificate {
         tracing::warn!("{text}");
         Some(text)
     }
+
+    /// Goes to another place. An epoch that is begun again, say after a look at a batch, has not
+    /// been delivered yet.
+    pub(super) fn go_to(&mut self, epoch: u64, step: u64) {
+        if let Some((begun, before)) = self.begun.take()
+            && (epoch, step) == (begun, 0)
+        {
+            self.whole = before;
+        }
+    }
 }
 
 impl Loader {
     /// A digest of all that was delivered: by this loader, and before the state that it goes on
-    /// from if that state has one.
+    /// from if that state has one. An epoch that is begun again counts once.
     ///
     /// The same for any number of workers; those of ranks add up ([`Digest::add`]) to that of a
     /// single process. Where a state of a single process is restored on several ranks, rank 0

@@ -10,7 +10,7 @@ use infeed::loader::State;
 use infeed::loader::digest::{Digest, Digested};
 use infeed::pipeline::{SourceSpec, Tail};
 use infeed::testing::synthetic::{Subsampling, jpeg};
-use infeed::transform::{RandomHorizontalFlip, RandomResizedCrop};
+use infeed::transform::{MixUp, RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Loader, OnError, Options, Pipeline};
 
 use crate::data::{photo, photos, picture};
@@ -272,6 +272,31 @@ fn shards_that_are_read_whole_are_padded_and_wrapped_too() {
                 reference,
                 "{tail:?}, {world_size} ranks"
             );
+        }
+    }
+}
+
+#[test]
+fn mixed_rows_beyond_the_end_have_partners_for_every_world_size() {
+    let root = photos(13);
+    for tail in [Tail::Pad, Tail::Wrap] {
+        let pipeline = pipeline(root.path(), tail).transform(MixUp::new(0.4));
+        let plain = self::pipeline(root.path(), tail);
+        let whole = take(&ranks(&pipeline, 2, 1)[0], 4);
+        let unmixed = take(&ranks(&plain, 2, 1)[0], 4);
+        for world_size in [2, 4, 8] {
+            let loaders = ranks(&pipeline, 2, world_size);
+            let parts: Vec<_> = loaders.iter().map(|one| take(one, 4)).collect();
+            let same = put_together(&parts) == put_together(&[whole.clone()]);
+            assert!(same, "{tail:?}, {world_size} ranks");
+        }
+        // Rows 5 to 7 of the last batch are padding, or records that come once more.
+        let row = |batches: &[Batch], row: usize| {
+            let bytes = batches[1].array("image").expect("a column").bytes();
+            bytes[row * 768..(row + 1) * 768].to_vec()
+        };
+        for at in 5..8 {
+            assert_eq!(row(&whole, at) == row(&unmixed, at), tail == Tail::Pad);
         }
     }
 }

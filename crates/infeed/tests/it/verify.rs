@@ -210,6 +210,30 @@ fn the_first_step_that_differs_is_named_and_whether_its_records_do() {
 }
 
 #[test]
+fn an_epoch_that_is_begun_again_counts_once_and_one_that_is_left_counts_as_far() {
+    let root = photos(18);
+    let open = || {
+        let loader = pipeline(root.path(), 1).open(&options(Digested::Pixels, 2));
+        loader.expect("opens")
+    };
+    let whole = open();
+    take(&whole, 6);
+
+    let looked = open();
+    take(&looked, 2);
+    looked.seek(0, 0).expect("back");
+    assert_eq!(looked.digest(), Digest::empty(Digested::Pixels));
+    take(&looked, 6);
+    assert_eq!(looked.digest(), whole.digest());
+
+    let left = open();
+    take(&left, 2);
+    let before = left.digest();
+    left.end_epoch().expect("open");
+    assert_eq!(left.digest(), before);
+}
+
+#[test]
 fn two_replays_of_a_pipeline_agree() {
     let root = photos(18);
 
