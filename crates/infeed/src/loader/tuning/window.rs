@@ -156,8 +156,9 @@ impl Collector {
         window.rows += step.rows;
         self.wait += step.wait;
         let span = step.at.saturating_sub(window.at);
-        let enough = window.steps >= STEPS && span >= SPAN;
-        if !enough && !(window.steps >= SLOW_STEPS && span >= SLOW_SPAN) {
+        let whole = window.steps >= STEPS && span >= SPAN;
+        let slow = window.steps >= SLOW_STEPS && span >= SLOW_SPAN;
+        if !(whole || slow) {
             return None;
         }
         let found = self.finish(step.at, counters());
