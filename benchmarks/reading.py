@@ -149,8 +149,9 @@ def prepare(args: argparse.Namespace) -> None:
             "root, out = map(Path, sys.argv[1:])\n"
             "kinds = dict(image='bytes', label='int')\n"
             "with MDSWriter(out=str(out), columns=kinds) as writer:\n"
-            "    for file in sorted(path for path in root.rglob('*') if path.is_file()):\n"
-            "        writer.write(dict(image=file.read_bytes(), label=0))\n"
+            "    for file in sorted(root.rglob('*')):\n"
+            "        if file.is_file():\n"
+            "            writer.write(dict(image=file.read_bytes(), label=0))\n"
         )
         python = str(args.venvs / "torch/bin/python")
         command = [python, "-c", write, str(files.resolve()), str(args.data / "mds")]

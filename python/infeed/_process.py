@@ -103,7 +103,7 @@ def _read(memory: int, at: int, size: int) -> bytes:
 
 
 def _read_into(memory: int, at: int, data: np.ndarray) -> None:
-    view = memoryview(data)
+    view = memoryview(data.data)
     while len(view):
         read = os.preadv(memory, [view], at)
         if read == 0:
@@ -112,7 +112,7 @@ def _read_into(memory: int, at: int, data: np.ndarray) -> None:
 
 
 def _write(memory: int, at: int, data: Any) -> None:
-    view = memoryview(data)
+    view = memoryview(data.data)
     while len(view):
         written = os.pwrite(memory, view, at)
         view, at = view[written:], at + written

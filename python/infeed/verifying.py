@@ -148,10 +148,8 @@ def verify(
 
 def _difference(*parts: Any) -> Difference:
     *known, row = parts
-    if row is None:
-        return Difference(*known)
-    position, field, records = row
-    return Difference(*known, position, field, tuple(records))
+    position, field, records = (None, None, ()) if row is None else row
+    return Difference(*known, position=position, field=field, records=tuple(records))
 
 
 def _line(done: int, wanted: int) -> None:
