@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from infeed import _check, _core
@@ -148,8 +148,11 @@ def verify(
 
 def _difference(*parts: Any) -> Difference:
     *known, row = parts
-    position, field, records = (None, None, ()) if row is None else row
-    return Difference(*known, position=position, field=field, records=tuple(records))
+    difference = Difference(*known)
+    if row is None:
+        return difference
+    position, field, records = row
+    return replace(difference, position=position, field=field, records=tuple(records))
 
 
 def _line(done: int, wanted: int) -> None:
