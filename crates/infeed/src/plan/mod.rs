@@ -156,6 +156,11 @@ impl Plan {
             });
         }
         if pipeline.batch.settled_tail()? == Tail::Pad {
+            if let Some(spec) = pipeline.python.first() {
+                let problem = "tail=\"pad\" adds a field and rows that it would not know; use \
+                               tail=\"wrap\" or \"drop\"";
+                return Err(Error::config(spec.part(), problem));
+            }
             columns.push(valid(fields)?);
         }
         let mixer = mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?;

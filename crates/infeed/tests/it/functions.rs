@@ -589,6 +589,14 @@ fn a_description_with_a_function_in_the_wrong_place_is_refused() {
         .to_string();
     assert!(error.contains("before the functions on batches"), "{error}");
 
+    let padded = photographs(root.path()).tail(infeed::pipeline::Tail::Pad);
+    let (padded, held) = with(padded, On::Batch, &function);
+    let error = padded.describe(&held).expect_err("padding").to_string();
+    assert!(
+        error.contains("steps:reversed") && error.contains("wrap"),
+        "{error}"
+    );
+
     let (mut pipeline, handles) = with(photographs(root.path()), On::Sample, &function);
     pipeline.python[0].fields = Some(vec!["imgae".to_owned()]);
     let error = pipeline.check().expect_err("a typo").to_string();
