@@ -46,14 +46,17 @@ pub(super) fn calls(
     before: &[ColumnSpec],
     strict: bool,
 ) -> Result<Vec<Call>, Error> {
-    let mut calls: Vec<Call> = Vec::with_capacity(pipeline.python.len());
+    let specs = &pipeline.python;
+    let first = specs.iter().position(|spec| spec.on == On::Batch);
+    let mut behind = specs.iter().skip(first.unwrap_or(specs.len()));
+    if let Some(spec) = behind.find(|spec| spec.on == On::Sample) {
+        let problem = "it is called with samples; put it before the functions on batches";
+        return Err(Error::config(spec.part(), problem));
+    }
+    let mut calls: Vec<Call> = Vec::with_capacity(specs.len());
     let mut columns = before;
     let mut batches = false;
     for (number, spec) in pipeline.python.iter().enumerate() {
-        if batches && spec.on == On::Sample {
-            let problem = "it is called with samples; put it before the functions on batches";
-            return Err(Error::config(spec.part(), problem));
-        }
         if spec.on == On::Batch && !batches {
             batches = true;
             sized(pipeline, columns)?;

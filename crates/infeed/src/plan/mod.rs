@@ -167,7 +167,11 @@ impl Plan {
         if mixer.is_some() {
             function::refuse_after_mixing(pipeline)?;
         }
-        let calls = function::calls(pipeline, &columns, strict)?;
+        // Before the source is open, not all of its fields are known, nor what functions return.
+        let calls = match source {
+            None if !strict => Vec::new(),
+            _ => function::calls(pipeline, &columns, strict)?,
+        };
         Ok(Plan {
             mixer,
             calls,

@@ -599,7 +599,7 @@ fn a_description_with_a_function_in_the_wrong_place_is_refused() {
 
     let (mut pipeline, handles) = with(photographs(root.path()), On::Sample, &function);
     pipeline.python[0].fields = Some(vec!["imgae".to_owned()]);
-    let error = pipeline.check().expect_err("a typo").to_string();
+    let error = pipeline.describe(&handles).expect_err("a typo").to_string();
     assert!(
         error.contains("no field `imgae`") && error.contains("image"),
         "{error}"
