@@ -7,13 +7,14 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use super::chosen::Chosen;
 use super::encoding::Target;
 use super::fields::bytes_beside;
 use super::form::depth_dtype;
 use super::make::{Bench, Maker, Product, Shape};
 use super::npy;
 use super::out::Out;
-use super::run::{Chosen, Moved, Writer};
+use super::run::{Moved, Writer};
 use crate::error::Error;
 use crate::pipeline::{MemoryField, SourceSpec};
 use crate::sample::{DType, FieldKind, Record, RecordId};

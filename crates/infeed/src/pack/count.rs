@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::journal::Entry;
+use super::entry::Entry;
 use crate::error::Error;
 
 /// How far a run is.

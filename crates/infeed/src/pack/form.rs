@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use super::encoding::Target;
+use super::PackError;
 use super::fields::{FieldWork, Work};
 use super::make::{Product, Shape};
-use super::{PackError, PackOptions, arrow, npz, parquet, tfrecord, webdataset};
-use crate::error::Error;
 use crate::pipeline::{FieldSpec, SourceSpec};
 use crate::sample::{DType, Depth, FieldKind};
 
@@ -215,29 +213,6 @@ pub(super) fn is_integer(dtype: DType) -> bool {
         dtype,
         DType::Bool | DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64
     )
-}
-
-/// The form of a target that is shards.
-///
-/// # Errors
-///
-/// [`Error::Config`] for fields that the format cannot hold.
-pub(super) fn form(
-    options: &PackOptions,
-    columns: Vec<Column>,
-    classes: Option<&[String]>,
-    rows: u64,
-) -> Result<Box<dyn Form>, Error> {
-    Ok(match options.to {
-        Target::WebDataset => Box::new(webdataset::WebDataset::new(columns)?),
-        Target::TfRecord => Box::new(tfrecord::TfRecord::new(columns)?),
-        Target::Arrow => Box::new(arrow::ArrowForm::new(columns)?),
-        Target::Parquet => Box::new(parquet::ParquetForm::new(columns, classes)?),
-        Target::Npz => Box::new(npz::Npz::new(columns, rows)?),
-        Target::Folder | Target::Arrays => {
-            return Err(Error::config("to", "a folder and arrays are no shards"));
-        }
-    })
 }
 
 /// Whether records of a field are written as pixels that are not encoded.

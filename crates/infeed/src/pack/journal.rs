@@ -14,58 +14,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crc_fast::crc32_iscsi;
-use serde::{Deserialize, Serialize};
 
-use super::form::Extensions;
+use super::entry::{BAD_LIST, Entry, JOURNAL, shard_name, sync_folder};
 use super::out::Out;
 use crate::error::Error;
-
-/// The journal.
-pub(super) const JOURNAL: &str = "infeed-pack.journal";
-
-/// The list of bad records: a JSON object a line.
-pub const BAD_LIST: &str = "infeed-pack-bad.jsonl";
-
-/// A finished shard.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Entry {
-    /// Name of its file.
-    pub(super) file: String,
-    /// One past its last place in the packed order.
-    pub(super) end: u64,
-    pub(super) records: u64,
-    /// Length of its file.
-    pub(super) bytes: u64,
-    /// Bytes of its records in the original.
-    pub(super) bytes_in: u64,
-    /// Records of its range that were left out.
-    pub(super) bad: u64,
-    /// Length of the list of bad records with those of its range.
-    pub(super) listed_bytes: u64,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) extensions: Extensions,
-}
-
-/// A bad record, as the list has it.
-#[derive(Debug, Serialize)]
-struct Bad<'a> {
-    record: u64,
-    name: &'a str,
-    reason: String,
-}
-
-/// A line of the list of bad records.
-pub(super) fn bad_line(error: &Error) -> String {
-    let record = error.record();
-    let bad = Bad {
-        record: record.map_or(0, |record| record.index),
-        name: record.map_or("", |record| &record.name),
-        reason: error.chain(),
-    };
-    let mut line = serde_json::to_string(&bad).unwrap_or_default();
-    line.push('\n');
-    line
-}
 
 /// The journal of a folder, open for the shards that follow.
 pub(super) struct Journal {
@@ -76,6 +28,8 @@ pub(super) struct Journal {
     listed_bytes: u64,
     /// Shards that are finished before one that precedes them, with their bad records.
     early: BTreeMap<usize, (Entry, String)>,
+    /// Why nothing is noted any more: a line behind one that may be missing would hide the gap.
+    failed: Option<Error>,
 }
 
 impl Journal {
@@ -84,19 +38,25 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`Error::Write`].
+    /// [`Error::Write`]; [`Error::Open`] for a journal that is there and cannot be read.
     pub(super) fn open(out: &Out, extension: &str) -> Result<Journal, Error> {
         let folder = out.path();
         let path = folder.join(JOURNAL);
-        let told = match fs::read(&path) {
-            Ok(bytes) => parse(&bytes),
-            Err(_) => out.shards().to_vec(),
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Error::open(path, error)),
+        };
+        let told = match &bytes {
+            Some(bytes) => parse(bytes),
+            None => out.shards().to_vec(),
         };
         let is_there = |entry: &Entry| {
             fs::metadata(folder.join(&entry.file)).is_ok_and(|of| of.len() == entry.bytes)
         };
         let list = fs::metadata(folder.join(BAD_LIST)).map_or(0, |of| of.len());
         let mut entries = told.clone();
+        entries.truncate(unbroken(&entries, extension));
         let kept = entries
             .iter()
             .take_while(|entry| is_there(entry) && entry.listed_bytes <= list);
@@ -108,7 +68,9 @@ impl Journal {
         cut_list(folder, listed_bytes)?;
         remove_others(folder, extension, &entries);
         let lines: Vec<u8> = entries.iter().flat_map(line).collect();
-        out.write(&path, "", &lines)?;
+        if bytes.is_none_or(|bytes| bytes != lines) {
+            out.write_durable(&path, &lines)?;
+        }
         let file = File::options().append(true).open(&path);
         Ok(Journal {
             folder: folder.to_owned(),
@@ -117,6 +79,7 @@ impl Journal {
             list: None,
             listed_bytes,
             early: BTreeMap::new(),
+            failed: None,
         })
     }
 
@@ -134,28 +97,40 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`Error::Write`].
+    /// [`Error::Write`], and that same one for every shard after it.
     pub(super) fn note(&mut self, number: usize, entry: Entry, bad: String) -> Result<(), Error> {
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
         self.early.insert(number, (entry, bad));
-        let mut lines = Vec::new();
+        self.note_ready()
+            .inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Notes the shards before which none is missing; they are among the entries once their lines
+    /// are on the disk.
+    fn note_ready(&mut self) -> Result<(), Error> {
+        let mut ready = Vec::new();
         let mut bad_lines = String::new();
-        while let Some((mut entry, bad)) = self.early.remove(&self.entries.len()) {
+        while let Some((mut entry, bad)) = self.early.remove(&(self.entries.len() + ready.len())) {
             bad_lines.push_str(&bad);
             entry.listed_bytes = self.listed_bytes + bad_lines.len() as u64;
-            lines.extend(line(&entry));
-            self.entries.push(entry);
+            ready.push(entry);
         }
-        if lines.is_empty() {
+        if ready.is_empty() {
             return Ok(());
         }
         self.list(&bad_lines)?;
         // The names of the shards, and of the list.
         sync_folder(&self.folder);
+        let lines: Vec<u8> = ready.iter().flat_map(line).collect();
         let write = || -> io::Result<()> {
             (&self.file).write_all(&lines)?;
             self.file.sync_data()
         };
-        write().map_err(|error| Error::write(self.folder.join(JOURNAL), error))
+        write().map_err(|error| Error::write(self.folder.join(JOURNAL), error))?;
+        self.entries.append(&mut ready);
+        Ok(())
     }
 
     fn list(&mut self, lines: &str) -> Result<(), Error> {
@@ -203,6 +178,28 @@ fn parse(bytes: &[u8]) -> Vec<Entry> {
         .collect()
 }
 
+/// How many entries follow on each other: each is the next shard, and begins where the one before
+/// it ends. What stands behind a gap is no beginning of the dataset.
+fn unbroken(entries: &[Entry], extension: &str) -> usize {
+    let (mut end, mut listed_bytes) = (0_u64, 0);
+    let follows = |(number, entry): (usize, &Entry)| {
+        let range = entry.records.checked_add(entry.bad);
+        let next = range.and_then(|range| end.checked_add(range));
+        let fits = entry.file == shard_name(number, extension)
+            && entry.records > 0
+            && next == Some(entry.end)
+            && entry.listed_bytes >= listed_bytes;
+        (end, listed_bytes) = (entry.end, entry.listed_bytes);
+        fits
+    };
+    let broken = entries
+        .iter()
+        .enumerate()
+        .map(follows)
+        .position(|fits| !fits);
+    broken.unwrap_or(entries.len())
+}
+
 /// Shortens the list of bad records to a length.
 fn cut_list(folder: &Path, length: u64) -> Result<(), Error> {
     let path = folder.join(BAD_LIST);
@@ -217,11 +214,6 @@ fn cut_list(folder: &Path, length: u64) -> Result<(), Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(path, error)),
         _ => Ok(()),
     }
-}
-
-/// Name of a shard, or of its index.
-pub(super) fn shard_name(number: usize, extension: &str) -> String {
-    format!("shard-{number:06}.{extension}")
 }
 
 /// Removes shards that the journal does not know, and parts of such.
@@ -257,15 +249,10 @@ fn remove_others(folder: &Path, extension: &str, known: &[Entry]) {
     }
 }
 
-/// Makes names durable, where the system can.
-pub(super) fn sync_folder(folder: &Path) {
-    // Not every file system can; the files themselves are on the disk.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pack::form::Extensions;
 
     fn entry(number: usize) -> Entry {
         Entry {
@@ -278,6 +265,73 @@ mod tests {
             listed_bytes: 0,
             extensions: Extensions::new(),
         }
+    }
+
+    /// A journal of a folder whose file takes no line.
+    fn refusing(folder: &Path) -> Journal {
+        let path = folder.join(JOURNAL);
+        fs::write(&path, "").expect("writes");
+        Journal {
+            folder: folder.to_owned(),
+            entries: Vec::new(),
+            file: File::open(path).expect("for reading alone"),
+            list: None,
+            listed_bytes: 0,
+            early: BTreeMap::new(),
+            failed: None,
+        }
+    }
+
+    #[test]
+    fn after_a_shard_that_could_not_be_noted_none_is() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut journal = refusing(folder.path());
+        let path = folder.path().join(JOURNAL);
+
+        let first = journal.note(0, entry(0), String::new());
+        journal.file = File::options().append(true).open(&path).expect("opens");
+        let second = journal.note(1, entry(1), String::new());
+
+        let told = |noted: Result<(), Error>| noted.expect_err("no gap").chain();
+        assert_eq!(told(first), told(second));
+        assert!(journal.entries().is_empty());
+        assert_eq!(fs::read(path).expect("a journal"), b"");
+    }
+
+    #[test]
+    fn a_list_of_bad_records_that_cannot_be_written_keeps_their_shard_out_of_the_journal() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut journal = refusing(folder.path());
+        let path = folder.path().join(JOURNAL);
+        journal.file = File::options().append(true).open(&path).expect("opens");
+        fs::create_dir(folder.path().join(BAD_LIST)).expect("in the way");
+
+        let first = journal.note(0, entry(0), "{}\n".to_owned());
+        fs::remove_dir(folder.path().join(BAD_LIST)).expect("out of the way");
+        let second = journal.note(1, entry(1), String::new());
+
+        assert!(first.is_err() && second.is_err());
+        assert_eq!(fs::read(path).expect("a journal"), b"");
+    }
+
+    #[test]
+    fn entries_count_up_to_the_first_that_does_not_follow() {
+        let all: Vec<Entry> = (0..3).map(entry).collect();
+        assert_eq!(unbroken(&all, "tar"), 3);
+        assert_eq!(unbroken(&all, "arrow"), 0, "of another form");
+        for change in [
+            |entry: &mut Entry| entry.file = shard_name(7, "tar"),
+            |entry: &mut Entry| entry.end = 10,
+            |entry: &mut Entry| entry.end = u64::MAX,
+            |entry: &mut Entry| entry.records = u64::MAX,
+            |entry: &mut Entry| entry.bad = 0,
+        ] {
+            let mut changed = all.clone();
+            change(&mut changed[1]);
+            assert_eq!(unbroken(&changed, "tar"), 1, "{:?}", changed[1]);
+        }
+        let gap = [entry(0), entry(2)];
+        assert_eq!(unbroken(&gap, "tar"), 1);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What a lossy encoding does to the images, over a sample of them.
 
+use super::chosen::Chosen;
 use super::encoding::Encoding;
 use super::fields::{FieldWork, Work};
 use super::make::{Bench, Maker};
 use super::quality::{psnr, ssim};
-use super::run::Chosen;
 use crate::decode::{Limits, Request};
 use crate::error::Error;
 use crate::sample::Image;

@@ -3,21 +3,24 @@
 //!
 //! `fields` decides what becomes of each field, `make` does it to one record. `folder` and `arrays`
 //! put the result where it goes, called by the threads of `run`; `form` is what the formats of
-//! shards have in common, one of which a file, called by the threads of `shards`. `out` keeps the
-//! folder that is written to. Nothing is ever written over or into the original, and a file has its
-//! name only once it is whole, so that a run that was stopped is taken up again: by file in a
-//! folder, by row in arrays, by shard elsewhere (`journal`).
+//! shards have in common, one of which a file (`forms` lists them), called by the threads of
+//! `shards`. `out` keeps the folder that is written to. Nothing is ever written over or into the
+//! original, and a file has its name only once it is whole, so that a run that was stopped is taken
+//! up again: by file in a folder, by row in arrays, by shard elsewhere (`journal`).
 
 mod arrays;
 mod arrow;
+mod chosen;
 mod columnar;
 mod count;
 mod described;
 mod encode;
 mod encoding;
+mod entry;
 mod fields;
 mod folder;
 mod form;
+mod forms;
 mod journal;
 mod judge;
 mod make;
@@ -32,6 +35,7 @@ mod run;
 mod sequence;
 mod shards;
 mod tfrecord;
+mod values;
 mod webdataset;
 
 use std::borrow::Cow;
@@ -45,12 +49,14 @@ use crate::error::Error;
 use crate::pipeline::{Handle, Pipeline, SourceSpec};
 use crate::source::Source;
 use crate::transform::{Crop, Transform};
+use chosen::Chosen;
 
 pub use crate::pipeline::packed::MANIFEST;
 pub use count::Progress;
 pub use encode::encode;
 pub use encoding::{Encoding, PngFilter, PngLevel, Target};
-pub use journal::BAD_LIST;
+pub use entry::BAD_LIST;
+pub(crate) use entry::listed_bad;
 pub use judge::Fidelity;
 pub use restart::{TILE, with_restarts};
 
@@ -117,10 +123,10 @@ impl PackOptions {
             .max(1)
     }
 
-    /// Rows of a file that is a batch.
-    fn rows(&self, pipeline: &Pipeline) -> u64 {
+    /// Rows of a file, where files are batches.
+    fn rows(&self, pipeline: &Pipeline) -> Option<u64> {
         let batch = pipeline.batch.size.or(pipeline.batch.per_rank);
-        self.rows.or(batch).unwrap_or(1)
+        self.rows.or(batch).filter(|_| self.to == Target::Npz)
     }
 }
 
@@ -180,7 +186,8 @@ pub struct Packed {
 ///
 /// Memory for 64 MiB of records that wait to be written and one record a thread, whatever the size
 /// of the dataset; with [`Target::Npz`] a batch for each file under way, with Arrow and Parquet up
-/// to 64 MiB of records that become a batch.
+/// to 64 MiB of records that become a batch. Reads hold an eighth of the memory that this process
+/// may use at most, but one at least: of a source that can only be read in groups, a group.
 pub fn pack(
     pipeline: &Pipeline,
     handles: &[Handle],
@@ -190,13 +197,13 @@ pub fn pack(
     progress: &(dyn Fn(&Progress) -> bool + Sync),
 ) -> Result<Packed, Error> {
     let start = Instant::now();
-    check(options, out)?;
+    check(options, pipeline, out)?;
     refuse_weights(pipeline, options)?;
     out::refuse_overlap(&pipeline.source, out)?;
     pipeline.check_selection()?;
     let source = pipeline.source.open(handles)?;
     let records = select(pipeline, &*source, records)?;
-    let chosen = run::Chosen::new(records.as_deref(), source.len())?;
+    let chosen = Chosen::new(records.as_deref(), source.len())?;
     let fields = fields::arrange(pipeline, source.fields(), options)?;
     let job = Job {
         pipeline,
@@ -211,6 +218,7 @@ pub fn pack(
             verify: options.verify,
         },
         options,
+        values: values::checksum(&*source, handles)?,
         progress,
     };
     let Written {
@@ -270,7 +278,7 @@ fn select<'a>(
 }
 
 /// Refuses what only shards can have, and what no shards can.
-fn check(options: &PackOptions, out: &Path) -> Result<(), Error> {
+fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), Error> {
     let name = options.to.name();
     if !options.to.is_shards() {
         return match options.shuffle {
@@ -286,6 +294,11 @@ fn check(options: &PackOptions, out: &Path) -> Result<(), Error> {
     }
     if options.shard_bytes == 0 {
         return Err(Error::config("shard_bytes", "a shard has a byte at least"));
+    }
+    if options.to == Target::Npz && options.rows(pipeline).is_none() {
+        let problem = "an npz file is a batch, and the pipeline has none; say how many rows a file \
+                       has, or give the pipeline a batch";
+        return Err(Error::config("rows", problem));
     }
     // They stand in the source as a pattern.
     if out
@@ -321,9 +334,11 @@ fn refuse_weights(pipeline: &Pipeline, options: &PackOptions) -> Result<(), Erro
 /// What is packed and how.
 struct Job<'a> {
     pipeline: &'a Pipeline,
-    chosen: &'a run::Chosen,
+    chosen: &'a Chosen,
     maker: make::Maker<'a>,
     options: &'a PackOptions,
+    /// What tells the source apart from others in memory.
+    values: Option<String>,
     progress: &'a (dyn Fn(&Progress) -> bool + Sync),
 }
 
@@ -332,12 +347,13 @@ struct Written {
     out: out::Out,
     source: SourceSpec,
     totals: count::Totals,
-    entries: Vec<journal::Entry>,
+    entries: Vec<entry::Entry>,
 }
 
 impl Job<'_> {
     fn begin(&self, out: &Path) -> Result<out::Out, Error> {
-        out::Out::begin(out, self.pipeline, self.chosen, self.options)
+        let values = self.values.clone();
+        out::Out::begin(out, self.pipeline, self.chosen, self.options, values)
     }
 
     fn run(&self, writer: &dyn run::Writer) -> Result<run::Ran, Error> {
@@ -350,12 +366,7 @@ impl Job<'_> {
         let spec = &self.pipeline.source;
         let naming = names::Naming::new(spec, maker.source, maker.fields, self.chosen)?;
         let out = self.begin(out)?;
-        let folder = folder::FolderWriter {
-            out: &out,
-            naming: &naming,
-            source: maker.source,
-            fields: maker.fields,
-        };
+        let folder = folder::FolderWriter::new(&out, &naming, maker.source, maker.fields);
         let mut ran = self.run(&folder).inspect_err(|_| out.abandon())?;
         if ran.bad.len() as u64 == self.chosen.len()
             && let Some((_, first)) = ran.bad.pop_first()
@@ -408,8 +419,11 @@ impl Job<'_> {
         }
         let columns = form::columns(fields, &shapes);
         let classes = self.maker.source.classes();
-        let rows = self.options.rows(self.pipeline);
-        let form = form::form(self.options, columns, classes, rows)?;
+        let rows = self.options.rows(self.pipeline).unwrap_or(1);
+        if self.options.to == Target::Npz {
+            shards::check_number(self.chosen.len().div_ceil(rows.max(1)), self.options)?;
+        }
+        let form = forms::form(self.options, columns, classes, rows)?;
         let out = self.begin(out)?;
         let run = shards::ShardRun {
             maker: &self.maker,

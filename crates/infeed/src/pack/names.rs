@@ -1,18 +1,20 @@
 //! The file names of a packed dataset, and that they keep the order of its records.
 //!
 //! Names follow from the source's file names, so nothing is kept in memory for a million of them.
+//! Records that have none are numbered, and what their names end in follows from the bytes that are
+//! written: nothing is read to name them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Component, Path, PathBuf};
 
+use super::chosen::Chosen;
 use super::encoding::Encoding;
 use super::fields::{FieldWork, Work};
-use super::run::Chosen;
 use crate::decode::Format;
 use crate::error::Error;
 use crate::pipeline::SourceSpec;
-use crate::source::{Source, read_one};
+use crate::source::Source;
 
 /// How the files of a packed folder are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,59 @@ enum Rule {
     Webp,
     /// That of a JPEG or PNG stays, any other becomes `png`.
     Own,
+}
+
+impl Rule {
+    /// What the name of a file may end in that had none before.
+    fn endings(self) -> &'static [&'static str] {
+        match self {
+            Rule::Same => &["jpg", "png", "webp", "bmp", "gif", "tiff"],
+            Rule::Own => &["jpg", "png"],
+            Rule::Jpeg => &["jpg"],
+            Rule::Png => &["png"],
+            Rule::Webp => &["webp"],
+        }
+    }
+}
+
+/// An image or mask of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    /// Its number among the fields.
+    pub(super) field: usize,
+    /// The file it lay in, where it did.
+    pub(super) original: Option<PathBuf>,
+    /// The new file below the folder that is written; without what it ends in where there are
+    /// `endings`.
+    path: PathBuf,
+    endings: &'static [&'static str],
+}
+
+impl Named {
+    /// The new file with these bytes, below the folder that is written.
+    pub(super) fn path(&self, bytes: &[u8]) -> PathBuf {
+        let ending = match Format::of(bytes) {
+            _ if self.endings.is_empty() => return self.path.clone(),
+            Some(Format::Jpeg) => "jpg",
+            Some(Format::WebP) => "webp",
+            Some(Format::Bmp) => "bmp",
+            Some(Format::Gif) => "gif",
+            Some(Format::Tiff) => "tiff",
+            Some(Format::Png) | None => "png",
+        };
+        self.path.with_extension(ending)
+    }
+
+    /// The new file, whatever is in it: one of these.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        match self.endings {
+            [] => vec![self.path.clone()],
+            endings => {
+                let path = |ending| self.path.with_extension(ending);
+                endings.iter().map(path).collect()
+            }
+        }
+    }
 }
 
 impl<'a> Naming<'a> {
@@ -120,63 +175,52 @@ impl<'a> Naming<'a> {
         Ok(naming)
     }
 
-    /// The images and masks of a record: number of the field, path of the new file below the
-    /// folder that is written, and of the original where it has one.
-    pub(super) fn files(&self, record: u64) -> Vec<(usize, PathBuf, Option<PathBuf>)> {
+    /// The images and masks of a record.
+    pub(super) fn files(&self, record: u64) -> Vec<Named> {
         let originals = self.source.files(record);
         let visual = self.visual.iter().enumerate();
         visual
             .map(|(nth, &(field, rule))| {
-                let original = originals.get(nth);
-                let own = match (original, self.roots.get(nth)) {
+                let original = originals.get(nth).cloned();
+                let (own, endings) = match (&original, self.roots.get(nth)) {
                     (Some(path), Some(root)) => {
-                        renamed(path.strip_prefix(root).unwrap_or(path), rule)
+                        let path = path.strip_prefix(root).unwrap_or(path);
+                        (renamed(path, rule), &[][..])
                     }
-                    _ => self.numbered(record, field, rule),
+                    _ => {
+                        let number = format!("{record:0width$}", width = self.digits);
+                        (number.into(), rule.endings())
+                    }
                 };
                 let path = match self.layout {
                     Layout::Pairs => Path::new(PAIRS[nth.min(1)]).join(own),
                     _ => own,
                 };
-                (field, path, original.cloned())
+                Named {
+                    field,
+                    original,
+                    path,
+                    endings,
+                }
             })
             .collect()
     }
 
-    /// A name for a record that has none.
-    fn numbered(&self, record: u64, field: usize, rule: Rule) -> PathBuf {
-        let format = || {
-            // What has no file lies in memory, so that reading it costs next to nothing. If it
-            // cannot be read, that is told when it is packed.
-            let record = read_one(self.source, record).ok()?;
-            Format::of(record.fields.get(field)?)
-        };
-        let extension = match rule {
-            Rule::Jpeg => "jpg",
-            Rule::Png => "png",
-            Rule::Webp => "webp",
-            Rule::Own if format() == Some(Format::Jpeg) => "jpg",
-            Rule::Own => "png",
-            Rule::Same => match format() {
-                Some(Format::Jpeg) => "jpg",
-                Some(Format::WebP) => "webp",
-                Some(Format::Bmp) => "bmp",
-                Some(Format::Gif) => "gif",
-                Some(Format::Tiff) => "tiff",
-                Some(Format::Png) | None => "png",
-            },
-        };
-        format!("{record:0width$}.{extension}", width = self.digits).into()
-    }
-
     fn check(&self, chosen: &Chosen) -> Result<(), Error> {
-        let listed = self.layout == Layout::Listed && !self.roots.is_empty();
+        if self.roots.is_empty() {
+            // Numbers differ, and ascend as records do.
+            return Ok(());
+        }
+        let listed = self.layout == Layout::Listed;
         let hasher = RandomState::new();
         let mut seen: HashMap<u64, u64> = HashMap::new();
         let mut last: Option<(PathBuf, PathBuf)> = None;
         for record in chosen.iter() {
-            for (_, path, original) in self.files(record) {
-                let Some(original) = original else { continue };
+            for named in self.files(record) {
+                let path = named.path;
+                let Some(original) = named.original else {
+                    continue;
+                };
                 let is_below = path
                     .components()
                     .all(|part| matches!(part, Component::Normal(_)));
@@ -195,8 +239,9 @@ impl<'a> Naming<'a> {
                     let other = seen.insert(hasher.hash_one(&path), record);
                     // One file may have several lines in a list of labels.
                     let twin = other.and_then(|other| self.files(other).into_iter().next());
-                    if let Some((_, twin, Some(other))) = twin
-                        && twin == path
+                    if let Some(twin) = twin
+                        && let Some(other) = twin.original
+                        && twin.path == path
                         && other != original
                     {
                         return Err(collision(&other, &original, &path));

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::PackOptions;
+use super::chosen::Chosen;
 use super::count::Totals;
-use super::encoding::Target;
-use super::journal::{BAD_LIST, Entry, JOURNAL, bad_line, sync_folder};
-use super::run::Chosen;
+use super::entry::{BAD_LIST, Entry, JOURNAL, bad_line, sync_folder};
+
 use crate::error::Error;
 use crate::pipeline::packed::{BEGUN, MANIFEST, PIPELINE};
 use crate::pipeline::{Pipeline, SourceSpec};
@@ -30,8 +30,8 @@ pub(super) struct Out {
     shards: Vec<Entry>,
     /// Whether it was made here.
     is_new: bool,
-    /// Locked until it is closed.
-    _lock: File,
+    /// The folder itself, or its mark where folders cannot be locked; locked until this is closed.
+    _lock: Option<File>,
 }
 
 /// What a packed dataset was made of and how: the same description, the same files.
@@ -63,6 +63,9 @@ struct Description {
     rows: Option<u64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     verify: bool,
+    /// A checksum of some records, where the source lies in memory and its name says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    values: Option<String>,
 }
 
 /// What [`MANIFEST`] holds.
@@ -107,10 +110,12 @@ impl Out {
         pipeline: &Pipeline,
         chosen: &Chosen,
         options: &PackOptions,
+        values: Option<String>,
     ) -> Result<Out, Error> {
-        let description = describe(pipeline, chosen, options);
+        let description = describe(pipeline, chosen, options, values);
         let is_new = !path.exists();
-        fs::create_dir_all(path).map_err(|error| Error::write(path, error))?;
+        // Before anything is looked at: what another process is about to finish is not taken up.
+        let lock = lock(path)?;
         let (manifest, begun) = (path.join(MANIFEST), path.join(BEGUN));
         let was_complete = manifest.exists();
         let mut shards = Vec::new();
@@ -118,11 +123,7 @@ impl Out {
             shards = is_same(path, &manifest, &description)?;
         } else if begun.exists() {
             is_same(path, &begun, &description)?;
-        } else if fs::read_dir(path)
-            .map_err(|error| Error::write(path, error))?
-            .next()
-            .is_some()
-        {
+        } else if !is_empty(path).map_err(|error| Error::write(path, error))? {
             let problem = format!(
                 "{} is not empty and `infeed pack` did not make it; name a new folder",
                 path.display()
@@ -131,21 +132,15 @@ impl Out {
         }
         if !begun.exists() {
             let manifest = Manifest::new(&description, None);
-            write_whole(&begun, "", &manifest.text())?;
+            write_whole(&begun, "", &manifest.text(), true)?;
         }
-        let lock = File::open(&begun).map_err(|error| Error::write(&begun, error))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let problem = format!(
-                    "another process is packing into {}; wait for it, or name another folder",
-                    path.display()
-                );
-                return Err(Error::config("out", problem));
-            }
-            // A file system without locks is no reason not to pack.
-            Err(TryLockError::Error(_)) => {}
-        }
+        let lock = match lock {
+            Some(lock) => Some(lock),
+            None => locked(
+                File::open(&begun).map_err(|error| Error::write(&begun, error))?,
+                path,
+            )?,
+        };
         Ok(Out {
             path: path.to_owned(),
             description,
@@ -181,7 +176,12 @@ impl Out {
 
     /// Writes a file that appears whole or not at all. `tag` tells apart writers of one file.
     pub(super) fn write(&self, path: &Path, tag: &str, bytes: &[u8]) -> Result<(), Error> {
-        write_whole(path, tag, bytes)
+        write_whole(path, tag, bytes, false)
+    }
+
+    /// As [`Out::write`]; after a power cut, too, the file is the old one or this one.
+    pub(super) fn write_durable(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        write_whole(path, "", bytes, true)
     }
 
     /// The shards of a dataset that an earlier run finished.
@@ -205,7 +205,7 @@ impl Out {
         let lines: String = bad.map(bad_line).collect();
         let path = self.path.join(BAD_LIST);
         if !lines.is_empty() {
-            return write_whole(&path, "", lines.as_bytes());
+            return write_whole(&path, "", lines.as_bytes(), true);
         }
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(path, error)),
@@ -218,9 +218,9 @@ impl Out {
         // A function that no file can hold is the caller's to add again.
         let named = pipeline.without_held_functions();
         let text = named.within_folder(&self.path).to_toml()?;
-        write_whole(&self.path.join(PIPELINE), "", text.as_bytes())?;
+        self.write_durable(&self.path.join(PIPELINE), text.as_bytes())?;
         let manifest = Manifest::new(&self.description, Some(done));
-        write_whole(&self.path.join(MANIFEST), "", &manifest.text())?;
+        self.write_durable(&self.path.join(MANIFEST), &manifest.text())?;
         sync_folder(&self.path);
         // It says nothing that the manifest does not.
         let _ = fs::remove_file(self.path.join(JOURNAL));
@@ -253,7 +253,12 @@ impl Manifest {
     }
 }
 
-fn describe(pipeline: &Pipeline, chosen: &Chosen, options: &PackOptions) -> Description {
+fn describe(
+    pipeline: &Pipeline,
+    chosen: &Chosen,
+    options: &PackOptions,
+    values: Option<String>,
+) -> Description {
     let decode = pipeline.decode.clone().unwrap_or_default();
     let json = |value| serde_json::to_value(value).unwrap_or_default();
     let mut source = pipeline.source.clone();
@@ -272,8 +277,9 @@ fn describe(pipeline: &Pipeline, chosen: &Chosen, options: &PackOptions) -> Desc
         restart: options.restart,
         shuffle: options.shuffle,
         shard_bytes: options.to.is_shards().then_some(options.shard_bytes),
-        rows: (options.to == Target::Npz).then(|| options.rows(pipeline)),
+        rows: options.rows(pipeline),
         verify: options.verify,
+        values,
     }
 }
 
@@ -319,6 +325,7 @@ impl Description {
             "verify",
             "orient",
             "modes",
+            "values",
         ];
         keys.iter().find_map(|key| {
             let (there, here) = (&found[key], &wanted[key]);
@@ -327,17 +334,82 @@ impl Description {
             }
             Some(match *key {
                 "chosen" => "of other records".to_owned(),
+                "values" => "of other values in memory".to_owned(),
                 key => format!("{key}: {there} there, {here} asked for"),
             })
         })
     }
 }
 
-/// Writes to a name of its own, then takes the final one.
-fn write_whole(path: &Path, tag: &str, bytes: &[u8]) -> Result<(), Error> {
+/// Makes a folder and locks it, so that one process at a time writes there. None where folders
+/// cannot be locked.
+fn lock(path: &Path) -> Result<Option<File>, Error> {
+    loop {
+        fs::create_dir_all(path).map_err(|error| Error::write(path, error))?;
+        let Ok(folder) = File::open(path) else {
+            return Ok(None);
+        };
+        match locked(folder, path)? {
+            // Whoever had it may have left nothing, the folder neither.
+            Some(folder) if !is_at(&folder, path) => {}
+            other => return Ok(other),
+        }
+    }
+}
+
+/// What was locked; None on a file system without locks, which is no reason not to pack.
+fn locked(file: File, path: &Path) -> Result<Option<File>, Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => {
+            let problem = format!(
+                "another process is packing into {}; wait for it, or name another folder",
+                path.display()
+            );
+            Err(Error::config("out", problem))
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
+}
+
+/// Whether an open folder is the one that a path names.
+#[cfg(unix)]
+fn is_at(folder: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let same = |one: fs::Metadata, other: fs::Metadata| {
+        (one.dev(), one.ino()) == (other.dev(), other.ino())
+    };
+    let both = folder
+        .metadata()
+        .and_then(|one| Ok((one, fs::metadata(path)?)));
+    both.is_ok_and(|(one, other)| same(one, other))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
+}
+
+/// Whether a folder holds nothing, but for the mark of a run that was killed as it wrote it.
+fn is_empty(path: &Path) -> io::Result<bool> {
+    let mark = part_of(Path::new(BEGUN), "");
+    for entry in fs::read_dir(path)? {
+        if entry?.file_name() != *mark {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Where a file is until it is whole: with a dot, so that no listing takes it for a record.
+fn part_of(path: &Path, tag: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // With a dot, so that no listing takes it for a record.
-    let part = path.with_file_name(format!(".{name}.{tag}part"));
+    path.with_file_name(format!(".{name}.{tag}part"))
+}
+
+/// Writes to a name of its own, then takes the final one; a `durable` file is on the disk before.
+fn write_whole(path: &Path, tag: &str, bytes: &[u8], durable: bool) -> Result<(), Error> {
+    let part = part_of(path, tag);
     let write = || -> io::Result<()> {
         let mut file = match File::create(&part) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -349,6 +421,9 @@ fn write_whole(path: &Path, tag: &str, bytes: &[u8]) -> Result<(), Error> {
             file => file?,
         };
         file.write_all(bytes)?;
+        if durable {
+            file.sync_all()?;
+        }
         drop(file);
         fs::rename(&part, path)
     };
@@ -411,4 +486,30 @@ fn absolute(path: &Path) -> PathBuf {
         }
     }
     whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_stays_locked_when_another_mark_takes_the_place_of_the_first() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let out = folder.path().join("out");
+        let pipeline = Pipeline::new(SourceSpec::folder("photos"));
+        let chosen = Chosen::new(None, 10).expect("all");
+        let options = PackOptions::new(super::super::Target::Folder);
+        let begin = || Out::begin(&out, &pipeline, &chosen, &options, None);
+        let first = begin().expect("is free");
+        // As a process does that found none a moment before.
+        let mark = fs::read(out.join(BEGUN)).expect("a mark");
+        first.write(&out.join(BEGUN), "", &mark).expect("writes");
+
+        let second = begin();
+
+        let problem = second.err().expect("one at a time").to_string();
+        assert!(problem.contains("another process is packing"), "{problem}");
+        drop(first);
+        assert!(begin().is_ok());
+    }
 }

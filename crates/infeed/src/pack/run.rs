@@ -6,14 +6,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::chosen::{CLAIM, Chosen, ROOM_BYTES};
 use super::count::{Counted, Progress, Totals};
 use super::make::{Bench, Maker, Product};
 use crate::error::Error;
 use crate::sample::Record;
+use crate::source::walk::{Claims, Room};
 use crate::source::{Found, damaged};
-
-/// Records a thread claims at a time.
-pub(super) const CLAIM: usize = 8;
 
 /// Time between two calls of `progress`.
 const TICK: Duration = Duration::from_millis(100);
@@ -21,79 +20,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// Time between two moments at which what was written is made durable.
 const CHECKPOINT: Duration = Duration::from_secs(2);
 
-/// Bytes that the reads of one claim may hold.
-pub(super) const ROOM_BYTES: u64 = 64 << 20;
-
 /// Threads beyond the workers, so that some wait for storage while others decode.
 pub(super) const READERS: usize = 4;
-
-/// The records to pack, ascending.
-#[derive(Debug)]
-pub(super) struct Chosen {
-    /// None: all.
-    some: Option<Vec<u64>>,
-    /// Records of the source.
-    all: u64,
-}
-
-impl Chosen {
-    pub(super) fn new(records: Option<&[u64]>, all: u64) -> Result<Chosen, Error> {
-        let Some(records) = records else {
-            return Ok(Chosen { some: None, all });
-        };
-        let mut records = records.to_vec();
-        records.sort_unstable();
-        records.dedup();
-        match records.last() {
-            None => Err(Error::config("records", "there are none to pack")),
-            Some(&last) if last >= all => {
-                let problem = format!("there is no record {last}; the source has {all}");
-                Err(Error::config("records", problem))
-            }
-            Some(_) => Ok(Chosen {
-                some: Some(records),
-                all,
-            }),
-        }
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        self.some
-            .as_ref()
-            .map_or(self.all, |some| some.len() as u64)
-    }
-
-    pub(super) fn is_whole(&self) -> bool {
-        self.some.is_none()
-    }
-
-    /// Records of the source.
-    pub(super) fn all(&self) -> u64 {
-        self.all
-    }
-
-    /// Their numbers; None if they are all there are.
-    pub(super) fn some(&self) -> Option<&[u64]> {
-        self.some.as_deref()
-    }
-
-    /// How many have a number below this.
-    pub(super) fn before(&self, number: u64) -> u64 {
-        match &self.some {
-            None => number.min(self.all),
-            Some(some) => some.partition_point(|&record| record < number) as u64,
-        }
-    }
-
-    /// The record at a place.
-    pub(super) fn at(&self, place: usize) -> u64 {
-        self.some.as_ref().map_or(place as u64, |some| some[place])
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = u64> {
-        (0..self.len() as usize).map(|place| self.at(place))
-    }
-}
 
 /// Bytes of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,6 +63,8 @@ struct Shared<'a> {
     state: Mutex<State>,
     ended: Condvar,
     cores: Cores,
+    claims: Claims,
+    room: Room,
     max_bad: Option<u64>,
 }
 
@@ -160,7 +90,7 @@ pub(super) fn run(
 ) -> Result<Ran, Error> {
     let total = chosen.len();
     let threads = (workers + workers.min(READERS))
-        .min((total as usize).div_ceil(CLAIM))
+        .min(total.div_ceil(CLAIM) as usize)
         .max(1);
     if !progress(&Counted::default().progress(total)) {
         return Err(Error::Interrupted { done: 0, total });
@@ -179,6 +109,8 @@ pub(super) fn run(
         }),
         ended: Condvar::new(),
         cores: Cores::new(workers),
+        claims: Claims::of(maker.source, CLAIM),
+        room: Room::default(),
         max_bad,
     };
     thread::scope(|scope| {
@@ -291,7 +223,8 @@ impl Shared<'_> {
             return None;
         }
         let from = state.next;
-        state.next = (from + CLAIM).min(end);
+        let record = |place| self.chosen.at(place as usize);
+        state.next = self.claims.end(from as u64, end as u64, record) as usize;
         Some(from..state.next)
     }
 
@@ -320,11 +253,17 @@ impl Shared<'_> {
             }
             let first = read.records.iter().map(|&(at, _)| at).min().unwrap_or(0);
             let mut records: Vec<(usize, Found)> = Vec::with_capacity(read.records.len());
-            let read = source.read(read, &mut |_| Ok(()), &mut |at, found| {
+            // Until the records of this read are written; nobody waits for another while it holds.
+            let mut held = Vec::new();
+            let mut admit = |bytes| self.room.admit(bytes, || false).map(|one| held.push(one));
+            let read = source.read(read, &mut admit, &mut |at, found| {
                 records.push((at, found));
             });
             records.sort_by_key(|&(at, _)| at);
             for (at, found) in records {
+                if self.lock().stopped {
+                    return Ok(());
+                }
                 let (place, record) = missing[at];
                 let outcome = found
                     .map_err(|cause| damaged(source, record, cause))

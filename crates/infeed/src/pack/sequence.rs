@@ -2,29 +2,40 @@
 //!
 //! Threads claim runs of places in order and hand over record by record. A record that is made too
 //! early waits with its thread while those that wait to be taken hold more than their share of
-//! memory; the one that is taken next never waits, so there is always one that goes on.
+//! memory, and so does a read whose bytes do not fit beside those of other reads; the record that is
+//! taken next, and the read that brings it, never wait, so there is always one that goes on.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+
 use super::PackError;
+use super::chosen::{Chosen, ROOM_BYTES};
+use super::fields::Work;
 use super::form::{Form, Made};
 use super::make::{Bench, Maker};
-use super::run::{CLAIM, Chosen, Cores, ROOM_BYTES};
+use super::run::Cores;
 use crate::error::Error;
 use crate::order::Epoch;
+use crate::source::walk::{Claims, Room};
 use crate::source::{Found, Read, Source, damaged};
 
 /// Bytes of records that were made and not taken yet; each thread may hold one beyond it.
 const WAITING_BYTES: u64 = 64 << 20;
 
+/// What a record that waits takes beside its bytes: places in lists, a name, a node of a tree. Labels
+/// and boxes are smaller than that.
+const RECORD_BYTES: u64 = 256;
+
 /// Which record stands at which place of the packed order.
 pub(super) struct Places<'a> {
     pub(super) chosen: &'a Chosen,
     pub(super) order: &'a Epoch,
-    /// Records of the source that can only be read together: claims end where these do.
-    pub(super) ends: Vec<u64>,
+    pub(super) claims: Claims,
+    /// Whether records come out of groups that are read whole.
+    pub(super) whole: bool,
 }
 
 impl Places<'_> {
@@ -38,11 +49,8 @@ impl Places<'_> {
 
     /// The end of a claim that begins at a place.
     fn claim_end(&self, from: u64) -> u64 {
-        let group = self.ends.partition_point(|&end| end <= from);
-        match self.ends.get(group) {
-            Some(&end) => end,
-            None => (from + CLAIM as u64).min(self.len()),
-        }
+        let record = |place| self.record(place);
+        self.claims.end(from, self.len(), record)
     }
 }
 
@@ -66,6 +74,7 @@ pub(super) struct Sequence<'a> {
     form: &'a dyn Form,
     places: Places<'a>,
     cores: Cores,
+    room: Room,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -85,6 +94,7 @@ impl<'a> Sequence<'a> {
             form,
             places,
             cores,
+            room: Room::default(),
             state: Mutex::new(State {
                 next: from,
                 taken: from,
@@ -105,6 +115,7 @@ impl<'a> Sequence<'a> {
     pub(super) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
+        self.room.close();
     }
 
     /// The outcome at the next place; None at the end, or when it was stopped.
@@ -120,6 +131,7 @@ impl<'a> Sequence<'a> {
                 state.held_bytes -= bytes(&outcome);
                 drop(state);
                 self.changed.notify_all();
+                self.room.ask_again();
                 return Some(outcome);
             }
             if state.makers == 0 {
@@ -175,9 +187,14 @@ impl<'a> Sequence<'a> {
         let source = self.maker.source;
         let mut found: BTreeMap<usize, Found> = BTreeMap::new();
         let mut failed = None;
+        let first = from + reads.iter().map(|read| span(read).start).min().unwrap_or(0) as u64;
+        // Until the records are made; what waits then is counted by itself.
+        let mut held = Vec::new();
         for read in reads {
             let mut sink = |at, one| drop(found.insert(at, one));
-            if let Err(error) = source.read(read, &mut |_| Ok(()), &mut sink) {
+            let is_next = || self.lock().taken >= first;
+            let mut admit = |bytes| self.room.admit(bytes, is_next).map(|one| held.push(one));
+            if let Err(error) = source.read(read, &mut admit, &mut sink) {
                 failed = Some(error.about(source));
                 break;
             }
@@ -205,7 +222,15 @@ impl<'a> Sequence<'a> {
     }
 
     fn one(&self, record: &crate::sample::Record, bench: &mut Bench) -> Outcome {
-        let products = self.maker.make(record, bench)?;
+        let mut products = self.maker.make(record, bench)?;
+        if self.places.whole {
+            // A slice would keep its whole group in memory for as long as the record waits.
+            for (field, product) in self.maker.fields.iter().zip(&mut products) {
+                if !matches!(field.work, Work::Encode { .. } | Work::Pixels { .. }) {
+                    product.bytes = Bytes::copy_from_slice(&product.bytes);
+                }
+            }
+        }
         let made = made(self.maker.source, record, products);
         self.form
             .check(&made)
@@ -268,7 +293,7 @@ fn span(read: &Read) -> Range<usize> {
 }
 
 fn bytes(outcome: &Outcome) -> u64 {
-    outcome.as_ref().map_or(0, Made::bytes)
+    RECORD_BYTES + outcome.as_ref().map_or(0, Made::bytes)
 }
 
 /// A thread that is about to end.
@@ -279,7 +304,215 @@ impl Drop for Leaving<'_, '_> {
         let mut state = self.0.lock();
         state.makers -= 1;
         state.stopped |= std::thread::panicking();
+        let stopped = state.stopped;
         drop(state);
         self.0.changed.notify_all();
+        if stopped {
+            self.0.room.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Order;
+    use crate::order::window::Groups;
+    use crate::pack::fields::FieldWork;
+    use crate::pack::{PackOptions, Target, form, forms};
+    use crate::sample::{Field, FieldKind, Record, RecordId};
+    use crate::source::{Admit, ReadError, Sink};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    /// Groups of equal size that can only be read whole.
+    #[derive(Debug)]
+    struct Whole {
+        groups: Arc<Groups>,
+        /// Bytes that a read asks for.
+        asks: u64,
+        /// Reads under way, and the most that ever were.
+        inside: Mutex<(usize, usize)>,
+        another: Condvar,
+        /// Contents of groups that are in memory.
+        alive: Arc<AtomicUsize>,
+    }
+
+    /// The content of a group.
+    struct Content {
+        bytes: Vec<u8>,
+        alive: Arc<AtomicUsize>,
+    }
+
+    impl AsRef<[u8]> for Content {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    impl Drop for Content {
+        fn drop(&mut self) {
+            self.alive.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Whole {
+        fn new(groups: u64, each: u64, asks: u64) -> Whole {
+            let groups = Groups {
+                ends: (1..=groups).map(|nth| nth * each).collect(),
+                bytes: vec![asks; groups as usize],
+                whole: true,
+            };
+            Whole {
+                groups: Arc::new(groups),
+                asks,
+                inside: Mutex::default(),
+                another: Condvar::new(),
+                alive: Arc::default(),
+            }
+        }
+    }
+
+    impl Source for Whole {
+        fn fields(&self) -> &[Field] {
+            &[]
+        }
+
+        fn len(&self) -> u64 {
+            self.groups.records()
+        }
+
+        fn id(&self, record: u64, _: Option<usize>) -> RecordId {
+            RecordId {
+                index: record,
+                name: record.to_string(),
+            }
+        }
+
+        fn groups(&self) -> Option<Arc<Groups>> {
+            Some(Arc::clone(&self.groups))
+        }
+
+        fn plan(&self, run: &[u64], _: u64) -> Vec<Read> {
+            vec![Read {
+                records: run.iter().copied().enumerate().collect(),
+                bytes: Some(self.asks),
+                key: 0,
+            }]
+        }
+
+        fn read(
+            &self,
+            read: &Read,
+            admit: &mut Admit<'_>,
+            sink: &mut Sink<'_>,
+        ) -> Result<(), ReadError> {
+            admit(self.asks).map_err(|refused| ReadError::Refused {
+                record: read.records[0].1,
+                bytes: self.asks,
+                refused,
+            })?;
+            let mut inside = self.inside.lock().expect("no panic");
+            inside.0 += 1;
+            inside.1 = inside.1.max(inside.0);
+            self.another.notify_all();
+            // Time for another to come in, if it is let.
+            let wait = Duration::from_millis(30);
+            let alone = |inside: &mut (usize, usize)| inside.0 < 2;
+            let waited = self.another.wait_timeout_while(inside, wait, alone);
+            waited.expect("no panic").0.0 -= 1;
+            self.alive.fetch_add(1, Ordering::SeqCst);
+            let content = Bytes::from_owner(Content {
+                bytes: vec![7; 64],
+                alive: Arc::clone(&self.alive),
+            });
+            for &(at, index) in &read.records {
+                let fields = vec![content.slice(0..8)];
+                sink(at, Ok(Record { index, fields }));
+            }
+            Ok(())
+        }
+    }
+
+    fn with_sequence(source: &Whole, makers: usize, body: impl FnOnce(&Sequence<'_>)) {
+        let fields = [FieldWork {
+            name: "box".to_owned(),
+            is_mask: false,
+            kind: FieldKind::Bytes,
+            work: Work::Plain,
+        }];
+        let maker = Maker {
+            source,
+            fields: &fields,
+            transforms: &[],
+            decode: Default::default(),
+            restart: None,
+            unmarked: AtomicU64::new(0),
+            verify: false,
+        };
+        let options = PackOptions::new(Target::TfRecord);
+        let columns = form::columns(&fields, &[None]);
+        let form = forms::form(&options, columns, None, 1).expect("a form");
+        let chosen = Chosen::new(None, source.len()).expect("all");
+        let permutation = Order::new(source.len(), None).epoch(0);
+        let places = Places {
+            chosen: &chosen,
+            permutation: &permutation,
+            claims: Claims::of(source, 8),
+            whole: true,
+        };
+        let cores = Cores::new(makers);
+        body(&Sequence::new(&maker, &*form, places, 0, makers, cores));
+    }
+
+    #[test]
+    fn groups_that_do_not_fit_together_are_read_one_after_another() {
+        let source = Whole::new(6, 4, u64::MAX / 2);
+        with_sequence(&source, 3, |sequence| {
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| sequence.work());
+                }
+                let taken = std::iter::from_fn(|| sequence.take());
+                assert_eq!(taken.filter(Result::is_ok).count(), 24);
+            });
+        });
+
+        assert_eq!(source.inside.lock().expect("no panic").1, 1);
+    }
+
+    #[test]
+    fn a_record_that_waits_does_not_keep_its_group_in_memory() {
+        let source = Whole::new(1, 4, 64);
+        with_sequence(&source, 1, |sequence| {
+            sequence.work();
+            let made = sequence.take().expect("a record").expect("good");
+
+            assert_eq!(source.alive.load(Ordering::SeqCst), 0);
+            assert_eq!(made.products[0].bytes[..], [7; 8]);
+        });
+    }
+
+    #[test]
+    fn records_of_a_few_bytes_wait_too_where_they_are_many() {
+        let each = 2 * WAITING_BYTES / RECORD_BYTES;
+        let source = Whole::new(1, each, 64);
+        with_sequence(&source, 1, |sequence| {
+            thread::scope(|scope| {
+                let worker = scope.spawn(|| sequence.work());
+                let is_full = || {
+                    let state = sequence.lock();
+                    state.held_bytes + RECORD_BYTES + 8 > WAITING_BYTES
+                };
+                while !is_full() && !worker.is_finished() {
+                    thread::yield_now();
+                }
+                assert!(!worker.is_finished(), "it waits");
+                assert!(sequence.lock().ready.len() as u64 <= WAITING_BYTES / RECORD_BYTES);
+                sequence.stop();
+            });
+        });
     }
 }

@@ -14,16 +14,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::chosen::{CLAIM, Chosen};
 use super::count::{Counted, Progress, Totals};
+use super::encoding::Target;
+use super::entry::{BAD_LIST, Entry, bad_line, shard_name};
 use super::form::{Extensions, Form, Made, Shard, Sink};
-use super::journal::{Entry, Journal, bad_line, shard_name};
+use super::journal::Journal;
 use super::make::{Maker, Shape};
 use super::out::Out;
-use super::run::{Chosen, Cores, READERS};
+use super::run::{Cores, READERS};
 use super::sequence::{Places, Sequence};
 use super::{PackOptions, arrays};
 use crate::error::Error;
 use crate::order::Order;
+use crate::source::walk::Claims;
+use crate::store::MOST_NAMES;
 
 /// Shards that are being finished at a time, at most: each waits for the disk.
 const FINISHERS: usize = 4;
@@ -107,12 +112,14 @@ impl ShardRun<'_> {
         let total = self.chosen.len();
         let (from, number) = (journal.end(), journal.entries().len());
         let counted = Counted::taken_up(journal.entries(), from);
+        self.check_left_out(&counted)?;
         let order = Order::new(total, self.options.shuffle);
         let order = order.epoch(0);
         let places = Places {
             chosen: self.chosen,
             order: &order,
-            ends: self.ends()?,
+            claims: Claims::of(self.maker.source, CLAIM),
+            whole: self.reads_whole()?,
         };
         let workers = self.options.threads();
         let makers = workers + workers.min(READERS);
@@ -161,20 +168,32 @@ impl ShardRun<'_> {
         })
     }
 
-    /// Where claims have to end since the source reads whole shards.
-    fn ends(&self) -> Result<Vec<u64>, Error> {
-        let groups = self.maker.source.groups().filter(|groups| groups.whole);
-        match groups {
-            Some(_) if self.options.shuffle.is_some() => {
-                let problem = "the shards of the source are compressed and can only be read \
-                               whole; pack it without a shuffle first, then shuffle the result";
-                Err(Error::config("shuffle", problem))
+    /// Whether the source is read in whole groups, which a shuffle would read again and again.
+    fn reads_whole(&self) -> Result<bool, Error> {
+        let groups = self.maker.source.groups();
+        let whole = groups.is_some_and(|groups| groups.whole);
+        if whole && self.options.shuffle.is_some() {
+            let problem = "the source can only be read in whole groups (Parquet, and what is \
+                           compressed: Arrow, npz, shards); pack it without a shuffle first, then \
+                           shuffle the result";
+            return Err(Error::config("shuffle", problem));
+        }
+        Ok(whole)
+    }
+
+    /// Refuses what an earlier run left out, if it is more than may be bad now.
+    fn check_left_out(&self, counted: &Counted) -> Result<(), Error> {
+        let bad = counted.totals.bad;
+        match self.options.max_bad {
+            Some(limit) if bad > limit => {
+                let problem = format!(
+                    "{bad} bad records were left out of {} by an earlier run, over max_bad={limit}; \
+                     {BAD_LIST} there names them",
+                    self.out.path().display()
+                );
+                Err(Error::config("max_bad", problem))
             }
-            Some(groups) => {
-                let ends = groups.ends.iter();
-                Ok(ends.map(|&end| self.chosen.before(end)).collect())
-            }
-            None => Ok(Vec::new()),
+            _ => Ok(()),
         }
     }
 }
@@ -305,7 +324,10 @@ impl Shared<'_> {
             }
             let shard = match &mut open {
                 Some(shard) => shard,
-                None => open.insert(Open::begin(run, number)?),
+                None => {
+                    check_number(number as u64 + 1, run.options)?;
+                    open.insert(Open::begin(run, number)?)
+                }
             };
             place += 1;
             let bytes_in = made.bytes_in;
@@ -422,6 +444,19 @@ impl Shared<'_> {
     }
 }
 
+/// Refuses more shards than the pattern that names them can stand for.
+pub(super) fn check_number(shards: u64, options: &PackOptions) -> Result<(), Error> {
+    if shards <= MOST_NAMES as u64 {
+        return Ok(());
+    }
+    let (part, mend) = match options.to {
+        Target::Npz => ("rows", "give each file more rows"),
+        _ => ("shard_bytes", "make them larger"),
+    };
+    let problem = format!("these are over {MOST_NAMES} files, which no pattern names; {mend}");
+    Err(Error::config(part, problem))
+}
+
 fn part_of(folder: &Path, name: &str) -> std::path::PathBuf {
     folder.join(format!(".{name}.part"))
 }
@@ -474,5 +509,23 @@ impl Open {
             listed_bytes: 0,
             extensions: Extensions::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_shards_are_begun_than_a_pattern_can_name() {
+        let options = PackOptions::new(Target::WebDataset);
+        assert!(check_number(1_000_000, &options).is_ok());
+
+        let refused = check_number(1_000_001, &options).expect_err("too many");
+
+        assert!(
+            refused.to_string().contains("make them larger"),
+            "{refused}"
+        );
     }
 }

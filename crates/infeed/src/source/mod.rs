@@ -15,6 +15,7 @@ pub mod selected;
 pub(crate) mod shards;
 pub mod subset;
 pub mod throttled;
+pub mod walk;
 
 use std::collections::HashMap;
 use std::fmt::Debug;

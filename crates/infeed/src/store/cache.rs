@@ -129,6 +129,11 @@ impl Cache {
         Ok(Some(Arc::clone(current.insert(Arc::new(cache)))))
     }
 
+    /// Bytes that it keeps.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.limit
+    }
+
     /// A cache in a folder, which is made.
     pub(crate) fn open(root: &Path, limit: u64) -> io::Result<Cache> {
         fs::create_dir_all(root.join("pieces"))?;

@@ -23,6 +23,7 @@ pub(crate) use buffers::{Buffers, held_bytes, open_file, read_file};
 pub(crate) use cache::Cache;
 pub use cache::{CacheUse, cache_use, set_cache};
 pub use local::LocalFile;
+pub(crate) use pattern::MOST as MOST_NAMES;
 pub(crate) use remote::{Bucket, Found, PARALLEL_READS, Wanted, below, look, read};
 pub use remote::{Entry, Requests, configure, entries, is_url, objects, requests};
 

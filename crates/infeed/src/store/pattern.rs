@@ -3,7 +3,7 @@
 use crate::error::Error;
 
 /// Names that one pattern may stand for.
-const MOST: usize = 1_000_000;
+pub(crate) const MOST: usize = 1_000_000;
 
 /// All names that a pattern stands for, in its order.
 pub(super) fn expand(pattern: &str) -> Result<Vec<String>, Error> {

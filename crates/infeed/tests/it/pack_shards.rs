@@ -327,36 +327,70 @@ fn bad_records_are_listed_and_the_others_are_packed_in_every_form() {
 }
 
 #[test]
-fn a_run_that_was_stopped_goes_on_behind_its_last_shard() {
-    let (_root, pipeline) = photos(30);
-    for to in SHARDS {
-        let out = tempfile::tempdir().expect("a temporary folder");
-        let (once, twice) = (out.path().join("once"), out.path().join("twice"));
-        packed(&pipeline, &once, to, |_| {}).expect("packs");
-        let mut options = PackOptions::new(to);
-        options.shard_bytes = 6000;
-        options.workers = Some(1);
-        if to == Target::Npz {
-            options.transforms = vec![CenterCrop::new([36, 40]).into()];
-        }
-        let journal = twice.join("infeed-pack.journal");
-        // Stopped when two shards are noted at the latest.
-        let stopped = pack(&pipeline, &[], None, &twice, &options, &|_| {
-            let noted = fs::read_to_string(&journal).unwrap_or_default();
-            noted.lines().count() < 2
+fn the_format_beside_an_image_is_written_once_and_is_that_of_the_image() {
+    let (_root, pipeline) = photos(6);
+    let out = tempfile::tempdir().expect("a temporary folder");
+    packed(&pipeline, &out.path().join("a"), Target::TfRecord, |_| {}).expect("packs");
+    let untold = Pipeline {
+        source: SourceSpec::TfRecord {
+            shards: vec![out.path().join("a/*.tfrecord").display().to_string()],
+            fields: Vec::new(),
+        },
+        ..pipeline
+    };
+    for (name, encoding, format) in [("b", "keep", "jpeg"), ("c", "png", "png")] {
+        let path = out.path().join(name);
+
+        let done = packed(&untold, &path, Target::TfRecord, |o| {
+            o.image = encoding.parse().expect("an encoding");
         });
-        if let Ok(done) = stopped {
-            // It was faster than the first question.
-            assert_eq!(done.records, 30);
-            continue;
-        }
-        assert!(!twice.join(MANIFEST).exists());
 
-        let done = pack(&pipeline, &[], None, &twice, &options, &|_| true).expect("goes on");
-
-        assert!((1..30).contains(&done.reused), "{} were there", done.reused);
-        assert!(files(&once) == files(&twice), "{}", to.name());
+        let source = done.expect("packs").source.open(&[]).expect("opens");
+        let fields = source.fields().iter();
+        let at = fields
+            .map(|field| &*field.name)
+            .position(|name| name == "image/format");
+        let at = at.expect("a field as before");
+        let record = infeed::source::read_one(&*source, 3).expect("a record");
+        assert_eq!(record.fields[at], format.as_bytes(), "{name}");
+        let shards = files(&path).into_iter();
+        let shards = shards.filter(|(name, _)| name.extension().is_some_and(|e| e == "tfrecord"));
+        let bytes: Vec<u8> = shards.flat_map(|(_, bytes)| bytes).collect();
+        let word = b"image/format";
+        let count = bytes
+            .windows(word.len())
+            .filter(|part| part == word)
+            .count();
+        assert_eq!(count, 6, "{name}");
     }
+}
+
+#[test]
+fn fields_that_differ_in_case_alone_are_no_two_files_of_a_tar() {
+    let field = |name: &str, handle| MemoryField {
+        name: name.to_owned(),
+        kind: "tensor".to_owned(),
+        dtype: Some(DType::UInt8),
+        shape: vec![2],
+        handle: Some(handle),
+        offsets: None,
+        path: None,
+        offset: 0,
+        records: None,
+    };
+    let fields = vec![field("X", 0), field("x", 1)];
+    let pipeline = Pipeline::new(SourceSpec::Memory { fields }).batch(3);
+    let handles = [
+        Bytes::from(vec![1; 6]).into(),
+        Bytes::from(vec![2; 6]).into(),
+    ];
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let options = PackOptions::new(Target::WebDataset);
+
+    let refused = pack(&pipeline, &handles, None, out.path(), &options, &|_| true);
+
+    let problem = refused.expect_err("one member twice").to_string();
+    assert!(problem.contains("`.x.npy`"), "{problem}");
 }
 
 #[test]
