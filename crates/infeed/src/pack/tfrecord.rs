@@ -1,9 +1,11 @@
 //! TFRecord shards of `tf.train.Example`.
 //!
 //! Images are `NAME/encoded` and `NAME/format`, a label `image/class/label`, as TensorFlow's own
-//! datasets have them; other fields keep their names. Whole numbers and booleans are `int64_list`,
-//! float32 and float16 `float_list`; float64 and bfloat16, which no list holds, are the bytes of
-//! their values, little-endian. Features stand in the order of their names.
+//! datasets have them; other fields keep their names. Where the source has a field `NAME/format`
+//! beside its image, as such a dataset has, that is this feature: its own word as long as it is
+//! right. Whole numbers and booleans are `int64_list`, float32 and float16 `float_list`; float64 and
+//! bfloat16, which no list holds, are the bytes of their values, little-endian. Features stand in
+//! the order of their names.
 //!
 //! Sources: the TFRecord section of TensorFlow's guide (framing, masked CRC-32C);
 //! `tensorflow/core/example/{example,feature}.proto`; the protocol buffer encoding; the
@@ -28,7 +30,25 @@ const FRAMING: u64 = 16;
 
 /// Shards of `tf.train.Example`.
 pub(super) struct TfRecord {
-    columns: Vec<Column>,
+    features: Vec<Feature>,
+}
+
+/// A feature, and where its values come from.
+#[derive(Clone, Debug)]
+struct Feature {
+    name: String,
+    from: Origin,
+}
+
+#[derive(Clone, Debug)]
+enum Origin {
+    /// A field of the records.
+    Field { at: usize, column: Column },
+    /// The format of the image at `image`, as the field at `told` calls it where there is one.
+    Format {
+        image: usize,
+        told: Option<(usize, Column)>,
+    },
 }
 
 impl TfRecord {
@@ -36,14 +56,70 @@ impl TfRecord {
     ///
     /// [`Error::Config`] for two fields that would be one feature.
     pub(super) fn new(columns: Vec<Column>) -> Result<TfRecord, Error> {
-        let mut names: Vec<String> = columns.iter().map(feature_name).collect();
-        names.sort();
-        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let problem = format!("two fields would be the feature `{}`; rename one", pair[0]);
+        let of_images: Vec<(String, usize)> = columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| is_visual(column))
+            .map(|(at, column)| (format!("{}/format", column.name), at))
+            .collect();
+        let is_told = |name: &str, column: &Column| {
+            column.name == name && matches!(column.kind, FieldKind::Bytes | FieldKind::Text)
+        };
+        let mut features = Vec::with_capacity(columns.len() + of_images.len());
+        for (name, image) in &of_images {
+            let mut told = columns.iter().enumerate();
+            let told = told.find(|(_, column)| is_told(name, column));
+            features.push(Feature {
+                name: name.clone(),
+                from: Origin::Format {
+                    image: *image,
+                    told: told.map(|(at, column)| (at, column.clone())),
+                },
+            });
+        }
+        for (at, column) in columns.into_iter().enumerate() {
+            if !of_images.iter().any(|(name, _)| is_told(name, &column)) {
+                features.push(Feature {
+                    name: feature_name(&column),
+                    from: Origin::Field { at, column },
+                });
+            }
+        }
+        features.sort_by(|one, other| one.name.cmp(&other.name));
+        if let Some(pair) = features
+            .windows(2)
+            .find(|pair| pair[0].name == pair[1].name)
+        {
+            let problem = format!(
+                "two fields would be the feature `{}`; rename one",
+                pair[0].name
+            );
             return Err(Error::config("source", problem));
         }
-        Ok(TfRecord { columns })
+        Ok(TfRecord { features })
     }
+
+    /// The fields, by their numbers.
+    fn fields(&self) -> Vec<(usize, &Feature, &Column)> {
+        let mut fields: Vec<(usize, &Feature, &Column)> = self
+            .features
+            .iter()
+            .filter_map(|feature| match &feature.from {
+                Origin::Field { at, column } => Some((*at, feature, column)),
+                Origin::Format { told, .. } => {
+                    let (at, column) = told.as_ref()?;
+                    Some((*at, feature, column))
+                }
+            })
+            .collect();
+        fields.sort_by_key(|&(at, _, _)| at);
+        fields
+    }
+}
+
+/// Whether a column is an image or a mask.
+fn is_visual(column: &Column) -> bool {
+    matches!(column.kind, FieldKind::Image(_) | FieldKind::Mask(_))
 }
 
 /// What a field is called.
@@ -65,9 +141,9 @@ impl Form for TfRecord {
     }
 
     fn check(&self, made: &Made) -> Result<(), PackError> {
-        for (column, product) in self.columns.iter().zip(&made.products) {
+        for (at, _, column) in self.fields() {
             if let Some((dtype @ DType::UInt64, _)) = column.numbers {
-                let mut elements = product.bytes.chunks_exact(dtype.bytes());
+                let mut elements = made.products[at].bytes.chunks_exact(dtype.bytes());
                 if elements.any(|element| integer(dtype, element).is_none()) {
                     let field = column.name.clone();
                     return Err(PackError::WideNumber { field });
@@ -79,40 +155,48 @@ impl Form for TfRecord {
 
     fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
         Ok(Box::new(Records {
-            columns: self.columns.clone(),
+            features: self.features.clone(),
             out,
             index: String::new(),
         }))
     }
 
     fn source(&self, files: Vec<String>, _: &Extensions) -> SourceSpec {
-        let spec = |column: &Column| column.spec(feature_name(column));
+        let fields = self.fields().into_iter();
         SourceSpec::TfRecord {
             shards: files,
-            fields: self.columns.iter().map(spec).collect(),
+            fields: fields
+                .map(|(_, feature, column)| column.spec(feature.name.clone()))
+                .collect(),
         }
     }
 }
 
 /// One file of records.
 struct Records {
-    columns: Vec<Column>,
+    features: Vec<Feature>,
     out: Sink,
     index: String,
 }
 
 impl Shard for Records {
     fn add(&mut self, made: Made) -> io::Result<()> {
-        let mut features = Vec::with_capacity(self.columns.len() + 1);
-        for (column, product) in self.columns.iter().zip(&made.products) {
-            let bytes: &[u8] = &product.bytes;
-            features.push((feature_name(column), value(column, bytes)));
-            if let FieldKind::Image(_) | FieldKind::Mask(_) = column.kind {
-                let format = format_name(bytes).as_bytes();
-                features.push((format!("{}/format", column.name), Value::bytes(format)));
+        let products = &made.products;
+        let of = |feature: &Feature| match &feature.from {
+            Origin::Field { at, column } => value(column, &products[*at].bytes),
+            Origin::Format { image, told } => {
+                let found = format_name(&products[*image].bytes);
+                let told = told.as_ref().map(|(at, _)| &products[*at].bytes[..]);
+                Value::bytes(
+                    told.filter(|told| names(told, found))
+                        .unwrap_or(found.as_bytes()),
+                )
             }
-        }
-        features.sort_by(|one, other| one.0.cmp(&other.0));
+        };
+        let features = self.features.iter();
+        let features: Vec<(&str, Value<'_>)> = features
+            .map(|feature| (&*feature.name, of(feature)))
+            .collect();
         let example = example(&features);
         let begin = self.out.written();
         let length: u64 = example.iter().map(|part| part.len() as u64).sum();
@@ -215,7 +299,7 @@ fn value<'a>(column: &Column, bytes: &'a [u8]) -> Value<'a> {
 }
 
 /// The parts of an `Example`, in order.
-fn example<'a>(features: &'a [(String, Value<'a>)]) -> Vec<std::borrow::Cow<'a, [u8]>> {
+fn example<'a>(features: &'a [(&str, Value<'a>)]) -> Vec<std::borrow::Cow<'a, [u8]>> {
     let mut entries = Vec::with_capacity(2 * features.len());
     let mut length = 0;
     for (name, value) in features {
@@ -252,6 +336,12 @@ fn varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
+/// Whether a word names a format, however it is written.
+fn names(word: &[u8], format: &str) -> bool {
+    word.eq_ignore_ascii_case(format.as_bytes())
+        || (format == "jpeg" && word.eq_ignore_ascii_case(b"jpg"))
+}
+
 /// What TensorFlow calls the format of an image.
 fn format_name(bytes: &[u8]) -> &'static str {
     match Format::of(bytes) {
@@ -268,6 +358,7 @@ fn format_name(bytes: &[u8]) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Pixels;
 
     #[test]
     fn checksums_are_masked_as_the_guide_says() {
@@ -277,13 +368,44 @@ mod tests {
         assert_eq!(masked(crc), 0xC78A_B0E5);
     }
 
+    fn column(name: &str, kind: FieldKind) -> Column {
+        Column {
+            name: name.to_owned(),
+            kind,
+            numbers: None,
+        }
+    }
+
+    #[test]
+    fn the_format_beside_an_image_is_one_feature_and_another_of_its_name_is_refused() {
+        let image = || column("image", FieldKind::Image(Pixels::Encoded));
+        let form = TfRecord::new(vec![column("image/format", FieldKind::Bytes), image()]);
+        let form = form.expect("one feature");
+        let names: Vec<&str> = form.features.iter().map(|one| &*one.name).collect();
+        assert_eq!(names, ["image/encoded", "image/format"]);
+        assert_eq!(form.fields().len(), 2);
+
+        let ragged = FieldKind::Ragged {
+            dtype: DType::Int64,
+        };
+        let refused = TfRecord::new(vec![image(), column("image/format", ragged)]);
+        let refused = refused.err().expect("two features of one name").to_string();
+        assert!(refused.contains("`image/format`"), "{refused}");
+    }
+
+    #[test]
+    fn a_word_for_a_format_stays_as_long_as_it_is_right() {
+        assert!(names(b"JPEG", "jpeg") && names(b"jpg", "jpeg") && names(b"png", "png"));
+        assert!(!names(b"JPEG", "png") && !names(b"", "png"));
+    }
+
     #[test]
     fn an_example_is_the_one_that_protobuf_writes() {
         // tf.train.Example with {"a": int64_list [1, 300], "b": bytes_list [b"xy"]}, serialised
         // deterministically.
         let features = [
-            ("a".to_owned(), Value::packed(3, &[1, 0xAC, 0x02])),
-            ("b".to_owned(), Value::bytes(b"xy")),
+            ("a", Value::packed(3, &[1, 0xAC, 0x02])),
+            ("b", Value::bytes(b"xy")),
         ];
 
         let bytes = example(&features).concat();

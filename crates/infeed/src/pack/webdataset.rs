@@ -73,11 +73,25 @@ impl WebDataset {
                 by_format,
             })
         };
-        Ok(WebDataset {
-            members: columns.into_iter().map(member).collect::<Result<_, _>>()?,
-        })
+        let members = columns.into_iter().map(member);
+        let members: Vec<Member> = members.collect::<Result<_, _>>()?;
+        // Readers take extensions in lower case: two that differ in case alone are one member twice.
+        // An image ends in its format, whatever that is in a record.
+        let mut known: Vec<String> = members.iter().flat_map(Member::extensions).collect();
+        known.sort_unstable();
+        if let Some(pair) = known.windows(2).find(|pair| pair[0] == pair[1]) {
+            let problem = format!(
+                "two fields would be files that end in `.{}`; rename one",
+                pair[0]
+            );
+            return Err(Error::config("source", problem));
+        }
+        Ok(WebDataset { members })
     }
 }
+
+/// What images end in by their format; the last is that of none that is known.
+const FORMATS: [&str; 7] = ["jpg", "png", "webp", "bmp", "gif", "tiff", "img"];
 
 impl Member {
     fn extension(&self, bytes: &[u8]) -> String {
@@ -85,15 +99,27 @@ impl Member {
             return self.extension.clone();
         }
         let format = match Format::of(bytes) {
-            Some(Format::Jpeg) => "jpg",
-            Some(Format::Png) => "png",
-            Some(Format::WebP) => "webp",
-            Some(Format::Bmp) => "bmp",
-            Some(Format::Gif) => "gif",
-            Some(Format::Tiff) => "tiff",
-            None => "img",
+            Some(Format::Jpeg) => 0,
+            Some(Format::Png) => 1,
+            Some(Format::WebP) => 2,
+            Some(Format::Bmp) => 3,
+            Some(Format::Gif) => 4,
+            Some(Format::Tiff) => 5,
+            None => 6,
         };
-        format!("{}{format}", self.extension)
+        format!("{}{}", self.extension, FORMATS[format])
+    }
+
+    /// The extensions that its files may have, in lower case.
+    fn extensions(&self) -> Vec<String> {
+        let own = self.extension.to_lowercase();
+        match self.by_format {
+            false => vec![own],
+            true => FORMATS
+                .iter()
+                .map(|format| format!("{own}{format}"))
+                .collect(),
+        }
     }
 
     /// What stands before the bytes of a field in its member, or instead of them.
