@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::io;
 
+use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
 use super::PackError;
-use super::columnar::{BatchLimits, Columns, Waiting, io_error};
-use super::form::{Column, Extensions, Finished, Form, Made, Shard, Sink};
+use super::columnar::{BatchLimits, BatchWriter, Batched, Columns, io_error};
+use super::form::{Column, Extensions, Form, Made, Shard, Sink};
 use crate::error::Error;
 use crate::pipeline::SourceSpec;
 
@@ -44,8 +45,7 @@ impl Form for ArrowForm {
     }
 
     fn weight(&self, made: &Made) -> u64 {
-        // An offset a field.
-        made.bytes() + 4 * made.products.len() as u64
+        self.columns.weight(made)
     }
 
     fn check(&self, made: &Made) -> Result<(), PackError> {
@@ -57,55 +57,25 @@ impl Form for ArrowForm {
         let writer = options.and_then(|options| {
             FileWriter::try_new_with_options(out, &self.columns.schema, options)
         });
-        Ok(Box::new(ArrowShard {
-            columns: self.columns.clone(),
-            writer: writer.map_err(io_error)?,
-            waiting: Waiting::default(),
-        }))
+        let writer = writer.map_err(io_error)?;
+        Ok(Box::new(Batched::new(self.columns.clone(), LIMITS, writer)))
     }
 
     fn source(&self, files: Vec<String>, _: &Extensions) -> SourceSpec {
-        let columns = self.columns.columns.iter();
         SourceSpec::Arrow {
             files,
-            fields: columns
-                .map(|column| column.spec(column.name.clone()))
-                .collect(),
+            fields: self.columns.specs(),
         }
     }
 }
 
-struct ArrowShard {
-    columns: Columns,
-    writer: FileWriter<Sink>,
-    waiting: Waiting,
-}
-
-impl ArrowShard {
-    fn write(&mut self, records: &[Made]) -> io::Result<()> {
-        let batch = self.columns.batch(records).map_err(io_error)?;
-        self.writer.write(&batch).map_err(io_error)
-    }
-}
-
-impl Shard for ArrowShard {
-    fn add(&mut self, made: Made) -> io::Result<()> {
-        match self.waiting.add(made, &LIMITS) {
-            Some(full) => self.write(&full),
-            None => Ok(()),
-        }
+impl BatchWriter for FileWriter<Sink> {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        FileWriter::write(self, batch).map_err(io_error)
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<Finished> {
-        if !self.waiting.is_empty() {
-            let last = self.waiting.take();
-            self.write(&last)?;
-        }
-        self.writer.finish().map_err(io_error)?;
-        Ok(Finished {
-            out: self.writer.into_inner().map_err(io_error)?,
-            index: None,
-            extensions: Extensions::new(),
-        })
+    fn finish(mut self) -> io::Result<Sink> {
+        FileWriter::finish(&mut self).map_err(io_error)?;
+        self.into_inner().map_err(io_error)
     }
 }

@@ -3,6 +3,7 @@
 //! Source: the columnar format and the canonical extension types of Apache Arrow.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 use arrow_array::types::{
@@ -21,8 +22,9 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
 use super::PackError;
-use super::form::{Column, Made};
+use super::form::{Column, Extensions, Finished, Made, Shard, Sink};
 use crate::error::Error;
+use crate::pipeline::FieldSpec;
 use crate::sample::{DType, FieldKind};
 
 /// Bytes of a column of values of any length that one batch of 32-bit offsets can hold.
@@ -31,7 +33,7 @@ const MOST_BYTES: u64 = i32::MAX as u64;
 /// How fields become columns.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
-    pub(super) columns: Vec<Column>,
+    columns: Vec<Column>,
     pub(super) schema: SchemaRef,
     /// Whether images are `{bytes, path}`, as Hugging Face writes them.
     with_paths: bool,
@@ -71,8 +73,21 @@ impl Columns {
         Ok(())
     }
 
+    /// Bytes that a record takes: its values, and an offset a field.
+    pub(super) fn weight(&self, made: &Made) -> u64 {
+        made.bytes() + 4 * made.products.len() as u64
+    }
+
+    /// What a reader is told of the fields.
+    pub(super) fn specs(&self) -> Vec<FieldSpec> {
+        let columns = self.columns.iter();
+        columns
+            .map(|column| column.spec(column.name.clone()))
+            .collect()
+    }
+
     /// The batch of records.
-    pub(super) fn batch(&self, records: &[Made]) -> Result<RecordBatch, ArrowError> {
+    fn batch(&self, records: &[Made]) -> Result<RecordBatch, ArrowError> {
         let arrays = self.columns.iter().enumerate().map(|(at, column)| {
             let values = records.iter().map(|made| &made.products[at].bytes);
             self.array(column, self.schema.field(at), values, records)
@@ -224,9 +239,71 @@ fn primitive<T: ArrowPrimitiveType>(bytes: MutableBuffer) -> ArrayRef {
     Arc::new(PrimitiveArray::<T>::new(values, None)) as Arc<dyn Array>
 }
 
+/// Writes the batches of one file.
+pub(super) trait BatchWriter: Send {
+    /// Writes a batch by itself.
+    ///
+    /// # Errors
+    ///
+    /// What the disk said.
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()>;
+
+    /// Writes what ends the file.
+    ///
+    /// # Errors
+    ///
+    /// What the disk said.
+    fn finish(self) -> io::Result<Sink>;
+}
+
+/// A file whose records are written batch by batch.
+pub(super) struct Batched<W> {
+    columns: Columns,
+    limits: BatchLimits,
+    writer: W,
+    waiting: Waiting,
+}
+
+impl<W: BatchWriter> Batched<W> {
+    pub(super) fn new(columns: Columns, limits: BatchLimits, writer: W) -> Batched<W> {
+        Batched {
+            columns,
+            limits,
+            writer,
+            waiting: Waiting::default(),
+        }
+    }
+
+    fn write(&mut self, records: &[Made]) -> io::Result<()> {
+        let batch = self.columns.batch(records).map_err(io_error)?;
+        self.writer.write(&batch)
+    }
+}
+
+impl<W: BatchWriter> Shard for Batched<W> {
+    fn add(&mut self, made: Made) -> io::Result<()> {
+        match self.waiting.add(made, &self.limits) {
+            Some(full) => self.write(&full),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<Finished> {
+        let last = self.waiting.take();
+        if !last.is_empty() {
+            self.write(&last)?;
+        }
+        Ok(Finished {
+            out: self.writer.finish()?,
+            index: None,
+            extensions: Extensions::new(),
+        })
+    }
+}
+
 /// Records that wait until they are enough for a batch.
 #[derive(Default)]
-pub(super) struct Waiting {
+struct Waiting {
     records: Vec<Made>,
     bytes: u64,
 }
@@ -244,7 +321,7 @@ pub(super) struct BatchLimits {
 
 impl Waiting {
     /// Adds a record; gives the batch before it, if that is full or would become too large.
-    pub(super) fn add(&mut self, made: Made, limits: &BatchLimits) -> Option<Vec<Made>> {
+    fn add(&mut self, made: Made, limits: &BatchLimits) -> Option<Vec<Made>> {
         let (count, bytes) = (self.records.len(), self.bytes.saturating_add(made.bytes()));
         let full = count >= limits.most_records
             || (count >= limits.least_records && bytes > limits.bytes)
@@ -256,13 +333,9 @@ impl Waiting {
     }
 
     /// All that wait.
-    pub(super) fn take(&mut self) -> Vec<Made> {
+    fn take(&mut self) -> Vec<Made> {
         self.bytes = 0;
         std::mem::take(&mut self.records)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.records.is_empty()
     }
 }
 

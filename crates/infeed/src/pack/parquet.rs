@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 
+use arrow_array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
@@ -15,8 +16,8 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde_json::{Value, json};
 
 use super::PackError;
-use super::columnar::{BatchLimits, Columns, Waiting, io_error};
-use super::form::{Column, Extensions, Finished, Form, Made, Shard, Sink};
+use super::columnar::{BatchLimits, BatchWriter, Batched, Columns};
+use super::form::{Column, Extensions, Form, Made, Shard, Sink};
 use crate::error::Error;
 use crate::pipeline::SourceSpec;
 use crate::sample::FieldKind;
@@ -96,7 +97,7 @@ impl Form for ParquetForm {
     }
 
     fn weight(&self, made: &Made) -> u64 {
-        made.bytes() + 4 * made.products.len() as u64
+        self.columns.weight(made)
     }
 
     fn check(&self, made: &Made) -> Result<(), PackError> {
@@ -117,57 +118,27 @@ impl Form for ParquetForm {
             .build();
         let schema = self.columns.schema.clone();
         let writer = ArrowWriter::try_new(out, schema, Some(properties));
-        Ok(Box::new(ParquetShard {
-            columns: self.columns.clone(),
-            writer: writer.map_err(parquet_error)?,
-            waiting: Waiting::default(),
-        }))
+        let writer = writer.map_err(parquet_error)?;
+        Ok(Box::new(Batched::new(self.columns.clone(), LIMITS, writer)))
     }
 
     fn source(&self, files: Vec<String>, _: &Extensions) -> SourceSpec {
-        let columns = self.columns.columns.iter();
         SourceSpec::Parquet {
             files,
-            fields: columns
-                .map(|column| column.spec(column.name.clone()))
-                .collect(),
+            fields: self.columns.specs(),
         }
     }
 }
 
-struct ParquetShard {
-    columns: Columns,
-    writer: ArrowWriter<Sink>,
-    waiting: Waiting,
-}
-
-impl ParquetShard {
-    /// Writes a row group.
-    fn write(&mut self, records: &[Made]) -> io::Result<()> {
-        let batch = self.columns.batch(records).map_err(io_error)?;
-        self.writer.write(&batch).map_err(parquet_error)?;
-        self.writer.flush().map_err(parquet_error)
-    }
-}
-
-impl Shard for ParquetShard {
-    fn add(&mut self, made: Made) -> io::Result<()> {
-        match self.waiting.add(made, &LIMITS) {
-            Some(full) => self.write(&full),
-            None => Ok(()),
-        }
+impl BatchWriter for ArrowWriter<Sink> {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        ArrowWriter::write(self, batch).map_err(parquet_error)?;
+        // A row group.
+        self.flush().map_err(parquet_error)
     }
 
-    fn finish(mut self: Box<Self>) -> io::Result<Finished> {
-        if !self.waiting.is_empty() {
-            let last = self.waiting.take();
-            self.write(&last)?;
-        }
-        Ok(Finished {
-            out: self.writer.into_inner().map_err(parquet_error)?,
-            index: None,
-            extensions: Extensions::new(),
-        })
+    fn finish(self) -> io::Result<Sink> {
+        self.into_inner().map_err(parquet_error)
     }
 }
 
