@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let name = args.path.display().to_string();
     let case = Case::new(name, &target.pipeline, &[], conditions).map_err(told)?;
     if target.guessed && !args.json {
-        eprintln!(
+        tell!(
             "{} has no pipeline of its own; a default one is explained (`infeed bench` prints it)",
             args.path.display()
         );
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     explanation.ledger = known.into_iter().filter(mine).collect();
     if !args.json {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        print!("{}", report::text(&explanation, width(), colour));
+        put!("{}", report::text(&explanation, width(), colour))?;
     }
 
     let mut wanted = args.apply.clone();
@@ -153,21 +153,30 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let ids = explanation.remedies.iter().map(|remedy| remedy.id.clone());
         wanted = ids.collect();
     }
+    let mut left_out = Vec::new();
     for wanted in &wanted {
         if interrupt::asked() {
             break;
         }
         let done = apply::apply(&case, &explanation, wanted, args, &path)?;
         explanation.ledger.push(done.applied.entry.clone());
+        left_out.extend(done.left_out());
         if !args.json {
-            print!("{}", apply::text(&done, &explanation));
+            put!("{}", apply::text(&done, &explanation))?;
         }
     }
     if args.json {
-        println!("{}", report::json(&explanation));
+        putln!("{}", report::json(&explanation))?;
     }
     write(args.html.as_deref(), &explanation, report::html)?;
-    write(args.trace.as_deref(), &explanation, report::trace)
+    write(args.trace.as_deref(), &explanation, report::trace)?;
+    match left_out.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::LeftOut(format!(
+            "left out: {}",
+            left_out.join("; ")
+        ))),
+    }
 }
 
 fn told(error: infeed::Error) -> CliError {
@@ -189,6 +198,6 @@ fn write(
 ) -> Outcome {
     let Some(path) = path else { return Ok(()) };
     fs::write(path, form(explanation)).map_err(|error| at(path, &error))?;
-    eprintln!("wrote {}", path.display());
+    tell!("wrote {}", path.display());
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use infeed::Pipeline;
 use infeed::explain::{self, Applied, Case, Explanation, ledger, remedy};
+use infeed::pack::BAD_LIST;
 use infeed::store;
 
 use super::{Args, at, say, told};
@@ -17,6 +18,15 @@ pub(super) struct Done {
     pub(super) applied: Applied,
     /// The file that describes the pipeline with it, where that is another one.
     pipeline: Option<PathBuf>,
+}
+
+impl Done {
+    /// What is told of bad records, where there were any.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let list = self.applied.out.as_ref()?.join(BAD_LIST);
+        let bad = self.applied.bad;
+        (bad > 0).then(|| format!("{bad} bad records; {} names them", list.display()))
+    }
 }
 
 /// Applies a remedy, keeps the prediction and its outcome in the ledger at `path`, and writes the
@@ -122,6 +132,9 @@ pub(super) fn text(done: &Done, explanation: &Explanation) -> String {
     ));
     if let Some(path) = &applied.out {
         line(format!("  data       {}", path.display()));
+        if let Some(problem) = done.left_out() {
+            line(format!("  left out   {problem}"));
+        }
     }
     if let Some(path) = pipeline {
         line(format!("  pipeline   {}", path.display()));

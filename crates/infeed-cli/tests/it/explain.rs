@@ -128,6 +128,29 @@ fn an_applied_remedy_lies_beside_the_data_and_its_outcome_in_the_ledger() {
 }
 
 #[test]
+fn bad_records_that_an_applied_remedy_leaves_out_are_told_and_in_the_exit_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+    let mut classes = fs::read_dir(&photos)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let class = classes.find(|path| path.is_dir()).unwrap();
+    fs::write(class.join("bad.jpg"), b"no image").unwrap();
+
+    let output = explain(
+        dir.path(),
+        &photos,
+        &["--apply", "shards", "--on-error", "substitute"],
+    );
+
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    for text in [stdout(&output), stderr(&output)] {
+        assert!(text.contains("1 bad records; "), "{text}");
+        assert!(text.contains("infeed-pack-bad.jsonl"), "{text}");
+    }
+}
+
+#[test]
 fn a_file_that_is_in_the_way_is_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 6);

@@ -58,9 +58,20 @@ fn a_folder_in_a_bucket_is_run_looked_at_and_explained_as_one_on_a_disk() {
     ]);
     assert!(explain.status.success(), "{}", stderr(&explain));
     let text = stdout(&explain);
-    for part in ["limits how fast this runs", "  read "] {
+    for part in ["limits how fast this runs", "  read ", "every epoch"] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
+    let explain = json(&run(&[
+        "explain",
+        "s3://bucket/photos",
+        "--seconds",
+        "0.3",
+        "--no-remedies",
+        "--json",
+    ]));
+    assert_eq!(explain["subject"]["fits_in_memory"], false);
+    let mut limits = explain["resources"].as_array().unwrap().iter();
+    assert!(limits.any(|one| one["limit"] == "storage"), "{explain}");
 }
 
 #[test]

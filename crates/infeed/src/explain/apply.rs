@@ -37,6 +37,8 @@ pub struct Applied {
     pub readers: Option<usize>,
     /// Where the new dataset lies, if one was written.
     pub out: Option<PathBuf>,
+    /// Bad records that are not in it; a list beside it names them.
+    pub bad: u64,
 }
 
 /// Finds a remedy of an explanation by its number in the table, from 1, or by its id.
@@ -91,6 +93,7 @@ pub fn apply(
     let options = prepared.variant.options.clone();
     let slowest = explanation.verdict.rate.min(remedy.rate.low).max(1e-3);
     let turn = Duration::from_secs_f64((BATCHES * case.rows() as f64 / slowest).min(60.0));
+    let bad = prepared.written.as_ref().map_or(0, |written| written.bad);
     let both = [original, prepared.variant];
     let going = |share| progress("measuring without and with it, in turn", share);
     let mut rates = interleave(&both, ROUNDS, SLICE.max(turn), &going);
@@ -121,11 +124,13 @@ pub fn apply(
             measured: measured.mid,
             rate_before: median(&without),
             rate_after: median(&with),
+            left_out: bad,
         },
         measured,
         pipeline,
         workers: options.workers,
         readers: options.readers,
         out: prepared.written.map(|_| out.to_owned()),
+        bad,
     })
 }

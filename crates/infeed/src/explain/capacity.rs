@@ -1,10 +1,15 @@
 //! What each resource allows: capacity over demand, as arithmetic that a reader can follow. The
 //! rate of a pipeline is the least of them.
 
-use super::findings::{Interval, Limit, Resource, Stall};
+use super::findings::{Interval, Limit, Resource, StageCost, Stall};
+use crate::source::PythonTime;
 
 /// Two limits closer than this cannot be told apart.
 pub(super) const TIE: f64 = 1.05;
+
+/// How far a capacity computed from counters strays from one that was measured by itself: threads
+/// that take turns on a core count each other's time as theirs.
+pub(super) const COUNTED: f64 = 0.15;
 
 /// The rate that each resource allows, in samples a second, and how it was come by.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +117,40 @@ impl Capacities {
 
 fn is_cores(limit: Limit) -> bool {
     matches!(limit, Limit::Decode | Limit::Transform | Limit::Python)
+}
+
+/// Decoding, or what comes after it.
+pub(super) fn costliest(stages: &[StageCost]) -> Limit {
+    let cpu = |name: &str| {
+        let found = stages.iter().find(|stage| stage.name == name);
+        found.map_or(0.0, |stage| stage.cpu_s)
+    };
+    let python = stages.iter().find(|stage| stage.name == "python");
+    let python = python.map_or(0.0, |stage| stage.wall_s);
+    if python > cpu("decode").max(cpu("transform") + cpu("write")) {
+        Limit::Python
+    } else if cpu("decode") >= cpu("transform") + cpu("write") {
+        Limit::Decode
+    } else {
+        Limit::Transform
+    }
+}
+
+/// What Python gives: one item at a time, as far as the items do not release its lock.
+pub(super) fn in_python(python: PythonTime) -> Option<(Interval, String)> {
+    let inside = python.inside.as_secs_f64();
+    if python.items == 0 || inside <= 0.0 {
+        return None;
+    }
+    let items = python.items as f64;
+    let rate = items / inside;
+    let text = format!(
+        "1 item at a time / {:.2} ms in Python = {rate:.0} samples/s; threads waited {:.2} ms an \
+         item for the interpreter's lock",
+        1e3 * inside / items,
+        1e3 * python.waited.as_secs_f64() / items,
+    );
+    Some((Interval::exact(rate).widen(COUNTED), text))
 }
 
 #[cfg(test)]

@@ -8,11 +8,12 @@ use crate::error::Error;
 use crate::loader::Options;
 use crate::order::Order;
 use crate::order::window::Groups;
-use crate::pipeline::{Handle, Pipeline};
+use crate::pipeline::{Decode, Handle, Pipeline};
 use crate::plan::Plan;
 use crate::sample::FieldKind;
 use crate::source::Source;
 use crate::source::throttled::{Throttle, Throttled};
+use crate::store::Cache;
 
 /// Records that trials run on at most; a few hundred tell a mean apart from another within a few
 /// percent, since both see the same ones.
@@ -96,6 +97,11 @@ impl Case {
         fields.any(|field| matches!(field.kind, FieldKind::Mask(_)))
     }
 
+    /// How records are decoded.
+    pub(super) fn decode(&self) -> Decode {
+        self.pipeline.decode.clone().unwrap_or_default()
+    }
+
     /// Opens the source of a pipeline.
     ///
     /// # Errors
@@ -173,6 +179,19 @@ impl Case {
     pub(super) fn readers(&self) -> usize {
         let wanted = self.conditions.open.readers;
         wanted.or(self.own.parallel_reads()).unwrap_or(4)
+    }
+
+    /// Whether records come over a network, past the memory that keeps files of this machine, and no
+    /// storage stands in for it.
+    pub(super) fn is_far(&self) -> bool {
+        self.throttle().is_none() && self.own.parallel_reads().is_some()
+    }
+
+    /// Bytes that the cache of this process keeps of what comes from buckets; 0 without one.
+    pub(super) fn cache_bytes(&self) -> u64 {
+        // What is wrong with its settings was told when the source was opened.
+        let cache = Cache::of_process().ok().flatten();
+        cache.map_or(0, |cache| cache.limit_bytes())
     }
 
     /// Bytes of one sample in a batch of this pipeline; None where they differ from sample to

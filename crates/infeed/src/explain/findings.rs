@@ -353,6 +353,13 @@ pub struct LedgerEntry {
     pub rate_before: f64,
     /// Rate with.
     pub rate_after: f64,
+    /// Bad records that were left out of what was rewritten.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub left_out: u64,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl LedgerEntry {

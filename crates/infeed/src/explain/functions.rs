@@ -1,8 +1,8 @@
 //! What workers give where functions of the user's run on them: cores, or the one lock that such
 //! functions share.
 
+use super::capacity::COUNTED;
 use super::findings::{Interval, Limit, Run};
-use super::running::SPREAD;
 use crate::function::On;
 use crate::pipeline::Pipeline;
 
@@ -24,7 +24,7 @@ pub(super) fn here(pipeline: &Pipeline) -> Vec<&str> {
 pub(super) fn workers(run: &Run, pipeline: &Pipeline, cores: Told) -> Told {
     let (limit, rate, text) = cores;
     match lock(run, pipeline) {
-        Some((lock, told)) if lock.mid <= rate.mid * (1.0 + SPREAD) => {
+        Some((lock, told)) if lock.mid <= rate.mid * (1.0 + COUNTED) => {
             let lower = if lock.mid < rate.mid { lock } else { rate };
             (Limit::Python, lower, format!("{told}; {text}"))
         }
@@ -52,7 +52,7 @@ fn lock(run: &Run, pipeline: &Pipeline) -> Option<(Interval, String)> {
         functions.join(" and "),
         1e3 * python.wait_s / samples,
     );
-    Some((Interval::exact(rate).widen(SPREAD), text))
+    Some((Interval::exact(rate).widen(COUNTED), text))
 }
 
 /// What to do about functions that limit a run.

@@ -98,6 +98,7 @@ mod tests {
             },
             measured,
             rate_before: 100.0,
+            left_out: 0,
             rate_after: 100.0 * measured,
         }
     }

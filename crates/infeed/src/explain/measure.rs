@@ -4,16 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::capacity::Capacities;
+use super::capacity::{Capacities, costliest, in_python};
 use super::case::Case;
 use super::difference::difference;
 use super::findings::{
-    Explanation, Interval, Limit, Machine, NotTried, Remedy, Resource, Run, StageCost, Subject,
-    VERSION,
+    Explanation, Interval, Limit, Machine, NotTried, Remedy, Resource, Run, Subject, VERSION,
 };
-use super::prepare::{Among, Prepared, Written};
+use super::prepare::{Among, Written};
+use super::ready::{ready, refused};
 use super::remedies::{Candidate, Change, candidates};
-use super::running::in_python;
 use super::storage::Storage;
 use super::survey::{Survey, survey};
 use super::trial::{Others, Variant, fixed, interleave, interval, ratio};
@@ -69,7 +68,14 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let subject = subject(case, &looked);
     let capacities = capacities(case, &run, storage.as_ref(), &trials, subject.bytes as f64);
     if let Some(storage) = storage.as_ref().filter(|_| case.throttle().is_none()) {
-        notes.push(storage_note(storage, case, subject.fits_in_memory));
+        notes.push(storage_note(storage, case, &subject));
+    }
+    if case.is_far() && trials.tried.iter().any(|tried| tried.written.is_some()) {
+        notes.push(
+            "what is rewritten lies on a disk of this machine, which is then read instead of the \
+             bucket; what that disk gives was not measured"
+                .to_owned(),
+        );
     }
     if let Some(cores) = others.cores().filter(|&cores| cores > DISTURBED) {
         notes.push(format!(
@@ -138,13 +144,22 @@ fn notices(loader: &crate::loader::Loader, run: &Run) -> Vec<String> {
     notes
 }
 
-fn storage_note(storage: &Storage, case: &Case, fits: bool) -> String {
+fn storage_note(storage: &Storage, case: &Case, subject: &Subject) -> String {
     let cold = storage.rate(case.readers()).mid;
     let megabytes = storage.bytes_per_s(case.readers()) / 1e6;
-    let when = if fits {
-        "the first epoch; later ones find the data in memory"
-    } else {
-        "every epoch, since the data is larger than half of the memory"
+    let when = match (case.is_far(), kept_bytes(case)) {
+        (false, _) if subject.fits_in_memory => {
+            "the first epoch; later ones find the data in memory"
+        }
+        (false, _) => "every epoch, since the data is larger than half of the memory",
+        (true, kept) if kept <= 0.0 => {
+            "every epoch, since no memory keeps what comes from a bucket; a cache on this machine \
+             does (INFEED_CACHE_DIR)"
+        }
+        (true, kept) if subject.bytes as f64 <= kept => {
+            "the first epoch; later ones find the data in the cache on this machine"
+        }
+        (true, _) => "every epoch, since the data is larger than the cache on this machine",
     };
     format!("cold, the storage gives {cold:.0} samples/s ({megabytes:.0} MB/s): that is {when}")
 }
@@ -161,7 +176,7 @@ fn subject(case: &Case, looked: &Survey) -> Subject {
         workers: case.workers(),
         readers: case.readers(),
         step_s: case.conditions.step.map(|step| step.as_secs_f64()),
-        fits_in_memory: bytes < STAYS * memory,
+        fits_in_memory: bytes < STAYS * memory && (!case.is_far() || bytes <= kept_bytes(case)),
     }
 }
 
@@ -206,10 +221,6 @@ impl Trials {
         storage: Option<&Storage>,
         progress: Progress<'_>,
     ) -> Result<Trials, Error> {
-        let among = Among::Trial {
-            records: &looked.sample,
-            samples_per_s: run.samples_per_s,
-        };
         let (found, mut not) = if case.conditions.try_remedies {
             candidates(case, looked.records, storage)
         } else {
@@ -217,21 +228,21 @@ impl Trials {
         };
         let scratch =
             tempfile::tempdir().map_err(|error| Error::open("a temporary folder", error))?;
-        let mut kept: Vec<(Candidate, Prepared)> = Vec::new();
-        let count = found.len().max(1) as f64;
-        for (at, candidate) in found.into_iter().enumerate() {
-            let share = at as f64 / count;
-            let going = |_, _| progress("trying remedies on a few records: writing", share);
-            let out = scratch.path().join(&candidate.id);
-            match case.prepare(&candidate, &among, &out, &going) {
-                Ok(prepared) => kept.push((candidate, prepared)),
-                Err(error) => not.push(refused(&candidate, &error)),
-            }
-        }
-        let base = case.variant(&among)?;
+        let writing = |share| progress("trying remedies on a few records: writing", share);
+        let (kept, sample) = ready(
+            case,
+            (found, &mut not),
+            (&looked.sample, run.samples_per_s),
+            scratch.path(),
+            &writing,
+        )?;
+        let base = case.variant(&Among::Trial {
+            records: &sample,
+            samples_per_s: run.samples_per_s,
+        })?;
         // First and last in each turn: what every gain is measured against has to be known best.
         let mut variants: Vec<Variant> = vec![base.clone()];
-        variants.extend(kept.iter().map(|(_, prepared)| prepared.variant.clone()));
+        variants.extend(kept.iter().map(|(_, prepared, _)| prepared.variant.clone()));
         variants.push(base);
         let going = |share| progress("trying remedies on a few records: running", share);
         let mut rates = interleave(&variants, ROUNDS, SLICE, &going);
@@ -245,7 +256,7 @@ impl Trials {
             return Err(Error::config("explain", problem));
         }
         let mut tried = Vec::new();
-        for ((candidate, prepared), rates) in kept.into_iter().zip(rates) {
+        for ((candidate, prepared, left_out), rates) in kept.into_iter().zip(rates) {
             let rates = match rates {
                 Ok(rates) if !rates.is_empty() => rates,
                 Ok(_) => continue,
@@ -254,11 +265,15 @@ impl Trials {
                     continue;
                 }
             };
-            let quality = match candidate.quality {
+            let mut quality = match candidate.quality {
                 Some(known) => known.to_owned(),
                 None => difference(&variants[0], &prepared.variant)
                     .unwrap_or_else(|error| format!("not compared: {}", error.chain())),
             };
+            if left_out > 0 {
+                let all = looked.sample.len();
+                quality = format!("{quality}; leaves out {left_out} of {all} records tried");
+            }
             tried.push(Tried {
                 gain: ratio(&rates, &base_rates),
                 candidate,
@@ -291,14 +306,6 @@ impl Trials {
     }
 }
 
-fn refused(candidate: &Candidate, error: &Error) -> NotTried {
-    NotTried {
-        id: candidate.id.clone(),
-        name: candidate.name.clone(),
-        why: error.chain(),
-    }
-}
-
 fn remedy(
     case: &Case,
     now: &Capacities,
@@ -317,6 +324,10 @@ fn remedy(
         _ => case.readers(),
     };
     let reading = storage.map(|storage| {
+        if written.is_some() && case.is_far() {
+            // It is written to a disk of this machine, of which the bucket tells nothing.
+            return Interval::exact(f64::INFINITY);
+        }
         let (rate, bytes) = match &written {
             // Arrays are mapped and read in large pieces: their bytes count, not their files.
             Some(written) => {
@@ -497,13 +508,19 @@ fn capacities(
 
 /// What the storage allows when memory keeps a part of the data; None where it keeps all of it.
 fn with_cache(case: &Case, cold: Interval, bytes: f64) -> Option<Interval> {
-    // A storage that stands in has no memory before it.
-    let memory = infeed_raw::machine::memory_limit_bytes() as f64;
-    let missed = match case.throttle() {
-        Some(_) => 1.0,
-        None => 1.0 - hits(STAYS * memory, bytes),
-    };
+    let missed = 1.0 - hits(kept_bytes(case), bytes);
     (missed > 0.0).then(|| cold.map(|rate| rate / missed))
+}
+
+/// Bytes of the data that are kept between epochs: in memory what files of this machine hold, in the
+/// cache what comes from a bucket.
+fn kept_bytes(case: &Case) -> f64 {
+    match case.throttle() {
+        // A storage that stands in has nothing before it.
+        Some(_) => 0.0,
+        None if case.is_far() => case.cache_bytes() as f64,
+        None => STAYS * infeed_raw::machine::memory_limit_bytes() as f64,
+    }
 }
 
 /// Share of reads that a cache answers which keeps what was used last, where every epoch reads all
@@ -543,23 +560,6 @@ fn starved(run: &Run, workers: usize, capacities: &Capacities) -> Option<Resourc
     })
 }
 
-/// Decoding, what comes after it, or functions of the user's, in which threads may also sleep.
-pub(super) fn costliest(stages: &[StageCost]) -> Limit {
-    let cpu = |name: &str| {
-        let found = stages.iter().find(|stage| stage.name == name);
-        found.map_or(0.0, |stage| stage.cpu_s)
-    };
-    let python = stages.iter().find(|stage| stage.name == "python");
-    let python = python.map_or(0.0, |stage| stage.wall_s);
-    if python > cpu("decode").max(cpu("transform") + cpu("write")) {
-        Limit::Python
-    } else if cpu("decode") >= cpu("transform") + cpu("write") {
-        Limit::Decode
-    } else {
-        Limit::Transform
-    }
-}
-
 /// Memory bandwidth, where pixels are not decoded but moved.
 fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
     let decoded = run
@@ -584,6 +584,7 @@ fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::findings::StageCost;
 
     #[test]
     fn a_run_whose_workers_waited_for_bytes_was_limited_by_storage() {

@@ -18,6 +18,7 @@ mod functions;
 pub mod ledger;
 mod measure;
 mod prepare;
+mod ready;
 mod remedies;
 mod run;
 mod running;

@@ -27,9 +27,13 @@ pub(super) struct Prepared {
 }
 
 /// What a rewrite took.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Written {
     pub(super) records: u64,
+    /// Bad records that are not in it.
+    pub(super) bad: u64,
+    /// Their numbers, in a trial.
+    pub(super) left_out: Vec<u64>,
     pub(super) bytes_out: u64,
     pub(super) seconds: f64,
 }
@@ -127,6 +131,11 @@ impl Case {
                     variant,
                     written: Some(Written {
                         records: packed.records,
+                        bad: packed.bad,
+                        left_out: match among {
+                            Among::Trial { .. } => pack::listed_bad(out)?,
+                            Among::All => Vec::new(),
+                        },
                         bytes_out: packed.bytes_out,
                         seconds: packed.seconds,
                     }),

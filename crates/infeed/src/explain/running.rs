@@ -2,23 +2,17 @@
 
 use std::sync::Arc;
 
-use super::capacity::Capacities;
+use super::capacity::{COUNTED, Capacities, costliest, in_python};
 use super::case::{Case, Conditions};
 use super::findings::{
     Explanation, Interval, Limit, Machine, NotTried, QueuePoint, Run, Subject, VERSION,
 };
-use super::measure::costliest;
 use super::verdict::verdict;
 use super::{functions, now_s, run};
 use crate::error::Error;
 use crate::loader::{Loader, Stats};
 use crate::pipeline::Pipeline;
 use crate::probe;
-use crate::source::PythonTime;
-
-/// How far a capacity computed from counters strays from one that was measured by itself: threads
-/// that take turns on a core count each other's time as theirs.
-pub(super) const SPREAD: f64 = 0.15;
 
 /// Explains a running loader of `pipeline` by what it has counted so far.
 ///
@@ -122,23 +116,6 @@ fn run_from(stats: &Stats) -> Result<Run, Error> {
     })
 }
 
-/// What Python gives: one item at a time, as far as the items do not release its lock.
-pub(super) fn in_python(python: PythonTime) -> Option<(Interval, String)> {
-    let inside = python.inside.as_secs_f64();
-    if python.items == 0 || inside <= 0.0 {
-        return None;
-    }
-    let items = python.items as f64;
-    let rate = items / inside;
-    let text = format!(
-        "1 item at a time / {:.2} ms in Python = {rate:.0} samples/s; threads waited {:.2} ms an \
-         item for the interpreter's lock",
-        1e3 * inside / items,
-        1e3 * python.waited.as_secs_f64() / items,
-    );
-    Some((Interval::exact(rate).widen(SPREAD), text))
-}
-
 fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Capacities {
     let mut all = Capacities::default();
     let samples = stats.samples.max(1) as f64;
@@ -152,7 +129,7 @@ fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Capac
             "{threads} {what} / {:.2} ms per sample = {rate:.0} samples/s, from the counters",
             1e3 * time / samples
         );
-        (time > 0.0).then(|| (limit, Interval::exact(rate).widen(SPREAD), text))
+        (time > 0.0).then(|| (limit, Interval::exact(rate).widen(COUNTED), text))
     };
     let cores = wall("decode") + wall("transform") + wall("write") + wall("python");
     let cores = told(costliest(&run.stages), stats.workers, "workers", cores);
@@ -171,7 +148,7 @@ fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Capac
             "{rows} samples / {:.1} ms per step = {rate:.0} samples/s",
             1e3 * step
         );
-        all.add(Limit::Step, Interval::exact(rate).widen(SPREAD), text);
+        all.add(Limit::Step, Interval::exact(rate).widen(COUNTED), text);
     }
     all
 }

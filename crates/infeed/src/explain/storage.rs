@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::sample::Record;
 use crate::source::Source;
 use crate::source::throttled::Throttle;
+use crate::source::walk::Room;
 
 /// Numbers of readers that are tried beside the user's own.
 const READERS: [usize; 4] = [1, 4, 16, 32];
@@ -187,6 +188,7 @@ fn forget(source: &Arc<dyn Source>, runs: &[Vec<u64>]) {
 /// Reads records with several threads until all are read or the time is over.
 fn read(source: &Arc<dyn Source>, runs: &[Vec<u64>], readers: usize) -> Result<Vec<Cold>, Error> {
     let next = AtomicUsize::new(0);
+    let room = Room::default();
     let begun = Instant::now();
     let body = || {
         let mut mine = Vec::new();
@@ -199,10 +201,17 @@ fn read(source: &Arc<dyn Source>, runs: &[Vec<u64>], readers: usize) -> Result<V
                 return Ok(mine);
             }
             for read in source.plan(run, u64::MAX) {
-                let start = Instant::now();
+                let mut start = Instant::now();
                 let mut bytes = 0;
+                // Groups may be large, and readers many. What was waited for room is no reading.
+                let mut held = Vec::new();
+                let mut admit = |bytes| {
+                    let admitted = room.admit(bytes, || false);
+                    start = Instant::now();
+                    admitted.map(|one| held.push(one))
+                };
                 source
-                    .read(&read, &mut |_| Ok(()), &mut |_, found| {
+                    .read(&read, &mut admit, &mut |_, found| {
                         bytes += found.as_ref().map_or(0, Record::bytes);
                     })
                     .map_err(|error| error.about(&**source))?;

@@ -6,6 +6,8 @@ use super::remedies::Records;
 use super::trial::median;
 use crate::decode::{Decoder, Format, Limits};
 use crate::error::Error;
+use crate::loader::sample_error;
+use crate::plan::failure::{Failure, SampleError};
 use crate::sample::{FieldKind, Pixels};
 use crate::source::read_one;
 
@@ -14,7 +16,7 @@ const FIRST_LOOK: usize = 16;
 
 /// What was seen.
 pub(super) struct Survey {
-    /// Records for trials, all of them readable.
+    /// Records for trials, all of them readable; bad ones are left out.
     pub(super) sample: Vec<u64>,
     pub(super) records: Records,
     /// Encoded bytes of a record, and files it lies in.
@@ -25,43 +27,63 @@ pub(super) struct Survey {
 ///
 /// # Errors
 ///
-/// [`Error::Read`] for a record that cannot be read.
+/// [`Error::Read`] for a record that cannot be read; the first bad one where all are.
 pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
     let images = |kind: &FieldKind| matches!(kind, FieldKind::Image(Pixels::Encoded));
     let fields = case.own.fields();
     let image = fields.iter().position(|field| images(&field.kind));
     let mut records = Records::default();
     let mut short_sides: Vec<f64> = Vec::new();
-    let mut sample = case.sample(0.0);
+    let mut picked = case.sample(0.0);
+    let mut sample = Vec::with_capacity(picked.len());
     let mut decoder = Decoder::new();
+    let limits = Limits {
+        max_pixels: case.decode().max_pixels,
+    };
     let (mut bytes, mut looked) = (0_u64, 0_usize);
-    while looked < sample.len() {
-        let number = sample[looked];
+    let mut first_bad = None;
+    while looked < picked.len() {
+        let number = picked[looked];
         looked += 1;
         let record = match read_one(&*case.own, number) {
-            Err(error) if error.is_bad_record() => continue,
+            Err(error) if error.is_bad_record() => {
+                first_bad.get_or_insert(error);
+                continue;
+            }
             record => record?,
         };
-        bytes += record.bytes();
         let encoded = image.and_then(|at| record.fields.get(at));
-        let header =
-            encoded.and_then(|bytes| decoder.header(bytes, false, &Limits::default()).ok());
-        if let Some(header) = header {
+        let header = encoded.map(|bytes| decoder.header(bytes, false, &limits));
+        if let Some(Err(error)) = header {
+            let failure = Failure {
+                field: image.unwrap_or_default(),
+                transform: None,
+                error: SampleError::Decode(error),
+            };
+            first_bad.get_or_insert_with(|| sample_error(&*case.own, number, failure));
+            continue;
+        }
+        bytes += record.bytes();
+        sample.push(number);
+        if let Some(Ok(header)) = header {
             records.png += usize::from(header.format == Format::Png);
             records.jpeg += usize::from(header.format == Format::Jpeg);
             let short = header.size.height.min(header.size.width);
             short_sides.push(f64::from(short));
         }
         if looked == FIRST_LOOK {
-            let wanted = case.sample(bytes as f64 / looked as f64).len();
-            sample.truncate(wanted.max(looked));
+            let wanted = case.sample(bytes as f64 / sample.len().max(1) as f64).len();
+            picked.truncate(wanted.max(looked));
         }
+    }
+    if let (true, Some(bad)) = (sample.is_empty(), first_bad) {
+        return Err(bad);
     }
     records.short_side = median(&short_sides) as u32;
     // The packer writes records in ascending order, and a trial compares equal places.
     sample.sort_unstable();
     Ok(Survey {
-        record_bytes: bytes as f64 / looked.max(1) as f64,
+        record_bytes: bytes as f64 / sample.len().max(1) as f64,
         sample,
         records,
     })

@@ -10,7 +10,7 @@ use infeed::transform::{
     ClassIndex, ColorJitter, Crop, Jitter, Normalize, OneHot, RandomHorizontalFlip,
     RandomResizedCrop, Resize, ToFloat,
 };
-use infeed::{Error, Options};
+use infeed::{Error, OnError, Options};
 
 use crate::data;
 
@@ -334,6 +334,31 @@ fn storage_that_limits_makes_smaller_files_gain_what_they_save() {
     assert!(applied.entry.error().abs() < 0.25, "{applied:?}");
     assert!(out.join("infeed-pack.json").exists());
     assert!(root.path().join("images").exists(), "the original stays");
+}
+
+#[test]
+fn records_that_cannot_be_packed_are_in_no_trial_and_told() {
+    let root = data::photos(24);
+    for n in [3, 10] {
+        let path = data::photo(root.path(), n);
+        let good = std::fs::read(&path).expect("a photo");
+        std::fs::write(&path, &good[..good.len() / 2]).expect("writes");
+    }
+    std::fs::write(data::photo(root.path(), 6), b"no image").expect("writes");
+    let mut conditions = conditions();
+    conditions.try_remedies = true;
+    conditions.open.on_error = OnError::Substitute;
+    let pipeline = photos(root.path());
+    let case = Case::new("data", &pipeline, &[], conditions).expect("a case");
+
+    let found = explain(&case, &|_, _| true).expect("an explanation");
+
+    let tiles = remedy(&found, "restart-index").expect("it was tried");
+    assert_eq!(tiles.quality, "identical; leaves out 2 of 23 records tried");
+    let out = root.path().with_extension("tiles");
+    let applied = apply(&case, &found, tiles, &out, &|_, _| true).expect("applied");
+    assert_eq!((applied.bad, applied.entry.left_out), (3, 3));
+    std::fs::remove_dir_all(out).expect("it is there");
 }
 
 #[test]

@@ -447,6 +447,7 @@ fn ledger() -> Vec<LedgerEntry> {
             measured,
             rate_before: 258.0,
             rate_after: 258.0 * measured,
+            left_out: 0,
         };
     rows.into_iter().enumerate().map(entry).collect()
 }
