@@ -112,36 +112,36 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let source = loader.source().map_err(|error| CliError::failed(&error))?;
         let stats = loader.stats().map_err(|error| CliError::failed(&error))?;
         if target.guessed {
-            println!(
+            putln!(
                 "{} has no pipeline of its own; this one runs:\n",
                 args.path.display()
-            );
-            println!("{}", indented(&target.text()));
+            )?;
+            putln!("{}", indented(&target.text()))?;
         }
-        println!(
+        putln!(
             "{}",
             indented(&loader.plan().map_err(|error| CliError::failed(&error))?)
-        );
-        println!(
+        )?;
+        putln!(
             "{} records, {} workers, {} I/O threads, {} for batches\n",
             source.len(),
             stats.workers,
             stats.readers,
             human_bytes(stats.budget_bytes),
-        );
+        )?;
     }
 
     let (measured, failure) = measure(&loader, args, start)?;
     if args.json {
-        println!("{}", measured.json());
+        putln!("{}", measured.json())?;
     } else if measured.stats.batches > 0 {
-        print!("{}", measured.table(args.step_ms));
+        put!("{}", measured.table(args.step_ms))?;
     }
     if let Some(tuned) = measured.stats.tuned.as_ref().filter(|_| !args.json) {
         println!("{}", tuned.text);
     }
     for notice in loader.take_notices() {
-        eprintln!("infeed: {notice}");
+        tell!("infeed: {notice}");
     }
     failure.map_or(Ok(()), Err)
 }

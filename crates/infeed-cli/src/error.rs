@@ -11,6 +11,9 @@ pub(crate) enum CliError {
     Failed(String),
     /// The work is done, but for records that were bad; exit status 3.
     LeftOut(String),
+    /// Nobody reads the standard output any more: nothing is told, and the exit status is what a shell
+    /// gives to a program that a closed pipe ended.
+    Closed,
 }
 
 impl CliError {
@@ -35,6 +38,7 @@ impl CliError {
             CliError::Usage(_) => 2,
             CliError::Failed(_) => 1,
             CliError::LeftOut(_) => 3,
+            CliError::Closed => 141,
         }
     }
 }
@@ -45,6 +49,7 @@ impl fmt::Display for CliError {
             CliError::Usage(text) | CliError::Failed(text) | CliError::LeftOut(text) => {
                 f.write_str(text)
             }
+            CliError::Closed => f.write_str("the standard output is closed"),
         }
     }
 }

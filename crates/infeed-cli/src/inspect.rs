@@ -54,14 +54,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let target = Target::of(&args.path)?;
     let report = look(&target, args.limit.unwrap_or(usize::MAX))?;
     if args.json {
-        println!("{}", report.json());
+        putln!("{}", report.json())?;
     } else {
-        print!("{}", report.text());
+        put!("{}", report.text())?;
     }
     if let Some(out) = &args.sheet {
         let shown = sheet::write(&target, out, args.samples)?;
         if !args.json {
-            println!("\nwrote {shown} samples to {}", out.display());
+            putln!("\nwrote {shown} samples to {}", out.display())?;
         }
     }
     Ok(())

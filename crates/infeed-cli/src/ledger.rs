@@ -47,27 +47,32 @@ pub(crate) fn run(args: &Args) -> Outcome {
         .map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
     let accuracy = ledger::accuracy(&entries);
     if args.json {
-        println!("{}", as_json(&entries, accuracy));
+        putln!("{}", as_json(&entries, accuracy))?;
         return Ok(());
     }
     if entries.is_empty() {
-        println!(
+        putln!(
             "{} holds nothing yet; `infeed explain DATA --apply 1` adds to it",
             path.display()
-        );
+        )?;
         return Ok(());
     }
-    println!(
+    putln!(
         "{:<28} {:<18} {:>9} {:>17} {:>9} {:>8}",
-        "data", "remedy", "predicted", "interval", "measured", "error"
-    );
+        "data",
+        "remedy",
+        "predicted",
+        "interval",
+        "measured",
+        "error"
+    )?;
     for entry in &entries {
         let inside = if entry.predicted.holds(entry.measured) {
             ""
         } else {
             "  outside"
         };
-        println!(
+        putln!(
             "{:<28} {:<18} {:>8.2}x {:>7.2}x to {:>5.2}x {:>8.2}x {:>+7.1} %{inside}",
             tail(&entry.subject, 28),
             tail(&entry.remedy, 18),
@@ -76,10 +81,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
             entry.predicted.high,
             entry.measured,
             100.0 * entry.error(),
-        );
+        )?;
     }
     if let Some(accuracy) = accuracy {
-        println!(
+        putln!(
             "\n{} checked: median error {:.1} %, worst {:.1} %; intervals held {:.0} %, half-width \
              {:.1} %",
             accuracy.checked,
@@ -87,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             100.0 * accuracy.worst_error,
             100.0 * accuracy.held,
             100.0 * accuracy.half_width,
-        );
+        )?;
     }
     Ok(())
 }

@@ -3,6 +3,9 @@
 //! One file a command; `args` reads what people write (`2GiB`, `500x375`), `error` decides what
 //! they are told when something fails.
 
+#[macro_use]
+mod terminal;
+
 mod args;
 mod bench;
 mod error;
@@ -17,7 +20,6 @@ mod pack;
 mod probe;
 mod sample;
 mod target;
-mod terminal;
 mod verify;
 
 use std::ffi::OsString;
@@ -63,8 +65,9 @@ enum Command {
 /// Runs the command; `argv` starts with the program's name.
 ///
 /// Returns the exit status: 0 for success, 1 when the work failed, 2 when the arguments make no
-/// sense, 3 when records that are bad were left out of what was packed. Everything a user should see has been printed: results to the standard output, the rest
-/// to the standard error.
+/// sense, 3 when records that are bad were left out of what was packed, 141 when nobody reads the
+/// standard output any more. Everything a user should see
+/// has been printed: results to the standard output, the rest to the standard error.
 pub fn run<I, T>(argv: I) -> u8
 where
     I: IntoIterator<Item = T>,
@@ -90,8 +93,9 @@ where
     };
     match outcome {
         Ok(()) => 0,
+        Err(CliError::Closed) => CliError::Closed.status(),
         Err(error) => {
-            eprintln!("infeed: {error}");
+            tell!("infeed: {error}");
             error.status()
         }
     }

@@ -8,7 +8,13 @@ use infeed::sample::{Field, FieldKind, Pixels};
 use infeed::transform::{Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToFloat};
 
 use crate::error::CliError;
-use crate::target::{CROP, IMAGENET_MEAN, IMAGENET_STD};
+
+/// Mean and standard deviation of ImageNet's pixels, as torchvision gives them.
+pub(crate) const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+pub(crate) const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
+
+/// Longest side of a default crop from images with masks.
+pub(crate) const CROP: u32 = 512;
 
 /// What a path or pattern names, if it names shards or tables.
 pub(crate) fn source(path: &Path) -> Option<SourceSpec> {

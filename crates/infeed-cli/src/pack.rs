@@ -164,13 +164,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
         )),
         _ => CliError::Failed(error.chain()),
     })?;
-    if args.json {
-        println!("{}", report(args, &packed));
-    } else {
-        print!("{}", text(args, &packed));
-    }
+    let told = match args.json {
+        true => putln!("{}", report(args, &packed)),
+        false => put!("{}", text(args, &packed)),
+    };
     if packed.bad == 0 || args.allow_bad {
-        return Ok(());
+        return told;
     }
     Err(CliError::LeftOut(format!(
         "{} bad records were left out; {} names them (--allow-bad makes this a success)",

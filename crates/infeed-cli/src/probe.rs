@@ -49,11 +49,10 @@ fn named(name: &str) -> Result<&'static Profile, String> {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     if args.list {
-        match args.json {
-            true => println!("{}", json!({ "profiles": PROFILES })),
-            false => print!("{}", report::profiles()),
-        }
-        return Ok(());
+        return match args.json {
+            true => putln!("{}", json!({ "profiles": PROFILES })),
+            false => put!("{}", report::profiles()),
+        };
     }
     interrupt::watch();
     let progress = spinner();
@@ -76,9 +75,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         if let Some(profile) = args.on {
             json["profile"] = json!(profile);
         }
-        println!("{json}");
+        putln!("{json}")?;
     } else {
-        print!("{}", report::table(&probe, found, args.on, kept.as_deref()));
+        put!("{}", report::table(&probe, found, args.on, kept.as_deref()))?;
     }
     Ok(())
 }
@@ -123,7 +122,7 @@ fn measure(
     };
     if is_new && let Err(error) = probe.save(&file) {
         // The numbers are there all the same.
-        eprintln!("infeed: what was measured is not kept: {error}");
+        tell!("infeed: what was measured is not kept: {error}");
         return Ok((probe, None));
     }
     Ok((probe, Some(file)))

@@ -142,12 +142,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
             out.display()
         )));
     }
-    println!(
+    putln!(
         "wrote {written} samples, {}, to {} in {:.1} s",
         human_bytes(bytes.into_inner()),
         out.display(),
         start.elapsed().as_secs_f64(),
-    );
-    println!("next: infeed inspect {0}; infeed bench {0}", out.display());
+    )?;
+    putln!("next: infeed inspect {0}; infeed bench {0}", out.display())?;
     Ok(())
 }

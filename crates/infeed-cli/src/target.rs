@@ -12,17 +12,11 @@ use infeed::{Loader, Options};
 
 use crate::error::CliError;
 use crate::files::{Layout, images_below, layout, peek, read};
+use crate::named::{CROP, IMAGENET_MEAN, IMAGENET_STD};
 use crate::{named, npy};
-
-/// Mean and standard deviation of ImageNet's pixels, as torchvision gives them.
-pub(crate) const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
-pub(crate) const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
 
 /// Files looked at to see how large images are and what masks hold.
 const PEEKED: usize = 32;
-
-/// Longest side of a default crop from images with masks.
-pub(crate) const CROP: u32 = 512;
 
 /// A pipeline to run or to look at.
 pub(crate) struct Target {

@@ -1,10 +1,47 @@
 //! Progress lines and numbers for people. Progress goes to the standard error and only where a
 //! terminal shows it; results go to the standard output.
 
-use std::fmt::Write;
+use std::fmt::{Arguments, Write};
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+
+use crate::error::CliError;
+
+/// Writes a result to the standard output; as `print!`, but what goes wrong is an error.
+macro_rules! put {
+    ($($text:tt)*) => { $crate::terminal::put(format_args!($($text)*)) };
+}
+
+/// As `put!`, and ends the line.
+macro_rules! putln {
+    ($($text:tt)*) => { $crate::terminal::put(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Writes a line to the standard error; nobody is told if that is closed.
+macro_rules! tell {
+    ($($text:tt)*) => { $crate::terminal::tell(format_args!($($text)*)) };
+}
+
+/// Writes to the standard output.
+///
+/// # Errors
+///
+/// [`CliError::Closed`] if nobody reads it any more, such as `head` that has its lines.
+pub(crate) fn put(text: Arguments<'_>) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    match out.write_fmt(text).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::Closed),
+        Err(error) => Err(CliError::Failed(format!("the standard output: {error}"))),
+    }
+}
+
+/// Writes a line to the standard error, if somebody reads it.
+pub(crate) fn tell(text: Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
 
 /// A bar over `total` things; hidden when the standard error is no terminal.
 pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {

@@ -8,6 +8,7 @@ use std::thread;
 
 use infeed::order::mixing::Mixing;
 use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
+use infeed::source::walk::{Claims, Room};
 use infeed::source::{Source, damaged};
 use infeed_raw::machine::usable_cores;
 
@@ -19,8 +20,9 @@ use crate::interrupt;
 use crate::target::Target;
 use crate::terminal::bar;
 
-/// Neighbouring records that a thread takes at a time, so that they are read together.
-const CLAIM: usize = 64;
+/// Neighbouring records that a thread takes at a time, so that they are read together, where they
+/// need not be all of a group.
+const CLAIM: u64 = 64;
 
 /// Bytes that the reads of one claim may hold.
 const ROOM_BYTES: u64 = 64 << 20;
@@ -46,13 +48,14 @@ pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Rep
     let all: Vec<u64> = (0..source.len()).collect();
     let chosen: Vec<u64> = spread(&all, limit).copied().collect();
     let progress = bar(chosen.len() as u64, "records");
-    let claims: Vec<&[u64]> = chosen.chunks(CLAIM).collect();
+    let claims = claims(&*source, &chosen);
+    let room = Room::default();
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Result<Found, infeed::Error>>> = Mutex::default();
     thread::scope(|scope| {
         for _ in 0..usable_cores().min(claims.len()) {
             scope.spawn(|| {
-                let mut walker = Walker::new(&*source, labels);
+                let mut walker = Walker::new(&*source, &room, labels);
                 let mut outcome = Ok(());
                 while !interrupt::asked() && outcome.is_ok() {
                     // Relaxed: each number is taken once; the scope's end orders the rest.
@@ -80,6 +83,20 @@ pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Rep
     let mut sum = sum.ok_or_else(|| CliError::Failed("the source holds no records".to_owned()))?;
     sum.damaged.sort();
     report(target, &*source, sum, labels)
+}
+
+/// The records in claims, so that groups that are read whole are read once.
+fn claims<'a>(source: &dyn Source, chosen: &'a [u64]) -> Vec<&'a [u64]> {
+    let ends = Claims::of(source, CLAIM);
+    let mut claims = Vec::new();
+    let mut rest = chosen;
+    while !rest.is_empty() {
+        let end = ends.end(0, rest.len() as u64, |place| rest[place as usize]);
+        let (claim, others) = rest.split_at(end as usize);
+        claims.push(claim);
+        rest = others;
+    }
+    claims
 }
 
 fn report(
@@ -186,6 +203,7 @@ impl Found {
 /// One thread's decoders and what they found.
 struct Walker<'a> {
     source: &'a dyn Source,
+    room: &'a Room,
     images: Checker<'a>,
     masks: Checker<'a>,
     damaged: Vec<(String, String)>,
@@ -194,9 +212,10 @@ struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    fn new(source: &'a dyn Source, labels: &'a Labels) -> Walker<'a> {
+    fn new(source: &'a dyn Source, room: &'a Room, labels: &'a Labels) -> Walker<'a> {
         Walker {
             source,
+            room,
             images: Checker::new(&Labels::None),
             masks: Checker::new(labels),
             damaged: Vec::new(),
@@ -209,8 +228,11 @@ impl<'a> Walker<'a> {
         let source = self.source;
         for read in source.plan(claim, ROOM_BYTES) {
             let mut brought = Vec::with_capacity(read.records.len());
+            // Until the records are checked.
+            let mut held = Vec::new();
+            let mut admit = |bytes| self.room.admit(bytes, || false).map(|one| held.push(one));
             source
-                .read(&read, &mut |_| Ok(()), &mut |place, found| {
+                .read(&read, &mut admit, &mut |place, found| {
                     brought.push((claim[place], found));
                 })
                 .map_err(|error| error.about(source))?;

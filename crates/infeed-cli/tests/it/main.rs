@@ -7,6 +7,7 @@ mod bench;
 mod explain;
 mod inspect;
 mod pack;
+mod pipe;
 mod probe;
 mod remote;
 mod sample;

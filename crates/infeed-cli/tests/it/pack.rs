@@ -190,7 +190,7 @@ fn a_run_killed_at_any_moment_ends_with_the_bytes_of_one_that_was_not() {
     for (path, bytes) in files.iter().step_by(10) {
         fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
     }
-    let mut killed = 0;
+    let (mut killed, mut taken_up) = (0, 0);
     for (nth, form) in [
         "webdataset",
         "tfrecord",
@@ -229,14 +229,29 @@ fn a_run_killed_at_any_moment_ends_with_the_bytes_of_one_that_was_not() {
                 .unwrap();
             let wait_us = (round * 7919 + nth as u64 * 104_729) * 7 % 60_000;
             let begun = std::time::Instant::now();
-            while begun.elapsed().as_micros() < u128::from(wait_us) {
+            // The last of them once more shards are finished, if it is fast enough to see them.
+            let journal = often.join("infeed-pack.journal");
+            let noted = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+            let before = noted();
+            let waits = |child: &mut std::process::Child| match round {
+                5 => noted() <= before && child.try_wait().unwrap().is_none(),
+                _ => begun.elapsed().as_micros() < u128::from(wait_us),
+            };
+            while waits(&mut child) {
                 std::thread::yield_now();
             }
             child.kill().unwrap();
             killed += u64::from(child.wait().unwrap().code().is_none());
         }
-        let last = infeed(args(&often));
+        let is_shards = !matches!(form, "folder" | "arrays");
+        let is_begun = !often.join("infeed-pack.json").exists();
+        let last = infeed(args(&often).into_iter().chain(["--json".to_owned()]));
         assert_eq!(last.status.code(), Some(3), "{form}: {}", stderr(&last));
+        let numbers: serde_json::Value = serde_json::from_slice(&last.stdout).unwrap();
+        if is_shards && is_begun {
+            assert!(numbers["reused"].as_u64() > Some(0), "{form}: {numbers}");
+            taken_up += 1;
+        }
         let named = |root: &Path| -> Vec<(std::path::PathBuf, Vec<u8>)> {
             let name = |path: &Path| path.strip_prefix(root).unwrap().to_owned();
             let all = contents(root).into_iter();
@@ -260,6 +275,10 @@ fn a_run_killed_at_any_moment_ends_with_the_bytes_of_one_that_was_not() {
         assert_eq!(lines, 6, "{form}");
     }
     assert!(killed >= 20, "only {killed} runs were killed");
+    assert!(
+        taken_up >= 3,
+        "only {taken_up} forms had a journal to go on from"
+    );
 }
 
 #[cfg(unix)]

@@ -119,7 +119,7 @@ fn is_cores(limit: Limit) -> bool {
     matches!(limit, Limit::Decode | Limit::Transform | Limit::Python)
 }
 
-/// Decoding, or what comes after it.
+/// Decoding, what comes after it, or functions of the user's, in which threads may also sleep.
 pub(super) fn costliest(stages: &[StageCost]) -> Limit {
     let cpu = |name: &str| {
         let found = stages.iter().find(|stage| stage.name == name);

@@ -1,0 +1,49 @@
+//! A standard output that nobody reads.
+
+use std::process::{Command, Stdio};
+
+use crate::photos;
+
+#[cfg(unix)]
+#[test]
+fn every_command_ends_quietly_when_nobody_reads_what_it_prints() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 6);
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (ledger, packed, made) = (at("ledger.jsonl"), at("packed"), at("made"));
+    let commands: [&[&str]; 7] = [
+        &["bench", &photos, "--epochs", "1"],
+        &[
+            "explain",
+            &photos,
+            "--seconds",
+            "0.2",
+            "--no-remedies",
+            "--ledger",
+            &ledger,
+        ],
+        &["inspect", &photos],
+        &["ledger", &ledger, "--json"],
+        &["pack", &photos, &packed, "--to", "webdataset"],
+        &["probe", "--list"],
+        &["sample", "classification", &made, "--count", "3"],
+    ];
+    for args in commands {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_infeed"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+
+        let output = child.wait_with_output().unwrap();
+
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(141), "{args:?}: {text}");
+        assert!(
+            !text.contains("panicked") && !text.contains("closed"),
+            "{text}"
+        );
+    }
+}
