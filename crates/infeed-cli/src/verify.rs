@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     progress.finish_and_clear();
     let verified = verified.map_err(|error| CliError::failed(&error))?;
     if args.json {
-        println!("{}", as_json(&verified));
+        putln!("{}", as_json(&verified))?;
     }
     if let Some(difference) = &verified.difference {
         return Err(CliError::Failed(difference.to_string()));
@@ -110,12 +110,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
             Against::Recorded(_) => "the same as recorded:",
         };
         let noun = if steps == 1 { "step" } else { "steps" };
-        println!(
+        putln!(
             "{done} {steps} {noun} from step {step} of epoch {epoch}, digest {}",
             verified.digest
-        );
+        )?;
         if let Some(path) = &args.write {
-            println!("wrote {}", path.display());
+            putln!("wrote {}", path.display())?;
         }
     }
     Ok(())

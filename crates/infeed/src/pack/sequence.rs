@@ -456,10 +456,10 @@ mod tests {
         let columns = form::columns(&fields, &[None]);
         let form = forms::form(&options, columns, None, 1).expect("a form");
         let chosen = Chosen::new(None, source.len()).expect("all");
-        let permutation = Order::new(source.len(), None).epoch(0);
+        let order = Order::new(source.len(), None).epoch(0);
         let places = Places {
             chosen: &chosen,
-            permutation: &permutation,
+            order: &order,
             claims: Claims::of(source, 8),
             whole: true,
         };
