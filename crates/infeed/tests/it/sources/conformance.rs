@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use infeed::counters::Stage;
 use infeed::pipeline::Handle;
 use infeed::pipeline::SourceSpec;
-use infeed::sample::RecordId;
+use infeed::sample::{Field, FieldKind, Pixels, RecordId};
 use infeed::source::Source;
 use infeed::source::selected::Selected;
 use infeed::source::subset::Subset;
@@ -39,18 +39,50 @@ pub(crate) type Make = fn(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> M
 /// Holds a kind of source to all that sources promise.
 pub(crate) fn holds(make: Make) {
     let images = images();
+    holds_whole(make, &images);
+    holds_damaged(make, &images, &[5, 17, 60]);
+}
+
+/// Holds a kind of source of arrays to it: images are pixels of one size, [`SIDE`] each way. With
+/// `group`, records are damaged so many at a time; without, damage cannot be seen.
+pub(crate) fn holds_arrays(make: Make, group: Option<u64>) {
+    let images: Vec<Vec<u8>> = (0..RECORDS).map(pixels).collect();
+    holds_whole(make, &images);
+    if let Some(group) = group {
+        let all = [5, 60].map(|record| record / group * group);
+        let all = all.map(|first| first..(first + group).min(RECORDS));
+        holds_damaged(
+            make,
+            &images,
+            &all.into_iter().flatten().collect::<Vec<u64>>(),
+        );
+    }
+}
+
+fn holds_whole(make: Make, images: &[Vec<u8>]) {
     let root = tempfile::tempdir().expect("a temporary folder");
-    let made = make(root.path(), &images, &[]);
-    holds_the_records(&made, &images);
+    let made = make(root.path(), images, &[]);
+    holds_the_records(&made, images);
     let reference = holds_the_order(&made);
     resumes_anywhere(&made, &reference);
-    counts_what_it_reads(&made, &images);
+    counts_what_it_reads(&made, images);
     closes_in_the_middle(&made);
+}
 
-    let damaged = [5, 17, 60];
+fn holds_damaged(make: Make, images: &[Vec<u8>], damaged: &[u64]) {
     let root = tempfile::tempdir().expect("a temporary folder");
-    let made = make(root.path(), &images, &damaged);
-    names_damaged_records(&made, &damaged);
+    let made = make(root.path(), images, damaged);
+    names_damaged_records(&made, damaged);
+}
+
+/// Height and width of images that are pixels.
+pub(crate) const SIDE: u32 = 24;
+
+fn pixels(n: u64) -> Vec<u8> {
+    let bytes = 3 * u64::from(SIDE * SIDE);
+    (0..bytes)
+        .map(|at| (at * 7 + at / 31 + n * 3) as u8)
+        .collect()
 }
 
 /// The dataset as every other record of one that has twice as many.
@@ -101,19 +133,29 @@ fn undecoded(made: &Made) -> Pipeline {
 
 /// The images as pixels, shuffled.
 fn decoded(made: &Made) -> Pipeline {
-    undecoded(made)
-        .decode()
-        .transform(RandomResizedCrop::new(16))
+    let source = made.spec.open(&made.handles).expect("it was just written");
+    let encoded = |field: &Field| field.kind == FieldKind::Image(Pixels::Encoded);
+    let pipeline = match source.fields().iter().any(encoded) {
+        true => undecoded(made).decode(),
+        false => undecoded(made),
+    };
+    pipeline.transform(RandomResizedCrop::new(16))
 }
 
 /// The bytes of the image of each row of an epoch, with its record.
 fn rows(loader: &Loader) -> Vec<(u64, Vec<u8>)> {
     let mut rows = Vec::new();
     while let Some(batch) = loader.next_batch().expect("no bad record") {
-        let Some(Values::Bytes(images)) = batch.get("image") else {
-            panic!("undecoded images are bytes");
-        };
-        rows.extend(batch.records.iter().copied().zip(images.iter().cloned()));
+        let records = batch.records.iter().copied();
+        match batch.get("image") {
+            Some(Values::Bytes(images)) => rows.extend(records.zip(images.iter().cloned())),
+            _ => {
+                let array = batch.array("image").expect("bytes or an array");
+                let each = array.bytes().len() / batch.records.len();
+                let images = array.bytes().chunks_exact(each).map(<[u8]>::to_vec);
+                rows.extend(records.zip(images));
+            }
+        }
     }
     rows
 }
@@ -213,8 +255,9 @@ fn names_damaged_records(made: &Made, damaged: &[u64]) {
             .open(&made.handles)
             .expect("only records are damaged");
         assert_eq!(source.len(), RECORDS);
-        let id = |&record: &u64| source.id(record, Some(0));
-        damaged.iter().map(id).collect()
+        // What is known of the field where it is known.
+        let id = |&record: &u64| [Some(0), None].map(|field| source.id(record, field));
+        damaged.iter().flat_map(id).collect()
     };
 
     let stopped = |workers| {

@@ -13,7 +13,8 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
-use super::conformance::{Made, holds, selected};
+use super::conformance::{Made, SIDE, holds, holds_arrays, selected};
+use super::write;
 
 /// Records of a batch or row group.
 const PER_BATCH: usize = 13;
@@ -113,6 +114,34 @@ fn in_memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         },
         handles: vec![Handle::Source(Arc::new(source))],
     }
+}
+
+/// Archives of a batch each; of those with damaged records a bit is flipped.
+fn npz(root: &Path, images: &[Vec<u8>], damaged: &[u64], deflate: bool) -> Made {
+    for (at, images) in images.chunks(PER_BATCH).enumerate() {
+        let first = at * PER_BATCH;
+        let own = first as u64..(first + images.len()) as u64;
+        let is_damaged = damaged.iter().any(|record| own.contains(record));
+        let bytes = write::npz(images, SIDE, first as i64, deflate, is_damaged);
+        std::fs::write(root.join(format!("{at}.npz")), bytes).expect("writes");
+    }
+    made(SourceSpec::Npz {
+        files: vec![root.join("*.npz").display().to_string()],
+        fields: Vec::new(),
+    })
+}
+
+#[test]
+fn mapped_npz_archives_keep_what_sources_promise() {
+    let make = |root: &Path, images: &[Vec<u8>], damaged: &[u64]| npz(root, images, damaged, false);
+    // Their checksums are not read, so damage is not seen.
+    holds_arrays(make, None);
+}
+
+#[test]
+fn compressed_npz_archives_keep_what_sources_promise() {
+    let make = |root: &Path, images: &[Vec<u8>], damaged: &[u64]| npz(root, images, damaged, true);
+    holds_arrays(make, Some(PER_BATCH as u64));
 }
 
 #[test]

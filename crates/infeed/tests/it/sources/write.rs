@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crc_fast::crc32_iscsi;
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::write::{DeflateEncoder, GzEncoder};
 use serde_json::json;
 use tar::{Builder, Header};
 
@@ -103,4 +103,68 @@ pub(crate) fn mds(root: &Path, shards: &[Vec<(Vec<u8>, i64)>], zstd: bool) {
     }
     let index = json!({"version": 2, "shards": listed});
     fs::write(root.join("index.json"), index.to_string()).expect("writes");
+}
+
+/// An array of bytes as NumPy writes one.
+fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let length = (text.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], text.as_bytes(), elements].concat()
+}
+
+/// An archive of images of one size and labels, as `np.savez` or `np.savez_compressed` write one. A
+/// bit of the stored images is flipped if they are to be damaged.
+pub(crate) fn npz(
+    images: &[Vec<u8>],
+    side: u32,
+    first_label: i64,
+    deflate: bool,
+    is_damaged: bool,
+) -> Vec<u8> {
+    let count = images.len();
+    let labels: Vec<u8> = (first_label..)
+        .take(count)
+        .flat_map(i64::to_le_bytes)
+        .collect();
+    let shape = format!("({count}, {side}, {side}, 3)");
+    let (mut file, mut directory) = (Vec::new(), Vec::new());
+    for (name, content) in [
+        ("image.npy", npy("|u1", &shape, &images.concat())),
+        ("label.npy", npy("<i8", &format!("({count},)"), &labels)),
+    ] {
+        let mut stored = content.clone();
+        if deflate {
+            let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(&content).expect("writes to memory");
+            stored = encoder.finish().expect("writes to memory");
+        }
+        if is_damaged && name == "image.npy" {
+            let late = stored.len() * 3 / 4;
+            stored[late] ^= 4;
+        }
+        let begin = file.len() as u32;
+        let mut about = (if deflate { 8_u16 } else { 0 }).to_le_bytes().to_vec();
+        about.extend([0; 4]);
+        about.extend(crc32fast::hash(&content).to_le_bytes());
+        about.extend((stored.len() as u32).to_le_bytes());
+        about.extend((content.len() as u32).to_le_bytes());
+        about.extend((name.len() as u16).to_le_bytes());
+        file.extend(b"PK\x03\x04\x14\x00\x00\x00");
+        file.extend(&about);
+        file.extend([0; 2]);
+        file.extend(name.as_bytes());
+        file.extend(stored);
+        directory.extend(b"PK\x01\x02\x14\x00\x14\x00\x00\x00");
+        directory.extend(&about);
+        directory.extend([0; 12]);
+        directory.extend(begin.to_le_bytes());
+        directory.extend(name.as_bytes());
+    }
+    let begin = file.len() as u32;
+    file.extend(&directory);
+    file.extend(b"PK\x05\x06\x00\x00\x00\x00\x02\x00\x02\x00");
+    file.extend((directory.len() as u32).to_le_bytes());
+    file.extend(begin.to_le_bytes());
+    file.extend([0; 2]);
+    file
 }
