@@ -6,7 +6,7 @@ use std::path::Path;
 
 use infeed::pipeline::MemoryField;
 use infeed::sample::DType;
-use infeed::source::npz::npy::{HEADER_BYTES, Header, header};
+use infeed::source::npy::{HEADER_BYTES, Header, header};
 
 use crate::error::CliError;
 
@@ -28,7 +28,7 @@ pub(crate) fn field(path: &Path) -> Result<MemoryField, CliError> {
         dtype,
         shape,
         length,
-    } = header(&start).map_err(wrong)?;
+    } = header(&start).map_err(|problem| wrong(&problem))?;
     let name = path
         .file_stem()
         .unwrap_or_default()

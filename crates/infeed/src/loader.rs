@@ -13,6 +13,7 @@ mod state;
 mod stats;
 mod tuning;
 pub mod verify;
+mod whole;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,6 +47,7 @@ pub use state::State;
 pub use stats::Stats;
 pub use tuning::Tuned;
 use tuning::Tuning;
+use whole::Whole;
 
 /// A patience that no consumer outlives.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -296,7 +298,8 @@ impl Loader {
         let slab_bytes = Batcher::new(plan.columns().to_vec(), rows, 0).slab_bytes()
             + Finisher::new(&plan, rows, 0, None).slab_bytes();
         let own_cells = plan.has_own_cells();
-        let (shares, most, tuning) = tuning::shared_out(options, slab_bytes, own_cells)?;
+        let whole = Whole::of(pipeline, &*source, options.on_error);
+        let (shares, most, tuning) = tuning::shared_out(options, slab_bytes, own_cells, whole)?;
         let working = tuning.as_ref().map_or(most, Tuning::workers);
         // The consumer holds one batch, and for a moment the next one too.
         let batcher = Batcher::new(plan.columns().to_vec(), rows, shares.trays + 2);

@@ -214,17 +214,28 @@ impl Permit {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
-}
 
-impl Drop for Permit {
-    fn drop(&mut self) {
+    /// Gives back all but `bytes`; keeps what it has where that is less.
+    pub fn keep(&mut self, bytes: u64) {
+        let given = self.bytes.saturating_sub(bytes);
+        self.bytes -= given;
+        self.give(given);
+    }
+
+    fn give(&self, bytes: u64) {
         let mut state = self.shared.lock();
-        state.used -= self.bytes;
+        state.used -= bytes;
         match &self.signal {
             Some(freed) if state.unordered > 0 => freed.notify_all(),
             Some(_) => {}
             None => state.wake_next(self.shared.limit),
         }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.give(self.bytes);
     }
 }
 
@@ -337,6 +348,28 @@ mod tests {
         drop(held);
         budget.reopen(7);
         assert!(budget.admit(7, 10).is_ok());
+    }
+
+    #[test]
+    fn what_a_permit_does_not_keep_is_for_the_next_turn() {
+        let budget = Budget::new(100);
+        let mut first = budget.admit(0, 90).expect("fits");
+
+        let second = thread::scope(|scope| {
+            let waiter = scope.spawn(|| budget.admit(1, 60).map(|permit| permit.bytes()));
+            while budget.0.lock().waiting.is_empty() {
+                thread::yield_now();
+            }
+            first.keep(40);
+            waiter.join().expect("no panic")
+        });
+
+        assert_eq!(second, Ok(60));
+        assert_eq!((first.bytes(), budget.used_bytes()), (40, 40));
+        first.keep(70);
+        assert_eq!(first.bytes(), 40, "nothing is taken again");
+        drop(first);
+        assert_eq!(budget.used_bytes(), 0);
     }
 
     #[test]

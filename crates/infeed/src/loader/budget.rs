@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use super::whole::Whole;
 use crate::error::Error;
 
 /// Share of what the process may use that all loaders without a budget of their own have.
@@ -11,8 +12,12 @@ const PROCESS_SHARE: u64 = 2;
 /// slack for a consumer whose steps vary.
 const TRAYS: u64 = 4;
 
-/// Encoded bytes read ahead when memory allows; hides 100 ms of storage at 2.5 GB/s.
+/// Encoded bytes read ahead when memory allows; hides 100 ms of storage at 2.5 GB/s. Groups that can
+/// only be read whole may need more, and get it.
 const PARCELS: u64 = 256 << 20;
+
+/// Windows of such groups read ahead when memory allows: one in use, one for after it.
+const WINDOWS: u64 = 2;
 
 /// Decode scratch by worker when memory allows: a 12-megapixel photograph and its crop.
 const SCRATCH: u64 = 64 << 20;
@@ -36,7 +41,7 @@ pub(super) struct Shares {
     pub(super) slab_bytes: u64,
     /// Encoded bytes read in order.
     pub(super) parcel_bytes: u64,
-    /// Encoded bytes of substitutes; also the largest record there may be.
+    /// Encoded bytes of substitutes.
     pub(super) spare_bytes: u64,
     /// Scratch that each worker keeps.
     pub(super) kept_bytes: u64,
@@ -44,7 +49,8 @@ pub(super) struct Shares {
     pub(super) large_bytes: u64,
     /// Bytes for rows that lie in no slab.
     own_bytes: u64,
-    reserved: u64,
+    /// Given back with the rest.
+    _reserved: Reserved,
 }
 
 impl Shares {
@@ -56,12 +62,15 @@ impl Shares {
         slab_bytes: u64,
         workers: usize,
         own_cells: bool,
+        whole: Whole,
     ) -> Result<Shares, Error> {
         let workers = workers as u64;
         let least = LEAST * (1 + workers) + if own_cells { LEAST } else { 0 };
-        let needed = 2 * slab_bytes + least;
+        let batches = 2 * slab_bytes + least;
+        let needed = batches.saturating_add(least_bytes(whole));
         let wanted = (TRAYS * slab_bytes)
-            .saturating_add(PARCELS + SCRATCH * workers)
+            .saturating_add(PARCELS.max(wanted_bytes(whole)))
+            .saturating_add(SCRATCH * workers)
             .saturating_add(if own_cells { PARCELS } else { 0 });
         let (total, reserved) = match memory {
             Some(bytes) => (bytes, 0),
@@ -77,15 +86,27 @@ impl Shares {
                 (total, total)
             }
         };
-        let shares = Shares::cut(total, slab_bytes, workers, own_cells, needed, reserved);
-        if total < needed {
-            // `shares` gives the reservation back.
+        let reserved = Reserved(reserved);
+        if total < batches {
             return Err(Error::Budget {
-                needed_bytes: needed,
+                needed_bytes: batches,
                 budget_bytes: total,
             });
         }
-        Ok(shares)
+        if total < needed {
+            let problem = format!(
+                "groups of records that can only be read whole (row groups, packed shards) hold {} \
+                 bytes at once, {} the largest; memory={total} leaves {} for them; raise memory to \
+                 {needed}, shuffle in smaller windows, or write smaller groups",
+                least_bytes(whole),
+                whole.group_bytes,
+                total - batches,
+            );
+            return Err(Error::config("open", problem));
+        }
+        Ok(Shares::cut(
+            total, slab_bytes, workers, own_cells, whole, reserved,
+        ))
     }
 
     /// As [`Shares::new`], for a loader that chooses how many workers work, and the most that may:
@@ -97,8 +118,10 @@ impl Shares {
         slab_bytes: u64,
         (cores, most): (usize, usize),
         own_cells: bool,
+        whole: Whole,
     ) -> Result<(Shares, usize), Error> {
-        let shares = |workers| Shares::new(memory, processes, slab_bytes, workers, own_cells);
+        let shares =
+            |workers| Shares::new(memory, processes, slab_bytes, workers, own_cells, whole);
         if let Ok(found) = shares(most)
             && found.kept_bytes >= ENOUGH
         {
@@ -114,33 +137,43 @@ impl Shares {
         }
     }
 
+    /// Shares out what is enough.
     fn cut(
         total: u64,
         slab_bytes: u64,
         workers: u64,
         own_cells: bool,
-        needed: u64,
-        reserved: u64,
+        whole: Whole,
+        reserved: Reserved,
     ) -> Shares {
-        let beyond = total.saturating_sub(needed);
+        let groups = least_bytes(whole);
+        let least = LEAST * (1 + workers) + if own_cells { LEAST } else { 0 };
+        let beyond = total.saturating_sub(2 * slab_bytes + least + groups);
         let third = (beyond / 3).checked_div(slab_bytes).unwrap_or(TRAYS);
         let trays = (2 + third).clamp(2, TRAYS);
-        let mut left = total.saturating_sub(trays * slab_bytes);
+        // Beside batches and what groups need in any case.
+        let mut left = total.saturating_sub(trays * slab_bytes + groups);
         let own_bytes = if own_cells { left / 2 } else { 0 };
         left -= own_bytes;
         // Unless memory is short, reading gets what hides the storage and scratch the rest.
-        let reading = (left / 2).min(PARCELS);
-        let scratch = left - reading;
+        let usual = ((groups + left) / 2).min(PARCELS);
+        let spread = (left / 2).max(left.saturating_sub(SCRATCH * workers));
+        let more = wanted_bytes(whole) - groups;
+        let reading = usual.max(groups + spread.min(more));
+        let scratch = groups + left - reading;
+        let spare_bytes = (reading / 4)
+            .max(whole.spare_bytes())
+            .min(reading - whole.run_bytes);
         Shares {
             total_bytes: total,
             trays: trays as usize,
             slab_bytes,
-            parcel_bytes: reading * 3 / 4,
-            spare_bytes: reading / 4,
+            parcel_bytes: reading - spare_bytes,
+            spare_bytes,
             kept_bytes: scratch / 2 / workers,
             large_bytes: scratch / 2,
             own_bytes,
-            reserved,
+            _reserved: reserved,
         }
     }
 
@@ -151,10 +184,27 @@ impl Shares {
     }
 }
 
-impl Drop for Shares {
+/// Bytes for reading without which whole groups cannot be read.
+fn least_bytes(whole: Whole) -> u64 {
+    whole.run_bytes.saturating_add(whole.spare_bytes())
+}
+
+/// Bytes for reading with which the next window of whole groups is read while one is used.
+fn wanted_bytes(whole: Whole) -> u64 {
+    whole
+        .run_bytes
+        .saturating_mul(WINDOWS)
+        .saturating_add(whole.spare_bytes())
+}
+
+/// Bytes of a loader that did not name a budget; given back when dropped.
+#[derive(Debug)]
+struct Reserved(u64);
+
+impl Drop for Reserved {
     fn drop(&mut self) {
         let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        *reserved -= self.reserved;
+        *reserved -= self.0;
     }
 }
 
@@ -164,9 +214,17 @@ mod tests {
 
     #[test]
     fn shares_add_up_to_no_more_than_the_budget() {
-        for total in [20 << 20, 100 << 20, 1 << 30, 8 << 30] {
+        let some = Whole {
+            run_bytes: 300 << 20,
+            group_bytes: 100 << 20,
+            substitutes: true,
+        };
+        let asked = [20, 100, 1 << 10, 8 << 10].map(|total| (total << 20, Whole::default()));
+        let asked = asked.into_iter().chain([(1 << 30, some), (8 << 30, some)]);
+        for (total, whole) in asked {
             for (slab, workers, own) in [(1 << 20, 2, false), (4 << 20, 1, true), (0, 2, true)] {
-                let shares = Shares::new(Some(total), 1, slab, workers, own).expect("enough");
+                let shares = Shares::new(Some(total), 1, slab, workers, own, whole);
+                let shares = shares.expect("enough");
                 let sum = shares.trays as u64 * slab
                     + shares.parcel_bytes
                     + shares.spare_bytes
@@ -175,13 +233,16 @@ mod tests {
                     + shares.own_bytes;
                 assert!(sum <= total, "{shares:?}");
                 assert!(shares.trays >= 2 && shares.kept_bytes > 0 && shares.spare_bytes > 0);
+                assert!(shares.parcel_bytes >= whole.run_bytes, "{shares:?}");
+                assert!(shares.spare_bytes >= whole.group_bytes, "{shares:?}");
             }
         }
     }
 
     #[test]
     fn less_than_two_batches_is_an_error_that_says_how_much_is_needed() {
-        let error = Shares::new(Some(100 << 20), 1, 60 << 20, 2, false).expect_err("too little");
+        let open = |memory| Shares::new(Some(memory), 1, 60 << 20, 2, false, Whole::default());
+        let error = open(100 << 20).expect_err("too little");
 
         let Error::Budget {
             needed_bytes,
@@ -191,13 +252,38 @@ mod tests {
             panic!("{error}")
         };
         assert_eq!(budget_bytes, 100 << 20);
-        assert!(Shares::new(Some(needed_bytes), 1, 60 << 20, 2, false).is_ok());
+        assert!(open(needed_bytes).is_ok());
+    }
+
+    #[test]
+    fn reading_grows_with_groups_as_far_as_memory_goes_and_says_what_they_need() {
+        let whole = |substitutes| Whole {
+            run_bytes: 900 << 20,
+            group_bytes: 400 << 20,
+            substitutes,
+        };
+        let open = |memory, whole| Shares::new(Some(memory), 1, 0, 2, false, whole);
+
+        let large = open(8 << 30, whole(false)).expect("enough");
+        assert!(large.parcel_bytes >= 2 * 900 << 20, "a window ahead");
+
+        for whole in [whole(false), whole(true)] {
+            let error = open(500 << 20, whole).expect_err("too little").to_string();
+            let (_, behind) = error.split_once("raise memory to ").expect("a mend");
+            let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
+            let needed: u64 = number.parse().expect("a number");
+            let shares = open(needed, whole).expect("what it said");
+            assert!(shares.parcel_bytes >= whole.run_bytes);
+            assert!(shares.spare_bytes >= whole.spare_bytes());
+            assert!(open(needed - 1, whole).is_err());
+        }
     }
 
     #[test]
     fn workers_are_no_more_than_memory_holds_scratch_for() {
         let most = |bytes: u64| {
-            let found = Shares::for_at_most(Some(bytes), 1, 1 << 20, (8, 16), false);
+            let none = Whole::default();
+            let found = Shares::for_at_most(Some(bytes), 1, 1 << 20, (8, 16), false, none);
             found.map(|(shares, most)| {
                 let kept = shares.kept_bytes * most as u64;
                 assert!(kept + shares.large_bytes + shares.parcel_bytes <= bytes);
@@ -216,7 +302,7 @@ mod tests {
         // Other tests may hold a part of it meanwhile.
         let limit = infeed_raw::machine::memory_limit_bytes();
         let wanted = |processes| {
-            let shares = Shares::new(None, processes, limit / 64, 1, false);
+            let shares = Shares::new(None, processes, limit / 64, 1, false, Whole::default());
             shares.expect("two batches fit").total_bytes
         };
 

@@ -273,7 +273,7 @@ impl Job for Records {
             && read.records.len() == 1;
         let limit = self.parcel_bytes / (2 * ROOM);
         let mut gate = Some(gate);
-        let mut permit = None;
+        let mut permit: Option<Arc<Permit>> = None;
         let mut content: HashMap<usize, Found> = HashMap::with_capacity(read.records.len());
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
         let mut waited = std::time::Duration::ZERO;
@@ -282,6 +282,10 @@ impl Job for Records {
                 return Err(Refused::TooLarge { limit });
             }
             let Some(gate) = gate.take() else {
+                // Nothing of it was handed on yet.
+                if let Some(permit) = permit.as_mut().and_then(Arc::get_mut) {
+                    permit.keep(bytes);
+                }
                 return Ok(());
             };
             let begun = std::time::Instant::now();
@@ -307,11 +311,9 @@ impl Job for Records {
             Err(error) => Some(error.about(&*self.source)),
         };
         let parcel = |&(place, record): &(usize, u64)| {
-            let found = match (content.get(&place), &failed) {
-                (Some(Ok(found)), _) => Ok(found.clone()),
-                (Some(Err(cause)), _) => {
-                    Err(source::damaged(&*self.source, record, Arc::clone(cause)))
-                }
+            let found = match (content.remove(&place), &failed) {
+                (Some(Ok(found)), _) => Ok(found),
+                (Some(Err(cause)), _) => Err(source::damaged(&*self.source, record, cause)),
                 (None, Some(error)) => Err(error.clone()),
                 (None, None) => {
                     let id = self.source.id(record, None);
@@ -655,11 +657,13 @@ impl Records {
         })
     }
 
-    /// Whether all reads that are alive at one place of a run fit the budget together: the ones
-    /// that bring several records hold their bytes from the first to the last.
+    /// Whether all reads that are alive at one place of a run fit the budget together: they hold
+    /// their bytes from the first of their records to the last. What a single record takes may be
+    /// known only when it is read.
     fn fits(&self, reads: &[Read]) -> Result<(), Error> {
         let mut edges: Vec<(usize, i64, u64)> = Vec::new();
-        for read in reads.iter().filter(|read| read.records.len() > 1) {
+        let told = |read: &&Read| read.records.len() > 1 || read.bytes.is_some();
+        for read in reads.iter().filter(told) {
             let places = read.records.iter().map(|(place, _)| *place);
             let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
                 continue;
@@ -679,8 +683,9 @@ impl Records {
             if alive > self.parcel_bytes {
                 let problem = format!(
                     "{alive} bytes of shards would be held at once, over the {} that memory \
-                     leaves for reading; raise memory",
-                    self.parcel_bytes
+                     leaves for reading; raise memory by at least {}",
+                    self.parcel_bytes,
+                    alive - self.parcel_bytes
                 );
                 return Err(Error::config("open", problem));
             }
@@ -757,5 +762,26 @@ pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -
             needed_bytes,
             limit_bytes,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::handle_bytes;
+
+    #[test]
+    fn the_handles_of_a_record_are_within_what_groups_count_for_them() {
+        let found = size_of::<(usize, Found)>();
+        let parcel = size_of::<(Ticket, Parcel)>();
+
+        // A table of what was found, up to half empty; parcels in a list and, of which they are put
+        // in at once, in a tree whose nodes are up to half empty.
+        let most = 2 * found + parcel + parcel;
+
+        assert!(
+            most as u64 <= handle_bytes(1, 0),
+            "{most}: {found}, {parcel}"
+        );
     }
 }

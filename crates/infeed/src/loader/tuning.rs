@@ -22,6 +22,7 @@ use infeed_raw::machine::process_cpu_time;
 use super::Options;
 use super::budget::Shares;
 use super::records::Records;
+use super::whole::Whole;
 use crate::counters::{Stage, StageStats};
 use crate::error::Error;
 use crate::exec::Conveyor;
@@ -77,17 +78,19 @@ pub(super) fn shared_out(
     options: &Options,
     slab_bytes: u64,
     own_cells: bool,
+    whole: Whole,
 ) -> Result<(Shares, usize, Option<Tuning>), Error> {
     let beside = cores::ranks_here(options.world_size);
     if let Some(workers) = options.workers {
-        let shares = Shares::new(options.memory, beside, slab_bytes, workers, own_cells)?;
+        let memory = options.memory;
+        let shares = Shares::new(memory, beside, slab_bytes, workers, own_cells, whole)?;
         return Ok((shares, workers, None));
     }
     let cores = Cores::join(options.world_size);
     let now = cores.now();
     let counts = (now, PER_CORE * now);
     let (shares, most) =
-        Shares::for_at_most(options.memory, beside, slab_bytes, counts, own_cells)?;
+        Shares::for_at_most(options.memory, beside, slab_bytes, counts, own_cells, whole)?;
     Ok((shares, most, Some(Tuning::new(cores, now, most))))
 }
 

@@ -344,6 +344,13 @@ impl Pipeline {
         })
     }
 
+    /// Bytes of the windows in which groups are shuffled; None where nothing is, or record by
+    /// record.
+    pub(crate) fn window_bytes(&self, groups: &Groups) -> Option<u64> {
+        self.shuffle
+            .and_then(|shuffle| window_bytes(shuffle.window, groups))
+    }
+
     /// Decodes images with the defaults; for others set [`Pipeline::decode`].
     pub fn decode(mut self) -> Pipeline {
         self.decode = Some(Decode::default());
@@ -527,14 +534,19 @@ fn order(source: &dyn Source, window: Option<Window>, seed: Option<u64>) -> Orde
 /// shuffled one by one.
 fn windows(source: &dyn Source, window: Option<Window>) -> Option<(Arc<Groups>, u64)> {
     let groups = source.groups()?;
-    let bytes = match window {
-        Some(Window::All(_)) if !groups.whole => return None,
-        Some(Window::All(_)) => u64::MAX,
-        Some(Window::Bytes(bytes)) => bytes,
-        None if groups.whole => WHOLE_WINDOW_BYTES,
-        None => WINDOW_BYTES,
-    };
+    let bytes = window_bytes(window, &groups)?;
     Some((groups, bytes))
+}
+
+/// Bytes of the windows in which groups are shuffled; None for none.
+fn window_bytes(window: Option<Window>, groups: &Groups) -> Option<u64> {
+    match window {
+        Some(Window::All(_)) if !groups.whole => None,
+        Some(Window::All(_)) => Some(u64::MAX),
+        Some(Window::Bytes(bytes)) => Some(bytes),
+        None if groups.whole => Some(WHOLE_WINDOW_BYTES),
+        None => Some(WINDOW_BYTES),
+    }
 }
 
 #[cfg(test)]

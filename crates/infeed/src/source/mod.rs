@@ -8,6 +8,7 @@ pub mod folder;
 mod listing;
 pub mod memory;
 pub mod mix;
+pub mod npy;
 pub mod npz;
 pub mod pairs;
 pub mod parquet;
@@ -23,6 +24,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::error::{Cause, Error};
 use crate::exec::budget::Refused;
@@ -140,8 +143,9 @@ pub trait Source: Send + Sync + Debug {
     }
 
     /// Performs a read: gives each of its records to `sink`, with its place in the run, in any
-    /// order. Before it allocates, it asks `admit` once for all the bytes it will hold; what is
-    /// resident anyway (arrays, mapped files) needs no leave.
+    /// order. Before it allocates, it asks `admit` once for all the bytes it may hold; what is
+    /// resident anyway (arrays, mapped files) needs no leave. Once all records are made it may ask
+    /// again, for less: what is left to hold until the last of them is used.
     ///
     /// # Errors
     ///
@@ -172,7 +176,8 @@ pub type Found = Result<Record, Cause>;
 /// Takes what a read found, with its place in the run.
 pub type Sink<'a> = dyn FnMut(usize, Found) + 'a;
 
-/// Gives leave to hold bytes, or waits for it.
+/// Gives leave to hold bytes, or waits for it. Asked a second time in a read, it takes back what the
+/// first leave was over that.
 pub type Admit<'a> = dyn FnMut(u64) -> Result<(), Refused> + 'a;
 
 /// A fingerprint of no more than the number of records and the names of fields.
@@ -221,6 +226,16 @@ fn whole(dtype: DType, bytes: &[u8]) -> Option<i64> {
         DType::Int64 => i64::from_le_bytes(bytes.try_into().ok()?),
         _ => return None,
     })
+}
+
+/// Bytes of a record's handles while it waits for a worker, and those of each field: where records are
+/// small and come together, these are most of what a read holds.
+const RECORD_BYTES: u64 = 448;
+const FIELD_BYTES: u64 = size_of::<Bytes>() as u64;
+
+/// Bytes of the handles of so many records.
+pub(crate) fn handle_bytes(records: u64, fields: usize) -> u64 {
+    records.saturating_mul(RECORD_BYTES + FIELD_BYTES * fields as u64)
 }
 
 /// Every record of a run in a read of its own.

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use infeed::order::window::Groups;
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{DType, Field, FieldKind, Record, RecordId};
+use infeed::source::mix::Mix;
 use infeed::source::{Admit, Read, ReadError, Sink, Source};
-use infeed::{Error, Options, Pipeline};
+use infeed::{Error, Loader, OnError, Options, Pipeline};
 
 use crate::data::epoch;
 
@@ -20,6 +22,9 @@ struct Shards {
     shards: u64,
     record_bytes: u64,
     streams_read: AtomicU64,
+    /// Where shards are told to be groups that can only be read whole.
+    groups: Option<Arc<Groups>>,
+    damaged: Option<u64>,
 }
 
 impl Shards {
@@ -37,6 +42,22 @@ impl Shards {
             shards,
             record_bytes,
             streams_read: AtomicU64::new(0),
+            groups: None,
+            damaged: None,
+        }
+    }
+
+    /// Shards that say they are groups, of so many mebibytes each.
+    fn grouped(shards: u64, mib: u64) -> Shards {
+        let bytes = (mib << 20) / PER_SHARD * PER_SHARD;
+        let groups = Groups {
+            ends: (1..=shards).map(|shard| shard * PER_SHARD).collect(),
+            bytes: vec![bytes; shards as usize],
+            whole: true,
+        };
+        Shards {
+            groups: Some(Arc::new(groups)),
+            ..Shards::new(shards, bytes / PER_SHARD)
         }
     }
 }
@@ -66,6 +87,10 @@ impl Source for Shards {
         self.len()
     }
 
+    fn groups(&self) -> Option<Arc<Groups>> {
+        self.groups.clone()
+    }
+
     fn plan(&self, run: &[u64], _: u64) -> Vec<Read> {
         let read = |shard: u64| {
             let of_shard = |&(_, record): &(usize, u64)| record / PER_SHARD == shard;
@@ -76,7 +101,8 @@ impl Source for Shards {
                 key: shard,
             }
         };
-        (0..self.shards).map(read).collect()
+        let reads = (0..self.shards).map(read);
+        reads.filter(|read| !read.records.is_empty()).collect()
     }
 
     fn read(
@@ -97,7 +123,11 @@ impl Source for Shards {
             for &(place, wanted) in read.records.iter().filter(|(_, wanted)| *wanted == record) {
                 let fields = vec![Bytes::copy_from_slice(&wanted.to_le_bytes())];
                 let index = wanted;
-                sink(place, Ok(Record { index, fields }));
+                let found = match self.damaged == Some(wanted) {
+                    true => Err(Arc::new(std::io::Error::other("damaged")) as _),
+                    false => Ok(Record { index, fields }),
+                };
+                sink(place, found);
             }
         }
         Ok(())
@@ -163,4 +193,82 @@ fn shards_that_do_not_fit_the_budget_together_are_refused_with_the_bytes_needed(
         matches!(error, Error::Config { .. }) && error.to_string().contains("memory"),
         "{error}"
     );
+}
+
+fn with_memory(source: Shards, mib: u64, on_error: OnError) -> Result<Loader, Error> {
+    let mut options = Options::default();
+    (options.workers, options.memory) = (Some(2), Some(mib << 20));
+    options.on_error = on_error;
+    pipeline().open_over(Arc::new(source), &options)
+}
+
+/// Every record of an epoch, sorted.
+fn records(loader: &Loader) -> Vec<u64> {
+    let batches = epoch(loader);
+    let mut records: Vec<u64> = batches.iter().flat_map(|b| b.records.clone()).collect();
+    records.sort_unstable();
+    records
+}
+
+#[test]
+fn groups_larger_than_the_usual_read_ahead_are_read_where_memory_is_given() {
+    let error = with_memory(Shards::grouped(3, 300), 200, OnError::Stop)
+        .expect_err("a group of 300 MiB")
+        .to_string();
+    let (_, behind) = error.split_once("raise memory to ").expect("a mend");
+    let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
+    let needed: u64 = number.parse().expect("a number");
+
+    let loader = with_memory(
+        Shards::grouped(3, 300),
+        needed.div_ceil(1 << 20),
+        OnError::Stop,
+    );
+
+    assert_eq!(
+        records(&loader.expect("what it said")),
+        (0..75).collect::<Vec<_>>()
+    );
+    let larger = with_memory(Shards::grouped(3, 300), 4 << 10, OnError::Stop).expect("plenty");
+    assert_eq!(records(&larger), (0..75).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_bad_record_of_a_large_group_has_one_substitute_and_makes_no_other_record_bad() {
+    let mut source = Shards::grouped(4, 150);
+    source.damaged = Some(30);
+
+    let loader = with_memory(source, 1 << 10, OnError::Substitute).expect("enough");
+
+    let seen = records(&loader);
+    assert_eq!(seen.len(), 100);
+    assert!(!seen.contains(&30));
+    let bad: Vec<u64> = loader
+        .quarantine()
+        .iter()
+        .map(|bad| bad.record.index)
+        .collect();
+    assert_eq!(bad, [30]);
+}
+
+#[test]
+fn a_mix_by_weights_of_groups_says_what_it_needs_and_reads_with_that() {
+    let mix = || -> Arc<dyn Source> {
+        let part = |_| Arc::new(Shards::grouped(9, 50)) as Arc<dyn Source>;
+        let parts = (0..4).map(part).collect();
+        Arc::new(Mix::new(parts, Some(vec![1.0, 2.0, 1.0, 1.0]), None).expect("one form"))
+    };
+    let mut options = Options::default();
+    (options.workers, options.memory) = (Some(2), Some(300 << 20));
+    let error = pipeline()
+        .open_over(mix(), &options)
+        .expect_err("four windows")
+        .to_string();
+    let (_, behind) = error.split_once("raise memory to ").expect("a mend");
+    let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
+    options.memory = Some(number.parse().expect("a number"));
+
+    let loader = pipeline().open_over(mix(), &options).expect("what it said");
+
+    assert_eq!(records(&loader).len(), 900);
 }

@@ -19,7 +19,7 @@ use super::columns::open::each;
 use super::columns::rows::{Rows, first_bytes, words};
 use super::columns::{Columns, First, Wanted};
 use super::memory::{resident_reads, touch};
-use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint};
+use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint, handle_bytes};
 use crate::error::{Cause, Error};
 use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
@@ -115,7 +115,8 @@ impl Arrow {
             for (number, place) in file.index.places.iter().enumerate() {
                 end = end.saturating_add(place.rows);
                 ends.push(end);
-                bytes.push(place.bytes);
+                let handles = handle_bytes(place.rows, columns.fields().len());
+                bytes.push(place.bytes.saturating_add(handles));
                 batches.push(Batch {
                     file: at,
                     number,
@@ -286,9 +287,10 @@ impl Source for Arrow {
         };
         let batch = &self.batches[read.key as usize];
         let (file, place) = self.parts(batch);
-        admit(place.bytes).map_err(|refused| ReadError::Refused {
+        let bytes = self.groups.bytes[read.key as usize];
+        admit(bytes).map_err(|refused| ReadError::Refused {
             record,
-            bytes: place.bytes,
+            bytes,
             refused,
         })?;
         let begin = place.message.start;

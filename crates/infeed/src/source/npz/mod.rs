@@ -4,7 +4,6 @@
 //! map. Else an archive is read whole, only the arrays that are wanted, and is a group of the
 //! shuffle.
 
-pub mod npy;
 #[cfg(test)]
 mod tests;
 mod zip;
@@ -19,7 +18,8 @@ use infeed_raw::map::FileMap;
 use super::columns::open::each;
 use super::columns::{Wanted, array_field, widened};
 use super::memory::{resident_reads, touch};
-use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint, group_reads};
+use super::npy;
+use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint, group_reads, handle_bytes};
 use crate::error::{Cause, Error};
 use crate::order::window::Groups;
 use crate::sample::{DType, Field, Record, RecordId};
@@ -74,7 +74,7 @@ fn arrays(blob: &dyn Blob, wanted: &[Wanted]) -> io::Result<Vec<Array>> {
     let array = |(name, member): (String, Member)| {
         let wrong = |problem: &str| invalid(format!("array `{name}`: {problem}"));
         let head = member.head(blob, npy::HEADER_BYTES)?;
-        let header = npy::header(&head).map_err(wrong)?;
+        let header = npy::header(&head).map_err(|problem| wrong(&problem))?;
         let (&records, shape) = header
             .shape
             .split_first()
@@ -82,17 +82,16 @@ fn arrays(blob: &dyn Blob, wanted: &[Wanted]) -> io::Result<Vec<Array>> {
         let record = shape
             .iter()
             .try_fold(header.dtype.bytes(), |n, &axis| n.checked_mul(axis));
-        let whole = record.and_then(|bytes| bytes.checked_mul(records));
-        let whole = whole.and_then(|bytes| bytes.checked_add(header.length));
-        if whole.map(|bytes| bytes as u64) != Some(member.length) {
+        let fits = header.file_bytes().map(|bytes| bytes as u64) == Some(member.length);
+        let Some(record) = record.filter(|_| fits) else {
             return Err(wrong("its header does not fit its length; was it cut?"));
-        }
+        };
         Ok(Array {
             dtype: header.dtype,
             records: records as u64,
             shape: shape.to_vec(),
             begin: header.length,
-            record_bytes: record.unwrap_or(0),
+            record_bytes: record,
             name,
             member,
         })
@@ -256,7 +255,7 @@ fn arranged(found: &[Array], asked: &[Wanted], first: &[Array]) -> Result<Vec<Ar
 }
 
 impl File {
-    /// Bytes of its arrays, as stored and inflated: what the shuffle's windows go by, so it must not
+    /// Bytes of its arrays, as stored and inflated, and of its records' handles: what the shuffle's windows go by, so it must not
     /// depend on where they lie.
     fn array_bytes(&self) -> u64 {
         self.bytes(|stored| stored)
@@ -275,7 +274,9 @@ impl File {
                 false => stored,
             }
         });
-        arrays.fold(0, u64::saturating_add)
+        let records = self.arrays.first().map_or(0, |array| array.records);
+        let handles = handle_bytes(records, self.arrays.len());
+        arrays.fold(handles, u64::saturating_add)
     }
 
     fn arrays(&self) -> io::Result<Vec<Bytes>> {

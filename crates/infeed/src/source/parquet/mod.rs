@@ -23,7 +23,9 @@ use bytes::Bytes;
 use super::columns::open::each;
 use super::columns::rows::{Rows, first_bytes};
 use super::columns::{BYTES, Columns, First, Store};
-use super::{Admit, Read, ReadError, Sink, Source, columns, files_fingerprint, group_reads};
+use super::{
+    Admit, Read, ReadError, Sink, Source, columns, files_fingerprint, group_reads, handle_bytes,
+};
 use crate::error::{Cause, Error};
 use crate::order::window::Groups;
 use crate::sample::{Field, Record, RecordId};
@@ -176,7 +178,7 @@ impl Parquet {
                     size.map_err(|problem| damaged(format!("row group {number}: {problem}")))?;
                 end = end.saturating_add(rows);
                 ends.push(end);
-                bytes.push(size);
+                bytes.push(size.saturating_add(handle_bytes(rows, columns.fields().len())));
                 places.push((files.len(), number));
             }
             files.push(File {
@@ -367,7 +369,10 @@ impl Source for Parquet {
             refused,
         })?;
         let (file, number, _) = self.place(record);
-        let decoded = match self.decode(file, number, bytes) {
+        let at = read.key as usize;
+        let rows = self.groups.ends[at] - self.groups.first(at);
+        let values = bytes - handle_bytes(rows, self.fields().len());
+        let decoded = match self.decode(file, number, values) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(error.to_string()),
             Err(error) => {
                 let field = None;

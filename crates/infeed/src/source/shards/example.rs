@@ -234,6 +234,9 @@ impl Feature {
                 dtype: DType::Float32
             }
         );
+        if !(float32 && self.of == Of::Floats) {
+            numbers.reserve(self.count()?);
+        }
         while let Some((number, value)) = list.next()? {
             match (number, self.of, value) {
                 (1, Of::Floats, Value::Bytes(packed)) => {

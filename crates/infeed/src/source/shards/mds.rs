@@ -13,16 +13,13 @@ use serde::Deserialize;
 use super::column::{Coding, kind_of, value};
 use super::index::{Index, PACKED_BYTES, PACKED_RECORDS, invalid};
 use super::values::{Told, Wanted, cause};
-use super::{Format, Shards};
+use super::{Format, Grown, Shards};
 use crate::error::{Cause, Error};
 use crate::sample::Field;
 use crate::store::{self, Blob};
 
 /// Most bytes of an `index.json`.
 const INDEX_BYTES: u64 = 1 << 30;
-
-/// Memory that is made room for before anything was unpacked.
-const ROOM_BYTES: u64 = 64 << 20;
 
 /// An `index.json`, as far as it is used.
 #[derive(Debug, Deserialize)]
@@ -354,7 +351,12 @@ impl Format for Mds {
     }
 
     fn unpack(&self, stored: Bytes, length: u64) -> io::Result<Bytes> {
-        let mut content = Vec::with_capacity(length.min(ROOM_BYTES) as usize);
+        // All at once, since a vector that grows holds up to twice what was admitted.
+        let mut content = Vec::new();
+        usize::try_from(length)
+            .ok()
+            .and_then(|length| content.try_reserve_exact(length).ok())
+            .ok_or_else(|| invalid(format!("there is no memory for its {length} bytes")))?;
         let gzip = stored.starts_with(&[0x1F, 0x8B]);
         let read = match gzip {
             true => flate2::bufread::MultiGzDecoder::new(&stored[..])
@@ -379,6 +381,14 @@ impl Format for Mds {
         };
         let head = head_bytes(known)? as usize;
         starts(&content[..head], known)
+    }
+
+    fn grown(&self) -> Grown {
+        // Arrays are slices; a number in decimal has a digit, and something between it and the next.
+        let fields = self.fields.iter().zip(&self.from);
+        let written =
+            fields.filter(|(_, at)| matches!(self.columns[**at].coding, Coding::Decimal(_)));
+        Grown::of(written.map(|(field, _)| field), 2)
     }
 
     fn is_settled(&self) -> bool {

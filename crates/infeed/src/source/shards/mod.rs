@@ -8,6 +8,7 @@ pub(crate) mod beside;
 mod column;
 mod example;
 mod index;
+mod indexing;
 mod kept;
 pub(crate) mod mds;
 mod member;
@@ -25,10 +26,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint};
+use super::{Admit, Read, ReadError, Sink, Source, files_fingerprint, handle_bytes};
 use crate::error::{Cause, Error};
 use crate::order::window::Groups;
-use crate::sample::{Field, Record, RecordId};
+use crate::sample::{Field, FieldKind, Record, RecordId};
 use crate::store::Blob;
 
 use index::Index;
@@ -93,6 +94,11 @@ trait Format: Send + Sync + Debug {
         Err(io::Error::other("it is not sealed"))
     }
 
+    /// What parsing may make of a record's bytes beside slices of them.
+    fn grown(&self) -> Grown {
+        Grown::default()
+    }
+
     /// Whether all fields are known without a record.
     fn is_settled(&self) -> bool {
         true
@@ -114,6 +120,38 @@ trait Format: Send + Sync + Debug {
     ///
     /// What is wrong with them.
     fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause>;
+}
+
+/// Bytes that values take which are no slices of their record: numbers that were written in another
+/// way, in varints or in decimal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Grown {
+    /// At most so many for each record.
+    by_record: u64,
+    /// And so many for each byte of one.
+    by_byte: u64,
+}
+
+impl Grown {
+    /// Of fields whose numbers take `shortest` bytes at least where they lie.
+    fn of<'a>(fields: impl Iterator<Item = &'a Field>, shortest: u64) -> Grown {
+        let mut grown = Grown::default();
+        for field in fields {
+            match &field.kind {
+                FieldKind::Ragged { dtype } => {
+                    let by_byte = (dtype.bytes() as u64).div_ceil(shortest);
+                    grown.by_byte = grown.by_byte.max(by_byte);
+                    // The last number has nothing behind it.
+                    grown.by_record += dtype.bytes() as u64;
+                }
+                kind @ FieldKind::Tensor { .. } => {
+                    grown.by_record += kind.record_bytes().unwrap_or(0) as u64;
+                }
+                _ => {}
+            }
+        }
+        grown
+    }
 }
 
 #[derive(Debug)]
@@ -174,6 +212,7 @@ pub(crate) struct Shards {
     format: Box<dyn Format>,
     shards: Vec<Shard>,
     groups: Arc<Groups>,
+    grown: Grown,
 }
 
 impl Shards {
@@ -185,21 +224,12 @@ impl Shards {
     /// [`Error::Open`] naming the first shard that cannot be read or is none; [`Error::Config`]
     /// if there are no records, or two fields have one name.
     fn open(mut format: Box<dyn Format>, blobs: Vec<Arc<dyn Blob>>) -> Result<Shards, Error> {
-        let indexes = index::index_all(&*format, &blobs)?;
+        let indexes = indexing::index_all(&*format, &blobs)?;
         let shards: Vec<Shard> = blobs
             .into_iter()
             .zip(indexes)
             .map(|(blob, index)| Shard { blob, index })
             .collect();
-        let ends = shards.iter().scan(0, |sum, shard| {
-            *sum += shard.index.len();
-            Some(*sum)
-        });
-        let groups = Groups {
-            ends: ends.collect(),
-            bytes: shards.iter().map(|shard| shard.index.end()).collect(),
-            whole: shards.iter().any(|shard| shard.index.is_packed()),
-        };
         let Some(first) = shards.iter().find(|shard| shard.index.len() > 0) else {
             return Err(Error::config("source", "the shards hold no records"));
         };
@@ -220,7 +250,23 @@ impl Shards {
                 return Err(Error::config("source", problem));
             }
         }
+        let ends = shards.iter().scan(0, |sum, shard| {
+            *sum += shard.index.len();
+            Some(*sum)
+        });
+        let fields = format.fields().len();
+        let bytes = shards.iter().map(|shard| match shard.index.is_packed() {
+            // All of its records wait for their workers together.
+            true => shard.index.end() + handle_bytes(shard.index.len(), fields),
+            false => shard.index.end(),
+        });
+        let groups = Groups {
+            ends: ends.collect(),
+            bytes: bytes.collect(),
+            whole: shards.iter().any(|shard| shard.index.is_packed()),
+        };
         Ok(Shards {
+            grown: format.grown(),
             format,
             shards,
             groups: Arc::new(groups),
@@ -247,6 +293,7 @@ impl Shards {
             .collect();
         spans.sort_unstable();
         let mut reads: Vec<Read> = Vec::new();
+        let most_bytes = READ_BYTES / (1 + self.grown.by_byte);
         // Shard, bytes and places of the last of them.
         let mut last = (usize::MAX, 0..0, 0..0);
         for (shard, start, end, place) in spans {
@@ -260,7 +307,7 @@ impl Shards {
                         <= bytes
                             .end
                             .saturating_add(self.shards[shard].blob.gap_bytes())
-                        && joined.end - joined.start <= READ_BYTES
+                        && joined.end - joined.start <= most_bytes
                         && run_part.len() <= spread);
             match reads.last_mut().filter(|_| near) {
                 Some(read) => {
@@ -301,11 +348,40 @@ impl Shards {
         let shard = &self.shards[read.key as usize];
         let span = self.span(read);
         let stored = shard.blob.held_bytes(span.end - span.start);
-        match shard.index.is_packed() {
-            true => stored.saturating_add(shard.index.end()),
-            false => stored,
-        }
+        let (content, beside) = match shard.index.is_packed() {
+            true => (shard.index.end(), stored),
+            false => (
+                span.end - span.start,
+                stored - (span.end - span.start).min(stored),
+            ),
+        };
+        let records = read.records.len() as u64;
+        let grown = content
+            .saturating_mul(self.grown.by_byte)
+            .saturating_add(records.saturating_mul(self.grown.by_record));
+        let parts = [content, beside, grown, self.handles(read)];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
+
+    /// Bytes of the handles of a read's records.
+    fn handles(&self, read: &Read) -> u64 {
+        let shard = &self.shards[read.key as usize];
+        let starts = match shard.index {
+            // Where they lie is found out with each read.
+            Index::Sealed { records, .. } => (records + 1) * size_of::<u64>() as u64,
+            _ => 0,
+        };
+        starts + handle_bytes(read.records.len() as u64, self.fields().len())
+    }
+}
+
+/// Bytes of fields that are no slices of the content they were parsed from.
+fn own_bytes(content: &Bytes, fields: &[Bytes]) -> u64 {
+    let within = content.as_ptr_range();
+    let own = fields
+        .iter()
+        .filter(|field| !within.contains(&field.as_ptr()));
+    own.map(|field| field.len() as u64).sum()
 }
 
 /// The most bytes that reads of several records hold together at any place of a run.
@@ -396,11 +472,14 @@ impl Source for Shards {
     }
 
     fn plan(&self, run: &[u64], room_bytes: u64) -> Vec<Read> {
-        let reads = self.merged(run, usize::MAX);
-        if peak_bytes(&reads) <= room_bytes {
-            return reads;
+        for spread in [usize::MAX, SPREAD] {
+            let reads = self.merged(run, spread);
+            if peak_bytes(&reads) <= room_bytes {
+                return reads;
+            }
         }
-        self.merged(run, SPREAD)
+        // Large records: each by itself, but for shards that can only be read whole.
+        self.merged(run, 1)
     }
 
     fn read(
@@ -448,6 +527,7 @@ impl Source for Shards {
         } else {
             span.start
         };
+        let mut grown = 0;
         for &(place, record) in &read.records {
             let (_, number) = self.place(record);
             let (start, end) = match &starts {
@@ -456,11 +536,27 @@ impl Source for Shards {
             };
             let own = (start - begin) as usize..(end - begin) as usize;
             let fields = self.format.parse(content.slice(own));
-            let found = fields.map(|fields| Record {
-                index: record,
-                fields,
+            let found = fields.map(|fields| {
+                grown += own_bytes(&content, &fields);
+                Record {
+                    index: record,
+                    fields,
+                }
             });
             sink(place, found);
+        }
+        if self.grown != Grown::default() || shard.index.is_packed() {
+            // What was stored is gone, and values seldom grow as they might have.
+            let resident = match shard.index.is_packed() {
+                true => content.len() as u64,
+                false => shard.blob.held_bytes(content.len() as u64),
+            };
+            let kept = resident + grown + self.handles(read);
+            admit(kept.min(bytes)).map_err(|refused| ReadError::Refused {
+                record,
+                bytes,
+                refused,
+            })?;
         }
         Ok(())
     }

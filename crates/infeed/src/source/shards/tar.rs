@@ -10,7 +10,7 @@ use super::index::{Index, Scan, invalid};
 use super::member::{BLOCK, Kind, Member, Members, Problem};
 use super::npy;
 use super::values::{Told, Wanted, array, cause, decimal, plain};
-use super::{Format, Shards};
+use super::{Format, Grown, Shards};
 use crate::error::{Cause, Error};
 use crate::sample::{DType, Field, FieldKind, Pixels};
 use crate::store;
@@ -246,6 +246,14 @@ impl Format for Tar {
             }
         }
         Some(Index::Plain(starts))
+    }
+
+    fn grown(&self) -> Grown {
+        // Arrays are slices; a number in decimal has a digit, and something between it and the next.
+        let array = |from: &&Vec<String>| from.iter().all(|extension| extension.ends_with("npy"));
+        let fields = self.fields.iter().zip(&self.from);
+        let written = fields.filter(|(_, from)| !array(from));
+        Grown::of(written.map(|(field, _)| field), 2)
     }
 
     fn is_settled(&self) -> bool {

@@ -54,6 +54,34 @@ pub(super) fn records(shards: &Shards) -> Vec<Result<Vec<Bytes>, String>> {
     (0..shards.len()).map(read).collect()
 }
 
+/// Reads all records at once, and holds what was asked for against what is held: more before, and
+/// after it just that.
+pub(super) fn admits_what_values_take(shards: &Shards) {
+    let run: Vec<u64> = (0..shards.len()).collect();
+    for read in shards.plan(&run, u64::MAX) {
+        let (mut asked, mut own) = (Vec::new(), 0);
+        let mut admit = |bytes| {
+            asked.push(bytes);
+            Ok(())
+        };
+        let sink = &mut |_, found: source::Found| {
+            // All of these are numbers, none of which lies in the shard as it is.
+            own += found.expect("a record").bytes();
+        };
+        shards.read(&read, &mut admit, sink).expect("in memory");
+        let span = shards.span(&read);
+        let content = match shards.shards[0].index.is_packed() {
+            true => shards.shards[0].index.end(),
+            false => span.end - span.start,
+        };
+        let held = content + own + shards.handles(&read);
+        assert_eq!(asked.len(), 2, "once before, once after");
+        assert_eq!(read.bytes, Some(asked[0]), "as planned");
+        assert!(asked[0] >= held, "{} for {held}", asked[0]);
+        assert_eq!(asked[1], held);
+    }
+}
+
 /// Opens what is left of a shard after each cut and after a flip of each bit that `bits` selects.
 /// Whatever comes of it, it is an error that names the shard, or records of which each is right,
 /// or an error of its own; `right` tells which are.

@@ -14,7 +14,7 @@ use super::beside;
 use super::example::{Feature, Of, features};
 use super::index::{Index, PACKED_BYTES, PACKED_RECORDS, Pieces, Scan, invalid};
 use super::values::{Told, Wanted, cause, told_fields};
-use super::{Format, Shards};
+use super::{Format, Grown, Shards};
 use crate::decode;
 use crate::error::{Cause, Error};
 use crate::sample::{DType, Field, FieldKind, Pixels};
@@ -130,6 +130,11 @@ impl Format for TfRecord {
             true => Ok(content.into()),
             false => Err(invalid(format!("it does not unpack to {expected} bytes"))),
         }
+    }
+
+    fn grown(&self) -> Grown {
+        // A varint has a byte at least.
+        Grown::of(self.fields.iter(), 1)
     }
 
     fn is_settled(&self) -> bool {

@@ -173,6 +173,15 @@ impl Numbers<'_> {
         })
     }
 
+    /// Makes room for so many, or as many as the value has, so that no vector grows by doubling.
+    pub(super) fn reserve(&mut self, count: u64) {
+        let bytes = usize::try_from(count)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(self.dtype.bytes());
+        let bytes = bytes.min(self.kind.record_bytes().unwrap_or(usize::MAX));
+        self.bytes.reserve_exact(bytes);
+    }
+
     /// Whether there are none yet.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -264,10 +273,12 @@ pub(super) fn decimal(kind: &FieldKind, text: &[u8]) -> Result<Bytes, String> {
     let mut numbers = Numbers::of(kind).ok_or("it holds no numbers")?;
     let text = std::str::from_utf8(text).map_err(|_| "it is no text with numbers")?;
     let text = text.trim().trim_start_matches('[').trim_end_matches(']');
-    for word in text.split(|c: char| c == ',' || c.is_whitespace()) {
-        if word.is_empty() {
-            continue;
-        }
+    let words = || {
+        let words = text.split(|c: char| c == ',' || c.is_whitespace());
+        words.filter(|word| !word.is_empty())
+    };
+    numbers.reserve(words().count() as u64);
+    for word in words() {
         match (word.parse::<i128>(), word.parse::<f64>()) {
             (Ok(whole), _) => numbers.push_whole(whole)?,
             (_, Ok(real)) => numbers.push_real(real)?,

@@ -5,7 +5,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::super::tar::Tar;
 use super::super::values::{Told, Wanted};
-use super::{damaged, open, records};
+use super::{admits_what_values_take, damaged, open, records};
 use crate::sample::{DType, Field, FieldKind, Pixels};
 use crate::source::Source as _;
 
@@ -388,4 +388,23 @@ fn an_index_beside_the_shard_is_used_if_it_is_its_own() {
     );
     // Here the last record has the files of two.
     assert_eq!(format.told(&other, &shard), None);
+}
+
+#[test]
+fn numbers_in_decimal_that_grow_when_parsed_are_admitted() {
+    let list = |count: usize| "7 ".repeat(count);
+    let lists = [list(900), list(1), list(0), list(77)];
+    let names = ["a.cls", "b.cls", "c.cls", "d.cls"];
+    let files: Vec<(&str, &[u8])> = names
+        .into_iter()
+        .zip(lists.iter().map(|list| list.as_bytes()))
+        .collect();
+    let kind = FieldKind::Ragged {
+        dtype: DType::Int64,
+    };
+    let fields = [wanted("tokens", Some("cls"), Told::Kind(kind))];
+
+    let shards = open(Tar::new(&fields), archive(&files)).expect("a shard");
+
+    admits_what_values_take(&shards);
 }

@@ -12,7 +12,7 @@ use super::super::beside;
 use super::super::index::Index;
 use super::super::tfrecord::TfRecord;
 use super::super::values::{Told, Wanted};
-use super::{Shard, damaged, open, records};
+use super::{Shard, admits_what_values_take, damaged, open, records};
 use crate::sample::{DType, FieldKind, Pixels};
 use crate::source::Source as _;
 
@@ -322,5 +322,24 @@ fn an_index_beside_the_shard_is_used_if_it_is_its_own() {
         beside::of_tfrecord(&[0]),
     ] {
         assert_eq!(format.told(&other, &shard), None, "{other}");
+    }
+}
+
+#[test]
+fn numbers_that_grow_eightfold_when_parsed_are_admitted() {
+    let record = |count: usize| example(&[of_wholes("tokens", &vec![7; count])]);
+    let plain: Vec<u8> = [1000, 3, 0, 517].map(record).concat();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&plain).expect("to memory");
+    let packed = gzip.finish().expect("to memory");
+    let kind = FieldKind::Ragged {
+        dtype: DType::Int64,
+    };
+    let tokens = [wanted("tokens", None, Told::Kind(kind))];
+
+    for bytes in [plain, packed] {
+        let shards = open(TfRecord::new(&tokens), bytes).expect("a shard");
+
+        admits_what_values_take(&shards);
     }
 }
