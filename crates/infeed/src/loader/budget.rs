@@ -161,9 +161,8 @@ impl Shares {
         let more = wanted_bytes(whole) - groups;
         let reading = usual.max(groups + spread.min(more));
         let scratch = groups + left - reading;
-        let spare_bytes = (reading / 4)
-            .max(whole.spare_bytes())
-            .min(reading - whole.run_bytes);
+        let beside = reading.saturating_sub(whole.run_bytes.saturating_mul(WINDOWS));
+        let spare_bytes = (reading / 4).min(beside).max(whole.spare_bytes());
         Shares {
             total_bytes: total,
             trays: trays as usize,

@@ -7,7 +7,7 @@ use ::parquet::arrow::ArrowWriter;
 use ::parquet::basic::{Compression, Encoding, ZstdLevel};
 use ::parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 
-use super::super::columns::tests::{Far, expected, holds_table, read_run, table};
+use super::super::columns::tests::{Far, expected, holds_table, picture, read_run, table};
 use super::*;
 use crate::order::Order;
 use crate::store::find;
@@ -193,12 +193,17 @@ fn an_image_column_is_told_behind_nulls_of_a_page_and_of_row_groups() {
 
 #[test]
 fn a_bucket_that_is_silent_while_opening_is_an_error_and_no_other_kind() {
-    let bytes = Bytes::from(written(
-        WriterProperties::builder()
-            .set_dictionary_enabled(false)
-            .build(),
-        4000,
-    ));
+    // Without what Hugging Face says of columns, the first value decides.
+    let scans = arrow_array::BinaryArray::from_iter_values((0..4000).map(picture));
+    let batch = arrow_array::RecordBatch::try_from_iter([("scan", Arc::new(scans) as _)]);
+    let batch = batch.expect("a batch");
+    let form = WriterProperties::builder().set_dictionary_enabled(false);
+    let mut bytes = Vec::new();
+    let writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(form.build()));
+    let mut writer = writer.expect("a writer");
+    writer.write(&batch).expect("writes");
+    writer.close().expect("ends");
+    let bytes = Bytes::from(bytes);
     let far = |missing| -> Vec<Arc<dyn Blob>> {
         vec![Arc::new(Far {
             name: "s3://bucket/table.parquet",
