@@ -16,7 +16,7 @@ use super::{OnError, Options};
 use crate::batch::{Batch, BatchRow, Batcher, Cell, RowDone, Tray};
 use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
 use crate::error::Error;
-use crate::exec::budget::{Pool, Refused};
+use crate::exec::budget::{Permit, Pool, Refused};
 use crate::exec::{Filled, Gate, Job, Joined, Place, Run, Ticket};
 use crate::function::Failed;
 use crate::order::Order;
