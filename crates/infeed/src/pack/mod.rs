@@ -87,7 +87,7 @@ pub struct PackOptions {
     pub shuffle: Option<u64>,
     /// Bytes at which a shard ends; one record alone may have more.
     pub shard_bytes: u64,
-    /// Rows of a `.npz`. None: the batch of the pipeline.
+    /// Rows of a `.npz`. None: the batch of the pipeline, if that is more than one record.
     pub rows: Option<u64>,
     /// Bad records that are left out and listed in [`BAD_LIST`]; one more ends the run. None: any
     /// number. With 0 the first is the error.
@@ -126,6 +126,8 @@ impl PackOptions {
     /// Rows of a file, where files are batches.
     fn rows(&self, pipeline: &Pipeline) -> Option<u64> {
         let batch = pipeline.batch.size.or(pipeline.batch.per_rank);
+        // A batch of one is what a pipeline has of which nothing was said.
+        let batch = batch.filter(|&rows| rows > 1);
         self.rows.or(batch).filter(|_| self.to == Target::Npz)
     }
 }
@@ -296,7 +298,7 @@ fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), E
         return Err(Error::config("shard_bytes", "a shard has a byte at least"));
     }
     if options.to == Target::Npz && options.rows(pipeline).is_none() {
-        let problem = "an npz file is a batch, and the pipeline has none; say how many rows a file \
+        let problem = "an npz file is a batch, and that of the pipeline is one record; say how many rows a file \
                        has, or give the pipeline a batch";
         return Err(Error::config("rows", problem));
     }

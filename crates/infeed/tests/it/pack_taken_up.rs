@@ -268,13 +268,14 @@ fn no_more_files_are_begun_than_a_pattern_can_name() {
     let fields = vec![field];
     let pipeline = Pipeline::new(SourceSpec::Memory { fields });
     let handles = [Handle::from(Bytes::from(vec![1; 1_000_001]))];
-    let write = |pipeline: &Pipeline| {
-        let options = PackOptions::new(Target::Npz);
-        let done = pack(pipeline, &handles, None, out.path(), &options, &|_| true);
+    let write = |rows| {
+        let mut options = PackOptions::new(Target::Npz);
+        options.rows = rows;
+        let done = pack(&pipeline, &handles, None, out.path(), &options, &|_| true);
         done.expect_err("refused").to_string()
     };
 
-    let (unsaid, too_many) = (write(&pipeline), write(&pipeline.clone().batch(1)));
+    let (unsaid, too_many) = (write(None), write(Some(1)));
 
     assert!(
         unsaid.contains("rows") && unsaid.contains("batch"),
