@@ -209,7 +209,7 @@ pub(crate) fn digested(name: &str) -> PyResult<Digested> {
 pub(crate) fn add_digests(py: Python<'_>, digests: Vec<String>) -> PyResult<String> {
     let parsed = digests.iter().map(|text| text.parse::<Digest>());
     let parsed = raise(py, parsed.collect::<Result<Vec<_>, _>>())?;
-    let sum = parsed.into_iter().reduce(Digest::add);
+    let sum = parsed.into_iter().reduce(Digest::plus);
     Ok(sum.unwrap_or(Digest::empty(Digested::Ids)).to_string())
 }
 

@@ -114,7 +114,7 @@ impl Case {
             Change::Readers(readers) => variant.options.readers = Some(*readers),
             Change::Description(pipeline) => {
                 let source = Arc::clone(&self.own);
-                variant = self.variant_over(pipeline.clone(), source, None, among)?;
+                variant = self.variant_over((**pipeline).clone(), source, None, among)?;
             }
             Change::Pack { options } => {
                 let records = match among {

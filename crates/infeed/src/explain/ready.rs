@@ -10,6 +10,9 @@ use super::prepare::{Among, Prepared};
 use super::remedies::Candidate;
 use crate::error::Error;
 
+/// A remedy made ready, and how many records it leaves out.
+pub(super) type Ready = (Candidate, Prepared, usize);
+
 /// Remedies made ready over the same records: those that one of them cannot write are in no trial,
 /// so that equal places are equal records. With each, how many records it leaves out.
 pub(super) fn ready(
@@ -18,7 +21,7 @@ pub(super) fn ready(
     (sample, samples_per_s): (&[u64], f64),
     scratch: &Path,
     progress: &(dyn Fn(f64) -> bool + Sync),
-) -> Result<(Vec<(Candidate, Prepared, usize)>, Vec<u64>), Error> {
+) -> Result<(Vec<Ready>, Vec<u64>), Error> {
     let mut sample = sample.to_vec();
     let least = sample.len().div_ceil(2);
     let mut left_out: BTreeMap<String, usize> = BTreeMap::new();

@@ -264,7 +264,7 @@ mod tests {
         let open = |memory, whole| Shares::new(Some(memory), 1, 0, 2, false, whole);
 
         let large = open(8 << 30, whole(false)).expect("enough");
-        assert!(large.parcel_bytes >= 2 * 900 << 20, "a window ahead");
+        assert!(large.parcel_bytes >= (2 * 900) << 20, "a window ahead");
 
         for whole in [whole(false), whole(true)] {
             let error = open(500 << 20, whole).expect_err("too little").to_string();

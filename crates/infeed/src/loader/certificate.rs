@@ -51,7 +51,7 @@ impl Certificate {
             self.begun = Some((epoch, self.whole));
         }
         self.step = made.digest;
-        self.whole = self.whole.add(made.digest);
+        self.whole = self.whole.plus(made.digest);
         let error = self.log.as_mut()?.step(epoch, step, made.digest).err()?;
         self.log = None;
         let text = format!(
@@ -104,7 +104,7 @@ impl Loader {
         let empty = Digest::empty(certificate.of);
         certificate.whole = match saved.digest {
             // Adding nothing leaves out bytes that are not hashed from here on.
-            Some(digest) if first => digest.add(empty),
+            Some(digest) if first => digest.plus(empty),
             _ => empty,
         };
     }

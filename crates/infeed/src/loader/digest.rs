@@ -79,7 +79,7 @@ impl Digest {
 
     /// Both together: of ranks, of steps. Bytes are covered if they are in both.
     #[must_use]
-    pub fn add(self, other: Digest) -> Digest {
+    pub fn plus(self, other: Digest) -> Digest {
         let pixels = self.pixels.zip(other.pixels);
         Digest {
             ids: self.ids.wrapping_add(other.ids),
@@ -177,10 +177,10 @@ mod tests {
             assert_ne!(plain.pixels, other.pixels);
         }
         let (a, b) = (of(0, 0, 7, &row(&[1], b"a")), of(0, 1, 8, &row(&[1], b"b")));
-        assert_eq!(a.add(b), b.add(a));
-        let traded = of(0, 0, 8, &row(&[1], b"b")).add(of(0, 1, 7, &row(&[1], b"a")));
-        assert_ne!(a.add(b), traded, "records that traded places");
-        assert_ne!(a.add(a), Digest::empty(Digested::Pixels), "a row twice");
+        assert_eq!(a.plus(b), b.plus(a));
+        let traded = of(0, 0, 8, &row(&[1], b"b")).plus(of(0, 1, 7, &row(&[1], b"a")));
+        assert_ne!(a.plus(b), traded, "records that traded places");
+        assert_ne!(a.plus(a), Digest::empty(Digested::Pixels), "a row twice");
     }
 
     #[test]

@@ -253,7 +253,7 @@ impl Recorded {
             // A step counts once all ranks have it.
             sum.steps.retain(|at, _| next.steps.contains_key(at));
             for (at, digest) in &mut sum.steps {
-                *digest = digest.add(next.steps[at]);
+                *digest = digest.plus(next.steps[at]);
             }
         }
         if alone {

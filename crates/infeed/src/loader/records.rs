@@ -431,7 +431,7 @@ impl Job for Records {
             // The first failure in row order, whichever came first in time.
             let row = row?;
             bad.extend(row.bad);
-            digest = digest.add(row.digest);
+            digest = digest.plus(row.digest);
             done.push(row.row);
         }
         let bytes = self.batcher.slab_bytes();

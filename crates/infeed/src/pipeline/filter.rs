@@ -200,10 +200,8 @@ impl Filter {
             let numbers = classes.iter().map(|class| class.number(source, "filter"));
             numbers.collect::<Result<Vec<i64>, Error>>()
         };
-        if !(self.label.is_empty() && self.not_label.is_empty())
-            && subset.len() > 0
-            && source.label(subset.number(0)).is_none()
-        {
+        let by_label = !self.label.is_empty() || !self.not_label.is_empty();
+        if by_label && !subset.is_empty() && source.label(subset.number(0)).is_none() {
             return Err(no_labels("filter"));
         }
         let labels = Either {

@@ -98,7 +98,7 @@ fn put_together(parts: &[Vec<Batch>]) -> Vec<Global> {
 
 fn sum(loaders: &[Loader]) -> Digest {
     let digests = loaders.iter().map(Loader::digest);
-    digests.reduce(Digest::add).expect("at least one rank")
+    digests.reduce(Digest::plus).expect("at least one rank")
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn mixed_rows_beyond_the_end_have_partners_for_every_world_size() {
         for world_size in [2, 4, 8] {
             let loaders = ranks(&pipeline, 2, world_size);
             let parts: Vec<_> = loaders.iter().map(|one| take(one, 4)).collect();
-            let same = put_together(&parts) == put_together(&[whole.clone()]);
+            let same = put_together(&parts) == put_together(std::slice::from_ref(&whole));
             assert!(same, "{tail:?}, {world_size} ranks");
         }
         // Rows 5 to 7 of the last batch are padding, or records that come once more.

@@ -20,7 +20,7 @@ pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
             id: "unverified".to_owned(),
             name: "leave checksums unverified".to_owned(),
             command: ".decode(verify=False)".to_owned(),
-            change: Change::Description(other),
+            change: Change::Description(Box::new(other)),
             quality: Some("identical; a damaged PNG may go unseen"),
         });
     }
@@ -35,7 +35,7 @@ pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
             id: "dct-scale".to_owned(),
             name: "decode JPEGs at a reduced scale before a large downscale".to_owned(),
             command: ".decode(dct_scale=True)".to_owned(),
-            change: Change::Description(other),
+            change: Change::Description(Box::new(other)),
             quality: None,
         });
     }
@@ -71,7 +71,7 @@ fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
         id: "class-index".to_owned(),
         name: "class indices instead of one-hot masks".to_owned(),
         command: format!("T.ClassIndex({palette:?}) in place of T.OneHot; one-hot on the device"),
-        change: Change::Description(other),
+        change: Change::Description(Box::new(other)),
         quality: Some("identical; one byte a pixel instead of one number a class"),
     })
 }
@@ -111,7 +111,7 @@ fn uint8(pipeline: &Pipeline) -> Option<Candidate> {
         id: "uint8".to_owned(),
         name: "uint8 batches; cast and normalize behind the copy".to_owned(),
         command: "leave out T.ToFloat and T.Normalize, and do them on the device".to_owned(),
-        change: Change::Description(other),
+        change: Change::Description(Box::new(other)),
         quality: Some("identical once the device has cast and normalized"),
     })
 }

@@ -23,7 +23,7 @@ pub(super) enum Change {
     /// I/O threads.
     Readers(usize),
     /// The description, over the same data.
-    Description(Pipeline),
+    Description(Box<Pipeline>),
     /// The data; the same description goes on over what is written.
     Pack { options: PackOptions },
 }

@@ -45,7 +45,7 @@ fn candidate(case: &Case, count: usize) -> Candidate {
         id: format!("{PROCESSES}{count}"),
         name: format!("functions in {count} processes of their own"),
         command: names.join(""),
-        change: Change::Description(pipeline),
+        change: Change::Description(Box::new(pipeline)),
         quality: Some("identical"),
     }
 }
