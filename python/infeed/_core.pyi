@@ -18,6 +18,7 @@ __all__ = [
     "Given",
     "Loader",
     "__version__",
+    "add_digests",
     "check",
     "describe",
     "items",
@@ -28,8 +29,10 @@ __all__ = [
     "pack",
     "plan",
     "preview",
+    "set_cache",
     "table",
     "toml_from_json",
+    "verify",
 ]
 __version__: str
 ORDER: str

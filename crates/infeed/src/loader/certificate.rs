@@ -77,7 +77,7 @@ impl Loader {
     /// A digest of all that was delivered: by this loader, and before the state that it goes on
     /// from if that state has one. An epoch that is begun again counts once.
     ///
-    /// The same for any number of workers; those of ranks add up ([`Digest::add`]) to that of a
+    /// The same for any number of workers; those of ranks add up ([`Digest::plus`]) to that of a
     /// single process. Where a state of a single process is restored on several ranks, rank 0
     /// counts what was delivered before.
     pub fn digest(&self) -> Digest {
