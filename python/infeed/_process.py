@@ -112,7 +112,7 @@ def _read_into(memory: int, at: int, data: np.ndarray) -> None:
 
 
 def _write(memory: int, at: int, data: Any) -> None:
-    view = memoryview(data.data)
+    view = memoryview(data)
     while len(view):
         written = os.pwrite(memory, view, at)
         view, at = view[written:], at + written

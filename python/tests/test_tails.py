@@ -85,7 +85,8 @@ def test_a_state_of_another_tail_is_refused_and_that_of_the_other_spelling_not(n
     states = {}
     for tail in ("keep", "drop", "pad", "wrap"):
         with numbers.batch(4, tail=tail).open() as loader:
-            next(iter(loader))
+            batches = iter(loader)
+            next(batches)
             states[tail] = loader.state_dict()
 
     with numbers.batch(4, tail="wrap").open() as loader:

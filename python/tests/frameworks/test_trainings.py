@@ -46,7 +46,7 @@ def trained(name: str, *arguments: object, **variables: str) -> str:
 
 def result(printed: str) -> float:
     """The accuracy that an example ends with."""
-    return float(printed.split("accuracy: ")[1])
+    return float(printed.split("accuracy: ")[-1])
 
 
 def test_pytorch_learns_the_classes(photos):
