@@ -473,10 +473,14 @@ def test_a_process_that_was_killed_while_it_was_idle_is_replaced():
     pipeline = numbers().python(steps.where, processes=1).batch(20)
     processes = set()
     with pipeline.open(workers=1) as loader:
-        # Batches of the next epochs are made meanwhile: some were, before the first kill.
-        for _ in range(8):
+        for _ in range(6):
             (batch,) = loader
             processes |= {*batch["process"].tolist()}
+            # Batches of the next epochs are made until as many lie ready as may.
+            ready = 0
+            while ready == 0 or ready != loader.stats()["ready"]:
+                ready = loader.stats()["ready"]
+                time.sleep(0.3)
             for child in children():
                 os.kill(child, signal.SIGKILL)
                 assert gone(child)
