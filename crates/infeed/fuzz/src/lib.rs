@@ -1,6 +1,6 @@
 //! What the fuzz targets share.
 //!
-//! `cargo +nightly fuzz run decode_jpeg` in the folder above, for shards with the seeds, as in
+//! `cargo +nightly fuzz run decode_jpeg` in the folder above; with the seeds, where there are some:
 //! `cargo +nightly fuzz run shard_tar fuzz/seeds/tar`. Inputs that once broke a decoder lie in
 //! `regressions/`; those and the seeds are run by ordinary tests of `infeed`.
 

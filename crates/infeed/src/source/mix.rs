@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Admit, PythonTime, Read, ReadError, Sink, Source};
 use crate::error::Error;
+use crate::order::mixture::{self, BLOCK};
 use crate::order::window::Groups;
 use crate::random::hash;
 use crate::sample::{Field, RecordId};
@@ -87,6 +88,9 @@ impl Mix {
                 return wrong("epoch is for mixes with weights".to_owned());
             }
             None => None,
+            Some(_) if epoch == Some(0) => {
+                return wrong("epoch is at least 1".to_owned());
+            }
             Some(shares) => {
                 if shares.len() != parts.len() {
                     let (weights, parts) = (shares.len(), parts.len());
@@ -97,6 +101,13 @@ impl Mix {
                     .find(|share| !share.is_normal() || **share < 0.0)
                 {
                     return wrong(format!("a weight is over zero, not {share}"));
+                }
+                if let Some(at) = mixture::shares(&shares, BLOCK).iter().position(|n| *n == 0) {
+                    return wrong(format!(
+                        "the weight {} of source {at} is so small beside the others that none of \
+                         its records would come: a part takes at least one position of {BLOCK}",
+                        shares[at]
+                    ));
                 }
                 Some(Weights { shares, epoch })
             }
@@ -369,6 +380,8 @@ mod tests {
             (two(), Some(vec![1.0]), None, "1 weights for 2 sources"),
             (two(), Some(vec![1.0, 0.0]), None, "over zero"),
             (two(), Some(vec![1.0, f64::NAN]), None, "over zero"),
+            (two(), Some(vec![5e7, 1e3]), None, "weight 1000 of source 1"),
+            (two(), Some(vec![1.0, 2.0]), Some(0), "at least 1"),
             (two(), None, Some(7), "with weights"),
             (vec![], None, None, "at least one"),
         ] {

@@ -202,12 +202,25 @@ fn a_missing_shard_is_named() {
 fn seeds_of_the_fuzzed_parsers_open_or_are_refused() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
     let mut opened = 0;
-    for kind in ["tar", "tfrecord"] {
+    let fields = Vec::new;
+    for kind in ["tar", "tfrecord", "arrow", "parquet", "npz"] {
         for entry in fs::read_dir(seeds.join(kind)).expect("seeds") {
             let path = entry.expect("readable").path().display().to_string();
             let spec = match kind {
                 "tar" => SourceSpec::webdataset(path),
-                _ => SourceSpec::tfrecord(path),
+                "tfrecord" => SourceSpec::tfrecord(path),
+                "arrow" => SourceSpec::Arrow {
+                    files: vec![path],
+                    fields: fields(),
+                },
+                "parquet" => SourceSpec::Parquet {
+                    files: vec![path],
+                    fields: fields(),
+                },
+                _ => SourceSpec::Npz {
+                    files: vec![path],
+                    fields: fields(),
+                },
             };
             let Ok(source) = spec.open(&[]) else {
                 continue;
@@ -218,7 +231,7 @@ fn seeds_of_the_fuzzed_parsers_open_or_are_refused() {
             }
         }
     }
-    assert!(opened >= 2, "some seeds are good");
+    assert!(opened >= 9, "{opened} seeds are good");
 }
 
 #[test]
