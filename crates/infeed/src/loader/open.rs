@@ -1,0 +1,235 @@
+//! From a description to a running loader: all that is checked and shared out before the first batch.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::certificate::Certificate;
+use super::finish::Finisher;
+use super::options::{OnError, Options};
+use super::records::{self, Records};
+use super::state::{self, State};
+use super::tuning::{self, Tuning};
+use super::whole::Whole;
+use super::{Loader, Progress, settle};
+use crate::batch::{Batcher, ColumnKind, ColumnSpec};
+use crate::counters::Timeline;
+use crate::error::Error;
+use crate::exec::{Config, Conveyor};
+use crate::order::ORDER;
+use crate::order::partition::{Partition, Tail};
+use crate::pipeline::{Handle, Pipeline};
+use crate::plan::Plan;
+use crate::plan::preview::PreviewStage;
+use crate::plan::sample::{Bench, Position};
+use crate::sample::{Record, RecordId};
+use crate::source::{Source, read_one};
+
+impl Pipeline {
+    /// Opens the source, checks the description, and starts to prepare the first batch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], [`Error::Open`] or [`Error::Budget`]; nothing runs then.
+    pub fn open(&self, options: &Options) -> Result<Loader, Error> {
+        self.open_with(&[], options)
+    }
+
+    /// As [`Pipeline::open`], with what a source in memory refers to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`].
+    pub fn open_with(&self, handles: &[Handle], options: &Options) -> Result<Loader, Error> {
+        Loader::open(self, self.open_source(handles)?, handles, options)
+    }
+
+    /// As [`Pipeline::open`], over a source of one's own, of which records are selected as the
+    /// description says; its own source is not opened.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`].
+    pub fn open_over(&self, source: Arc<dyn Source>, options: &Options) -> Result<Loader, Error> {
+        Loader::open(self, self.select(source)?, &[], options)
+    }
+
+    /// One sample after each stage, made on the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`]; or what is wrong with the record.
+    pub fn preview(
+        &self,
+        handles: &[Handle],
+        position: u64,
+        epoch: u64,
+    ) -> Result<(RecordId, Vec<PreviewStage>), Error> {
+        let (plan, source) = self.planned(handles)?;
+        let order = self.order(&*source, handles)?;
+        if position >= order.len() {
+            let problem = format!("position {position} is not below {} records", order.len());
+            return Err(Error::config("preview", problem));
+        }
+        let index = order.epoch(epoch).get(position);
+        let id = source.id(index, None);
+        let record = read_one(&*source, index)?;
+        let at = Position { epoch, position };
+        plan.start(1)?;
+        let stages = |index: u64, record: &Record, at: Position| {
+            plan.preview(record, at, &mut Bench::new())
+                .map_err(|failure| records::sample_error(&*source, index, failure))
+        };
+        let mut own = stages(index, &record, at)?;
+        if let Some(mixing) = plan.mixing(at, || order.near(epoch, position)) {
+            let partner = order.epoch(epoch).get(mixing.partner);
+            let at = Position {
+                epoch,
+                position: mixing.partner,
+            };
+            let other = stages(partner, &read_one(&*source, partner)?, at)?;
+            plan.preview_mix(&mixing, &source.id(partner, None), &mut own, other)
+                .map_err(|failure| records::sample_error(&*source, partner, failure))?;
+        }
+        let own = settle::through_functions(&plan, at, own)
+            .map_err(|failure| records::sample_error(&*source, index, failure))?;
+        Ok((id, own))
+    }
+}
+
+impl Loader {
+    pub(super) fn open(
+        pipeline: &Pipeline,
+        source: Arc<dyn Source>,
+        handles: &[Handle],
+        options: &Options,
+    ) -> Result<Loader, Error> {
+        let pipeline = &pipeline.settled(&*source, handles, options.world_size)?;
+        let plan = Plan::over(pipeline, &*source)?;
+        let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
+            (Some(size), None) => size,
+            (None, Some(rows)) => rows.saturating_mul(options.world_size),
+            (None, None) => 1,
+            (Some(_), Some(_)) => {
+                let problem = "give the global size or per_rank, not both";
+                return Err(Error::config("batch", problem));
+            }
+        };
+        let tail = pipeline.batch.settled_tail()?;
+        pipeline.check_selection()?;
+        let order = pipeline.order(&*source, handles)?;
+        let selection = pipeline.selection(&*source, &order);
+        let partition = Partition::new(order.len(), global, options.rank, options.world_size, tail)
+            .map_err(|error| Error::config("batch", error.to_string()))?;
+        if options.on_error == OnError::Skip && (tail != Tail::Keep || options.world_size > 1) {
+            let problem = "\"skip\" makes batches shorter, which drop_last, tail=\"pad\" or \
+                           \"wrap\" and several ranks cannot take; use on_error=\"substitute\"";
+            return Err(Error::config("on_error", problem));
+        }
+        let padded = |column: &ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
+        if partition.leaves_a_rank_empty()
+            && let Some(column) = plan.columns().iter().find(|column| padded(column))
+        {
+            let problem = format!(
+                "the last batch of a rank would be padding alone, and `{}`, whose rows are padded \
+                 to the largest of their batch, would have no size; use tail=\"wrap\" or \"drop\"",
+                column.name
+            );
+            return Err(Error::config("batch", problem));
+        }
+        let readers = options.readers.or(source.parallel_reads()).unwrap_or(4);
+        if options.workers == Some(0) || readers == 0 {
+            return Err(Error::config(
+                "open",
+                "at least one worker and one I/O thread are needed",
+            ));
+        }
+        let rows = usize::try_from(partition.rows())
+            .map_err(|_| Error::config("batch", "it has more rows than memory has bytes"))?;
+        let slab_bytes = Batcher::new(plan.columns().to_vec(), rows, 0).slab_bytes()
+            + Finisher::new(&plan, rows, 0, None).slab_bytes();
+        let own_cells = plan.has_own_cells();
+        let whole = Whole::of(pipeline, &*source, options.on_error);
+        let (shares, most, tuning) = tuning::shared_out(options, slab_bytes, own_cells, whole)?;
+        let working = tuning.as_ref().map_or(most, Tuning::workers);
+        // The consumer holds one batch, and for a moment the next one too.
+        let batcher = Batcher::new(plan.columns().to_vec(), rows, shares.trays + 2);
+        let in_trays = shares.trays as u64 * partition.rows();
+        let config = Config {
+            workers: most,
+            working,
+            readers,
+            trays: shares.trays,
+            ahead: in_trays + (2 * partition.rows()).max(256),
+            parcel_bytes: shares.parcel_bytes,
+            spare_bytes: shares.spare_bytes,
+        };
+        let seed = pipeline.shuffle.map(|shuffle| shuffle.seed);
+        let begin = State {
+            version: state::VERSION,
+            order: ORDER.to_owned(),
+            seed,
+            window: order.window(),
+            records: order.len(),
+            batch: global,
+            drop_last: tail == Tail::Drop,
+            tail: matches!(tail, Tail::Pad | Tail::Wrap).then_some(tail),
+            epoch: 0,
+            position: 0,
+            data: state::hex(source.fingerprint()),
+            description: state::hex(state::fingerprint(pipeline, order.fingerprint())),
+            digest: None,
+            python: state::functions(pipeline),
+            ranks: pipeline.has_batch_functions().then_some(options.world_size),
+            bad: Vec::new(),
+        };
+        let certificate = Certificate::new(options, &begin)?;
+        let row_bytes = shares.row_bytes(rows);
+        let timeline = options
+            .timeline
+            .map(|length| Arc::new(Timeline::new(length)));
+        let finisher = Finisher::new(&plan, rows, shares.trays + 2, timeline.clone());
+        plan.start(most)?;
+        let job = Records::new(
+            source, plan, order, partition, batcher, finisher, options, &shares, row_bytes,
+            timeline,
+        );
+        let conveyor = Conveyor::start(job, config, 0).map_err(|source| Error::Thread {
+            source: Arc::new(source),
+        })?;
+        let ranks = options.world_size;
+        let mut notices = Vec::new();
+        if ranks > 1 {
+            let text = format!("global batch {global} = {ranks} x {}", partition.rows());
+            tracing::info!("{text}");
+            notices.push(text);
+        }
+        tracing::info!(
+            "opened: {} records, {} steps an epoch, {working} workers, {} batches under way, \
+             {} MiB",
+            conveyor.job().source().len(),
+            conveyor.job().partition().steps(),
+            shares.trays,
+            shares.total_bytes >> 20,
+        );
+        Ok(Loader {
+            conveyor: Mutex::new(Some(Arc::new(conveyor))),
+            progress: Mutex::new(Progress {
+                notices,
+                certificate,
+                ..Progress::default()
+            }),
+            first_batch_ns: AtomicU64::new(0),
+            first_wait_ns: AtomicU64::new(0),
+            opened: Instant::now(),
+            closed: AtomicBool::new(false),
+            options: options.clone(),
+            shares,
+            tuning: tuning.map(Mutex::new),
+            readers,
+            begin,
+            pipeline: pipeline.clone(),
+            selection,
+        })
+    }
+}
