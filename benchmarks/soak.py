@@ -6,6 +6,7 @@ Linux alone: what the process holds is read from /proc.
 """
 
 import argparse
+import logging
 import os
 import random
 import sys
@@ -202,6 +203,8 @@ def main() -> int:
     parser.add_argument("--bad", type=float, default=0.02, help="share of bad records")
     parser.add_argument("--seed", type=int, default=0, help="of the restarts")
     args = parser.parse_args()
+    # Every loader would name the same bad records again.
+    logging.getLogger("infeed").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="infeed-soak-") as folder:
         work, photos = Path(folder), Path(folder) / "photos"
         made = ["sample", "classification", str(photos), "--count", str(args.images)]
