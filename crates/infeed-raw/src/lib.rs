@@ -12,6 +12,7 @@
 //! | [`simd`] | pixels to rows of a batch | slices checked before; vector operations take arrays of their own length; a level runs only on a processor that has it |
 //! | [`jpeg`] | region and scaled decode | libjpeg-turbo gets buffers whose size is checked against the header |
 //! | [`jpeg_encode`], [`jpeg_restart`] | JPEGs written and rewritten | libjpeg-turbo reads slices whose length is checked, and allocates what it writes, which one owner frees |
+//! | [`kernel`] | what a device does with all rows of a column | every length and view is checked against the shape before; the C computes with that shape alone |
 //! | [`dlpack`] | a buffer as a tensor for others | the struct owns a share of the memory until its deleter, called once, drops it |
 //! | `arrow` (feature `python`) | tables of other libraries | the stream is taken out of its capsule under its first name, once; what it brings is validated in full |
 //! | `python` (feature) | DLPack capsules, Python buffers as bytes | a capsule frees only under its first name; a held buffer stays in place; that its user does not write to it cannot be proved, and is said |
@@ -29,6 +30,7 @@ pub mod host;
 pub mod jpeg;
 pub mod jpeg_encode;
 pub mod jpeg_restart;
+pub mod kernel;
 pub mod machine;
 pub mod map;
 #[cfg(feature = "python")]

@@ -1,0 +1,121 @@
+/* Pixels to elements: cast, scale, bias, layout and flips in one pass. */
+
+#include "rows.h"
+
+struct expand {
+    struct rows rows;
+    float scale[4], bias[4];
+};
+
+_Static_assert(sizeof(struct expand) == 128, "as in src/kernel/arguments.rs");
+
+/* A choice and not an index: arguments at a place that threads do not agree on are read in turns. */
+INLINE float factor(const float *of, u32 channel) {
+    return channel == 0 ? of[0] : channel == 1 ? of[1] : channel == 2 ? of[2] : of[3];
+}
+
+/* To [height, width, channels]. A thread makes 16 bytes of the row, wherever in a pixel they begin. */
+INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dtype dtype) {
+    const struct rows *rows = &args->rows;
+    const struct place place = place_of(rows, block, thread, dtype, 0);
+    const u32 unit = UNIT(dtype);
+    const struct part part = part_of(place.first, unit, rows->count);
+    if (part.from >= part.to)
+        return;
+    const struct view view = view_of(rows, place.row);
+    const u32 channels = rows->group.by;
+    const u32 first = (u32)(place.first + (i32)part.from);
+    const u32 y = view.is_flat ? 0 : divide(first, &rows->line);
+    const u32 at = first - y * rows->line.by;
+    u32 channel = first - divide(first, &rows->group) * channels;
+    const u64 line = line_at(rows, &view, y);
+
+    u32 bytes[4] = {0, 0, 0, 0};
+    const int is_inside = part.from == 0 && part.to == unit &&
+                          (view.is_flat || at + unit <= rows->line.by);
+    if (is_inside && !view.flip_x) {
+        load(line + at, unit, bytes);
+    } else {
+        /* Element by element: lines end inside, or pixels stand in the other order, though their
+         * channels do not. */
+        u32 in_line = at, of_pixel = channel;
+        u64 from = line;
+        u32 below = y;
+        UNROLL
+        for (u32 n = 0; n < unit; n++) {
+            if (n < part.from || n >= part.to)
+                continue;
+            const u32 x = view.flip_x ? rows->line.by - channels - in_line + 2 * of_pixel : in_line;
+            bytes[n / 4] |= load1(from + x) << PLACE(n % 4, 8);
+            of_pixel = of_pixel + 1 == channels ? 0 : of_pixel + 1;
+            in_line++;
+            if (!view.is_flat && in_line == rows->line.by && n + 1 < part.to) {
+                in_line = 0;
+                below++;
+                from = line_at(rows, &view, below);
+            }
+        }
+    }
+
+    u32 elements[16];
+    UNROLL
+    for (u32 n = 0; n < unit; n++) {
+        elements[n] = element_of(dtype, byte_of(bytes, n), factor(args->scale, channel),
+                                 factor(args->bias, channel));
+        if (n >= part.from)
+            channel = channel + 1 == channels ? 0 : channel + 1;
+    }
+    store(place.output + (i64)place.first * BYTES(dtype), dtype, elements, part.from, part.to);
+}
+
+/* To [channels, height, width]. A thread makes 16 bytes of every plane, so that each byte of the
+ * input is read once. */
+INLINE void expand_chw(const struct expand *args, u32 block, u32 thread, enum dtype dtype) {
+    const struct rows *rows = &args->rows;
+    const struct place place = place_of(rows, block, thread, dtype, 1);
+    const u32 unit = UNIT(dtype);
+    const struct part part = part_of(place.first, unit, rows->count);
+    if (part.from >= part.to)
+        return;
+    const struct view view = view_of(rows, place.row);
+    const u32 channels = rows->pixel;
+    const u64 plane = (u64)rows->count * BYTES(dtype);
+    const u32 first = (u32)place.first;
+    u64 to = place.output + first * (u64)BYTES(dtype);
+
+    const struct run run = pixels_at(rows, &view, first, unit);
+    if (channels == 3 && part.to == unit && run.at != 0) {
+        u32 bytes[12], elements[16];
+        load(run.at, 3 * unit, bytes);
+        UNROLL
+        for (u32 channel = 0; channel < 3; channel++, to += plane) {
+            UNROLL
+            for (u32 n = 0; n < unit; n++) {
+                const u32 forward = byte_of(bytes, 3 * n + channel);
+                const u32 backward = byte_of(bytes, 3 * (unit - 1 - n) + channel);
+                elements[n] = element_of(dtype, run.is_reversed ? backward : forward,
+                                         args->scale[channel], args->bias[channel]);
+            }
+            store(to, dtype, elements, 0, unit);
+        }
+        return;
+    }
+    for (u32 n = 0; n < part.to; n++) {
+        const u64 at = pixels_at(rows, &view, first + n, 1).at;
+        for (u32 channel = 0; channel < channels; channel++) {
+            /* An index, since all threads are at the same channel. */
+            const u32 known = channel < 3 ? channel : 3;
+            store_one(to + channel * plane + n * BYTES(dtype), dtype,
+                      element_of(dtype, load1(at + channel), args->scale[known], args->bias[known]));
+        }
+    }
+}
+
+KERNEL(expand_u8_hwc, struct expand, expand_hwc(args, block, thread, U8))
+KERNEL(expand_f32_hwc, struct expand, expand_hwc(args, block, thread, F32))
+KERNEL(expand_f16_hwc, struct expand, expand_hwc(args, block, thread, F16))
+KERNEL(expand_bf16_hwc, struct expand, expand_hwc(args, block, thread, BF16))
+KERNEL(expand_u8_chw, struct expand, expand_chw(args, block, thread, U8))
+KERNEL(expand_f32_chw, struct expand, expand_chw(args, block, thread, F32))
+KERNEL(expand_f16_chw, struct expand, expand_chw(args, block, thread, F16))
+KERNEL(expand_bf16_chw, struct expand, expand_chw(args, block, thread, BF16))

@@ -1,0 +1,5 @@
+/* All kernels: one module of PTX, one object of the host. */
+
+#include "classes.c"
+#include "expand.c"
+#include "onehot.c"

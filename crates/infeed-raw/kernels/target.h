@@ -1,0 +1,155 @@
+/* What differs between a device and the host: names of types and spaces, how a kernel is entered,
+ * loads and stores of 16 bytes, and the arithmetic whose rounding is promised.
+ *
+ * Everything else is written once, and so tested once. Nothing is included: clang needs no SDK for
+ * PTX, and the kernels no library. */
+
+#ifndef INFEED_TARGET_H
+#define INFEED_TARGET_H
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef int i32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+_Static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "sizes of integers");
+
+/* Threads of a block. The same number is in src/kernel/mod.rs. */
+#define BLOCK 256
+
+/* Inlined wherever it is used: what is constant for an entry is constant in all it calls. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* Before a loop over an array: unrolled, so that the array lies in registers. */
+#ifdef __NVPTX__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
+INLINE u32 bits_of(float value) {
+    u32 bits;
+    __builtin_memcpy(&bits, &value, 4);
+    return bits;
+}
+
+#ifdef __NVPTX__
+
+/* Memory of the device, so that loads and stores need not ask which memory it is. */
+#define GLOBAL __attribute__((address_space(1)))
+
+typedef u32 words __attribute__((ext_vector_type(4)));
+
+#define KERNEL(name, type, call)                                                                   \
+    __attribute__((device_kernel)) void infeed_##name(const type given) {                          \
+        const type *const args = &given;                                                           \
+        const u32 block = __nvvm_read_ptx_sreg_ctaid_x();                                          \
+        const u32 thread = __nvvm_read_ptx_sreg_tid_x();                                           \
+        call;                                                                                      \
+    }
+
+INLINE u32 load1(u64 at) { return *(const GLOBAL u8 *)at; }
+INLINE u32 load4(u64 at) { return *(const GLOBAL u32 *)at; }
+INLINE void load16(u64 at, u32 *to) {
+    const words four = *(const GLOBAL words *)at;
+    to[0] = four.x;
+    to[1] = four.y;
+    to[2] = four.z;
+    to[3] = four.w;
+}
+INLINE u64 load8(u64 at) { return *(const GLOBAL u64 *)at; }
+
+INLINE void store1(u64 at, u32 value) { *(GLOBAL u8 *)at = (u8)value; }
+INLINE void store2(u64 at, u32 value) { *(GLOBAL u16 *)at = (u16)value; }
+INLINE void store4(u64 at, u32 value) { *(GLOBAL u32 *)at = value; }
+INLINE void store16(u64 at, const u32 *from) {
+    *(GLOBAL words *)at = (words){from[0], from[1], from[2], from[3]};
+}
+
+/* Rounded each, whatever assembler comes after: a `mul` without `.rn` may be fused. */
+INLINE float product(float a, float b) { return __nvvm_mul_rn_f(a, b); }
+INLINE float sum(float a, float b) { return __nvvm_add_rn_f(a, b); }
+
+/* float16, rounded to nearest even. */
+INLINE u32 half_of(float value) {
+    u16 bits;
+    __asm__("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+#else
+
+/* A grid of threads is two loops. */
+#define KERNEL(name, type, call)                                                                   \
+    void infeed_run_##name(const type *args, u32 from, u32 to);                                    \
+    void infeed_run_##name(const type *args, u32 from, u32 to) {                                   \
+        for (u32 block = from; block < to; block++)                                                \
+            for (u32 thread = 0; thread < BLOCK; thread++)                                         \
+                call;                                                                              \
+    }
+
+/* Through memcpy, which takes any alignment. */
+#define AT(at) ((void *)(__UINTPTR_TYPE__)(at))
+
+INLINE u32 load1(u64 at) { return *(const u8 *)AT(at); }
+INLINE u32 load4(u64 at) {
+    u32 value;
+    __builtin_memcpy(&value, AT(at), 4);
+    return value;
+}
+INLINE void load16(u64 at, u32 *to) { __builtin_memcpy(to, AT(at), 16); }
+INLINE u64 load8(u64 at) {
+    u64 value;
+    __builtin_memcpy(&value, AT(at), 8);
+    return value;
+}
+
+INLINE void store1(u64 at, u32 value) { *(u8 *)AT(at) = (u8)value; }
+INLINE void store2(u64 at, u32 value) {
+    const u16 half = (u16)value;
+    __builtin_memcpy(AT(at), &half, 2);
+}
+INLINE void store4(u64 at, u32 value) { __builtin_memcpy(AT(at), &value, 4); }
+INLINE void store16(u64 at, const u32 *from) { __builtin_memcpy(AT(at), from, 16); }
+
+/* Rounded each: compiled with -ffp-contract=off. */
+INLINE float product(float a, float b) { return a * b; }
+INLINE float sum(float a, float b) { return a + b; }
+
+/* float16, rounded to nearest even, from a number that is not NaN.
+ *
+ * Normal results: half a unit of the 13 bits that go, less one bit if what stays is even, carries
+ * exactly when nearest-even rounds up, into the exponent if need be. Smaller ones: the sum with
+ * 0.5, whose last bit is 2^-24, is rounded by the processor to multiples of that, which are the
+ * denormal numbers of float16. */
+INLINE u32 half_of(float value) {
+    const u32 bits = bits_of(value);
+    const u32 sign = bits >> 16 & 0x8000;
+    const u32 size = bits & 0x7fffffff;
+    if (size >= 0x47800000) /* 65536, infinity */
+        return sign | 0x7c00;
+    if (size >= 0x38800000) /* 2^-14, the smallest normal one */
+        return sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
+    float small;
+    __builtin_memcpy(&small, &size, 4);
+    return sign | (bits_of(small + 0.5f) - 0x3f000000);
+}
+
+#endif
+
+/* bfloat16, rounded to nearest even, from a number that is not NaN. */
+INLINE u32 brain_of(float value) {
+    const u32 bits = bits_of(value);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+/* Byte `n` of four, and `count` elements of a word, in the order of memory. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define PLACE(n, bits) (32 - (bits) - (n) * (bits))
+#else
+#define PLACE(n, bits) ((n) * (bits))
+#endif
+
+#endif

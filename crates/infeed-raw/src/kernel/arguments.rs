@@ -1,0 +1,122 @@
+//! The one argument of every kernel, a struct by value: what `kernels/rows.h` declares, in Rust.
+
+use super::colours::Colours;
+
+/// Divides numbers below 2^31 by one that is known before the launch: with a product and a shift,
+/// where a device would take twenty instructions for an element.
+///
+/// Source: Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Divider {
+    by: u32,
+    factor: u32,
+    shift: u32,
+}
+
+impl Divider {
+    /// For a divisor below 2^31; 1 in place of 0, which is asked for where nothing is divided.
+    ///
+    /// With `l` the logarithm of the divisor, rounded up, and `factor` the divisor's part of
+    /// `2^(31+l)`, rounded up: the factor is too large by less than one part, which moves a quotient
+    /// of a number below 2^31 by less than the distance to the next. It fits 32 bits, since the
+    /// divisor is more than `2^(l-1)`.
+    pub(super) fn of(by: usize) -> Divider {
+        let by = u32::try_from(by).unwrap_or(u32::MAX).clamp(1, 1 << 31);
+        let shift = 31 + by.next_power_of_two().trailing_zeros();
+        let factor = (1_u64 << shift).div_ceil(u64::from(by));
+        Divider {
+            by,
+            factor: factor as u32,
+            shift,
+        }
+    }
+
+    /// The quotient, as the kernels compute it.
+    #[cfg(all(test, not(miri)))]
+    pub(super) fn divide(self, n: u32) -> u32 {
+        ((u64::from(n) * u64::from(self.factor)) >> self.shift) as u32
+    }
+}
+
+/// Rows to read and rows to write: `struct rows`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows {
+    /// Address of the first byte.
+    pub(super) input: u64,
+    /// Address of the first element.
+    pub(super) output: u64,
+    /// Address of the views, 0 without.
+    pub(super) table: u64,
+    /// Bytes from row to row of the input, without views.
+    pub(super) input_row: u64,
+    /// Bytes from row to row of the output.
+    pub(super) output_row: u64,
+    pub(super) height: u32,
+    pub(super) width: u32,
+    /// Bytes of a pixel of the input.
+    pub(super) pixel: u32,
+    /// What the threads of a row share out: elements of the output or, where a thread writes to
+    /// all planes, pixels.
+    pub(super) count: u32,
+    /// By blocks a row.
+    pub(super) blocks: Divider,
+    /// By the elements (or pixels) of a line.
+    pub(super) line: Divider,
+    /// By the elements of a pixel, or by the pixels of a plane.
+    pub(super) group: Divider,
+    pub(super) unused: u32,
+}
+
+/// `struct expand`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expand {
+    pub(super) rows: Rows,
+    pub(super) scale: [f32; 4],
+    pub(super) bias: [f32; 4],
+}
+
+/// `struct classes`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Classes {
+    pub(super) rows: Rows,
+    pub(super) colours: Colours,
+    pub(super) unknown: u32,
+    pub(super) unused: u32,
+}
+
+// What the assertions in `kernels/*.c` say of their side. Kernels take 4096 bytes at most.
+const _: () = assert!(size_of::<Rows>() == 96);
+const _: () = assert!(size_of::<Expand>() == 128);
+const _: () = assert!(size_of::<Classes>() == 2664);
+
+/// An argument as words.
+///
+/// # Safety
+///
+/// The type has no gaps and is a multiple of 8 bytes long.
+pub(super) unsafe trait Argument: Copy {
+    fn words(&self) -> Vec<u64> {
+        let mut words = vec![0_u64; size_of::<Self>() / 8];
+        // SAFETY: every byte of `self` is initialised, since the type has no gaps; the words are as
+        // many bytes, and new.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                std::ptr::from_ref(self).cast::<u8>(),
+                words.as_mut_ptr().cast::<u8>(),
+                size_of::<Self>(),
+            );
+        }
+        words
+    }
+}
+
+// SAFETY: 5 * 8 + 4 * 4 + 9 * 4 + 4 bytes of members are the 96 bytes asserted above.
+unsafe impl Argument for Rows {}
+// SAFETY: 96 + 4 * 4 + 4 * 4 are the 128 asserted above.
+unsafe impl Argument for Expand {}
+// SAFETY: 96 + 512 * 4 + 512 + 4 + 4 are the 2664 asserted above.
+unsafe impl Argument for Classes {}

@@ -1,0 +1,69 @@
+//! The kernels as the host compiler built them: the same grid, one block after another.
+
+use std::ffi::CStr;
+
+use super::launch::Launch;
+use super::{Kernel, KernelError, RowView};
+
+/// Runs blocks `from..to` of a launch whose argument is behind the pointer.
+type Run = unsafe extern "C" fn(arguments: *const u64, from: u32, to: u32);
+
+macro_rules! entries {
+    ($($name:literal => $run:ident),* $(,)?) => {
+        unsafe extern "C" {
+            $(fn $run(arguments: *const u64, from: u32, to: u32);)*
+        }
+
+        /// Names of all kernels in [`PTX`](super::PTX).
+        pub const ENTRIES: &[&CStr] = &[$($name),*];
+
+        /// What the host runs for each of them.
+        const RUNS: &[Run] = &[$($run),*];
+    };
+}
+
+entries! {
+    c"infeed_expand_u8_hwc" => infeed_run_expand_u8_hwc,
+    c"infeed_expand_f32_hwc" => infeed_run_expand_f32_hwc,
+    c"infeed_expand_f16_hwc" => infeed_run_expand_f16_hwc,
+    c"infeed_expand_bf16_hwc" => infeed_run_expand_bf16_hwc,
+    c"infeed_expand_u8_chw" => infeed_run_expand_u8_chw,
+    c"infeed_expand_f32_chw" => infeed_run_expand_f32_chw,
+    c"infeed_expand_f16_chw" => infeed_run_expand_f16_chw,
+    c"infeed_expand_bf16_chw" => infeed_run_expand_bf16_chw,
+    c"infeed_onehot_u8_hwc" => infeed_run_onehot_u8_hwc,
+    c"infeed_onehot_f32_hwc" => infeed_run_onehot_f32_hwc,
+    c"infeed_onehot_f16_hwc" => infeed_run_onehot_f16_hwc,
+    c"infeed_onehot_bf16_hwc" => infeed_run_onehot_bf16_hwc,
+    c"infeed_onehot_u8_chw" => infeed_run_onehot_u8_chw,
+    c"infeed_onehot_f32_chw" => infeed_run_onehot_f32_chw,
+    c"infeed_onehot_f16_chw" => infeed_run_onehot_f16_chw,
+    c"infeed_onehot_bf16_chw" => infeed_run_onehot_bf16_chw,
+    c"infeed_classes" => infeed_run_classes,
+}
+
+/// Runs a kernel whose lengths [`Kernel::check`] has found to fit.
+pub(super) fn run(
+    kernel: &Kernel,
+    rows: usize,
+    input: &[u8],
+    table: Option<&[RowView]>,
+    output: &mut [u8],
+) -> Result<(), KernelError> {
+    let launch = Launch::of(
+        kernel,
+        rows,
+        input.as_ptr().expose_provenance() as u64,
+        table.map(|views| views.as_ptr().expose_provenance() as u64),
+        output.as_mut_ptr().expose_provenance() as u64,
+    )?;
+    let at = ENTRIES.iter().position(|&entry| entry == launch.entry);
+    let run = RUNS[at.expect("every entry is listed")];
+    // SAFETY: the argument is the struct that the entry takes, with the addresses of slices that
+    // are borrowed until this function returns, the output exclusively. `check` has found every
+    // byte that the kernel touches for this shape to be inside them, by the argument at the head
+    // of the module; loads and stores on the host need no alignment, but for the views, which have
+    // that of their type.
+    unsafe { run(launch.arguments.as_ptr(), 0, launch.grid[0]) };
+    Ok(())
+}

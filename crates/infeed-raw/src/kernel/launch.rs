@@ -1,0 +1,155 @@
+//! A kernel, a number of rows and addresses become an entry, a grid and an argument.
+
+use std::ffi::CStr;
+
+use super::arguments::{Argument, Classes, Divider, Expand, Rows};
+use super::colours::Colours;
+use super::shape::Shape;
+use super::{BLOCK, Kernel, KernelError};
+use crate::simd::{Dtype, Layout};
+
+/// What a driver is told to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Name in [`PTX`](super::PTX), one of [`ENTRIES`](super::ENTRIES).
+    pub entry: &'static CStr,
+    /// Blocks. Where the first is 0 there is nothing to do, and drivers refuse it.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// The one parameter, a struct by value: as many bytes as it has, aligned to 8.
+    pub arguments: Vec<u64>,
+}
+
+impl Launch {
+    /// Whether nothing would be written.
+    pub fn is_empty(&self) -> bool {
+        self.grid[0] == 0
+    }
+
+    pub(super) fn of(
+        kernel: &Kernel,
+        rows: usize,
+        input: u64,
+        table: Option<u64>,
+        output: u64,
+    ) -> Result<Launch, KernelError> {
+        let shape = Shape::of(kernel, rows)?;
+        let images = images(kernel, &shape, input, table.unwrap_or(0), output);
+        let arguments = match kernel {
+            Kernel::Expand { scale, bias, .. } => Expand {
+                rows: images,
+                scale: *scale,
+                bias: *bias,
+            }
+            .words(),
+            Kernel::OneHot { .. } => images.words(),
+            Kernel::Classes {
+                colours,
+                classes,
+                unknown,
+                ..
+            } => Classes {
+                rows: images,
+                colours: Colours::of(colours, classes)?,
+                unknown: u32::from(*unknown),
+                unused: 0,
+            }
+            .words(),
+        };
+        Ok(Launch {
+            entry: entry(kernel),
+            grid: [shape.blocks * rows as u32, 1, 1],
+            block: [BLOCK, 1, 1],
+            arguments,
+        })
+    }
+}
+
+fn images(kernel: &Kernel, shape: &Shape, input: u64, table: u64, output: u64) -> Rows {
+    let (line, group) = match kernel {
+        Kernel::Expand { .. } if shape.is_by_pixel => (shape.width, 1),
+        Kernel::Expand { .. } => (shape.line_bytes, shape.pixel_elements),
+        Kernel::OneHot {
+            layout: Layout::Hwc,
+            classes,
+            ..
+        } => (shape.width, *classes),
+        Kernel::OneHot { .. } => (shape.width, shape.height * shape.width),
+        Kernel::Classes { .. } => (shape.width, 1),
+    };
+    // Every number is at most `MAX_ELEMENTS`: `Shape::of` has seen to it.
+    Rows {
+        input,
+        output,
+        table,
+        input_row: (shape.height * shape.line_bytes) as u64,
+        output_row: (shape.elements * shape.dtype.bytes()) as u64,
+        height: shape.height as u32,
+        width: shape.width as u32,
+        pixel: shape.pixel_bytes as u32,
+        count: shape.count as u32,
+        blocks: Divider::of(shape.blocks as usize),
+        line: Divider::of(line),
+        group: Divider::of(group),
+        unused: 0,
+    }
+}
+
+/// The entry for a kernel's type and layout. One channel is the same in both.
+fn entry(kernel: &Kernel) -> &'static CStr {
+    match *kernel {
+        Kernel::Expand {
+            dtype,
+            layout: Layout::Chw,
+            channels: 2..,
+            ..
+        } => match dtype {
+            Dtype::U8 => c"infeed_expand_u8_chw",
+            Dtype::F32 => c"infeed_expand_f32_chw",
+            Dtype::F16 => c"infeed_expand_f16_chw",
+            Dtype::BF16 => c"infeed_expand_bf16_chw",
+        },
+        Kernel::Expand { dtype, .. } => match dtype {
+            Dtype::U8 => c"infeed_expand_u8_hwc",
+            Dtype::F32 => c"infeed_expand_f32_hwc",
+            Dtype::F16 => c"infeed_expand_f16_hwc",
+            Dtype::BF16 => c"infeed_expand_bf16_hwc",
+        },
+        Kernel::OneHot { dtype, layout, .. } => match (dtype, layout) {
+            (Dtype::U8, Layout::Hwc) => c"infeed_onehot_u8_hwc",
+            (Dtype::F32, Layout::Hwc) => c"infeed_onehot_f32_hwc",
+            (Dtype::F16, Layout::Hwc) => c"infeed_onehot_f16_hwc",
+            (Dtype::BF16, Layout::Hwc) => c"infeed_onehot_bf16_hwc",
+            (Dtype::U8, Layout::Chw) => c"infeed_onehot_u8_chw",
+            (Dtype::F32, Layout::Chw) => c"infeed_onehot_f32_chw",
+            (Dtype::F16, Layout::Chw) => c"infeed_onehot_f16_chw",
+            (Dtype::BF16, Layout::Chw) => c"infeed_onehot_bf16_chw",
+        },
+        Kernel::Classes { .. } => c"infeed_classes",
+    }
+}
+
+/// # Errors
+///
+/// `Address`, for one that the kernel's loads and stores cannot take.
+pub(super) fn check_addresses(
+    kernel: &Kernel,
+    table: Option<u64>,
+    output: u64,
+) -> Result<(), KernelError> {
+    let checked = [
+        ("output", output, kernel.dtype().bytes() as u64),
+        ("table", table.unwrap_or(0), 8),
+    ];
+    for (what, address, align) in checked {
+        if !address.is_multiple_of(align) {
+            return Err(KernelError::Address {
+                what,
+                address,
+                align,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! What an accelerator does with all rows of one column in one pass: pixels to elements of a
+//! batch, indices to one-hot masks, colours to classes.
+//!
+//! Each kernel is one C function, compiled twice: by the host compiler when this crate is built
+//! ([`Kernel::run`], for tests and for the simulated device), and by clang to [`PTX`], which is
+//! checked in so that a build needs no clang and a machine without CUDA no driver. Both do the same
+//! index arithmetic for the same grid, and give the bits of [`simd`](crate::simd): a product and a
+//! sum that are each rounded, then nearest even for float16 and bfloat16.
+//!
+//! **Why a kernel stays inside its memory.** [`Kernel::check`] holds the input, the views and the
+//! output against the shape, in checked arithmetic. A kernel writes element *e* of a row only where
+//! *e* is below the row's count of elements, and the row only where it is below the grid's rows;
+//! it reads the pixel at line *y* and column *x* of a view only for `y < height` and `x < width`,
+//! which is what `check` found to lie in the input. The numbers it computes with are those of the
+//! argument struct, which [`Kernel::launch`] makes from the same shape. What it cannot know is
+//! whether the addresses are those of memory as long as was checked, and whether the views on the
+//! device are those that were: that is for who launches it.
+
+mod arguments;
+mod colours;
+mod host;
+mod launch;
+mod shape;
+mod table;
+#[cfg(all(test, not(miri)))]
+mod tests;
+
+use std::ffi::CStr;
+
+pub use host::ENTRIES;
+pub use launch::Launch;
+pub use table::RowView;
+
+use crate::simd::{Dtype, Layout};
+
+/// All kernels for NVIDIA cards, as text that the driver compiles for the card it finds. PTX 6.3
+/// for compute capability 6.0: cards since Pascal, drivers since CUDA 10.
+pub const PTX: &CStr = match CStr::from_bytes_with_nul(
+    concat!(include_str!("../../kernels/infeed.ptx"), "\0").as_bytes(),
+) {
+    Ok(text) => text,
+    Err(_) => panic!("the PTX has a zero byte inside"),
+};
+
+/// Threads of a block. The same number is in `kernels/target.h`.
+pub const BLOCK: u32 = 256;
+
+/// Elements that one row may have in the output: indices are 31 bits long.
+pub const MAX_ELEMENTS: usize = 0x7fff_0000;
+
+/// Colours that [`Kernel::Classes`] tells apart at most.
+pub const MAX_COLOURS: usize = 255;
+
+/// What becomes of the rows of a column.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Kernel {
+    /// Pixels to elements, as [`simd::convert`](crate::simd::convert) does it.
+    ///
+    /// # Shape
+    ///
+    /// `[rows, height, width, channels]` uint8 to the same or `[rows, channels, height, width]` of
+    /// `dtype`; `f32(v) * scale + bias` by channel, the fourth factor also for those beyond. For
+    /// [`Dtype::U8`] the bytes stay as they are.
+    Expand {
+        height: usize,
+        width: usize,
+        channels: usize,
+        dtype: Dtype,
+        layout: Layout,
+        scale: [f32; 4],
+        bias: [f32; 4],
+    },
+    /// Indices to one element per class, as [`simd::one_hot`](crate::simd::one_hot) does it.
+    ///
+    /// # Shape
+    ///
+    /// `[rows, height, width]` uint8 to `[rows, height, width, classes]` or `[rows, classes,
+    /// height, width]` of `dtype`; an index that is not below `classes` gives zeros.
+    OneHot {
+        height: usize,
+        width: usize,
+        classes: usize,
+        dtype: Dtype,
+        layout: Layout,
+    },
+    /// Colours to the classes they stand for.
+    ///
+    /// # Shape
+    ///
+    /// `[rows, height, width, 3]` uint8 to `[rows, height, width]` uint8: the class beside the
+    /// pixel's colour in `colours`, or `unknown`.
+    Classes {
+        height: usize,
+        width: usize,
+        colours: Vec<[u8; 3]>,
+        classes: Vec<u8>,
+        unknown: u8,
+    },
+}
+
+/// Why a kernel cannot run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum KernelError {
+    /// A row, or all of them, is more than indices and addresses can count.
+    #[error(
+        "{rows} rows of {height}x{width} px with {elements} elements a pixel are more than a kernel \
+         can index ({MAX_ELEMENTS} elements a row); use smaller images or fewer rows"
+    )]
+    TooLarge {
+        rows: usize,
+        height: usize,
+        width: usize,
+        elements: usize,
+    },
+
+    /// A pixel without channels, or a mask without classes.
+    #[error("a pixel has no {what}; give at least one")]
+    Nothing { what: &'static str },
+
+    /// A scale or a bias that is infinite or no number.
+    #[error("{what} {value} of channel {channel} is not finite")]
+    Factor {
+        what: &'static str,
+        channel: usize,
+        value: f32,
+    },
+
+    /// Too many colours, or not a class for each.
+    #[error("{colours} colours and {classes} classes; give as many of both, at most {MAX_COLOURS}")]
+    Palette { colours: usize, classes: usize },
+
+    /// One colour for two classes.
+    #[error("the colour {},{},{} is that of class {first} and of class {second}", .colour[0], .colour[1], .colour[2])]
+    TwoClasses {
+        colour: [u8; 3],
+        first: u8,
+        second: u8,
+    },
+
+    /// Without views, the input is not the rows one after another.
+    #[error("the input has {found} bytes; the rows take {expected}")]
+    Input { expected: usize, found: usize },
+
+    /// The output is not as long as all rows.
+    #[error("the output has {found} bytes; the rows take {expected}")]
+    Output { expected: usize, found: usize },
+
+    /// Not a view for every row.
+    #[error("there are {found} views for {rows} rows")]
+    Views { rows: usize, found: usize },
+
+    /// A view that reaches beyond the input, or that is none.
+    #[error(
+        "row {row} looks at bytes from {offset} with {row_bytes} a line (flags {flags:#x}), which \
+         does not fit an input of {input} bytes and lines of {line_bytes}"
+    )]
+    View {
+        row: usize,
+        offset: u64,
+        row_bytes: u32,
+        flags: u32,
+        line_bytes: usize,
+        input: usize,
+    },
+
+    /// An address that elements, or views, cannot be at.
+    #[error("the {what} is at address {address:#x}, which is no multiple of {align}")]
+    Address {
+        what: &'static str,
+        address: u64,
+        align: u64,
+    },
+}
+
+impl Kernel {
+    /// Bytes of the rows of the input, one after another; `None` if that is no number.
+    pub fn input_bytes(&self, rows: usize) -> Option<usize> {
+        let (height, width) = self.size();
+        let pixels = height.checked_mul(width)?;
+        pixels.checked_mul(self.pixel_bytes())?.checked_mul(rows)
+    }
+
+    /// Bytes of the output; `None` if that is no number.
+    pub fn output_bytes(&self, rows: usize) -> Option<usize> {
+        let (height, width) = self.size();
+        let pixels = height.checked_mul(width)?;
+        let elements = pixels.checked_mul(self.pixel_elements())?;
+        elements
+            .checked_mul(self.dtype().bytes())?
+            .checked_mul(rows)
+    }
+
+    /// Runs on the host, through the C that is compiled for it: the bits that a device gives.
+    ///
+    /// # Shape
+    ///
+    /// `input` is the rows one after another or, with a `table`, whatever its views look at;
+    /// `output` needs no alignment.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Kernel::check`]; nothing is written then.
+    ///
+    /// # Cost
+    ///
+    /// One thread, some nanoseconds for 16 bytes of output; for tests and simulations.
+    pub fn run(
+        &self,
+        rows: usize,
+        input: &[u8],
+        table: Option<&[RowView]>,
+        output: &mut [u8],
+    ) -> Result<(), KernelError> {
+        self.check(rows, input.len(), table, output.len())?;
+        host::run(self, rows, input, table, output)
+    }
+
+    /// Checks that everything the kernel reads and writes for so many rows is inside an input and
+    /// an output of these lengths in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Which of them does not fit, or what about the kernel itself makes no sense.
+    pub fn check(
+        &self,
+        rows: usize,
+        input_bytes: usize,
+        table: Option<&[RowView]>,
+        output_bytes: usize,
+    ) -> Result<(), KernelError> {
+        let shape = shape::Shape::of(self, rows)?;
+        match table {
+            None => {
+                if input_bytes != shape.input_bytes {
+                    return Err(KernelError::Input {
+                        expected: shape.input_bytes,
+                        found: input_bytes,
+                    });
+                }
+            }
+            Some(views) => table::check(views, rows, &shape, input_bytes)?,
+        }
+        if output_bytes != shape.output_bytes {
+            return Err(KernelError::Output {
+                expected: shape.output_bytes,
+                found: output_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// What to launch for memory at these device addresses, whose lengths went through
+    /// [`Kernel::check`]: `table` is where the views lie on the device.
+    ///
+    /// # Errors
+    ///
+    /// What `check` would say about the kernel and the number of rows; `Address` where the output
+    /// is not aligned to its elements or the table to 8 bytes. Inputs may lie anywhere.
+    pub fn launch(
+        &self,
+        rows: usize,
+        input: u64,
+        table: Option<u64>,
+        output: u64,
+    ) -> Result<Launch, KernelError> {
+        launch::check_addresses(self, table, output)?;
+        Launch::of(self, rows, input, table, output)
+    }
+
+    /// Height and width.
+    fn size(&self) -> (usize, usize) {
+        match *self {
+            Kernel::Expand { height, width, .. }
+            | Kernel::OneHot { height, width, .. }
+            | Kernel::Classes { height, width, .. } => (height, width),
+        }
+    }
+
+    /// Bytes of a pixel of the input.
+    fn pixel_bytes(&self) -> usize {
+        match *self {
+            Kernel::Expand { channels, .. } => channels,
+            Kernel::OneHot { .. } => 1,
+            Kernel::Classes { .. } => 3,
+        }
+    }
+
+    /// Elements that a pixel has in the output.
+    fn pixel_elements(&self) -> usize {
+        match *self {
+            Kernel::Expand { channels, .. } => channels,
+            Kernel::OneHot { classes, .. } => classes,
+            Kernel::Classes { .. } => 1,
+        }
+    }
+
+    /// Type of an element of the output.
+    fn dtype(&self) -> Dtype {
+        match *self {
+            Kernel::Expand { dtype, .. } | Kernel::OneHot { dtype, .. } => dtype,
+            Kernel::Classes { .. } => Dtype::U8,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The numbers of a kernel's rows, each known to fit before anything is computed with it.
+
+use super::{BLOCK, Kernel, KernelError, MAX_ELEMENTS, colours};
+use crate::simd::{Dtype, Layout};
+
+/// Bytes that a thread writes at once.
+const UNIT_BYTES: usize = 16;
+
+/// What a kernel and a number of rows come to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) height: usize,
+    pub(super) width: usize,
+    /// Bytes of a pixel of the input.
+    pub(super) pixel_bytes: usize,
+    /// Bytes of a line of the input, without what lies between lines.
+    pub(super) line_bytes: usize,
+    /// Elements of a pixel of the output.
+    pub(super) pixel_elements: usize,
+    /// Elements of a row of the output, at most [`MAX_ELEMENTS`].
+    pub(super) elements: usize,
+    pub(super) dtype: Dtype,
+    /// Bytes of all rows of the input.
+    pub(super) input_bytes: usize,
+    /// Bytes of all rows of the output.
+    pub(super) output_bytes: usize,
+    /// Whether a thread writes to all planes of its pixels, and not a piece of the row.
+    pub(super) is_by_pixel: bool,
+    /// What the threads of a row share out: pixels or elements.
+    pub(super) count: usize,
+    /// Blocks of threads for a row; for all rows they are less than 2^31.
+    pub(super) blocks: u32,
+}
+
+impl Shape {
+    /// # Errors
+    ///
+    /// `TooLarge` where a number does not fit, and whatever about the kernel makes no sense.
+    pub(super) fn of(kernel: &Kernel, rows: usize) -> Result<Shape, KernelError> {
+        sensible(kernel)?;
+        let (height, width) = kernel.size();
+        let (pixel_bytes, pixel_elements) = (kernel.pixel_bytes(), kernel.pixel_elements());
+        let too_large = KernelError::TooLarge {
+            rows,
+            height,
+            width,
+            elements: pixel_elements,
+        };
+        let shape = || {
+            let pixels = height.checked_mul(width)?;
+            let elements = pixels.checked_mul(pixel_elements)?;
+            let input = pixels.checked_mul(pixel_bytes)?;
+            // An empty image may have one side of any length, which indices must hold all the same.
+            let line_bytes = width.checked_mul(pixel_bytes)?;
+            let sides = height.max(line_bytes).max(pixel_bytes.max(pixel_elements));
+            if sides.max(elements).max(input) > MAX_ELEMENTS {
+                return None;
+            }
+            let is_by_pixel = is_by_pixel(kernel);
+            let count = if is_by_pixel { pixels } else { elements };
+            // A row that begins between units needs one more.
+            let unit = UNIT_BYTES / kernel.dtype().bytes();
+            let units = if count == 0 {
+                0
+            } else {
+                (count + unit - 1).div_ceil(unit)
+            };
+            let blocks = u32::try_from(units.div_ceil(BLOCK as usize)).ok()?;
+            let all = u32::try_from(rows).ok()?.checked_mul(blocks)?;
+            i32::try_from(all).ok()?;
+            Some(Shape {
+                height,
+                width,
+                pixel_bytes,
+                line_bytes,
+                pixel_elements,
+                elements,
+                dtype: kernel.dtype(),
+                input_bytes: kernel.input_bytes(rows)?,
+                output_bytes: kernel.output_bytes(rows)?,
+                is_by_pixel,
+                count,
+                blocks,
+            })
+        };
+        shape().ok_or(too_large)
+    }
+}
+
+fn is_by_pixel(kernel: &Kernel) -> bool {
+    matches!(
+        kernel,
+        Kernel::Expand {
+            layout: Layout::Chw,
+            channels: 2..,
+            ..
+        }
+    )
+}
+
+fn sensible(kernel: &Kernel) -> Result<(), KernelError> {
+    match kernel {
+        Kernel::Expand { channels: 0, .. } => Err(KernelError::Nothing { what: "channels" }),
+        Kernel::Expand { scale, bias, .. } => {
+            for (what, values) in [("scale", scale), ("bias", bias)] {
+                if let Some(channel) = values.iter().position(|value| !value.is_finite()) {
+                    let value = values[channel];
+                    return Err(KernelError::Factor {
+                        what,
+                        channel,
+                        value,
+                    });
+                }
+            }
+            Ok(())
+        }
+        Kernel::OneHot { classes: 0, .. } => Err(KernelError::Nothing { what: "classes" }),
+        Kernel::OneHot { .. } => Ok(()),
+        Kernel::Classes {
+            colours, classes, ..
+        } => colours::Colours::of(colours, classes).map(|_| ()),
+    }
+}

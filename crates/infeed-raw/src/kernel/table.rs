@@ -1,0 +1,76 @@
+//! Where rows lie that are not one after another: crops of larger images, mirrored ones.
+
+use super::KernelError;
+use super::shape::Shape;
+
+/// Where one row of the batch is read from. A table holds one for each row and, on a device, is
+/// read by the kernel, so its form is fixed: 16 bytes, native byte order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowView {
+    /// Of the first byte of the first line, in bytes from the start of the input.
+    pub offset: u64,
+    /// From the start of a line to the start of the next, at least a line's own bytes.
+    pub row_bytes: u32,
+    /// [`RowView::FLIP_X`] and [`RowView::FLIP_Y`], or 0.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<RowView>() == 16 && align_of::<RowView>() == 8);
+
+impl RowView {
+    /// Left and right are mirrored.
+    pub const FLIP_X: u32 = 1;
+    /// Top and bottom are mirrored.
+    pub const FLIP_Y: u32 = 2;
+    /// Bytes of a view in a table.
+    pub const BYTES: usize = size_of::<RowView>();
+
+    /// The views as bytes, as a device reads them.
+    pub fn bytes(table: &[RowView]) -> &[u8] {
+        // SAFETY: a view is two words of 8 bytes without gaps (the assertion above: 8 + 4 + 4), so
+        // every byte is initialised; the length is that of the slice, which is borrowed.
+        unsafe { std::slice::from_raw_parts(table.as_ptr().cast(), size_of_val(table)) }
+    }
+
+    /// Bytes that the view's lines reach to, of images of this shape.
+    fn end(&self, shape: &Shape) -> Option<usize> {
+        let offset = usize::try_from(self.offset).ok()?;
+        let (Some(lines_before), true) = (shape.height.checked_sub(1), shape.width > 0) else {
+            return Some(offset);
+        };
+        let last = (self.row_bytes as usize).checked_mul(lines_before)?;
+        offset.checked_add(last)?.checked_add(shape.line_bytes)
+    }
+}
+
+/// Checks that there is a view for every row, and that its lines are inside the input.
+pub(super) fn check(
+    views: &[RowView],
+    rows: usize,
+    shape: &Shape,
+    input_bytes: usize,
+) -> Result<(), KernelError> {
+    if views.len() != rows {
+        return Err(KernelError::Views {
+            rows,
+            found: views.len(),
+        });
+    }
+    for (row, view) in views.iter().enumerate() {
+        let is_inside = view.end(shape).is_some_and(|end| end <= input_bytes);
+        let is_apart = view.row_bytes as usize >= shape.line_bytes;
+        let is_known = view.flags & !(RowView::FLIP_X | RowView::FLIP_Y) == 0;
+        if !(is_inside && is_apart && is_known) {
+            return Err(KernelError::View {
+                row,
+                offset: view.offset,
+                row_bytes: view.row_bytes,
+                flags: view.flags,
+                line_bytes: shape.line_bytes,
+                input: input_bytes,
+            });
+        }
+    }
+    Ok(())
+}
