@@ -190,6 +190,15 @@ pub enum Error {
         bytes: u64,
     },
 
+    /// A device did not take or prepare a batch. What was sent to it before may be lost.
+    #[error("no batch can be had from the device {device}")]
+    Device {
+        /// Which device, such as `cuda:0`.
+        device: String,
+        /// What it could not do, and the mend.
+        source: Cause,
+    },
+
     /// Threads could not be started.
     #[error("cannot start a thread")]
     Thread {

@@ -39,6 +39,8 @@ pub mod decode;
 pub mod transform;
 // Rows into slabs.
 pub mod batch;
+// Batches to the accelerator.
+pub mod device;
 // What users do in their own language.
 pub mod function;
 // The conveyor that moves positions.

@@ -10,7 +10,7 @@ const LADDER: &[&[&str]] = &[
     &["error", "probe"],
     &["order", "store", "decode", "transform", "exec"],
     &["source", "batch"],
-    &["function"],
+    &["function", "device"],
     &["pipeline"],
     &["plan"],
     &["loader"],

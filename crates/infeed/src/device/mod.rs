@@ -1,0 +1,216 @@
+//! Batches to the accelerator, ahead of the consumer.
+//!
+//! [`Device`] is the seam: memory, copies and kernels in streams that events order, implemented by
+//! CUDA and by a simulated device (`sim`). `ring` sends batches through it and is the same code
+//! over both. Who may touch which memory when, and why, is in this folder's README.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use infeed_raw::kernel::{Kernel, RowView};
+use infeed_raw::slab::Slab;
+
+use crate::error::{Cause, Error};
+
+/// Bytes on the host that a copy reads: shared, so that they stay until it has.
+pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Memory, copies and kernels in streams that events order.
+///
+/// Commands of one stream run one after another, commands of two streams in any order unless an
+/// event says otherwise. Every method is called from any thread and enqueues; nothing here waits
+/// for the device but [`synchronize`](Device::synchronize), a transfer dropped early, and the freeing
+/// of memory. Clones are handles of one device.
+pub trait Device: Clone + Debug + Send + Sync + 'static {
+    /// Bytes on the device, at an address that is a multiple of 256. Freed when dropped, though not
+    /// before the commands that were enqueued on it are done: an implementation keeps it, or waits.
+    type Memory: Debug + Send + Sync + 'static;
+    /// Names a stream: one of the device's own, or a consumer's.
+    type Queue: Copy + Debug + Eq + Send + Sync + 'static;
+    /// A mark in a stream. It may be dropped or recorded again at any time: what waits for it has
+    /// taken note of the mark that it was at that moment.
+    type Event: Debug + Send + Sync + 'static;
+    /// A copy from the host under way. It holds the host's bytes; dropping it waits until they have
+    /// been read.
+    type Transfer: Debug + Send + 'static;
+
+    /// As users name it, such as `cuda:0`.
+    fn name(&self) -> String;
+
+    /// Readies a slab for copies at the full rate of the bus. May be called again for the same slab.
+    ///
+    /// # Errors
+    ///
+    /// If the driver refuses. Copies from such a slab still work, but slower.
+    fn pin(&self, slab: &mut Slab) -> Result<(), DeviceError>;
+
+    /// Allocates. What the memory holds is not specified.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`].
+    fn memory(&self, bytes: usize) -> Result<Arc<Self::Memory>, DeviceError>;
+
+    /// Number of bytes of a memory.
+    fn len(&self, memory: &Self::Memory) -> usize;
+
+    /// Makes a stream, which lives as long as the device and waits for no other.
+    ///
+    /// # Errors
+    ///
+    /// If the driver refuses.
+    fn stream(&self) -> Result<Self::Queue, DeviceError>;
+
+    /// Makes an event; `timed` ones can be given to [`elapsed`](Device::elapsed).
+    ///
+    /// # Errors
+    ///
+    /// If the driver refuses.
+    fn event(&self, timed: bool) -> Result<Self::Event, DeviceError>;
+
+    /// Copies the first `bytes` of `from` to `to[at..]`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bounds`] if either is too short; what the driver refuses.
+    fn copy(
+        &self,
+        queue: Self::Queue,
+        from: HostSource,
+        bytes: usize,
+        to: &Arc<Self::Memory>,
+        at: usize,
+    ) -> Result<Self::Transfer, DeviceError>;
+
+    /// Copies the first `bytes` of one memory to the beginning of another.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bounds`] if either is too short or both are one; what the driver refuses.
+    fn copy_within(
+        &self,
+        queue: Self::Queue,
+        from: &Arc<Self::Memory>,
+        to: &Arc<Self::Memory>,
+        bytes: usize,
+    ) -> Result<(), DeviceError>;
+
+    /// Runs a kernel over `rows` rows of `input` into `output`. A `table` is given as it is on the
+    /// host, to be checked, and where its copy lies on the device, to be used.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bounds`] if a memory is too short or input and output are one;
+    /// [`DeviceError::Failed`] if the kernel does not take them, or the driver refuses.
+    fn launch(
+        &self,
+        queue: Self::Queue,
+        kernel: &Kernel,
+        rows: usize,
+        input: &Arc<Self::Memory>,
+        table: Option<(&[RowView], &Arc<Self::Memory>)>,
+        output: &Arc<Self::Memory>,
+    ) -> Result<(), DeviceError>;
+
+    /// Puts an event at the end of what is in a stream now.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such stream any more; what the driver refuses.
+    fn record(&self, event: &Self::Event, queue: Self::Queue) -> Result<(), DeviceError>;
+
+    /// Makes what enters a stream from now on wait, on the device, for the event's last record. An
+    /// event that was never recorded is not waited for.
+    ///
+    /// # Errors
+    ///
+    /// As [`record`](Device::record).
+    fn wait(&self, queue: Self::Queue, event: &Self::Event) -> Result<(), DeviceError>;
+
+    /// Whether everything before the event's last record is done; true if there is none.
+    ///
+    /// # Errors
+    ///
+    /// What a command that ran meanwhile failed with.
+    fn is_done(&self, event: &Self::Event) -> Result<bool, DeviceError>;
+
+    /// Blocks the calling thread until the event's last record is done.
+    ///
+    /// # Errors
+    ///
+    /// What a command that ran meanwhile failed with.
+    fn synchronize(&self, event: &Self::Event) -> Result<(), DeviceError>;
+
+    /// Time from one event to another on the device's clock; zero if `to` came first.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Untimed`] unless both are timed, recorded and done.
+    fn elapsed(&self, from: &Self::Event, to: &Self::Event) -> Result<Duration, DeviceError>;
+}
+
+/// What a device could not do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A part of a device's name, such as `sim:bandwidth=2e9`, is wrong.
+    #[error("`{part}` in the device {name:?}: {problem}")]
+    Name {
+        /// The whole of it.
+        name: String,
+        /// The key or value at fault.
+        part: String,
+        /// What is wrong with it, and the mend.
+        problem: String,
+    },
+
+    /// The device has no memory left.
+    #[error("{device} has no {asked_bytes} bytes of memory left ({free_bytes} are free)")]
+    OutOfMemory {
+        /// Which device.
+        device: String,
+        /// Bytes asked for.
+        asked_bytes: u64,
+        /// Bytes that are free there.
+        free_bytes: u64,
+    },
+
+    /// A command would pass the end of a memory, or read what it writes.
+    #[error("{command} needs {needed_bytes} bytes of {of}, which has {found_bytes}")]
+    Bounds {
+        /// Which command.
+        command: &'static str,
+        /// Of what: the input, the output.
+        of: &'static str,
+        /// Bytes needed.
+        needed_bytes: u64,
+        /// Bytes there are; none of its own where input and output are one.
+        found_bytes: u64,
+    },
+
+    /// A time was asked of events that have none.
+    #[error("no time lies between two events of which one is not timed, not recorded or not done")]
+    Untimed,
+
+    /// A call failed.
+    #[error("{call} failed on {device}")]
+    Failed {
+        /// Which device.
+        device: String,
+        /// The call, as its library names it.
+        call: &'static str,
+        /// What it said, and the mend.
+        source: Cause,
+    },
+}
+
+impl DeviceError {
+    /// As an error of the engine, about `device`.
+    pub fn on(self, device: impl Into<String>) -> Error {
+        Error::Device {
+            device: device.into(),
+            source: Arc::new(self),
+        }
+    }
+}
