@@ -150,26 +150,13 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     fn elapsed(&self, from: &Self::Event, to: &Self::Event) -> Result<Duration, DeviceError>;
 }
 
-/// What a device could not do.
+/// What a device could not do. Which device that is, [`Error::Device`] says.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// A part of a device's name, such as `sim:bandwidth=2e9`, is wrong.
-    #[error("`{part}` in the device {name:?}: {problem}")]
-    Name {
-        /// The whole of it.
-        name: String,
-        /// The key or value at fault.
-        part: String,
-        /// What is wrong with it, and the mend.
-        problem: String,
-    },
-
     /// The device has no memory left.
-    #[error("{device} has no {asked_bytes} bytes of memory left ({free_bytes} are free)")]
+    #[error("it has no {asked_bytes} bytes of memory left ({free_bytes} are free)")]
     OutOfMemory {
-        /// Which device.
-        device: String,
         /// Bytes asked for.
         asked_bytes: u64,
         /// Bytes that are free there.
@@ -185,7 +172,7 @@ pub enum DeviceError {
         of: &'static str,
         /// Bytes needed.
         needed_bytes: u64,
-        /// Bytes there are; none of its own where input and output are one.
+        /// Bytes there are; 0 where input and output are one memory.
         found_bytes: u64,
     },
 
@@ -194,10 +181,8 @@ pub enum DeviceError {
     Untimed,
 
     /// A call failed.
-    #[error("{call} failed on {device}")]
+    #[error("{call} failed")]
     Failed {
-        /// Which device.
-        device: String,
         /// The call, as its library names it.
         call: &'static str,
         /// What it said, and the mend.
