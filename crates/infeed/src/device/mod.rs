@@ -1,8 +1,11 @@
 //! Batches to the accelerator, ahead of the consumer.
 //!
 //! [`Device`] is the seam: memory, copies and kernels in streams that events order, implemented by
-//! CUDA and by a simulated device (`sim`). `ring` sends batches through it and is the same code
+//! CUDA and by a simulated device ([`sim`]). [`ring`] sends batches through it and is the same code
 //! over both. Who may touch which memory when, and why, is in this folder's README.
+
+pub mod ring;
+pub mod sim;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,6 +15,9 @@ use infeed_raw::kernel::{Kernel, RowView};
 use infeed_raw::slab::Slab;
 
 use crate::error::{Cause, Error};
+
+pub use ring::{DeviceArray, DeviceBatch, Ring, Route, Sent, Settings, Upload};
+pub use sim::Sim;
 
 /// Bytes on the host that a copy reads: shared, so that they stay until it has.
 pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;

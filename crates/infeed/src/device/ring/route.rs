@@ -1,0 +1,199 @@
+//! What becomes of each column on its way: it stays, is copied, or is copied and expanded.
+
+use infeed_raw::kernel::Kernel;
+
+use crate::batch::{Array, Batch, ColumnKind, ColumnSpec, Values};
+use crate::error::Error;
+use crate::sample::DType;
+
+use super::batch::{Content, Part};
+
+/// How a column gets to the device.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Upload {
+    /// Not at all. All kinds but those of fixed shape stay.
+    Stay,
+    /// As it is.
+    Copy,
+    /// As it is, and then a kernel makes there what the consumer gets.
+    Expand(Kernel),
+}
+
+/// A column of a batch, on the host and as the consumer gets it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// What batches on the host have.
+    pub host: ColumnSpec,
+    /// How it gets to the device.
+    pub upload: Upload,
+    /// What the consumer gets; the same as on the host unless a kernel changes it.
+    pub device: ColumnSpec,
+}
+
+/// Memory of a column in a slot; none if it stays on the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bytes {
+    /// Where the host's bytes come to lie before a kernel.
+    pub(super) staging: usize,
+    pub(super) output: usize,
+}
+
+/// A batch, sorted into what is sent and what stays.
+pub(super) struct Parcels {
+    /// Arrays to be sent, each with the number of its route.
+    pub(super) arrays: Vec<(usize, Array)>,
+    pub(super) content: Content,
+}
+
+impl Route {
+    /// A column that stays on the host.
+    pub fn stay(column: ColumnSpec) -> Route {
+        Route {
+            host: column.clone(),
+            upload: Upload::Stay,
+            device: column,
+        }
+    }
+
+    /// A column that is copied as it is.
+    pub fn copy(column: ColumnSpec) -> Route {
+        Route {
+            upload: Upload::Copy,
+            ..Route::stay(column)
+        }
+    }
+
+    /// A column of which a kernel makes another.
+    pub fn expand(host: ColumnSpec, kernel: Kernel, device: ColumnSpec) -> Route {
+        Route {
+            host,
+            upload: Upload::Expand(kernel),
+            device,
+        }
+    }
+
+    pub(super) fn has_kernel(&self) -> bool {
+        matches!(self.upload, Upload::Expand(_))
+    }
+
+    pub(super) fn is_copied(&self) -> bool {
+        matches!(self.upload, Upload::Copy)
+    }
+
+    fn wrong(&self, problem: impl Into<String>) -> Error {
+        Error::config(format!("device, field `{}`", self.host.name), problem)
+    }
+
+    fn fixed<'a>(&self, column: &'a ColumnSpec) -> Result<(DType, &'a [usize]), Error> {
+        match &column.kind {
+            ColumnKind::Fixed { dtype, shape } => Ok((*dtype, shape)),
+            _ => Err(self.wrong("only arrays of fixed shape go to a device; let it stay")),
+        }
+    }
+
+    /// Memory for so many rows.
+    pub(super) fn bytes(&self, rows: usize) -> Result<Bytes, Error> {
+        let of = |column: &ColumnSpec| -> Result<usize, Error> {
+            let (dtype, shape) = self.fixed(column)?;
+            let dims = shape.iter().chain([&rows, &dtype.bytes()]);
+            let product = dims.copied().try_fold(1usize, usize::checked_mul);
+            product.ok_or_else(|| self.wrong("a batch of it has more bytes than a number can hold"))
+        };
+        Ok(match self.upload {
+            Upload::Stay => Bytes::default(),
+            Upload::Copy => Bytes {
+                staging: 0,
+                output: of(&self.device)?,
+            },
+            Upload::Expand(_) => Bytes {
+                staging: of(&self.host)?,
+                output: of(&self.device)?,
+            },
+        })
+    }
+
+    /// Whether the two ends fit together.
+    pub(super) fn check(&self, rows: usize) -> Result<(), Error> {
+        if self.host.name != self.device.name {
+            let problem = format!("it is called `{}` on the device", self.device.name);
+            return Err(self.wrong(problem));
+        }
+        let bytes = self.bytes(rows.max(1))?;
+        match &self.upload {
+            Upload::Stay => return Ok(()),
+            Upload::Copy if self.host.kind != self.device.kind => {
+                return Err(self.wrong("a copy changes neither type nor shape"));
+            }
+            Upload::Copy => {}
+            Upload::Expand(kernel) => {
+                let (input, output) = (
+                    kernel.input_bytes(rows.max(1)),
+                    kernel.output_bytes(rows.max(1)),
+                );
+                if (input, output) != (Some(bytes.staging), Some(bytes.output)) {
+                    let problem = format!("its types and shapes are not those of {kernel:?}");
+                    return Err(self.wrong(problem));
+                }
+            }
+        }
+        if bytes.output == 0 || (self.has_kernel() && bytes.staging == 0) {
+            return Err(self.wrong("its rows are empty; let it stay"));
+        }
+        Ok(())
+    }
+
+    /// Whether a batch's array is one of this column, of so many rows.
+    fn takes(&self, array: &Array, rows: usize) -> Result<(), Error> {
+        let (dtype, shape) = self.fixed(&self.host)?;
+        if array.dtype() == dtype && array.shape().split_first() == Some((&rows, shape)) {
+            return Ok(());
+        }
+        Err(self.wrong(format!(
+            "the batch has {array:?} there, and the ring was made for {rows} rows of {} {shape:?}",
+            dtype.name()
+        )))
+    }
+
+    /// Shape and type of what the consumer gets, for so many rows.
+    fn arrives(&self, at: usize, rows: usize) -> Result<Part, Error> {
+        let (dtype, shape) = self.fixed(&self.device)?;
+        let shape = std::iter::once(rows).chain(shape.iter().copied()).collect();
+        Ok(Part::Device { at, shape, dtype })
+    }
+}
+
+/// Sorts a batch by its columns' routes.
+///
+/// # Errors
+///
+/// [`Error::Config`] if it does not have these columns.
+pub(super) fn parcels(routes: &[Route], batch: Batch) -> Result<Parcels, Error> {
+    let rows = batch.rows();
+    let names = batch.columns.iter().map(|column| &column.name);
+    if !names.eq(routes.iter().map(|route| &route.host.name)) {
+        let problem = "the batch does not have the columns that the ring was made for";
+        return Err(Error::config("device", problem));
+    }
+    let mut arrays = Vec::new();
+    let mut columns = Vec::with_capacity(routes.len());
+    for (number, (route, column)) in routes.iter().zip(batch.columns).enumerate() {
+        let part = match (&route.upload, column.values) {
+            (Upload::Stay, values) => Part::Host(values),
+            (_, Values::Array(array)) => {
+                route.takes(&array, rows)?;
+                let part = route.arrives(arrays.len(), rows)?;
+                arrays.push((number, array));
+                part
+            }
+            _ => return Err(route.wrong("only arrays of fixed shape go to a device; let it stay")),
+        };
+        columns.push((column.name, part));
+    }
+    let content = Content {
+        columns,
+        records: batch.records,
+        epoch: batch.epoch,
+        step: batch.step,
+    };
+    Ok(Parcels { arrays, content })
+}

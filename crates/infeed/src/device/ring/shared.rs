@@ -1,0 +1,267 @@
+//! What the ring and every batch of it share: slots, events, copies under way, and the fault that
+//! ended it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc as StdArc;
+
+use crate::device::{Device, DeviceError};
+use crate::error::Error;
+
+use super::events::Events;
+use super::gaps::Gaps;
+use super::slots::Slots;
+use super::sync::{self, Arc, Mutex};
+
+/// Memory for one batch on the device, with the events that say when it may be written.
+#[derive(Debug)]
+pub(super) struct Slot<D: Device> {
+    /// One for each column that goes to the device.
+    pub(super) columns: Vec<SlotColumn<D>>,
+    /// Behind the last command of the ring that used the slot.
+    pub(super) ready: Option<Arc<D::Event>>,
+    /// Behind what consumers had enqueued when they gave it back; one for each of their streams.
+    pub(super) released: Vec<Arc<D::Event>>,
+}
+
+/// Memory of a column.
+#[derive(Debug)]
+pub(super) struct SlotColumn<D: Device> {
+    /// Where the host's bytes come to lie, if a kernel makes the output of them.
+    pub(super) staging: Option<StdArc<D::Memory>>,
+    pub(super) output: StdArc<D::Memory>,
+}
+
+/// The copies of one batch, which hold its arrays on the host.
+#[derive(Debug)]
+pub(super) struct Flight<D: Device> {
+    /// Behind the last of them.
+    pub(super) copied: Arc<D::Event>,
+    pub(super) transfers: Vec<D::Transfer>,
+}
+
+/// What a device failed at half way: it may still be in use, so it is kept until the end.
+#[derive(Debug)]
+pub(super) struct Lost<D: Device> {
+    pub(super) slot: Slot<D>,
+    pub(super) transfers: Vec<D::Transfer>,
+}
+
+pub(super) struct Shared<D: Device> {
+    pub(super) device: D,
+    pub(super) name: String,
+    process: u32,
+    pub(super) slots: Slots<Slot<D>>,
+    pub(super) plain: Events<D>,
+    pub(super) timed: Events<D>,
+    pub(super) gaps: Mutex<Gaps<D>>,
+    /// In the order of their stream, so the first is done first.
+    flights: Mutex<VecDeque<Flight<D>>>,
+    lost: Mutex<Vec<Lost<D>>>,
+    fault: Mutex<Option<Error>>,
+}
+
+impl<D: Device> Shared<D> {
+    pub(super) fn new(device: D, slots: Slots<Slot<D>>) -> Shared<D> {
+        Shared {
+            name: device.name(),
+            device,
+            process: std::process::id(),
+            slots,
+            plain: Events::new(false),
+            timed: Events::new(true),
+            gaps: Mutex::new(Gaps::new()),
+            flights: Mutex::new(VecDeque::new()),
+            lost: Mutex::new(Vec::new()),
+            fault: Mutex::new(None),
+        }
+    }
+
+    /// Whether this process is a fork of the one that made the ring: the device's threads and the
+    /// driver's state are not here, and locks may be held by threads that do not exist.
+    pub(super) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// What stands against going on: a fork, or the fault that ended the ring.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
+        match &*sync::lock(&self.fault) {
+            Some(fault) => Err(fault.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the ring; the first fault is the one that is told, from now on by every call.
+    pub(super) fn fail(&self, error: DeviceError) -> Error {
+        let error = error.on(&self.name);
+        sync::lock(&self.fault).get_or_insert(error).clone()
+    }
+
+    /// The device's answer, or the end of the ring.
+    pub(super) fn told<T>(&self, answer: Result<T, DeviceError>) -> Result<T, Error> {
+        answer.map_err(|error| self.fail(error))
+    }
+
+    /// Puts aside what a failure left in doubt.
+    pub(super) fn lose(&self, lost: Lost<D>, ahead: bool) {
+        sync::lock(&self.lost).push(lost);
+        self.slots.gone(ahead);
+    }
+
+    /// Copies that were enqueued.
+    pub(super) fn fly(&self, flight: Flight<D>) {
+        sync::lock(&self.flights).push_back(flight);
+    }
+
+    /// Lets go of the host's arrays that have been copied, and works out gaps that are known.
+    ///
+    /// # Errors
+    ///
+    /// What the device failed with meanwhile.
+    pub(super) fn poll(&self) -> Result<(), Error> {
+        loop {
+            let mut flights = sync::lock(&self.flights);
+            let Some(first) = flights.front() else { break };
+            if !self.told(self.device.is_done(&first.copied))? {
+                break;
+            }
+            let landed = flights.pop_front();
+            // Arrays go back to their pools without the lock.
+            drop(flights);
+            drop(landed);
+        }
+        let resolved = sync::lock(&self.gaps).resolve(&self.device);
+        self.told(resolved)
+    }
+
+    /// Waits for all copies, so that the host's arrays are nobody's.
+    pub(super) fn land(&self) -> Result<(), Error> {
+        let flights = std::mem::take(&mut *sync::lock(&self.flights));
+        let last = flights.back().map(|flight| Arc::clone(&flight.copied));
+        let waited = match last {
+            Some(copied) => self.told(self.device.synchronize(&copied)),
+            None => Ok(()),
+        };
+        drop(flights);
+        waited
+    }
+
+    /// Gives up what failures left, once all is done that could be waited for.
+    pub(super) fn bury(&self) {
+        let lost = std::mem::take(&mut *sync::lock(&self.lost));
+        for Lost { slot, transfers } in lost {
+            // First the copies: each waits until it is done, then the memory they write to goes.
+            drop(transfers);
+            drop(slot);
+        }
+    }
+}
+
+impl<D: Device> fmt::Debug for Shared<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("device", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A slot with a batch in it. Dropping it gives the slot back: on any thread, without waiting and
+/// without a panic, whatever the device says.
+pub(super) struct Held<D: Device> {
+    shared: Arc<Shared<D>>,
+    /// None once it was given back.
+    slot: Option<Slot<D>>,
+    /// Streams of the consumer that use it, each with the event to be recorded at the end.
+    users: Mutex<Vec<(D::Queue, Arc<D::Event>)>>,
+    ready: Arc<D::Event>,
+    /// Whether it was never handed over.
+    ahead: bool,
+}
+
+impl<D: Device> Held<D> {
+    pub(super) fn new(shared: Arc<Shared<D>>, slot: Slot<D>, ready: Arc<D::Event>) -> Held<D> {
+        Held {
+            shared,
+            slot: Some(slot),
+            users: Mutex::new(Vec::new()),
+            ready,
+            ahead: true,
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared<D> {
+        &self.shared
+    }
+
+    pub(super) fn ready(&self) -> &Arc<D::Event> {
+        &self.ready
+    }
+
+    /// Memory of the `at`-th column on the device.
+    pub(super) fn output(&self, at: usize) -> Option<&StdArc<D::Memory>> {
+        Some(&self.slot.as_ref()?.columns.get(at)?.output)
+    }
+
+    /// It is the consumer's from now on.
+    pub(super) fn hand_over(&mut self) {
+        if std::mem::take(&mut self.ahead) {
+            self.shared.slots.hand_over();
+        }
+    }
+
+    /// Remembers that a stream uses it, for the release.
+    pub(super) fn used_on(&self, queue: D::Queue) -> Result<(), Error> {
+        self.shared.check()?;
+        let mut users = sync::lock(&self.users);
+        if !users.iter().any(|(user, _)| *user == queue) {
+            let event = self.shared.plain.take(&self.shared.device);
+            users.push((queue, self.shared.told(event)?));
+        }
+        Ok(())
+    }
+
+    /// Makes a stream wait, on the device, for the batch to be ready.
+    pub(super) fn ready_on(&self, queue: D::Queue) -> Result<(), Error> {
+        // Remembered first: a wait that failed has perhaps been enqueued.
+        self.used_on(queue)?;
+        self.shared
+            .told(self.shared.device.wait(queue, &self.ready))
+    }
+}
+
+impl<D: Device> Drop for Held<D> {
+    fn drop(&mut self) {
+        let Some(mut slot) = self.slot.take() else {
+            return;
+        };
+        if self.shared.is_forked() {
+            // Nothing of the parent's may be touched here, not even to free it.
+            std::mem::forget(slot);
+            std::mem::forget(Arc::clone(&self.shared));
+            return;
+        }
+        let shared = &self.shared;
+        let users = std::mem::take(&mut *sync::lock(&self.users));
+        for (queue, event) in users {
+            if let Err(error) = shared.device.record(&event, queue) {
+                // Until when that stream uses the slot is not known, so nobody may write to it.
+                shared.fail(error);
+                let transfers = Vec::new();
+                shared.lose(Lost { slot, transfers }, self.ahead);
+                return;
+            }
+            slot.released.push(event);
+        }
+        // A closed ring wants it no more; the device keeps its memory for as long as it is in use.
+        drop(shared.slots.give(slot, self.ahead));
+    }
+}
+
+impl<D: Device> fmt::Debug for Held<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,162 @@
+//! What a simulated device gives out: memory, streams, events, copies and reads under way.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use infeed_raw::host::HostBytes;
+
+use crate::device::HostSource;
+use crate::random;
+
+use super::line::{Mark, lock};
+use super::races::{Access, Clocks, History, ViolationKind};
+
+/// Bytes on a simulated device.
+pub struct SimMemory {
+    pub(super) number: u64,
+    pub(super) len: usize,
+    pub(super) bytes: Mutex<HostBytes>,
+    history: Mutex<History>,
+    used: Arc<AtomicU64>,
+}
+
+impl SimMemory {
+    /// Memory whose length was added to `used`, from which it is taken when it is dropped.
+    pub(super) fn new(number: u64, bytes: HostBytes, used: Arc<AtomicU64>) -> SimMemory {
+        SimMemory {
+            number,
+            len: bytes.len(),
+            bytes: Mutex::new(bytes),
+            history: Mutex::new(History::default()),
+            used,
+        }
+    }
+
+    /// Number of the memory, counted in the order of allocation.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Notes a read; with what is wrong about it.
+    pub(super) fn read(
+        &self,
+        access: Access,
+        clock: &Clocks,
+    ) -> Vec<(ViolationKind, Option<usize>)> {
+        lock(&self.history).read(access, clock)
+    }
+
+    /// Notes a write; with what is wrong about it.
+    pub(super) fn write(
+        &self,
+        access: Access,
+        clock: &Clocks,
+    ) -> Vec<(ViolationKind, Option<usize>)> {
+        lock(&self.history).write(access, clock)
+    }
+
+    /// Calls `f` with the bytes of one and of another, neither of which is the other. Whoever locks
+    /// two takes them in the order of their numbers.
+    pub(super) fn both<R>(
+        from: &SimMemory,
+        to: &SimMemory,
+        f: impl FnOnce(&[u8], &mut [u8]) -> R,
+    ) -> R {
+        if from.number < to.number {
+            let from = lock(&from.bytes);
+            let mut to = lock(&to.bytes);
+            f(&from, &mut to)
+        } else {
+            let mut to = lock(&to.bytes);
+            let from = lock(&from.bytes);
+            f(&from, &mut to)
+        }
+    }
+}
+
+impl Drop for SimMemory {
+    fn drop(&mut self) {
+        // Relaxed: a count that orders nothing.
+        self.used.fetch_sub(self.len as u64, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for SimMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimMemory({}, {} bytes)", self.number, self.len)
+    }
+}
+
+/// A stream of a simulated device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SimQueue {
+    /// Which device, so that a stream of another is noticed.
+    pub(super) device: u64,
+    pub(super) stream: usize,
+}
+
+impl SimQueue {
+    /// Number of the stream, counted in the order of making.
+    pub fn number(&self) -> usize {
+        self.stream
+    }
+}
+
+/// An event of a simulated device.
+#[derive(Debug)]
+pub struct SimEvent {
+    pub(super) timed: bool,
+    pub(super) mark: Mutex<Option<Arc<Mark>>>,
+}
+
+/// A copy to a simulated device.
+pub struct SimTransfer {
+    pub(super) _from: HostSource,
+    pub(super) landed: Arc<Mark>,
+    pub(super) process: u32,
+}
+
+impl Drop for SimTransfer {
+    fn drop(&mut self) {
+        // In a fork there is no thread that would come to it, and none that reads the bytes.
+        if std::process::id() == self.process {
+            self.landed.wait();
+        }
+    }
+}
+
+impl fmt::Debug for SimTransfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimTransfer").finish_non_exhaustive()
+    }
+}
+
+/// A read by a consumer under way.
+#[derive(Debug)]
+pub struct SimRead {
+    pub(super) seen: Arc<Mutex<Vec<u8>>>,
+    pub(super) done: Arc<Mark>,
+}
+
+impl SimRead {
+    /// The bytes that it saw. Blocks until it has; on a device with a clock of its own it has at once.
+    pub fn bytes(self) -> Vec<u8> {
+        self.done.wait();
+        std::mem::take(&mut *lock(&self.seen))
+    }
+}
+
+/// Bytes of a host's memory that are looked at to see whether it changed. All of a memory that is
+/// not longer than this; else as many, spread over it.
+const LOOKED_AT: usize = 4096;
+
+/// A number that is another one, as good as surely, if the bytes looked at are others.
+pub(super) fn look(bytes: &[u8]) -> u64 {
+    if bytes.len() <= LOOKED_AT {
+        return random::hash_bytes(bytes);
+    }
+    let step = bytes.len().div_ceil(LOOKED_AT);
+    let some: Vec<u8> = bytes.iter().step_by(step).copied().collect();
+    random::hash_bytes(&some)
+}
