@@ -6,6 +6,7 @@
 //! pages that first pass is mostly page faults.
 
 use std::alloc::{self, Layout};
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -29,6 +30,8 @@ pub struct HostBytes {
     start: NonNull<u8>,
     len: usize,
     home: Home,
+    /// What others have made of this memory, undone before it is freed.
+    held: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// Where the memory came from, and so how it goes back.
@@ -60,6 +63,7 @@ impl HostBytes {
                 start: layout.dangling_ptr(),
                 len,
                 home: Home::Empty,
+                held: None,
             });
         }
         #[cfg(all(unix, not(miri)))]
@@ -77,6 +81,7 @@ impl HostBytes {
             start,
             len,
             home: Home::Allocator(layout),
+            held: None,
         })
     }
 
@@ -85,6 +90,47 @@ impl HostBytes {
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
+
+    /// Gives the memory something that is dropped before it is freed, such as what undoes its
+    /// being pinned.
+    pub(crate) fn hold(&mut self, guard: Box<dyn Any + Send + Sync>) {
+        self.held = Some(guard);
+    }
+
+    /// Whether it was given something to hold.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// The whole pages that hold these bytes and nothing else, until drop. Bytes that share their
+    /// pages with others move to pages of their own, with what is in them; there are none for no
+    /// bytes, and on systems that map no pages.
+    pub(crate) fn whole_pages(&mut self) -> Result<Option<(NonNull<u8>, usize)>, OutOfMemory> {
+        #[cfg(all(unix, not(miri)))]
+        {
+            if let Home::Allocator(_) = self.home {
+                let mut moved = mapped(self.len)?;
+                moved.copy_from_slice(self);
+                moved.held = self.held.take();
+                *self = moved;
+            }
+            if let Home::Mapping { .. } = self.home {
+                // `mapped` left more than a page behind the bytes: it maps one huge page more
+                // than they need, and starts at most at its last page.
+                let len = self.len.next_multiple_of(page_bytes());
+                return Ok(Some((self.start, len)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Size of a page. A huge page holds a whole number of them.
+#[cfg(all(unix, not(miri)))]
+fn page_bytes() -> usize {
+    // SAFETY: asks for a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).map_or(4096, |bytes| bytes.clamp(4096, HUGE_PAGE))
 }
 
 /// Stands for the alignment of an empty allocation.
@@ -132,11 +178,13 @@ fn mapped(len: usize) -> Result<HostBytes, OutOfMemory> {
         start,
         len,
         home: Home::Mapping { base, len: map_len },
+        held: None,
     })
 }
 
 impl Drop for HostBytes {
     fn drop(&mut self) {
+        drop(self.held.take());
         match self.home {
             Home::Empty => {}
             // SAFETY: `start` came from this allocator with this layout, and the one
@@ -215,6 +263,38 @@ mod tests {
         let bytes = HostBytes::zeroed(3 * HUGE_PAGE + 1).unwrap();
 
         assert_eq!(bytes.as_ptr().align_offset(HUGE_PAGE), 0);
+    }
+
+    #[cfg(all(unix, not(miri)))]
+    #[test]
+    fn bytes_move_to_pages_of_their_own_with_what_is_in_them() {
+        for len in [1, 4096, 5000, HUGE_PAGE, HUGE_PAGE + 7] {
+            let mut bytes = HostBytes::zeroed(len).unwrap();
+            bytes.fill(5);
+
+            let (start, whole) = bytes.whole_pages().unwrap().unwrap();
+
+            assert_eq!(start.as_ptr().align_offset(page_bytes()), 0);
+            assert!(whole >= len && whole.is_multiple_of(page_bytes()));
+            assert_eq!(bytes.as_ptr(), start.as_ptr());
+            assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 5));
+            // The last of the pages is mapped, and not read-only.
+            // SAFETY: inside of the pages, which are the memory's alone.
+            unsafe { start.add(whole - 1).write(6) };
+        }
+        assert_eq!(HostBytes::zeroed(0).unwrap().whole_pages(), Ok(None));
+    }
+
+    #[test]
+    fn what_memory_holds_is_dropped_with_it() {
+        let guard = std::sync::Arc::new(());
+        let mut bytes = HostBytes::zeroed(100).unwrap();
+
+        bytes.hold(Box::new(std::sync::Arc::clone(&guard)));
+
+        assert!(bytes.is_held());
+        drop(bytes);
+        assert_eq!(std::sync::Arc::strong_count(&guard), 1);
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl Slab {
         self.row_bytes
     }
 
+    /// The memory itself, for [`cuda`](crate::cuda) to pin.
+    pub(crate) fn memory_mut(&mut self) -> &mut HostBytes {
+        &mut self.bytes
+    }
+
     /// Takes the slab apart: row *n* is the *n*-th of the vector. What the slab held
     /// before is still in the rows.
     pub fn into_rows(self) -> (Filling, Vec<Row>) {

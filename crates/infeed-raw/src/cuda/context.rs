@@ -1,0 +1,364 @@
+//! A card, opened: its primary context, which every other library of the process uses too, the
+//! kernels loaded into it, and streams of its own.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::driver::{Driver, NoCuda};
+use super::error::CudaError;
+use super::launch::Entries;
+use super::queue::Queue;
+
+/// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream, nor that for it.
+const NON_BLOCKING: c_uint = 1;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: c_uint = 2;
+
+/// What `cuDeviceGetAttribute` is asked for.
+mod attribute {
+    use std::ffi::c_uint;
+
+    pub(super) const MULTIPROCESSORS: c_uint = 16;
+    pub(super) const CAPABILITY_MAJOR: c_uint = 75;
+    pub(super) const CAPABILITY_MINOR: c_uint = 76;
+}
+
+/// A card, as the driver describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Its number among those that the process may use, as in `cuda:0`.
+    pub ordinal: usize,
+    /// What it is called.
+    pub name: String,
+    /// Bytes of its memory.
+    pub memory_bytes: usize,
+    /// Compute capability, major and minor.
+    pub capability: (i32, i32),
+    /// Number of multiprocessors.
+    pub multiprocessors: i32,
+    /// Where it is on the bus, as `0000:3b:00.0`, which `/sys/bus/pci` knows too.
+    pub bus: String,
+    /// Version of CUDA that the driver is made for.
+    pub driver: (i32, i32),
+}
+
+/// The cards that this process may use, without opening one. Allocates nothing on them.
+///
+/// # Errors
+///
+/// [`NoCuda`] with the reason: no driver, one that is too old, no card, a forked process.
+///
+/// # Cost
+///
+/// The first call loads the driver, which takes a second where no process keeps it awake.
+pub fn probe() -> Result<Vec<Card>, NoCuda> {
+    let driver = Driver::get()?;
+    cards(driver).map_err(|error| match error {
+        CudaError::NoCuda(reason) => reason,
+        CudaError::Call {
+            call, code, name, ..
+        } => NoCuda::Failed {
+            call,
+            code,
+            name: format!(" {name}"),
+        },
+        _ => NoCuda::NoCard,
+    })
+}
+
+pub(super) fn cards(driver: &Driver) -> Result<Vec<Card>, CudaError> {
+    let mut count = 0;
+    // SAFETY: writes one integer.
+    driver.check("cuDeviceGetCount", unsafe {
+        (driver.device_count)(&raw mut count)
+    })?;
+    let cards = (0..count)
+        .map(|ordinal| card(driver, ordinal))
+        .collect::<Result<Vec<_>, _>>()?;
+    if cards.is_empty() {
+        return Err(NoCuda::NoCard.into());
+    }
+    Ok(cards)
+}
+
+fn card(driver: &Driver, ordinal: c_int) -> Result<Card, CudaError> {
+    let device = device(driver, ordinal)?;
+    let attribute = |which: c_uint| {
+        let mut value = 0;
+        // SAFETY: writes one integer; the device is one that `cuDeviceGet` gave.
+        let code = unsafe { (driver.device_attribute)(&raw mut value, which, device) };
+        driver.check("cuDeviceGetAttribute", code).map(|()| value)
+    };
+    let text = |call, function: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint| {
+        let mut bytes = [0_u8; 256];
+        // SAFETY: writes a string with its end into at most the bytes there are.
+        let code = unsafe { function(bytes.as_mut_ptr().cast(), bytes.len() as c_int, device) };
+        driver.check(call, code)?;
+        let text = CStr::from_bytes_until_nul(&bytes).unwrap_or(c"(a name without an end)");
+        Ok::<_, CudaError>(text.to_string_lossy().into_owned())
+    };
+    let mut memory_bytes = 0;
+    // SAFETY: writes one integer; the device is one that `cuDeviceGet` gave.
+    let code = unsafe { (driver.device_memory)(&raw mut memory_bytes, device) };
+    driver.check("cuDeviceTotalMem", code)?;
+    Ok(Card {
+        ordinal: ordinal as usize,
+        name: text("cuDeviceGetName", driver.device_name)?,
+        memory_bytes,
+        capability: (
+            attribute(attribute::CAPABILITY_MAJOR)?,
+            attribute(attribute::CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: attribute(attribute::MULTIPROCESSORS)?,
+        bus: text("cuDeviceGetPCIBusId", driver.device_bus)?,
+        driver: driver.version(),
+    })
+}
+
+fn device(driver: &Driver, ordinal: c_int) -> Result<c_int, CudaError> {
+    let mut device = 0;
+    // SAFETY: writes one integer.
+    let code = unsafe { (driver.device_get)(&raw mut device, ordinal) };
+    driver.check("cuDeviceGet", code)?;
+    Ok(device)
+}
+
+/// A card that is open. Everything on it holds a share, so it is closed last.
+///
+/// # Threads
+///
+/// Any thread may call anything. Each call makes the card's context current on its thread and
+/// puts back what was current before: these calls run on threads of the consumer too, whose
+/// current card they must not change.
+///
+/// # Fork
+///
+/// A child of a fork can do nothing with a card that its parent opened. Every call compares the
+/// process with the one that opened it and says so; what is dropped in a child is left alone.
+pub struct Context {
+    pub(super) driver: &'static Driver,
+    /// Tells contexts apart: a queue or an event of another is refused.
+    pub(super) id: u64,
+    opened_by: u32,
+    card: Card,
+    device: c_int,
+    handle: usize,
+    pub(super) entries: Entries,
+    /// Streams made here, destroyed with it.
+    streams: Mutex<Vec<usize>>,
+}
+
+impl Context {
+    /// Opens a card: retains its primary context, loads the kernels and runs each once.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NoCuda`], [`CudaError::NoSuchCard`], [`CudaError::Kernels`] when the card is
+    /// too old for them, and what the driver says otherwise.
+    ///
+    /// # Cost
+    ///
+    /// Seconds where the process has not used the card before; its context takes a few hundred
+    /// MB of the card, which all libraries of the process share. The driver compiles the kernels
+    /// when they are loaded, and keeps what it made for the next time.
+    pub fn open(ordinal: usize) -> Result<Arc<Context>, CudaError> {
+        let context = Context::open_with(Driver::get()?, ordinal)?;
+        context.warm_up()?;
+        Ok(context)
+    }
+
+    pub(super) fn open_with(
+        driver: &'static Driver,
+        ordinal: usize,
+    ) -> Result<Arc<Context>, CudaError> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let cards = cards(driver)?;
+        let found = cards.len();
+        let card = cards
+            .into_iter()
+            .nth(ordinal)
+            .ok_or(CudaError::NoSuchCard { ordinal, found })?;
+        let device = device(driver, ordinal as c_int)?;
+        let mut handle = 0;
+        // SAFETY: writes one handle; the device is one that `cuDeviceGet` gave.
+        let code = unsafe { (driver.primary_retain)(&raw mut handle, device) };
+        driver.check("cuDevicePrimaryCtxRetain", code)?;
+        // From here on its drop gives back what was taken, whatever fails below.
+        let mut context = Context {
+            driver,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            opened_by: std::process::id(),
+            card,
+            device,
+            handle,
+            entries: Entries::none(),
+            streams: Mutex::default(),
+        };
+        context.load()?;
+        Ok(Arc::new(context))
+    }
+
+    /// The card.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Free and total bytes of its memory, of all processes together.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn memory_info(&self) -> Result<(usize, usize), CudaError> {
+        let _bound = self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two integers; the context is current.
+        let code = unsafe { (self.driver.memory_info)(&raw mut free, &raw mut total) };
+        self.driver.check("cuMemGetInfo", code)?;
+        Ok((free, total))
+    }
+
+    /// A stream of its own, which lives as long as this. It does not wait for the legacy default
+    /// stream, on which frameworks that know no streams work.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn stream(&self) -> Result<Queue, CudaError> {
+        let _bound = self.bind()?;
+        let mut stream = 0;
+        // SAFETY: writes one handle; the context is current.
+        let code = unsafe { (self.driver.stream_create)(&raw mut stream, NON_BLOCKING) };
+        self.driver.check("cuStreamCreate", code)?;
+        self.streams().push(stream);
+        Ok(Queue::own(stream, self.id))
+    }
+
+    /// Waits until everything that was put on a queue so far is done.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says, of this and of what was done asynchronously.
+    pub fn finish(&self, queue: Queue) -> Result<(), CudaError> {
+        let _bound = self.bind()?;
+        let stream = self.stream_of(queue)?;
+        // SAFETY: a live stream, by `stream_of`.
+        let code = unsafe { (self.driver.stream_synchronize)(stream) };
+        self.driver.check("cuStreamSynchronize", code)
+    }
+
+    /// The stream that a queue names, to be given a command of this context.
+    ///
+    /// A handle that is returned is alive: a stream of this context is destroyed with it alone,
+    /// and that one of the consumer lives is the promise with which its queue was made.
+    pub(super) fn stream_of(&self, queue: Queue) -> Result<usize, CudaError> {
+        let Some(stream) = queue.handle_in(self.id) else {
+            return Err(CudaError::Foreign { what: "stream" });
+        };
+        if queue.is_own() {
+            // Nobody can capture it: its handle is never given away.
+            return Ok(stream);
+        }
+        let mut status = 0;
+        // SAFETY: a live stream, and writes one integer.
+        let code = unsafe { (self.driver.stream_capturing)(stream, &raw mut status) };
+        // Of the legacy stream the driver says this while any other stream is captured.
+        if status != 0 || code == super::driver::code::CAPTURE_IMPLICIT {
+            return Err(CudaError::Capturing);
+        }
+        self.driver.check("cuStreamIsCapturing", code)?;
+        Ok(stream)
+    }
+
+    /// Makes the context current on this thread until the guard is dropped.
+    pub(super) fn bind(&self) -> Result<Bound<'_>, CudaError> {
+        let here = std::process::id();
+        if here != self.opened_by {
+            let opened_by = self.opened_by;
+            return Err(CudaError::Forked { opened_by, here });
+        }
+        // SAFETY: a context that was retained and not released.
+        let code = unsafe { (self.driver.context_push)(self.handle) };
+        self.driver.check("cuCtxPushCurrent", code)?;
+        let mut mode = RELAXED;
+        // While another thread captures a graph in the global mode, which is the frameworks'
+        // default, a mere query of an event would break its capture. None of the calls here is
+        // part of a graph, so they are made in the mode in which they are nobody's business.
+        //
+        // SAFETY: reads and writes one integer; concerns this thread alone.
+        let code = unsafe { (self.driver.capture_mode)(&raw mut mode) };
+        let mode = (code == super::driver::code::SUCCESS).then_some(mode);
+        Ok(Bound {
+            context: self,
+            mode,
+            _thread: PhantomData,
+        })
+    }
+
+    /// Waits until all streams made here have done what they were given. Errors of what ran are
+    /// not told: those who wait for a result get them.
+    pub(super) fn finish_own(&self, _bound: &Bound<'_>) {
+        for &stream in self.streams().iter() {
+            // SAFETY: made here and destroyed in drop alone.
+            unsafe { (self.driver.stream_synchronize)(stream) };
+        }
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let Ok(bound) = self.bind() else {
+            // A forked child, or a driver that is going down with the process: the handles mean
+            // nothing here, and end with the process that they belong to.
+            return;
+        };
+        self.finish_own(&bound);
+        for stream in std::mem::take(&mut *self.streams()) {
+            // SAFETY: made here, destroyed once; queues that name it need this context.
+            unsafe { (self.driver.stream_destroy)(stream) };
+        }
+        self.entries.unload(self.driver);
+        drop(bound);
+        // SAFETY: retained once in `open_with`, released once. Memory, events and transfers hold
+        // a share of this, so none of them is left.
+        unsafe { (self.driver.primary_release)(self.device) };
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("card", &self.card)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Shows that a context is current on this thread, and puts back what was before.
+pub(super) struct Bound<'a> {
+    context: &'a Context,
+    /// The thread's mode towards captures before, if it was changed.
+    mode: Option<c_uint>,
+    /// What is current belongs to a thread, and so does this.
+    _thread: PhantomData<*const c_void>,
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        if let Some(mut mode) = self.mode {
+            // SAFETY: reads and writes one integer.
+            unsafe { (self.context.driver.capture_mode)(&raw mut mode) };
+        }
+        let mut popped = 0;
+        // SAFETY: takes off what `bind` put on; guards of one thread are dropped in the reverse
+        // order of their making, being locals. If they were not, the thread's own context would
+        // still be below all of them.
+        unsafe { (self.context.driver.context_pop)(&raw mut popped) };
+    }
+}

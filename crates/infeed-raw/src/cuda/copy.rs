@@ -1,0 +1,200 @@
+//! Copies between host and card.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::error::CudaError;
+use super::event::Event;
+use super::memory::Memory;
+use super::queue::Queue;
+use crate::slab::Slab;
+
+/// Host bytes that several owners share.
+pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A copy to the card that may be under way. It holds the bytes that are read, and the memory
+/// that is written, until it is done: dropping it waits for that. Forgetting it leaks both,
+/// which is the worst that can happen.
+#[must_use = "dropping it waits for the copy"]
+pub struct Transfer {
+    done: Event,
+    /// Taken out only when the card has read it.
+    source: ManuallyDrop<HostSource>,
+    /// None where the memory itself keeps this.
+    to: Option<Arc<Memory>>,
+}
+
+impl Transfer {
+    /// Whether the host's bytes have been read. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn is_done(&self) -> Result<bool, CudaError> {
+        self.done.is_done()
+    }
+
+    /// To be kept by the memory it writes, which would else keep itself.
+    pub(super) fn within(mut self) -> Transfer {
+        self.to = None;
+        self
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if self.done.synchronize().is_ok() {
+            // SAFETY: dropped here alone, and `self` is not used after.
+            unsafe { ManuallyDrop::drop(&mut self.source) };
+        }
+        // Else nobody can tell whether the card still reads: the bytes stay for good. In a forked
+        // child too, where they are a copy of those that the parent's card reads.
+    }
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transfer").finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Copies the first `bytes` bytes of `from` to `to[at..]`, in the order of a queue.
+    ///
+    /// `from.as_ref()` gives the same bytes for as long as it lives, as buffers do.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::OutOfRange`], [`CudaError::Foreign`], [`CudaError::Capturing`]; what the
+    /// driver says.
+    ///
+    /// # Cost
+    ///
+    /// Microseconds, if `from` is pinned. Else the driver copies it to a buffer of its own, and
+    /// returns when the last of it is there.
+    pub fn copy(
+        self: &Arc<Context>,
+        queue: Queue,
+        from: HostSource,
+        bytes: usize,
+        to: &Arc<Memory>,
+        at: usize,
+    ) -> Result<Transfer, CudaError> {
+        let source = (*from).as_ref();
+        if bytes > source.len() {
+            let len = source.len();
+            return Err(CudaError::OutOfRange { at: 0, bytes, len });
+        }
+        to.check(at, bytes)?;
+        self.same(to)?;
+        let start = source.as_ptr().cast();
+        // Made first, so that nothing is under way if it cannot be.
+        let transfer = Transfer {
+            done: self.event(false)?,
+            source: ManuallyDrop::new(from),
+            to: Some(Arc::clone(to)),
+        };
+        let _bound = self.bind()?;
+        let stream = self.stream_of(queue)?;
+        if bytes > 0 {
+            // SAFETY: `bytes` bytes from `start` on are inside of `source`, and as many from `at`
+            // on inside of `to`; both were checked above, and both live as long as `transfer`,
+            // which is let go of only when the copy is done. Nobody writes to `source` meanwhile,
+            // since this share of it is alive. The stream is alive and of this context.
+            let code = unsafe {
+                (self.driver.copy_to_device)(to.address() + at as u64, start, bytes, stream)
+            };
+            self.driver.check("cuMemcpyHtoDAsync", code)?;
+        }
+        if let Err(error) = transfer.done.record(queue) {
+            // The event says nothing of this copy then, so the transfer must not ask it.
+            if self.finish(queue).is_err() {
+                std::mem::forget(transfer);
+            }
+            return Err(error);
+        }
+        Ok(transfer)
+    }
+
+    /// Copies the first `bytes` bytes of one memory to another, in the order of a queue.
+    ///
+    /// Both have to stay until a moment of that queue after this is past, which is up to the
+    /// caller where the queue is a consumer's; for one of this context, dropping them waits.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy`](Context::copy); [`CudaError::Mismatch`] if both are the same.
+    pub fn copy_within(
+        self: &Arc<Context>,
+        queue: Queue,
+        from: &Arc<Memory>,
+        to: &Arc<Memory>,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        from.check(0, bytes)?;
+        to.check(0, bytes)?;
+        self.same(from)?;
+        self.same(to)?;
+        if Arc::ptr_eq(from, to) {
+            let why = "a memory is copied to itself; give another to copy to";
+            return Err(CudaError::Mismatch(why.to_owned()));
+        }
+        let _bound = self.bind()?;
+        let stream = self.stream_of(queue)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges are inside of their memories, which are of this context and apart
+        // from each other; the stream is alive.
+        let code = unsafe {
+            (self.driver.copy_on_device)(to.address(), from.address(), bytes, stream)
+        };
+        self.driver.check("cuMemcpyDtoDAsync", code)
+    }
+
+    /// Fills a slab from the beginning of a memory, after what is on a queue, and waits for it.
+    /// For checks and measurements: nothing of a loader goes back to the host.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy`](Context::copy); [`CudaError::OutOfRange`] if the slab is longer. The slab
+    /// is then gone.
+    pub fn read(
+        self: &Arc<Context>,
+        queue: Queue,
+        from: &Memory,
+        mut into: Slab,
+    ) -> Result<Slab, CudaError> {
+        let target = into.as_mut();
+        let (start, bytes) = (target.as_mut_ptr().cast(), target.len());
+        from.check(0, bytes)?;
+        self.same(from)?;
+        let _bound = self.bind()?;
+        let stream = self.stream_of(queue)?;
+        if bytes == 0 {
+            return Ok(into);
+        }
+        // SAFETY: `bytes` bytes of `into`, which this function owns until they are written, and as
+        // many of `from`, which is borrowed until then; the stream is alive.
+        let code = unsafe { (self.driver.copy_to_host)(start, from.address(), bytes, stream) };
+        self.driver.check("cuMemcpyDtoHAsync", code)?;
+        match self.finish(queue) {
+            Ok(()) => Ok(into),
+            Err(error) => {
+                // The card may still write to it.
+                std::mem::forget(into);
+                Err(error)
+            }
+        }
+    }
+
+    /// That a memory is of this context.
+    pub(super) fn same(&self, memory: &Memory) -> Result<(), CudaError> {
+        if memory.context().id != self.id {
+            return Err(CudaError::Foreign { what: "memory" });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,319 @@
+//! The functions of the CUDA driver that are used here, found when they are first asked for.
+//!
+//! A program with these modules in it runs on a machine without a driver: nothing is linked.
+//! Results are numbers, not an enum of the codes known today: a driver newer than this table
+//! returns codes that it does not list, and an enum that holds one of those is undefined
+//! behaviour.
+//!
+//! Source: `cuda.h` of CUDA 11.0, whose functions every later driver still has under these names.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use super::error::CudaError;
+
+/// The oldest driver that has every function of the table, as `cuDriverGetVersion` counts: 11.0.
+const OLDEST: c_int = 11_000;
+
+/// `CUDA_SUCCESS` and the other codes that are told apart here.
+pub(super) mod code {
+    use std::ffi::c_uint;
+
+    pub(crate) const SUCCESS: c_uint = 0;
+    pub(crate) const INVALID_VALUE: c_uint = 1;
+    pub(crate) const OUT_OF_MEMORY: c_uint = 2;
+    pub(crate) const NOT_INITIALIZED: c_uint = 3;
+    pub(crate) const NO_DEVICE: c_uint = 100;
+    pub(crate) const NOT_READY: c_uint = 600;
+    pub(crate) const CAPTURE_IMPLICIT: c_uint = 906;
+}
+
+/// Why there is no CUDA here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoCuda {
+    /// The driver's library is not on this machine.
+    #[error(
+        "no CUDA driver: {library} cannot be loaded ({why}); install NVIDIA's driver, or, in a \
+         container, start it with its GPUs (--gpus all)"
+    )]
+    NoDriver {
+        /// The file that was asked for.
+        library: String,
+        /// What the system says.
+        why: String,
+    },
+    /// The driver lacks a function.
+    #[error("the CUDA driver is too old: it has no {function}; install one for CUDA 11.0 or newer")]
+    NoFunction {
+        /// Its name in the library.
+        function: String,
+    },
+    /// The driver is older than what is supported.
+    #[error(
+        "the CUDA driver is too old: it is made for CUDA {major}.{minor}; install one for CUDA \
+         11.0 or newer"
+    )]
+    TooOld {
+        /// Version of CUDA that it was made for.
+        major: i32,
+        /// Its second number.
+        minor: i32,
+    },
+    /// There is a driver, and no card that this process may use.
+    #[error(
+        "the CUDA driver finds no GPU; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may \
+         hide them"
+    )]
+    NoCard,
+    /// The process was forked from one that had initialised CUDA.
+    #[error(
+        "CUDA does not survive a fork, and the parent of this process had initialised it; start \
+         processes by spawn (multiprocessing.set_start_method(\"spawn\"))"
+    )]
+    Forked,
+    /// The driver cannot start.
+    #[error("the CUDA driver does not start: {call} gave {code}{name}")]
+    Failed {
+        /// Which function said so.
+        call: &'static str,
+        /// What it returned.
+        code: u32,
+        /// Name of the code with a space before it, as far as the driver knows it.
+        name: String,
+    },
+}
+
+/// A shared library, never closed: its functions are used until the process ends.
+struct Library {
+    #[cfg(unix)]
+    handle: *mut c_void,
+}
+
+impl Library {
+    /// Loads the first of the files that can be.
+    #[cfg(unix)]
+    fn open(names: &[&CStr]) -> Result<Library, NoCuda> {
+        let mut failed = None;
+        for name in names {
+            // SAFETY: a string with an end. Loading runs the library's initialisers; it is the
+            // driver under the name that the system knows it by, or, in tests, the C library.
+            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+            if !handle.is_null() {
+                return Ok(Library { handle });
+            }
+            // The first name is the one that drivers install; its error tells most.
+            failed.get_or_insert_with(|| NoCuda::NoDriver {
+                library: name.to_string_lossy().into_owned(),
+                why: last_error(),
+            });
+        }
+        Err(failed.unwrap_or(NoCuda::NoDriver {
+            library: "libcuda.so.1".to_owned(),
+            why: "nothing was looked for".to_owned(),
+        }))
+    }
+
+    #[cfg(not(unix))]
+    fn open(_names: &[&CStr]) -> Result<Library, NoCuda> {
+        Err(NoCuda::NoDriver {
+            library: "libcuda.so.1".to_owned(),
+            why: "infeed uses CUDA on Linux only".to_owned(),
+        })
+    }
+
+    /// Address of a function.
+    #[cfg(unix)]
+    fn function(&self, name: &str) -> Result<*mut c_void, NoCuda> {
+        let missing = || NoCuda::NoFunction {
+            function: name.to_owned(),
+        };
+        let symbol = CString::new(name).map_err(|_| missing())?;
+        // SAFETY: an open library and a string with an end.
+        let address = unsafe { libc::dlsym(self.handle, symbol.as_ptr()) };
+        if address.is_null() {
+            return Err(missing());
+        }
+        Ok(address)
+    }
+
+    #[cfg(not(unix))]
+    fn function(&self, name: &str) -> Result<*mut c_void, NoCuda> {
+        Err(NoCuda::NoFunction {
+            function: name.to_owned(),
+        })
+    }
+}
+
+/// What the loader says of its last failure on this thread.
+#[cfg(unix)]
+fn last_error() -> String {
+    // SAFETY: returns null or a string that is valid until the next call of this family on this
+    // thread; it is copied at once.
+    unsafe {
+        let text = libc::dlerror();
+        if text.is_null() {
+            return "no reason given".to_owned();
+        }
+        CStr::from_ptr(text).to_string_lossy().into_owned()
+    }
+}
+
+/// A table of functions, and how to fill it from a library.
+///
+/// Handles of the driver (contexts, streams, events, modules, functions) are `usize` here: they
+/// are pointers that only the driver follows, and 0 is none. Addresses on a card are `u64`.
+macro_rules! table {
+    ($($name:ident = $symbol:literal ($($argument:ty),*);)*) => {
+        /// Functions of the driver. Each returns a code, 0 for success.
+        pub(super) struct Driver {
+            $(#[doc = $symbol] pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_uint,)*
+        }
+
+        impl Driver {
+            fn from(library: &Library) -> Result<Driver, NoCuda> {
+                Ok(Driver {
+                    $($name: {
+                        let address = library.function($symbol)?;
+                        // SAFETY: the address of a function with this signature: the name is
+                        // versioned where the signature ever changed, and the list below is
+                        // `cuda.h`'s. A data pointer and a function pointer are of one size here.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($argument),*) -> c_uint,
+                            >(address)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+table! {
+    init = "cuInit" (c_uint);
+    driver_version = "cuDriverGetVersion" (*mut c_int);
+    error_name = "cuGetErrorName" (c_uint, *mut *const c_char);
+    error_string = "cuGetErrorString" (c_uint, *mut *const c_char);
+    device_count = "cuDeviceGetCount" (*mut c_int);
+    device_get = "cuDeviceGet" (*mut c_int, c_int);
+    device_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
+    device_memory = "cuDeviceTotalMem_v2" (*mut usize, c_int);
+    device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_uint, c_int);
+    device_bus = "cuDeviceGetPCIBusId" (*mut c_char, c_int, c_int);
+    primary_retain = "cuDevicePrimaryCtxRetain" (*mut usize, c_int);
+    primary_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
+    context_push = "cuCtxPushCurrent_v2" (usize);
+    context_pop = "cuCtxPopCurrent_v2" (*mut usize);
+    capture_mode = "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
+    memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
+    memory_alloc = "cuMemAlloc_v2" (*mut u64, usize);
+    memory_free = "cuMemFree_v2" (u64);
+    host_register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    host_unregister = "cuMemHostUnregister" (*mut c_void);
+    copy_to_device = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, usize);
+    copy_to_host = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, usize);
+    copy_on_device = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, usize);
+    stream_create = "cuStreamCreate" (*mut usize, c_uint);
+    stream_destroy = "cuStreamDestroy_v2" (usize);
+    stream_synchronize = "cuStreamSynchronize" (usize);
+    stream_wait = "cuStreamWaitEvent" (usize, usize, c_uint);
+    stream_capturing = "cuStreamIsCapturing" (usize, *mut c_uint);
+    event_create = "cuEventCreate" (*mut usize, c_uint);
+    event_destroy = "cuEventDestroy_v2" (usize);
+    event_record = "cuEventRecord" (usize, usize);
+    event_query = "cuEventQuery" (usize);
+    event_synchronize = "cuEventSynchronize" (usize);
+    event_elapsed = "cuEventElapsedTime" (*mut f32, usize, usize);
+    module_load = "cuModuleLoadDataEx"
+        (*mut usize, *const c_void, c_uint, *mut c_uint, *mut *mut c_void);
+    module_function = "cuModuleGetFunction" (*mut usize, usize, *const c_char);
+    module_unload = "cuModuleUnload" (usize);
+    launch = "cuLaunchKernel"
+        (usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize,
+         *mut *mut c_void, *mut *mut c_void);
+}
+
+impl Driver {
+    /// The driver of this machine, loaded and initialised by whoever asks first. What that gave
+    /// stays: drivers do not appear in a running process.
+    pub(super) fn get() -> Result<&'static Driver, NoCuda> {
+        static DRIVER: OnceLock<Result<Driver, NoCuda>> = OnceLock::new();
+        let driver = DRIVER
+            .get_or_init(|| Driver::load(&[c"libcuda.so.1", c"libcuda.so"]))
+            .as_ref()
+            .map_err(NoCuda::clone)?;
+        // Asked every time: a child of a fork inherits the table, and learns here that it has
+        // no CUDA. In a process that has it, this is a look at a flag.
+        driver.start()?;
+        Ok(driver)
+    }
+
+    /// The driver in the first of these files that there is.
+    pub(super) fn load(names: &[&CStr]) -> Result<Driver, NoCuda> {
+        Driver::from(&Library::open(names)?)
+    }
+
+    /// Initialises the driver and looks at its version.
+    pub(super) fn start(&self) -> Result<(), NoCuda> {
+        let failed = |call, code| match code {
+            code::NO_DEVICE => NoCuda::NoCard,
+            code::NOT_INITIALIZED => NoCuda::Forked,
+            code => NoCuda::Failed {
+                call,
+                code,
+                name: self.describe(code).map_or(String::new(), |(name, what)| {
+                    format!(" {name}: {what}")
+                }),
+            },
+        };
+        let mut version = 0;
+        // SAFETY: writes one integer; allowed before `cuInit`.
+        let code = unsafe { (self.driver_version)(&raw mut version) };
+        if code != code::SUCCESS {
+            return Err(failed("cuDriverGetVersion", code));
+        }
+        // A machine with the library and without the kernel's module says 0.
+        if version != 0 && version < OLDEST {
+            return Err(NoCuda::TooOld {
+                major: version / 1000,
+                minor: version % 1000 / 10,
+            });
+        }
+        // SAFETY: flags must be 0, and are; any thread may call it, at any time, repeatedly.
+        match unsafe { (self.init)(0) } {
+            code::SUCCESS => Ok(()),
+            code => Err(failed("cuInit", code)),
+        }
+    }
+
+    /// Version of CUDA that the driver was made for, as major and minor.
+    pub(super) fn version(&self) -> (i32, i32) {
+        let mut version = 0;
+        // SAFETY: writes one integer.
+        unsafe { (self.driver_version)(&raw mut version) };
+        (version / 1000, version % 1000 / 10)
+    }
+
+    /// Name and meaning of a code; none if the driver does not know it.
+    pub(super) fn describe(&self, code: c_uint) -> Option<(String, String)> {
+        let text = |function: unsafe extern "C" fn(c_uint, *mut *const c_char) -> c_uint| {
+            let mut text = std::ptr::null();
+            // SAFETY: writes a pointer to a string that lives as long as the library, or null.
+            let found = unsafe { function(code, &raw mut text) } == code::SUCCESS;
+            // SAFETY: as above, and not null.
+            (found && !text.is_null())
+                .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        };
+        Some((text(self.error_name)?, text(self.error_string)?))
+    }
+
+    /// What a call returned, as a result.
+    pub(super) fn check(&self, call: &'static str, code: c_uint) -> Result<(), CudaError> {
+        match code {
+            code::SUCCESS => Ok(()),
+            code => Err(CudaError::call(call, code, self.describe(code))),
+        }
+    }
+}

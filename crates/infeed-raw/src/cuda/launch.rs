@@ -1,0 +1,276 @@
+//! The embedded kernels: loaded with a context, looked up once, launched with checked lengths.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_uint, c_void};
+use std::sync::Arc;
+
+use super::context::Context;
+use super::driver::{Driver, code};
+use super::error::CudaError;
+use super::memory::Memory;
+use super::queue::Queue;
+use crate::kernel::{ENTRIES, Kernel, PTX, RowView};
+use crate::simd::{Dtype, Layout};
+
+/// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
+const LOG: [c_uint; 2] = [5, 6];
+
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, `CU_LAUNCH_PARAM_END`.
+const PARAMETERS: [usize; 3] = [1, 2, 0];
+
+/// What is loaded into a context: a module, and its kernels by name.
+pub(super) struct Entries {
+    module: usize,
+    functions: HashMap<&'static CStr, usize>,
+}
+
+impl Entries {
+    pub(super) fn none() -> Entries {
+        Entries {
+            module: 0,
+            functions: HashMap::new(),
+        }
+    }
+
+    /// With the context current, and all its streams idle.
+    pub(super) fn unload(&mut self, driver: &Driver) {
+        if self.module != 0 {
+            // SAFETY: loaded in `load`, unloaded once; its functions are forgotten with it.
+            unsafe { (driver.module_unload)(self.module) };
+        }
+        *self = Entries::none();
+    }
+}
+
+impl Context {
+    /// Loads the kernels. The driver compiles them here, or takes what it made the last time.
+    pub(super) fn load(&mut self) -> Result<(), CudaError> {
+        let bound = self.bind()?;
+        let (driver, card) = (self.driver, self.card().clone());
+        let mut log = vec![0_u8; 8192];
+        let mut options = LOG;
+        let mut values = [
+            log.as_mut_ptr().cast::<c_void>(),
+            std::ptr::without_provenance_mut(log.len()),
+        ];
+        let failed = |call, code, log: &[u8]| {
+            let (name, _) = driver.describe(code).unwrap_or_default();
+            let log = CStr::from_bytes_until_nul(log).unwrap_or_default();
+            let log = log.to_string_lossy();
+            let (major, minor) = card.capability;
+            CudaError::Kernels {
+                card: format!("{} (compute capability {major}.{minor})", card.name),
+                call,
+                code,
+                name,
+                log: match log.trim() {
+                    "" => String::new(),
+                    text => format!(" ({text})"),
+                },
+                least: least_capability(PTX),
+            }
+        };
+        let mut module = 0;
+        // SAFETY: writes one handle. The image is text with an end. Two options and a value for
+        // each: a buffer, and its length in place of a pointer, as these options want it; the
+        // buffer outlives the call, which is the last to write to it.
+        let code = unsafe {
+            (driver.module_load)(
+                &raw mut module,
+                PTX.as_ptr().cast(),
+                options.len() as c_uint,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if code != code::SUCCESS {
+            return Err(failed("cuModuleLoadData", code, &log));
+        }
+        let mut functions = HashMap::new();
+        let mut missing = None;
+        for &entry in ENTRIES {
+            let mut function = 0;
+            // SAFETY: writes one handle; a module that is loaded, and a name with an end.
+            let code =
+                unsafe { (driver.module_function)(&raw mut function, module, entry.as_ptr()) };
+            if code != code::SUCCESS {
+                missing = Some(failed("cuModuleGetFunction", code, entry.to_bytes_with_nul()));
+                break;
+            }
+            functions.insert(entry, function);
+        }
+        drop(bound);
+        // Kept also if a function is missing, so that it is unloaded.
+        self.entries = Entries { module, functions };
+        missing.map_or(Ok(()), Err)
+    }
+
+    /// Launches every kernel once, on a pixel: what the driver does at a first launch must not
+    /// land in a training step.
+    pub(super) fn warm_up(self: &Arc<Context>) -> Result<(), CudaError> {
+        let queue = self.stream()?;
+        for kernel in &one_of_each() {
+            let sizes = (kernel.input_bytes(1), kernel.output_bytes(1));
+            let (Some(input), Some(output)) = sizes else {
+                continue;
+            };
+            let (input, output) = (Arc::new(self.memory(input)?), Arc::new(self.memory(output)?));
+            self.launch(queue, kernel, 1, &input, None, &output)?;
+        }
+        self.finish(queue)
+    }
+
+    /// Runs a kernel over `rows` rows of `input` into `output`, in the order of a queue. A
+    /// `table` says where the rows lie; it is written to the memory beside it first, so that the
+    /// card reads the views that were checked.
+    ///
+    /// The memories have to stay until a moment of that queue after this is past, which is up to
+    /// the caller where the queue is a consumer's; for one of this context, dropping them waits.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Mismatch`] with what [`Kernel::check`] says, or if input, output and table
+    /// are not three memories; [`CudaError::Foreign`], [`CudaError::Capturing`]; what the driver
+    /// says.
+    pub fn launch(
+        self: &Arc<Context>,
+        queue: Queue,
+        kernel: &Kernel,
+        rows: usize,
+        input: &Arc<Memory>,
+        table: Option<(&[RowView], &Arc<Memory>)>,
+        output: &Arc<Memory>,
+    ) -> Result<(), CudaError> {
+        let mismatch = |error: crate::kernel::KernelError| CudaError::Mismatch(error.to_string());
+        let (views, place) = (table.map(|(views, _)| views), table.map(|(_, place)| place));
+        // The rows may be fewer than the memories have room for.
+        let dense = kernel.input_bytes(rows).filter(|_| views.is_none());
+        let from_bytes = dense.unwrap_or(input.len());
+        let to_bytes = kernel.output_bytes(rows).unwrap_or(usize::MAX);
+        kernel
+            .check(rows, from_bytes, views, to_bytes)
+            .map_err(mismatch)?;
+        input.check(0, from_bytes)?;
+        output.check(0, to_bytes)?;
+        let all = [Some(input), place, Some(output)];
+        let mut seen: Vec<&Arc<Memory>> = Vec::with_capacity(all.len());
+        for memory in all.into_iter().flatten() {
+            self.same(memory)?;
+            if seen.iter().any(|other| Arc::ptr_eq(other, memory)) {
+                let why = "a kernel reads and writes one memory; give it another for its output";
+                return Err(CudaError::Mismatch(why.to_owned()));
+            }
+            seen.push(memory);
+        }
+        let addresses = (input.address(), place.map(|p| p.address()), output.address());
+        let mut launch = kernel
+            .launch(rows, addresses.0, addresses.1, addresses.2)
+            .map_err(mismatch)?;
+        if launch.is_empty() {
+            return Ok(());
+        }
+        let function = *self.entries.functions.get(launch.entry).ok_or_else(|| {
+            let name = launch.entry.to_string_lossy();
+            CudaError::Mismatch(format!("no kernel {name} is loaded"))
+        })?;
+        if let Some((views, place)) = table {
+            self.send(queue, views, place)?;
+        }
+        let _bound = self.bind()?;
+        let stream = self.stream_of(queue)?;
+        let mut bytes = size_of_val(launch.arguments.as_slice());
+        let [pointer, size, end] = PARAMETERS.map(std::ptr::without_provenance_mut::<c_void>);
+        let mut extra = [
+            pointer,
+            launch.arguments.as_mut_ptr().cast(),
+            size,
+            (&raw mut bytes).cast(),
+            end,
+        ];
+        let ([x, y, z], [bx, by, bz]) = (launch.grid, launch.block);
+        // SAFETY: a function of a module that is loaded as long as this context, and the one
+        // parameter it takes, which the driver copies before it returns, with its length. The
+        // kernel stays inside of its memories, by the argument at the head of `kernel`: `check`
+        // has held it against these lengths, the memories are that long, and the views that it
+        // reads are those that were checked, put there on the same stream just before. The
+        // memories are of this context; the stream is alive.
+        let code = unsafe {
+            (self.driver.launch)(
+                function,
+                x,
+                y,
+                z,
+                bx,
+                by,
+                bz,
+                0,
+                stream,
+                std::ptr::null_mut(),
+                extra.as_mut_ptr(),
+            )
+        };
+        self.driver.check("cuLaunchKernel", code)
+    }
+
+    /// Writes views to the card.
+    fn send(
+        self: &Arc<Context>,
+        queue: Queue,
+        views: &[RowView],
+        place: &Arc<Memory>,
+    ) -> Result<(), CudaError> {
+        let views = RowView::bytes(views).to_vec();
+        let bytes = views.len();
+        let transfer = self.copy(queue, Arc::new(views), bytes, place, 0)?;
+        // Waiting for it here would be waiting for all that is on the queue.
+        place.keep(transfer);
+        Ok(())
+    }
+}
+
+/// Compute capability that the kernels were made for, as their text says.
+fn least_capability(ptx: &CStr) -> String {
+    let text = ptx.to_string_lossy();
+    let digits = text
+        .split(".target sm_")
+        .nth(1)
+        .map(|rest| rest.chars().take_while(char::is_ascii_digit).collect())
+        .unwrap_or_default();
+    let digits: String = digits;
+    match digits.split_at_checked(digits.len().saturating_sub(1)) {
+        Some((major, minor)) if !major.is_empty() => format!("{major}.{minor}"),
+        _ => "(unknown)".to_owned(),
+    }
+}
+
+/// A kernel for every entry, for one pixel.
+fn one_of_each() -> Vec<Kernel> {
+    let mut kernels = vec![Kernel::Classes {
+        height: 1,
+        width: 1,
+        colours: vec![[0; 3]],
+        classes: vec![0],
+        unknown: 255,
+    }];
+    for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16] {
+        for layout in [Layout::Hwc, Layout::Chw] {
+            kernels.push(Kernel::Expand {
+                height: 1,
+                width: 1,
+                channels: 3,
+                dtype,
+                layout,
+                scale: [1.0; 4],
+                bias: [0.0; 4],
+            });
+            kernels.push(Kernel::OneHot {
+                height: 1,
+                width: 1,
+                classes: 2,
+                dtype,
+                layout,
+            });
+        }
+    }
+    kernels
+}

@@ -1,0 +1,183 @@
+//! Bytes on a card, and host memory that the card reads at the full rate of the bus.
+
+use std::ffi::{c_uint, c_void};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::context::Context;
+use super::copy::Transfer;
+use super::driver::code;
+use super::error::CudaError;
+use crate::slab::Slab;
+
+/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every card of the process.
+const PORTABLE: c_uint = 1;
+
+/// Bytes on a card. What they are before they are written is not specified.
+pub struct Memory {
+    context: Arc<Context>,
+    address: u64,
+    len: usize,
+    /// The last table of views that was written here, until the next one is.
+    table: Mutex<Option<Transfer>>,
+}
+
+impl Memory {
+    /// Address on the card; a multiple of 256.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The context it is of.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Keeps a copy into this memory until the next one, for whose sake nobody waits: by then it
+    /// is long done.
+    pub(super) fn keep(&self, transfer: Transfer) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        *table = Some(transfer.within());
+    }
+
+    /// That `bytes` from `at` on lie inside.
+    pub(super) fn check(&self, at: usize, bytes: usize) -> Result<(), CudaError> {
+        let len = self.len;
+        if at.checked_add(bytes).is_none_or(|end| end > len) {
+            return Err(CudaError::OutOfRange { at, bytes, len });
+        }
+        Ok(())
+    }
+}
+
+impl Context {
+    /// Memory on this card.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::OutOfMemory`], with what is free.
+    ///
+    /// # Cost
+    ///
+    /// Some hundred microseconds, and more where other work is under way: for buffers that stay.
+    pub fn memory(self: &Arc<Context>, len: usize) -> Result<Memory, CudaError> {
+        let bound = self.bind()?;
+        let mut address = 0;
+        // The driver has no memory of no bytes.
+        //
+        // SAFETY: writes one address; the context is current.
+        let code = unsafe { (self.driver.memory_alloc)(&raw mut address, len.max(1)) };
+        drop(bound);
+        if code == code::OUT_OF_MEMORY {
+            let (free, total) = self.memory_info().unwrap_or_default();
+            return Err(CudaError::OutOfMemory {
+                card: self.card().name.clone(),
+                asked: len,
+                free,
+                total,
+            });
+        }
+        self.driver.check("cuMemAlloc", code)?;
+        Ok(Memory {
+            context: Arc::clone(self),
+            address,
+            len,
+            table: Mutex::default(),
+        })
+    }
+
+    /// Pins a slab, so that the card reads and writes it by itself and at the full rate of the
+    /// bus. It stays pinned, for every card, until its memory is freed, also while it is cut into
+    /// rows. A slab below 2 MiB moves to pages of its own for that, with what is in it.
+    ///
+    /// Memory that the host reads and writes as fast as ever: not write-combined.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says: it may have no more that it can pin. Copies from the slab then work
+    /// as before, at a fraction of the rate, and their caller waits for them.
+    ///
+    /// # Cost
+    ///
+    /// Touches every page: about a second for 4 GiB. Once a slab.
+    pub fn pin(self: &Arc<Context>, slab: &mut Slab) -> Result<(), CudaError> {
+        let bytes = slab.memory_mut();
+        if bytes.is_held() || bytes.is_empty() {
+            return Ok(());
+        }
+        let pages = bytes
+            .whole_pages()
+            .map_err(|error| CudaError::Mismatch(error.to_string()))?;
+        let Some((start, len)) = pages else {
+            return Err(CudaError::Mismatch(
+                "memory cannot be pinned on this system, which maps no pages".to_owned(),
+            ));
+        };
+        let _bound = self.bind()?;
+        let start = start.as_ptr().cast::<c_void>();
+        // SAFETY: whole pages that this slab alone has, valid until it frees them; the guard that
+        // it gets below undoes this before that.
+        let code = unsafe { (self.driver.host_register)(start, len, PORTABLE) };
+        self.driver.check("cuMemHostRegister", code)?;
+        bytes.hold(Box::new(Pinned {
+            context: Arc::clone(self),
+            address: start.expose_provenance(),
+        }));
+        Ok(())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // Waits for a copy to here, if one is under way.
+        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
+        drop(table.take());
+        let Ok(bound) = self.context.bind() else {
+            // In a forked child the address is somebody else's.
+            return;
+        };
+        // Commands on our own streams that still use it are waited for here. Those on a consumer's
+        // are its own affair: it holds what it reads until it is done. The driver waits for all
+        // work of the card before it frees, besides, but does not promise so.
+        self.context.finish_own(&bound);
+        // SAFETY: allocated in `memory`, freed once.
+        unsafe { (self.context.driver.memory_free)(self.address) };
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Host memory that is registered with the driver. The memory holds this and drops it before it
+/// frees its pages.
+struct Pinned {
+    context: Arc<Context>,
+    address: usize,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Ok(_bound) = self.context.bind() {
+            let start = std::ptr::with_exposed_provenance_mut(self.address);
+            // SAFETY: registered in `pin`, undone once, and its pages are still there. No copy is
+            // under way: each holds a share of the memory it reads.
+            unsafe { (self.context.driver.host_unregister)(start) };
+        }
+    }
+}

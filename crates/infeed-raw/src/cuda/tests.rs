@@ -1,0 +1,462 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::driver::Driver;
+use super::fake::{FAKE, calls, state};
+use super::*;
+use crate::kernel::{ENTRIES, Kernel, RowView};
+use crate::simd::{Dtype, Layout};
+use crate::slab::Slab;
+
+/// A card of this thread's own, with what it was told so far forgotten.
+fn open() -> Arc<Context> {
+    let context = Context::open_with(&FAKE, 1).unwrap();
+    calls();
+    context
+}
+
+fn memory(context: &Arc<Context>, len: usize) -> Arc<Memory> {
+    Arc::new(context.memory(len).unwrap())
+}
+
+/// What a memory holds.
+fn bytes(context: &Arc<Context>, queue: Queue, memory: &Memory) -> Vec<u8> {
+    let slab = Slab::zeroed(1, memory.len()).unwrap();
+    let slab = context.read(queue, memory, slab).unwrap();
+    slab.as_ref().to_vec()
+}
+
+/// Bytes that say when they are dropped.
+struct Told(Vec<u8>);
+
+impl AsRef<[u8]> for Told {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        state(|state| state.calls.push("source freed".to_owned()));
+    }
+}
+
+/// Two rows of one pixel each, as float32.
+fn expand() -> Kernel {
+    Kernel::Expand {
+        height: 1,
+        width: 1,
+        channels: 3,
+        dtype: Dtype::F32,
+        layout: Layout::Chw,
+        scale: [1.0; 4],
+        bias: [0.0; 4],
+    }
+}
+
+#[test]
+fn a_machine_without_a_driver_says_so_and_does_not_panic() {
+    let Err(error) = probe() else {
+        // A card is here: then it has a name.
+        assert!(!probe().unwrap()[0].name.is_empty());
+        return;
+    };
+
+    assert!(!error.to_string().is_empty());
+    assert_eq!(probe().unwrap_err(), error, "the second answer is the first");
+    assert_eq!(Context::open(0).unwrap_err(), CudaError::NoCuda(error));
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_library_that_is_not_there_is_named_with_the_systems_reason() {
+    let Err(NoCuda::NoDriver { library, why }) = Driver::load(&[c"libnone.so.9", c"none.so"])
+    else {
+        panic!("there is no such library");
+    };
+
+    assert_eq!(library, "libnone.so.9");
+    assert!(why.contains("libnone.so.9"), "{why}");
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+#[test]
+fn a_library_without_the_functions_is_too_old_and_names_the_first() {
+    let Err(error) = Driver::load(&[c"libc.so.6"]) else {
+        panic!("the C library is no driver");
+    };
+
+    let function = "cuInit".to_owned();
+    assert_eq!(error, NoCuda::NoFunction { function });
+    assert!(error.to_string().contains("install one for CUDA 11.0"));
+}
+
+#[test]
+fn a_driver_that_does_not_start_says_why() {
+    let start = |code| {
+        state(|state| state.failing = vec![("init", code)]);
+        FAKE.start().unwrap_err()
+    };
+
+    assert_eq!(start(100), NoCuda::NoCard);
+    assert_eq!(start(3), NoCuda::Forked);
+    let broken = start(700).to_string();
+    assert!(
+        broken.contains("cuInit gave 700 CUDA_ERROR_ILLEGAL_ADDRESS: an illegal"),
+        "{broken}"
+    );
+    assert!(start(4711).to_string().ends_with("cuInit gave 4711"));
+}
+
+#[test]
+fn a_card_is_described_and_one_too_many_is_refused() {
+    let context = open();
+
+    let card = context.card();
+    assert_eq!((card.ordinal, card.name.as_str()), (1, "Fake 1"));
+    assert_eq!((card.capability, card.driver), ((9, 0), (12, 8)));
+    assert_eq!((card.multiprocessors, card.bus.as_str()), (132, "0000:3b:00.0"));
+    let error = Context::open_with(&FAKE, 2).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "there is no cuda:2; 2 cards are there: cuda:0 to cuda:1"
+    );
+}
+
+#[test]
+fn what_was_opened_is_closed_in_reverse_and_last() {
+    let context = Context::open_with(&FAKE, 0).unwrap();
+    assert_eq!(calls().len(), 2 + ENTRIES.len(), "retained, loaded, looked up");
+    context.stream().unwrap();
+    let kept = memory(&context, 8);
+    let event = context.event(true).unwrap();
+    calls();
+
+    drop(context);
+    assert!(calls().is_empty(), "memory and event are still there");
+    drop((kept, event));
+
+    assert_eq!(
+        calls(),
+        [
+            "stream_synchronize 0x100",
+            "memory_free",
+            "event_destroy",
+            "stream_synchronize 0x100",
+            "stream_destroy",
+            "module_unload",
+            "primary_release 40",
+        ]
+    );
+    assert_eq!(state(|state| (state.pushed, state.blocks.len())), (0, 0));
+}
+
+#[test]
+fn kernels_that_cannot_be_loaded_leave_nothing_behind_and_tell_the_compilers_words() {
+    state(|state| state.failing = vec![("module_load", 222)]);
+
+    let error = Context::open_with(&FAKE, 0).unwrap_err();
+
+    let text = error.to_string();
+    assert!(text.contains("Fake 1 (compute capability 9.0)"), "{text}");
+    assert!(text.contains("222") && text.contains("(ptxas: too old)"), "{text}");
+    assert_eq!(error.code(), Some(222));
+    assert_eq!(calls().last().unwrap(), "primary_release 40");
+    assert_eq!(state(|state| state.pushed), 0);
+}
+
+#[test]
+fn a_missing_kernel_unloads_the_others() {
+    state(|state| state.failing = vec![("module_function", 500)]);
+
+    assert!(Context::open_with(&FAKE, 0).is_err());
+
+    let calls = calls();
+    assert_eq!(calls[calls.len() - 2..], ["module_unload", "primary_release 40"]);
+}
+
+#[test]
+fn opening_runs_every_kernel_once() {
+    let context = open();
+
+    context.warm_up().unwrap();
+
+    let calls = calls();
+    for entry in ENTRIES {
+        let launch = format!("launch {} ", entry.to_string_lossy());
+        assert!(calls.iter().any(|call| call.starts_with(&launch)), "{launch}");
+    }
+}
+
+#[test]
+fn bytes_reach_the_card_and_come_back() {
+    let context = open();
+    let queue = context.stream().unwrap();
+    let (from, to) = (memory(&context, 6), memory(&context, 6));
+
+    let source = Arc::new(Told(vec![1, 2, 3, 4, 5]));
+    let first = context.copy(queue, source.clone(), 5, &from, 0).unwrap();
+    let second = context.copy(queue, source, 1, &from, 5).unwrap();
+    assert!(first.is_done().unwrap());
+    context.copy_within(queue, &from, &to, 6).unwrap();
+
+    assert_eq!(bytes(&context, queue, &to), [1, 2, 3, 4, 5, 1]);
+    drop((first, second));
+}
+
+#[test]
+fn a_transfer_holds_its_source_until_it_has_waited_for_the_copy() {
+    let context = open();
+    let queue = context.stream().unwrap();
+    let to = memory(&context, 3);
+    let transfer = context
+        .copy(queue, Arc::new(Told(vec![7; 3])), 3, &to, 0)
+        .unwrap();
+    calls();
+
+    drop(transfer);
+
+    assert_eq!(calls(), ["event_synchronize", "source freed", "event_destroy"]);
+}
+
+#[test]
+fn a_source_that_may_still_be_read_is_never_freed() {
+    let context = open();
+    let queue = context.stream().unwrap();
+    let to = memory(&context, 3);
+    let source = Arc::new(Told(vec![7; 3]));
+    let transfer = context.copy(queue, source.clone(), 3, &to, 0).unwrap();
+
+    state(|state| state.failing = vec![("event_synchronize", 700)]);
+    drop(transfer);
+    assert_eq!(Arc::strong_count(&source), 2, "its share stays for good");
+
+    // Neither where the copy is under way and the mark behind it could not be made.
+    state(|state| state.failing = vec![("event_record", 700), ("stream_synchronize", 700)]);
+    assert!(context.copy(queue, source.clone(), 3, &to, 0).is_err());
+    assert_eq!(Arc::strong_count(&source), 3);
+
+    // Where the stream could be waited for, it is freed.
+    state(|state| state.failing = vec![("event_record", 700)]);
+    assert!(context.copy(queue, source.clone(), 3, &to, 0).is_err());
+    assert_eq!(Arc::strong_count(&source), 3);
+    state(|state| state.failing.clear());
+}
+
+#[test]
+fn copies_and_kernels_stay_inside_of_their_memory() {
+    let context = open();
+    let queue = context.stream().unwrap();
+    let (small, large) = (memory(&context, 4), memory(&context, 64));
+    let source: HostSource = Arc::new(vec![0_u8; 8]);
+    calls();
+
+    for (bytes, at) in [(5, 0), (1, 4), (4, usize::MAX), (9, 0)] {
+        let error = context.copy(queue, source.clone(), bytes, &small, at);
+        assert!(matches!(error, Err(CudaError::OutOfRange { .. })));
+    }
+    assert!(context.copy_within(queue, &large, &small, 5).is_err());
+    assert!(context.copy_within(queue, &small, &small, 4).is_err());
+    let slab = Slab::zeroed(1, 5).unwrap();
+    assert!(context.read(queue, &small, slab).is_err());
+    let kernel = expand();
+    assert!(context.launch(queue, &kernel, 2, &small, None, &large).is_err());
+    assert!(context.launch(queue, &kernel, 1, &large, None, &small).is_err());
+    assert!(context.launch(queue, &kernel, 1, &large, None, &large).is_err());
+    let outside = [RowView { offset: 2, row_bytes: 3, flags: 0 }];
+    let table = memory(&context, 16);
+    let output = memory(&context, 12);
+    let views = Some((&outside[..], &table));
+    assert!(context.launch(queue, &kernel, 1, &small, views, &output).is_err());
+    let inside = [RowView { offset: 1, row_bytes: 3, flags: 0 }];
+    let views = Some((&inside[..], &small));
+    assert!(context.launch(queue, &kernel, 1, &large, views, &output).is_err());
+
+    let told = calls();
+    let reached = |call: &&String| call.starts_with("copy") || call.starts_with("launch");
+    assert_eq!(told.iter().find(reached), None);
+}
+
+#[test]
+fn a_kernel_gets_its_argument_and_the_views_that_were_checked() {
+    let context = open();
+    let queue = context.stream().unwrap();
+    let (input, output) = (memory(&context, 32), memory(&context, 24));
+    let table = memory(&context, 32);
+    let view = |offset| RowView { offset, row_bytes: 3, flags: RowView::FLIP_X };
+    let views = [view(29), view(3)];
+    let kernel = expand();
+    calls();
+
+    context
+        .launch(queue, &kernel, 2, &input, Some((&views, &table)), &output)
+        .unwrap();
+
+    let told = calls();
+    let at = |start: &str| told.iter().position(|call| call.starts_with(start)).unwrap();
+    assert!(at("copy_to_device 32") < at("launch infeed_expand_f32_chw"));
+    assert!(!told.iter().any(|call| call.contains("synchronize")), "nobody waits");
+    assert_eq!(bytes(&context, queue, &table), RowView::bytes(&views));
+    let launch = kernel
+        .launch(2, input.address(), Some(table.address()), output.address())
+        .unwrap();
+    let expected: Vec<u8> = launch.arguments.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    assert_eq!(state(|state| state.arguments.clone()), expected);
+    // The table's copy is kept by the table, which lets go of it before it is freed.
+    calls();
+    drop(table);
+    let told = calls();
+    assert_eq!(told[..2], ["event_synchronize", "event_destroy"]);
+    assert_eq!(told.last().unwrap(), "memory_free");
+}
+
+#[test]
+fn a_pinned_slab_is_unpinned_before_it_is_freed_and_only_once_pinned() {
+    let context = open();
+    for bytes in [100, 3 << 20] {
+        let mut slab = Slab::zeroed(2, bytes / 2).unwrap();
+        slab.as_mut().fill(9);
+
+        context.pin(&mut slab).unwrap();
+        context.pin(&mut slab).unwrap();
+        let whole = bytes.next_multiple_of(4096);
+        assert_eq!(calls(), [format!("host_register {whole} 1")]);
+        assert!(slab.as_ref().iter().all(|&byte| byte == 9));
+        // Cut into rows and put together again, it is the same memory.
+        let (filling, rows) = slab.into_rows();
+        drop(rows);
+        let slab = filling.seal().unwrap();
+        assert!(calls().is_empty());
+        drop(slab);
+
+        assert_eq!(calls(), ["host_unregister"]);
+    }
+    let mut nothing = Slab::zeroed(3, 0).unwrap();
+    context.pin(&mut nothing).unwrap();
+    assert!(calls().is_empty());
+}
+
+#[test]
+fn a_slab_that_cannot_be_pinned_works_as_before() {
+    let context = open();
+    state(|state| state.failing = vec![("host_register", 2)]);
+    let mut slab = Slab::zeroed(1, 10).unwrap();
+
+    let error = context.pin(&mut slab).unwrap_err();
+
+    assert_eq!(error.code(), Some(2));
+    slab.as_mut().fill(1);
+    drop(slab);
+    assert!(!calls().contains(&"host_unregister".to_owned()));
+}
+
+#[test]
+fn no_memory_left_says_how_much_was_asked_for_and_how_much_is_free() {
+    let context = open();
+    state(|state| state.failing = vec![("memory_alloc", 2)]);
+
+    let error = context.memory(5000).unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "Fake 1 has no memory for 5000 bytes: 1000 of 1073741824 are free; use smaller or fewer \
+         batches ahead, or leave the model more room"
+    );
+}
+
+#[test]
+fn events_order_streams_and_have_a_clock_where_asked() {
+    let context = open();
+    let (ours, theirs) = (context.stream().unwrap(), context.stream().unwrap());
+    let (start, end) = (context.event(true).unwrap(), context.event(true).unwrap());
+    let plain = context.event(false).unwrap();
+    calls();
+
+    start.record(ours).unwrap();
+    start.hold(theirs).unwrap();
+    end.record(theirs).unwrap();
+    plain.synchronize().unwrap();
+
+    assert_eq!(
+        calls(),
+        ["event_record 0x100", "stream_wait 0x200", "event_record 0x200", "event_synchronize"]
+    );
+    assert_eq!(start.until(&end).unwrap(), Duration::from_micros(1500));
+    assert_eq!(end.until(&start).unwrap(), Duration::ZERO, "no time runs backwards");
+    state(|state| state.failing = vec![("event_query", 600)]);
+    assert!(!plain.is_done().unwrap());
+    state(|state| state.failing = vec![("event_query", 700)]);
+    let error = plain.is_done().unwrap_err().to_string();
+    assert!(error.starts_with("cuEventQuery gave 700 CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
+    assert!(error.contains("CUDA_LAUNCH_BLOCKING=1"), "{error}");
+}
+
+#[test]
+fn a_release_on_a_threads_own_stream_waits_for_the_streams_of_all_threads() {
+    let context = open();
+    let event = context.event(false).unwrap();
+    calls();
+
+    event.record(Queue::PER_THREAD).unwrap();
+    event.hold(Queue::PER_THREAD).unwrap();
+
+    assert_eq!(calls(), ["event_record 0x1", "stream_wait 0x2"]);
+}
+
+#[test]
+fn a_stream_that_is_captured_is_left_alone() {
+    let context = open();
+    let (own, event) = (context.stream().unwrap(), context.event(false).unwrap());
+    // SAFETY: the driver of this test follows no handle.
+    let consumers = unsafe { Queue::consumers(0x5000) };
+    calls();
+    state(|state| state.capturing = true);
+
+    assert_eq!(event.record(consumers), Err(CudaError::Capturing));
+    assert_eq!(event.hold(Queue::LEGACY), Err(CudaError::Capturing));
+    event.record(own).unwrap();
+
+    assert_eq!(calls(), ["event_record 0x100"]);
+}
+
+#[test]
+fn what_belongs_to_another_opening_is_refused() {
+    let (context, other) = (open(), open());
+    let (queue, foreign) = (context.stream().unwrap(), other.stream().unwrap());
+    let (here, there) = (memory(&context, 4), memory(&other, 4));
+    let source: HostSource = Arc::new(vec![0_u8; 4]);
+
+    let stream = CudaError::Foreign { what: "stream" };
+    assert_eq!(context.event(false).unwrap().record(foreign), Err(stream.clone()));
+    assert_eq!(context.copy(foreign, source.clone(), 4, &here, 0).unwrap_err(), stream);
+    let memory = CudaError::Foreign { what: "memory" };
+    assert_eq!(context.copy(queue, source, 4, &there, 0).unwrap_err(), memory);
+    assert_eq!(context.copy_within(queue, &here, &there, 4), Err(memory));
+    let (one, two) = (context.event(true).unwrap(), other.event(true).unwrap());
+    assert_eq!(one.until(&two), Err(CudaError::Foreign { what: "event" }));
+}
+
+#[cfg(all(unix, not(miri)))]
+#[test]
+fn a_forked_child_is_refused_and_frees_nothing_of_its_parents() {
+    let context = open();
+    let held = memory(&context, 4);
+    calls();
+
+    // SAFETY: the child touches memory of its own and ends without running anything else.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = matches!(context.stream(), Err(CudaError::Forked { .. }));
+        drop((held, context));
+        let silent = calls().is_empty();
+        // SAFETY: ends this process at once.
+        unsafe { libc::_exit(if refused && silent { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made, and writes one integer.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+
+    assert_eq!((waited, libc::WEXITSTATUS(status)), (child, 0));
+    assert!(libc::WIFEXITED(status));
+    context.stream().unwrap();
+}
