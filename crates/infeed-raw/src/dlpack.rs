@@ -1,4 +1,4 @@
-//! A buffer as a DLPack tensor, which torch, JAX, TensorFlow, CuPy and NumPy take over
+//! A buffer, of the host or of a card, as a DLPack tensor, which torch, JAX, TensorFlow, CuPy and NumPy take over
 //! without a copy.
 //!
 //! The consumer gets a struct with a deleter, which it calls once, on any thread, with or
@@ -6,15 +6,18 @@
 //!
 //! Source: `dlpack.h` of DLPack 1.0 and the legacy struct of 0.x.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+use crate::cuda::Memory;
 
 /// `DLDevice`: where the data lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Device {
-    /// `kDLCPU` is 1.
+    /// `kDLCPU` is 1, `kDLCUDA` is 2.
     pub device_type: i32,
     /// Number among the devices of that type.
     pub device_id: i32,
@@ -26,6 +29,15 @@ impl Device {
         device_type: 1,
         device_id: 0,
     };
+
+    /// `kDLCUDA`: memory of a card, by its number in the process, as in `cuda:0`.
+    pub fn cuda(ordinal: usize) -> Device {
+        Device {
+            device_type: 2,
+            // A machine has not as many.
+            device_id: i32::try_from(ordinal).unwrap_or(i32::MAX),
+        }
+    }
 }
 
 /// `DLDataType`: what an element is.
@@ -133,7 +145,7 @@ pub enum TensorError {
     Misaligned,
 }
 
-/// Shared bytes, and how to see them: a C-contiguous array in host memory.
+/// Shared bytes, and how to see them: a C-contiguous array in the memory of the host or of a card.
 ///
 /// The consumer may write to it unless [`read_only`](Tensor::read_only) is set, and legacy
 /// consumers cannot be told. So a buffer given away as writable must not be read or given
@@ -141,8 +153,10 @@ pub enum TensorError {
 /// once.
 pub struct Tensor {
     /// Keeps `data` alive.
-    _owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    data: NonNull<u8>,
+    _owner: Box<dyn Any + Send + Sync>,
+    /// Where the first element lies, which only the device's code may follow.
+    data: *mut u8,
+    device: Device,
     dtype: DataType,
     shape: Vec<i64>,
     read_only: bool,
@@ -164,9 +178,64 @@ impl Tensor {
         dtype: DataType,
     ) -> Result<Tensor, TensorError> {
         let bytes = (*owner).as_ref();
-        let available_bytes = bytes.len().saturating_sub(byte_offset);
+        let (len, start) = (bytes.len(), bytes.as_ptr().cast_mut());
+        // Keeps the bytes where they are; the box is not moved out of.
+        Tensor::at(
+            Box::new(owner),
+            start,
+            len,
+            Device::CPU,
+            byte_offset,
+            shape,
+            dtype,
+        )
+    }
+
+    /// Sees the bytes of a card's memory from `byte_offset` on as an array of `shape`. The memory
+    /// and what is given with it are kept until the consumer is done: dropping `release` may
+    /// happen on any thread, and is how its owner learns of it. It is dropped before the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError`] when the bytes are too few or misaligned.
+    pub fn on_card<T: Send + Sync + 'static>(
+        memory: Arc<Memory>,
+        release: T,
+        byte_offset: usize,
+        shape: &[usize],
+        dtype: DataType,
+    ) -> Result<Tensor, TensorError> {
+        let device = Device::cuda(memory.context().card().ordinal);
+        // An address of the card, which the host never follows.
+        let start = std::ptr::without_provenance_mut(memory.address() as usize);
+        let len = memory.len();
+        // Fields of a tuple are dropped in order.
+        Tensor::at(
+            Box::new((release, memory)),
+            start,
+            len,
+            device,
+            byte_offset,
+            shape,
+            dtype,
+        )
+    }
+
+    /// `start` is valid for `len` bytes on the device as long as `owner` lives.
+    fn at(
+        owner: Box<dyn Any + Send + Sync>,
+        start: *mut u8,
+        len: usize,
+        device: Device,
+        byte_offset: usize,
+        shape: &[usize],
+        dtype: DataType,
+    ) -> Result<Tensor, TensorError> {
+        let available_bytes = len.saturating_sub(byte_offset);
         let failed = TensorError::TooLarge { available_bytes };
-        let from = bytes.get(byte_offset..).ok_or(failed)?;
+        if byte_offset > len {
+            return Err(failed);
+        }
         let product = |n: usize, &extent: &usize| n.checked_mul(extent);
         // Empty arrays too must have strides that can be written down.
         let strides_fit = shape
@@ -178,11 +247,11 @@ impl Tensor {
             .iter()
             .try_fold(dtype.bytes(), product)
             .ok_or(failed)?;
-        if !strides_fit || needed > from.len() || i32::try_from(shape.len()).is_err() {
+        if !strides_fit || needed > available_bytes || i32::try_from(shape.len()).is_err() {
             return Err(failed);
         }
-        let data = NonNull::from(from).cast::<u8>();
-        if data.as_ptr().align_offset(dtype.bytes()) != 0 {
+        let data = start.wrapping_add(byte_offset);
+        if !data.addr().is_multiple_of(dtype.bytes()) {
             return Err(TensorError::Misaligned);
         }
         let extents = shape
@@ -193,6 +262,7 @@ impl Tensor {
         Ok(Tensor {
             _owner: owner,
             data,
+            device,
             dtype,
             shape,
             read_only: false,
@@ -263,8 +333,8 @@ impl Kept {
     /// memory that nobody resizes. Consumers read shape and strides, and write neither.
     fn view(&self) -> DlTensor {
         DlTensor {
-            data: self.tensor.data.as_ptr().cast(),
-            device: Device::CPU,
+            data: self.tensor.data.cast(),
+            device: self.tensor.device,
             // Fits, checked in `Tensor::new`.
             ndim: self.tensor.shape.len() as i32,
             dtype: self.tensor.dtype,
@@ -415,6 +485,53 @@ mod tests {
 
         // SAFETY: just made, called once.
         unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
+    }
+
+    /// Says when it is dropped, as a batch does that goes back to its ring.
+    struct Release(Arc<std::sync::Mutex<Vec<&'static str>>>);
+
+    impl Drop for Release {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().push("released");
+        }
+    }
+
+    #[test]
+    fn memory_of_a_card_is_released_by_the_deleter_and_freed_after() {
+        let context = crate::cuda::fake_context();
+        let memory = Arc::new(context.memory(64).unwrap());
+        let (start, told) = (memory.address(), Arc::default());
+        let release = Release(Arc::clone(&told));
+        let tensor = Tensor::on_card(Arc::clone(&memory), release, 16, &[2, 3], DataType::F32);
+
+        let managed = tensor.unwrap().into_managed_versioned();
+
+        // SAFETY: just made, and deleted below.
+        let view = unsafe { &managed.as_ref().tensor };
+        assert_eq!((view.device.device_type, view.device.device_id), (2, 1));
+        assert_eq!(view.data.addr() as u64, start + 16);
+        assert_eq!(Arc::strong_count(&memory), 2);
+        assert!(told.lock().unwrap().is_empty());
+        // SAFETY: called once, and `managed` not used again.
+        unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
+        assert_eq!(*told.lock().unwrap(), ["released"]);
+        assert_eq!(Arc::strong_count(&memory), 1);
+    }
+
+    #[test]
+    fn an_array_larger_than_the_cards_memory_is_refused() {
+        let context = crate::cuda::fake_context();
+        let memory = Arc::new(context.memory(64).unwrap());
+        let fails = |offset, shape: &[usize]| {
+            Tensor::on_card(Arc::clone(&memory), (), offset, shape, DataType::F32).err()
+        };
+
+        let available_bytes = 60;
+        assert_eq!(
+            fails(4, &[16]),
+            Some(TensorError::TooLarge { available_bytes })
+        );
+        assert_eq!(fails(2, &[1]), Some(TensorError::Misaligned));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | [`jpeg`] | region and scaled decode | libjpeg-turbo gets buffers whose size is checked against the header |
 //! | [`jpeg_encode`], [`jpeg_restart`] | JPEGs written and rewritten | libjpeg-turbo reads slices whose length is checked, and allocates what it writes, which one owner frees |
 //! | [`kernel`] | what a device does with all rows of a column | every length and view is checked against the shape before; the C computes with that shape alone |
+//! | [`cuda`] | memory, copies, events and kernels on NVIDIA cards | what a card reads or writes is held until it is done; the module lists the argument, and the two things that cannot be proved |
 //! | [`dlpack`] | a buffer as a tensor for others | the struct owns a share of the memory until its deleter, called once, drops it |
 //! | `arrow` (feature `python`) | tables of other libraries | the stream is taken out of its capsule under its first name, once; what it brings is validated in full |
 //! | `python` (feature) | DLPack capsules, Python buffers as bytes | a capsule frees only under its first name; a held buffer stays in place; that its user does not write to it cannot be proved, and is said |
@@ -25,6 +26,7 @@
 pub mod anonymous;
 #[cfg(feature = "python")]
 pub mod arrow;
+pub mod cuda;
 pub mod dlpack;
 pub mod host;
 pub mod jpeg;

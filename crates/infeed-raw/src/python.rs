@@ -1,14 +1,16 @@
-//! Memory across the Python border: arrays out as DLPack capsules, buffers in as bytes.
+//! Across the Python border: arrays out as DLPack capsules, buffers in as bytes, streams of
+//! consumers in as queues.
 
 use std::ffi::CStr;
 use std::fmt;
 use std::ptr::NonNull;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::cuda::{Consumer, Queue};
 use crate::dlpack::{Managed, ManagedVersioned, Tensor};
 
 const LEGACY: &CStr = c"dltensor";
@@ -121,6 +123,55 @@ unsafe fn unconsumed<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonN
     }
 }
 
+/// What the consumer of an array on a card says of its stream, in `__dlpack__(stream=…)`.
+///
+/// The hazard: a stream is a number here, and the driver follows it. That it is a stream of this
+/// process, and lives until the array was released, is upheld by the library that asks, as the
+/// protocol wants; it cannot be checked.
+///
+/// # Errors
+///
+/// `BufferError` for 0 and for other numbers that mean no stream; `TypeError` for what is none.
+pub fn consumer_stream(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Consumer> {
+    let number = stream.map(|stream| stream.extract::<i64>()).transpose()?;
+    // SAFETY: the consumer's promise, above.
+    unsafe { Queue::from_dlpack(number) }.map_err(|error| PyBufferError::new_err(error.to_string()))
+}
+
+/// The stream that a stream object of a framework stands for: one with `__cuda_stream__()` as in
+/// CUDA's own packages, `cuda_stream` as in torch, or `ptr` as in CuPy; or a handle. 0 is the
+/// default stream.
+///
+/// The hazard is that of [`consumer_stream`].
+///
+/// # Errors
+///
+/// `TypeError` when it is none of these, `ValueError` for a negative number.
+pub fn stream_from(stream: &Bound<'_, PyAny>) -> PyResult<Queue> {
+    let handle = match stream.extract::<i64>() {
+        Ok(handle) => handle,
+        Err(_) => handle_of(stream)?,
+    };
+    // SAFETY: the caller's promise, above.
+    unsafe { Queue::from_handle(handle) }.map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn handle_of(stream: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if let Ok(protocol) = stream.getattr("__cuda_stream__") {
+        let (_version, handle) = protocol.call0()?.extract::<(i64, i64)>()?;
+        return Ok(handle);
+    }
+    for name in ["cuda_stream", "ptr"] {
+        if let Ok(handle) = stream.getattr(name) {
+            return handle.extract();
+        }
+    }
+    Err(PyTypeError::new_err(format!(
+        "{} is no CUDA stream; pass one such as torch.cuda.current_stream(), or its handle",
+        stream.get_type().name()?
+    )))
+}
+
 /// The bytes of a Python object, in place: a C-contiguous uint8 buffer such as a NumPy
 /// array, a `bytes`, a memory-mapped `.npy`.
 ///
@@ -230,6 +281,51 @@ mod tests {
         // SAFETY: the consumer's one call.
         unsafe { delete_legacy(managed) };
         assert_eq!(Arc::strong_count(&slab), 1);
+    }
+
+    #[test]
+    fn the_consumers_stream_is_read_from_its_argument() {
+        Python::initialize();
+        Python::attach(|py| {
+            let eval = |code| py.eval(code, None, None).unwrap();
+            assert_eq!(
+                consumer_stream(None).unwrap(),
+                Consumer::Queue(Queue::LEGACY)
+            );
+            assert_eq!(
+                consumer_stream(Some(&eval(c"-1"))).unwrap(),
+                Consumer::NoSync
+            );
+            let error = consumer_stream(Some(&eval(c"0"))).unwrap_err();
+            assert!(error.is_instance_of::<PyBufferError>(py));
+            assert!(error.to_string().contains("stream=0 is no CUDA stream"));
+            assert!(consumer_stream(Some(&eval(c"'fast'"))).is_err());
+            assert!(consumer_stream(Some(&eval(c"1 << 70"))).is_err());
+        });
+    }
+
+    #[test]
+    fn stream_objects_of_frameworks_are_known_by_what_they_have() {
+        Python::initialize();
+        Python::attach(|py| {
+            let stream = |code| stream_from(&py.eval(code, None, None).unwrap());
+            let handle = stream(c"0x5000").unwrap();
+            for code in [
+                c"type('S', (), {'cuda_stream': 0x5000})()",
+                c"type('S', (), {'ptr': 0x5000})()",
+                c"type('S', (), {'__cuda_stream__': lambda self: (0, 0x5000), 'ptr': 1})()",
+            ] {
+                assert_eq!(stream(code).unwrap(), handle);
+            }
+            let default = stream(c"type('S', (), {'cuda_stream': 0})()").unwrap();
+            assert_eq!(default, Queue::LEGACY);
+            let error = stream(c"[]").unwrap_err().to_string();
+            assert!(
+                error.contains("list is no CUDA stream; pass one such as"),
+                "{error}"
+            );
+            assert!(stream(c"-7").is_err());
+        });
     }
 
     #[test]

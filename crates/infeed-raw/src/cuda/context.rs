@@ -324,7 +324,8 @@ impl Drop for Context {
             // SAFETY: made here, destroyed once; queues that name it need this context.
             unsafe { (self.driver.stream_destroy)(stream) };
         }
-        self.entries.unload(self.driver);
+        // SAFETY: once, and nobody who could launch holds this any more.
+        unsafe { self.entries.unload(self.driver) };
         drop(bound);
         // SAFETY: retained once in `open_with`, released once. Memory, events and transfers hold
         // a share of this, so none of them is left.

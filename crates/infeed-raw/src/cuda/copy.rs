@@ -148,9 +148,8 @@ impl Context {
         }
         // SAFETY: both ranges are inside of their memories, which are of this context and apart
         // from each other; the stream is alive.
-        let code = unsafe {
-            (self.driver.copy_on_device)(to.address(), from.address(), bytes, stream)
-        };
+        let code =
+            unsafe { (self.driver.copy_on_device)(to.address(), from.address(), bytes, stream) };
         self.driver.check("cuMemcpyDtoDAsync", code)
     }
 

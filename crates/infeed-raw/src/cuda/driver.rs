@@ -20,7 +20,6 @@ pub(super) mod code {
     use std::ffi::c_uint;
 
     pub(crate) const SUCCESS: c_uint = 0;
-    pub(crate) const INVALID_VALUE: c_uint = 1;
     pub(crate) const OUT_OF_MEMORY: c_uint = 2;
     pub(crate) const NOT_INITIALIZED: c_uint = 3;
     pub(crate) const NO_DEVICE: c_uint = 100;
@@ -263,9 +262,9 @@ impl Driver {
             code => NoCuda::Failed {
                 call,
                 code,
-                name: self.describe(code).map_or(String::new(), |(name, what)| {
-                    format!(" {name}: {what}")
-                }),
+                name: self
+                    .describe(code)
+                    .map_or(String::new(), |(name, what)| format!(" {name}: {what}")),
             },
         };
         let mut version = 0;
@@ -303,8 +302,11 @@ impl Driver {
             // SAFETY: writes a pointer to a string that lives as long as the library, or null.
             let found = unsafe { function(code, &raw mut text) } == code::SUCCESS;
             // SAFETY: as above, and not null.
-            (found && !text.is_null())
-                .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            (found && !text.is_null()).then(|| {
+                unsafe { CStr::from_ptr(text) }
+                    .to_string_lossy()
+                    .into_owned()
+            })
         };
         Some((text(self.error_name)?, text(self.error_string)?))
     }

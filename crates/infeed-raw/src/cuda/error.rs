@@ -150,7 +150,9 @@ fn mend(code: c_uint) -> &'static str {
         }
         214 | 220 | 226 => "; the card reports broken memory or links: `nvidia-smi -q` says more",
         712 => "; the memory is pinned already, by somebody else",
-        802 => "; the machine's fabric manager may not run: `systemctl status nvidia-fabricmanager`",
+        802 => {
+            "; the machine's fabric manager may not run: `systemctl status nvidia-fabricmanager`"
+        }
         803 => "; the driver was updated under the running system: restart the machine",
         900..=908 => "; a CUDA graph is being captured: take batches outside of the capture",
         _ => "",
@@ -158,7 +160,11 @@ fn mend(code: c_uint) -> &'static str {
 }
 
 fn plural(found: usize) -> &'static str {
-    if found == 1 { "card is there" } else { "cards are there" }
+    if found == 1 {
+        "card is there"
+    } else {
+        "cards are there"
+    }
 }
 
 fn range(found: usize) -> String {

@@ -32,13 +32,16 @@ impl Entries {
         }
     }
 
-    /// With the context current, and all its streams idle.
-    pub(super) fn unload(&mut self, driver: &Driver) {
+    /// For the end of a context, while it is current and its streams are idle.
+    ///
+    /// # Safety
+    ///
+    /// Called once, after the last launch.
+    pub(super) unsafe fn unload(&self, driver: &Driver) {
         if self.module != 0 {
-            // SAFETY: loaded in `load`, unloaded once; its functions are forgotten with it.
+            // SAFETY: loaded in `load`; that this is the only unloading, the caller says.
             unsafe { (driver.module_unload)(self.module) };
         }
-        *self = Entries::none();
     }
 }
 
@@ -94,7 +97,11 @@ impl Context {
             let code =
                 unsafe { (driver.module_function)(&raw mut function, module, entry.as_ptr()) };
             if code != code::SUCCESS {
-                missing = Some(failed("cuModuleGetFunction", code, entry.to_bytes_with_nul()));
+                missing = Some(failed(
+                    "cuModuleGetFunction",
+                    code,
+                    entry.to_bytes_with_nul(),
+                ));
                 break;
             }
             functions.insert(entry, function);
@@ -114,7 +121,10 @@ impl Context {
             let (Some(input), Some(output)) = sizes else {
                 continue;
             };
-            let (input, output) = (Arc::new(self.memory(input)?), Arc::new(self.memory(output)?));
+            let (input, output) = (
+                Arc::new(self.memory(input)?),
+                Arc::new(self.memory(output)?),
+            );
             self.launch(queue, kernel, 1, &input, None, &output)?;
         }
         self.finish(queue)
@@ -162,7 +172,11 @@ impl Context {
             }
             seen.push(memory);
         }
-        let addresses = (input.address(), place.map(|p| p.address()), output.address());
+        let addresses = (
+            input.address(),
+            place.map(|p| p.address()),
+            output.address(),
+        );
         let mut launch = kernel
             .launch(rows, addresses.0, addresses.1, addresses.2)
             .map_err(mismatch)?;

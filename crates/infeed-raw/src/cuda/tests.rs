@@ -63,7 +63,11 @@ fn a_machine_without_a_driver_says_so_and_does_not_panic() {
     };
 
     assert!(!error.to_string().is_empty());
-    assert_eq!(probe().unwrap_err(), error, "the second answer is the first");
+    assert_eq!(
+        probe().unwrap_err(),
+        error,
+        "the second answer is the first"
+    );
     assert_eq!(Context::open(0).unwrap_err(), CudaError::NoCuda(error));
 }
 
@@ -115,7 +119,10 @@ fn a_card_is_described_and_one_too_many_is_refused() {
     let card = context.card();
     assert_eq!((card.ordinal, card.name.as_str()), (1, "Fake 1"));
     assert_eq!((card.capability, card.driver), ((9, 0), (12, 8)));
-    assert_eq!((card.multiprocessors, card.bus.as_str()), (132, "0000:3b:00.0"));
+    assert_eq!(
+        (card.multiprocessors, card.bus.as_str()),
+        (132, "0000:3b:00.0")
+    );
     let error = Context::open_with(&FAKE, 2).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -126,7 +133,11 @@ fn a_card_is_described_and_one_too_many_is_refused() {
 #[test]
 fn what_was_opened_is_closed_in_reverse_and_last() {
     let context = Context::open_with(&FAKE, 0).unwrap();
-    assert_eq!(calls().len(), 2 + ENTRIES.len(), "retained, loaded, looked up");
+    assert_eq!(
+        calls().len(),
+        2 + ENTRIES.len(),
+        "retained, loaded, looked up"
+    );
     context.stream().unwrap();
     let kept = memory(&context, 8);
     let event = context.event(true).unwrap();
@@ -159,7 +170,10 @@ fn kernels_that_cannot_be_loaded_leave_nothing_behind_and_tell_the_compilers_wor
 
     let text = error.to_string();
     assert!(text.contains("Fake 1 (compute capability 9.0)"), "{text}");
-    assert!(text.contains("222") && text.contains("(ptxas: too old)"), "{text}");
+    assert!(
+        text.contains("222") && text.contains("(ptxas: too old)"),
+        "{text}"
+    );
     assert_eq!(error.code(), Some(222));
     assert_eq!(calls().last().unwrap(), "primary_release 40");
     assert_eq!(state(|state| state.pushed), 0);
@@ -172,7 +186,10 @@ fn a_missing_kernel_unloads_the_others() {
     assert!(Context::open_with(&FAKE, 0).is_err());
 
     let calls = calls();
-    assert_eq!(calls[calls.len() - 2..], ["module_unload", "primary_release 40"]);
+    assert_eq!(
+        calls[calls.len() - 2..],
+        ["module_unload", "primary_release 40"]
+    );
 }
 
 #[test]
@@ -184,7 +201,10 @@ fn opening_runs_every_kernel_once() {
     let calls = calls();
     for entry in ENTRIES {
         let launch = format!("launch {} ", entry.to_string_lossy());
-        assert!(calls.iter().any(|call| call.starts_with(&launch)), "{launch}");
+        assert!(
+            calls.iter().any(|call| call.starts_with(&launch)),
+            "{launch}"
+        );
     }
 }
 
@@ -216,7 +236,10 @@ fn a_transfer_holds_its_source_until_it_has_waited_for_the_copy() {
 
     drop(transfer);
 
-    assert_eq!(calls(), ["event_synchronize", "source freed", "event_destroy"]);
+    assert_eq!(
+        calls(),
+        ["event_synchronize", "source freed", "event_destroy"]
+    );
 }
 
 #[test]
@@ -260,17 +283,45 @@ fn copies_and_kernels_stay_inside_of_their_memory() {
     let slab = Slab::zeroed(1, 5).unwrap();
     assert!(context.read(queue, &small, slab).is_err());
     let kernel = expand();
-    assert!(context.launch(queue, &kernel, 2, &small, None, &large).is_err());
-    assert!(context.launch(queue, &kernel, 1, &large, None, &small).is_err());
-    assert!(context.launch(queue, &kernel, 1, &large, None, &large).is_err());
-    let outside = [RowView { offset: 2, row_bytes: 3, flags: 0 }];
+    assert!(
+        context
+            .launch(queue, &kernel, 2, &small, None, &large)
+            .is_err()
+    );
+    assert!(
+        context
+            .launch(queue, &kernel, 1, &large, None, &small)
+            .is_err()
+    );
+    assert!(
+        context
+            .launch(queue, &kernel, 1, &large, None, &large)
+            .is_err()
+    );
+    let outside = [RowView {
+        offset: 2,
+        row_bytes: 3,
+        flags: 0,
+    }];
     let table = memory(&context, 16);
     let output = memory(&context, 12);
     let views = Some((&outside[..], &table));
-    assert!(context.launch(queue, &kernel, 1, &small, views, &output).is_err());
-    let inside = [RowView { offset: 1, row_bytes: 3, flags: 0 }];
+    assert!(
+        context
+            .launch(queue, &kernel, 1, &small, views, &output)
+            .is_err()
+    );
+    let inside = [RowView {
+        offset: 1,
+        row_bytes: 3,
+        flags: 0,
+    }];
     let views = Some((&inside[..], &small));
-    assert!(context.launch(queue, &kernel, 1, &large, views, &output).is_err());
+    assert!(
+        context
+            .launch(queue, &kernel, 1, &large, views, &output)
+            .is_err()
+    );
 
     let told = calls();
     let reached = |call: &&String| call.starts_with("copy") || call.starts_with("launch");
@@ -283,7 +334,11 @@ fn a_kernel_gets_its_argument_and_the_views_that_were_checked() {
     let queue = context.stream().unwrap();
     let (input, output) = (memory(&context, 32), memory(&context, 24));
     let table = memory(&context, 32);
-    let view = |offset| RowView { offset, row_bytes: 3, flags: RowView::FLIP_X };
+    let view = |offset| RowView {
+        offset,
+        row_bytes: 3,
+        flags: RowView::FLIP_X,
+    };
     let views = [view(29), view(3)];
     let kernel = expand();
     calls();
@@ -293,14 +348,25 @@ fn a_kernel_gets_its_argument_and_the_views_that_were_checked() {
         .unwrap();
 
     let told = calls();
-    let at = |start: &str| told.iter().position(|call| call.starts_with(start)).unwrap();
+    let at = |start: &str| {
+        told.iter()
+            .position(|call| call.starts_with(start))
+            .unwrap()
+    };
     assert!(at("copy_to_device 32") < at("launch infeed_expand_f32_chw"));
-    assert!(!told.iter().any(|call| call.contains("synchronize")), "nobody waits");
+    assert!(
+        !told.iter().any(|call| call.contains("synchronize")),
+        "nobody waits"
+    );
     assert_eq!(bytes(&context, queue, &table), RowView::bytes(&views));
     let launch = kernel
         .launch(2, input.address(), Some(table.address()), output.address())
         .unwrap();
-    let expected: Vec<u8> = launch.arguments.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let expected: Vec<u8> = launch
+        .arguments
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
     assert_eq!(state(|state| state.arguments.clone()), expected);
     // The table's copy is kept by the table, which lets go of it before it is freed.
     calls();
@@ -379,15 +445,27 @@ fn events_order_streams_and_have_a_clock_where_asked() {
 
     assert_eq!(
         calls(),
-        ["event_record 0x100", "stream_wait 0x200", "event_record 0x200", "event_synchronize"]
+        [
+            "event_record 0x100",
+            "stream_wait 0x200",
+            "event_record 0x200",
+            "event_synchronize"
+        ]
     );
     assert_eq!(start.until(&end).unwrap(), Duration::from_micros(1500));
-    assert_eq!(end.until(&start).unwrap(), Duration::ZERO, "no time runs backwards");
+    assert_eq!(
+        end.until(&start).unwrap(),
+        Duration::ZERO,
+        "no time runs backwards"
+    );
     state(|state| state.failing = vec![("event_query", 600)]);
     assert!(!plain.is_done().unwrap());
     state(|state| state.failing = vec![("event_query", 700)]);
     let error = plain.is_done().unwrap_err().to_string();
-    assert!(error.starts_with("cuEventQuery gave 700 CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
+    assert!(
+        error.starts_with("cuEventQuery gave 700 CUDA_ERROR_ILLEGAL_ADDRESS"),
+        "{error}"
+    );
     assert!(error.contains("CUDA_LAUNCH_BLOCKING=1"), "{error}");
 }
 
@@ -427,10 +505,21 @@ fn what_belongs_to_another_opening_is_refused() {
     let source: HostSource = Arc::new(vec![0_u8; 4]);
 
     let stream = CudaError::Foreign { what: "stream" };
-    assert_eq!(context.event(false).unwrap().record(foreign), Err(stream.clone()));
-    assert_eq!(context.copy(foreign, source.clone(), 4, &here, 0).unwrap_err(), stream);
+    assert_eq!(
+        context.event(false).unwrap().record(foreign),
+        Err(stream.clone())
+    );
+    assert_eq!(
+        context
+            .copy(foreign, source.clone(), 4, &here, 0)
+            .unwrap_err(),
+        stream
+    );
     let memory = CudaError::Foreign { what: "memory" };
-    assert_eq!(context.copy(queue, source, 4, &there, 0).unwrap_err(), memory);
+    assert_eq!(
+        context.copy(queue, source, 4, &there, 0).unwrap_err(),
+        memory
+    );
     assert_eq!(context.copy_within(queue, &here, &there, 4), Err(memory));
     let (one, two) = (context.event(true).unwrap(), other.event(true).unwrap());
     assert_eq!(one.until(&two), Err(CudaError::Foreign { what: "event" }));
