@@ -220,6 +220,16 @@ impl fmt::Debug for Array {
     }
 }
 
+/// What is done to every new slab, such as readying it for copies to a device.
+#[derive(Clone)]
+pub(crate) struct Ready(pub(crate) Arc<dyn Fn(&mut Slab) + Send + Sync>);
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ready")
+    }
+}
+
 /// Slabs of one size, used again and again.
 ///
 /// Memory fresh from the operating system costs a page fault every 4 KiB; loaders that allocate
@@ -228,6 +238,7 @@ impl fmt::Debug for Array {
 pub struct Pool {
     rows: usize,
     row_bytes: usize,
+    ready: Option<Ready>,
     /// Free slabs kept at most.
     keep: usize,
     free: Mutex<Free>,
@@ -238,10 +249,15 @@ pub struct Pool {
 impl Pool {
     /// A pool of slabs of `rows` rows, of which `keep` are kept while free.
     pub fn new(rows: usize, row_bytes: usize, keep: usize) -> Arc<Pool> {
+        Pool::readied(rows, row_bytes, keep, None)
+    }
+
+    fn readied(rows: usize, row_bytes: usize, keep: usize, ready: Option<Ready>) -> Arc<Pool> {
         let free = Mutex::default();
         Arc::new(Pool {
             rows,
             row_bytes,
+            ready,
             keep,
             free,
             live: AtomicUsize::new(0),
@@ -269,7 +285,11 @@ impl Pool {
         }
         free.made += 1;
         drop(free);
-        Slab::zeroed(self.rows, self.row_bytes)
+        let mut slab = Slab::zeroed(self.rows, self.row_bytes)?;
+        if let Some(Ready(ready)) = &self.ready {
+            ready(&mut slab);
+        }
+        Ok(slab)
     }
 
     fn give(&self, slab: Slab) {
@@ -471,7 +491,20 @@ impl BatchRow {
 impl Batcher {
     /// Batches of at most `rows` rows; `keep` free slabs a column are kept.
     pub fn new(columns: Vec<ColumnSpec>, rows: usize, keep: usize) -> Batcher {
-        let pool = |column: &ColumnSpec| column.kind.row_bytes().map(|n| Pool::new(rows, n, keep));
+        Batcher::readied(columns, rows, keep, None)
+    }
+
+    /// As [`Batcher::new`], with something to do to every new slab.
+    pub(crate) fn readied(
+        columns: Vec<ColumnSpec>,
+        rows: usize,
+        keep: usize,
+        ready: Option<Ready>,
+    ) -> Batcher {
+        let pool = |column: &ColumnSpec| {
+            let row_bytes = column.kind.row_bytes()?;
+            Some(Pool::readied(rows, row_bytes, keep, ready.clone()))
+        };
         let pools = columns.iter().map(pool).collect();
         Batcher { columns, pools }
     }

@@ -1,10 +1,12 @@
 //! A running plan: the iterator, epochs, what was counted, close.
 
+pub mod ahead;
 mod budget;
 mod certificate;
 pub mod digest;
 pub mod digest_file;
 mod finish;
+mod made;
 mod open;
 mod options;
 mod parcel;
@@ -30,6 +32,7 @@ use crate::source::Source;
 
 use budget::Shares;
 use certificate::Certificate;
+use made::Told;
 pub use options::{OnError, Options};
 pub use parcel::BadRecord;
 use quarantine::Quarantine;
@@ -65,6 +68,10 @@ pub struct Loader {
     first_batch_ns: AtomicU64,
     /// What the consumer waited until then, which is less if it asked later than it opened.
     first_wait_ns: AtomicU64,
+    /// What the consumer waited.
+    waited_ns: AtomicU64,
+    /// How often it was moved to another place.
+    seeks: AtomicU64,
     opened: Instant,
     closed: AtomicBool,
     options: Options,
@@ -78,6 +85,8 @@ pub struct Loader {
     pipeline: Pipeline,
     /// Which records come how often, as lines of the plan.
     selection: String,
+    /// Batches beyond those under way that somebody may hold without a word about it.
+    held: usize,
 }
 
 #[derive(Debug, Default)]
@@ -120,33 +129,53 @@ impl Loader {
     /// As [`Loader::next_batch`].
     pub fn next_within(&self, patience: Duration) -> Result<Step, Error> {
         let conveyor = self.conveyor()?;
-        let steps = conveyor.job().partition().steps();
-        {
-            let mut progress = self.progress();
-            if progress.step == steps {
-                progress.step = 0;
-                progress.epoch += 1;
-                return Ok(Step::End);
-            }
+        if self.ends_epoch(&conveyor) {
+            return Ok(Step::End);
         }
-        let asked = *self.progress().asked.get_or_insert_with(Instant::now);
-        let made = match self.next_told(&conveyor, asked, patience) {
-            Next::Batch(made) => made,
-            Next::Timeout => return Ok(Step::Timeout),
-            Next::Fault(error) => return Err(error),
-            Next::Broken(text) => return Err(Error::Panicked { text }),
-            Next::Forked => return Err(Error::Forked),
+        let asked = self.asked();
+        let next = |patience| conveyor.next(patience);
+        let Some(made) = arrived(self.next_told(&conveyor, asked, patience, next))? else {
+            return Ok(Step::Timeout);
         };
+        let (batch, told) = made.split();
+        self.deliver(&conveyor, asked, told)?;
+        Ok(Step::Batch(batch))
+    }
+
+    /// Whether the epoch is over; the next one begins then.
+    fn ends_epoch(&self, conveyor: &Conveyor<Records>) -> bool {
+        let mut progress = self.progress();
+        let is_over = progress.step == conveyor.job().partition().steps();
+        if is_over {
+            progress.step = 0;
+            progress.epoch += 1;
+        }
+        is_over
+    }
+
+    /// When the consumer first asked for the batch that it does not have yet.
+    fn asked(&self) -> Instant {
+        *self.progress().asked.get_or_insert_with(Instant::now)
+    }
+
+    /// Counts a batch as the consumer's from now on.
+    fn deliver(
+        &self,
+        conveyor: &Conveyor<Records>,
+        asked: Instant,
+        told: Told,
+    ) -> Result<(), Error> {
         if self.first_batch_ns.load(Ordering::Relaxed) == 0 {
             let took = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.first_batch_ns.store(took.max(1), Ordering::Relaxed);
-            let waited = conveyor.waits().consumer_ns.load(Ordering::Relaxed);
+            let waited = self.waited_ns.load(Ordering::Relaxed);
             self.first_wait_ns.store(waited, Ordering::Relaxed);
         }
         let mut progress = self.progress();
         progress.asked = None;
         if let Some(timeline) = conveyor.job().timeline() {
             let now = Instant::now();
+            let steps = conveyor.job().partition().steps();
             let batch = progress.epoch * steps + progress.step;
             if let Some(delivered) = progress.delivered.replace(now) {
                 let previous = batch.checked_sub(1);
@@ -156,12 +185,12 @@ impl Loader {
         }
         progress.step += 1;
         progress.batches += 1;
-        progress.samples += made.batch.samples() as u64;
-        let untold = progress.certificate.take(&made);
+        progress.samples += told.samples as u64;
+        let untold = progress.certificate.take(&told);
         progress.notices.extend(untold);
-        for bad in made.bad {
+        for bad in told.bad {
             if progress.bad.take(&bad) {
-                tracing::warn!("{} is bad: {}", bad.record, bad.reason.chain());
+                tracing::warn!("{}", bad.reason.chain());
             }
             let count = progress.bad.count();
             if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit) {
@@ -173,8 +202,8 @@ impl Loader {
                 });
             }
         }
-        let held = held(&conveyor);
-        if held > self.shares.trays + 2 && !progress.told_held {
+        let held = held(conveyor);
+        if held > self.shares.trays + self.held && !progress.told_held {
             progress.told_held = true;
             let text = format!(
                 "{held} batches are held; their memory ({} MiB each) is outside the loader's \
@@ -186,35 +215,35 @@ impl Loader {
         }
         drop(progress);
         if let Some(tuning) = &self.tuning
-            && let Some(text) = lock(tuning).delivered(&conveyor, asked, made.batch.rows() as u64)
+            && let Some(text) = lock(tuning).delivered(conveyor, asked, told.rows as u64)
         {
             tracing::info!("{text}");
         }
-        Ok(Step::Batch(made.batch))
+        Ok(())
     }
 
-    /// The next batch within `patience`; says once who waits for whom when that takes long.
-    fn next_told(
+    /// What `next` gives within `patience`; says once who waits for whom when that takes long.
+    fn next_told<T>(
         &self,
         conveyor: &Conveyor<Records>,
         asked: Instant,
         patience: Duration,
-    ) -> Next<records::Made, Error> {
+        next: impl Fn(Duration) -> Next<T, Error>,
+    ) -> Next<T, Error> {
+        let begun = Instant::now();
         let left = self
             .options
             .stall
             .and_then(|stall| stall.checked_sub(asked.elapsed()))
             .filter(|left| *left < patience);
-        let Some(left) = left else {
-            return conveyor.next(patience);
-        };
-        match conveyor.next(left) {
-            Next::Timeout => {
-                tracing::warn!("{}", stall_text(asked.elapsed(), conveyor.situation()));
-                conveyor.next(patience - left)
-            }
-            next => next,
+        let mut arrived = next(left.unwrap_or(patience));
+        if let (Some(left), Next::Timeout) = (left, &arrived) {
+            tracing::warn!("{}", stall_text(asked.elapsed(), conveyor.situation()));
+            arrived = next(patience - left);
         }
+        let waited = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waited_ns.fetch_add(waited, Ordering::Relaxed);
+        arrived
     }
 
     /// Leaves out the rest of the epoch that runs, if one does.
@@ -262,6 +291,7 @@ impl Loader {
         }
         let mut progress = self.progress();
         conveyor.reset(tray);
+        self.seeks.fetch_add(1, Ordering::Relaxed);
         progress.asked = None;
         if let Some(tuning) = &self.tuning {
             lock(tuning).disturbed(&conveyor);
@@ -275,6 +305,17 @@ impl Loader {
     pub fn place(&self) -> (u64, u64) {
         let progress = self.progress();
         (progress.epoch, progress.step)
+    }
+
+    /// How often it was moved to another place.
+    fn seeks(&self) -> u64 {
+        self.seeks.load(Ordering::Relaxed)
+    }
+
+    /// Rows of a full batch.
+    fn most_rows(&self) -> Result<usize, Error> {
+        let rows = self.conveyor()?.job().partition().rows();
+        usize::try_from(rows).map_err(|_| Error::config("batch", "it has more rows than memory"))
     }
 
     /// Steps of an epoch.
@@ -350,6 +391,7 @@ impl Loader {
             samples: progress.samples,
             bad: progress.bad.listed().len() as u64,
             first_batch: (!first_batch.is_zero()).then_some(first_batch),
+            wait: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
             first_wait: Duration::from_nanos(self.first_wait_ns.load(Ordering::Relaxed)),
             elapsed: self.opened.elapsed(),
             tuned: self.tuning.as_ref().map(|tuning| lock(tuning).tuned()),
@@ -403,6 +445,17 @@ impl Loader {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         lock(&self.progress)
+    }
+}
+
+/// What came, if it came in time.
+fn arrived<T>(next: Next<T, Error>) -> Result<Option<T>, Error> {
+    match next {
+        Next::Batch(made) => Ok(Some(made)),
+        Next::Timeout => Ok(None),
+        Next::Fault(error) => Err(error),
+        Next::Broken(text) => Err(Error::Panicked { text }),
+        Next::Forked => Err(Error::Forked),
     }
 }
 

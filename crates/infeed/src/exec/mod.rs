@@ -12,7 +12,7 @@ mod tests;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -216,8 +216,6 @@ pub struct Waits {
     pub blocked_ns: AtomicU64,
     /// I/O threads with nothing to read: far enough ahead.
     pub readers_idle_ns: AtomicU64,
-    /// The consumer without a batch.
-    pub consumer_ns: AtomicU64,
 }
 
 /// What workers did, summed over all of them.
@@ -539,11 +537,6 @@ impl<J: Job> Conveyor<J> {
         if matches!(next, Next::Batch(_)) {
             shared.wake_all(&state);
         }
-        drop(state);
-        shared
-            .waits
-            .consumer_ns
-            .fetch_add(nanos(begun.elapsed()), Ordering::Relaxed);
         next
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::digest::{Digest, Digested};
 use super::digest_file::{DigestLog, Header};
-use super::records::Made;
+use super::made::Told;
 use super::state::State;
 use super::{Loader, Options};
 use crate::error::Error;
@@ -45,14 +45,19 @@ impl Certificate {
     /// Takes in a batch that is delivered. A file that cannot be written any more ends, and what
     /// the user should be told of that is returned: a training run is worth more than its
     /// certificate.
-    pub(super) fn take(&mut self, made: &Made) -> Option<String> {
-        let (epoch, step) = (made.batch.epoch, made.batch.step);
+    pub(super) fn take(&mut self, told: &Told) -> Option<String> {
+        let Told {
+            epoch,
+            step,
+            digest,
+            ..
+        } = *told;
         if step == 0 {
             self.begun = Some((epoch, self.whole));
         }
-        self.step = made.digest;
-        self.whole = self.whole.plus(made.digest);
-        let error = self.log.as_mut()?.step(epoch, step, made.digest).err()?;
+        self.step = digest;
+        self.whole = self.whole.plus(digest);
+        let error = self.log.as_mut()?.step(epoch, step, digest).err()?;
         self.log = None;
         let text = format!(
             "no digests are written from step {step} of epoch {epoch} on: {}",

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::certificate::Certificate;
+use super::digest::Digested;
 use super::finish::Finisher;
 use super::options::{OnError, Options};
 use super::records::{self, Records};
@@ -12,8 +13,9 @@ use super::state::{self, State};
 use super::tuning::{self, Tuning};
 use super::whole::Whole;
 use super::{Loader, Progress, settle};
-use crate::batch::{Batcher, ColumnKind, ColumnSpec};
+use crate::batch::{Batcher, ColumnKind, ColumnSpec, Ready};
 use crate::counters::Timeline;
+use crate::device::ring::Route;
 use crate::error::Error;
 use crate::exec::{Config, Conveyor};
 use crate::order::ORDER;
@@ -97,6 +99,16 @@ impl Pipeline {
     }
 }
 
+/// A device that batches go to.
+pub(super) struct Aim {
+    /// Whether what makes rows larger is left to it.
+    pub(super) expands: bool,
+    /// Readies slabs for the copy.
+    pub(super) ready: Ready,
+    /// Batches that may be on their way to it.
+    pub(super) slots: usize,
+}
+
 impl Loader {
     pub(super) fn open(
         pipeline: &Pipeline,
@@ -104,8 +116,22 @@ impl Loader {
         handles: &[Handle],
         options: &Options,
     ) -> Result<Loader, Error> {
+        Loader::open_for(pipeline, source, handles, options, None).map(|(loader, _)| loader)
+    }
+
+    /// Also gives how columns reach the device that is aimed at.
+    pub(super) fn open_for(
+        pipeline: &Pipeline,
+        source: Arc<dyn Source>,
+        handles: &[Handle],
+        options: &Options,
+        aim: Option<Aim>,
+    ) -> Result<(Loader, Vec<Route>), Error> {
         let pipeline = &pipeline.settled(&*source, handles, options.world_size)?;
-        let plan = Plan::over(pipeline, &*source)?;
+        let mut plan = Plan::over(pipeline, &*source)?;
+        // A digest of bytes is one of finished rows, which are the same wherever they are made.
+        let expands = aim.as_ref().is_some_and(|aim| aim.expands);
+        let routes = plan.for_device(expands && options.digest == Digested::Ids);
         let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
             (Some(size), None) => size,
             (None, Some(rows)) => rows.saturating_mul(options.world_size),
@@ -153,7 +179,10 @@ impl Loader {
         let (shares, most, tuning) = tuning::shared_out(options, slab_bytes, own_cells, whole)?;
         let working = tuning.as_ref().map_or(most, Tuning::workers);
         // The consumer holds one batch, and for a moment the next one too.
-        let batcher = Batcher::new(plan.columns().to_vec(), rows, shares.trays + 2);
+        let held = 2 + aim.as_ref().map_or(0, |aim| aim.slots);
+        let ready = aim.map(|aim| aim.ready);
+        let keep = shares.trays + held;
+        let batcher = Batcher::readied(plan.columns().to_vec(), rows, keep, ready);
         let in_trays = shares.trays as u64 * partition.rows();
         let config = Config {
             workers: most,
@@ -188,7 +217,7 @@ impl Loader {
         let timeline = options
             .timeline
             .map(|length| Arc::new(Timeline::new(length)));
-        let finisher = Finisher::new(&plan, rows, shares.trays + 2, timeline.clone());
+        let finisher = Finisher::new(&plan, rows, keep, timeline.clone());
         plan.start(most)?;
         let job = Records::new(
             source, plan, order, partition, batcher, finisher, options, &shares, row_bytes,
@@ -212,7 +241,7 @@ impl Loader {
             shares.trays,
             shares.total_bytes >> 20,
         );
-        Ok(Loader {
+        let loader = Loader {
             conveyor: Mutex::new(Some(Arc::new(conveyor))),
             progress: Mutex::new(Progress {
                 notices,
@@ -221,6 +250,8 @@ impl Loader {
             }),
             first_batch_ns: AtomicU64::new(0),
             first_wait_ns: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
+            seeks: AtomicU64::new(0),
             opened: Instant::now(),
             closed: AtomicBool::new(false),
             options: options.clone(),
@@ -230,6 +261,8 @@ impl Loader {
             begin,
             pipeline: pipeline.clone(),
             selection,
-        })
+            held,
+        };
+        Ok((loader, routes))
     }
 }

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::budget::Shares;
 use super::digest::{Digest, Digested};
 use super::finish::Finisher;
+use super::made::{Done, Made};
 use super::parcel::{BadRecord, Content, Parcel, Role, Tried, Want};
 use super::{OnError, Options};
-use crate::batch::{Batch, BatchRow, Batcher, Cell, RowDone, Tray};
+use crate::batch::{BatchRow, Batcher, Cell, Tray};
 use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
 use crate::error::Error;
 use crate::exec::budget::{Permit, Pool, Refused};
@@ -67,24 +68,6 @@ pub(crate) struct RecordRead {
     /// Whose record is in each place of the run.
     wants: Arc<[Want]>,
     tried: Tried,
-}
-
-/// What a filled ticket leaves.
-#[derive(Debug)]
-pub(crate) struct Done {
-    /// None if the row is left out.
-    row: Option<RowDone>,
-    bad: Vec<BadRecord>,
-    digest: Digest,
-}
-
-/// A batch and the bad records met in making it.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub(super) batch: Batch,
-    pub(super) bad: Vec<BadRecord>,
-    /// Of its rows.
-    pub(super) digest: Digest,
 }
 
 /// A batch being filled, and which.

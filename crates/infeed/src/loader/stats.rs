@@ -75,7 +75,6 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
         .into_iter()
         .filter(|stage| *stage != Stage::Python || calls);
     Stats {
-        wait: time(&waits.consumer_ns),
         stages: stages.map(stage).collect(),
         python: job.source().python(),
         workers: conveyor.workers(),

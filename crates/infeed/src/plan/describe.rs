@@ -20,6 +20,8 @@ struct Places {
     middle: Vec<String>,
     /// In the pass that writes the row.
     write: Vec<String>,
+    /// Behind the copy to a device.
+    device: Vec<String>,
 }
 
 impl Places {
@@ -51,6 +53,11 @@ impl Places {
                 | Transform::RandomVerticalFlip(_)
                 | Transform::Crop(_)
                 | Transform::CenterCrop(_) => tail.push(name),
+                Transform::ToFloat(_) | Transform::Normalize(_) | Transform::OneHot(_)
+                    if plan.on_device.is_some() =>
+                {
+                    places.device.push(name);
+                }
                 Transform::ToFloat(_)
                 | Transform::Normalize(_)
                 | Transform::OneHot(_)
@@ -80,16 +87,16 @@ impl fmt::Display for Plan {
         for (field, column) in self.fields.iter().zip(&self.columns) {
             match field {
                 FieldPlan::Pixels(plan) => self.pixels(f, plan, column)?,
-                FieldPlan::Copy => writeln!(f, "{}: copied -> {}", column.name, shape(column))?,
-                FieldPlan::Own => writeln!(f, "{}: kept by row -> {}", column.name, shape(column))?,
+                FieldPlan::Copy => writeln!(f, "{}: copied -> {}", column.name, shape(&column.kind))?,
+                FieldPlan::Own => writeln!(f, "{}: kept by row -> {}", column.name, shape(&column.kind))?,
                 FieldPlan::Soft(_) => {
-                    writeln!(f, "{}: shares of classes -> {}", column.name, shape(column))?;
+                    writeln!(f, "{}: shares of classes -> {}", column.name, shape(&column.kind))?;
                 }
             }
         }
         // Behind those of the source's fields there may be one that tells rows from padding.
         for column in self.columns.iter().skip(self.fields.len()) {
-            let row = shape(column);
+            let row = shape(&column.kind);
             writeln!(f, "{}: false where a row is padding -> {row}", column.name)?;
         }
         if let Some(mixer) = &self.mixer {
@@ -120,7 +127,7 @@ impl Plan {
                 Gives::Returned => "returns",
                 Gives::Passed(_) => "passes",
             };
-            writeln!(f, "  {verb:<10} {}: {}", column.name, shape(column))?;
+            writeln!(f, "  {verb:<10} {}: {}", column.name, shape(&column.kind))?;
         }
         Ok(())
     }
@@ -132,7 +139,7 @@ impl Plan {
         column: &ColumnSpec,
     ) -> fmt::Result {
         let places = Places::of(&self.transforms, plan);
-        writeln!(f, "{}: -> {}", column.name, shape(column))?;
+        writeln!(f, "{}: -> {}", column.name, shape(&column.kind))?;
         let mut line =
             |stage: &str, parts: &[String]| writeln!(f, "  {stage:<10} {}", parts.join(", "));
         match plan.stored {
@@ -161,20 +168,28 @@ impl Plan {
         let mut parts = places.write;
         let layout = match &plan.finish {
             Finish::Convert { layout, .. } | Finish::OneHot { layout, .. } => Some(*layout),
-            Finish::Classes { .. } => None,
+            Finish::Classes { .. } | Finish::Numbers { .. } => None,
         };
-        parts.extend(layout.map(|layout| match layout {
+        let axes = |layout: Layout| match layout {
             Layout::Hwc => "HWC".to_owned(),
             Layout::Chw => "CHW".to_owned(),
-        }));
+        };
+        parts.extend(layout.map(axes));
         parts.push("in one pass".to_owned());
-        line("write", &parts)
+        line("write", &parts)?;
+        if let Some((layout, kind)) = &plan.on_device {
+            let mut parts = places.device;
+            parts.push(axes(*layout));
+            parts.push(format!("in one pass behind the copy -> {}", shape(kind)));
+            line("device", &parts)?;
+        }
+        Ok(())
     }
 }
 
 /// Type, shape and weight of a row.
-fn shape(column: &ColumnSpec) -> String {
-    match &column.kind {
+fn shape(kind: &ColumnKind) -> String {
+    match kind {
         ColumnKind::Fixed { dtype, shape } => {
             let bytes = shape.iter().product::<usize>() * dtype.bytes();
             let weight = match bytes {

@@ -225,7 +225,7 @@ impl PixelPlan {
         let bytes = self.dtype().bytes();
         let layout = match &self.finish {
             Finish::Convert { layout, .. } | Finish::OneHot { layout, .. } => *layout,
-            Finish::Classes { .. } => Layout::Hwc,
+            Finish::Classes { .. } | Finish::Numbers { .. } => Layout::Hwc,
         };
         let shape = self.shape(size);
         match (layout, shape[..].len()) {

@@ -4,6 +4,7 @@
 //! read, and named with the transform to add.
 
 mod describe;
+pub(crate) mod device;
 pub mod failure;
 pub mod fold;
 pub(crate) mod function;
@@ -78,6 +79,8 @@ struct PixelPlan {
     /// Size after the last transform; None where rows differ and are padded.
     size: Option<Size>,
     finish: Finish,
+    /// Layout and column on a device, where a part of the writing is left to that.
+    on_device: Option<(Layout, ColumnKind)>,
 }
 
 /// The pass that writes the row.
@@ -103,6 +106,8 @@ enum Finish {
         dtype: DType,
         unknown: i64,
     },
+    /// Class numbers as they are, uint8; those of no class are counted.
+    Numbers { classes: usize },
 }
 
 impl Plan {
@@ -530,6 +535,7 @@ impl<'a> Checked<'a> {
             out_channels,
             size,
             finish,
+            on_device: None,
         })
     }
 
@@ -635,6 +641,7 @@ impl PixelPlan {
             Finish::Convert { dtype, .. }
             | Finish::OneHot { dtype, .. }
             | Finish::Classes { dtype, .. } => *dtype,
+            Finish::Numbers { .. } => DType::UInt8,
         }
     }
 

@@ -124,15 +124,7 @@ impl PixelPlan {
                 if *dtype == DType::UInt8 {
                     let unknown = palette.indices(&view, narrow, *unknown as u8);
                     let unknown = unknown.map_err(SampleError::Transform)?;
-                    let source = simd::Source {
-                        data: narrow,
-                        width: view.width(),
-                        height: view.height(),
-                        channels: 1,
-                        row_bytes: view.width(),
-                    };
-                    let plain = pass(DType::UInt8, Layout::Hwc, flips, &[1.0; 4], &[0.0; 4]);
-                    simd::convert(simd::Level::detect(), &source, &plain, out);
+                    numbers(narrow, view.size(), flips, out);
                     return Ok(unknown);
                 }
                 let missing = palette
@@ -150,8 +142,30 @@ impl PixelPlan {
                 });
                 Ok(missing)
             }
+            Finish::Numbers { classes: count } => {
+                let narrow = &mut classes.narrow;
+                narrow.clear();
+                (0..view.height()).for_each(|y| narrow.extend_from_slice(view.row(y)));
+                numbers(narrow, view.size(), flips, out);
+                let unknown = narrow.iter().filter(|&&class| usize::from(class) >= *count);
+                Ok(unknown.count() as u64)
+            }
         }
     }
+}
+
+/// Class numbers of a byte each, flipped.
+fn numbers(numbers: &[u8], size: Size, flips: Flips, out: &mut [u8]) {
+    let (height, width) = (size.height as usize, size.width as usize);
+    let source = simd::Source {
+        data: numbers,
+        width,
+        height,
+        channels: 1,
+        row_bytes: width,
+    };
+    let plain = pass(DType::UInt8, Layout::Hwc, flips, &[1.0; 4], &[0.0; 4]);
+    simd::convert(simd::Level::detect(), &source, &plain, out);
 }
 
 fn pass(
@@ -180,7 +194,7 @@ fn simd_dtype(dtype: DType) -> simd::Dtype {
     }
 }
 
-fn simd_layout(layout: Layout) -> simd::Layout {
+pub(super) fn simd_layout(layout: Layout) -> simd::Layout {
     match layout {
         Layout::Hwc => simd::Layout::Hwc,
         Layout::Chw => simd::Layout::Chw,

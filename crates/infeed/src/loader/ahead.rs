@@ -1,0 +1,390 @@
+//! A running plan whose batches lie on a device: a thread takes them from the conveyor and sends them
+//! on while the consumer is busy with the one before.
+//!
+//! What a consumer was given is counted when it is given, so a state knows nothing of what is on its
+//! way; after a seek that is dropped and made again.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::made::Told;
+use super::open::Aim;
+use super::{Loader, Options, State, arrived};
+use crate::batch::Ready;
+use crate::device::ring::{Asked, DeviceBatch, Ring, Sent, Settings};
+use crate::device::Device;
+use crate::error::Error;
+use crate::exec::Next;
+use crate::pipeline::{Handle, Pipeline};
+
+/// How long the sender waits for the conveyor between two looks at whether it should pause.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Least slots: one with the consumer, one on its way.
+pub const LEAST_SLOTS: usize = 2;
+
+/// Where the part of the work is done that can be done on either side of the copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// All on the host: finished rows cross the bus.
+    Host,
+    /// What makes rows larger on the device: bytes cross the bus. Same bits.
+    #[default]
+    Device,
+}
+
+/// What a call got from a loader on a device.
+#[derive(Debug)]
+pub enum DeviceStep<D: Device> {
+    /// The next batch.
+    Batch(DeviceBatch<D>),
+    /// The epoch is over; the next call begins the next one.
+    End,
+    /// Nothing yet.
+    Timeout,
+}
+
+/// A running pipeline that delivers on a device. Dropping it ends and joins its threads.
+#[derive(Debug)]
+pub struct DeviceLoader<D: Device> {
+    shared: Arc<Shared<D>>,
+    sender: Mutex<Option<JoinHandle<()>>>,
+    /// Where the consumer's stream ended when it first asked for the batch that it does not have yet.
+    mark: Mutex<Option<Asked<D>>>,
+}
+
+#[derive(Debug)]
+struct Shared<D: Device> {
+    loader: Loader,
+    ring: Ring<D>,
+    /// Batches sent ahead of the consumer at most.
+    depth: usize,
+    ahead: Mutex<Ahead<D>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Ahead<D: Device> {
+    sent: VecDeque<(Sent<D>, Told)>,
+    /// What comes behind those, for good until a seek.
+    failed: Option<Failed>,
+    /// True while somebody moves the loader to another place.
+    paused: bool,
+    /// Whether the sender has a batch in its hands.
+    sending: bool,
+    closed: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Failed {
+    Fault(Error),
+    Broken(String),
+    Forked,
+}
+
+impl Pipeline {
+    /// As [`Pipeline::open_with`], with batches delivered on `device`; at most `slots` of them are
+    /// there at once, the consumer's own included, as long as that holds no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`], and [`Error::Device`].
+    pub fn open_on<D: Device>(
+        &self,
+        device: D,
+        placement: Placement,
+        slots: usize,
+        handles: &[Handle],
+        options: &Options,
+    ) -> Result<DeviceLoader<D>, Error> {
+        if slots < LEAST_SLOTS {
+            let problem = format!(
+                "{slots} slots cannot hold a batch for the consumer and one on its way; use at \
+                 least {LEAST_SLOTS}"
+            );
+            return Err(Error::config("slots", problem));
+        }
+        let pinning = device.clone();
+        let aim = Aim {
+            expands: placement == Placement::Device,
+            ready: Ready(Arc::new(move |slab| {
+                if let Err(error) = pinning.pin(slab) {
+                    tracing::warn!("copies to {} will be slower: {error}", pinning.name());
+                }
+            })),
+            slots,
+        };
+        let source = self.open_source(handles)?;
+        let (loader, routes) = Loader::open_for(self, source, handles, options, Some(aim))?;
+        let rows = loader.most_rows()?;
+        let settings = Settings {
+            slots,
+            ..Settings::new(rows)
+        };
+        let ring = Ring::new(device, routes, settings)?;
+        let shared = Arc::new(Shared {
+            loader,
+            ring,
+            depth: slots - 1,
+            ahead: Mutex::new(Ahead {
+                sent: VecDeque::new(),
+                failed: None,
+                paused: false,
+                sending: false,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        });
+        let thread = Arc::clone(&shared);
+        let sender = std::thread::Builder::new()
+            .name("infeed-device".to_owned())
+            .spawn(move || thread.send())
+            .map_err(|source| Error::Thread {
+                source: Arc::new(source),
+            })?;
+        Ok(DeviceLoader {
+            shared,
+            sender: Mutex::new(Some(sender)),
+            mark: Mutex::new(None),
+        })
+    }
+}
+
+impl<D: Device> DeviceLoader<D> {
+    /// The loader behind it, for all that is not about batches. Its own batches, and its place, are
+    /// for this one alone to take and to move.
+    pub fn loader(&self) -> &Loader {
+        &self.shared.loader
+    }
+
+    /// The ring that carries batches over.
+    pub fn ring(&self) -> &Ring<D> {
+        &self.shared.ring
+    }
+
+    /// The next batch of the epoch, or None once at its end; the call after that begins the next
+    /// epoch. Blocks until the batch is made and sent, not until it has arrived: whoever reads it
+    /// waits for that on the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::next_batch`]; or [`Error::Device`].
+    pub fn next_batch(&self) -> Result<Option<DeviceBatch<D>>, Error> {
+        match self.next_within(super::FOREVER, None)? {
+            DeviceStep::Batch(batch) => Ok(Some(batch)),
+            DeviceStep::End | DeviceStep::Timeout => Ok(None),
+        }
+    }
+
+    /// As [`DeviceLoader::next_batch`], waiting at most `patience`. Where the stream that the consumer
+    /// works in is known, what the device waits for batches is measured there; see [`Ring::stats`].
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceLoader::next_batch`].
+    pub fn next_within(
+        &self,
+        patience: Duration,
+        stream: Option<D::Queue>,
+    ) -> Result<DeviceStep<D>, Error> {
+        let loader = &self.shared.loader;
+        let conveyor = loader.conveyor()?;
+        if conveyor.is_forked() {
+            return Err(Error::Forked);
+        }
+        if loader.ends_epoch(&conveyor) {
+            return Ok(DeviceStep::End);
+        }
+        let asked = loader.asked();
+        // The first mark of a wait counts: the stream has had nothing to do since.
+        let mark = match self.mark().take() {
+            None => stream.map(|stream| self.shared.ring.ask(stream)).transpose()?,
+            mark => mark,
+        };
+        let next = |patience| self.shared.next(patience);
+        let Some((batch, told)) = arrived(loader.next_told(&conveyor, asked, patience, next))?
+        else {
+            *self.mark() = mark;
+            return Ok(DeviceStep::Timeout);
+        };
+        loader.deliver(&conveyor, asked, told)?;
+        Ok(DeviceStep::Batch(batch.hand_over(mark)?))
+    }
+
+    fn mark(&self) -> MutexGuard<'_, Option<Asked<D>>> {
+        // Nothing panics while it is held.
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Loader::end_epoch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::end_epoch`].
+    pub fn end_epoch(&self) -> Result<(), Error> {
+        self.moved(Loader::end_epoch)
+    }
+
+    /// As [`Loader::seek`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::seek`].
+    pub fn seek(&self, epoch: u64, step: u64) -> Result<(), Error> {
+        self.moved(|loader| loader.seek(epoch, step))
+    }
+
+    /// As [`Loader::restore`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::restore`].
+    pub fn restore(&self, state: &State) -> Result<(), Error> {
+        self.moved(|loader| loader.restore(state))
+    }
+
+    /// As [`Loader::restore_anyway`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::restore_anyway`].
+    pub fn restore_anyway(&self, state: &State) -> Result<Vec<String>, Error> {
+        self.moved(|loader| loader.restore_anyway(state))
+    }
+
+    /// Moves the loader while nothing is taken from it, and drops what was sent ahead if it went
+    /// elsewhere.
+    fn moved<T>(&self, to: impl FnOnce(&Loader) -> Result<T, Error>) -> Result<T, Error> {
+        let shared = &self.shared;
+        if shared.loader.conveyor()?.is_forked() {
+            return Err(Error::Forked);
+        }
+        let mut ahead = shared.lock();
+        ahead.paused = true;
+        while ahead.sending {
+            ahead = shared.wait(ahead);
+        }
+        let before = shared.loader.seeks();
+        let done = to(&shared.loader);
+        let dropped = if shared.loader.seeks() == before {
+            VecDeque::new()
+        } else {
+            ahead.failed = None;
+            std::mem::take(&mut ahead.sent)
+        };
+        ahead.paused = false;
+        drop(ahead);
+        shared.changed.notify_all();
+        drop(dropped);
+        done
+    }
+
+    /// Ends all threads and waits for them, and for copies under way. Batches that are held stay
+    /// valid.
+    pub fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        self.shared.loader.close();
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sender) = sender {
+            // Were it to have panicked, the loader has said so.
+            let _ = sender.join();
+        }
+        let sent = std::mem::take(&mut self.shared.lock().sent);
+        drop(sent);
+        if let Err(error) = self.shared.ring.close() {
+            tracing::debug!("{}", error.chain());
+        }
+    }
+}
+
+impl<D: Device> Drop for DeviceLoader<D> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl<D: Device> Shared<D> {
+    /// The sender's thread.
+    fn send(&self) {
+        loop {
+            let mut ahead = self.lock();
+            while !ahead.closed
+                && (ahead.paused || ahead.failed.is_some() || ahead.sent.len() >= self.depth)
+            {
+                ahead = self.wait(ahead);
+            }
+            if ahead.closed {
+                return;
+            }
+            ahead.sending = true;
+            drop(ahead);
+            let sent = self.send_one();
+            let mut ahead = self.lock();
+            ahead.sending = false;
+            match sent {
+                Ok(Some(sent)) => ahead.sent.push_back(sent),
+                Ok(None) => {}
+                Err(failed) => ahead.failed = Some(failed),
+            }
+            drop(ahead);
+            self.changed.notify_all();
+        }
+    }
+
+    fn send_one(&self) -> Result<Option<(Sent<D>, Told)>, Failed> {
+        let conveyor = self.loader.conveyor().map_err(Failed::Fault)?;
+        let made = match conveyor.next(SLICE) {
+            Next::Batch(made) => made,
+            Next::Timeout => return Ok(None),
+            Next::Fault(error) => return Err(Failed::Fault(error)),
+            Next::Broken(text) => return Err(Failed::Broken(text)),
+            Next::Forked => return Err(Failed::Forked),
+        };
+        let (batch, told) = made.split();
+        let sent = self.ring.send(batch).map_err(Failed::Fault)?;
+        Ok(Some((sent, told)))
+    }
+
+    /// The consumer's next batch.
+    fn next(&self, patience: Duration) -> Next<(Sent<D>, Told), Error> {
+        let begun = Instant::now();
+        let mut ahead = self.lock();
+        let next = loop {
+            if let Some(next) = ahead.sent.pop_front() {
+                break Next::Batch(next);
+            }
+            match &ahead.failed {
+                Some(Failed::Fault(error)) => break Next::Fault(error.clone()),
+                Some(Failed::Broken(text)) => break Next::Broken(text.clone()),
+                Some(Failed::Forked) => break Next::Forked,
+                None if ahead.closed => break Next::Fault(Error::Closed),
+                None => {}
+            }
+            let Some(left) = patience.checked_sub(begun.elapsed()) else {
+                break Next::Timeout;
+            };
+            ahead = self
+                .changed
+                .wait_timeout(ahead, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        };
+        drop(ahead);
+        self.changed.notify_all();
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ahead<D>> {
+        // Nothing panics while it is held.
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, ahead: MutexGuard<'a, Ahead<D>>) -> MutexGuard<'a, Ahead<D>> {
+        self.changed
+            .wait(ahead)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
