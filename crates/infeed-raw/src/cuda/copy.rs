@@ -120,8 +120,7 @@ impl Context {
 
     /// Copies the first `bytes` bytes of one memory to another, in the order of a queue.
     ///
-    /// Both have to stay until a moment of that queue after this is past, which is up to the
-    /// caller where the queue is a consumer's; for one of this context, dropping them waits.
+    /// Both may be dropped at once; that waits for the copy.
     ///
     /// # Errors
     ///
@@ -150,7 +149,8 @@ impl Context {
         // from each other; the stream is alive.
         let code =
             unsafe { (self.driver.copy_on_device)(to.address(), from.address(), bytes, stream) };
-        self.driver.check("cuMemcpyDtoDAsync", code)
+        self.driver.check("cuMemcpyDtoDAsync", code)?;
+        from.used_on(queue).and(to.used_on(queue))
     }
 
     /// Fills a slab from the beginning of a memory, after what is on a queue, and waits for it.

@@ -134,8 +134,7 @@ impl Context {
     /// `table` says where the rows lie; it is written to the memory beside it first, so that the
     /// card reads the views that were checked.
     ///
-    /// The memories have to stay until a moment of that queue after this is past, which is up to
-    /// the caller where the queue is a consumer's; for one of this context, dropping them waits.
+    /// The memories may be dropped at once; that waits for the kernel.
     ///
     /// # Errors
     ///
@@ -223,7 +222,10 @@ impl Context {
                 extra.as_mut_ptr(),
             )
         };
-        self.driver.check("cuLaunchKernel", code)
+        self.driver.check("cuLaunchKernel", code)?;
+        // The table has a copy on the queue already, and is kept until that is done; the kernel
+        // behind it reads it too.
+        seen.iter().try_for_each(|memory| memory.used_on(queue))
     }
 
     /// Writes views to the card.

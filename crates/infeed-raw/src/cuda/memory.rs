@@ -2,12 +2,14 @@
 
 use std::ffi::{c_uint, c_void};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::context::Context;
 use super::copy::Transfer;
 use super::driver::code;
 use super::error::CudaError;
+use super::event::Event;
+use super::queue::Queue;
 use crate::slab::Slab;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every card of the process.
@@ -18,8 +20,16 @@ pub struct Memory {
     context: Arc<Context>,
     address: u64,
     len: usize,
+    kept: Mutex<Kept>,
+}
+
+/// What is waited for before a memory is freed, besides the streams of its context.
+#[derive(Default)]
+struct Kept {
     /// The last table of views that was written here, until the next one is.
-    table: Mutex<Option<Transfer>>,
+    table: Option<Transfer>,
+    /// Behind commands on consumers' streams.
+    used: Vec<Event>,
 }
 
 impl Memory {
@@ -46,8 +56,25 @@ impl Memory {
     /// Keeps a copy into this memory until the next one, for whose sake nobody waits: by then it
     /// is long done.
     pub(super) fn keep(&self, transfer: Transfer) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        *table = Some(transfer.within());
+        self.kept().table = Some(transfer.within());
+    }
+
+    /// Remembers that a command that was just put on a queue uses this. Our own streams are waited
+    /// for anyhow.
+    pub(super) fn used_on(&self, queue: Queue) -> Result<(), CudaError> {
+        if queue.is_own() {
+            return Ok(());
+        }
+        let event = self.context.event(false)?;
+        event.record(queue)?;
+        let mut kept = self.kept();
+        kept.used.retain(|used| !matches!(used.is_done(), Ok(true)));
+        kept.used.push(event);
+        Ok(())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// That `bytes` from `at` on lie inside.
@@ -92,7 +119,7 @@ impl Context {
             context: Arc::clone(self),
             address,
             len,
-            table: Mutex::default(),
+            kept: Mutex::default(),
         })
     }
 
@@ -139,16 +166,20 @@ impl Context {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        let kept = std::mem::take(&mut *self.kept());
         // Waits for a copy to here, if one is under way.
-        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
-        drop(table.take());
+        drop(kept.table);
+        for used in kept.used {
+            // An error is that of a command that ran, which others are told.
+            let _ = used.synchronize();
+        }
         let Ok(bound) = self.context.bind() else {
             // In a forked child the address is somebody else's.
             return;
         };
-        // Commands on our own streams that still use it are waited for here. Those on a consumer's
-        // are its own affair: it holds what it reads until it is done. The driver waits for all
-        // work of the card before it frees, besides, but does not promise so.
+        // What other libraries do with it on their streams is their affair: they hold what they
+        // read until it is done. The driver waits for all work of the card before it frees,
+        // besides, but does not promise so.
         self.context.finish_own(&bound);
         // SAFETY: allocated in `memory`, freed once.
         unsafe { (self.context.driver.memory_free)(self.address) };

@@ -482,6 +482,25 @@ fn a_release_on_a_threads_own_stream_waits_for_the_streams_of_all_threads() {
 }
 
 #[test]
+fn memory_that_a_consumers_stream_uses_is_freed_after_that() {
+    let context = open();
+    // SAFETY: the driver of this test follows no handle.
+    let consumers = unsafe { Queue::consumers(0x5000) };
+    let (from, to) = (memory(&context, 4), memory(&context, 4));
+    context.copy_within(consumers, &from, &to, 4).unwrap();
+    context.copy_within(consumers, &from, &to, 4).unwrap();
+    calls();
+
+    drop(from);
+
+    assert_eq!(
+        calls(),
+        ["event_synchronize", "event_destroy", "memory_free"],
+        "one mark, since the first was past"
+    );
+}
+
+#[test]
 fn a_stream_that_is_captured_is_left_alone() {
     let context = open();
     let (own, event) = (context.stream().unwrap(), context.event(false).unwrap());

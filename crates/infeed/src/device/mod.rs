@@ -4,6 +4,7 @@
 //! CUDA and by a simulated device ([`sim`]). [`ring`] sends batches through it and is the same code
 //! over both. Who may touch which memory when, and why, is in this folder's README.
 
+pub mod cuda;
 pub mod ring;
 pub mod sim;
 
@@ -16,6 +17,7 @@ use infeed_raw::slab::Slab;
 
 use crate::error::{Cause, Error};
 
+pub use cuda::Cuda;
 pub use ring::{DeviceArray, DeviceBatch, Ring, Route, Sent, Settings, Upload};
 pub use sim::Sim;
 

@@ -1,0 +1,255 @@
+//! NVIDIA cards: [`Device`] over [`infeed_raw::cuda`], which says why each call is sound.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use infeed_raw::cuda::{Context, CudaError, Event, Memory, Queue, Transfer};
+use infeed_raw::kernel::{Kernel, RowView};
+use infeed_raw::slab::Slab;
+
+pub use infeed_raw::cuda::{Card, NoCuda, probe};
+
+use super::{Device, DeviceError, HostSource};
+use crate::error::Error;
+
+/// A card. Clones are handles of one opening.
+#[derive(Clone, Debug)]
+pub struct Cuda {
+    context: Arc<Context>,
+}
+
+impl Cuda {
+    /// Opens a card by its number among those that the process may use, and readies the kernels.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`]: there is no driver, it is too old, there is no such card, or it cannot run
+    /// the kernels; each with what to do.
+    ///
+    /// # Cost
+    ///
+    /// Seconds where nothing in the process has used the card yet.
+    pub fn open(ordinal: usize) -> Result<Cuda, Error> {
+        match Context::open(ordinal) {
+            Ok(context) => Ok(Cuda { context }),
+            Err(error) => Err(device_error("opening it", error).on(name(ordinal))),
+        }
+    }
+
+    /// What the driver says of the card.
+    pub fn card(&self) -> &Card {
+        self.context.card()
+    }
+
+    /// Free and total bytes of its memory, of all processes together.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub fn memory_info(&self) -> Result<(usize, usize), DeviceError> {
+        told("its memory", self.context.memory_info())
+    }
+
+    /// Fills a slab from the beginning of a memory, after what is on a stream, and waits for it.
+    /// For checks: nothing of a loader goes back to the host.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Bounds`] if the slab is longer; what the driver refuses.
+    pub fn read(&self, queue: Queue, from: &Memory, into: Slab) -> Result<Slab, DeviceError> {
+        told("a copy to the host", self.context.read(queue, from, into))
+    }
+}
+
+fn name(ordinal: usize) -> String {
+    format!("cuda:{ordinal}")
+}
+
+/// A card's error as one of the seam: what all devices know by its own name, the rest as it is.
+fn device_error(command: &'static str, error: CudaError) -> DeviceError {
+    match error {
+        CudaError::OutOfMemory { asked, free, .. } => DeviceError::OutOfMemory {
+            asked_bytes: asked as u64,
+            free_bytes: free as u64,
+        },
+        CudaError::OutOfRange { at, bytes, len } => DeviceError::Bounds {
+            command,
+            of: "a memory",
+            needed_bytes: (at as u64).saturating_add(bytes as u64),
+            found_bytes: len as u64,
+        },
+        error => DeviceError::Failed {
+            call: command,
+            source: Arc::new(error),
+        },
+    }
+}
+
+fn told<T>(command: &'static str, result: Result<T, CudaError>) -> Result<T, DeviceError> {
+    result.map_err(|error| device_error(command, error))
+}
+
+impl Device for Cuda {
+    type Memory = Memory;
+    type Queue = Queue;
+    type Event = Event;
+    type Transfer = Transfer;
+
+    fn name(&self) -> String {
+        name(self.card().ordinal)
+    }
+
+    fn pin(&self, slab: &mut Slab) -> Result<(), DeviceError> {
+        told("pinning memory", self.context.pin(slab))
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Arc<Memory>, DeviceError> {
+        told("allocating", self.context.memory(bytes)).map(Arc::new)
+    }
+
+    fn len(&self, memory: &Memory) -> usize {
+        memory.len()
+    }
+
+    fn stream(&self) -> Result<Queue, DeviceError> {
+        told("making a stream", self.context.stream())
+    }
+
+    fn event(&self, timed: bool) -> Result<Event, DeviceError> {
+        told("making an event", self.context.event(timed))
+    }
+
+    fn copy(
+        &self,
+        queue: Queue,
+        from: HostSource,
+        bytes: usize,
+        to: &Arc<Memory>,
+        at: usize,
+    ) -> Result<Transfer, DeviceError> {
+        let copied = self.context.copy(queue, from, bytes, to, at);
+        told("a copy from the host", copied)
+    }
+
+    fn copy_within(
+        &self,
+        queue: Queue,
+        from: &Arc<Memory>,
+        to: &Arc<Memory>,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        const COMMAND: &str = "a copy on the device";
+        apart(COMMAND, from, to, bytes)?;
+        told(COMMAND, self.context.copy_within(queue, from, to, bytes))
+    }
+
+    fn launch(
+        &self,
+        queue: Queue,
+        kernel: &Kernel,
+        rows: usize,
+        input: &Arc<Memory>,
+        table: Option<(&[RowView], &Arc<Memory>)>,
+        output: &Arc<Memory>,
+    ) -> Result<(), DeviceError> {
+        const COMMAND: &str = "a kernel";
+        let writes = kernel.output_bytes(rows).unwrap_or(usize::MAX);
+        apart(COMMAND, input, output, writes)?;
+        let launched = self
+            .context
+            .launch(queue, kernel, rows, input, table, output);
+        told(COMMAND, launched)
+    }
+
+    fn record(&self, event: &Event, queue: Queue) -> Result<(), DeviceError> {
+        told("recording an event", event.record(queue))
+    }
+
+    fn wait(&self, queue: Queue, event: &Event) -> Result<(), DeviceError> {
+        told("a stream's wait for an event", event.hold(queue))
+    }
+
+    fn is_done(&self, event: &Event) -> Result<bool, DeviceError> {
+        told("asking for an event", event.is_done())
+    }
+
+    fn synchronize(&self, event: &Event) -> Result<(), DeviceError> {
+        told("waiting for an event", event.synchronize())
+    }
+
+    fn elapsed(&self, from: &Event, to: &Event) -> Result<Duration, DeviceError> {
+        /// Made without timing or never recorded; not past yet.
+        const UNTIMED: [u32; 2] = [400, 600];
+        from.until(to).map_err(|error| match error.code() {
+            Some(code) if UNTIMED.contains(&code) => DeviceError::Untimed,
+            _ => device_error("the time between events", error),
+        })
+    }
+}
+
+/// That two memories are not one.
+fn apart(
+    command: &'static str,
+    from: &Arc<Memory>,
+    to: &Arc<Memory>,
+    bytes: usize,
+) -> Result<(), DeviceError> {
+    if !Arc::ptr_eq(from, to) {
+        return Ok(());
+    }
+    Err(DeviceError::Bounds {
+        command,
+        of: "another memory for its output",
+        needed_bytes: bytes.max(1) as u64,
+        found_bytes: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_that_cannot_be_opened_is_named_with_the_reason() {
+        let Err(error) = Cuda::open(99) else {
+            panic!("no machine has a hundred cards");
+        };
+
+        let Error::Device { device, source } = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(device, "cuda:99");
+        let cause = std::error::Error::source(source).expect("the driver's words");
+        let text = cause.to_string();
+        let known = ["no CUDA driver", "too old", "no GPU", "no cuda:99"];
+        assert!(known.iter().any(|part| text.contains(part)), "{text}");
+    }
+
+    #[test]
+    fn errors_that_every_device_has_keep_their_numbers() {
+        let memory = CudaError::OutOfMemory {
+            card: "a card".to_owned(),
+            asked: 10,
+            free: 4,
+            total: 20,
+        };
+        let DeviceError::OutOfMemory {
+            asked_bytes,
+            free_bytes,
+        } = device_error("allocating", memory)
+        else {
+            panic!("it is out of memory");
+        };
+        assert_eq!((asked_bytes, free_bytes), (10, 4));
+
+        let range = CudaError::OutOfRange {
+            at: usize::MAX,
+            bytes: 9,
+            len: 8,
+        };
+        assert_eq!(
+            device_error("a copy from the host", range).to_string(),
+            "a copy from the host needs 18446744073709551615 bytes of a memory, which has 8"
+        );
+    }
+}
