@@ -65,7 +65,7 @@ test: $(VENV)/ready ## all tests, Rust and Python, but those of frameworks that 
 test-all: $(VENV_ALL)/ready ## the same with PyTorch, Keras, TensorFlow, JAX: 8 GB in .venv-all
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV_ALL) scripts/test $(VENV_ALL)
 
-lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, typos
+lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, kernels, typos
 	@scripts/needs lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -76,6 +76,7 @@ lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, typos
 	$(BIN)/maturin develop --quiet
 	PYTHON=$(BIN)/python scripts/stubs
 	scripts/deny
+	scripts/kernels --check
 	$(BIN)/typos
 
 wheel: $(VENV)/ready ## a wheel for every Linux of this processor, in dist/
