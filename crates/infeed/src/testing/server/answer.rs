@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::http::{Head, kind};
+use super::head::{Head, kind};
 use super::{Kind, State};
 
 /// When all objects were changed last; tags tell them apart.

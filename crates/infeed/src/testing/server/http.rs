@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::answer::{Answer, Body, answer};
-use super::{Fault, Kind, Request, Shared};
+use super::head::{Head, parse};
+use super::{Fault, Request, Shared};
 
 /// How often a connection without requests looks whether the server goes.
 const LOOK: Duration = Duration::from_millis(50);
@@ -30,18 +31,6 @@ pub(super) fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     for connection in connections {
         let _ = connection.join();
     }
-}
-
-/// What was asked, as it stands in the head.
-#[derive(Debug, Default)]
-pub(super) struct Head {
-    pub(super) method: String,
-    /// Decoded, without the first slash.
-    pub(super) path: String,
-    /// Decoded.
-    pub(super) query: Vec<(String, String)>,
-    pub(super) range: Option<String>,
-    pub(super) if_match: Option<String>,
 }
 
 fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
@@ -97,55 +86,6 @@ fn is_timeout(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
     )
-}
-
-fn parse(text: &str) -> Option<Head> {
-    let mut lines = text.split("\r\n");
-    let mut words = lines.next()?.split(' ');
-    let mut head = Head {
-        method: words.next()?.to_owned(),
-        ..Head::default()
-    };
-    let (path, query) = match words.next()?.split_once('?') {
-        Some((path, query)) => (path.to_owned(), query.to_owned()),
-        None => (text.split(' ').nth(1)?.to_owned(), String::new()),
-    };
-    head.path = decoded(path.trim_start_matches('/'));
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        head.query
-            .push((decoded(key), decoded(&value.replace('+', " "))));
-    }
-    for line in lines {
-        let Some((key, value)) = line.split_once(':') else {
-            continue;
-        };
-        match key.to_ascii_lowercase().as_str() {
-            "range" => head.range = Some(value.trim().to_owned()),
-            "if-match" => head.if_match = Some(value.trim().to_owned()),
-            _ => {}
-        }
-    }
-    Some(head)
-}
-
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, more)) = rest.split_first() {
-        let digits = more.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            Some(code) if byte == b'%' => {
-                bytes.push(code);
-                rest = &more[2..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = more;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Gives an answer, or what a fault makes of it; false if the connection is over.
@@ -236,15 +176,5 @@ fn gone(stream: &TcpStream) -> bool {
         Ok(0) => true,
         Ok(_) => false,
         Err(error) => !is_timeout(&error),
-    }
-}
-
-/// What a request is for, from its head.
-pub(super) fn kind(head: &Head) -> Kind {
-    let lists = head.query.iter().any(|(key, _)| key == "list-type");
-    match (lists, head.method.as_str()) {
-        (true, _) => Kind::List,
-        (_, "HEAD") => Kind::Look,
-        _ => Kind::Read,
     }
 }

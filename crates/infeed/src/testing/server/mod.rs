@@ -5,6 +5,7 @@
 //! Signatures are not looked at.
 
 mod answer;
+mod head;
 mod http;
 
 use std::collections::BTreeMap;

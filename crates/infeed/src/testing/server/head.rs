@@ -1,0 +1,75 @@
+//! What a request asks for, as its head has it.
+
+use super::Kind;
+
+/// What was asked, as it stands in the head.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    pub(super) method: String,
+    /// Decoded, without the first slash.
+    pub(super) path: String,
+    /// Decoded.
+    pub(super) query: Vec<(String, String)>,
+    pub(super) range: Option<String>,
+    pub(super) if_match: Option<String>,
+}
+
+/// The head of a request; None for what is none.
+pub(super) fn parse(text: &str) -> Option<Head> {
+    let mut lines = text.split("\r\n");
+    let mut words = lines.next()?.split(' ');
+    let mut head = Head {
+        method: words.next()?.to_owned(),
+        ..Head::default()
+    };
+    let (path, query) = match words.next()?.split_once('?') {
+        Some((path, query)) => (path.to_owned(), query.to_owned()),
+        None => (text.split(' ').nth(1)?.to_owned(), String::new()),
+    };
+    head.path = decoded(path.trim_start_matches('/'));
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        head.query
+            .push((decoded(key), decoded(&value.replace('+', " "))));
+    }
+    for line in lines {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        match key.to_ascii_lowercase().as_str() {
+            "range" => head.range = Some(value.trim().to_owned()),
+            "if-match" => head.if_match = Some(value.trim().to_owned()),
+            _ => {}
+        }
+    }
+    Some(head)
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, more)) = rest.split_first() {
+        let digits = more.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            Some(code) if byte == b'%' => {
+                bytes.push(code);
+                rest = &more[2..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a request is for, from its head.
+pub(super) fn kind(head: &Head) -> Kind {
+    let lists = head.query.iter().any(|(key, _)| key == "list-type");
+    match (lists, head.method.as_str()) {
+        (true, _) => Kind::List,
+        (_, "HEAD") => Kind::Look,
+        _ => Kind::Read,
+    }
+}
