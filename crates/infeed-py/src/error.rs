@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::function::Raised;
+use crate::raised::{Raised, line};
 
 /// The exception for an error. Nothing else in this crate makes one for the engine's errors.
 pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
@@ -62,32 +62,6 @@ pub(crate) fn refused_by(py: Python<'_>, what: &str, raised: PyErr) -> PyErr {
     let error = exception_from(py, &Error::config("source", problem));
     error.set_cause(py, Some(raised));
     error
-}
-
-/// The last line of a traceback, and where it was raised.
-pub(crate) fn line(py: Python<'_>, error: &PyErr) -> String {
-    let told = || -> PyResult<String> {
-        let lines = py
-            .import("traceback")?
-            .call_method1("format_exception_only", (error.value(py),))?;
-        let line: String = lines.get_item(-1)?.extract()?;
-        let line = line.trim_end().to_owned();
-        let Some(mut traceback) = error.traceback(py).map(Bound::into_any) else {
-            return Ok(line);
-        };
-        loop {
-            let next = traceback.getattr("tb_next")?;
-            if next.is_none() {
-                break;
-            }
-            traceback = next;
-        }
-        let code = traceback.getattr("tb_frame")?.getattr("f_code")?;
-        let file: String = code.getattr("co_filename")?.extract()?;
-        let number: u32 = traceback.getattr("tb_lineno")?.extract()?;
-        Ok(format!("{line} ({file}, line {number})"))
-    };
-    told().unwrap_or_else(|_| error.to_string())
 }
 
 /// `result` with its error as an exception.

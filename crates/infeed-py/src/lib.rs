@@ -13,6 +13,7 @@ mod loader;
 mod log;
 mod order;
 mod pack;
+mod raised;
 mod remote;
 mod stats;
 mod verify;

@@ -8,9 +8,9 @@ use infeed_raw::python::BufferView;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::Raised;
 use crate::batch::object_from;
 use crate::items::values::dtype_of;
+use crate::raised::Raised;
 
 /// A function and the object that calls it.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Running for Here {
                     waited,
                     elsewhere: Duration::ZERO,
                 }),
-                Err(Trouble::Raised(error)) => Err(Failed::Raised(Raised::here(py, &error))),
+                Err(Trouble::Raised(error)) => Err(Failed::Raised(Raised::cause(py, &error))),
                 Err(Trouble::Wrong(problem)) => Err(Failed::wrong(problem)),
             }
         });

@@ -22,8 +22,8 @@ use infeed::stop::Stop;
 use infeed_raw::anonymous::anonymous_file;
 use serde_json::{Value, json};
 
-use super::Raised;
 use crate::items::values::dtype_of;
+use crate::raised::Raised;
 
 /// How often a thread that waits for an answer looks whether anybody still wants it.
 const LOOK: Duration = Duration::from_millis(50);

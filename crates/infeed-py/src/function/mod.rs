@@ -10,11 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use infeed::Error;
-use infeed::error::Cause;
 use infeed::function::{Failed, On, Running};
 use pyo3::prelude::*;
 
-use crate::error::line;
 use here::Here;
 use processes::Processes;
 
@@ -101,29 +99,4 @@ pub(crate) fn find(name: &str, on: On) -> Result<Arc<dyn infeed::function::Funct
 /// What an exception of infeed's own says.
 fn text(error: &PyErr) -> String {
     Python::attach(|py| error.value(py).to_string())
-}
-
-/// What a function raised: the last line of the traceback, and all of it.
-#[derive(Debug, thiserror::Error)]
-#[error("{line}")]
-pub(crate) struct Raised {
-    pub(crate) line: String,
-    pub(crate) traceback: String,
-}
-
-impl Raised {
-    fn here(py: Python<'_>, error: &PyErr) -> Cause {
-        let whole = || -> PyResult<String> {
-            let lines = py.import("traceback")?.call_method1(
-                "format_exception",
-                (error.get_type(py), error.value(py), error.traceback(py)),
-            )?;
-            let lines: Vec<String> = lines.extract()?;
-            Ok(lines.concat())
-        };
-        Arc::new(Raised {
-            line: line(py, error),
-            traceback: whole().unwrap_or_default(),
-        })
-    }
 }

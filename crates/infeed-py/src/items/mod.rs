@@ -18,7 +18,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::error::{line, raise, refused_by};
+use crate::error::{raise, refused_by};
+use crate::raised::line;
 use values::{Plan, named};
 
 /// Records that are the items of a Python object.
