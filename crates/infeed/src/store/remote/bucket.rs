@@ -1,8 +1,9 @@
 //! The client of one bucket or server.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, resolve_bucket_region};
@@ -13,6 +14,7 @@ use object_store::list::PaginatedListStore;
 use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectMeta, ObjectStore, RetryConfig};
 
+use super::each_process::EachProcess;
 use super::pace::Pace;
 use super::process::Process;
 use super::profile::Profile;
@@ -23,6 +25,9 @@ use crate::random::mix;
 
 /// Longest time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// The clients of a process, by bucket and settings.
+static KNOWN: EachProcess<Mutex<HashMap<String, Arc<Bucket>>>> = EachProcess::new();
 
 /// A bucket or server, and how it is reached.
 pub(crate) struct Bucket {
@@ -55,17 +60,26 @@ impl fmt::Debug for Bucket {
 type Client = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
 
 impl Bucket {
-    /// The bucket of a URL, with the settings of now.
+    /// The bucket of a URL, with the settings of now; made once for the same settings.
     ///
     /// # Errors
     ///
     /// [`Error::Open`] for settings that are none, or that the client refuses.
     pub(super) fn of(url: &Url) -> Result<Arc<Bucket>, Error> {
-        let open = || {
+        let open = || -> io::Result<Arc<Bucket>> {
             let settings = Settings::of(url)?;
             let key = format!("{}{} {settings:?}", url.base, url.query);
-            let process = Process::here();
-            process.bucket(&key, || Bucket::new(url, settings, process))
+            let known = || {
+                let known = KNOWN.here(Mutex::default);
+                known.lock().unwrap_or_else(PoisonError::into_inner)
+            };
+            let found = known().get(&key).cloned();
+            if let Some(bucket) = found {
+                return Ok(bucket);
+            }
+            // Made outside the lock: it may ask a server where the bucket lies.
+            let made = Arc::new(Bucket::new(url, settings, Process::here())?);
+            Ok(Arc::clone(known().entry(key).or_insert(made)))
         };
         open().map_err(|error| Error::open(&url.base, error))
     }

@@ -6,6 +6,7 @@
 //! (`pace.rs`), and lists (`list.rs`).
 
 mod bucket;
+mod each_process;
 mod fetch;
 mod list;
 mod pace;

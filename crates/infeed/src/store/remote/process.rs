@@ -1,51 +1,38 @@
-//! What a process has once for all buckets: threads that answer, and the clients by bucket.
+//! What a process has once for all buckets: threads that answer.
 //!
-//! A fork has none of its parent's threads, and a lock that one of them held stays locked. So all
-//! of it hangs on the process's number: a fork begins anew, and what was opened before it says so
-//! instead of waiting for threads that are not there.
+//! A fork has threads of its own, and what was opened before it says so instead of waiting for
+//! threads that are not there.
 
-use std::collections::HashMap;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::bucket::Bucket;
+use super::each_process::EachProcess;
 use crate::stop::Stop;
 
 /// Threads that drive sockets and decrypt. Bodies are gathered on the threads that asked for them.
 const THREADS: usize = 2;
 
-/// The state of one process.
+/// The threads of one process.
 #[derive(Debug)]
 pub(super) struct Process {
     id: u32,
     runtime: Result<Runtime, String>,
-    buckets: Mutex<HashMap<String, Arc<Bucket>>>,
-    /// Of a fork of this process.
-    fork: Box<OnceLock<Process>>,
 }
 
-static FIRST: OnceLock<Process> = OnceLock::new();
+static EACH: EachProcess<Process> = EachProcess::new();
 
 impl Process {
     /// This process's own.
     pub(super) fn here() -> &'static Process {
-        let id = std::process::id();
-        let mut place = &FIRST;
-        loop {
-            let process = place.get_or_init(|| Process::new(id));
-            if process.id == id {
-                return process;
-            }
-            place = &process.fork;
-        }
+        EACH.here(Process::new)
     }
 
-    fn new(id: u32) -> Process {
+    fn new() -> Process {
         // The first of several providers that a program may have stays the default.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
@@ -54,10 +41,8 @@ impl Process {
             .enable_all()
             .build();
         Process {
-            id,
+            id: std::process::id(),
             runtime: runtime.map_err(|error| error.to_string()),
-            buckets: Mutex::default(),
-            fork: Box::default(),
         }
     }
 
@@ -80,23 +65,6 @@ impl Process {
         // Not `Runtime::block_on`, which panics on a thread of a program's own runtime.
         let _entered = runtime.enter();
         parked(work)
-    }
-
-    /// The client of a bucket, made once for the same settings.
-    pub(super) fn bucket(
-        &self,
-        key: &str,
-        make: impl FnOnce() -> io::Result<Bucket>,
-    ) -> io::Result<Arc<Bucket>> {
-        let lock = || self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(key) {
-            return Ok(Arc::clone(known));
-        }
-        // Made outside the lock: it may ask a server where the bucket lies.
-        let made = Arc::new(make()?);
-        let mut buckets = lock();
-        let kept = buckets.entry(key.to_owned()).or_insert(made);
-        Ok(Arc::clone(kept))
     }
 }
 
