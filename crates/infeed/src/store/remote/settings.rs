@@ -8,15 +8,15 @@ use std::time::Duration;
 use super::url::{Service, Url};
 use crate::error::Error;
 
-/// What the program said, by the base of URLs (`s3://bucket`) or a scheme (`s3://`).
+/// What the program said, by the usual base of URLs (`s3://bucket`) or a scheme (`s3://`).
 static GIVEN: Mutex<BTreeMap<String, Vec<(String, String)>>> = Mutex::new(BTreeMap::new());
 
 /// Settings of our own, in the program and, in capitals after `INFEED_REMOTE_`, the environment.
 const OWN: [&str; 4] = ["attempts", "idle_s", "deadline_s", "hedge"];
 
 /// Sets how URLs that begin with `base` are reached: a bucket (`s3://photos`), a host
-/// (`https://data.example.org`) or all of a kind (`s3://`). It goes before the environment, and
-/// replaces what was set for the same base; no options take it back.
+/// (`https://data.example.org`) or all of a kind (`s3://`, which `s3a://` is too). It goes before the
+/// environment, and replaces what was set for the same base; no options take it back.
 ///
 /// Keys are those of the environment in small letters, such as `aws_endpoint_url`,
 /// `aws_access_key_id`, `aws_skip_signature`, `google_service_account`,
@@ -49,14 +49,14 @@ pub fn configure(base: &str, options: &[(&str, &str)]) -> Result<(), Error> {
 
 /// A base as URLs are looked up by: a scheme, or a bucket or host.
 fn known_base(text: &str) -> Result<String, Error> {
-    let scheme = text.strip_suffix("://").map(str::to_ascii_lowercase);
-    if let Some(scheme) = scheme {
+    if let Some(scheme) = text.strip_suffix("://") {
         // Whether there is such a scheme is told as of any URL.
-        return Url::parse(&format!("{scheme}://any")).map(|_| format!("{scheme}://"));
+        let url = Url::parse(&format!("{scheme}://any"))?;
+        return Ok(url.usual_base().trim_end_matches("any").to_owned());
     }
     let url = Url::parse(text)?;
     match url.key.is_empty() && url.query.is_empty() {
-        true => Ok(url.base),
+        true => Ok(url.usual_base()),
         false => {
             let problem = format!(
                 "settings are of a whole bucket or host; name `{}` without what is below it",
@@ -111,9 +111,10 @@ impl Settings {
                 self.take(key, &value)?;
             }
         }
-        let scheme = url.base.find("://").map_or("", |at| &url.base[..at + 3]);
+        let base = url.usual_base();
+        let scheme = base.find("://").map_or("", |at| &base[..at + 3]);
         let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-        for base in [scheme, url.base.as_str()] {
+        for base in [scheme, base.as_str()] {
             for (key, value) in given.get(base).into_iter().flatten() {
                 if !self.take(key, value)? {
                     self.options.push((key.clone(), value.clone()));
@@ -247,6 +248,30 @@ mod tests {
         configure("s3://settings-test", &[]).expect("taken back");
         let settings = Settings::of(&url).expect("right");
         assert_eq!(settings.patience, Patience::default());
+    }
+
+    #[test]
+    fn another_name_of_a_scheme_is_reached_as_the_usual_one() {
+        let attempts = |text: &str| {
+            let url = Url::parse(text).expect("a URL");
+            Settings::of(&url).expect("right").patience.attempts
+        };
+        configure("s3://settings-alias", &[("attempts", "4")]).expect("known");
+        assert_eq!(attempts("s3a://settings-alias/x"), 4);
+        configure("S3A://settings-alias", &[("attempts", "5")]).expect("the same bucket");
+        assert_eq!(attempts("s3://settings-alias/x"), 5);
+        assert_eq!(attempts("s3a://settings-alias/x"), 5);
+        configure("s3a://settings-alias", &[]).expect("taken back");
+        assert_eq!(attempts("s3://settings-alias/x"), 10);
+
+        configure("gcs://", &[("attempts", "6")]).expect("known");
+        assert_eq!(attempts("gs://settings-alias/x"), 6);
+        configure("gs://", &[]).expect("taken back");
+        assert_eq!(attempts("gcs://settings-alias/x"), 10);
+        configure("abfss://", &[("attempts", "7")]).expect("known");
+        assert_eq!(attempts("abfs://files@account/x"), 7);
+        assert_eq!(attempts("az://files/x"), 10, "named by another part");
+        configure("abfs://", &[]).expect("taken back");
     }
 
     #[test]

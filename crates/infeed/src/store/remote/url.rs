@@ -4,6 +4,14 @@ use std::path::Path;
 
 use crate::error::Error;
 
+/// Schemes that are another name of one, and that one.
+const ALIASES: [(&str, &str); 4] = [
+    ("s3a", "s3"),
+    ("gcs", "gs"),
+    ("azure", "az"),
+    ("abfs", "abfss"),
+];
+
 /// What a URL begins with, and whose it is.
 const SCHEMES: [(&str, Service); 11] = [
     ("s3", Service::S3),
@@ -92,6 +100,14 @@ impl Url {
     /// The bucket or host.
     pub(super) fn host(&self) -> &str {
         self.base.split_once("://").map_or("", |(_, host)| host)
+    }
+
+    /// The base under the usual name of its scheme: what is set for `s3://bucket` holds for
+    /// `s3a://bucket` too.
+    pub(super) fn usual_base(&self) -> String {
+        let (scheme, host) = self.base.split_once("://").unwrap_or((&self.base, ""));
+        let usual = ALIASES.iter().find(|(alias, _)| *alias == scheme);
+        format!("{}://{host}", usual.map_or(scheme, |(_, usual)| usual))
     }
 
     /// The key as that of a folder: empty, or with a slash at its end.
