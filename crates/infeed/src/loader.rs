@@ -105,6 +105,15 @@ struct Progress {
     /// When it first asked for the batch that it does not have yet.
     asked: Option<Instant>,
     certificate: Certificate,
+    /// What stopped the run, until it is put elsewhere.
+    stopped: Option<Error>,
+}
+
+impl Progress {
+    fn stop(&mut self, error: Error) -> Error {
+        self.stopped = Some(error.clone());
+        error
+    }
 }
 
 impl Loader {
@@ -129,12 +138,12 @@ impl Loader {
     /// As [`Loader::next_batch`].
     pub fn next_within(&self, patience: Duration) -> Result<Step, Error> {
         let conveyor = self.conveyor()?;
-        if self.ends_epoch(&conveyor) {
+        if self.ends_epoch(&conveyor)? {
             return Ok(Step::End);
         }
         let asked = self.asked();
         let next = |patience| conveyor.next(patience);
-        let Some(made) = arrived(self.next_told(&conveyor, asked, patience, next))? else {
+        let Some(made) = self.arrived(self.next_told(&conveyor, asked, patience, next))? else {
             return Ok(Step::Timeout);
         };
         let (batch, told) = made.split();
@@ -142,15 +151,29 @@ impl Loader {
         Ok(Step::Batch(batch))
     }
 
-    /// Whether the epoch is over; the next one begins then.
-    fn ends_epoch(&self, conveyor: &Conveyor<Records>) -> bool {
+    /// Whether the epoch is over; the next one begins then. An error if the run was stopped.
+    fn ends_epoch(&self, conveyor: &Conveyor<Records>) -> Result<bool, Error> {
         let mut progress = self.progress();
+        if let Some(error) = &progress.stopped {
+            return Err(error.clone());
+        }
         let is_over = progress.step == conveyor.job().partition().steps();
         if is_over {
             progress.step = 0;
             progress.epoch += 1;
         }
-        is_over
+        Ok(is_over)
+    }
+
+    /// What came, if it came in time.
+    fn arrived<T>(&self, next: Next<T, Error>) -> Result<Option<T>, Error> {
+        match next {
+            Next::Batch(made) => Ok(Some(made)),
+            Next::Timeout => Ok(None),
+            Next::Fault(error) => Err(self.progress().stop(error)),
+            Next::Broken(text) => Err(Error::Panicked { text }),
+            Next::Forked => Err(Error::Forked),
+        }
     }
 
     /// When the consumer first asked for the batch that it does not have yet.
@@ -183,25 +206,26 @@ impl Loader {
             }
             timeline.record_as(CONSUMER, "wait", asked, now, Some(batch));
         }
+        for bad in &told.bad {
+            if progress.bad.take(bad) {
+                tracing::warn!("{}", bad.reason.chain());
+            }
+            let count = progress.bad.count();
+            if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit) {
+                // Its batch is not delivered, so neither the state nor the digest counts it.
+                return Err(progress.stop(Error::TooManyBad {
+                    bad: count,
+                    limit,
+                    record: bad.record.clone(),
+                    source: Arc::new(bad.reason.clone()),
+                }));
+            }
+        }
         progress.step += 1;
         progress.batches += 1;
         progress.samples += told.samples as u64;
         let untold = progress.certificate.take(&told);
         progress.notices.extend(untold);
-        for bad in told.bad {
-            if progress.bad.take(&bad) {
-                tracing::warn!("{}", bad.reason.chain());
-            }
-            let count = progress.bad.count();
-            if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit) {
-                return Err(Error::TooManyBad {
-                    bad: count,
-                    limit,
-                    record: bad.record,
-                    source: Arc::new(bad.reason),
-                });
-            }
-        }
         let held = held(conveyor);
         if held > self.shares.trays + self.held && !progress.told_held {
             progress.told_held = true;
@@ -253,15 +277,15 @@ impl Loader {
     /// [`Error::Closed`] or [`Error::Forked`].
     pub fn end_epoch(&self) -> Result<(), Error> {
         let steps = self.steps()?;
-        let (epoch, step) = {
+        let (epoch, step, is_stopped) = {
             let mut progress = self.progress();
             if progress.step == steps {
                 // All of it was delivered: what is ready belongs to the next epoch already.
                 (progress.epoch, progress.step) = (progress.epoch + 1, 0);
             }
-            (progress.epoch, progress.step)
+            (progress.epoch, progress.step, progress.stopped.is_some())
         };
-        if step == 0 {
+        if step == 0 && !is_stopped {
             Ok(())
         } else {
             self.seek(epoch + 1, 0)
@@ -293,6 +317,7 @@ impl Loader {
         conveyor.reset(tray);
         self.seeks.fetch_add(1, Ordering::Relaxed);
         progress.asked = None;
+        progress.stopped = None;
         if let Some(tuning) = &self.tuning {
             lock(tuning).disturbed(&conveyor);
         }
@@ -445,17 +470,6 @@ impl Loader {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         lock(&self.progress)
-    }
-}
-
-/// What came, if it came in time.
-fn arrived<T>(next: Next<T, Error>) -> Result<Option<T>, Error> {
-    match next {
-        Next::Batch(made) => Ok(Some(made)),
-        Next::Timeout => Ok(None),
-        Next::Fault(error) => Err(error),
-        Next::Broken(text) => Err(Error::Panicked { text }),
-        Next::Forked => Err(Error::Forked),
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::made::Told;
 use super::open::Aim;
-use super::{Loader, Options, State, arrived};
+use super::{Loader, Options, State};
 use crate::batch::Ready;
 use crate::device::ring::{Asked, DeviceBatch, Ring, Sent, Settings};
 use crate::device::Device;
@@ -194,7 +194,7 @@ impl<D: Device> DeviceLoader<D> {
         if conveyor.is_forked() {
             return Err(Error::Forked);
         }
-        if loader.ends_epoch(&conveyor) {
+        if loader.ends_epoch(&conveyor)? {
             return Ok(DeviceStep::End);
         }
         let asked = loader.asked();
@@ -204,8 +204,8 @@ impl<D: Device> DeviceLoader<D> {
             mark => mark,
         };
         let next = |patience| self.shared.next(patience);
-        let Some((batch, told)) = arrived(loader.next_told(&conveyor, asked, patience, next))?
-        else {
+        let next = loader.next_told(&conveyor, asked, patience, next);
+        let Some((batch, told)) = loader.arrived(next)? else {
             *self.mark() = mark;
             return Ok(DeviceStep::Timeout);
         };

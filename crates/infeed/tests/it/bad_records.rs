@@ -153,6 +153,69 @@ fn a_run_that_is_mostly_broken_stops_at_the_limit() {
 }
 
 #[test]
+fn what_stopped_a_run_comes_again_until_the_run_is_put_elsewhere() {
+    let root = photos(16);
+    damage(root.path(), &[5]);
+    let is_good = |loader: &Loader| loader.next_batch().expect("good").is_some();
+    for policy in [OnError::Substitute, OnError::Stop] {
+        let loader = open(root.path(), policy, 2, Some(0));
+        let mut delivered = 0;
+        let error = loop {
+            match loader.next_batch() {
+                Ok(batch) => delivered += u64::from(batch.is_some()),
+                Err(error) => break error,
+            }
+        };
+        let (place, digest) = (loader.place(), loader.digest());
+
+        let again = loader.next_batch().expect_err("it goes on to be stopped");
+
+        assert_eq!(again.chain(), error.chain());
+        assert_eq!(again.record(), error.record());
+        assert_eq!(
+            (loader.place(), loader.digest()),
+            (place, digest),
+            "a batch that was not delivered is not counted"
+        );
+        assert_eq!(place, (0, delivered));
+        assert_eq!(loader.stats().expect("open").batches, delivered);
+
+        // The batch with the bad record is the first that is asked for now.
+        loader.seek(0, delivered).expect("a step of the epoch");
+        let there = loader.next_batch().expect_err("it is as bad as before");
+        assert_eq!(there.chain(), error.chain());
+        loader.end_epoch().expect("open");
+        assert_eq!(loader.place(), (1, 0));
+        let other = (delivered + 1) % loader.steps().expect("open");
+        loader.seek(0, other).expect("a step of the epoch");
+        assert!(is_good(&loader), "{policy:?}");
+    }
+}
+
+#[test]
+fn an_epoch_that_was_stopped_at_its_first_step_is_left_as_any_other() {
+    let root = photos(16);
+    damage(root.path(), &[0]);
+    for policy in [OnError::Substitute, OnError::Stop] {
+        let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
+            .decode()
+            .transform(RandomResizedCrop::new(16))
+            .batch(4);
+        let mut options = Options::default();
+        (options.on_error, options.max_bad) = (policy, Some(0));
+        let loader = pipeline.open(&options).expect("opens");
+        loader.next_batch().expect_err("the first is bad");
+
+        loader.end_epoch().expect("open");
+
+        assert_eq!(loader.place(), (1, 0), "{policy:?}");
+        loader
+            .next_batch()
+            .expect_err("and so it is in every epoch");
+    }
+}
+
+#[test]
 fn a_record_that_is_bad_in_every_epoch_counts_once_against_the_limit() {
     let root = photos(16);
     damage(root.path(), &[3, 9]);
