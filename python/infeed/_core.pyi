@@ -96,15 +96,61 @@ class Batch:
 
     def column(
         self, name: str
-    ) -> Array | tuple[Array, Array] | list[bytes] | list[str]:
+    ) -> Array | DeviceArray | tuple[Array, Array] | list[bytes] | list[str]:
         """A field of all samples; ragged ones as values and offsets.
 
         Raises:
             KeyError: There is no such field.
         """
 
+    def record_stream(self, stream: object) -> None:
+        """Says that a stream uses the batch.
+
+        Raises:
+            TypeError: The batch is on the CPU, or it is no stream.
+        """
+
     def records(self) -> list[tuple[int, str]]:
         """Number and name of the record behind each row."""
+
+@final
+class DeviceArray:
+    """A column of a batch on a device.
+
+    As long as it, or what was made from it, is held, its memory is not written again.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows first."""
+
+    @property
+    def dtype(self) -> str:
+        """Type of the elements, such as ``"float32"``."""
+
+    @property
+    def device(self) -> str:
+        """Where it is, such as ``"cuda:0"``."""
+
+    def synchronize(self) -> None:
+        """Waits until its bytes are there."""
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A DLPack capsule over the same memory; a copy, of a simulated device.
+
+        Raises:
+            BufferError: Another device or a copy is asked for, or no such stream.
+        """
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """``(2, n)``: card ``n``. ``(1, 0)``, the CPU, where it is simulated."""
 
 @final
 class Explanation:
@@ -155,11 +201,15 @@ class Loader:
         stall_s: float | None,
         digest: str,
         digest_file: str | None,
+        device: str | None,
+        placement: str,
+        slots: int,
     ) -> Loader: ...
-    def next(self) -> Batch | None:
+    def next(self, stream: object | None = None) -> Batch | None:
         """The next batch, or None once at the end of each epoch.
 
-        Waits without the interpreter, and checks for signals every 100 ms.
+        Waits without the interpreter, and checks for signals every 100 ms. The stream
+        is the one that the consumer works in, where batches go to a card.
         """
 
     def end_epoch(self) -> None:

@@ -34,7 +34,8 @@ class Batch:
         Returns:
             For images, masks, tensors and scalars an array, rows first; for bytes and
             text a list; for ragged fields ``(values, offsets)``, where row ``i`` is
-            ``values[offsets[i]:offsets[i + 1]]``.
+            ``values[offsets[i]:offsets[i + 1]]``. An array on a device is what `array`
+            gives, for ``from_dlpack`` of any framework.
 
         Raises:
             KeyError: There is no such field.
@@ -49,18 +50,20 @@ class Batch:
             return numpy_from(name, values), numpy_from(name, offsets)
         return column
 
-    def array(self, name: str) -> _core.Array:
+    def array(self, name: str) -> _core.Array | _core.DeviceArray:
         """The column of a field as it is in the engine, for DLPack.
 
         ``torch.from_dlpack(batch.array("image"))`` shares its memory; so do the
-        counterparts of JAX, TensorFlow and CuPy.
+        counterparts of JAX, TensorFlow and CuPy. On a device the consumer's stream
+        waits for the bytes there, and the host does not; the memory is used again once
+        what that stream had to do when the last tensor was dropped is done.
 
         Raises:
             KeyError: There is no such field.
             TypeError: It is a list of bytes or text, or ragged.
         """
         column = self._core.column(name)
-        if not isinstance(column, _core.Array):
+        if not isinstance(column, _core.Array | _core.DeviceArray):
             raise TypeError(f"{name} is no array; take batch[{name!r}]")
         return column
 
@@ -71,6 +74,21 @@ class Batch:
         a pair of those.
         """
         return ((name, self._core.column(name)) for name in self.keys())
+
+    def record_stream(self, stream: Any) -> None:
+        """Says that a stream uses the batch besides the one that took it over.
+
+        Its memory is not used again before what that stream has to do when the batch
+        is dropped is done. ``torch.Tensor.record_stream`` does nothing for memory that
+        is not PyTorch's.
+
+        Args:
+            stream: Such as ``torch.cuda.Stream``, a stream of CuPy, or a handle.
+
+        Raises:
+            TypeError: The batch is on the CPU, or it is no stream.
+        """
+        self._core.record_stream(stream)
 
     @property
     def records(self) -> list[tuple[int, str]]:
@@ -114,7 +132,7 @@ class Batch:
         columns = []
         for name in self.keys():
             column = self._core.column(name)
-            if isinstance(column, _core.Array):
+            if isinstance(column, _core.Array | _core.DeviceArray):
                 columns.append(f"{name}: {column.dtype} {list(column.shape)}")
             else:
                 columns.append(f"{name}: {type(column).__name__} of {self.rows}")

@@ -11,6 +11,7 @@ __all__ = [
     "ConfigError",
     "DamagedError",
     "DecodeError",
+    "DeviceError",
     "ForkedError",
     "FunctionError",
     "InfeedError",
@@ -119,6 +120,10 @@ class ClosedError(LoaderError):
 
 class ForkedError(LoaderError):
     """The loader was opened in another process, of which this one is a fork."""
+
+
+class DeviceError(InfeedError, RuntimeError):
+    """A device cannot be opened, has no memory left, or failed."""
 
 
 class ThreadError(InfeedError, OSError):

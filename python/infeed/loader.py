@@ -4,7 +4,7 @@ import atexit
 import json
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -64,6 +64,9 @@ class Loader:
         self._core = core
         _open.add(self)
         self._running: weakref.ref[_Epoch] | None = None
+        # Gives the stream that the consumer works in when it asks for a batch, so that
+        # what the device waits can be measured there. Adapters know it.
+        self._stream: Callable[[], object] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         """Begins the next epoch.
@@ -80,7 +83,7 @@ class Loader:
                 "the loader is being iterated already; end that loop, or open the "
                 "pipeline once for each"
             )
-        epoch = _Epoch(self._core)
+        epoch = _Epoch(self._core, self._stream)
         self._running = weakref.ref(epoch)
         return epoch
 
@@ -193,7 +196,11 @@ class Loader:
             ``cores`` to count on, the ``most`` workers there may be, whether it has
             ``settled`` and a line of ``text`` that says why, else None; ``python``, for
             items of a Python object: ``items``, ``wait_s`` for the interpreter's lock
-            and ``inside_s`` in Python, else None; and ``stages``, a list of ``name``,
+            and ``inside_s`` in Python, else None; ``device``, where batches go to one:
+            its ``name``, ``batches`` sent, ``transfers`` and ``bytes`` copied to it,
+            ``slots`` there are, ``overflow`` of them made because batches were kept,
+            and ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
+            stream was known, else None; and ``stages``, a list of ``name``,
             ``samples``, ``bytes_in``, ``bytes_out``, and in seconds summed over threads
             ``wall_s``, ``cpu_s`` and ``wait_s``.
 
@@ -277,8 +284,9 @@ def add_digests(digests: Iterable[str]) -> str:
 class _Epoch:
     """Iterator over one epoch; dropping it midway ends the epoch."""
 
-    def __init__(self, core: _core.Loader):
+    def __init__(self, core: _core.Loader, stream: Callable[[], object] | None):
         self._core = core
+        self._stream = stream
         self._started = False
         self.ended = False
 
@@ -290,7 +298,7 @@ class _Epoch:
             raise StopIteration
         self._started = True
         try:
-            batch = self._core.next()
+            batch = self._core.next(None if self._stream is None else self._stream())
         except Exception:
             self.ended = True
             raise

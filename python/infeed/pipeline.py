@@ -336,6 +336,9 @@ class Pipeline(Selecting):
         stall: float | None = 10.0,
         digest: Literal["ids", "pixels"] = "ids",
         digest_file: str | os.PathLike[str] | None = None,
+        device: str | None = None,
+        placement: Literal["auto", "host", "device"] = "auto",
+        slots: int = 3,
     ) -> Loader:
         """Lists the data, starts the threads and prepares the first batch.
 
@@ -365,10 +368,20 @@ class Pipeline(Selecting):
             digest_file: A file to which the digest of every step is written as it is
                 delivered, for `infeed.verify`; one a rank. A file of the same run is
                 gone on with.
+            device: Where batches are delivered: ``"cuda"``, ``"cuda:1"``; ``"sim"``
+                simulates a device, also with rates, as in
+                ``"sim:bandwidth=2e9,latency=20us"``. None: on the host. Arrays of
+                fixed shape go there, ahead of the step; lists and text stay.
+            placement: Who makes rows larger (floats of pixels, one-hot masks of class
+                numbers): the ``"host"``, or the ``"device"``, so that bytes cross the
+                bus. ``"auto"`` takes the device wherever it can. The bits are the same.
+            slots: Batches on the device at once, the training loop's own included, as
+                long as that holds no more. At least 2.
 
         Raises:
             ConfigError: The arguments do not go together, or the ranks do not divide
                 the batch.
+            DeviceError: The device cannot be opened, or has no memory left.
             BudgetError: ``memory`` does not hold two batches.
             OpenError: The data cannot be listed.
         """
@@ -387,6 +400,9 @@ class Pipeline(Selecting):
         if rank >= world_size:
             raise _check.refusal("open", "rank", f"below world_size={world_size}", rank)
         policies = ("stop", "substitute", "skip")
+        places = ("auto", "host", "device")
+        if device is not None and not isinstance(device, str):
+            raise _check.refusal("open", "device", 'a name such as "cuda:0"', device)
         core = _core.Loader(
             self._json(),
             self._buffers(),
@@ -401,6 +417,9 @@ class Pipeline(Selecting):
             stall_s=stall,
             digest=_check.choice("open", "digest", digest, ("ids", "pixels")),
             digest_file=None if digest_file is None else os.fspath(digest_file),
+            device=device,
+            placement=_check.choice("open", "placement", placement, places),
+            slots=_check.integer("open", "slots", slots, low=2),
         )
         return Loader(core)
 

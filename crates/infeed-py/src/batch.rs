@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
+use infeed::Values;
 use infeed::batch::PADDING;
 use infeed::sample::DType;
 use infeed::source::Source;
-use infeed::{Batch as EngineBatch, Values};
 use infeed_raw::dlpack::{DataType, Tensor};
 use infeed_raw::python::dlpack_capsule;
 use pyo3::exceptions::{PyBufferError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use crate::device::Delivered;
+use crate::error::raise;
+
 /// Device numbers of DLPack: the CPU, the only one of it.
-const CPU: (i32, i32) = (1, 0);
+pub(crate) const CPU: (i32, i32) = (1, 0);
 
 /// One column, sharing the engine's memory.
 #[pyclass(frozen, module = "infeed._core")]
@@ -64,11 +67,7 @@ impl Array {
                 "the array is on the CPU; move it from there",
             ));
         }
-        if copy == Some(true) {
-            return Err(PyBufferError::new_err(
-                "no copy is made here; copy what you get",
-            ));
-        }
+        refuse_copy(copy)?;
         let (shape, dtype) = (self.inner.shape(), data_type(self.inner.dtype()));
         let tensor = Tensor::new(Arc::new(self.inner.clone()), 0, shape, dtype)
             .map_err(|error| PyBufferError::new_err(error.to_string()))?;
@@ -80,15 +79,24 @@ impl Array {
     }
 }
 
+/// What a consumer that wants a copy is told.
+pub(crate) fn refuse_copy(copy: Option<bool>) -> PyResult<()> {
+    if copy == Some(true) {
+        let text = "no copy is made here; copy what you get";
+        return Err(PyBufferError::new_err(text));
+    }
+    Ok(())
+}
+
 /// The samples of one step.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Batch {
-    inner: EngineBatch,
+    inner: Delivered,
     source: Arc<dyn Source>,
 }
 
 impl Batch {
-    pub(crate) fn new(inner: EngineBatch, source: Arc<dyn Source>) -> Batch {
+    pub(crate) fn new(inner: Delivered, source: Arc<dyn Source>) -> Batch {
         Batch { inner, source }
     }
 }
@@ -97,32 +105,36 @@ impl Batch {
 impl Batch {
     #[getter]
     fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(
-            py,
-            self.inner.columns.iter().map(|column| column.name.as_str()),
-        )
+        PyTuple::new(py, self.inner.names())
     }
 
     #[getter]
     fn rows(&self) -> usize {
-        self.inner.rows()
+        self.inner.records().len()
     }
 
     #[getter]
     fn epoch(&self) -> u64 {
-        self.inner.epoch
+        self.inner.epoch()
     }
 
     #[getter]
     fn step(&self) -> u64 {
-        self.inner.step
+        self.inner.step()
     }
 
     fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        match self.inner.get(name) {
-            Some(values) => object_from(py, values),
+        if let Some(values) = self.inner.host(name) {
+            return object_from(py, values);
+        }
+        match raise(py, self.inner.array(name))? {
+            Some(array) => Ok(Bound::new(py, array)?.into_any()),
             None => Err(PyKeyError::new_err(name.to_owned())),
         }
+    }
+
+    fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.inner.record_stream(stream)
     }
 
     fn records(&self) -> Vec<(i64, String)> {
@@ -133,7 +145,7 @@ impl Batch {
                 (id.index as i64, id.name)
             }
         };
-        self.inner.records.iter().map(id).collect()
+        self.inner.records().iter().map(id).collect()
     }
 }
 
@@ -160,7 +172,7 @@ pub(crate) fn object_from<'py>(py: Python<'py>, values: &Values) -> PyResult<Bou
 }
 
 /// The type as DLPack spells it.
-fn data_type(dtype: DType) -> DataType {
+pub(crate) fn data_type(dtype: DType) -> DataType {
     match dtype {
         DType::Bool => DataType::BOOL,
         DType::UInt8 => DataType::U8,

@@ -27,6 +27,7 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
         Error::Budget { .. } => "BudgetError",
         Error::OutOfMemory { .. } => "OutOfMemoryError",
         Error::Thread { .. } => "ThreadError",
+        Error::Device { .. } => "DeviceError",
         Error::Forked => "ForkedError",
         Error::Closed => "ClosedError",
         Error::Panicked { .. } => "PanickedError",

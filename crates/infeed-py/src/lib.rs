@@ -4,6 +4,7 @@
 
 mod batch;
 mod description;
+mod device;
 mod error;
 mod explain;
 mod function;
@@ -37,6 +38,8 @@ mod _core {
     use super::description::{
         check, describe, json_from_toml, load, plan, preview, toml_from_json,
     };
+    #[pymodule_export]
+    use super::device::DeviceArray;
     #[pymodule_export]
     use super::explain::Explanation;
     #[pymodule_export]

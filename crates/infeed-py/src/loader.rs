@@ -8,13 +8,16 @@ use infeed::loader::digest::{Digest, Digested};
 use infeed::loader::{BadRecord, State};
 use infeed::report::{MetricsServer, prometheus, serve_metrics};
 use infeed::source::Source;
-use infeed::{OnError, Options, Step};
+use infeed::{Error, OnError, Options, Step};
+use infeed_raw::cuda::Queue;
+use infeed_raw::python::stream_from;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::batch::Batch;
 use crate::description::{Handles, parse};
+use crate::device::{self, Ahead, Delivered, Got, placement};
 use crate::error::raise;
 use crate::explain::Explanation;
 use crate::log;
@@ -26,11 +29,65 @@ const SLICE: Duration = Duration::from_millis(100);
 /// A running pipeline.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Loader {
-    inner: Arc<infeed::Loader>,
+    inner: Arc<Inner>,
     /// Answers Prometheus, if it was asked for.
     metrics: Mutex<Option<MetricsServer>>,
     source: Arc<dyn Source>,
     steps: u64,
+}
+
+enum Inner {
+    Host(infeed::Loader),
+    Ahead(Ahead),
+}
+
+impl Inner {
+    fn loader(&self) -> &infeed::Loader {
+        match self {
+            Inner::Host(loader) => loader,
+            Inner::Ahead(ahead) => ahead.loader(),
+        }
+    }
+
+    fn next_within(&self, patience: Duration, stream: Option<Queue>) -> Result<Got, Error> {
+        match self {
+            Inner::Host(loader) => Ok(match loader.next_within(patience)? {
+                Step::Batch(batch) => Got::Batch(Delivered::Host(batch)),
+                Step::End => Got::End,
+                Step::Timeout => Got::Timeout,
+            }),
+            Inner::Ahead(ahead) => ahead.next_within(patience, stream),
+        }
+    }
+
+    fn end_epoch(&self) -> Result<(), Error> {
+        match self {
+            Inner::Host(loader) => loader.end_epoch(),
+            Inner::Ahead(ahead) => ahead.end_epoch(),
+        }
+    }
+
+    fn seek(&self, epoch: u64, step: u64) -> Result<(), Error> {
+        match self {
+            Inner::Host(loader) => loader.seek(epoch, step),
+            Inner::Ahead(ahead) => ahead.seek(epoch, step),
+        }
+    }
+
+    fn restore(&self, state: &State, strict: bool) -> Result<Vec<String>, Error> {
+        match self {
+            Inner::Host(loader) if strict => loader.restore(state).map(|()| Vec::new()),
+            Inner::Host(loader) => loader.restore_anyway(state),
+            Inner::Ahead(ahead) => ahead.restore(state, strict),
+        }
+    }
+
+    fn close(&self) {
+        match self {
+            Inner::Host(loader) => loader.close(),
+            Inner::Ahead(ahead) => ahead.close(),
+        }
+    }
 }
 
 #[pymethods]
@@ -38,7 +95,7 @@ impl Loader {
     #[new]
     #[pyo3(signature = (
         description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
-        timeline_s, stall_s, digest, digest_file
+        timeline_s, stall_s, digest, digest_file, device, placement, slots
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -56,6 +113,9 @@ impl Loader {
         stall_s: Option<f64>,
         digest: &str,
         digest_file: Option<PathBuf>,
+        device: Option<&str>,
+        placement: &str,
+        slots: usize,
     ) -> PyResult<Loader> {
         log::collect();
         let pipeline = parse(py, description)?;
@@ -73,10 +133,18 @@ impl Loader {
         options.stall = time(stall_s);
         options.digest = digested(digest)?;
         options.digest_file = digest_file;
-        let inner = raise(py, py.detach(|| pipeline.open_with(&handles.0, &options)))?;
+        let place = self::placement(placement)?;
+        let open = || match device {
+            None => pipeline.open_with(&handles.0, &options).map(Inner::Host),
+            Some(name) => {
+                let on = (name, place, slots);
+                Ahead::open(&pipeline, on, &handles.0, &options).map(Inner::Ahead)
+            }
+        };
+        let inner = raise(py, py.detach(open))?;
         log::hand_over(py)?;
-        let steps = raise(py, inner.steps())?;
-        let source = raise(py, inner.source())?;
+        let steps = raise(py, inner.loader().steps())?;
+        let source = raise(py, inner.loader().source())?;
         Ok(Loader {
             inner: Arc::new(inner),
             metrics: Mutex::default(),
@@ -85,16 +153,18 @@ impl Loader {
         })
     }
 
-    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    #[pyo3(signature = (stream=None))]
+    fn next(&self, py: Python<'_>, stream: Option<Bound<'_, PyAny>>) -> PyResult<Option<Batch>> {
+        let stream = stream.as_ref().map(stream_from).transpose()?;
         loop {
-            let step = py.detach(|| self.inner.next_within(SLICE));
+            let step = py.detach(|| self.inner.next_within(SLICE, stream));
             log::hand_over(py)?;
             match raise(py, step)? {
-                Step::Batch(batch) => {
+                Got::Batch(batch) => {
                     return Ok(Some(Batch::new(batch, Arc::clone(&self.source))));
                 }
-                Step::End => return Ok(None),
-                Step::Timeout => py.check_signals()?,
+                Got::End => return Ok(None),
+                Got::Timeout => py.check_signals()?,
             }
         }
     }
@@ -119,54 +189,63 @@ impl Loader {
 
     #[getter]
     fn epoch(&self) -> u64 {
-        self.inner.place().0
+        self.inner.loader().place().0
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.inner.is_closed()
+        self.inner.loader().is_closed()
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = raise(py, py.detach(|| self.inner.stats()))?;
-        dict_from(py, &stats)
+        let stats = raise(py, py.detach(|| self.inner.loader().stats()))?;
+        let dict = dict_from(py, &stats)?;
+        let device = match &*self.inner {
+            Inner::Host(_) => None,
+            Inner::Ahead(ahead) => Some(raise(py, py.detach(|| ahead.sent()))?),
+        };
+        let device = device
+            .map(|sent| device::dict_from(py, &sent))
+            .transpose()?;
+        dict.set_item("device", device)?;
+        Ok(dict)
     }
 
     fn quarantine(&self) -> Vec<(u64, String, String)> {
         let entry = |bad: BadRecord| (bad.record.index, bad.record.name, bad.reason.chain());
-        self.inner.quarantine().into_iter().map(entry).collect()
+        let met = self.inner.loader().quarantine();
+        met.into_iter().map(entry).collect()
     }
 
     fn state(&self) -> String {
-        self.inner.state().to_json()
+        self.inner.loader().state().to_json()
     }
 
     fn restore(&self, py: Python<'_>, state: &str, strict: bool) -> PyResult<Vec<String>> {
         let state = raise(py, State::from_json(state))?;
-        let done = py.detach(|| match strict {
-            true => self.inner.restore(&state).map(|()| Vec::new()),
-            false => self.inner.restore_anyway(&state),
-        });
-        raise(py, done)
+        raise(py, py.detach(|| self.inner.restore(&state, strict)))
     }
 
     fn digest(&self) -> String {
-        self.inner.digest().to_string()
+        self.inner.loader().digest().to_string()
     }
 
     fn step_digest(&self) -> String {
-        self.inner.step_digest().to_string()
+        self.inner.loader().step_digest().to_string()
     }
 
     fn explain(&self, py: Python<'_>, name: &str) -> PyResult<Explanation> {
-        let made = py.detach(|| infeed::explain::running(name, self.inner.pipeline(), &self.inner));
+        let loader = self.inner.loader();
+        let made = py.detach(|| infeed::explain::running(name, loader.pipeline(), loader));
         Ok(Explanation::new(raise(py, made)?))
     }
 
     fn serve_metrics(&self, py: Python<'_>, address: &str, name: String) -> PyResult<String> {
         let loader = Arc::downgrade(&self.inner);
         let text = move || {
-            let stats = loader.upgrade().and_then(|loader| loader.stats().ok());
+            let stats = loader
+                .upgrade()
+                .and_then(|inner| inner.loader().stats().ok());
             stats.map_or(String::new(), |stats| prometheus(&[(&name, &stats)]))
         };
         let server = py.detach(|| serve_metrics(address, text))?;

@@ -5,6 +5,7 @@
 //! over both. Who may touch which memory when, and why, is in this folder's README.
 
 pub mod cuda;
+pub mod named;
 pub mod ring;
 pub mod sim;
 
@@ -18,6 +19,7 @@ use infeed_raw::slab::Slab;
 use crate::error::{Cause, Error};
 
 pub use cuda::Cuda;
+pub use named::Named;
 pub use ring::{DeviceArray, DeviceBatch, Ring, Route, Sent, Settings, Upload};
 pub use sim::Sim;
 

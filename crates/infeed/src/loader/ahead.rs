@@ -13,8 +13,8 @@ use super::made::Told;
 use super::open::Aim;
 use super::{Loader, Options, State};
 use crate::batch::Ready;
-use crate::device::ring::{Asked, DeviceBatch, Ring, Sent, Settings};
 use crate::device::Device;
+use crate::device::ring::{Asked, DeviceBatch, Ring, Sent, Settings};
 use crate::error::Error;
 use crate::exec::Next;
 use crate::pipeline::{Handle, Pipeline};
@@ -200,7 +200,9 @@ impl<D: Device> DeviceLoader<D> {
         let asked = loader.asked();
         // The first mark of a wait counts: the stream has had nothing to do since.
         let mark = match self.mark().take() {
-            None => stream.map(|stream| self.shared.ring.ask(stream)).transpose()?,
+            None => stream
+                .map(|stream| self.shared.ring.ask(stream))
+                .transpose()?,
             mark => mark,
         };
         let next = |patience| self.shared.next(patience);
@@ -287,7 +289,11 @@ impl<D: Device> DeviceLoader<D> {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         self.shared.loader.close();
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let sender = self
+            .sender
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(sender) = sender {
             // Were it to have panicked, the loader has said so.
             let _ = sender.join();

@@ -87,10 +87,19 @@ impl fmt::Display for Plan {
         for (field, column) in self.fields.iter().zip(&self.columns) {
             match field {
                 FieldPlan::Pixels(plan) => self.pixels(f, plan, column)?,
-                FieldPlan::Copy => writeln!(f, "{}: copied -> {}", column.name, shape(&column.kind))?,
-                FieldPlan::Own => writeln!(f, "{}: kept by row -> {}", column.name, shape(&column.kind))?,
+                FieldPlan::Copy => {
+                    writeln!(f, "{}: copied -> {}", column.name, shape(&column.kind))?
+                }
+                FieldPlan::Own => {
+                    writeln!(f, "{}: kept by row -> {}", column.name, shape(&column.kind))?
+                }
                 FieldPlan::Soft(_) => {
-                    writeln!(f, "{}: shares of classes -> {}", column.name, shape(&column.kind))?;
+                    writeln!(
+                        f,
+                        "{}: shares of classes -> {}",
+                        column.name,
+                        shape(&column.kind)
+                    )?;
                 }
             }
         }

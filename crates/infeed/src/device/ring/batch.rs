@@ -221,12 +221,24 @@ impl<D: Device> DeviceBatch<D> {
 
 /// An array on the device, row-major without gaps, in memory that its batch shares. As long as it is
 /// held, that memory is not written again.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DeviceArray<D: Device> {
     held: Arc<Held<D>>,
     memory: StdArc<D::Memory>,
     shape: Vec<usize>,
     dtype: DType,
+}
+
+// Derived, it would ask for memory that can be cloned.
+impl<D: Device> Clone for DeviceArray<D> {
+    fn clone(&self) -> DeviceArray<D> {
+        DeviceArray {
+            held: Arc::clone(&self.held),
+            memory: StdArc::clone(&self.memory),
+            shape: self.shape.clone(),
+            dtype: self.dtype,
+        }
+    }
 }
 
 impl<D: Device> DeviceArray<D> {

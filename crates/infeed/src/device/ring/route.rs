@@ -95,7 +95,8 @@ impl Route {
     pub(super) fn bytes(&self, rows: usize) -> Result<Bytes, Error> {
         let of = |column: &ColumnSpec| -> Result<usize, Error> {
             let (dtype, shape) = self.fixed(column)?;
-            let dims = shape.iter().chain([&rows, &dtype.bytes()]);
+            let element = dtype.bytes();
+            let dims = shape.iter().chain([&rows, &element]);
             let product = dims.copied().try_fold(1usize, usize::checked_mul);
             product.ok_or_else(|| self.wrong("a batch of it has more bytes than a number can hold"))
         };

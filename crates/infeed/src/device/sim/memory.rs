@@ -82,6 +82,14 @@ impl Drop for SimMemory {
     }
 }
 
+impl SimMemory {
+    /// Its first bytes as they are now, for a host that has waited for what writes them.
+    pub(in crate::device) fn first(&self, bytes: usize) -> Vec<u8> {
+        let memory = lock(&self.bytes);
+        memory[..bytes.min(memory.len())].to_vec()
+    }
+}
+
 impl fmt::Debug for SimMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SimMemory({}, {} bytes)", self.number, self.len)
