@@ -95,9 +95,8 @@ impl Route {
     pub(super) fn bytes(&self, rows: usize) -> Result<Bytes, Error> {
         let of = |column: &ColumnSpec| -> Result<usize, Error> {
             let (dtype, shape) = self.fixed(column)?;
-            let element = dtype.bytes();
-            let dims = shape.iter().chain([&rows, &element]);
-            let product = dims.copied().try_fold(1usize, usize::checked_mul);
+            let mut lengths = shape.iter().copied().chain([rows]);
+            let product = lengths.try_fold(dtype.bytes(), usize::checked_mul);
             product.ok_or_else(|| self.wrong("a batch of it has more bytes than a number can hold"))
         };
         Ok(match self.upload {

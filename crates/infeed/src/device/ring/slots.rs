@@ -90,7 +90,8 @@ impl<T> Slots<T> {
             if state.counts.ahead > 0 {
                 state = sync::wait(&self.changed, state);
             } else if patient {
-                let (guard, passed) = sync::wait_for(&self.changed, state, self.patience);
+                let (guard, passed) =
+                    sync::wait_for(&self.state, &self.changed, state, self.patience);
                 state = guard;
                 patient = !passed;
             } else {

@@ -18,6 +18,7 @@ pub(super) fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
 
 /// Waits for a change at most so long, and tells whether that time passed without one.
 pub(super) fn wait_for<'a, T>(
+    _mutex: &'a Mutex<T>,
     changed: &Condvar,
     guard: MutexGuard<'a, T>,
     limit: Duration,

@@ -41,7 +41,6 @@ pub use memory::{SimEvent, SimMemory, SimQueue, SimRead, SimTransfer};
 pub use races::{Violation, ViolationKind};
 
 use line::{Mark, Task, lock};
-use races::Access;
 use state::{Begun, Found, State};
 
 /// A simulated device. Clones are handles of one; the last that is dropped lets its threads hurry
@@ -214,7 +213,10 @@ impl Sim {
         {
             let mut state = lock(&self.inner.state);
             match state.failures.get_mut(call) {
-                Some(0) => return Err(failed(call, Arc::new(NoSuch("success")))),
+                Some(0) => {
+                    let told = std::io::Error::other("it was made to");
+                    return Err(failed(call, Arc::new(told)));
+                }
                 Some(left) => *left -= 1,
                 None => {}
             }
@@ -229,7 +231,7 @@ impl Sim {
     fn number_of(&self, queue: SimQueue) -> Result<usize, DeviceError> {
         match queue.device == self.inner.number {
             true => Ok(queue.stream),
-            false => Err(failed("stream", Arc::new(NoSuch("stream")))),
+            false => Err(failed("stream", Arc::new(OtherDevice))),
         }
     }
 
@@ -254,8 +256,8 @@ impl Sim {
 
 /// What a call of the simulation can fail with.
 #[derive(Debug, thiserror::Error)]
-#[error("this device has no such {0}; it is another device's")]
-struct NoSuch(&'static str);
+#[error("the stream is another device's; give one of this device")]
+struct OtherDevice;
 
 fn failed(call: &'static str, source: Cause) -> DeviceError {
     DeviceError::Failed { call, source }

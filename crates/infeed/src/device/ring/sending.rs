@@ -1,0 +1,462 @@
+//! The ring itself: batches in, slots taken, copies and kernels enqueued, the end.
+//!
+//! What is enqueued here is argued for in the README of `device`, under "Events".
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::batch::{Array, Batch};
+use crate::device::{Device, DeviceError, HostSource};
+use crate::error::Error;
+
+use super::batch::Sent;
+use super::gaps::{Asked, Gap, GapTotals};
+use super::route::{self, Route, Upload};
+use super::shared::{Flight, Held, Lost, Shared, Slot, SlotColumn};
+use super::slots::{Slots, Taken};
+use super::sync::{self, Arc, Mutex};
+
+/// Sizes of a ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Rows of a full batch. A larger one makes its slot grow.
+    pub rows: usize,
+    /// Slots there are if the consumer keeps no batches: one that it has, the others ahead of it.
+    pub slots: usize,
+    /// How long a consumer that holds all slots is waited for, before one more is made. Only the
+    /// first is: who kept them all once keeps them.
+    pub patience: Duration,
+}
+
+impl Settings {
+    /// Batches of `rows` rows, three slots, and 50 ms of patience.
+    pub fn new(rows: usize) -> Settings {
+        Settings {
+            rows,
+            slots: 3,
+            patience: Duration::from_millis(50),
+        }
+    }
+}
+
+/// What a ring has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingStats {
+    /// Batches sent.
+    pub batches: u64,
+    /// Copies from the host to the device.
+    pub transfers: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Slots there are.
+    pub slots: usize,
+    /// Those that hold a batch ahead of the consumer.
+    pub ahead: usize,
+    /// Those at rest.
+    pub free: usize,
+    /// How often one was made because the consumer kept all others.
+    pub overflow: u64,
+    /// How long the device waited for batches that were asked for.
+    pub gaps: GapTotals,
+}
+
+/// Slots on one device, and the two streams that fill them. Dropping it closes it.
+///
+/// Any thread may call any method. Batches are sent in the order of the calls of
+/// [`send`](Ring::send).
+pub struct Ring<D: Device> {
+    pub(super) shared: Arc<Shared<D>>,
+    routes: Vec<Route>,
+    settings: Settings,
+    copies: D::Queue,
+    /// None if no column needs a kernel.
+    kernels: Option<D::Queue>,
+    /// Held while a batch is enqueued, so that streams get batches in one order.
+    sending: Mutex<()>,
+    batches: AtomicU64,
+    transfers: AtomicU64,
+    bytes: AtomicU64,
+    /// A wait that is left out on purpose, to see that the simulated device notices.
+    #[cfg(test)]
+    pub(super) without: std::sync::atomic::AtomicU8,
+}
+
+/// Why a slot could not be had.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a batch takes {slot_bytes} bytes there, beside {slots} others that are there already; lower \
+     the batch or the number of batches ahead, or let go of batches that are kept"
+)]
+struct NoSlot {
+    slot_bytes: u64,
+    slots: usize,
+    source: DeviceError,
+}
+
+impl<D: Device> Ring<D> {
+    /// A ring for batches of these columns, in field order. Memory is allocated as slots are needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if sizes do not fit; [`Error::Device`] if the device makes no stream.
+    pub fn new(device: D, routes: Vec<Route>, settings: Settings) -> Result<Ring<D>, Error> {
+        if settings.slots == 0 {
+            return Err(Error::config("device", "a ring has at least one slot"));
+        }
+        if settings.rows == 0 {
+            return Err(Error::config("device", "a batch has at least one row"));
+        }
+        for route in &routes {
+            route.check(settings.rows)?;
+        }
+        let shared = Shared::new(device, Slots::new(settings.slots, settings.patience));
+        let device = &shared.device;
+        let copies = shared.told(device.stream())?;
+        let kernels = match routes.iter().any(Route::has_kernel) {
+            true => Some(shared.told(device.stream())?),
+            false => None,
+        };
+        Ok(Ring {
+            shared: Arc::new(shared),
+            routes,
+            settings,
+            copies,
+            kernels,
+            sending: Mutex::new(()),
+            batches: AtomicU64::new(0),
+            transfers: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            #[cfg(test)]
+            without: std::sync::atomic::AtomicU8::new(0),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.shared.device
+    }
+
+    /// The columns and what becomes of them, in field order.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// Enqueues a batch and returns without waiting for the device. Waits for a slot: without limit
+    /// while batches are ahead of the consumer, else as long as the settings say, and then makes one
+    /// more. Its arrays on the host are let go by a later call, once they are copied.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`]; [`Error::Config`] if it does not have the ring's columns;
+    /// [`Error::Device`] if the device has no memory left (nothing was sent, and it may be tried
+    /// again), or failed (every later call says the same).
+    ///
+    /// # Cost
+    ///
+    /// One copy a column, one kernel where one is needed, and a few events: none of them waits.
+    pub fn send(&self, batch: Batch) -> Result<Sent<D>, Error> {
+        self.shared.check()?;
+        let rows = batch.rows();
+        let parcels = route::parcels(&self.routes, batch)?;
+        let _turn = sync::lock(&self.sending);
+        self.shared.poll()?;
+        let mut slot = self.slot(rows)?;
+        let mut transfers = Vec::new();
+        match self.enqueue(&mut slot, &parcels.arrays, rows, &mut transfers) {
+            Ok((copied, ready)) => {
+                self.shared.fly(Flight { copied, transfers });
+                let held = Held::new(Arc::clone(&self.shared), slot, ready);
+                let content = parcels.content;
+                Ok(Sent { held, content })
+            }
+            Err(error) => {
+                let error = self.shared.fail(error);
+                self.shared.lose(Lost { slot, transfers }, true);
+                Err(error)
+            }
+        }
+    }
+
+    /// Marks the end of what a consumer's stream has to do now, for the batch it is about to take.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; [`Error::Device`] if the device failed, or knows no such stream.
+    pub fn ask(&self, queue: D::Queue) -> Result<Asked<D>, Error> {
+        let shared = &self.shared;
+        shared.check()?;
+        shared.poll()?;
+        let event = shared.told(shared.timed.take(&shared.device))?;
+        shared.told(shared.device.record(&event, queue))?;
+        Ok(Asked { event })
+    }
+
+    /// Counts so far, with the gaps that are known by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; [`Error::Device`] if the device failed.
+    pub fn stats(&self) -> Result<RingStats, Error> {
+        self.shared.check()?;
+        self.shared.poll()?;
+        let counts = self.shared.slots.counts();
+        Ok(RingStats {
+            // Relaxed: figures, which order nothing.
+            batches: self.batches.load(Ordering::Relaxed),
+            transfers: self.transfers.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            slots: counts.made,
+            ahead: counts.ahead,
+            free: counts.free,
+            overflow: counts.overflow,
+            gaps: sync::lock(&self.shared.gaps).totals(),
+        })
+    }
+
+    /// The gaps that became known since the last call, in the order of steps; of more than 4096, the
+    /// latest.
+    pub fn take_gaps(&self) -> Vec<Gap> {
+        if self.shared.is_forked() {
+            return Vec::new();
+        }
+        sync::lock(&self.shared.gaps).take()
+    }
+
+    /// Ends sending, for callers that wait too, and waits for what is under way: copies, kernels, and
+    /// what consumers had enqueued on slots they gave back. Batches that are held stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; [`Error::Device`] if the device failed.
+    pub fn close(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        if shared.is_forked() {
+            return Err(Error::Forked);
+        }
+        let free = shared.slots.close();
+        let _turn = sync::lock(&self.sending);
+        let landed = shared.land();
+        let finished = self.finish(&free);
+        drop(free);
+        shared.bury();
+        landed.and(finished)
+    }
+
+    /// Waits for the ring's streams, and for what consumers do with these slots.
+    fn finish(&self, free: &[Slot<D>]) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.check()?;
+        let end = shared.told(shared.plain.take(&shared.device))?;
+        for queue in [Some(self.copies), self.kernels].into_iter().flatten() {
+            shared.told(shared.device.record(&end, queue))?;
+            shared.told(shared.device.synchronize(&end))?;
+        }
+        for released in free.iter().flat_map(|slot| &slot.released) {
+            shared.told(shared.device.synchronize(released))?;
+        }
+        Ok(())
+    }
+
+    /// A slot with room for `rows` rows.
+    fn slot(&self, rows: usize) -> Result<Slot<D>, Error> {
+        let shared = &self.shared;
+        let slot = match shared.slots.take() {
+            Taken::Closed => return Err(Error::Closed),
+            Taken::Free(slot, surplus) => {
+                if let Some(surplus) = surplus {
+                    self.give_up(surplus)?;
+                }
+                slot
+            }
+            Taken::Make(overflow) => {
+                if overflow && shared.slots.counts().overflow == 1 {
+                    tracing::warn!(
+                        target: "infeed::device",
+                        "the consumer keeps all {} batches of {}; memory for more of them is made \
+                         as it goes on. Drop batches after their step, or copy what is to be kept",
+                        self.settings.slots,
+                        shared.name
+                    );
+                }
+                Slot {
+                    columns: Vec::new(),
+                    ready: None,
+                    released: Vec::new(),
+                }
+            }
+        };
+        self.grown(slot, rows.max(self.settings.rows))
+    }
+
+    /// Frees a slot that is not needed any more, unless a consumer's stream may still read it.
+    fn give_up(&self, slot: Slot<D>) -> Result<(), Error> {
+        let shared = &self.shared;
+        for event in slot.ready.iter().chain(&slot.released) {
+            if !shared.told(shared.device.is_done(event))? {
+                drop(shared.slots.give(slot, false));
+                return Ok(());
+            }
+        }
+        drop(slot);
+        shared.slots.gone(false);
+        Ok(())
+    }
+
+    /// The slot with memory for so many rows in every column.
+    fn grown(&self, mut slot: Slot<D>, rows: usize) -> Result<Slot<D>, Error> {
+        let needed: Vec<route::Bytes> = match self.routes.iter().map(|r| r.bytes(rows)).collect() {
+            Ok(needed) => needed,
+            Err(error) => {
+                drop(self.shared.slots.give(slot, true));
+                return Err(error);
+            }
+        };
+        let needed: Vec<route::Bytes> = needed.into_iter().filter(|n| n.output > 0).collect();
+        let made = self.grow(&mut slot, &needed);
+        let Err(source) = made else { return Ok(slot) };
+        // Half a slot is of no use to the next, and nothing was enqueued on what is new in it. What
+        // is old may still be read, which the device waits for before it frees it.
+        drop(slot);
+        self.shared.slots.gone(true);
+        let bytes = needed.iter().map(|n| (n.staging + n.output) as u64);
+        let error = NoSlot {
+            slot_bytes: bytes.sum(),
+            slots: self.shared.slots.counts().made,
+            source,
+        };
+        Err(Error::Device {
+            device: self.shared.name.clone(),
+            source: std::sync::Arc::new(error),
+        })
+    }
+
+    fn grow(&self, slot: &mut Slot<D>, needed: &[route::Bytes]) -> Result<(), DeviceError> {
+        let device = &self.shared.device;
+        for (at, bytes) in needed.iter().enumerate() {
+            if let Some(column) = slot.columns.get(at)
+                && device.len(&column.output) >= bytes.output
+            {
+                continue;
+            }
+            let staging = match bytes.staging {
+                0 => None,
+                staging => Some(device.memory(staging)?),
+            };
+            let output = device.memory(bytes.output)?;
+            let column = SlotColumn { staging, output };
+            match slot.columns.get_mut(at) {
+                Some(small) => *small = column,
+                None => slot.columns.push(column),
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues copies and kernels of a batch, behind everything that used the slot before.
+    fn enqueue(
+        &self,
+        slot: &mut Slot<D>,
+        arrays: &[(usize, Array)],
+        rows: usize,
+        transfers: &mut Vec<D::Transfer>,
+    ) -> Result<(Arc<D::Event>, Arc<D::Event>), DeviceError> {
+        let shared = &self.shared;
+        let device = &shared.device;
+        let (copied, ready) = (shared.plain.take(device)?, shared.timed.take(device)?);
+        // A kernel may still read what the copies are about to write.
+        if let (Some(before), Some(_)) = (&slot.ready, self.kernels)
+            && !self.is_left_out(Without::Kernel)
+        {
+            device.wait(self.copies, before)?;
+        }
+        let releases = |queue: D::Queue| -> Result<(), DeviceError> {
+            if self.is_left_out(Without::Release) {
+                return Ok(());
+            }
+            let mut released = slot.released.iter();
+            released.try_for_each(|event| device.wait(queue, event))
+        };
+        // Outputs that copies write may still be read by consumers; those of kernels are the
+        // kernels' matter, so that copies need not wait for a step that is long.
+        if self.routes.iter().any(Route::is_copied) {
+            releases(self.copies)?;
+        }
+        for ((_, array), column) in arrays.iter().zip(&slot.columns) {
+            let bytes = array.bytes().len();
+            let to = column.staging.as_ref().unwrap_or(&column.output);
+            let from: HostSource = std::sync::Arc::new(array.clone());
+            if bytes > 0 {
+                transfers.push(device.copy(self.copies, from, bytes, to, 0)?);
+                self.transfers.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            }
+        }
+        device.record(&copied, self.copies)?;
+        let last = match self.kernels {
+            None => self.copies,
+            Some(kernels) => {
+                if !self.is_left_out(Without::Copied) {
+                    device.wait(kernels, &copied)?;
+                }
+                releases(kernels)?;
+                for ((route, _), column) in arrays.iter().zip(&slot.columns) {
+                    if let (Upload::Expand(kernel), Some(staging), true) =
+                        (&self.routes[*route].upload, &column.staging, rows > 0)
+                    {
+                        device.launch(kernels, kernel, rows, staging, None, &column.output)?;
+                    }
+                }
+                kernels
+            }
+        };
+        device.record(&ready, last)?;
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        slot.released.clear();
+        slot.ready = Some(Arc::clone(&ready));
+        Ok((copied, ready))
+    }
+
+    #[cfg(test)]
+    fn is_left_out(&self, what: Without) -> bool {
+        self.without.load(Ordering::Relaxed) == what as u8
+    }
+
+    #[cfg(not(test))]
+    fn is_left_out(&self, _what: Without) -> bool {
+        false
+    }
+}
+
+/// Waits that tests leave out to see that they are missed. Nothing else can.
+#[derive(Clone, Copy)]
+pub(super) enum Without {
+    /// Of a slot's writer for the consumers' release.
+    Release = 1,
+    /// Of copies for the kernel that read the staging memory before.
+    Kernel = 2,
+    /// Of a kernel for its copies.
+    Copied = 3,
+}
+
+impl<D: Device> Drop for Ring<D> {
+    fn drop(&mut self) {
+        if self.shared.is_forked() {
+            // Nothing of the parent's may be touched here, not even to free it.
+            std::mem::forget(Arc::clone(&self.shared));
+            return;
+        }
+        if let Err(error) = self.close() {
+            tracing::debug!(target: "infeed::device", "at the end: {}", error.chain());
+        }
+    }
+}
+
+impl<D: Device> fmt::Debug for Ring<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("device", &self.shared.name)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+//! What fails is told by the next call, and never by a drop.
+
+use std::sync::atomic::Ordering;
+
+use crate::device::sim::{SimConfig, SimQueue};
+use crate::device::{Device, Ring, Sim};
+use crate::error::Error;
+
+use super::{batch, routes, settings};
+
+fn ring(config: SimConfig) -> (Ring<Sim>, Sim, SimQueue) {
+    let sim = Sim::with_own_clock(config);
+    let queue = sim.stream().expect("a stream");
+    let ring = Ring::new(sim.clone(), routes(), settings(2, 2)).expect("a ring");
+    (ring, sim, queue)
+}
+
+#[test]
+fn a_release_that_fails_is_told_by_the_next_calls_and_its_slot_is_not_used_again() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    let sent = ring.send(batch(0, 2)).expect("sent");
+    let other = ring.send(batch(1, 2)).expect("sent");
+    let other = other.hand_over(None).expect("handed over");
+    let first = sent.hand_over(None).expect("handed over");
+    first.ready_on(queue).expect("a wait");
+    sim.fail("record", 0);
+
+    drop(first);
+
+    let send = ring.send(batch(2, 2)).expect_err("told");
+    let array = other.array("image").expect_err("told");
+    for error in [&send, &array] {
+        let text = error.chain();
+        assert!(matches!(error, Error::Device { .. }), "{text}");
+        assert!(text.contains("device sim: record failed"), "{text}");
+    }
+    let memory = sim.used_bytes();
+    drop((other, ring.close()));
+    assert!(sim.used_bytes() < memory);
+    drop(ring);
+    assert_eq!(sim.used_bytes(), 0, "kept until the end, and no longer");
+}
+
+#[test]
+fn a_copy_that_fails_ends_the_ring_with_one_error() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    sim.fail("copy", 1);
+
+    let first = ring.send(batch(0, 2)).expect_err("the second column");
+    let second = ring.send(batch(1, 2)).expect_err("still");
+
+    assert!(first.chain().contains("copy failed"), "{}", first.chain());
+    assert_eq!(first.chain(), second.chain());
+    assert!(ring.ask(queue).is_err());
+    assert!(ring.stats().is_err());
+    drop(ring);
+    assert_eq!(sim.used_bytes(), 0);
+}
+
+#[test]
+fn every_call_that_can_fail_while_sending_leaves_nothing_behind() {
+    for call in [
+        "event", "memory", "copy", "record", "wait", "launch", "is_done",
+    ] {
+        for after in 0..6 {
+            let (ring, sim, queue) = ring(SimConfig::default());
+            sim.fail(call, after);
+            let mut kept = Vec::new();
+            for step in 0..6 {
+                if let Ok(sent) = ring.send(batch(step, 2))
+                    && let Ok(batch) = sent.hand_over(ring.ask(queue).ok())
+                {
+                    let _ = batch.ready_on(queue);
+                    kept.extend((step % 2 == 0).then_some(batch));
+                }
+            }
+            assert!(ring.send(batch(9, 2)).is_err(), "{call} after {after}");
+            drop(ring);
+            drop(kept);
+            assert_eq!(sim.used_bytes(), 0, "{call} after {after}");
+        }
+    }
+}
+
+#[test]
+fn a_device_without_memory_says_how_much_was_asked_and_takes_the_next_batch() {
+    let slot = 2 * (48 + 96 + 8);
+    let (ring, sim, _) = ring(SimConfig {
+        memory_bytes: 2 * slot + 100,
+        ..SimConfig::default()
+    });
+    let mut kept = Vec::new();
+    for step in 0..2 {
+        let sent = ring.send(batch(step, 2)).expect("sent");
+        kept.push(sent.hand_over(None).expect("handed over"));
+    }
+
+    let error = ring.send(batch(2, 2)).expect_err("it is full");
+    let text = error.chain();
+    assert!(
+        text.contains("a batch takes 304 bytes there, beside 2 others"),
+        "{text}"
+    );
+    assert!(
+        text.contains("it has no 192 bytes of memory left (4 are free)"),
+        "{text}"
+    );
+
+    kept.pop();
+    let sent = ring.send(batch(3, 2)).expect("a slot came back");
+    assert_eq!(sent.step(), 3);
+    assert_eq!(sim.used_bytes(), 2 * slot);
+}
+
+#[test]
+fn a_fork_uses_nothing_of_its_parents_and_says_so() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    let sent = ring.send(batch(0, 2)).expect("sent");
+    let held = ring.send(batch(1, 2)).expect("sent");
+    let held = held.hand_over(None).expect("handed over");
+    let array = held.array("image").expect("no fault").expect("a column");
+    held.ready_on(queue).expect("a wait");
+    let before = (sim.used_bytes(), sim.spans().len());
+
+    // What a call makes of it does not depend on how the process came to be another.
+    ring.shared.in_fork.store(true, Ordering::Relaxed);
+    // A call in the child would block on a lock that a thread of the parent held, or fail.
+    for call in ["record", "wait", "synchronize", "is_done", "copy"] {
+        sim.fail(call, 0);
+    }
+
+    let forked = [
+        ring.send(batch(2, 2)).err(),
+        ring.ask(queue).err(),
+        ring.stats().err(),
+        ring.close().err(),
+        held.array("image").err(),
+        held.synchronize().err(),
+        array.ready_on(queue).err(),
+        array.record_stream(queue).err(),
+        sent.hand_over(None).err(),
+    ];
+    for error in forked {
+        assert!(matches!(error, Some(Error::Forked)), "{error:?}");
+    }
+    assert!(ring.take_gaps().is_empty());
+    drop((held, array, ring));
+    assert_eq!((sim.used_bytes(), sim.spans().len()), before);
+}

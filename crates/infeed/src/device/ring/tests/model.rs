@@ -1,0 +1,248 @@
+//! The ring under a model checker: its own files, compiled over locks at each of which the checker
+//! chooses who goes on.
+//!
+//! A lost wake-up is a deadlock, which the checker reports. What is enqueued goes to a simulated
+//! device without threads, which finds every use of memory that is not ordered, in whatever order
+//! the ring's threads came to enqueue it.
+#![allow(dead_code, unreachable_pub)]
+
+#[path = "../batch.rs"]
+mod batch;
+#[path = "../events.rs"]
+mod events;
+#[path = "../gaps.rs"]
+mod gaps;
+#[path = "../route.rs"]
+mod route;
+#[path = "../sending.rs"]
+mod sending;
+#[path = "../shared.rs"]
+mod shared;
+#[path = "../slots.rs"]
+mod slots;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::sync::mpsc;
+use shuttle::{Runner, thread};
+
+use crate::device::sim::{SimConfig, SimQueue};
+use crate::device::{Device, Sim};
+use crate::error::Error;
+
+use route::Route;
+use sending::{Ring, Settings, Without};
+use slots::{Slots, Taken};
+
+/// The locks of the checker, with the names of the ring's.
+mod sync {
+    use std::sync::PoisonError;
+    use std::time::Duration;
+
+    use shuttle::rand::Rng;
+    pub(super) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is no time here: it has passed or it has not, whatever others did meanwhile.
+    pub(super) fn wait_for<'a, T>(
+        mutex: &'a Mutex<T>,
+        _changed: &Condvar,
+        guard: MutexGuard<'a, T>,
+        _limit: Duration,
+    ) -> (MutexGuard<'a, T>, bool) {
+        drop(guard);
+        shuttle::thread::yield_now();
+        let passed = shuttle::rand::thread_rng().gen_bool(0.5);
+        (lock(mutex), passed)
+    }
+}
+
+/// Orders of threads that are tried, of each kind.
+const ORDERS: usize = 1000;
+
+/// Calls `test` in so many orders at random, and as many of few preemptions at odd places.
+fn check(orders: usize, test: impl Fn() + Send + Sync + Clone + 'static) {
+    let mut config = shuttle::Config::new();
+    // Bytes: kernels and messages take more than the checker's own default.
+    config.stack_size = 256 << 10;
+    Runner::new(RandomScheduler::new(orders), config.clone()).run(test.clone());
+    Runner::new(PctScheduler::new(3, orders), config).run(test);
+}
+
+/// As the routes of the other tests, in this compilation.
+fn routes() -> Vec<Route> {
+    let routes = super::routes().into_iter().map(|route| {
+        let upload = match route.upload {
+            super::super::Upload::Stay => route::Upload::Stay,
+            super::super::Upload::Copy => route::Upload::Copy,
+            super::super::Upload::Expand(kernel) => route::Upload::Expand(kernel),
+        };
+        Route {
+            host: route.host,
+            upload,
+            device: route.device,
+        }
+    });
+    routes.collect()
+}
+
+/// A sender, a consumer on two streams that keeps batches now and then, a thread that drops for it,
+/// and one that closes the ring at some moment. Returns how many uses were out of order.
+fn run(without: Option<Without>) -> usize {
+    let sim = Sim::with_own_clock(SimConfig::default());
+    let queues: Vec<SimQueue> = (0..2).map(|_| sim.stream().expect("a stream")).collect();
+    let settings = Settings {
+        rows: 1,
+        slots: 2,
+        patience: Duration::ZERO,
+    };
+    let ring = Ring::new(sim.clone(), routes(), settings).expect("a ring");
+    if let Some(without) = without {
+        ring.without.store(without as u8, Ordering::Relaxed);
+    }
+    let ring = Arc::new(ring);
+    let (batches, sent) = mpsc::channel();
+    let (garbage, dropped) = mpsc::channel();
+
+    let sender = {
+        let ring = Arc::clone(&ring);
+        thread::spawn(move || {
+            for step in 0..6 {
+                match ring.send(super::batch(step, 1)) {
+                    Ok(sent) => batches.send(sent).expect("the consumer takes them all"),
+                    Err(Error::Closed) => return,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        })
+    };
+    let dropper = thread::spawn(move || dropped.iter().for_each(drop));
+    let closer = {
+        let ring = Arc::clone(&ring);
+        // Later the more batches there are: three times out of four after the last.
+        thread::spawn(move || {
+            for _ in 0..12 {
+                thread::yield_now();
+            }
+            ring.close().expect("closed");
+        })
+    };
+    let mut kept = Vec::new();
+    for (n, sent) in sent.iter().enumerate() {
+        if n % 3 == 2 {
+            // Of an epoch that was broken off: no stream of the consumer's ever waits for it.
+            drop(sent);
+            continue;
+        }
+        let (step, queue) = (sent.step(), queues[n % 2]);
+        let asked = ring.ask(queue).expect("asked");
+        let batch = sent.hand_over(Some(asked)).expect("handed over");
+        let array = batch.array("image").expect("no fault").expect("a column");
+        array.ready_on(queue).expect("a wait");
+        let read = sim.read(queue, array.memory(), array.bytes(), Duration::ZERO);
+        let read = read.expect("a read").bytes();
+        if without.is_none() {
+            assert_eq!(read, super::expanded(step, 1));
+        }
+        // A share in two hands: the last to let go gives the slot back.
+        garbage.send(batch.clone()).expect("the dropper lives");
+        if n == 4 {
+            kept.push(array);
+        }
+    }
+    drop(garbage);
+    for thread in [sender, dropper, closer] {
+        thread.join().expect("no panic");
+    }
+    drop((kept, ring));
+    assert_eq!(sim.used_bytes(), 0, "a slot was forgotten");
+    sim.violations().len()
+}
+
+#[test]
+fn no_order_of_threads_breaks_the_ring() {
+    check(ORDERS, || assert_eq!(run(None), 0));
+}
+
+#[test]
+fn a_wait_that_is_left_out_is_found() {
+    for without in [Without::Release, Without::Kernel, Without::Copied] {
+        let found = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&found);
+        check(50, move || {
+            count.fetch_add(u64::from(run(Some(without)) > 0), Ordering::Relaxed);
+        });
+        // Of a hundred orders; not in all of them is a slot used again before the ring is closed.
+        let found = found.load(Ordering::Relaxed);
+        assert!(found >= 25, "found in {found}");
+    }
+}
+
+/// Slots by themselves: two senders, two consumers, and every slot in one place at a time.
+#[test]
+fn no_order_of_threads_loses_or_doubles_a_slot() {
+    fn run() {
+        let slots = Arc::new(Slots::new(2, Duration::ZERO));
+        let numbers = Arc::new(AtomicU64::new(0));
+        let owned = Arc::new(sync::Mutex::new(vec![false; 16]));
+        let (sent, taken) = mpsc::channel();
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let (slots, numbers) = (Arc::clone(&slots), Arc::clone(&numbers));
+                let (owned, sent) = (Arc::clone(&owned), sent.clone());
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        let slot = match slots.take() {
+                            Taken::Closed => return,
+                            Taken::Make(_) => numbers.fetch_add(1, Ordering::Relaxed),
+                            Taken::Free(slot, surplus) => {
+                                if surplus.is_some() {
+                                    slots.gone(false);
+                                }
+                                slot
+                            }
+                        };
+                        let twice = std::mem::replace(&mut sync::lock(&owned)[slot as usize], true);
+                        assert!(!twice, "slot {slot} is in two hands");
+                        sent.send(slot).expect("consumers live");
+                    }
+                })
+            })
+            .collect();
+        drop(sent);
+        for (n, slot) in taken.iter().enumerate() {
+            if n != 2 {
+                slots.hand_over();
+            }
+            sync::lock(&owned)[slot as usize] = false;
+            assert_eq!(slots.give(slot, n == 2), None);
+            if n == 4 {
+                let (slots, before) = (Arc::clone(&slots), slots.counts().made);
+                let closer = thread::spawn(move || slots.close().len());
+                assert!(closer.join().expect("no panic") <= before);
+                break;
+            }
+        }
+        // Those that were under way when it closed.
+        for slot in taken.iter() {
+            slots.hand_over();
+            assert_eq!(slots.give(slot, false), Some(slot));
+        }
+        for sender in senders {
+            sender.join().expect("no panic");
+        }
+        let counts = slots.counts();
+        assert_eq!((counts.made, counts.free, counts.ahead), (0, 0, 0));
+    }
+    check(ORDERS, run);
+}
