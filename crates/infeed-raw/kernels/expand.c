@@ -9,12 +9,12 @@ struct expand {
 
 _Static_assert(sizeof(struct expand) == 128, "as in src/kernel/arguments.rs");
 
-/* A choice and not an index: arguments at a place that threads do not agree on are read in turns. */
+/* A choice and not an index: threads that read arguments at different places do it in turns. */
 INLINE float factor(const float *of, u32 channel) {
     return channel == 0 ? of[0] : channel == 1 ? of[1] : channel == 2 ? of[2] : of[3];
 }
 
-/* To [height, width, channels]. A thread makes 16 bytes of the row, wherever in a pixel they begin. */
+/* To [height, width, channels]. A thread makes 16 bytes of the row, wherever in a pixel they are. */
 INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dtype dtype) {
     const struct rows *rows = &args->rows;
     const struct place place = place_of(rows, block, thread, dtype, 0);
@@ -30,17 +30,40 @@ INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dt
     u32 channel = first - divide(first, &rows->group) * channels;
     const u64 line = line_at(rows, &view, y);
 
-    u32 bytes[4] = {0, 0, 0, 0};
+    const u64 to = place.output + (i64)place.first * BYTES(dtype);
+
+    u32 bytes[4] = {0, 0, 0, 0}, elements[16];
     const int is_inside = part.from == 0 && part.to == unit &&
                           (view.is_flat || at + unit <= rows->line.by);
-    if (is_inside && !view.flip_x) {
+    if (is_inside && !view.flip_x)
         load(line + at, unit, bytes);
-    } else {
-        /* Element by element: lines end inside, or pixels stand in the other order, though their
-         * channels do not. */
-        u32 in_line = at, of_pixel = channel;
+    if (is_inside && channels == 3) {
+        /* The channels of all elements follow from that of the first, and so does where each is
+         * found in a mirrored line: pixels stand in the other order, their channels do not. */
+        const u32 second = channel == 2 ? 0 : channel + 1, third = channel == 0 ? 2 : channel - 1;
+        const u32 order[3] = {channel, second, third};
+        float scale[3], bias[3];
+        UNROLL
+        for (u32 n = 0; n < 3; n++) {
+            scale[n] = factor(args->scale, order[n]);
+            bias[n] = factor(args->bias, order[n]);
+        }
+        if (view.flip_x) {
+            const u64 mirrored = line + rows->line.by - 3 - at;
+            UNROLL
+            for (u32 n = 0; n < unit; n++)
+                bytes[n / 4] |= load1(mirrored + 2 * order[n % 3] - n) << PLACE(n % 4, 8);
+        }
+        UNROLL
+        for (u32 n = 0; n < unit; n++)
+            elements[n] = element_of(dtype, byte_of(bytes, n), scale[n % 3], bias[n % 3]);
+        store(to, dtype, elements, 0, unit);
+        return;
+    }
+    if (!is_inside || view.flip_x) {
+        /* Element by element: the unit is at an end, or lines end inside it. */
+        u32 in_line = at, of_pixel = channel, below = y;
         u64 from = line;
-        u32 below = y;
         UNROLL
         for (u32 n = 0; n < unit; n++) {
             if (n < part.from || n >= part.to)
@@ -56,8 +79,6 @@ INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dt
             }
         }
     }
-
-    u32 elements[16];
     UNROLL
     for (u32 n = 0; n < unit; n++) {
         elements[n] = element_of(dtype, byte_of(bytes, n), factor(args->scale, channel),
@@ -65,7 +86,7 @@ INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dt
         if (n >= part.from)
             channel = channel + 1 == channels ? 0 : channel + 1;
     }
-    store(place.output + (i64)place.first * BYTES(dtype), dtype, elements, part.from, part.to);
+    store(to, dtype, elements, part.from, part.to);
 }
 
 /* To [channels, height, width]. A thread makes 16 bytes of every plane, so that each byte of the
@@ -105,8 +126,9 @@ INLINE void expand_chw(const struct expand *args, u32 block, u32 thread, enum dt
         for (u32 channel = 0; channel < channels; channel++) {
             /* An index, since all threads are at the same channel. */
             const u32 known = channel < 3 ? channel : 3;
+            const float scale = args->scale[known], bias = args->bias[known];
             store_one(to + channel * plane + n * BYTES(dtype), dtype,
-                      element_of(dtype, load1(at + channel), args->scale[known], args->bias[known]));
+                      element_of(dtype, load1(at + channel), scale, bias));
         }
     }
 }

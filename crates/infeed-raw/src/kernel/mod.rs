@@ -33,8 +33,8 @@ pub use table::RowView;
 
 use crate::simd::{Dtype, Layout};
 
-/// All kernels for NVIDIA cards, as text that the driver compiles for the card it finds: PTX 6.0 for
-/// compute capability 6.0, which is Pascal and every card since. Made by `scripts/kernels`.
+/// All kernels for NVIDIA cards, as text that the driver compiles for the card it finds: PTX 6.0
+/// for compute capability 6.0, which is Pascal and every card since. Made by `scripts/kernels`.
 pub const PTX: &CStr = match CStr::from_bytes_with_nul(
     concat!(include_str!("../../kernels/infeed.ptx"), "\0").as_bytes(),
 ) {
