@@ -253,7 +253,8 @@ impl Kernel {
     }
 
     /// What to launch for memory at these device addresses, whose lengths went through
-    /// [`Kernel::check`]: `table` is where the views lie on the device.
+    /// [`Kernel::check`]: `table` is where the views lie on the device. Input and output must not
+    /// overlap, and the fastest stores want an output at a multiple of 16.
     ///
     /// # Errors
     ///
