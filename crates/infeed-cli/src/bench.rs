@@ -1,5 +1,6 @@
 //! `infeed bench`: runs a pipeline as a training loop would and tells what it cost.
 
+mod feed;
 mod report;
 
 use std::path::PathBuf;
@@ -7,13 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use infeed::{Loader, OnError, Options, Step};
+use infeed::loader::ahead::Placement;
+use infeed::{OnError, Options};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::error::CliError;
 use crate::target::Target;
 use crate::terminal::{human_bytes, spinner};
 use crate::{Outcome, args, interrupt};
+use feed::{Feed, Got};
 use report::Measured;
 
 /// Seconds measured when nothing else is asked for.
@@ -28,6 +31,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
   infeed bench photos                      a default pipeline for what the folder holds
   infeed bench photos --step-ms 50         consume like a device that takes 50 ms a step
   infeed bench photos --epochs 2 --json    numbers for a script
+  infeed bench photos --device cuda        batches on the card, as a training loop gets them
+  infeed bench photos --device sim:bandwidth=2e9    on a simulated card behind a slow bus
 
 The rate is taken after the first batch; wait is what the consumer waited after it. CPU and
 wall time of a stage are summed over threads. Ctrl-C stops and prints what was measured.")]
@@ -54,9 +59,34 @@ pub(crate) struct Args {
     /// What becomes of a bad record
     #[arg(long, value_enum, default_value_t = Policy::Stop)]
     on_error: Policy,
+    /// Deliver on a device: cuda, cuda:1, or sim, which simulates one
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Who makes rows larger, such as floats of bytes
+    #[arg(long, value_enum, default_value_t = Place::Auto, requires = "device")]
+    placement: Place,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Place {
+    /// The device, wherever it can
+    Auto,
+    /// The host: finished rows cross the bus
+    Host,
+    /// The device: bytes cross the bus
+    Device,
+}
+
+impl From<Place> for Placement {
+    fn from(place: Place) -> Placement {
+        match place {
+            Place::Host => Placement::Host,
+            Place::Auto | Place::Device => Placement::Device,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -106,7 +136,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     };
     options.memory = args.memory;
     options.on_error = args.on_error.into();
-    let loader = target.open(&options)?;
+    let device = args
+        .device
+        .as_deref()
+        .map(|name| (name, args.placement.into()));
+    let feed = Feed::open(&target, &options, device)?;
+    let loader = feed.loader();
 
     if !args.json {
         let source = loader.source().map_err(|error| CliError::failed(&error))?;
@@ -131,7 +166,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         )?;
     }
 
-    let (measured, failure) = measure(&loader, args, start)?;
+    let (measured, failure) = measure(&feed, args, start)?;
     if args.json {
         putln!("{}", measured.json())?;
     } else if measured.stats.batches > 0 {
@@ -153,7 +188,7 @@ fn indented(text: &str) -> String {
 /// Consumes batches until it is enough, the user has enough, or one fails; what was measured up
 /// to a failure is still told.
 fn measure(
-    loader: &Loader,
+    feed: &Feed,
     args: &Args,
     start: Instant,
 ) -> Result<(Measured, Option<CliError>), CliError> {
@@ -180,13 +215,13 @@ fn measure(
             break false;
         }
         let asked = Instant::now();
-        let step = loader.next_within(PATIENCE);
+        let got = feed.next_within(PATIENCE);
         if first.is_some() {
             wait += asked.elapsed();
         }
-        match step {
-            Ok(Step::Batch(batch)) => {
-                rows += batch.samples() as u64;
+        match got {
+            Ok(Got::Samples(samples)) => {
+                rows += samples;
                 let first = first.get_or_insert_with(|| First {
                     at: Instant::now(),
                     after: start.elapsed(),
@@ -201,8 +236,8 @@ fn measure(
                     100.0 * wait.as_secs_f64() / first.at.elapsed().as_secs_f64().max(1e-9),
                 ));
             }
-            Ok(Step::End) => epochs += 1,
-            Ok(Step::Timeout) => {}
+            Ok(Got::End) => epochs += 1,
+            Ok(Got::Timeout) => {}
             Err(error) => {
                 let mend = match error.is_bad_record() {
                     true => "; --on-error substitute goes on without such records",
@@ -214,7 +249,8 @@ fn measure(
         }
     };
     progress.finish_and_clear();
-    let stats = loader.stats().map_err(|error| CliError::failed(&error))?;
+    let failed = |error: infeed::Error| CliError::failed(&error);
+    let stats = feed.loader().stats().map_err(failed)?;
     let since_first = first
         .as_ref()
         .map_or(Duration::ZERO, |first| first.at.elapsed());
@@ -227,8 +263,10 @@ fn measure(
         epochs,
         interrupted,
         peak_rss_bytes: peak_rss_bytes(),
-        bad: loader.quarantine(),
+        bad: feed.loader().quarantine(),
         stats,
+        // A device that failed is told by the failure.
+        sent: feed.sent().ok().flatten(),
     };
     Ok((measured, failure))
 }

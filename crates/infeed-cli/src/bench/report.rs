@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use infeed::Stats;
+use infeed::device::RingStats;
 use infeed::loader::BadRecord;
 use serde_json::json;
 
@@ -28,6 +29,8 @@ pub(super) struct Measured {
     pub(super) peak_rss_bytes: u64,
     pub(super) bad: Vec<BadRecord>,
     pub(super) stats: Stats,
+    /// Name of the device, and what was sent there.
+    pub(super) sent: Option<(String, RingStats)>,
 }
 
 impl Measured {
@@ -69,6 +72,13 @@ impl Measured {
             "interrupted": self.interrupted,
             "unknown_pixels": self.stats.unknown_pixels,
             "decoder_warnings": self.stats.warnings,
+            "device": self.sent.as_ref().map(|(name, sent)| json!({
+                "name": name,
+                "batches": sent.batches,
+                "transfers": sent.transfers,
+                "bytes": sent.bytes,
+                "slots": sent.slots,
+            })),
             "bad": bad.collect::<Vec<_>>(),
             "stages": stages.collect::<Vec<_>>(),
         })
@@ -111,6 +121,15 @@ impl Measured {
             human_bytes(self.peak_rss_bytes),
             human_bytes(self.stats.budget_bytes),
         ));
+        if let Some((name, sent)) = &self.sent {
+            let batches = sent.batches.max(1);
+            line(format!(
+                "device        {name}: {} a batch over the bus in {} copies, {} slots",
+                human_bytes(sent.bytes / batches),
+                sent.transfers / batches,
+                sent.slots,
+            ));
+        }
         if self.stats.unknown_pixels > 0 {
             line(format!(
                 "no class      {} pixels of masks",

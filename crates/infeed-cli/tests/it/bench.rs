@@ -205,3 +205,38 @@ fn an_interrupt_stops_it_and_what_was_measured_is_printed() {
     let stopped_before_the_first = text.ends_with("for batches\n\n");
     assert!(measured || stopped_before_the_first, "{text}");
 }
+
+#[test]
+fn a_simulated_device_gets_bytes_and_makes_floats_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 24);
+    let run = |placement: &str| {
+        let device = ["--device", "sim:bandwidth=1e9,latency=5us", "--placement"];
+        let args = ["bench", &photos, "--epochs", "1", "--json"];
+        let out = infeed(args.iter().chain(&device).chain(&[placement]));
+        assert!(out.status.success(), "{}", stderr(&out));
+        json(&out)["device"].clone()
+    };
+
+    let (device, host) = (run("device"), run("host"));
+
+    assert_eq!(
+        device["name"].as_str().map(|name| name.split(':').next()),
+        Some(Some("sim"))
+    );
+    let bytes = |of: &serde_json::Value| {
+        of["bytes"].as_f64().unwrap() / of["batches"].as_f64().unwrap()
+    };
+    assert!(bytes(&host) > 3.9 * bytes(&device), "{host} {device}");
+}
+
+#[test]
+fn what_is_no_device_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 4);
+
+    let out = infeed(["bench", &photos, "--device", "gpu"]);
+
+    assert_eq!(out.status.code(), Some(2));
+    assert!(stderr(&out).contains("\"cuda\""), "{}", stderr(&out));
+}

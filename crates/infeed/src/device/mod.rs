@@ -20,7 +20,7 @@ use crate::error::{Cause, Error};
 
 pub use cuda::Cuda;
 pub use named::Named;
-pub use ring::{DeviceArray, DeviceBatch, Ring, Route, Sent, Settings, Upload};
+pub use ring::{DeviceArray, DeviceBatch, Ring, RingStats, Route, Sent, Settings, Upload};
 pub use sim::Sim;
 
 /// Bytes on the host that a copy reads: shared, so that they stay until it has.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc as StdArc;
 
-use crate::batch::Values;
+use crate::batch::{PADDING, Values};
 use crate::device::Device;
 use crate::error::Error;
 use crate::sample::DType;
@@ -110,6 +110,12 @@ impl<D: Device> DeviceBatch<D> {
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.content.records.len()
+    }
+
+    /// Number of rows that hold a record.
+    pub fn samples(&self) -> usize {
+        let holds = |record: &&u64| **record != PADDING;
+        self.content.records.iter().filter(holds).count()
     }
 
     fn part(&self, name: &str) -> Option<&Part> {
