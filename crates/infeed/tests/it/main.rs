@@ -18,6 +18,7 @@ mod pack_taken_up;
 mod remote;
 mod report;
 mod restart;
+mod resumed;
 mod shards;
 mod sources;
 mod state;
