@@ -262,7 +262,6 @@ mod tests {
         assert_eq!(attempts("s3://settings-alias/x"), 5);
         assert_eq!(attempts("s3a://settings-alias/x"), 5);
         configure("s3a://settings-alias", &[]).expect("taken back");
-        assert_eq!(attempts("s3://settings-alias/x"), 10);
 
         configure("gcs://", &[("attempts", "6")]).expect("known");
         assert_eq!(attempts("gs://settings-alias/x"), 6);
