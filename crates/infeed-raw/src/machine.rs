@@ -73,6 +73,40 @@ pub fn memory_limit_bytes() -> u64 {
     limit.unwrap_or(u64::MAX).min(physical_memory_bytes())
 }
 
+/// What stands for the memory that [`memory_limit_bytes`] is about: two processes with the same text
+/// use up one limit. It tells a cgroup from others of the same name in other containers.
+///
+/// # Cost
+///
+/// As [`usable_cores`].
+pub fn memory_domain() -> String {
+    let groups = cgroups().into_iter();
+    let limited = groups.filter_map(|group| Some((group.memory_limit_bytes()?, group)));
+    let physical = physical_memory_bytes();
+    // Of those that limit alike the outermost, which comes last: it has the most processes.
+    let least = limited
+        .filter(|(bytes, _)| *bytes < physical)
+        .reduce(|least, next| if next.0 <= least.0 { next } else { least });
+    match least {
+        Some((_, group)) => format!("cgroup {}", identity(&group.dir)),
+        None => "machine".to_owned(),
+    }
+}
+
+#[cfg(unix)]
+fn identity(dir: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    match fs::metadata(dir) {
+        Ok(found) => format!("{}:{}", found.dev(), found.ino()),
+        Err(_) => dir.display().to_string(),
+    }
+}
+
+#[cfg(not(unix))]
+fn identity(dir: &Path) -> String {
+    dir.display().to_string()
+}
+
 /// CPU time the calling thread has used; zero where the platform does not say.
 ///
 /// # Cost

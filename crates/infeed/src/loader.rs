@@ -12,6 +12,7 @@ mod options;
 mod parcel;
 mod quarantine;
 mod records;
+mod register;
 mod settle;
 mod state;
 mod stats;

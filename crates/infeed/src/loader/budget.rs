@@ -1,7 +1,9 @@
-//! One byte budget, shared out when a loader opens; and what all loaders of a process may have.
+//! One byte budget, shared out when a loader opens; and what all loaders that use up the same memory
+//! may have, of this process and of the user's others.
 
 use std::sync::{Mutex, PoisonError};
 
+use super::register::{Entry, Register};
 use super::whole::Whole;
 use crate::error::Error;
 
@@ -29,7 +31,7 @@ const LEAST: u64 = 4 << 20;
 /// a core: what does not fit is asked of a pool, where workers wait for each other.
 const ENOUGH: u64 = 16 << 20;
 
-/// Budgets of all open loaders that did not name one.
+/// Budgets of all open loaders of this process that did not name one.
 static RESERVED: Mutex<u64> = Mutex::new(0);
 
 /// How a loader's bytes are shared out.
@@ -73,20 +75,15 @@ impl Shares {
             .saturating_add(SCRATCH * workers)
             .saturating_add(if own_cells { PARCELS } else { 0 });
         let (total, reserved) = match memory {
-            Some(bytes) => (bytes, 0),
+            Some(bytes) => (bytes, Reserved::default()),
             None => {
-                let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-                let all = infeed_raw::machine::memory_limit_bytes()
-                    / PROCESS_SHARE
-                    / (processes as u64).max(1);
-                let left = all.saturating_sub(*reserved);
-                // Half of what is left, so that a validation loader finds room beside the first.
-                let total = wanted.min((left / 2).max(needed.min(left)));
-                *reserved += total;
-                (total, total)
+                let reserved = Reserved::of_what_is_left(processes, |left| {
+                    // Half of it, so that a validation loader finds room beside the first.
+                    wanted.min((left / 2).max(needed.min(left)))
+                });
+                (reserved.bytes, reserved)
             }
         };
-        let reserved = Reserved(reserved);
         if total < batches {
             return Err(Error::Budget {
                 needed_bytes: batches,
@@ -197,13 +194,53 @@ fn wanted_bytes(whole: Whole) -> u64 {
 }
 
 /// Bytes of a loader that did not name a budget; given back when dropped.
-#[derive(Debug)]
-struct Reserved(u64);
+#[derive(Debug, Default)]
+struct Reserved {
+    bytes: u64,
+    /// What the user's other processes know of it.
+    _entry: Option<Entry>,
+}
+
+impl Reserved {
+    /// Reserves what is asked for of what is left to this loader: of the part of memory that is this
+    /// process's, one of `processes`, and of what the others that are seen have not reserved.
+    fn of_what_is_left(processes: usize, ask: impl FnOnce(u64) -> u64) -> Reserved {
+        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        let register = Register::of("memory");
+        // Until it is entered nobody else looks, so that two never take the same bytes.
+        let _turn = register.as_ref().and_then(Register::turn);
+        let domain = infeed_raw::machine::memory_domain();
+        let others = register.as_ref().map_or(0, |all| elsewhere(all, &domain));
+        let all = infeed_raw::machine::memory_limit_bytes() / PROCESS_SHARE;
+        let own = (all / (processes as u64).max(1)).saturating_sub(*reserved);
+        let beside = all.saturating_sub(reserved.saturating_add(others));
+        let bytes = ask(own.min(beside));
+        *reserved += bytes;
+        let entry = register.and_then(|all| all.enter(&format!("{bytes} {domain}")));
+        Reserved {
+            bytes,
+            _entry: entry,
+        }
+    }
+}
+
+/// Bytes that other processes have reserved of the same memory.
+fn elsewhere(register: &Register, domain: &str) -> u64 {
+    let bytes = |text: &String| -> Option<u64> {
+        let (bytes, of) = text.split_once(' ')?;
+        bytes.parse().ok().filter(|_| of == domain)
+    };
+    let entries = register.other_processes();
+    entries
+        .iter()
+        .filter_map(bytes)
+        .fold(0, u64::saturating_add)
+}
 
 impl Drop for Reserved {
     fn drop(&mut self) {
         let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        *reserved -= self.0;
+        *reserved -= self.bytes;
     }
 }
 
@@ -294,6 +331,36 @@ mod tests {
         assert_eq!(most(64 << 20).expect("enough"), 8);
         assert_eq!(most(20 << 20).expect("little"), 3);
         assert!(most(9 << 20).is_err());
+    }
+
+    #[test]
+    fn what_others_reserved_counts_where_it_is_of_the_same_memory() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        // As other processes would have entered it.
+        let mut held = Vec::new();
+        let texts = [
+            "700 here",
+            "20 here",
+            "5000 there",
+            "some here",
+            "",
+            "-4 here",
+        ];
+        for (n, text) in texts.into_iter().enumerate() {
+            let path = folder.path().join(format!("0-{n}"));
+            std::fs::write(&path, text).expect("writes");
+            let file = std::fs::File::open(&path).expect("it is there");
+            file.try_lock().expect("nobody holds it");
+            held.push(file);
+        }
+
+        let register = Register::at(folder.path());
+
+        assert_eq!(elsewhere(&register, "here"), 720);
+        assert_eq!(elsewhere(&register, "there"), 5000);
+        drop(held.pop());
+        drop(held.remove(0));
+        assert_eq!(elsewhere(&register, "here"), 20, "its process is gone");
     }
 
     #[test]
