@@ -76,7 +76,8 @@ fn a_slot_is_used_again_and_bytes_and_transfers_are_counted() {
     let stats = ring.stats().expect("stats");
     assert_eq!((stats.batches, stats.transfers), (10, 20));
     assert_eq!(stats.bytes, 10 * 2 * (48 + 8));
-    assert_eq!((stats.slots, stats.free, stats.overflow), (2, 2, 0));
+    // One was enough, each batch being dropped before the next was sent.
+    assert_eq!((stats.slots, stats.free, stats.overflow), (1, 1, 0));
     assert_in_order(ring.device());
 }
 

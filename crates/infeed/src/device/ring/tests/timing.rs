@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::batch::{Array, Batch, Column, Values};
+use crate::device::ring::Asked;
 use crate::device::sim::{SimConfig, SimQueue};
 use crate::device::{Device, DeviceBatch, Ring, Route, Sent, Sim};
 use crate::random;
@@ -100,12 +101,16 @@ fn run(regime: &Regime, seed: u64) -> Run {
     let mut training = Training::default();
     while training.ends.len() < STEPS {
         let send_ns = host.next(regime).unwrap_or(f64::INFINITY);
-        let take_ns = match ahead.front() {
-            Some((sent_ns, _)) => sent_ns.max(training.at_ns),
-            None => f64::INFINITY,
+        let take_ns = match (&training.asked, ahead.front()) {
+            (None, _) => training.at_ns,
+            (Some(_), Some((sent_ns, _))) => sent_ns.max(training.at_ns),
+            (Some(_), None) => f64::INFINITY,
         };
         let now = |ns: f64| sim.set_now(Duration::from_nanos(ns as u64));
-        if send_ns <= take_ns {
+        if take_ns <= send_ns && training.asked.is_none() {
+            now(take_ns);
+            training.asked = Some(ring.ask(queue).expect("asked"));
+        } else if send_ns <= take_ns {
             now(send_ns);
             let sent = ring.send(batch(host.sent)).expect("sent");
             ahead.push_back((send_ns, sent));
@@ -161,7 +166,9 @@ impl Host {
 
 #[derive(Default)]
 struct Training {
+    /// When it asks for the next batch, or did.
     at_ns: f64,
+    asked: Option<Asked<Sim>>,
     held: Option<DeviceBatch<Sim>>,
     ends: Vec<f64>,
 }
@@ -176,8 +183,7 @@ impl Training {
         queue: SimQueue,
         now_ns: f64,
     ) -> bool {
-        let asked = ring.ask(queue).expect("asked");
-        let batch = sent.hand_over(Some(asked)).expect("handed over");
+        let batch = sent.hand_over(self.asked.take()).expect("handed over");
         let before = self.held.replace(batch).is_some();
         let batch = self.held.as_ref().expect("just put there");
         let array = batch.array("image").expect("no fault").expect("a column");
@@ -224,9 +230,8 @@ fn recurrence(regime: &Regime, run: &Run) -> (Vec<f64>, f64) {
             (false, _) => f64::max(done[n - 2], taken[n - 1]),
         };
         let t: f64 = s.max(at);
-        let begin = t.max(last(&done));
-        gaps += (r - begin).max(0.0);
-        let d: f64 = begin.max(r) + run.steps[n];
+        gaps += (r - last(&done).max(at)).max(0.0);
+        let d: f64 = t.max(last(&done)).max(r) + run.steps[n];
         for (of, time) in [
             (&mut sent, s),
             (&mut copied, c),
