@@ -224,9 +224,8 @@ fn a_simulated_device_gets_bytes_and_makes_floats_of_them() {
         device["name"].as_str().map(|name| name.split(':').next()),
         Some(Some("sim"))
     );
-    let bytes = |of: &serde_json::Value| {
-        of["bytes"].as_f64().unwrap() / of["batches"].as_f64().unwrap()
-    };
+    let bytes =
+        |of: &serde_json::Value| of["bytes"].as_f64().unwrap() / of["batches"].as_f64().unwrap();
     assert!(bytes(&host) > 3.9 * bytes(&device), "{host} {device}");
 }
 
