@@ -1,0 +1,253 @@
+//! A device delivers what the host does, bit for bit, whoever makes rows larger and whatever the
+//! timing is.
+
+use infeed::batch::{Batch, Values};
+use infeed::decode::ColorMode;
+use infeed::device::sim::Sim;
+use infeed::device::{Device, DeviceBatch, Upload};
+use infeed::loader::ahead::{DeviceLoader, Placement};
+use infeed::pipeline::{Layout, SourceSpec, Tail};
+use infeed::sample::DType;
+use infeed::transform::{
+    ClassIndex, MixUp, Normalize, OneHot, RandomCrop, RandomErasing, RandomHorizontalFlip,
+    RandomResizedCrop, RandomVerticalFlip, ToFloat,
+};
+use infeed::{Error, OnError, Options, Pipeline};
+
+use crate::data::{bits, epoch, open, pairs, photo, photos};
+
+/// A device whose commands take between nothing and twice as long, so that nothing is in time.
+const ODD: &str = "sim:bandwidth=2e8,latency=30us,kernel=4e8,jitter=1,seed=";
+
+fn on_device(pipeline: &Pipeline, placement: Placement, seed: u64) -> (Sim, DeviceLoader<Sim>) {
+    let sim = Sim::parse(&format!("{ODD}{seed}")).expect("a device");
+    let mut options = Options::default();
+    options.workers = Some(2);
+    let loader = pipeline
+        .open_on(sim.clone(), placement, 3, &[], &options)
+        .expect("a pipeline that fits its source");
+    (sim, loader)
+}
+
+/// Records and bytes, columns behind each other, as [`bits`] gives them of the host's.
+fn fetched(batch: &DeviceBatch<Sim>) -> (Vec<u64>, Vec<u8>) {
+    let names: Vec<&str> = batch.names().collect();
+    let bytes = names.into_iter().flat_map(|name| {
+        match (batch.host(name), batch.array(name).expect("a device")) {
+            (Some(Values::Array(array)), None) => array.bytes().to_vec(),
+            (None, Some(array)) => array.to_host().expect("a device"),
+            _ => panic!("{name} is no array"),
+        }
+    });
+    (batch.records().to_vec(), bytes.collect())
+}
+
+fn device_epoch(loader: &DeviceLoader<Sim>) -> Vec<(Vec<u64>, Vec<u8>)> {
+    let batch = || loader.next_batch().expect("no bad record");
+    std::iter::from_fn(batch).map(|b| fetched(&b)).collect()
+}
+
+/// How many columns the device expands, after two epochs that equal the host's.
+fn equals_host(pipeline: &Pipeline) -> usize {
+    let host = open(pipeline, 2);
+    let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
+    let mut expanded = 0;
+    for (placement, seed) in [(Placement::Host, 1), (Placement::Device, 2)] {
+        let (sim, loader) = on_device(pipeline, placement, seed);
+        for wanted in &wanted {
+            assert!(device_epoch(&loader) == *wanted, "{placement:?}");
+        }
+        let routes = loader.ring().routes();
+        let kernels = routes
+            .iter()
+            .filter(|route| matches!(route.upload, Upload::Expand(_)));
+        expanded = kernels.count();
+        assert!(expanded == 0 || placement == Placement::Device);
+        loader.close();
+        assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    }
+    expanded
+}
+
+fn normalize() -> Normalize {
+    Normalize::new([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+}
+
+fn floats(root: &std::path::Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(root))
+        .shuffle(3)
+        .decode()
+        .transform(RandomResizedCrop::new(21))
+        .transform(RandomHorizontalFlip::new(0.5))
+        .transform(normalize())
+        .batch(4)
+}
+
+#[test]
+fn floats_made_on_a_device_are_the_hosts() {
+    let root = photos(23);
+    for layout in [Layout::Hwc, Layout::Chw] {
+        for dtype in [DType::Float32, DType::Float16, DType::BFloat16] {
+            let pipeline = floats(root.path()).layout(layout).dtype(dtype);
+            assert_eq!(equals_host(&pipeline), 1, "{dtype:?} {layout:?}");
+        }
+    }
+}
+
+#[test]
+fn masks_made_on_a_device_are_the_hosts() {
+    let root = pairs(9, 37, 53);
+    let csv = root.path().join("class_dict.csv").display().to_string();
+    let base = || {
+        let (images, masks) = (root.path().join("images"), root.path().join("masks"));
+        Pipeline::new(SourceSpec::pairs(images, masks))
+            .shuffle(1)
+            .decode()
+            .transform(RandomCrop::new(20))
+            .transform(RandomHorizontalFlip::new(0.5))
+            .transform(RandomVerticalFlip::new(0.5))
+            .batch(3)
+    };
+    for layout in [Layout::Hwc, Layout::Chw] {
+        let one_hot = base().transform(OneHot::from_palette(&csv)).layout(layout);
+        assert_eq!(equals_host(&one_hot), 1);
+        let both = one_hot.transform(ToFloat::of("image"));
+        assert_eq!(equals_host(&both), 2);
+    }
+    let mut gray = base().transform(OneHot::from_indices(60));
+    if let Some(decode) = &mut gray.decode {
+        decode.modes.insert("mask".to_owned(), ColorMode::Gray);
+    }
+    assert_eq!(equals_host(&gray), 1);
+    // The colours' grays are 0, 33, 76 and 93: some are of no class, and counted as on the host.
+    let (_, loader) = on_device(&gray, Placement::Device, 3);
+    device_epoch(&loader);
+    assert!(loader.loader().stats().expect("open").unknown_pixels > 0);
+    let mut numbers = ClassIndex::new(&csv);
+    numbers.dtype = DType::Int64;
+    assert_eq!(equals_host(&base().transform(numbers)), 0);
+}
+
+#[test]
+fn what_others_look_at_is_finished_on_the_host() {
+    let root = photos(14);
+    let mut mixed = floats(root.path()).transform(MixUp::new(0.4));
+    mixed.batch.drop_last = true;
+    assert_eq!(equals_host(&mixed), 0);
+    let erased = floats(root.path()).transform(RandomErasing::new(0.9));
+    assert_eq!(equals_host(&erased), 0);
+    let mut padded = floats(root.path());
+    padded.batch.tail = Some(Tail::Pad);
+    assert_eq!(equals_host(&padded), 0);
+}
+
+#[test]
+fn a_run_goes_on_anywhere_from_a_state_of_anywhere() {
+    let root = photos(23);
+    let pipeline = floats(root.path());
+    let host = open(&pipeline, 2);
+    let whole: Vec<_> = (0..3).flat_map(|_| bits(&epoch(&host))).collect();
+    let steps = host.steps().expect("open") as usize;
+    for killed in [1, steps - 1, steps, steps + 3, 2 * steps] {
+        let (sim, loader) = on_device(&pipeline, Placement::Device, killed as u64);
+        let mut taken = Vec::new();
+        while taken.len() < killed {
+            match loader.next_batch().expect("no bad record") {
+                Some(batch) => taken.push(fetched(&batch)),
+                None => continue,
+            }
+        }
+        assert!(taken == whole[..killed]);
+        let state = loader.loader().state();
+        loader.close();
+
+        let (_, resumed) = on_device(&pipeline, Placement::Host, 9);
+        // What was sent ahead from the beginning is dropped.
+        while resumed.ring().stats().expect("a device").batches < 2 {
+            std::thread::yield_now();
+        }
+        resumed.restore(&state).expect("the same run");
+        let rest = (whole.len() - killed).div_ceil(steps);
+        let rest: Vec<_> = (0..rest).flat_map(|_| device_epoch(&resumed)).collect();
+        assert!(rest == whole[killed..], "killed after {killed}");
+        let on_host = open(&pipeline, 1);
+        on_host.restore(&state).expect("the same run");
+        let next: Vec<Batch> = epoch(&on_host);
+        assert!(bits(&next)[..] == whole[killed..][..next.len()]);
+        assert!(sim.violations().is_empty());
+    }
+}
+
+#[test]
+fn a_bad_record_ends_a_run_at_its_place_until_it_is_put_elsewhere() {
+    let root = photos(23);
+    std::fs::write(photo(root.path(), 11), b"no picture").expect("writes");
+    let pipeline = floats(root.path());
+    let host = open(&pipeline, 1);
+    let mut before = 0;
+    let wanted = loop {
+        match host.next_batch() {
+            Ok(_) => before += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    let (_, loader) = on_device(&pipeline, Placement::Device, 5);
+    let mut came = 0;
+    let found = loop {
+        match loader.next_batch() {
+            Ok(_) => came += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_eq!((came, &found), (before, &wanted));
+    assert_eq!(loader.next_batch().expect_err("stopped").to_string(), found);
+    loader.end_epoch().expect("open");
+    assert!(matches!(loader.next_batch(), Ok(Some(batch)) if batch.epoch() == 1));
+
+    let mut options = Options::default();
+    options.on_error = OnError::Substitute;
+    let sim = Sim::parse("sim").expect("a device");
+    let loader = pipeline
+        .open_on(sim, Placement::Device, 2, &[], &options)
+        .expect("opens");
+    let samples: usize = device_epoch(&loader).iter().map(|(r, _)| r.len()).sum();
+    assert_eq!(samples, 23);
+    assert_eq!(loader.loader().quarantine().len(), 1);
+}
+
+#[test]
+fn a_closed_loader_says_so_and_its_batches_stay() {
+    let root = photos(12);
+    let pipeline = floats(root.path());
+    let wanted = bits(&epoch(&open(&pipeline, 1)));
+    let (_, loader) = on_device(&pipeline, Placement::Device, 7);
+    let first = loader.next_batch().expect("open").expect("a batch");
+
+    loader.close();
+
+    assert!(matches!(loader.next_batch(), Err(Error::Closed)));
+    assert!(fetched(&first) == wanted[0]);
+}
+
+#[test]
+fn a_device_without_room_says_what_it_needs() {
+    let root = photos(12);
+    let sim = Sim::parse("sim:memory=10000").expect("a device");
+    let pipeline = floats(root.path());
+
+    let opened = pipeline.open_on(sim, Placement::Device, 3, &[], &Options::default());
+    let error = opened
+        .and_then(|loader| loader.next_batch().map(drop))
+        .expect_err("no room");
+
+    let text = error.chain();
+    assert!(text.contains("no 21168 bytes of memory left"), "{text}");
+    assert!(text.contains("lower the batch"), "{text}");
+}
+
+#[test]
+fn the_name_of_a_device_is_that_of_its_rates() {
+    let sim = Sim::parse("sim:bandwidth=2e9").expect("a device");
+
+    assert!(sim.name().starts_with("sim"), "{}", sim.name());
+}
