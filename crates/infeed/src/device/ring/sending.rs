@@ -286,6 +286,12 @@ impl<D: Device> Ring<D> {
                 }
             }
         };
+        if let Err(fault) = shared.check() {
+            // It came while this waited for a slot.
+            drop(slot);
+            shared.slots.gone(true);
+            return Err(fault);
+        }
         self.grown(slot, rows.max(self.settings.rows))
     }
 

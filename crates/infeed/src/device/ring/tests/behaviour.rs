@@ -82,6 +82,24 @@ fn a_slot_is_used_again_and_bytes_and_transfers_are_counted() {
 }
 
 #[test]
+fn events_are_used_again() {
+    let (ring, queue) = ring(2);
+    let sim = ring.device().clone();
+    // Two of each slot's, two that the consumer records, and some for copies that are under way.
+    sim.fail("event", 12);
+
+    for step in 0..300 {
+        let asked = ring.ask(queue).expect("asked");
+        let sent = ring.send(batch(step, 2)).expect("sent");
+        let batch = sent.hand_over(Some(asked)).expect("handed over");
+        batch.ready_on(queue).expect("a wait");
+        sim.set_now(sim.now() + Duration::from_millis(1));
+    }
+
+    assert_eq!(ring.stats().expect("stats").gaps.batches, 300);
+}
+
+#[test]
 fn an_array_that_outlives_its_batch_keeps_its_bytes() {
     let (ring, queue) = ring(1);
     let first = next(&ring, 0, 2);

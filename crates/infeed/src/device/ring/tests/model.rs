@@ -246,3 +246,102 @@ fn no_order_of_threads_loses_or_doubles_a_slot() {
     }
     check(ORDERS, run);
 }
+
+/// Takes so many slots on a thread and passes them on; returns how many it got.
+fn taking(slots: &Arc<Slots<u64>>, n: u64) -> (thread::JoinHandle<u64>, mpsc::Receiver<u64>) {
+    let (slots, (sent, taken)) = (Arc::clone(slots), mpsc::channel());
+    let sender = thread::spawn(move || {
+        for got in 0..n {
+            let slot = match slots.take() {
+                Taken::Closed => return got,
+                Taken::Make(_) => got,
+                Taken::Free(slot, _) => slot,
+            };
+            sent.send(slot).expect("somebody takes them");
+        }
+        n
+    });
+    (sender, taken)
+}
+
+#[test]
+fn in_no_order_is_a_consumer_left_waiting_that_keeps_all() {
+    check(ORDERS, || {
+        let slots = Arc::new(Slots::new(2, Duration::ZERO));
+        let (sender, taken) = taking(&slots, 5);
+
+        // It gives none back, so that being handed over is all that lets the sender go on.
+        for _ in taken.iter() {
+            slots.hand_over();
+        }
+
+        assert_eq!(sender.join().expect("no panic"), 5);
+        let counts = slots.counts();
+        assert_eq!((counts.made, counts.overflow), (5, 3));
+    });
+}
+
+#[test]
+fn in_no_order_is_a_slot_too_many_made_for_a_consumer_that_keeps_one() {
+    check(ORDERS, || {
+        let slots = Arc::new(Slots::new(2, Duration::ZERO));
+        let (sender, taken) = taking(&slots, 6);
+
+        for slot in taken.iter() {
+            slots.hand_over();
+            assert_eq!(slots.give(slot, false), None);
+        }
+
+        assert_eq!(sender.join().expect("no panic"), 6);
+        assert_eq!(slots.counts().overflow, 0);
+    });
+}
+
+#[test]
+fn in_no_order_does_closing_leave_a_sender_waiting() {
+    check(ORDERS, || {
+        let slots = Arc::new(Slots::<u64>::new(2, Duration::ZERO));
+        let (sender, taken) = taking(&slots, 5);
+        let first = taken.recv().expect("one is taken");
+
+        assert!(slots.close().is_empty());
+
+        // Nobody hands over or gives back before it has ended.
+        let got = sender.join().expect("no panic");
+        assert!((1..=2).contains(&got), "{got}");
+        assert_eq!(slots.give(first, true), Some(first));
+    });
+}
+
+#[test]
+fn in_no_order_does_a_fault_leave_a_sender_waiting() {
+    check(ORDERS, || {
+        let sim = Sim::with_own_clock(SimConfig::default());
+        let queue = sim.stream().expect("a stream");
+        let settings = Settings {
+            rows: 1,
+            slots: 2,
+            patience: Duration::ZERO,
+        };
+        let ring = Arc::new(Ring::new(sim.clone(), routes(), settings).expect("a ring"));
+        let send = |step| ring.send(super::batch(step, 1));
+        let held = send(0).and_then(|sent| sent.hand_over(None));
+        let held = held.expect("handed over");
+        held.ready_on(queue).expect("a wait");
+        let ahead = send(1).expect("sent");
+        let sender = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.send(super::batch(2, 1)).map(|sent| sent.step()))
+        };
+        sim.fail("record", 0);
+        let enqueued = sim.spans().len();
+
+        drop(held);
+
+        let told = sender.join().expect("no panic").expect_err("a fault");
+        assert!(matches!(told, Error::Device { .. }), "{told}");
+        assert_eq!(sim.spans().len(), enqueued);
+        drop((ahead, ring));
+        assert_eq!(sim.used_bytes(), 0);
+    });
+}
