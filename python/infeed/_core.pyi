@@ -19,8 +19,10 @@ __all__ = [
     "Loader",
     "__version__",
     "add_digests",
+    "cards",
     "check",
     "describe",
+    "device_selftest",
     "items",
     "json_from_toml",
     "load",
@@ -280,6 +282,12 @@ def describe(
     description: str, handles: Sequence[np.ndarray]
 ) -> list[tuple[str, str, str | None, list[int | None] | None]]:
     """What a batch holds: name, kind, dtype and shape of one row, by field."""
+
+def cards() -> str:
+    """The cards that this process may use, or why there are none, as JSON."""
+
+def device_selftest(device: str, seconds: float) -> str:
+    """Checks and measures a device for about so long; what was found, as JSON."""
 
 def order(
     records: int, seed: int | None, epoch: int, begin: int, end: int

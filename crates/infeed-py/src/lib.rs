@@ -3,6 +3,7 @@
 //! Everything a user sees is in `python/infeed`; what is here is documented in `_core.pyi`.
 
 mod batch;
+mod card;
 mod description;
 mod device;
 mod error;
@@ -34,6 +35,8 @@ mod _core {
 
     #[pymodule_export]
     use super::batch::{Array, Batch};
+    #[pymodule_export]
+    use super::card::{cards, device_selftest};
     #[pymodule_export]
     use super::description::{
         check, describe, json_from_toml, load, plan, preview, toml_from_json,

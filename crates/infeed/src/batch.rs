@@ -147,6 +147,7 @@ pub struct Array {
 
 enum Memory {
     Pooled(Pooled),
+    Slab(Slab),
     Own(HostBytes),
     Lent(Vec<u8>),
 }
@@ -166,6 +167,7 @@ impl Array {
     pub fn bytes(&self) -> &[u8] {
         let whole = match &*self.memory {
             Memory::Pooled(pooled) => pooled.slab.as_ref().map_or(&[][..], AsRef::as_ref),
+            Memory::Slab(slab) => slab.as_ref(),
             Memory::Own(bytes) => bytes,
             Memory::Lent(bytes) => bytes,
         };
@@ -182,6 +184,18 @@ impl Array {
         memory.copy_from_slice(bytes);
         Ok(Array {
             memory: Arc::new(Memory::Own(memory)),
+            shape,
+            dtype,
+        })
+    }
+
+    /// An array over a slab that is in no pool; None if it is shorter than the shape takes.
+    pub(crate) fn of_slab(slab: Slab, shape: Vec<usize>, dtype: DType) -> Option<Array> {
+        let needed = shape
+            .iter()
+            .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))?;
+        (needed <= slab.as_ref().len()).then(|| Array {
+            memory: Arc::new(Memory::Slab(slab)),
             shape,
             dtype,
         })

@@ -4,6 +4,7 @@
 //! CUDA and by a simulated device ([`sim`]). [`ring`] sends batches through it and is the same code
 //! over both. Who may touch which memory when, and why, is in this folder's README.
 
+pub mod check;
 pub mod cuda;
 pub mod named;
 pub mod ring;

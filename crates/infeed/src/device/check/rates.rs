@@ -1,0 +1,355 @@
+//! How fast copies and kernels are, what a step costs the host, and whether gaps are told right.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use infeed_raw::kernel::Kernel;
+use infeed_raw::simd::{Dtype, Layout};
+use infeed_raw::slab::Slab;
+
+use super::kernels::photograph;
+use super::{Checked, Effort, Figure, Wrong, filled, noise, wrong};
+use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
+use crate::device::{Device, DeviceError, HostSource, Ring, Route, Settings};
+use crate::sample::DType;
+
+/// Time on the device's clock of what is enqueued; waits for it.
+pub(super) fn timed<D: Device>(
+    device: &D,
+    queue: D::Queue,
+    enqueue: impl FnOnce() -> Result<(), DeviceError>,
+) -> Result<Duration, DeviceError> {
+    let (start, end) = (device.event(true)?, device.event(true)?);
+    device.record(&start, queue)?;
+    enqueue()?;
+    device.record(&end, queue)?;
+    device.synchronize(&end)?;
+    device.elapsed(&start, &end)
+}
+
+fn rate(bytes: usize, times: usize, taken: Duration) -> f64 {
+    bytes as f64 * times as f64 / taken.as_secs_f64().max(1e-9) / 1e9
+}
+
+fn figure(name: String, value: f64, unit: &'static str) -> Figure {
+    Figure { name, value, unit }
+}
+
+/// Bytes of the copies that are timed.
+fn sizes(effort: Effort) -> &'static [usize] {
+    match effort {
+        Effort::Small => &[1 << 20],
+        Effort::Full => &[4 << 20, 16 << 20, 64 << 20, 256 << 20],
+    }
+}
+
+/// To the device, to the host, and on the device, from memory that is pinned and that is not.
+pub(super) fn copies<D: Checked>(
+    device: &D,
+    effort: Effort,
+    figures: &mut Vec<Figure>,
+) -> Result<String, Wrong> {
+    let queue = device.stream()?;
+    for &bytes in sizes(effort) {
+        let times = (1 << 30) / bytes / 2;
+        let times = if effort == Effort::Small {
+            2
+        } else {
+            times.clamp(4, 32)
+        };
+        let (here, there) = (device.memory(bytes)?, device.memory(bytes)?);
+        for pinned in [true, false] {
+            let kind = if pinned { "pinned" } else { "pageable" };
+            let mut slab = Slab::zeroed(1, bytes)?;
+            slab.as_mut().fill(1);
+            if pinned {
+                device.pin(&mut slab)?;
+            }
+            let source: Arc<Slab> = Arc::new(slab);
+            let send = |times: usize| -> Result<Vec<D::Transfer>, DeviceError> {
+                let from = || Arc::clone(&source) as HostSource;
+                (0..times)
+                    .map(|_| device.copy(queue, from(), bytes, &here, 0))
+                    .collect()
+            };
+            drop(send(1)?);
+            let mut under_way = Vec::new();
+            let taken = timed(device, queue, || {
+                under_way = send(times)?;
+                Ok(())
+            })?;
+            drop(under_way);
+            figures.push(figure(
+                format!("copy/to=device/memory={kind}/bytes={bytes}"),
+                rate(bytes, times, taken),
+                "GB/s",
+            ));
+            let mut slab = Arc::try_unwrap(source)
+                .map_err(|_| wrong("a copy that is done holds its bytes"))?;
+            slab = device.fetch(queue, &here, slab)?;
+            let start = Instant::now();
+            for _ in 0..times {
+                slab = device.fetch(queue, &here, slab)?;
+            }
+            figures.push(figure(
+                format!("copy/to=host/memory={kind}/bytes={bytes}"),
+                rate(bytes, times, start.elapsed()),
+                "GB/s",
+            ));
+            if slab.as_ref().iter().any(|&byte| byte != 1) {
+                return Err(wrong("bytes came back changed"));
+            }
+        }
+        device.copy_within(queue, &here, &there, bytes)?;
+        let taken = timed(device, queue, || {
+            (0..times).try_for_each(|_| device.copy_within(queue, &here, &there, bytes))
+        })?;
+        figures.push(figure(
+            format!("copy/on=device/bytes={bytes}"),
+            rate(2 * bytes, times, taken),
+            "GB/s read and written",
+        ));
+    }
+    Ok(format!("{} sizes", sizes(effort).len()))
+}
+
+/// Kernels over batches of the usual sizes, in bytes that they must read and write, and what it
+/// saves to send bytes in place of float32.
+pub(super) fn kernels<D: Checked>(
+    device: &D,
+    effort: Effort,
+    figures: &mut Vec<Figure>,
+) -> Result<String, Wrong> {
+    let queue = device.stream()?;
+    let (rows, side, masks, times) = match effort {
+        Effort::Small => (4, 32, (2, 24, 32), 2),
+        Effort::Full => (256, 224, (8, 720, 960), 20),
+    };
+    let mut of = vec![];
+    for (dtype, layout) in [
+        (Dtype::F32, Layout::Chw),
+        (Dtype::BF16, Layout::Chw),
+        (Dtype::BF16, Layout::Hwc),
+        (Dtype::U8, Layout::Chw),
+    ] {
+        let name = format!("expand/to={dtype:?}/layout={layout:?}").to_lowercase();
+        of.push((name, photograph((side, side), 3, dtype, layout), rows));
+    }
+    let (mask_rows, height, width) = masks;
+    let one_hot = Kernel::OneHot {
+        height,
+        width,
+        classes: 32,
+        dtype: Dtype::F32,
+        layout: Layout::Chw,
+    };
+    of.push(("one_hot/to=f32/classes=32".to_owned(), one_hot, mask_rows));
+    let classes = Kernel::Classes {
+        height,
+        width,
+        colours: (0..32).map(|n| [n, n, n]).collect(),
+        classes: (0..32).collect(),
+        unknown: 255,
+    };
+    of.push(("classes/colours=32".to_owned(), classes, mask_rows));
+    for (name, kernel, rows) in &of {
+        let sizes = (kernel.input_bytes(*rows), kernel.output_bytes(*rows));
+        let (Some(from_bytes), Some(to_bytes)) = sizes else {
+            return Err(wrong(format!("{name}: its size is no number")));
+        };
+        let from = filled(device, queue, &noise(5, from_bytes))?;
+        let to = device.memory(to_bytes)?;
+        device.launch(queue, kernel, *rows, &from, None, &to)?;
+        let taken = timed(device, queue, || {
+            (0..times).try_for_each(|_| device.launch(queue, kernel, *rows, &from, None, &to))
+        })?;
+        figures.push(figure(
+            format!("kernel/{name}/rows={rows}"),
+            rate(from_bytes + to_bytes, times, taken),
+            "GB/s read and written",
+        ));
+    }
+    as_bytes_or_floats(device, queue, (rows, side), figures)?;
+    Ok(format!("{} kernels", of.len()))
+}
+
+/// The same float32 batch on the device, sent as it is or as the bytes that it is made of.
+fn as_bytes_or_floats<D: Checked>(
+    device: &D,
+    queue: D::Queue,
+    (rows, side): (usize, usize),
+    figures: &mut Vec<Figure>,
+) -> Result<(), Wrong> {
+    const TIMES: u32 = 4;
+    let kernel = photograph((side, side), 3, Dtype::F32, Layout::Chw);
+    let pixels = rows * side * side * 3;
+    let (staging, output) = (device.memory(pixels)?, device.memory(4 * pixels)?);
+    let mut ms = [0.0; 2];
+    for (floats, ms) in [false, true].into_iter().zip(&mut ms) {
+        let bytes = if floats { 4 * pixels } else { pixels };
+        let mut slab = Slab::zeroed(1, bytes)?;
+        slab.as_mut().fill(3);
+        device.pin(&mut slab)?;
+        let source: HostSource = Arc::new(slab);
+        let to = if floats { &output } else { &staging };
+        let mut under_way = Vec::new();
+        let taken = timed(device, queue, || {
+            for _ in 0..TIMES {
+                under_way.push(device.copy(queue, Arc::clone(&source), bytes, to, 0)?);
+                if !floats {
+                    device.launch(queue, &kernel, rows, &staging, None, &output)?;
+                }
+            }
+            Ok(())
+        })?;
+        *ms = taken.as_secs_f64() / f64::from(TIMES) * 1e3;
+        let name = if floats { "float32" } else { "uint8" };
+        figures.push(figure(
+            format!("to_device/as={name}/rows={rows}"),
+            *ms,
+            "ms",
+        ));
+    }
+    figures.push(figure(
+        format!("to_device/float32_over_uint8/rows={rows}"),
+        ms[1] / ms[0].max(1e-9),
+        "times as long",
+    ));
+    Ok(())
+}
+
+fn spec(dtype: DType, shape: &[usize]) -> ColumnSpec {
+    let kind = ColumnKind::Fixed {
+        dtype,
+        shape: shape.to_vec(),
+    };
+    ColumnSpec {
+        name: "image".to_owned(),
+        kind,
+    }
+}
+
+/// A ring of images and a batch for it, whose memory is pinned.
+fn ring_of<D: Checked>(device: &D, rows: usize, side: usize) -> Result<(Ring<D>, Batch), Wrong> {
+    let kernel = photograph((side, side), 3, Dtype::BF16, Layout::Chw);
+    let route = Route::expand(
+        spec(DType::UInt8, &[side, side, 3]),
+        kernel,
+        spec(DType::BFloat16, &[3, side, side]),
+    );
+    let ring = Ring::new(device.clone(), vec![route], Settings::new(rows))?;
+    let mut slab = Slab::zeroed(rows, side * side * 3)?;
+    device.pin(&mut slab)?;
+    let image = Array::of_slab(slab, vec![rows, side, side, 3], DType::UInt8)
+        .ok_or_else(|| wrong("a slab is as long as its rows"))?;
+    let batch = Batch {
+        columns: vec![Column {
+            name: "image".to_owned(),
+            values: Values::Array(image),
+        }],
+        records: (0..rows as u64).collect(),
+        epoch: 0,
+        step: 0,
+    };
+    Ok((ring, batch))
+}
+
+/// Time on the host for sending a batch, and for taking one.
+pub(super) fn host_cost<D: Checked>(
+    device: &D,
+    effort: Effort,
+    figures: &mut Vec<Figure>,
+) -> Result<String, Wrong> {
+    let (rows, side, steps) = match effort {
+        Effort::Small => (4, 32, 16),
+        Effort::Full => (256, 224, 200),
+    };
+    let (ring, batch) = ring_of(device, rows, side)?;
+    let consumer = device.stream()?;
+    let done = device.event(false)?;
+    let (mut sending, mut taking) = (Vec::new(), Vec::new());
+    let mut ahead = Some(ring.send(batch.clone())?);
+    for step in 1..=steps {
+        let mut next = batch.clone();
+        next.step = step;
+        let start = Instant::now();
+        let next = ring.send(next)?;
+        sending.push(start.elapsed());
+        let Some(sent) = ahead.replace(next) else {
+            break;
+        };
+        let start = Instant::now();
+        let batch = sent.hand_over(Some(ring.ask(consumer)?))?;
+        let array = batch.array("image")?;
+        batch.ready_on(consumer)?;
+        drop((array, batch));
+        taking.push(start.elapsed());
+        // Else the driver's queue fills up, and calls wait for it.
+        if step % 8 == 0 {
+            device.record(&done, consumer)?;
+            device.synchronize(&done)?;
+        }
+    }
+    drop(ahead);
+    ring.close()?;
+    let mut told = Vec::new();
+    for (name, times) in [("send", &mut sending), ("take", &mut taking)] {
+        times.sort_unstable();
+        let at =
+            |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+        for (point, us) in [("median", at(0.5)), ("p99", at(0.99))] {
+            figures.push(figure(
+                format!("host/call={name}/rows={rows}/{point}"),
+                us,
+                "us",
+            ));
+        }
+        told.push(format!("{name} {:.1} us", at(0.5)));
+    }
+    Ok(format!("medians: {}", told.join(", ")))
+}
+
+/// A consumer asks, and the batch is sent when other work of a known length is done: the gap is at
+/// least that long, and not much longer.
+pub(super) fn gap<D: Checked>(device: &D, figures: &mut Vec<Figure>) -> Result<String, Wrong> {
+    const DELAY: Duration = Duration::from_millis(20);
+    let (ring, batch) = ring_of(device, 4, 32)?;
+    let (consumer, other) = (device.stream()?, device.stream()?);
+    // A batch before, so that nothing is done for the first time.
+    ring.send(batch.clone())?.hand_over(None)?.synchronize()?;
+
+    let bytes = D::BUSY_BYTES;
+    let from = filled(device, other, &noise(9, bytes))?;
+    let to = device.memory(bytes)?;
+    let once = || device.copy_within(other, &from, &to, bytes);
+    once()?;
+    let each = timed(device, other, once)?.max(Duration::from_nanos(100));
+    let times = (DELAY.as_nanos() / each.as_nanos()).clamp(1, 10_000);
+    let asked = ring.ask(consumer)?;
+    let delay = timed(device, other, || (0..times).try_for_each(|_| once()))?;
+    let late = ring.send(batch)?.hand_over(Some(asked))?;
+    late.ready_on(consumer)?;
+    late.synchronize()?;
+    drop(late);
+    ring.stats()?;
+    let gaps = ring.take_gaps();
+    ring.close()?;
+
+    let [gap] = gaps.as_slice() else {
+        return Err(wrong(format!("{} gaps are told for one batch", gaps.len())));
+    };
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    figures.push(figure("gap/injected".to_owned(), ms(delay), "ms"));
+    figures.push(figure("gap/told".to_owned(), ms(gap.waited), "ms"));
+    let told = format!(
+        "{:.2} ms injected, {:.2} ms told",
+        ms(delay),
+        ms(gap.waited)
+    );
+    // Sending takes its time too; a host that is busy with other things may take long.
+    let limit = delay * 5 / 4 + Duration::from_millis(20);
+    if gap.waited < delay * 49 / 50 || gap.waited > limit {
+        return Err(wrong(told));
+    }
+    Ok(told)
+}
