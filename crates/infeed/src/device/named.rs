@@ -32,14 +32,14 @@ impl Named {
                 let ordinal = rest.map_or(Ok(0), str::parse);
                 let ordinal = ordinal.map_err(|_| {
                     let problem =
-                        format!("{name:?} names no card; use \"cuda:0\", \"cuda:1\", ...");
+                        format!("{name:?} names no device; cards are \"cuda:0\", \"cuda:1\", ...");
                     Error::config("device", problem)
                 })?;
                 Cuda::open(ordinal).map(Named::Cuda)
             }
             _ => {
                 let problem = format!(
-                    "no device is called {name:?}; there are \"cuda\", \"cuda:1\" and so on, and \
+                    "{name:?} names no device; there are \"cuda\", \"cuda:1\" and so on, and \
                      \"sim\", which simulates one"
                 );
                 Err(Error::config("device", problem))

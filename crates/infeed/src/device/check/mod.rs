@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use infeed_raw::slab::Slab;
 use serde::Serialize;
 
-use super::{Cuda, Device, DeviceError, HostSource, Sim};
+use super::{Cuda, Device, DeviceError, HostSource, Named, Sim};
 use crate::error::Error;
 
 /// What checks need of a device beyond what a loader needs.
@@ -157,7 +157,7 @@ enum Effort {
     Full,
 }
 
-/// Checks a device: `cuda:0` and so on, or the simulated one as [`Sim::parse`] reads it.
+/// Checks the device of a name, as [`Named::open`] reads it.
 ///
 /// With 10 seconds or more, sizes are those of training; with fewer, small ones, whose figures
 /// say little. About half of the time is the stress test's.
@@ -167,26 +167,10 @@ enum Effort {
 /// [`Error::Config`] if the name means no device; [`Error::Device`] if it cannot be opened.
 pub fn run(device: &str, seconds: f64) -> Result<Report, Error> {
     let lasting = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    let number = match device.split_once(':') {
-        None if device == "cuda" => Some("0"),
-        Some(("cuda", number)) => Some(number),
-        _ => None,
-    };
-    match number {
-        None if device == "sim" || device.starts_with("sim:") => {
-            Ok(check(&Sim::parse(device)?, lasting))
-        }
-        None => Err(unknown(device)),
-        Some(number) => {
-            let ordinal = number.parse().map_err(|_| unknown(device))?;
-            Ok(check(&Cuda::open(ordinal)?, lasting))
-        }
-    }
-}
-
-fn unknown(device: &str) -> Error {
-    let problem = format!("{device:?} names no device; give cuda:0, cuda:1, …, or sim");
-    Error::config("device", problem)
+    Ok(match Named::open(device)? {
+        Named::Cuda(cuda) => check(&cuda, lasting),
+        Named::Sim(sim) => check(&sim, lasting),
+    })
 }
 
 /// All checks, one after another.
