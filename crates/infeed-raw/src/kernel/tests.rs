@@ -404,7 +404,7 @@ fn a_quotient_is_exact_for_every_divisor_and_numbers_below_2_to_the_31() {
     let small = 1..=3000;
     let large = (0..3000).map(|n| last as usize - n);
     let others: Vec<usize> = (0..20_000)
-        .map(|_| 1 + (noise.next() as usize % (1 << 31) >> noise.below(31)))
+        .map(|_| 1 + ((noise.next() as usize % (1 << 31)) >> noise.below(31)))
         .collect();
     let powers = (0..31).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]);
     for by in small.chain(large).chain(others).chain(powers) {
