@@ -107,8 +107,10 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
         bytes: usize,
     ) -> Result<(), DeviceError>;
 
-    /// Runs a kernel over `rows` rows of `input` into `output`. A `table` is given as it is on the
-    /// host, to be checked, and where its copy lies on the device, to be used.
+    /// Runs a kernel over `rows` rows from the beginning of `input` to the beginning of `output`;
+    /// either may be longer than the rows take. A `table` is given as it is on the host, to be
+    /// checked, and where its copy lies on the device, to be used; its views may look at all of the
+    /// input.
     ///
     /// # Errors
     ///

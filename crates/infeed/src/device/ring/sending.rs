@@ -94,6 +94,12 @@ struct NoSlot {
     source: DeviceError,
 }
 
+/// Marks behind a batch's copies, and behind all of it.
+struct Enqueued<D: Device> {
+    copied: Arc<D::Event>,
+    ready: Arc<D::Event>,
+}
+
 impl<D: Device> Ring<D> {
     /// A ring for batches of these columns, in field order. Memory is allocated as slots are needed.
     ///
@@ -164,7 +170,7 @@ impl<D: Device> Ring<D> {
         let mut slot = self.slot(rows)?;
         let mut transfers = Vec::new();
         match self.enqueue(&mut slot, &parcels.arrays, rows, &mut transfers) {
-            Ok((copied, ready)) => {
+            Ok(Enqueued { copied, ready }) => {
                 self.shared.fly(Flight { copied, transfers });
                 let held = Held::new(Arc::clone(&self.shared), slot, ready);
                 let content = parcels.content;
@@ -366,7 +372,7 @@ impl<D: Device> Ring<D> {
         arrays: &[(usize, Array)],
         rows: usize,
         transfers: &mut Vec<D::Transfer>,
-    ) -> Result<(Arc<D::Event>, Arc<D::Event>), DeviceError> {
+    ) -> Result<Enqueued<D>, DeviceError> {
         let shared = &self.shared;
         let device = &shared.device;
         let (copied, ready) = (shared.plain.take(device)?, shared.timed.take(device)?);
@@ -420,7 +426,7 @@ impl<D: Device> Ring<D> {
         self.batches.fetch_add(1, Ordering::Relaxed);
         slot.released.clear();
         slot.ready = Some(Arc::clone(&ready));
-        Ok((copied, ready))
+        Ok(Enqueued { copied, ready })
     }
 
     #[cfg(test)]

@@ -183,11 +183,18 @@ pub(super) struct Held<D: Device> {
     shared: Arc<Shared<D>>,
     /// None once it was given back.
     slot: Option<Slot<D>>,
-    /// Streams of the consumer that use it, each with the event to be recorded at the end.
-    users: Mutex<Vec<(D::Queue, Arc<D::Event>)>>,
+    /// Streams of the consumer that use it.
+    users: Mutex<Vec<User<D>>>,
     ready: Arc<D::Event>,
     /// Whether it was never handed over.
     ahead: bool,
+}
+
+/// A stream that uses a batch.
+struct User<D: Device> {
+    queue: D::Queue,
+    /// To be recorded there at the end.
+    released: Arc<D::Event>,
 }
 
 impl<D: Device> Held<D> {
@@ -225,9 +232,10 @@ impl<D: Device> Held<D> {
     pub(super) fn used_on(&self, queue: D::Queue) -> Result<(), Error> {
         self.shared.check()?;
         let mut users = sync::lock(&self.users);
-        if !users.iter().any(|(user, _)| *user == queue) {
-            let event = self.shared.plain.take(&self.shared.device);
-            users.push((queue, self.shared.told(event)?));
+        if !users.iter().any(|user| user.queue == queue) {
+            let released = self.shared.plain.take(&self.shared.device);
+            let released = self.shared.told(released)?;
+            users.push(User { queue, released });
         }
         Ok(())
     }
@@ -254,15 +262,15 @@ impl<D: Device> Drop for Held<D> {
         }
         let shared = &self.shared;
         let users = std::mem::take(&mut *sync::lock(&self.users));
-        for (queue, event) in users {
-            if let Err(error) = shared.device.record(&event, queue) {
+        for User { queue, released } in users {
+            if let Err(error) = shared.device.record(&released, queue) {
                 // Until when that stream uses the slot is not known, so nobody may write to it.
                 shared.fail(error);
                 let transfers = Vec::new();
                 shared.lose(Lost { slot, transfers }, self.ahead);
                 return;
             }
-            slot.released.push(event);
+            slot.released.push(released);
         }
         // A closed ring wants it no more; the device keeps its memory for as long as it is in use.
         drop(shared.slots.give(slot, self.ahead));

@@ -364,6 +364,14 @@ fn a_stream_that_was_recorded_keeps_the_memory() {
 }
 
 #[test]
+fn batches_and_arrays_go_to_any_thread() {
+    fn goes<T: Send + Sync + 'static>() {}
+    goes::<Ring<Sim>>();
+    goes::<DeviceBatch<Sim>>();
+    goes::<crate::device::DeviceArray<Sim>>();
+}
+
+#[test]
 fn a_batch_of_other_columns_is_refused() {
     let (ring, _) = ring(2);
     let mut other = batch(0, 2);

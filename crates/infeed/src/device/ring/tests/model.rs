@@ -4,7 +4,7 @@
 //! A lost wake-up is a deadlock, which the checker reports. What is enqueued goes to a simulated
 //! device without threads, which finds every use of memory that is not ordered, in whatever order
 //! the ring's threads came to enqueue it.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
 
 #[path = "../batch.rs"]
 mod batch;

@@ -151,8 +151,8 @@ fn check((seen, expected): Expected) -> usize {
 
 #[test]
 fn every_use_is_in_order_over_thousands_of_steps() {
-    for seed in 0..4 {
-        let (wrong, violations) = run(seed, 800, None);
+    for seed in 0..6 {
+        let (wrong, violations) = run(seed, 1000, None);
 
         assert!(violations.is_empty(), "seed {seed}: {}", violations[0]);
         assert_eq!(wrong, 0, "seed {seed}");
