@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::exec::Next;
 use crate::pipeline::{Handle, Pipeline};
 
-/// How long the sender waits for the conveyor between two looks at whether it should pause.
+/// How long the sender waits for a batch or a slot between two looks at whether it should pause.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Least slots: one with the consumer, one on its way.
@@ -327,7 +327,12 @@ impl<D: Device> Shared<D> {
             }
             ahead.sending = true;
             drop(ahead);
-            let sent = self.send_one();
+            // A consumer that keeps batches and moves the loader must not be waited for.
+            let sent = match self.ring.has_room(SLICE) {
+                Ok(true) => self.send_one(),
+                Ok(false) => Ok(None),
+                Err(error) => Err(Failed::Fault(error)),
+            };
             let mut ahead = self.lock();
             ahead.sending = false;
             match sent {

@@ -179,6 +179,33 @@ fn a_run_goes_on_anywhere_from_a_state_of_anywhere() {
 }
 
 #[test]
+fn a_loop_that_keeps_batches_is_left_and_put_elsewhere() {
+    let root = photos(23);
+    let pipeline = floats(root.path());
+    let wanted = bits(&epoch(&open(&pipeline, 1)));
+    let (sim, loader) = on_device(&pipeline, Placement::Device, 4);
+    let kept: Vec<_> = (0..2)
+        .map(|_| loader.next_batch().expect("open").expect("a batch"))
+        .collect();
+    // The third slot has the batch ahead, and the sender waits for a fourth.
+    while loader.ring().stats().expect("a device").ahead == 0 {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(30));
+
+    loader.end_epoch().expect("open");
+    loader.seek(0, 1).expect("a step");
+
+    let next = loader.next_batch().expect("open").expect("a batch");
+    assert!(fetched(&next) == wanted[1]);
+    let seen: Vec<_> = kept.iter().map(fetched).collect();
+    assert!(seen == wanted[..2]);
+    drop((kept, next));
+    loader.close();
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
 fn a_bad_record_ends_a_run_at_its_place_until_it_is_put_elsewhere() {
     let root = photos(23);
     std::fs::write(photo(root.path(), 11), b"no picture").expect("writes");

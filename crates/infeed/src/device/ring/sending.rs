@@ -148,6 +148,17 @@ impl<D: Device> Ring<D> {
         &self.routes
     }
 
+    /// Whether [`send`](Ring::send) would not wait without limit, now or within `patience`: for who
+    /// sends alone and must be able to do something else meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; [`Error::Device`] if the device failed.
+    pub fn has_room(&self, patience: Duration) -> Result<bool, Error> {
+        self.shared.check()?;
+        Ok(self.shared.slots.has_room(patience))
+    }
+
     /// Enqueues a batch and returns without waiting for the device. Waits for a slot: without limit
     /// while batches are ahead of the consumer, else as long as the settings say, and then makes one
     /// more. Its arrays on the host are let go by a later call, once they are copied.

@@ -103,6 +103,26 @@ impl<T> Slots<T> {
         }
     }
 
+    /// Whether [`take`](Slots::take) would not wait for the consumer to go on, or does not any more
+    /// within so long.
+    pub(super) fn has_room(&self, patience: Duration) -> bool {
+        let mut state = sync::lock(&self.state);
+        loop {
+            let waits = state.free.is_empty()
+                && state.counts.made >= self.limit
+                && state.counts.ahead > 0
+                && !state.closed;
+            if !waits {
+                return true;
+            }
+            let (guard, passed) = sync::wait_for(&self.state, &self.changed, state, patience);
+            state = guard;
+            if passed {
+                return false;
+            }
+        }
+    }
+
     /// The consumer has one of those ahead.
     pub(super) fn hand_over(&self) {
         sync::lock(&self.state).counts.ahead -= 1;
