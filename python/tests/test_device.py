@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from children import told_by_fork
 
 import infeed
 from infeed import sources
@@ -217,3 +218,15 @@ def test_a_machine_without_a_card_says_so(photos):
         text = str(error)
         assert "cuda:0" in text
         assert "driver" in text or "card" in text
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_fork_is_told_and_harms_nobody(photos):
+    with photos.open(device="sim") as loader:
+        steps = iter(loader)
+        first = next(steps)
+        assert "fork" in told_by_fork(lambda: loader._core.next())
+        assert "fork" in told_by_fork(lambda: loader.seek(1))
+        assert "fork" in told_by_fork(lambda: host(first, "image").sum())
+        assert told_by_fork(lambda: loader.close()) == "None"
+        assert next(steps).step == 1

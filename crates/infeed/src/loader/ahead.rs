@@ -5,6 +5,7 @@
 //! way; after a seek that is dropped and made again.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ pub enum DeviceStep<D: Device> {
 pub struct DeviceLoader<D: Device> {
     shared: Arc<Shared<D>>,
     sender: Mutex<Option<JoinHandle<()>>>,
+    /// The process that has the sender.
+    process: u32,
     /// Where the consumer's stream ended when it first asked for the batch that it does not have yet.
     mark: Mutex<Option<Asked<D>>>,
 }
@@ -106,11 +109,13 @@ impl Pipeline {
             );
             return Err(Error::config("slots", problem));
         }
-        let pinning = device.clone();
+        let (pinning, told) = (device.clone(), AtomicBool::new(false));
         let aim = Aim {
             expands: placement == Placement::Device,
             ready: Ready(Arc::new(move |slab| {
-                if let Err(error) = pinning.pin(slab) {
+                if let Err(error) = pinning.pin(slab)
+                    && !told.swap(true, Ordering::Relaxed)
+                {
                     tracing::warn!("copies to {} will be slower: {error}", pinning.name());
                 }
             })),
@@ -147,6 +152,7 @@ impl Pipeline {
         Ok(DeviceLoader {
             shared,
             sender: Mutex::new(Some(sender)),
+            process: std::process::id(),
             mark: Mutex::new(None),
         })
     }
@@ -286,6 +292,10 @@ impl<D: Device> DeviceLoader<D> {
     /// Ends all threads and waits for them, and for copies under way. Batches that are held stay
     /// valid.
     pub fn close(&self) {
+        if self.process != std::process::id() {
+            // A fork has no sender to wait for, and the locks may be held by one that is not there.
+            return;
+        }
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         self.shared.loader.close();
