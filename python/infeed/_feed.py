@@ -31,9 +31,18 @@ class Feed:
     it can be pickled, and copied to the process that will use it.
     """
 
+    # Whether its framework takes arrays that are on a device. Where nobody knows the
+    # streams in which they are used, their memory could not be used again.
+    _on_devices = False
+
     def __init__(self, pipeline: Pipeline, options: Mapping[str, Any]):
         if not isinstance(pipeline, Pipeline):
             raise _check.refusal(type(self).__name__, "pipeline", _EXPECTED, pipeline)
+        if options.get("device") is not None and not self._on_devices:
+            raise ConfigError(
+                f"{type(self).__module__} takes batches on the host and moves them "
+                "itself; leave out device, or use infeed.torch"
+            )
         self.pipeline = pipeline
         self._options = dict(options)
         self._opened: Loader | None = None

@@ -66,6 +66,8 @@ class Loader(Feed, torch.utils.data.IterableDataset):
         ConfigError: An argument is not one of the above.
     """
 
+    _on_devices = True
+
     def __init__(
         self,
         pipeline: Pipeline,
