@@ -22,7 +22,7 @@ mod shared;
 mod slots;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -49,7 +49,13 @@ mod sync {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    std::thread_local! {
+        /// Waits without limit. The checker runs all threads of a test on one of the system's.
+        pub(super) static WAITS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
     pub(super) fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        WAITS.set(WAITS.get() + 1);
         changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -310,6 +316,45 @@ fn in_no_order_does_closing_leave_a_sender_waiting() {
         let got = sender.join().expect("no panic");
         assert!((1..=2).contains(&got), "{got}");
         assert_eq!(slots.give(first, true), Some(first));
+    });
+}
+
+#[test]
+fn in_no_order_does_a_sender_wait_without_limit_that_asks_for_room() {
+    check(ORDERS, || {
+        let slots = Arc::new(Slots::<u64>::new(2, Duration::ZERO));
+        let leaves = Arc::new(AtomicBool::new(false));
+        let before = sync::WAITS.get();
+        let (sent, taken) = mpsc::channel();
+        let sender = {
+            let (slots, leaves) = (Arc::clone(&slots), Arc::clone(&leaves));
+            thread::spawn(move || {
+                let mut made = 0;
+                while !leaves.load(Ordering::Relaxed) {
+                    if slots.has_room(Duration::ZERO) {
+                        let slot = match slots.take() {
+                            Taken::Free(slot, _) => slot,
+                            _ => made + 1,
+                        };
+                        made = made.max(slot);
+                        sent.send(slot).expect("the consumer takes them all");
+                    }
+                }
+            })
+        };
+
+        // It keeps one, gives one back, and then wants the sender to end with some ahead of it.
+        for gives in [false, true] {
+            let slot = taken.recv().expect("one is sent");
+            slots.hand_over();
+            if gives {
+                assert_eq!(slots.give(slot, false), None);
+            }
+        }
+        leaves.store(true, Ordering::Relaxed);
+
+        sender.join().expect("no panic");
+        assert_eq!(sync::WAITS.get(), before);
     });
 }
 
