@@ -148,12 +148,6 @@ impl<D: Device> Ring<D> {
         &self.routes
     }
 
-    /// Whether this process is a fork of the one that made the ring. Every call says so with
-    /// [`Error::Forked`]; this is for those that must not even wait for threads of the parent.
-    pub fn is_forked(&self) -> bool {
-        self.shared.is_forked()
-    }
-
     /// Whether [`send`](Ring::send) would not wait without limit, now or within `patience`: for who
     /// sends alone and must be able to do something else meanwhile.
     ///
