@@ -105,8 +105,7 @@ impl fmt::Display for Plan {
         }
         // Behind those of the source's fields there may be one that tells rows from padding.
         for column in self.columns.iter().skip(self.fields.len()) {
-            let row = shape(&column.kind);
-            writeln!(f, "{}: false where a row is padding -> {row}", column.name)?;
+            mark(f, column)?;
         }
         if let Some(mixer) = &self.mixer {
             writeln!(f, "{mixer}")?;
@@ -114,8 +113,17 @@ impl fmt::Display for Plan {
         for call in self.sample_calls().iter().chain(self.batch_calls()) {
             self.function(f, call)?;
         }
+        if let Some(column) = self.marked.as_ref().and_then(|columns| columns.last()) {
+            mark(f, column)?;
+        }
         Ok(())
     }
+}
+
+/// The column that tells rows from padding.
+fn mark(f: &mut fmt::Formatter<'_>, column: &ColumnSpec) -> fmt::Result {
+    let row = shape(&column.kind);
+    writeln!(f, "{}: false where a row is padding -> {row}", column.name)
 }
 
 impl Plan {

@@ -20,7 +20,7 @@ use crate::batch::{ColumnKind, ColumnSpec};
 use crate::decode::{ColorMode, Limits};
 use crate::error::Error;
 use crate::function::On;
-use crate::pipeline::{Decode, Layout, Pipeline, Tail};
+use crate::pipeline::{Decode, FunctionSpec, Layout, Pipeline, Tail};
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use crate::source::Source;
 use crate::transform::{Affine, Palette, Transform};
@@ -42,6 +42,9 @@ pub struct Plan {
     mixer: Option<mix::Mixer>,
     /// Functions of the user's, those on samples first.
     calls: Vec<function::Call>,
+    /// Columns of a batch as its rows are filled, where they are not those of the last of these: the
+    /// mark of padding stands behind what functions on samples return, of which they do not know.
+    marked: Option<Vec<ColumnSpec>>,
 }
 
 /// A transform and what the plan knows of it.
@@ -160,13 +163,18 @@ impl Plan {
                 kind,
             });
         }
-        if pipeline.batch.settled_tail()? == Tail::Pad {
-            if let Some(spec) = pipeline.python.first() {
+        let pads = pipeline.batch.settled_tail()? == Tail::Pad;
+        if pads {
+            let on_batches = |spec: &&FunctionSpec| spec.on == On::Batch;
+            if let Some(spec) = pipeline.python.iter().find(on_batches) {
                 let problem = "tail=\"pad\" adds a field and rows that it would not know; use \
-                               tail=\"wrap\" or \"drop\"";
+                               tail=\"wrap\" or \"drop\", or call it with samples";
                 return Err(Error::config(spec.part(), problem));
             }
-            columns.push(valid(fields)?);
+            if pipeline.python.is_empty() {
+                let names = fields.iter().map(|field| field.name.as_str());
+                columns.push(valid("the source", names)?);
+            }
         }
         let mixer = mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?;
         if mixer.is_some() {
@@ -177,9 +185,18 @@ impl Plan {
             None if !strict => Vec::new(),
             _ => function::calls(pipeline, &columns, strict)?,
         };
+        let marked = match calls.last().filter(|_| pads) {
+            Some(call) => {
+                let names = call.columns.iter().map(|column| column.name.as_str());
+                let valid = valid(&call.name, names)?;
+                Some(call.columns.iter().cloned().chain([valid]).collect())
+            }
+            None => None,
+        };
         Ok(Plan {
             mixer,
             calls,
+            marked,
             fields: plans,
             columns,
             transforms: checked.transforms,
@@ -194,18 +211,20 @@ impl Plan {
 
     /// Columns of a batch as its rows are filled, in field order.
     pub fn columns(&self) -> &[ColumnSpec] {
-        match self.sample_calls().last() {
-            Some(call) => &call.columns,
-            None => &self.columns,
+        match (&self.marked, self.sample_calls().last()) {
+            (Some(columns), _) => columns,
+            (None, Some(call)) => &call.columns,
+            (None, None) => &self.columns,
         }
     }
 
     /// Columns of a batch that the consumer gets: what functions on batches make of
     /// [`Plan::columns`].
     pub fn delivered(&self) -> &[ColumnSpec] {
-        self.calls
-            .last()
-            .map_or(&self.columns, |call| &call.columns)
+        match self.batch_calls().last() {
+            Some(call) => &call.columns,
+            None => self.columns(),
+        }
     }
 
     /// Columns of a sample before any function.
@@ -249,10 +268,10 @@ impl Pipeline {
 }
 
 /// The column that tells rows with a record from padding.
-fn valid(fields: &[Field]) -> Result<ColumnSpec, Error> {
-    if fields.iter().any(|field| field.name == VALID) {
+fn valid<'a>(whose: &str, mut names: impl Iterator<Item = &'a str>) -> Result<ColumnSpec, Error> {
+    if names.any(|name| name == VALID) {
         let problem = format!(
-            "tail=\"pad\" adds a field `{VALID}`, and the source has one; give that another name, \
+            "tail=\"pad\" adds a field `{VALID}`, and {whose} has one; give that another name, \
              or use tail=\"wrap\" or \"drop\""
         );
         return Err(Error::config("batch", problem));

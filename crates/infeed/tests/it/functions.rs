@@ -576,6 +576,81 @@ fn no_more_processes_are_started_than_workers_that_call_them() {
 }
 
 #[test]
+fn rows_of_padding_go_through_no_function_and_are_told_behind_what_it_returns() {
+    let root = photos(10);
+    let function = own("steps:corner", corner);
+    let plain = with(photographs(root.path()), On::Sample, &function);
+    let padding = photographs(root.path()).tail(infeed::pipeline::Tail::Pad);
+    let padded = with(padding, On::Sample, &function);
+    let bytes = |batches: &[infeed::Batch], name: &str| -> Vec<u8> {
+        let arrays = batches
+            .iter()
+            .map(|batch| batch.array(name).expect("there"));
+        arrays.flat_map(|array| array.bytes().to_vec()).collect()
+    };
+    let wanted = epoch(&open(&plain, 2, OnError::Stop));
+
+    let found = epoch(&open(&padded, 3, OnError::Stop));
+
+    let columns = padded.0.describe(&padded.1).expect("it fits");
+    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names.last(), Some(&"valid"));
+    let delivered = found[0].columns.iter().map(|column| column.name.as_str());
+    assert!(delivered.eq(names.iter().copied()));
+    let text = padded.0.explain(&padded.1).expect("it fits");
+    let last = text.lines().last().expect("a plan");
+    assert!(
+        last.starts_with("valid: false where a row is padding"),
+        "{text}"
+    );
+    for name in &names[..names.len() - 1] {
+        let (whole, padded) = (bytes(&wanted, name), bytes(&found, name));
+        let (own, rest) = padded.split_at(whole.len());
+        assert!(own == whole, "{name}");
+        assert_eq!(rest.len(), 2 * whole.len() / 10);
+        // Called with zeros, it would have returned others.
+        assert!(rest.iter().all(|byte| *byte == 0), "{name}");
+    }
+    let marks = bytes(&found, "valid");
+    assert_eq!(marks, [&[1; 10][..], &[0; 2][..]].concat());
+    for rank in 0..2 {
+        let mut options = Options::default();
+        (options.rank, options.world_size) = (rank, 2);
+        let loader = padded.0.open_with(&padded.1, &options).expect("opens");
+        let part = epoch(&loader);
+        for name in &names {
+            let row = bytes(&found, name).len() / 12;
+            let of = |step: usize| {
+                let first = (4 * step + 2 * rank as usize) * row;
+                bytes(&found, name)[first..first + 2 * row].to_vec()
+            };
+            assert_eq!(bytes(&part, name), [of(0), of(1), of(2)].concat(), "{name}");
+        }
+    }
+}
+
+/// A field of the name that tells padding.
+fn marking(_: &[Column], _: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+    put(sink, "valid", DType::Bool, &[], &[1])
+}
+
+#[test]
+fn a_function_that_returns_the_mark_of_padding_is_refused_beside_it() {
+    let root = photos(5);
+    let function = own("steps:marking", marking);
+    let padding = photographs(root.path()).tail(infeed::pipeline::Tail::Pad);
+    let (pipeline, handles) = with(padding, On::Sample, &function);
+
+    let error = pipeline.describe(&handles).expect_err("two of one name");
+
+    let error = error.to_string();
+    assert!(
+        error.contains("steps:marking has one") && error.contains("wrap"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_description_with_a_function_in_the_wrong_place_is_refused() {
     let root = photos(2);
     let function = own("steps:reversed", reversed);
