@@ -55,8 +55,8 @@ with pipeline.open(rank=rank, world_size=ranks, workers="auto") as loader:
     sys.stdin.readline()
 """
 
-# Opens with batches of so many rows of 64 KiB, few of which there are, so that what is reserved
-# is not touched.
+# Opens with batches of so many rows of 64 KiB, few of which there are, so that what is
+# reserved is not touched.
 GREEDY = """
 import json, sys
 import infeed, numpy as np
