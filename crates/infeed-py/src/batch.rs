@@ -1,92 +1,16 @@
-//! A batch and its columns, handed over without a copy.
+//! A batch, wherever it is, and its columns.
 
 use std::sync::Arc;
 
-use infeed::Values;
 use infeed::batch::PADDING;
-use infeed::sample::DType;
 use infeed::source::Source;
-use infeed_raw::dlpack::{DataType, Tensor};
-use infeed_raw::python::dlpack_capsule;
-use pyo3::exceptions::{PyBufferError, PyKeyError};
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::PyTuple;
 
+use crate::array::object_from;
 use crate::device::Delivered;
 use crate::error::raise;
-
-/// Device numbers of DLPack: the CPU, the only one of it.
-pub(crate) const CPU: (i32, i32) = (1, 0);
-
-/// One column, sharing the engine's memory.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Array {
-    inner: infeed::Array,
-}
-
-#[pymethods]
-impl Array {
-    #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.inner.shape())
-    }
-
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        self.inner.dtype().name()
-    }
-
-    #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let interface = PyDict::new(py);
-        interface.set_item("version", 3)?;
-        interface.set_item("shape", self.shape(py)?)?;
-        interface.set_item("typestr", typestr(self.inner.dtype()))?;
-        // The pointer stays valid: NumPy keeps this object, which keeps the memory. Writing
-        // through it disturbs nobody: the engine never looks at a batch it has given away.
-        interface.set_item("data", (self.inner.bytes().as_ptr() as usize, false))?;
-        Ok(interface)
-    }
-
-    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
-    fn __dlpack__<'py>(
-        &self,
-        py: Python<'py>,
-        stream: Option<Bound<'py, PyAny>>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        if stream.is_some() {
-            return Err(PyBufferError::new_err(
-                "an array on the CPU belongs to no stream",
-            ));
-        }
-        if dl_device.is_some_and(|device| device != CPU) {
-            return Err(PyBufferError::new_err(
-                "the array is on the CPU; move it from there",
-            ));
-        }
-        refuse_copy(copy)?;
-        let (shape, dtype) = (self.inner.shape(), data_type(self.inner.dtype()));
-        let tensor = Tensor::new(Arc::new(self.inner.clone()), 0, shape, dtype)
-            .map_err(|error| PyBufferError::new_err(error.to_string()))?;
-        dlpack_capsule(py, tensor, max_version)
-    }
-
-    fn __dlpack_device__(&self) -> (i32, i32) {
-        CPU
-    }
-}
-
-/// What a consumer that wants a copy is told.
-pub(crate) fn refuse_copy(copy: Option<bool>) -> PyResult<()> {
-    if copy == Some(true) {
-        let text = "no copy is made here; copy what you get";
-        return Err(PyBufferError::new_err(text));
-    }
-    Ok(())
-}
 
 /// The samples of one step.
 #[pyclass(frozen, module = "infeed._core")]
@@ -146,65 +70,5 @@ impl Batch {
             }
         };
         self.inner.records().iter().map(id).collect()
-    }
-}
-
-/// A column as Python sees it: an `Array`, a pair of them, or a list.
-pub(crate) fn object_from<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyAny>> {
-    let array = |inner: &infeed::Array| {
-        Bound::new(
-            py,
-            Array {
-                inner: inner.clone(),
-            },
-        )
-    };
-    Ok(match values {
-        Values::Array(inner) => array(inner)?.into_any(),
-        Values::Ragged { values, offsets } => (array(values)?, array(offsets)?)
-            .into_pyobject(py)?
-            .into_any(),
-        Values::Bytes(rows) => {
-            PyList::new(py, rows.iter().map(|row| PyBytes::new(py, row)))?.into_any()
-        }
-        Values::Text(rows) => PyList::new(py, rows)?.into_any(),
-    })
-}
-
-/// The type as DLPack spells it.
-pub(crate) fn data_type(dtype: DType) -> DataType {
-    match dtype {
-        DType::Bool => DataType::BOOL,
-        DType::UInt8 => DataType::U8,
-        DType::UInt16 => DataType::U16,
-        DType::UInt32 => DataType::U32,
-        DType::UInt64 => DataType::U64,
-        DType::Int8 => DataType::I8,
-        DType::Int16 => DataType::I16,
-        DType::Int32 => DataType::I32,
-        DType::Int64 => DataType::I64,
-        DType::Float16 => DataType::F16,
-        DType::BFloat16 => DataType::BF16,
-        DType::Float32 => DataType::F32,
-        DType::Float64 => DataType::F64,
-    }
-}
-
-/// The type as NumPy's array interface spells it; bfloat16 is unknown there, so two bytes.
-fn typestr(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "|b1",
-        DType::UInt8 => "|u1",
-        DType::Int8 => "|i1",
-        DType::UInt16 => "<u2",
-        DType::UInt32 => "<u4",
-        DType::UInt64 => "<u8",
-        DType::Int16 => "<i2",
-        DType::Int32 => "<i4",
-        DType::Int64 => "<i8",
-        DType::Float16 => "<f2",
-        DType::BFloat16 => "|V2",
-        DType::Float32 => "<f4",
-        DType::Float64 => "<f8",
     }
 }

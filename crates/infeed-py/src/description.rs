@@ -10,7 +10,7 @@ use infeed_raw::python::BufferView;
 use pyo3::Borrowed;
 use pyo3::prelude::*;
 
-use crate::batch::object_from;
+use crate::array::object_from;
 use crate::error::raise;
 use crate::function::Function;
 use crate::given::Given;

@@ -20,7 +20,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::batch::{CPU, data_type, refuse_copy};
+use crate::array::{CPU, data_type, refuse_copy};
 use crate::error::raise;
 
 /// A loader that delivers on a device.

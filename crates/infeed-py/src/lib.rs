@@ -2,6 +2,7 @@
 //!
 //! Everything a user sees is in `python/infeed`; what is here is documented in `_core.pyi`.
 
+mod array;
 mod batch;
 mod card;
 mod description;
@@ -34,7 +35,9 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::batch::{Array, Batch};
+    use super::array::Array;
+    #[pymodule_export]
+    use super::batch::Batch;
     #[pymodule_export]
     use super::card::{cards, device_selftest};
     #[pymodule_export]

@@ -8,7 +8,7 @@ use infeed_raw::python::BufferView;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::batch::object_from;
+use crate::array::object_from;
 use crate::items::values::dtype_of;
 use crate::raised::Raised;
 
