@@ -301,12 +301,12 @@ impl Driver {
             let mut text = std::ptr::null();
             // SAFETY: writes a pointer to a string that lives as long as the library, or null.
             let found = unsafe { function(code, &raw mut text) } == code::SUCCESS;
+            if !found || text.is_null() {
+                return None;
+            }
             // SAFETY: as above, and not null.
-            (found && !text.is_null()).then(|| {
-                unsafe { CStr::from_ptr(text) }
-                    .to_string_lossy()
-                    .into_owned()
-            })
+            let text = unsafe { CStr::from_ptr(text) };
+            Some(text.to_string_lossy().into_owned())
         };
         Some((text(self.error_name)?, text(self.error_string)?))
     }

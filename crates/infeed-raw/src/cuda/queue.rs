@@ -79,9 +79,10 @@ impl Queue {
             Some(2) => Ok(Consumer::Queue(Queue::PER_THREAD)),
             Some(-1) => Ok(Consumer::NoSync),
             Some(handle) => match usize::try_from(handle) {
-                // SAFETY: the caller's promise.
                 Ok(handle) if handle != 0 => {
-                    Ok(Consumer::Queue(unsafe { Queue::consumers(handle) }))
+                    // SAFETY: the caller's promise.
+                    let queue = unsafe { Queue::consumers(handle) };
+                    Ok(Consumer::Queue(queue))
                 }
                 _ => Err(StreamError(handle)),
             },

@@ -33,7 +33,7 @@ impl Plan {
         let mut routes = Vec::with_capacity(self.columns.len());
         for (at, column) in self.columns.iter_mut().enumerate() {
             let route = if let Some(FieldPlan::Pixels(plan)) = self.fields.get_mut(at)
-                && !(erased && !plan.is_mask)
+                && (!erased || plan.is_mask)
                 && let Some((kernel, layout)) = plan.leave_to_device()
             {
                 let device = column.clone();
