@@ -265,11 +265,15 @@ impl Context {
         let mut status = 0;
         // SAFETY: a live stream, and writes one integer.
         let code = unsafe { (self.driver.stream_capturing)(stream, &raw mut status) };
-        // Of the legacy stream the driver says this while any other stream is captured.
-        if status != 0 || code == super::driver::code::CAPTURE_IMPLICIT {
+        // Of the legacy stream the driver says this while any other is captured that waits for it;
+        // asking has then not disturbed the capture.
+        if code == super::driver::code::CAPTURE_IMPLICIT {
             return Err(CudaError::Capturing);
         }
         self.driver.check("cuStreamIsCapturing", code)?;
+        if status != 0 {
+            return Err(CudaError::Capturing);
+        }
         Ok(stream)
     }
 

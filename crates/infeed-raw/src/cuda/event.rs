@@ -10,6 +10,9 @@ use super::driver::code;
 use super::error::CudaError;
 use super::queue::Queue;
 
+/// `CU_EVENT_BLOCKING_SYNC`: who waits sleeps. Cores are what a loader is short of.
+const SLEEPING: c_uint = 1;
+
 /// `CU_EVENT_DISABLE_TIMING`, which makes recording and waiting cheaper.
 const NO_TIMING: c_uint = 2;
 
@@ -117,7 +120,7 @@ impl Context {
     pub fn event(self: &Arc<Context>, timed: bool) -> Result<Event, CudaError> {
         let _bound = self.bind()?;
         let mut handle = 0;
-        let flags = if timed { 0 } else { NO_TIMING };
+        let flags = SLEEPING | if timed { 0 } else { NO_TIMING };
         // SAFETY: writes one handle; the context is current.
         let code = unsafe { (self.driver.event_create)(&raw mut handle, flags) };
         self.driver.check("cuEventCreate", code)?;

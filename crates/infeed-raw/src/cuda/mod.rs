@@ -47,5 +47,6 @@ pub use queue::{Consumer, Queue, StreamError};
 /// A card that is not there, for tests of what stands on this: of this thread alone.
 #[cfg(test)]
 pub(crate) fn fake_context() -> std::sync::Arc<Context> {
+    fake::reset();
     Context::open_with(&fake::FAKE, 1).expect("the card of tests opens")
 }

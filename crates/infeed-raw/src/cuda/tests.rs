@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::Driver;
-use super::fake::{FAKE, calls, state};
+use super::fake::{FAKE, calls, reset, state};
 use super::*;
 use crate::kernel::{ENTRIES, Kernel, RowView};
 use crate::simd::{Dtype, Layout};
@@ -10,6 +10,7 @@ use crate::slab::Slab;
 
 /// A card of this thread's own, with what it was told so far forgotten.
 fn open() -> Arc<Context> {
+    reset();
     let context = Context::open_with(&FAKE, 1).unwrap();
     calls();
     context
@@ -97,6 +98,7 @@ fn a_library_without_the_functions_is_too_old_and_names_the_first() {
 
 #[test]
 fn a_driver_that_does_not_start_says_why() {
+    reset();
     let start = |code| {
         state(|state| state.failing = vec![("init", code)]);
         FAKE.start().unwrap_err()
@@ -132,6 +134,7 @@ fn a_card_is_described_and_one_too_many_is_refused() {
 
 #[test]
 fn what_was_opened_is_closed_in_reverse_and_last() {
+    reset();
     let context = Context::open_with(&FAKE, 0).unwrap();
     assert_eq!(
         calls().len(),
@@ -164,6 +167,7 @@ fn what_was_opened_is_closed_in_reverse_and_last() {
 
 #[test]
 fn kernels_that_cannot_be_loaded_leave_nothing_behind_and_tell_the_compilers_words() {
+    reset();
     state(|state| state.failing = vec![("module_load", 222)]);
 
     let error = Context::open_with(&FAKE, 0).unwrap_err();
@@ -181,6 +185,7 @@ fn kernels_that_cannot_be_loaded_leave_nothing_behind_and_tell_the_compilers_wor
 
 #[test]
 fn a_missing_kernel_unloads_the_others() {
+    reset();
     state(|state| state.failing = vec![("module_function", 500)]);
 
     assert!(Context::open_with(&FAKE, 0).is_err());
@@ -436,7 +441,10 @@ fn events_order_streams_and_have_a_clock_where_asked() {
     let (ours, theirs) = (context.stream().unwrap(), context.stream().unwrap());
     let (start, end) = (context.event(true).unwrap(), context.event(true).unwrap());
     let plain = context.event(false).unwrap();
-    calls();
+    assert_eq!(
+        calls()[2..],
+        ["event_create 1", "event_create 1", "event_create 3"]
+    );
 
     start.record(ours).unwrap();
     start.hold(theirs).unwrap();
@@ -512,13 +520,17 @@ fn a_stream_that_is_captured_is_left_alone() {
     assert_eq!(event.record(consumers), Err(CudaError::Capturing));
     assert_eq!(event.hold(Queue::LEGACY), Err(CudaError::Capturing));
     event.record(own).unwrap();
+    // What is said of the default stream while another is captured.
+    state(|state| state.failing = vec![("stream_capturing", 906)]);
+    assert_eq!(event.record(Queue::LEGACY), Err(CudaError::Capturing));
 
-    assert_eq!(calls(), ["event_record 0x100"]);
+    assert_eq!(calls(), ["event_record 0x100", "stream_capturing"]);
 }
 
 #[test]
 fn what_belongs_to_another_opening_is_refused() {
-    let (context, other) = (open(), open());
+    let context = open();
+    let other = Context::open_with(&FAKE, 0).unwrap();
     let (queue, foreign) = (context.stream().unwrap(), other.stream().unwrap());
     let (here, there) = (memory(&context, 4), memory(&other, 4));
     let source: HostSource = Arc::new(vec![0_u8; 4]);
