@@ -247,9 +247,13 @@ impl DeviceArray {
         refuse_copy(copy)?;
         let tensor = match &self.inner {
             Inner::Cuda(array) => {
-                if let Consumer::Queue(queue) = consumer_stream(stream.as_ref())? {
-                    raise(py, py.detach(|| array.ready_on(queue)))?;
-                }
+                let Consumer::Queue(queue) = consumer_stream(stream.as_ref())? else {
+                    return Err(PyBufferError::new_err(
+                        "stream=-1 does not tell when the memory may be used again; name the \
+                         stream that reads it, or use device=None",
+                    ));
+                };
+                raise(py, py.detach(|| array.ready_on(queue)))?;
                 let (memory, release) = (Arc::clone(array.memory()), array.clone());
                 let (shape, dtype) = (array.shape(), data_type(array.dtype()));
                 Tensor::on_card(memory, release, 0, shape, dtype)

@@ -37,7 +37,7 @@ pub(crate) struct Loader {
 }
 
 enum Inner {
-    Host(infeed::Loader),
+    Host(Box<infeed::Loader>),
     Ahead(Ahead),
 }
 
@@ -135,7 +135,10 @@ impl Loader {
         options.digest_file = digest_file;
         let place = self::placement(placement)?;
         let open = || match device {
-            None => pipeline.open_with(&handles.0, &options).map(Inner::Host),
+            None => {
+                let loader = pipeline.open_with(&handles.0, &options)?;
+                Ok(Inner::Host(Box::new(loader)))
+            }
             Some(name) => {
                 let on = (name, place, slots);
                 Ahead::open(&pipeline, on, &handles.0, &options).map(Inner::Ahead)

@@ -17,7 +17,7 @@ const SLOTS: usize = 3;
 
 /// A running pipeline.
 pub(super) enum Feed {
-    Host(Loader),
+    Host(Box<Loader>),
     Cuda(DeviceLoader<Cuda>),
     Sim(DeviceLoader<Sim>),
 }
@@ -38,7 +38,7 @@ impl Feed {
         device: Option<(&str, Placement)>,
     ) -> Result<Feed, CliError> {
         let Some((name, placement)) = device else {
-            return target.open(options).map(Feed::Host);
+            return target.open(options).map(Box::new).map(Feed::Host);
         };
         let pipeline = &target.pipeline;
         let open = || -> Result<Feed, Error> {
