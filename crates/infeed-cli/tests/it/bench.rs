@@ -236,6 +236,6 @@ fn what_is_no_device_is_told() {
 
     let out = infeed(["bench", &photos, "--device", "gpu"]);
 
-    assert_eq!(out.status.code(), Some(2));
+    assert_eq!(out.status.code(), Some(1));
     assert!(stderr(&out).contains("\"cuda\""), "{}", stderr(&out));
 }
