@@ -13,6 +13,7 @@ __all__ = [
     "ORDER",
     "Array",
     "Batch",
+    "DeviceArray",
     "Explanation",
     "Function",
     "Given",
