@@ -116,7 +116,8 @@ impl Pipeline {
                 if let Err(error) = pinning.pin(slab)
                     && !told.swap(true, Ordering::Relaxed)
                 {
-                    tracing::warn!("copies to {} will be slower: {error}", pinning.name());
+                    let name = pinning.name();
+                    tracing::warn!(target: "infeed::device", "copies to {name} will be slower: {error}");
                 }
             })),
             slots,
@@ -311,7 +312,7 @@ impl<D: Device> DeviceLoader<D> {
         let sent = std::mem::take(&mut self.shared.lock().sent);
         drop(sent);
         if let Err(error) = self.shared.ring.close() {
-            tracing::debug!("{}", error.chain());
+            tracing::debug!(target: "infeed::device", "{}", error.chain());
         }
     }
 }

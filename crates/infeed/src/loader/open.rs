@@ -230,10 +230,11 @@ impl Loader {
         let mut notices = Vec::new();
         if ranks > 1 {
             let text = format!("global batch {global} = {ranks} x {}", partition.rows());
-            tracing::info!("{text}");
+            tracing::info!(target: "infeed::loader", "{text}");
             notices.push(text);
         }
         tracing::info!(
+            target: "infeed::loader",
             "opened: {} records, {} steps an epoch, {working} workers, {} batches under way, \
              {} MiB",
             conveyor.job().source().len(),
