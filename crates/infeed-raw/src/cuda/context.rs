@@ -7,9 +7,9 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::driver::{Driver, NoCuda};
-use super::error::CudaError;
-use super::launch::Entries;
+use super::driver::Driver;
+use super::entries::Entries;
+use super::error::{CudaError, NoCuda};
 use super::queue::Queue;
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream, nor that for it.

@@ -1,29 +1,23 @@
 //! Copies between host and card.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::context::Context;
 use super::error::CudaError;
-use super::event::Event;
 use super::memory::Memory;
 use super::queue::Queue;
+use super::reading::{HostSource, Reading};
 use crate::slab::Slab;
-
-/// Host bytes that several owners share.
-pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A copy to the card that may be under way. It holds the bytes that are read, and the memory
 /// that is written, until it is done: dropping it waits for that. Forgetting it leaks both,
 /// which is the worst that can happen.
 #[must_use = "dropping it waits for the copy"]
 pub struct Transfer {
-    done: Event,
-    /// Taken out only when the card has read it.
-    source: ManuallyDrop<HostSource>,
-    /// None where the memory itself keeps this.
-    to: Option<Arc<Memory>>,
+    // Fields are dropped in order: the memory once nothing writes to it.
+    reading: Reading,
+    _to: Arc<Memory>,
 }
 
 impl Transfer {
@@ -33,24 +27,12 @@ impl Transfer {
     ///
     /// What the driver says.
     pub fn is_done(&self) -> Result<bool, CudaError> {
-        self.done.is_done()
+        self.reading.is_done()
     }
 
     /// To be kept by the memory it writes, which would else keep itself.
-    pub(super) fn within(mut self) -> Transfer {
-        self.to = None;
-        self
-    }
-}
-
-impl Drop for Transfer {
-    fn drop(&mut self) {
-        if self.done.synchronize().is_ok() {
-            // SAFETY: dropped here alone, and `self` is not used after.
-            unsafe { ManuallyDrop::drop(&mut self.source) };
-        }
-        // Else nobody can tell whether the card still reads: the bytes stay for good. In a forked
-        // child too, where they are a copy of those that the parent's card reads.
+    pub(super) fn within(self) -> Reading {
+        self.reading
     }
 }
 
@@ -92,9 +74,8 @@ impl Context {
         let start = source.as_ptr().cast();
         // Made first, so that nothing is under way if it cannot be.
         let transfer = Transfer {
-            done: self.event(false)?,
-            source: ManuallyDrop::new(from),
-            to: Some(Arc::clone(to)),
+            reading: Reading::new(self.event(false)?, from),
+            _to: Arc::clone(to),
         };
         let _bound = self.bind()?;
         let stream = self.stream_of(queue)?;
@@ -108,7 +89,7 @@ impl Context {
             };
             self.driver.check("cuMemcpyHtoDAsync", code)?;
         }
-        if let Err(error) = transfer.done.record(queue) {
+        if let Err(error) = transfer.reading.done().record(queue) {
             // The event says nothing of this copy then, so the transfer must not ask it.
             if self.finish(queue).is_err() {
                 std::mem::forget(transfer);

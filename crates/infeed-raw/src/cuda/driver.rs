@@ -10,7 +10,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use super::error::CudaError;
+use super::error::{CudaError, NoCuda};
 
 /// The oldest driver that has every function of the table, as `cuDriverGetVersion` counts: 11.0.
 const OLDEST: c_int = 11_000;
@@ -25,62 +25,6 @@ pub(super) mod code {
     pub(crate) const NO_DEVICE: c_uint = 100;
     pub(crate) const NOT_READY: c_uint = 600;
     pub(crate) const CAPTURE_IMPLICIT: c_uint = 906;
-}
-
-/// Why there is no CUDA here.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NoCuda {
-    /// The driver's library is not on this machine.
-    #[error(
-        "no CUDA driver: {library} cannot be loaded ({why}); install NVIDIA's driver, or, in a \
-         container, start it with its GPUs (--gpus all)"
-    )]
-    NoDriver {
-        /// The file that was asked for.
-        library: String,
-        /// What the system says.
-        why: String,
-    },
-    /// The driver lacks a function.
-    #[error("the CUDA driver is too old: it has no {function}; install one for CUDA 11.0 or newer")]
-    NoFunction {
-        /// Its name in the library.
-        function: String,
-    },
-    /// The driver is older than what is supported.
-    #[error(
-        "the CUDA driver is too old: it is made for CUDA {major}.{minor}; install one for CUDA \
-         11.0 or newer"
-    )]
-    TooOld {
-        /// Version of CUDA that it was made for.
-        major: i32,
-        /// Its second number.
-        minor: i32,
-    },
-    /// There is a driver, and no card that this process may use.
-    #[error(
-        "the CUDA driver finds no GPU; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may \
-         hide them"
-    )]
-    NoCard,
-    /// The process was forked from one that had initialised CUDA.
-    #[error(
-        "CUDA does not survive a fork, and the parent of this process had initialised it; start \
-         processes by spawn (multiprocessing.set_start_method(\"spawn\"))"
-    )]
-    Forked,
-    /// The driver cannot start.
-    #[error("the CUDA driver does not start: {call} gave {code}{name}")]
-    Failed {
-        /// Which function said so.
-        call: &'static str,
-        /// What it returned.
-        code: u32,
-        /// Name of the code with a space before it, as far as the driver knows it.
-        name: String,
-    },
 }
 
 /// A shared library, never closed: its functions are used until the process ends.

@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_uint, c_void};
 use std::sync::Arc;
 
 use super::context::Context;
-use super::driver::{Driver, code};
+use super::driver::code;
+use super::entries::Entries;
 use super::error::CudaError;
 use super::memory::Memory;
 use super::queue::Queue;
@@ -17,33 +18,6 @@ const LOG: [c_uint; 2] = [5, 6];
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, `CU_LAUNCH_PARAM_END`.
 const PARAMETERS: [usize; 3] = [1, 2, 0];
-
-/// What is loaded into a context: a module, and its kernels by name.
-pub(super) struct Entries {
-    module: usize,
-    functions: HashMap<&'static CStr, usize>,
-}
-
-impl Entries {
-    pub(super) fn none() -> Entries {
-        Entries {
-            module: 0,
-            functions: HashMap::new(),
-        }
-    }
-
-    /// For the end of a context, while it is current and its streams are idle.
-    ///
-    /// # Safety
-    ///
-    /// Called once, after the last launch.
-    pub(super) unsafe fn unload(&self, driver: &Driver) {
-        if self.module != 0 {
-            // SAFETY: loaded in `load`; that this is the only unloading, the caller says.
-            unsafe { (driver.module_unload)(self.module) };
-        }
-    }
-}
 
 impl Context {
     /// Loads the kernels. The driver compiles them here, or takes what it made the last time.
@@ -239,7 +213,7 @@ impl Context {
         let bytes = views.len();
         let transfer = self.copy(queue, Arc::new(views), bytes, place, 0)?;
         // Waiting for it here would be waiting for all that is on the queue.
-        place.keep(transfer);
+        place.keep(transfer.within());
         Ok(())
     }
 }

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::context::Context;
-use super::copy::Transfer;
 use super::driver::code;
 use super::error::CudaError;
 use super::event::Event;
 use super::queue::Queue;
+use super::reading::Reading;
 use crate::slab::Slab;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every card of the process.
@@ -27,7 +27,7 @@ pub struct Memory {
 #[derive(Default)]
 struct Kept {
     /// The last table of views that was written here, until the next one is.
-    table: Option<Transfer>,
+    table: Option<Reading>,
     /// Behind commands on consumers' streams.
     used: Vec<Event>,
 }
@@ -55,8 +55,8 @@ impl Memory {
 
     /// Keeps a copy into this memory until the next one, for whose sake nobody waits: by then it
     /// is long done.
-    pub(super) fn keep(&self, transfer: Transfer) {
-        self.kept().table = Some(transfer.within());
+    pub(super) fn keep(&self, reading: Reading) {
+        self.kept().table = Some(reading);
     }
 
     /// Remembers that a command that was just put on a queue uses this. Our own streams are waited

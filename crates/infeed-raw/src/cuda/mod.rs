@@ -26,6 +26,7 @@
 mod context;
 mod copy;
 mod driver;
+mod entries;
 mod error;
 mod event;
 #[cfg(test)]
@@ -33,16 +34,17 @@ mod fake;
 mod launch;
 mod memory;
 mod queue;
+mod reading;
 #[cfg(test)]
 mod tests;
 
 pub use context::{Card, Context, probe};
-pub use copy::{HostSource, Transfer};
-pub use driver::NoCuda;
-pub use error::CudaError;
+pub use copy::Transfer;
+pub use error::{CudaError, NoCuda};
 pub use event::Event;
 pub use memory::Memory;
 pub use queue::{Consumer, Queue, StreamError};
+pub use reading::HostSource;
 
 /// A card that is not there, for tests of what stands on this: of this thread alone.
 #[cfg(test)]
