@@ -73,10 +73,16 @@ class Feed:
         if self._opened is None:
             rank, world_size = self._place()
             options = {"rank": rank, "world_size": world_size, **self._options}
-            self._opened = self.pipeline.open(**options)
+            self._opened = self.pipeline.open(**self._settled(options))
             self._pid = os.getpid()
             self._told(self._opened)
         return self._opened
+
+    @property
+    def device(self) -> str | None:
+        """Name of the device that batches are delivered on; None: the host."""
+        device: str | None = self._options.get("device")
+        return device
 
     @property
     def epoch(self) -> int:
@@ -138,6 +144,10 @@ class Feed:
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a loader stays in the process that opened it."""
         return self.__dict__ | {"_opened": None, "_running": None}
+
+    def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options, when the pipeline is opened."""
+        return options
 
     def _begin(self, convert: Callable[[Batch], Any]) -> Iterator[Any]:
         """An epoch of converted batches. A loop that still runs is ended."""

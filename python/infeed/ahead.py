@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from infeed import _check
+from infeed._feed import Feed
 from infeed._moving import Mover
 from infeed._running import Counts, Items, Run, at_work
+from infeed.errors import ConfigError
 from infeed.watching import loaders
 
 __all__ = ["Overlap", "Prefetch", "StatefulPrefetch", "overlap", "prefetch"]
@@ -42,6 +44,11 @@ def prefetch(
         ConfigError: An argument is not one of the above, or ``device`` was named and
             PyTorch was not imported.
     """
+    if isinstance(iterable, Feed) and iterable.device is not None:
+        raise ConfigError(
+            f"prefetch: the loader delivers on {iterable.device} ahead of the step "
+            "already, in the stream of who iterates it; iterate it without prefetch"
+        )
     if hasattr(iterable, "state_dict") and hasattr(iterable, "load_state_dict"):
         return StatefulPrefetch(iterable, batches, device)
     return Prefetch(iterable, batches, device)

@@ -101,6 +101,12 @@ class Loader(Feed, torch.utils.data.IterableDataset):
     def _place(self) -> tuple[int, int]:
         return rank_within(self, self._rank, self._world_size, process_rank())
 
+    def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
+        # As PyTorch means it: the card that this process chose, as ranks do.
+        if options.get("device") == "cuda" and torch.cuda.is_available():
+            return options | {"device": f"cuda:{torch.cuda.current_device()}"}
+        return options
+
     def _told(self, loader: EngineLoader) -> None:
         stats = loader.stats()
         _warn_of_threads(stats["workers"])

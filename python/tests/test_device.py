@@ -210,6 +210,14 @@ def test_frameworks_that_tell_no_stream_take_batches_on_the_host(
         getattr(adapter, kind)(photos, device="sim")
 
 
+def test_a_loader_on_a_device_needs_no_prefetch(photos):
+    pytest.importorskip("torch")
+    from infeed.torch import Loader
+
+    with pytest.raises(infeed.ConfigError, match="without prefetch"):
+        infeed.prefetch(Loader(photos, device="sim"))
+
+
 def test_what_is_no_device_is_refused_with_what_would_be_one(photos):
     for name, part in [
         ("gpu", "cuda"),

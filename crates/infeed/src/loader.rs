@@ -455,6 +455,10 @@ impl Loader {
         let conveyor = lock(&self.conveyor).take();
         // A call that waits in `next_within` holds the other share and drops it soon.
         drop(conveyor);
+        self.shares.give_back();
+        if let Some(tuning) = &self.tuning {
+            lock(tuning).leave();
+        }
     }
 
     /// Whether [`Loader::close`] was called.

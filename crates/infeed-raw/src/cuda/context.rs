@@ -114,7 +114,8 @@ fn card(driver: &Driver, ordinal: c_int) -> Result<Card, CudaError> {
             attribute(attribute::CAPABILITY_MINOR)?,
         ),
         multiprocessors: attribute(attribute::MULTIPROCESSORS)?,
-        bus: text("cuDeviceGetPCIBusId", driver.device_bus)?,
+        // The driver writes capitals, which the system's folders do not have.
+        bus: text("cuDeviceGetPCIBusId", driver.device_bus)?.to_ascii_lowercase(),
         driver: driver.version(),
     })
 }

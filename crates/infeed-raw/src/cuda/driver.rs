@@ -25,6 +25,10 @@ pub(super) mod code {
     pub(crate) const NO_DEVICE: c_uint = 100;
     pub(crate) const NOT_READY: c_uint = 600;
     pub(crate) const CAPTURE_IMPLICIT: c_uint = 906;
+
+    /// Of an image of kernels: invalid, none for the card, PTX that is invalid, not supported, has no
+    /// compiler, or is of a later version.
+    pub(crate) const OF_KERNELS: [c_uint; 6] = [200, 209, 218, 221, 222, 223];
 }
 
 /// A shared library, never closed: its functions are used until the process ends.

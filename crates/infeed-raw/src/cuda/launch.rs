@@ -60,9 +60,10 @@ impl Context {
                 values.as_mut_ptr(),
             )
         };
-        if code != code::SUCCESS {
+        if code::OF_KERNELS.contains(&code) {
             return Err(failed("cuModuleLoadData", code, &log));
         }
+        driver.check("cuModuleLoadData", code)?;
         let mut functions = HashMap::new();
         let mut missing = None;
         for &entry in ENTRIES {

@@ -78,6 +78,10 @@ fn device_error(command: &'static str, error: CudaError) -> DeviceError {
             needed_bytes: (at as u64).saturating_add(bytes as u64),
             found_bytes: len as u64,
         },
+        error @ (CudaError::Capturing | CudaError::Foreign { .. }) => DeviceError::Refused {
+            call: command,
+            source: Arc::new(error),
+        },
         error => DeviceError::Failed {
             call: command,
             source: Arc::new(error),

@@ -193,6 +193,16 @@ pub enum DeviceError {
     #[error("no time lies between two events of which one is not timed, not recorded or not done")]
     Untimed,
 
+    /// A command was not enqueued because it could not be right, such as one in a stream that is being
+    /// captured into a graph. The device works on.
+    #[error("{call} was not asked of the device")]
+    Refused {
+        /// The command.
+        call: &'static str,
+        /// Why, and the mend.
+        source: Cause,
+    },
+
     /// A call failed.
     #[error("{call} failed")]
     Failed {

@@ -654,16 +654,22 @@ impl<J: Job> Shared<J> {
 
     /// Records that job code panicked and wakes the consumer.
     fn report_panic(&self, panic: &(dyn std::any::Any + Send)) {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no message".to_owned());
-        let thread = thread::current();
+        let text = told_by(panic);
         let mut state = self.lock();
-        state.broken = Some(format!("{}: {text}", thread.name().unwrap_or("a thread")));
+        state.broken = Some(text);
         self.settled.notify_all();
     }
+}
+
+/// The calling thread, and what it panicked with.
+pub(crate) fn told_by(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    let thread = thread::current();
+    format!("{}: {text}", thread.name().unwrap_or("a thread"))
 }
 
 fn nanos(time: Duration) -> u64 {

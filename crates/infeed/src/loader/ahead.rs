@@ -5,6 +5,7 @@
 //! way; after a seek that is dropped and made again.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -17,7 +18,7 @@ use crate::batch::Ready;
 use crate::device::Device;
 use crate::device::ring::{Asked, DeviceBatch, Ring, Sent, Settings};
 use crate::error::Error;
-use crate::exec::Next;
+use crate::exec::{Next, told_by};
 use crate::pipeline::{Handle, Pipeline};
 
 /// How long the sender waits for a batch or a slot between two looks at whether it should pause.
@@ -207,9 +208,9 @@ impl<D: Device> DeviceLoader<D> {
         let asked = loader.asked();
         // The first mark of a wait counts: the stream has had nothing to do since.
         let mark = match self.mark().take() {
-            None => stream
-                .map(|stream| self.shared.ring.ask(stream))
-                .transpose()?,
+            // It is for the statistics: a stream that cannot be asked, as one that is captured, costs
+            // those and nothing else.
+            None => stream.and_then(|stream| self.shared.ring.ask(stream).ok()),
             mark => mark,
         };
         let next = |patience| self.shared.next(patience);
@@ -218,8 +219,10 @@ impl<D: Device> DeviceLoader<D> {
             *self.mark() = mark;
             return Ok(DeviceStep::Timeout);
         };
+        // What cannot be given is not counted.
+        let batch = batch.hand_over(mark)?;
         loader.deliver(&conveyor, asked, told)?;
-        Ok(DeviceStep::Batch(batch.hand_over(mark)?))
+        Ok(DeviceStep::Batch(batch))
     }
 
     fn mark(&self) -> MutexGuard<'_, Option<Asked<D>>> {
@@ -306,7 +309,7 @@ impl<D: Device> DeviceLoader<D> {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(sender) = sender {
-            // Were it to have panicked, the loader has said so.
+            // It does not panic, but catches that.
             let _ = sender.join();
         }
         let sent = std::mem::take(&mut self.shared.lock().sent);
@@ -339,11 +342,12 @@ impl<D: Device> Shared<D> {
             ahead.sending = true;
             drop(ahead);
             // A consumer that keeps batches and moves the loader must not be waited for.
-            let sent = match self.ring.has_room(SLICE) {
+            let sent = catch_unwind(AssertUnwindSafe(|| match self.ring.has_room(SLICE) {
                 Ok(true) => self.send_one(),
                 Ok(false) => Ok(None),
                 Err(error) => Err(Failed::Fault(error)),
-            };
+            }));
+            let sent = sent.unwrap_or_else(|panic| Err(Failed::Broken(told_by(&*panic))));
             let mut ahead = self.lock();
             ahead.sending = false;
             match sent {

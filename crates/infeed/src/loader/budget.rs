@@ -31,8 +31,9 @@ const LEAST: u64 = 4 << 20;
 /// a core: what does not fit is asked of a pool, where workers wait for each other.
 const ENOUGH: u64 = 16 << 20;
 
-/// Budgets of all open loaders of this process that did not name one.
-static RESERVED: Mutex<u64> = Mutex::new(0);
+/// Budgets of all open loaders of a process that did not name one, and which process that is: what a
+/// fork finds here is its parent's.
+static RESERVED: Mutex<(u32, u64)> = Mutex::new((0, 0));
 
 /// How a loader's bytes are shared out.
 #[derive(Debug)]
@@ -51,8 +52,7 @@ pub(super) struct Shares {
     pub(super) large_bytes: u64,
     /// Bytes for rows that lie in no slab.
     own_bytes: u64,
-    /// Given back with the rest.
-    _reserved: Reserved,
+    reserved: Mutex<Reserved>,
 }
 
 impl Shares {
@@ -169,8 +169,14 @@ impl Shares {
             kept_bytes: scratch / 2 / workers,
             large_bytes: scratch / 2,
             own_bytes,
-            _reserved: reserved,
+            reserved: Mutex::new(reserved),
         }
+    }
+
+    /// Leaves its bytes to other loaders: nothing is made any more.
+    pub(super) fn give_back(&self) {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(std::mem::take(&mut *reserved));
     }
 
     /// Most bytes that one row outside of slabs may have: rows of all trays, and once more for
@@ -197,6 +203,7 @@ fn wanted_bytes(whole: Whole) -> u64 {
 #[derive(Debug, Default)]
 struct Reserved {
     bytes: u64,
+    process: u32,
     /// What the user's other processes know of it.
     _entry: Option<Entry>,
 }
@@ -206,7 +213,14 @@ impl Reserved {
     /// process's, one of `processes`, and of what the others that are seen have not reserved.
     fn of_what_is_left(processes: usize, ask: impl FnOnce(u64) -> u64) -> Reserved {
         let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = std::process::id();
         let register = Register::of("memory");
+        if reserved.0 != process {
+            // Where there is a register the parent's bytes are counted there.
+            let left = if register.is_some() { 0 } else { reserved.1 };
+            *reserved = (process, left);
+        }
+        let reserved = &mut reserved.1;
         // Until it is entered nobody else looks, so that two never take the same bytes.
         let _turn = register.as_ref().and_then(Register::turn);
         let domain = infeed_raw::machine::memory_domain();
@@ -219,6 +233,7 @@ impl Reserved {
         let entry = register.and_then(|all| all.enter(&format!("{bytes} {domain}")));
         Reserved {
             bytes,
+            process,
             _entry: entry,
         }
     }
@@ -240,7 +255,9 @@ fn elsewhere(register: &Register, domain: &str) -> u64 {
 impl Drop for Reserved {
     fn drop(&mut self) {
         let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        *reserved -= self.bytes;
+        if reserved.0 == self.process {
+            reserved.1 -= self.bytes;
+        }
     }
 }
 

@@ -4,9 +4,12 @@
 //! cleaned up after a crash. Where files cannot be made or locked, nobody is seen.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Bytes that are read of a file at most, and files that are looked at: both are anybody's who may
 /// write to the folder.
@@ -16,8 +19,15 @@ const MOST_FILES: usize = 4096;
 /// The file whose lock makes looking and entering one step.
 const TURN: &str = ".turn";
 
+/// How long another process's turn is waited for: it takes a few system calls, unless the process is
+/// stopped, or was forked meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Numbers files, so that one that was just given up is not met again.
 static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Tells processes apart that have one number, in containers that share the folder.
+static CHANCE: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
 
 /// A folder of such files, all about one thing.
 #[derive(Clone, Debug)]
@@ -48,7 +58,7 @@ impl Register {
     /// Enters what others are to read.
     pub(super) fn enter(&self, text: &str) -> Option<Entry> {
         let process = std::process::id();
-        let name = format!("{process}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{}{}", own(), NEXT.fetch_add(1, Ordering::Relaxed));
         // It gets its name once it is locked: what has a name and no lock is left over.
         let hidden = self.0.join(format!(".{name}"));
         let path = self.0.join(name);
@@ -98,21 +108,46 @@ impl Register {
 
     /// What all other processes say.
     pub(super) fn other_processes(&self) -> Vec<String> {
-        let own = format!("{}-", std::process::id());
+        let own = own();
         self.others(|path| {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| name.starts_with(&own))
         })
     }
 
-    /// Waits until no other process looks and enters; dropped, it is the next one's turn.
-    pub(super) fn turn(&self) -> Option<File> {
+    /// Waits until no other process looks and enters; dropped, it is the next one's turn. None where
+    /// that takes too long: what is shared out by turns is better shared badly than never.
+    pub(super) fn turn(&self) -> Option<Turn> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false);
         let file = options.open(self.0.join(TURN)).ok()?;
-        file.lock().ok()?;
-        Some(file)
+        let begun = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Some(Turn(file)),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(_) => return None,
+            }
+        }
     }
+}
+
+/// A turn to look and enter.
+#[derive(Debug)]
+pub(super) struct Turn(File);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Closing would not do: a process that was forked meanwhile has the file open too.
+        let _ = self.0.unlock();
+    }
+}
+
+/// How names of this process's entries begin.
+fn own() -> String {
+    format!("{}-{:x}-", std::process::id(), *CHANCE)
 }
 
 impl Entry {

@@ -137,6 +137,11 @@ impl Tuning {
         self.collector.restart(refilled(conveyor));
     }
 
+    /// Leaves its cores to others: nothing is made any more.
+    pub(super) fn leave(&mut self) {
+        self.cores.leave();
+    }
+
     /// Enters a batch of so many rows, asked for then and handed over now. Gives a line for the
     /// log when it settles.
     pub(super) fn delivered(

@@ -281,8 +281,12 @@ impl<D: Device> Ring<D> {
         let slot = match shared.slots.take() {
             Taken::Closed => return Err(Error::Closed),
             Taken::Free(slot, surplus) => {
-                if let Some(surplus) = surplus {
-                    self.give_up(surplus)?;
+                if let Some(surplus) = surplus
+                    && let Err(error) = self.give_up(surplus)
+                {
+                    drop(slot);
+                    shared.slots.gone(true);
+                    return Err(error);
                 }
                 slot
             }
@@ -316,9 +320,10 @@ impl<D: Device> Ring<D> {
     fn give_up(&self, slot: Slot<D>) -> Result<(), Error> {
         let shared = &self.shared;
         for event in slot.ready.iter().chain(&slot.released) {
-            if !shared.told(shared.device.is_done(event))? {
+            let is_done = shared.told(shared.device.is_done(event));
+            if !matches!(is_done, Ok(true)) {
                 drop(shared.slots.give(slot, false));
-                return Ok(());
+                return is_done.map(|_| ());
             }
         }
         drop(slot);

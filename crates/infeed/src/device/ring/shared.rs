@@ -109,9 +109,12 @@ impl<D: Device> Shared<D> {
         sync::lock(&self.fault).get_or_insert(error).clone()
     }
 
-    /// The device's answer, or the end of the ring.
+    /// The device's answer; or the end of the ring, unless nothing came of the command.
     pub(super) fn told<T>(&self, answer: Result<T, DeviceError>) -> Result<T, Error> {
-        answer.map_err(|error| self.fail(error))
+        answer.map_err(|error| match error {
+            DeviceError::Refused { .. } => error.on(&self.name),
+            error => self.fail(error),
+        })
     }
 
     /// Puts aside what a failure left in doubt.
@@ -230,22 +233,31 @@ impl<D: Device> Held<D> {
 
     /// Remembers that a stream uses it, for the release.
     pub(super) fn used_on(&self, queue: D::Queue) -> Result<(), Error> {
+        self.remember(queue).map(|_| ())
+    }
+
+    /// Whether the stream was not known yet.
+    fn remember(&self, queue: D::Queue) -> Result<bool, Error> {
         self.shared.check()?;
         let mut users = sync::lock(&self.users);
-        if !users.iter().any(|user| user.queue == queue) {
+        let is_new = !users.iter().any(|user| user.queue == queue);
+        if is_new {
             let released = self.shared.plain.take(&self.shared.device);
             let released = self.shared.told(released)?;
             users.push(User { queue, released });
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// Makes a stream wait, on the device, for the batch to be ready.
     pub(super) fn ready_on(&self, queue: D::Queue) -> Result<(), Error> {
         // Remembered first: a wait that failed has perhaps been enqueued.
-        self.used_on(queue)?;
-        self.shared
-            .told(self.shared.device.wait(queue, &self.ready))
+        let is_new = self.remember(queue)?;
+        let answer = self.shared.device.wait(queue, &self.ready);
+        if is_new && matches!(answer, Err(DeviceError::Refused { .. })) {
+            sync::lock(&self.users).retain(|user| user.queue != queue);
+        }
+        self.shared.told(answer)
     }
 }
 
@@ -265,7 +277,7 @@ impl<D: Device> Drop for Held<D> {
         for User { queue, released } in users {
             if let Err(error) = shared.device.record(&released, queue) {
                 // Until when that stream uses the slot is not known, so nobody may write to it.
-                shared.fail(error);
+                let _ = shared.told::<()>(Err(error));
                 let transfers = Vec::new();
                 shared.lose(Lost { slot, transfers }, self.ahead);
                 return;

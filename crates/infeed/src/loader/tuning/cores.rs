@@ -35,6 +35,11 @@ pub(super) struct Cores {
 }
 
 impl Cores {
+    /// Leaves its part of the cores to the neighbours.
+    pub(super) fn leave(&mut self) {
+        self.neighbours = None;
+    }
+
     /// Makes this process known to its neighbours.
     pub(super) fn join(world_size: u64) -> Cores {
         let allowed = allowed_cores().map_or(0, |cores| cores.len());
