@@ -177,9 +177,8 @@ impl Drop for Memory {
             // In a forked child the address is somebody else's.
             return;
         };
-        // What other libraries do with it on their streams is their affair: they hold what they
-        // read until it is done. The driver waits for all work of the card before it frees,
-        // besides, but does not promise so.
+        // What other libraries still have to do with it on their streams is not known here. The
+        // driver waits for all work of the card before it frees, but does not promise so.
         self.context.finish_own(&bound);
         // SAFETY: allocated in `memory`, freed once.
         unsafe { (self.context.driver.memory_free)(self.address) };

@@ -1,0 +1,171 @@
+//! Rows, slabs and gathered columns.
+
+use super::*;
+
+fn fixed(name: &str, shape: &[usize]) -> ColumnSpec {
+    let kind = ColumnKind::Fixed {
+        dtype: DType::UInt8,
+        shape: shape.to_vec(),
+    };
+    ColumnSpec {
+        name: name.to_owned(),
+        kind,
+    }
+}
+
+fn fill(rows: Vec<BatchRow>) -> Vec<Option<RowDone>> {
+    let fill = |(n, mut row): (usize, BatchRow)| {
+        for cell in &mut row.cells {
+            match cell {
+                Cell::Slab(slot) => slot.bytes_mut().fill(n as u8 + 1),
+                Cell::Own { shape, bytes } => {
+                    *shape = vec![n + 1, 2];
+                    *bytes = vec![n as u8 + 1; (n + 1) * 2];
+                }
+            }
+        }
+        Some(row.finish(n as u64 + 10))
+    };
+    rows.into_iter().enumerate().map(fill).collect()
+}
+
+#[test]
+fn rows_filled_in_place_become_the_batch() {
+    let batcher = Batcher::new(vec![fixed("image", &[2]), fixed("label", &[])], 3, 2);
+    let (tray, rows) = batcher.begin(3).expect("memory");
+
+    let batch = batcher.finish(tray, fill(rows), 0, 0).expect("memory");
+
+    let image = batch.array("image").expect("a column");
+    assert_eq!(image.shape(), [3, 2]);
+    assert_eq!(image.bytes(), [1, 1, 2, 2, 3, 3]);
+    assert_eq!(batch.array("label").expect("a column").shape(), [3]);
+    assert_eq!(batch.records, [10, 11, 12]);
+}
+
+#[test]
+fn rows_left_out_close_up() {
+    let batcher = Batcher::new(vec![fixed("image", &[2])], 4, 2);
+    let (tray, rows) = batcher.begin(4).expect("memory");
+    let mut rows = fill(rows);
+    rows[1] = None;
+
+    let batch = batcher.finish(tray, rows, 0, 0).expect("memory");
+
+    assert_eq!(
+        batch.array("image").expect("a column").bytes(),
+        [1, 1, 3, 3, 4, 4]
+    );
+    assert_eq!(batch.records, [10, 12, 13]);
+}
+
+#[test]
+fn a_slab_is_used_again_once_the_last_array_that_views_it_is_gone() {
+    let batcher = Batcher::new(vec![fixed("image", &[64])], 2, 1);
+    let address = |batch: &Batch| batch.array("image").expect("a column").bytes().as_ptr();
+    let make = || {
+        let (tray, rows) = batcher.begin(2).expect("memory");
+        batcher.finish(tray, fill(rows), 0, 0).expect("memory")
+    };
+
+    let first = make();
+    let (held, place) = (first.array("image").cloned(), address(&first));
+    drop(first);
+    let second = make();
+    let other = address(&second);
+    assert_ne!(other, place, "still viewed");
+    assert_eq!(batcher.live(), 2);
+
+    drop((held, second));
+    assert_eq!(batcher.live(), 0);
+    let third = make();
+    assert!(
+        [place, other].contains(&address(&third)),
+        "one of two was kept"
+    );
+}
+
+#[test]
+fn an_abandoned_tray_recycles_its_slab() {
+    let batcher = Batcher::new(vec![fixed("image", &[64])], 2, 1);
+    let (tray, rows) = batcher.begin(2).expect("memory");
+
+    drop(rows);
+    drop(tray);
+
+    let pool = batcher.pools[0].as_ref().expect("a pool");
+    assert_eq!(pool.lock().slabs.len(), 1);
+}
+
+#[test]
+fn rows_of_differing_sizes_are_padded_with_zeros_to_the_largest() {
+    let kind = ColumnKind::Padded {
+        dtype: DType::UInt8,
+        rank: 2,
+    };
+    let batcher = Batcher::new(
+        vec![ColumnSpec {
+            name: "image".to_owned(),
+            kind,
+        }],
+        2,
+        1,
+    );
+    let (tray, rows) = batcher.begin(2).expect("memory");
+
+    let batch = batcher.finish(tray, fill(rows), 0, 0).expect("memory");
+
+    let image = batch.array("image").expect("a column");
+    assert_eq!(image.shape(), [2, 2, 2]);
+    assert_eq!(image.bytes(), [1, 1, 0, 0, 2, 2, 2, 2]);
+}
+
+#[test]
+fn rows_of_padding_are_zeros_whatever_the_slab_held_before() {
+    let kind = ColumnKind::Padded {
+        dtype: DType::UInt8,
+        rank: 2,
+    };
+    let name = "boxes".to_owned();
+    let columns = vec![fixed("image", &[2]), ColumnSpec { name, kind }];
+    let batcher = Batcher::new(columns, 2, 1);
+    let (tray, rows) = batcher.begin(2).expect("memory");
+    drop(batcher.finish(tray, fill(rows), 0, 0).expect("memory"));
+
+    let (tray, mut rows) = batcher.begin(2).expect("memory");
+    let last = rows.pop().map(|mut row| row.blank());
+    let mut done = fill(rows);
+    done.push(last);
+    let batch = batcher.finish(tray, done, 0, 1).expect("memory");
+
+    let bytes = |name| batch.array(name).expect("a column").bytes();
+    assert_eq!(bytes("image"), [1, 1, 0, 0]);
+    assert_eq!(bytes("boxes"), [1, 1, 0, 0]);
+    assert_eq!(batch.records, [10, PADDING]);
+    assert_eq!((batch.rows(), batch.samples()), (2, 1));
+}
+
+#[test]
+fn lists_of_differing_length_become_values_and_offsets() {
+    let kind = ColumnKind::Ragged {
+        dtype: DType::UInt8,
+    };
+    let batcher = Batcher::new(
+        vec![ColumnSpec {
+            name: "boxes".to_owned(),
+            kind,
+        }],
+        2,
+        1,
+    );
+    let (tray, rows) = batcher.begin(2).expect("memory");
+
+    let batch = batcher.finish(tray, fill(rows), 0, 0).expect("memory");
+
+    let Some(Values::Ragged { values, offsets }) = batch.get("boxes") else {
+        panic!("not ragged")
+    };
+    assert_eq!(values.bytes(), [1, 1, 2, 2, 2, 2]);
+    assert_eq!(offsets.bytes()[8], 2);
+    assert_eq!(offsets.bytes()[16], 6);
+}
