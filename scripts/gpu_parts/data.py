@@ -1,0 +1,83 @@
+"""What the parts read: images in memory, and photographs in files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+# The command of the package that is imported, installed or not.
+COMMAND = "import sys; from infeed._cli import main; sys.exit(main())"
+
+FLOATS = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
+
+
+def images(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [count, side, side, 3] and their classes int64 [count]."""
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+    return pixels, np.arange(count) % 1000
+
+
+def in_memory(pixels: np.ndarray, classes: np.ndarray, batch: int) -> infeed.Pipeline:
+    """Those, mirrored at random, as bfloat16 with the channels last."""
+    source = sources.Memory(image=pixels, label=classes)
+    return (
+        infeed.Pipeline(source)
+        .shuffle(seed=0)
+        .transform(T.RandomHorizontalFlip(), FLOATS, layout="HWC", dtype="bfloat16")
+        .batch(batch, drop_last=True)
+    )
+
+
+def photographs(folder: Path, count: int) -> Path:
+    """Writes JPEGs as ``folder/class/0000.jpg``, and gives the folder."""
+    command = [sys.executable, "-c", COMMAND, "sample", "classification", str(folder)]
+    command += ["--count", str(count)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise RuntimeError(f"no photographs were made: {ran.stderr.strip()}")
+    return folder
+
+
+def cropped(folder: Path, side: int, batch: int) -> infeed.Pipeline:
+    """Random crops of photographs, mirrored at random, as bfloat16, channels last."""
+    return (
+        infeed.Pipeline(sources.Folder(folder))
+        .shuffle(seed=0)
+        .decode()
+        .transform(
+            T.RandomResizedCrop(side),
+            T.RandomHorizontalFlip(),
+            FLOATS,
+            layout="HWC",
+            dtype="bfloat16",
+        )
+        .batch(batch, drop_last=True)
+    )
+
+
+def decoded(folder: Path, batch: int) -> infeed.Pipeline:
+    """Whole photographs in the order of their names, uint8."""
+    pipeline = infeed.Pipeline(sources.Folder(folder)).decode()
+    return pipeline.batch(batch, pad=True)
+
+
+def forever(loader):
+    """Its batches, epoch after epoch."""
+    while True:
+        yield from loader
+
+
+def median(values: list[float]) -> float:
+    """The middle one."""
+    return sorted(values)[len(values) // 2]
+
+
+def figure(name: str, value: float, unit: str) -> dict:
+    """One thing that was measured."""
+    return {"name": name, "value": value, "unit": unit}
