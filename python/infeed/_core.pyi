@@ -11,6 +11,7 @@ import numpy as np
 
 __all__ = [
     "ORDER",
+    "SLOTS",
     "Array",
     "Batch",
     "DeviceArray",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 __version__: str
 ORDER: str
+SLOTS: int
 
 @final
 class Array:

@@ -338,7 +338,7 @@ class Pipeline(Selecting):
         digest_file: str | os.PathLike[str] | None = None,
         device: str | None = None,
         placement: Literal["auto", "host", "device"] = "auto",
-        slots: int = 3,
+        slots: int = _core.SLOTS,
     ) -> Loader:
         """Lists the data, starts the threads and prepares the first batch.
 

@@ -1,18 +1,13 @@
 //! Batches on a device, and their arrays.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use infeed::batch::Values;
-use infeed::device::Device;
-use infeed::device::cuda::Cuda;
-use infeed::device::named::Named;
+use infeed::device::any::{AnyQueue, Kind};
 use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, RingStats};
-use infeed::device::sim::Sim;
-use infeed::loader::State;
-use infeed::loader::ahead::{DeviceLoader, DeviceStep, Placement};
-use infeed::pipeline::Handle;
-use infeed::{Batch, Error, Options, Pipeline};
+use infeed::device::{Any, Device};
+use infeed::loader::ahead::{DeviceLoader, Placement};
+use infeed::{Batch, Error};
 use infeed_raw::cuda::{Consumer, Queue};
 use infeed_raw::dlpack::Tensor;
 use infeed_raw::python::{consumer_stream, dlpack_capsule, stream_from};
@@ -23,100 +18,23 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::array::{CPU, data_type, refuse_copy};
 use crate::error::raise;
 
-/// A loader that delivers on a device.
-pub(crate) enum Ahead {
-    Cuda(DeviceLoader<Cuda>),
-    Sim(DeviceLoader<Sim>),
-}
-
 /// A batch, wherever it is.
 pub(crate) enum Delivered {
     Host(Batch),
-    Cuda(DeviceBatch<Cuda>),
-    Sim(DeviceBatch<Sim>),
+    Device(DeviceBatch<Any>),
 }
 
-/// What a call got.
-pub(crate) enum Got {
-    Batch(Delivered),
-    End,
-    Timeout,
+/// The stream that a consumer works in, for a loader on this device; none where that has no streams
+/// that it could name.
+pub(crate) fn queue_on(device: &Any, stream: Option<Queue>) -> Option<AnyQueue> {
+    stream
+        .filter(|_| matches!(device, Any::Cuda(_)))
+        .map(Kind::Cuda)
 }
 
-/// Does the same with either.
-macro_rules! either {
-    ($of:expr, $kind:ident, $inner:ident => $do:expr) => {
-        match $of {
-            $kind::Cuda($inner) => $do,
-            $kind::Sim($inner) => $do,
-        }
-    };
-}
-
-impl Ahead {
-    pub(crate) fn open(
-        pipeline: &Pipeline,
-        (name, placement, slots): (&str, Placement, usize),
-        handles: &[Handle],
-        options: &Options,
-    ) -> Result<Ahead, Error> {
-        Ok(match Named::open(name)? {
-            Named::Cuda(cuda) => {
-                Ahead::Cuda(pipeline.open_on(cuda, placement, slots, handles, options)?)
-            }
-            Named::Sim(sim) => {
-                Ahead::Sim(pipeline.open_on(sim, placement, slots, handles, options)?)
-            }
-        })
-    }
-
-    pub(crate) fn loader(&self) -> &infeed::Loader {
-        either!(self, Ahead, on => on.loader())
-    }
-
-    /// The next batch within `patience`, for a consumer that works in this stream of a card.
-    pub(crate) fn next_within(
-        &self,
-        patience: Duration,
-        stream: Option<Queue>,
-    ) -> Result<Got, Error> {
-        Ok(match self {
-            Ahead::Cuda(on) => match on.next_within(patience, stream)? {
-                DeviceStep::Batch(batch) => Got::Batch(Delivered::Cuda(batch)),
-                DeviceStep::End => Got::End,
-                DeviceStep::Timeout => Got::Timeout,
-            },
-            Ahead::Sim(on) => match on.next_within(patience, None)? {
-                DeviceStep::Batch(batch) => Got::Batch(Delivered::Sim(batch)),
-                DeviceStep::End => Got::End,
-                DeviceStep::Timeout => Got::Timeout,
-            },
-        })
-    }
-
-    pub(crate) fn end_epoch(&self) -> Result<(), Error> {
-        either!(self, Ahead, on => on.end_epoch())
-    }
-
-    pub(crate) fn seek(&self, epoch: u64, step: u64) -> Result<(), Error> {
-        either!(self, Ahead, on => on.seek(epoch, step))
-    }
-
-    pub(crate) fn restore(&self, state: &State, strict: bool) -> Result<Vec<String>, Error> {
-        either!(self, Ahead, on => match strict {
-            true => on.restore(state).map(|()| Vec::new()),
-            false => on.restore_anyway(state),
-        })
-    }
-
-    /// Name of the device, and what was sent there.
-    pub(crate) fn sent(&self) -> Result<(String, RingStats), Error> {
-        either!(self, Ahead, on => Ok((on.ring().device().name(), on.ring().stats()?)))
-    }
-
-    pub(crate) fn close(&self) {
-        either!(self, Ahead, on => on.close());
-    }
+/// Name of a loader's device, and what was sent there.
+pub(crate) fn sent(on: &DeviceLoader<Any>) -> Result<(String, RingStats), Error> {
+    Ok((on.ring().device().name(), on.ring().stats()?))
 }
 
 impl Delivered {
@@ -126,32 +44,28 @@ impl Delivered {
                 let names = batch.columns.iter().map(|column| column.name.as_str());
                 names.collect()
             }
-            Delivered::Cuda(batch) => batch.names().collect(),
-            Delivered::Sim(batch) => batch.names().collect(),
+            Delivered::Device(batch) => batch.names().collect(),
         }
     }
 
     pub(crate) fn records(&self) -> &[u64] {
         match self {
             Delivered::Host(batch) => &batch.records,
-            Delivered::Cuda(batch) => batch.records(),
-            Delivered::Sim(batch) => batch.records(),
+            Delivered::Device(batch) => batch.records(),
         }
     }
 
     pub(crate) fn epoch(&self) -> u64 {
         match self {
             Delivered::Host(batch) => batch.epoch,
-            Delivered::Cuda(batch) => batch.epoch(),
-            Delivered::Sim(batch) => batch.epoch(),
+            Delivered::Device(batch) => batch.epoch(),
         }
     }
 
     pub(crate) fn step(&self) -> u64 {
         match self {
             Delivered::Host(batch) => batch.step,
-            Delivered::Cuda(batch) => batch.step(),
-            Delivered::Sim(batch) => batch.step(),
+            Delivered::Device(batch) => batch.step(),
         }
     }
 
@@ -159,30 +73,30 @@ impl Delivered {
     pub(crate) fn host(&self, name: &str) -> Option<&Values> {
         match self {
             Delivered::Host(batch) => batch.get(name),
-            Delivered::Cuda(batch) => batch.host(name),
-            Delivered::Sim(batch) => batch.host(name),
+            Delivered::Device(batch) => batch.host(name),
         }
     }
 
     /// The column of a field that is on the device.
     pub(crate) fn array(&self, name: &str) -> Result<Option<DeviceArray>, Error> {
-        let inner = match self {
-            Delivered::Host(_) => None,
-            Delivered::Cuda(batch) => batch.array(name)?.map(Inner::Cuda),
-            Delivered::Sim(batch) => batch.array(name)?.map(Inner::Sim),
-        };
-        Ok(inner.map(|inner| DeviceArray { inner }))
+        match self {
+            Delivered::Host(_) => Ok(None),
+            Delivered::Device(batch) => {
+                let array = batch.array(name)?;
+                Ok(array.map(|inner| DeviceArray { inner }))
+            }
+        }
     }
 
     /// Says that the stream of an object uses the batch too.
     pub(crate) fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = stream.py();
         match self {
-            Delivered::Cuda(batch) => {
-                let queue = stream_from(stream)?;
+            Delivered::Device(batch) if matches!(batch.device(), Any::Cuda(_)) => {
+                let queue = Kind::Cuda(stream_from(stream)?);
                 raise(py, py.detach(|| batch.record_stream(queue)))
             }
-            Delivered::Host(_) | Delivered::Sim(_) => Err(no_streams()),
+            Delivered::Host(_) | Delivered::Device(_) => Err(no_streams()),
         }
     }
 }
@@ -196,37 +110,41 @@ fn no_streams() -> PyErr {
 /// One column of a batch on a device.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct DeviceArray {
-    inner: Inner,
+    inner: OnDevice<Any>,
 }
 
-enum Inner {
-    Cuda(OnDevice<Cuda>),
-    Sim(OnDevice<Sim>),
+impl DeviceArray {
+    /// Number of the card that it lies on; none where the device is simulated.
+    fn ordinal(&self) -> Option<usize> {
+        match self.inner.device() {
+            Any::Cuda(cuda) => Some(cuda.card().ordinal),
+            Any::Sim(_) => None,
+        }
+    }
 }
 
 #[pymethods]
 impl DeviceArray {
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, either!(&self.inner, Inner, array => array.shape()))
+        PyTuple::new(py, self.inner.shape())
     }
 
     #[getter]
     fn dtype(&self) -> &'static str {
-        either!(&self.inner, Inner, array => array.dtype()).name()
+        self.inner.dtype().name()
     }
 
     #[getter]
     fn device(&self) -> String {
-        match &self.inner {
-            Inner::Cuda(array) => format!("cuda:{}", ordinal(array)),
-            Inner::Sim(_) => "sim".to_owned(),
+        match self.ordinal() {
+            Some(ordinal) => format!("cuda:{ordinal}"),
+            None => "sim".to_owned(),
         }
     }
 
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        let done = py.detach(|| either!(&self.inner, Inner, array => array.synchronize()));
-        raise(py, done)
+        raise(py, py.detach(|| self.inner.synchronize()))
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
@@ -245,25 +163,24 @@ impl DeviceArray {
             )));
         }
         refuse_copy(copy)?;
-        let tensor = match &self.inner {
-            Inner::Cuda(array) => {
+        let array = &self.inner;
+        let (shape, dtype) = (array.shape(), data_type(array.dtype()));
+        let tensor = match &**array.memory() {
+            Kind::Cuda(memory) => {
                 let Consumer::Queue(queue) = consumer_stream(stream.as_ref())? else {
                     return Err(PyBufferError::new_err(
                         "stream=-1 does not tell when the memory may be used again; name the \
                          stream that reads it, or use device=None",
                     ));
                 };
-                raise(py, py.detach(|| array.ready_on(queue)))?;
-                let (memory, release) = (Arc::clone(array.memory()), array.clone());
-                let (shape, dtype) = (array.shape(), data_type(array.dtype()));
-                Tensor::on_card(memory, release, 0, shape, dtype)
+                raise(py, py.detach(|| array.ready_on(Kind::Cuda(queue))))?;
+                Tensor::on_card(Arc::clone(memory), array.clone(), 0, shape, dtype)
             }
-            Inner::Sim(array) => {
+            Kind::Sim(_) => {
                 if stream.is_some() {
                     return Err(no_streams());
                 }
                 let host = raise(py, py.detach(|| array.to_host()))?;
-                let (shape, dtype) = (array.shape(), data_type(array.dtype()));
                 Tensor::new(Arc::new(host), 0, shape, dtype)
             }
         };
@@ -272,16 +189,11 @@ impl DeviceArray {
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
-        match &self.inner {
-            Inner::Cuda(array) => (2, i32::try_from(ordinal(array)).unwrap_or(i32::MAX)),
-            Inner::Sim(_) => CPU,
+        match self.ordinal() {
+            Some(ordinal) => (2, i32::try_from(ordinal).unwrap_or(i32::MAX)),
+            None => CPU,
         }
     }
-}
-
-/// Number of the card that an array lies on.
-fn ordinal(array: &OnDevice<Cuda>) -> usize {
-    array.memory().context().card().ordinal
 }
 
 /// What is done where, by its name.

@@ -75,6 +75,9 @@ mod _core {
     /// Version of the order function.
     #[pymodule_export]
     const ORDER: &str = infeed::order::ORDER;
+    /// Slots on a device where nobody says how many.
+    #[pymodule_export]
+    const SLOTS: usize = infeed::device::SLOTS;
     #[allow(non_upper_case_globals)]
     #[pymodule_export]
     const __version__: &str = env!("CARGO_PKG_VERSION");

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use infeed::device::Any;
+use infeed::loader::ahead::{DeviceLoader, DeviceStep};
 use infeed::loader::digest::{Digest, Digested};
 use infeed::loader::{BadRecord, State};
 use infeed::report::{MetricsServer, prometheus, serve_metrics};
@@ -17,7 +19,7 @@ use pyo3::types::PyDict;
 
 use crate::batch::Batch;
 use crate::description::{Handles, parse};
-use crate::device::{self, Ahead, Delivered, Got, placement};
+use crate::device::{self, Delivered, placement, queue_on};
 use crate::error::raise;
 use crate::explain::Explanation;
 use crate::log;
@@ -38,14 +40,21 @@ pub(crate) struct Loader {
 
 enum Inner {
     Host(Box<infeed::Loader>),
-    Ahead(Ahead),
+    Device(DeviceLoader<Any>),
+}
+
+/// What a call got.
+enum Got {
+    Batch(Delivered),
+    End,
+    Timeout,
 }
 
 impl Inner {
     fn loader(&self) -> &infeed::Loader {
         match self {
             Inner::Host(loader) => loader,
-            Inner::Ahead(ahead) => ahead.loader(),
+            Inner::Device(on) => on.loader(),
         }
     }
 
@@ -56,21 +65,28 @@ impl Inner {
                 Step::End => Got::End,
                 Step::Timeout => Got::Timeout,
             }),
-            Inner::Ahead(ahead) => ahead.next_within(patience, stream),
+            Inner::Device(on) => {
+                let stream = queue_on(on.ring().device(), stream);
+                Ok(match on.next_within(patience, stream)? {
+                    DeviceStep::Batch(batch) => Got::Batch(Delivered::Device(batch)),
+                    DeviceStep::End => Got::End,
+                    DeviceStep::Timeout => Got::Timeout,
+                })
+            }
         }
     }
 
     fn end_epoch(&self) -> Result<(), Error> {
         match self {
             Inner::Host(loader) => loader.end_epoch(),
-            Inner::Ahead(ahead) => ahead.end_epoch(),
+            Inner::Device(on) => on.end_epoch(),
         }
     }
 
     fn seek(&self, epoch: u64, step: u64) -> Result<(), Error> {
         match self {
             Inner::Host(loader) => loader.seek(epoch, step),
-            Inner::Ahead(ahead) => ahead.seek(epoch, step),
+            Inner::Device(on) => on.seek(epoch, step),
         }
     }
 
@@ -78,14 +94,15 @@ impl Inner {
         match self {
             Inner::Host(loader) if strict => loader.restore(state).map(|()| Vec::new()),
             Inner::Host(loader) => loader.restore_anyway(state),
-            Inner::Ahead(ahead) => ahead.restore(state, strict),
+            Inner::Device(on) if strict => on.restore(state).map(|()| Vec::new()),
+            Inner::Device(on) => on.restore_anyway(state),
         }
     }
 
     fn close(&self) {
         match self {
             Inner::Host(loader) => loader.close(),
-            Inner::Ahead(ahead) => ahead.close(),
+            Inner::Device(on) => on.close(),
         }
     }
 }
@@ -140,8 +157,9 @@ impl Loader {
                 Ok(Inner::Host(Box::new(loader)))
             }
             Some(name) => {
-                let on = (name, place, slots);
-                Ahead::open(&pipeline, on, &handles.0, &options).map(Inner::Ahead)
+                let device = Any::open(name)?;
+                let loader = pipeline.open_on(device, place, slots, &handles.0, &options)?;
+                Ok(Inner::Device(loader))
             }
         };
         let inner = raise(py, py.detach(open))?;
@@ -205,7 +223,7 @@ impl Loader {
         let dict = dict_from(py, &stats)?;
         let device = match &*self.inner {
             Inner::Host(_) => None,
-            Inner::Ahead(ahead) => Some(raise(py, py.detach(|| ahead.sent()))?),
+            Inner::Device(on) => Some(raise(py, py.detach(|| device::sent(on)))?),
         };
         let device = device
             .map(|sent| device::dict_from(py, &sent))

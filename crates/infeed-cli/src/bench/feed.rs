@@ -2,24 +2,17 @@
 
 use std::time::Duration;
 
-use infeed::device::cuda::Cuda;
-use infeed::device::named::Named;
-use infeed::device::sim::Sim;
-use infeed::device::{Device, RingStats};
+use infeed::device::{Any, Device, RingStats, SLOTS};
 use infeed::loader::ahead::{DeviceLoader, DeviceStep, Placement};
 use infeed::{Error, Loader, Options, Step};
 
 use crate::error::CliError;
 use crate::target::Target;
 
-/// Slots on a device: one with the consumer, two on their way.
-const SLOTS: usize = 3;
-
 /// A running pipeline.
 pub(super) enum Feed {
     Host(Box<Loader>),
-    Cuda(DeviceLoader<Cuda>),
-    Sim(DeviceLoader<Sim>),
+    Device(DeviceLoader<Any>),
 }
 
 /// What a call got.
@@ -40,25 +33,22 @@ impl Feed {
         let Some((name, placement)) = device else {
             return target.open(options).map(Box::new).map(Feed::Host);
         };
-        let pipeline = &target.pipeline;
-        let open = || -> Result<Feed, Error> {
-            Ok(match Named::open(name)? {
-                Named::Cuda(cuda) => {
-                    Feed::Cuda(pipeline.open_on(cuda, placement, SLOTS, &[], options)?)
-                }
-                Named::Sim(sim) => {
-                    Feed::Sim(pipeline.open_on(sim, placement, SLOTS, &[], options)?)
-                }
-            })
+        let open = || {
+            let device = Any::open(name)?;
+            target
+                .pipeline
+                .open_on(device, placement, SLOTS, &[], options)
         };
-        open().map_err(|error| CliError::failed(&error))
+        match open() {
+            Ok(loader) => Ok(Feed::Device(loader)),
+            Err(error) => Err(CliError::failed(&error)),
+        }
     }
 
     pub(super) fn loader(&self) -> &Loader {
         match self {
             Feed::Host(loader) => loader,
-            Feed::Cuda(on) => on.loader(),
-            Feed::Sim(on) => on.loader(),
+            Feed::Device(on) => on.loader(),
         }
     }
 
@@ -70,8 +60,14 @@ impl Feed {
                 Step::End => Got::End,
                 Step::Timeout => Got::Timeout,
             }),
-            Feed::Cuda(on) => arrived(on, patience),
-            Feed::Sim(on) => arrived(on, patience),
+            Feed::Device(on) => Ok(match on.next_within(patience, None)? {
+                DeviceStep::Batch(batch) => {
+                    batch.synchronize()?;
+                    Got::Samples(batch.samples() as u64)
+                }
+                DeviceStep::End => Got::End,
+                DeviceStep::Timeout => Got::Timeout,
+            }),
         }
     }
 
@@ -79,19 +75,7 @@ impl Feed {
     pub(super) fn sent(&self) -> Result<Option<(String, RingStats)>, Error> {
         Ok(match self {
             Feed::Host(_) => None,
-            Feed::Cuda(on) => Some((on.ring().device().name(), on.ring().stats()?)),
-            Feed::Sim(on) => Some((on.ring().device().name(), on.ring().stats()?)),
+            Feed::Device(on) => Some((on.ring().device().name(), on.ring().stats()?)),
         })
     }
-}
-
-fn arrived<D: Device>(on: &DeviceLoader<D>, patience: Duration) -> Result<Got, Error> {
-    Ok(match on.next_within(patience, None)? {
-        DeviceStep::Batch(batch) => {
-            batch.synchronize()?;
-            Got::Samples(batch.samples() as u64)
-        }
-        DeviceStep::End => Got::End,
-        DeviceStep::Timeout => Got::Timeout,
-    })
 }

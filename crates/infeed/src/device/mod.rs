@@ -4,9 +4,9 @@
 //! CUDA and by a simulated device ([`sim`]). [`ring`] sends batches through it and is the same code
 //! over both. Who may touch which memory when, and why, is in this folder's README.
 
+pub mod any;
 pub mod check;
 pub mod cuda;
-pub mod named;
 pub mod ring;
 pub mod sim;
 
@@ -19,9 +19,9 @@ use infeed_raw::slab::Slab;
 
 use crate::error::{Cause, Error};
 
+pub use any::Any;
 pub use cuda::Cuda;
-pub use named::Named;
-pub use ring::{DeviceArray, DeviceBatch, Ring, RingStats, Route, Sent, Settings, Upload};
+pub use ring::{DeviceArray, DeviceBatch, Ring, RingStats, Route, SLOTS, Sent, Settings, Upload};
 pub use sim::Sim;
 
 /// Bytes on the host that a copy reads: shared, so that they stay until it has.

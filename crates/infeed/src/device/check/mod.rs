@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use infeed_raw::slab::Slab;
 use serde::Serialize;
 
-use super::{Cuda, Device, DeviceError, HostSource, Named, Sim};
+use super::{Any, Cuda, Device, DeviceError, HostSource, Sim};
 use crate::error::Error;
 
 /// What checks need of a device beyond what a loader needs.
@@ -157,7 +157,7 @@ enum Effort {
     Full,
 }
 
-/// Checks the device of a name, as [`Named::open`] reads it.
+/// Checks the device of a name, as [`Any::open`] reads it.
 ///
 /// With 10 seconds or more, sizes are those of training; with fewer, small ones, whose figures
 /// say little. About half of the time is the stress test's.
@@ -167,9 +167,9 @@ enum Effort {
 /// [`Error::Config`] if the name means no device; [`Error::Device`] if it cannot be opened.
 pub fn run(device: &str, seconds: f64) -> Result<Report, Error> {
     let lasting = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    Ok(match Named::open(device)? {
-        Named::Cuda(cuda) => check(&cuda, lasting),
-        Named::Sim(sim) => check(&sim, lasting),
+    Ok(match Any::open(device)? {
+        Any::Cuda(cuda) => check(&cuda, lasting),
+        Any::Sim(sim) => check(&sim, lasting),
     })
 }
 

@@ -87,6 +87,11 @@ pub struct DeviceBatch<D: Device> {
 }
 
 impl<D: Device> DeviceBatch<D> {
+    /// The device that it is on.
+    pub fn device(&self) -> &D {
+        &self.held.shared().device
+    }
+
     /// Names of the columns, in field order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.content.columns.iter().map(|(name, _)| name.as_str())
@@ -248,6 +253,11 @@ impl<D: Device> Clone for DeviceArray<D> {
 }
 
 impl<D: Device> DeviceArray<D> {
+    /// The device that it is on.
+    pub fn device(&self) -> &D {
+        &self.held.shared().device
+    }
+
     /// Where it lies, from the first byte; the memory may be longer. A clone of the handle keeps the
     /// memory and does not keep what is in it: hold the array.
     pub fn memory(&self) -> &StdArc<D::Memory> {

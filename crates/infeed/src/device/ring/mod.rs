@@ -24,4 +24,4 @@ mod tests;
 pub use batch::{DeviceArray, DeviceBatch, Sent};
 pub use gaps::{Asked, Gap, GapTotals};
 pub use route::{Route, Upload};
-pub use sending::{Ring, RingStats, Settings};
+pub use sending::{Ring, RingStats, SLOTS, Settings};

@@ -17,6 +17,9 @@ use super::shared::{Flight, Held, Lost, Shared, Slot, SlotColumn};
 use super::slots::{Slots, Taken};
 use super::sync::{self, Arc, Mutex};
 
+/// Slots where nobody says how many: one with the consumer, one ready, one being filled.
+pub const SLOTS: usize = 3;
+
 /// Sizes of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -30,11 +33,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Batches of `rows` rows, three slots, and 50 ms of patience.
+    /// Batches of `rows` rows, [`SLOTS`] slots, and 50 ms of patience.
     pub fn new(rows: usize) -> Settings {
         Settings {
             rows,
-            slots: 3,
+            slots: SLOTS,
             patience: Duration::from_millis(50),
         }
     }

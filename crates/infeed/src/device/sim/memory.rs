@@ -38,6 +38,16 @@ impl SimMemory {
         self.number
     }
 
+    /// Number of its bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Notes a read; with what is wrong about it.
     pub(super) fn read(
         &self,
