@@ -6,7 +6,6 @@ iterated. A `Feed` takes all three as they come.
 """
 
 import os
-import threading
 import weakref
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +13,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from infeed import _check
+from infeed._running import Moving, Run
+from infeed._steps import Ahead, Steps
 from infeed.batch import Batch
-from infeed.errors import ClosedError, ConfigError, ForkedError, IteratorError
+from infeed.errors import ClosedError, ConfigError, ForkedError
 from infeed.loader import Loader
 from infeed.pipeline import Pipeline
 
@@ -31,24 +32,17 @@ class Feed:
     it can be pickled, and copied to the process that will use it.
     """
 
-    # Whether its framework takes arrays that are on a device. Where nobody knows the
-    # streams in which they are used, their memory could not be used again.
-    _on_devices = False
-
     def __init__(self, pipeline: Pipeline, options: Mapping[str, Any]):
         if not isinstance(pipeline, Pipeline):
             raise _check.refusal(type(self).__name__, "pipeline", _EXPECTED, pipeline)
-        if options.get("device") is not None and not self._on_devices:
-            raise ConfigError(
-                f"{type(self).__module__} takes batches on the host and moves them "
-                "itself; leave out device, or use infeed.torch"
-            )
         self.pipeline = pipeline
         self._options = dict(options)
         self._opened: Loader | None = None
         self._pid = os.getpid()
         self._closed = False
-        self._running: weakref.ref[_Steps] | None = None
+        self._running: weakref.ref[Steps | Ahead] | None = None
+        # The thread of the last loop, where there is one. `Ahead` puts it here.
+        self._ahead: list[Run] = []
 
     def __len__(self) -> int:
         """Steps of a whole epoch, also where a resumed one has fewer left."""
@@ -57,6 +51,9 @@ class Feed:
     @property
     def loader(self) -> Loader:
         """The open `infeed.Loader`, for its `stats`, `explain` and `quarantine`.
+
+        Where batches are copied ahead of a loop, it has delivered one more than the
+        loop took; `state_dict` counts those of the loop.
 
         Raises:
             ClosedError: It was closed.
@@ -76,6 +73,10 @@ class Feed:
             self._opened = self.pipeline.open(**self._settled(options))
             self._pid = os.getpid()
             self._told(self._opened)
+        for run in self._ahead:
+            if run.left:
+                # Its thread may be in the middle of a batch, and takes no more then.
+                run.iterable.end()
         return self._opened
 
     @property
@@ -87,7 +88,7 @@ class Feed:
     @property
     def epoch(self) -> int:
         """Number of the epoch that runs, or else of the next one, from 0."""
-        return int(self.loader.state_dict()["epoch"])
+        return int(self.state_dict()["epoch"])
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next ``for`` the epoch of that number.
@@ -108,7 +109,12 @@ class Feed:
         It counts the batches that were taken, not those under way. It is equal on all
         ranks but for ``bad``; see `infeed.Loader.state_dict`.
         """
-        return self.loader.state_dict()
+        loader = self.loader
+        for run in self._ahead:
+            if not run.left:
+                # As it was with the last batch that the loop took.
+                return dict(run.state)
+        return loader.state_dict()
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], *, strict: bool = True
@@ -127,8 +133,12 @@ class Feed:
     def close(self) -> None:
         """Ends all threads and waits for them. Batches that are held stay valid."""
         self._closed = True
+        for run in self._ahead:
+            run.stop()
         if self._opened is not None:
             self._opened.close()
+        for run in self._ahead:
+            run.join()
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +153,7 @@ class Feed:
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: a loader stays in the process that opened it."""
-        return self.__dict__ | {"_opened": None, "_running": None}
+        return self.__dict__ | {"_opened": None, "_running": None, "_ahead": []}
 
     def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options, when the pipeline is opened."""
@@ -151,13 +161,22 @@ class Feed:
 
     def _begin(self, convert: Callable[[Batch], Any]) -> Iterator[Any]:
         """An epoch of converted batches. A loop that still runs is ended."""
-        loader = self.loader
+        steps = Steps(self._freed(), convert)
+        self._running = weakref.ref(steps)
+        return steps
+
+    def _begin_ahead(self, mover: Moving) -> Iterator[Any]:
+        """The same, converted in a thread, one batch ahead of the loop."""
+        ahead = Ahead(self._freed(), mover, self._ahead)
+        self._running = weakref.ref(ahead)
+        return ahead
+
+    def _freed(self) -> Loader:
+        """The loader, without a loop that runs."""
         running = self._loop()
         if running is not None:
             running.end()
-        steps = _Steps(loader, convert)
-        self._running = weakref.ref(steps)
-        return steps
+        return self.loader
 
     def _go_to(self, epoch: int) -> None:
         """Puts the loader at the beginning of an epoch."""
@@ -174,7 +193,7 @@ class Feed:
             if running.begun:
                 running.end()
 
-    def _loop(self) -> "_Steps | None":
+    def _loop(self) -> Steps | Ahead | None:
         """The loop that was begun last, if anybody holds it."""
         return None if self._running is None else self._running()
 
@@ -184,66 +203,6 @@ class Feed:
 
     def _told(self, loader: Loader) -> None:
         """What the user should be told about a loader that was just opened."""
-
-
-class _Steps:
-    """One epoch: the loader's batches, each converted.
-
-    It begins when the first one is asked for: frameworks load a state after ``iter``.
-    """
-
-    def __init__(self, loader: Loader, convert: Callable[[Batch], Any]):
-        # Held while a batch is taken: another thread that ends this loop waits for it,
-        # else the batch might be one of what comes after.
-        self.lock = threading.RLock()
-        self._loader = loader
-        self._convert = convert
-        self._batches: Iterator[Batch] | None = None
-        self._over = self._left_out = False
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        with self.lock:
-            return self._convert(self._taken())
-
-    def _taken(self) -> Batch:
-        if self._left_out:
-            raise IteratorError(
-                "another loop over this loader has begun, or its state was loaded; "
-                "make one loader for each loop"
-            )
-        if self._over:
-            raise StopIteration
-        if self._batches is None:
-            self._batches = iter(self._loader)
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            self._finish()
-            raise
-        if batch.step + 1 == len(self._loader):
-            # Whoever counts steps does not ask once more: the epoch is over now.
-            self._finish()
-        return batch
-
-    @property
-    def begun(self) -> bool:
-        """Whether it is in the middle of an epoch."""
-        return self._batches is not None
-
-    def end(self) -> None:
-        """Leaves out what is left of the epoch."""
-        with self.lock:
-            if not self._over:
-                self._left_out = True
-                self._finish()
-
-    def _finish(self) -> None:
-        self._over = True
-        # Dropping the loader's iterator ends its epoch.
-        self._batches = None
 
 
 class Form:

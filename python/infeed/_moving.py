@@ -73,6 +73,9 @@ class Mover:
             )
         return item
 
+    def settled(self) -> None:
+        """Nothing: `moved` waits for its copies."""
+
     def hand_over(self, item: Any) -> None:
         """Says, in the loop's thread, which stream works on what the other one made.
 

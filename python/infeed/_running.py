@@ -8,12 +8,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from infeed._moving import Mover
 from infeed.errors import ClosedError, ForkedError
 
-__all__ = ["Counts", "Items", "Run", "at_work"]
+__all__ = ["Counts", "Items", "Moving", "Run", "at_work"]
 
 # How long the end of the interpreter waits for items that are being made: a thread that
 # still runs then is stopped at any place.
@@ -48,6 +47,19 @@ class Failure:
         self.error = error
 
 
+class Moving(Protocol):
+    """What is done with an item on its way from the iterable to the loop."""
+
+    def moved(self, item: Any) -> Any:
+        """What the loop is given for an item. In the thread."""
+
+    def settled(self) -> None:
+        """Ends what `moved` has begun, while the loop may have the item already."""
+
+    def hand_over(self, item: Any) -> None:
+        """Says who works on the item from now on. In the loop's thread."""
+
+
 class Run:
     """The thread of one loop, and what passes between the two.
 
@@ -61,8 +73,9 @@ class Run:
         iterable: Any,
         source: Iterator[Any],
         batches: int,
-        mover: Mover | None,
+        mover: Moving | None,
         state_of: Callable[[], Any],
+        name: str = "infeed-prefetch",
     ):
         self.counts = Counts()
         self.iterable = iterable
@@ -78,9 +91,7 @@ class Run:
         # After an error the iterable is asked again only if the loop does so too.
         self._paused = False
         self._pid = os.getpid()
-        self._thread = threading.Thread(
-            target=self._work, name="infeed-prefetch", daemon=True
-        )
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         at_work.add(self)
         self._thread.start()
 
@@ -142,6 +153,8 @@ class Run:
                 self._put(entry, state)
                 # The loop may be done with it long before the next is made.
                 del entry
+                if self.mover is not None:
+                    self.mover.settled()
         finally:
             # A generator runs its `finally` here, in the thread that ran it.
             close = getattr(self._source, "close", None)

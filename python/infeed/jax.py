@@ -7,8 +7,10 @@ import jax
 import jax.sharding
 import numpy as np
 
+from infeed import _jax_copies
+from infeed._copying import Copies
 from infeed._feed import Feed, Form, rank_within
-from infeed.batch import Batch
+from infeed.batch import Batch, numpy_from
 from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
 
@@ -33,13 +35,20 @@ class Loader(Feed):
     for as long as they are held. JAX makes 64-bit types 32-bit ones unless
     ``jax_enable_x64`` is set.
 
+    With the name of a device, ``"cuda"`` or ``"cuda:1"``, batches come over infeed's
+    own bus, as bytes where rows are finished on the card, and are given as copies that
+    JAX makes there, one batch ahead of the loop; they are committed to that card.
+    ``"sim"`` simulates a device, and gives arrays on the CPU.
+
     Each ``for`` is the next epoch; a ``for`` that begins while another one is in the
     middle of an epoch ends that epoch, as leaving it with ``break`` does.
 
     Args:
         pipeline: What to read.
-        device: A device, or a sharding whose first axis is that of the rows. None:
-            JAX's default device.
+        device: A device of JAX, or a sharding whose first axis is that of the rows,
+            and JAX moves the batches there; or the name of a device, as
+            `infeed.Pipeline.open` takes it, and infeed does. None: JAX's default
+            device.
         form: What a batch is: ``"dict"`` of arrays by field name; ``"tuple"`` in field
             order; ``"named"``, a tuple with names. Ragged fields are (values, offsets),
             on one device only; bytes and text are lists, of the rows that this process
@@ -51,6 +60,7 @@ class Loader(Feed):
 
     Raises:
         ConfigError: An argument is not one of the above.
+        DeviceError: When it is opened: JAX has not the card that is named.
     """
 
     def __init__(
@@ -63,6 +73,8 @@ class Loader(Feed):
         world_size: int | None = None,
         **options: Any,
     ):
+        if isinstance(device, str):
+            options, device = options | {"device": device}, None
         super().__init__(pipeline, options)
         self._form = Form(self, form)
         self._device = device
@@ -72,7 +84,16 @@ class Loader(Feed):
 
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch, or the rest of one whose state was loaded."""
-        return self._begin(self._converted)
+        if self.device is None:
+            return self._begin(self._converted)
+        steps = len(self.loader)
+        copies = Copies(steps, self._form, _jax_copies.copies, _kept)
+        return self._begin_ahead(copies)
+
+    def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
+        if self.device is None:
+            return options
+        return options | {"device": _jax_copies.named(self.device)}
 
     def _converted(self, batch: Batch) -> Any:
         return self._form({name: self._put(name, part) for name, part in batch.items()})
@@ -101,6 +122,15 @@ class Loader(Feed):
             found = (0, 1) if given else _share(self._device)
             self._found = rank_within(self, self._rank, self._world_size, found)
         return self._found
+
+
+def _kept(name: str, column: Any) -> Any:
+    """A column that stayed on the host, beside arrays on a device."""
+    if isinstance(column, list):
+        return column
+    if isinstance(column, tuple):
+        return tuple(_kept(name, part) for part in column)
+    return jax.device_put(numpy_from(name, column))
 
 
 def _divides(name: str, shape: tuple[int, ...], sharding: Any) -> None:

@@ -1,14 +1,16 @@
 """infeed in Keras: a PyDataset for `model.fit`, on any of its backends."""
 
+import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from infeed import _check
+from infeed._copying import Copies
 from infeed._feed import Feed
-from infeed.batch import Batch
+from infeed.batch import Batch, numpy_from
 from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
 
@@ -29,6 +31,11 @@ class Dataset(Feed, keras.utils.PyDataset):
     The threads are infeed's, so `workers` is 1 and `use_multiprocessing` off. Arrays
     are NumPy's over the memory of the batch; what the backend copies it copies itself.
 
+    With ``device="cuda"`` they are on the card already: arrays that JAX copies there
+    one batch ahead, or tensors of PyTorch over the batch's memory. Keras on TensorFlow
+    takes the data of ``fit`` on the host, and a `keras.distribution` places it itself.
+    ``"sim"`` simulates a device, and gives arrays on the CPU.
+
     The order is the pipeline's, another one each epoch where it shuffles. ``shuffle=``
     of ``fit`` has no say: batches are given in the order in which they are asked for,
     whatever number Keras asks for. Keras looks at batches before it trains, and may
@@ -46,7 +53,9 @@ class Dataset(Feed, keras.utils.PyDataset):
 
     Raises:
         ConfigError: An argument is not one of the above, or which fields are inputs
-            and targets does not follow.
+            and targets does not follow; or a device is named, and Keras takes its data
+            on the host.
+        DeviceError: When it is opened: the backend has not the card that is named.
     """
 
     def __init__(
@@ -58,6 +67,8 @@ class Dataset(Feed, keras.utils.PyDataset):
         **options: Any,
     ):
         Feed.__init__(self, pipeline, options)
+        if self.device is not None:
+            _check_backend()
         keras.utils.PyDataset.__init__(self, workers=1, use_multiprocessing=False)
         self._parts = _parts(pipeline, inputs, targets, sample_weight)
         self._lock = threading.Lock()
@@ -85,7 +96,7 @@ class Dataset(Feed, keras.utils.PyDataset):
                 self._rewind(self._start)
             if self._pass is None or self._taken == len(self):
                 self._start, self._taken = self.epoch, 0
-                self._pass = self._begin(self._converted)
+                self._pass = self._begun()
             self._anew = False
             batch: tuple[Any, ...] = next(self._pass)
             self._taken += 1
@@ -131,19 +142,86 @@ class Dataset(Feed, keras.utils.PyDataset):
             self._go_to(epoch)
         self._pass, self._taken, self._anew = None, 0, True
 
-    def _converted(self, batch: Batch) -> tuple[Any, ...]:
-        def taken(names: Any) -> Any:
-            if isinstance(names, str):
-                return batch[names]
-            return {name: batch[name] for name in names}
+    def _begun(self) -> Iterator[Any]:
+        """The next epoch, in the backend's arrays where they are on a device."""
+        if self.device is None:
+            return self._begin(self._converted)
+        if keras.backend.backend() == "torch":
+            return self._begin(self._lent)
+        from infeed import _jax_copies
 
-        return tuple(taken(names) for names in self._parts)
+        # Nothing in it leads to this object, which holds the loop that ends its thread.
+        form = functools.partial(_parted, self._parts)
+        names = {name for part in self._parts for name in _fields(part)}
+        steps = len(self.loader)
+        copies = Copies(steps, form, _jax_copies.copies, numpy_from, names)
+        return self._begin_ahead(copies)
+
+    def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
+        if self.device is None:
+            return options
+        if keras.backend.backend() == "jax":
+            from infeed import _jax_copies
+
+            return options | {"device": _jax_copies.named(self.device)}
+        import torch
+
+        # As PyTorch means it: the card that this process chose.
+        if self.device == "cuda" and torch.cuda.is_available():
+            return options | {"device": f"cuda:{torch.cuda.current_device()}"}
+        return options
+
+    def _lent(self, batch: Batch) -> tuple[Any, ...]:
+        """A batch as tensors of PyTorch over its memory."""
+        import torch
+
+        names = {name for part in self._parts for name in _fields(part)}
+        lent = {name: torch.from_dlpack(batch.array(name)) for name in names}
+        return _parted(self._parts, lent)
+
+    def _converted(self, batch: Batch) -> tuple[Any, ...]:
+        return _parted(self._parts, batch)
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
             "an infeed.keras.Dataset stays in its process: its work is done by threads "
             "of infeed; leave use_multiprocessing off"
         )
+
+
+def _check_backend() -> None:
+    """Refuses a device where Keras would bring its batches back to the host.
+
+    Raises:
+        ConfigError: As said.
+    """
+    backend = keras.backend.backend()
+    if backend not in ("jax", "torch"):
+        raise ConfigError(
+            f"Dataset: Keras on {backend} takes the data of fit on the host; leave out "
+            "device, train on JAX or PyTorch, or write the loop with infeed.tensorflow"
+        )
+    if keras.distribution.distribution() is not None:
+        raise ConfigError(
+            "Dataset: a keras.distribution places batches itself, from the host; leave "
+            "out device"
+        )
+
+
+def _parted(parts: tuple[Any, ...], fields: Any) -> tuple[Any, ...]:
+    """Inputs, targets and weights of a batch, or of a dict of its columns."""
+
+    def taken(names: Any) -> Any:
+        if isinstance(names, str):
+            return fields[names]
+        return {name: fields[name] for name in names}
+
+    return tuple(taken(names) for names in parts)
+
+
+def _fields(part: Any) -> tuple[str, ...]:
+    """The fields of a part, which is one or several."""
+    return (part,) if isinstance(part, str) else tuple(part)
 
 
 def _parts(
@@ -170,9 +248,7 @@ def _parts(
     if sample_weight is not None and targets is None:
         raise ConfigError("Dataset: sample_weight needs targets; name them too")
     parts = [part for part in (inputs, targets, sample_weight) if part is not None]
-    for name in (
-        n for part in parts for n in ([part] if isinstance(part, str) else part)
-    ):
+    for name in (name for part in parts for name in _fields(part)):
         if name not in columns:
             raise ConfigError(
                 f"Dataset: there is no field {name!r}; there are {', '.join(fields)}"

@@ -1,15 +1,17 @@
 """infeed in TensorFlow: batches as tensors, and as a `tf.data.Dataset`."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
+from infeed import _core
+from infeed._copying import Copies, card_number, no_card
 from infeed._feed import Feed, Form
 from infeed.batch import Batch
-from infeed.errors import ClosedError
+from infeed.errors import ClosedError, ConfigError, DeviceError
 from infeed.pipeline import Column, Pipeline
 
 __all__ = ["Loader"]
@@ -31,6 +33,10 @@ class Loader(Feed):
 
     Ragged fields are RaggedTensors; bytes and text are tensors of ``tf.string``.
 
+    With ``device="cuda"`` the tensors of a loop are on the card: copies that TensorFlow
+    makes there, one batch ahead of the loop. Ragged fields, bytes and text stay on the
+    host. ``"sim"`` simulates a device, and gives tensors on the CPU.
+
     Args:
         pipeline: What to read.
         form: What a batch is: ``"dict"`` of tensors by field name; ``"tuple"`` in field
@@ -39,6 +45,7 @@ class Loader(Feed):
 
     Raises:
         ConfigError: An argument is not one of the above.
+        DeviceError: When it is opened: TensorFlow has not the card that is named.
     """
 
     def __init__(
@@ -52,7 +59,10 @@ class Loader(Feed):
 
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch, or the rest of one whose state was loaded."""
-        return self._begin(self._converted)
+        if self.device is None:
+            return self._begin(self._converted)
+        steps = len(self.loader)
+        return self._begin_ahead(Copies(steps, self._form, _copies, _kept))
 
     def dataset(self) -> Any:
         """A `tf.data.Dataset` of the batches, with the shapes that are known.
@@ -63,7 +73,16 @@ class Loader(Feed):
 
         After `load_state_dict` its first pass is the rest of an epoch, so its length is
         not said: make it after loading.
+
+        Raises:
+            ConfigError: Batches are delivered on a device, and tf.data works on the
+                host.
         """
+        if self.device is not None:
+            raise ConfigError(
+                "dataset: tf.data works on the host, and batches would come back there "
+                f"from {self.device}; iterate the loader, or leave out device"
+            )
         columns = self.pipeline.shapes
         rows = self._rows()
         signature = self._form(
@@ -100,6 +119,11 @@ class Loader(Feed):
         options.experimental_optimization.map_parallelization = False
         return dataset.with_options(options)
 
+    def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
+        if self.device is not None:
+            _check_card(self.device)
+        return options
+
     def _rows(self) -> int | None:
         """Rows of every batch; None if they differ."""
         state = self.state_dict()
@@ -127,6 +151,79 @@ def _tensor(column: Any) -> Any:
         return _ragged(tuple(_tensor(part) for part in column))
     # The capsule keeps the memory, and the tensor the capsule's.
     return tf.experimental.dlpack.from_dlpack(column.__dlpack__())
+
+
+def _kept(_name: str, column: Any) -> Any:
+    """A column that stayed on the host, beside tensors on a device."""
+    return _tensor(column)
+
+
+def _copies(
+    arrays: Sequence[_core.DeviceArray],
+) -> tuple[list[Any], Callable[[], None]]:
+    """Copies of arrays whose bytes are there, on their device, and what waits for them.
+
+    Nothing is passed on: an operation may run in a stream that nobody else can name.
+    """
+    lent = [tf.experimental.dlpack.from_dlpack(a.__dlpack__()) for a in arrays]
+    made = [_copied(tensor) for tensor in lent]
+
+    def wait() -> None:
+        tf.test.experimental.sync_devices()
+        lent.clear()
+
+    return made, wait
+
+
+# What a type is copied as of which TensorFlow makes no copies on a card.
+_COPIED_AS = {
+    tf.int16: tf.half,
+    tf.uint16: tf.half,
+    tf.int32: tf.float32,
+    tf.uint32: tf.float32,
+}
+
+
+def _copied(tensor: Any) -> Any:
+    """A tensor of the same values in memory of TensorFlow's own, on the same device.
+
+    Not `tf.identity`, which shares the memory.
+    """
+    with tf.device(tensor.device):
+        if tensor.dtype == tf.bool:
+            # There are no bits to look at, and no copy of it on cards.
+            return tf.logical_or(tensor, tensor)
+        bits = _COPIED_AS.get(tensor.dtype)
+        if bits is None:
+            return tf.raw_ops.DeepCopy(x=tensor)
+        copied = tf.raw_ops.DeepCopy(x=tf.bitcast(tensor, bits))
+        return tf.bitcast(copied, tensor.dtype)
+
+
+def _check_card(device: str) -> None:
+    """Refuses a card that TensorFlow has not, or knows by another number.
+
+    Raises:
+        DeviceError: As said.
+    """
+    number = card_number(device)
+    if number is None:
+        return
+    cards = tf.config.get_visible_devices("GPU")
+    names = [card.name for card in cards]
+    if number >= len(cards):
+        mend = "install tensorflow[and-cuda] and let it see the card"
+        error = no_card(device, "TensorFlow", names or "the CPU alone", mend)
+        if error is not None:
+            raise error
+        return
+    # It names a card by its place among those it may use.
+    if names[number] != f"/physical_device:GPU:{number}":
+        raise DeviceError(
+            f"{device}: TensorFlow numbers {names}, which are the cards it may use, "
+            "from 0; choose cards with CUDA_VISIBLE_DEVICES, which infeed goes by too, "
+            "or leave out device"
+        )
 
 
 def _ragged(parts: Any) -> Any:

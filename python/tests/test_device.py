@@ -1,7 +1,6 @@
 """Batches on a device: a simulated one, which every machine has."""
 
 import gc
-import importlib
 import shutil
 import threading
 
@@ -196,18 +195,6 @@ def test_a_tensor_of_torch_shares_what_a_device_delivered(photos):
         for batch, one in zip(loader, wanted, strict=True):
             assert isinstance(batch["image"], torch.Tensor)
             assert np.array_equal(batch["image"].numpy(), one["image"])
-
-
-@pytest.mark.parametrize(
-    ("framework", "kind"), [("tensorflow", "Loader"), ("keras", "Dataset")]
-)
-def test_frameworks_that_tell_no_stream_take_batches_on_the_host(
-    photos, framework, kind
-):
-    pytest.importorskip(framework)
-    adapter = importlib.import_module(f"infeed.{framework}")
-    with pytest.raises(infeed.ConfigError, match="leave out device"):
-        getattr(adapter, kind)(photos, device="sim")
 
 
 def test_a_loader_on_a_device_needs_no_prefetch(photos):

@@ -10,11 +10,15 @@ import infeed
 # nothing imports one but the user, and none another.
 ADAPTERS = {
     "jax": {"jax"},
-    "keras": {"keras"},
+    # Keras gives the arrays of its backend where they are on a device.
+    "keras": {"keras", "torch"},
     "tensorflow": {"tensorflow"},
     "torch": {"torch"},
     "transformers": {"transformers"},
 }
+
+# What several of them need of one framework. Nothing but adapters imports these.
+SHARED = {"_jax_copies": {"jax"}}
 
 # Lowest first; modules on one rung do not know each other.
 LADDER = [
@@ -25,9 +29,12 @@ LADDER = [
     {"pipeline"},
     {"packing", "remote", "verifying"},
     {"watching", "_moving"},
-    {"_feed", "_running"},
+    {"_running", "_copying"},
+    {"_steps"},
+    {"_feed"},
     {"ahead"},
     {"experiments"},
+    {*SHARED},
     {"__init__", "_cli", *ADAPTERS},
 ]
 
@@ -73,12 +80,14 @@ def test_modules_only_use_lower_rungs():
                 name = used.split(".")[1]
                 allowed = name == module or rung(name) < rung(module)
                 assert allowed, f"{path.name} uses {name}"
+                assert name not in SHARED or module in ADAPTERS, path.name
 
 
 def test_only_adapters_import_a_framework_and_each_its_own():
     """Experiments ask for those by name, in functions, and say what is missing."""
     for module, path in modules():
-        allowed = {"infeed", "numpy", "ml_dtypes"} | ADAPTERS.get(module, set())
+        own = (ADAPTERS | SHARED).get(module, set())
+        allowed = {"infeed", "numpy", "ml_dtypes"} | own
         for used in imports(path):
             top = used.split(".")[0]
             assert top in allowed or top in sys.stdlib_module_names, path.name

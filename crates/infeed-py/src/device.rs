@@ -10,8 +10,9 @@ use infeed::loader::ahead::{DeviceLoader, Placement};
 use infeed::{Batch, Error};
 use infeed_raw::cuda::{Consumer, Queue};
 use infeed_raw::dlpack::Tensor;
+use infeed_raw::host::HostBytes;
 use infeed_raw::python::{consumer_stream, dlpack_capsule, stream_from};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -181,7 +182,7 @@ impl DeviceArray {
                     return Err(no_streams());
                 }
                 let host = raise(py, py.detach(|| array.to_host()))?;
-                Tensor::new(Arc::new(host), 0, shape, dtype)
+                Tensor::new(Arc::new(aligned(&host)?), 0, shape, dtype)
             }
         };
         let tensor = tensor.map_err(|error| PyBufferError::new_err(error.to_string()))?;
@@ -194,6 +195,14 @@ impl DeviceArray {
             None => CPU,
         }
     }
+}
+
+/// The bytes as aligned as a card's memory is: TensorFlow ends the process over less.
+fn aligned(bytes: &[u8]) -> PyResult<HostBytes> {
+    let mut memory = HostBytes::zeroed(bytes.len())
+        .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+    memory.copy_from_slice(bytes);
+    Ok(memory)
 }
 
 /// What is done where, by its name.

@@ -13,7 +13,8 @@ needed("keras")
 pytestmark = framework_test
 
 # A model that notes the records it trains and is evaluated on: their numbers are its
-# input, and its loss, computed without them, is the target.
+# input, and its loss, computed without them, is the target. An argument is the device
+# on which batches are delivered.
 SCRIPT = """
 import json, os, sys, threading
 import keras
@@ -23,9 +24,11 @@ from infeed import sources
 
 trained, evaluated, steps = [], [], []
 
+on = dict(device=sys.argv[1]) if sys.argv[1:] else {}
+
 class Data(infeed.keras.Dataset):
     def __init__(self, seen, *arguments, **settings):
-        super().__init__(*arguments, **settings)
+        super().__init__(*arguments, **settings, **on)
         self.seen = seen
 
     def __getitem__(self, index):
@@ -82,7 +85,9 @@ later = trained[:]
 data.set_epoch(0)
 trained.clear()
 model.fit(data, steps_per_epoch=3, epochs=4, verbose=0)
-print(json.dumps(begun | dict(later=later, parts=trained, workers=data.workers)))
+sent = data.loader.stats()["device"]
+more = dict(later=later, parts=trained, workers=data.workers, sent=sent)
+print(json.dumps(begun | more))
 """
 
 # Padded rows weigh nothing where the mask is the weight.
@@ -196,11 +201,15 @@ def made(count, size, seed):
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_fit_sees_each_epoch_of_the_pipeline_once_and_in_its_order(backend):
+@pytest.mark.parametrize("device", [None, "sim"])
+def test_fit_sees_each_epoch_of_the_pipeline_once_and_in_its_order(backend, device):
     needed(backend)
+    if (backend, device) == ("tensorflow", "sim"):
+        pytest.skip("Keras on TensorFlow takes its data on the host")
     epochs = made(24, 4, seed=1)
+    on = [] if device is None else [device]
 
-    found = json.loads(run(SCRIPT, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES=""))
+    found = json.loads(run(SCRIPT, *on, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES=""))
 
     # What Keras looks at before it trains comes first; what it trains on comes last.
     assert found["trained"][-18:] == epochs[0] + epochs[1] + epochs[2]
@@ -211,6 +220,7 @@ def test_fit_sees_each_epoch_of_the_pipeline_once_and_in_its_order(backend):
     assert found["steps"] == [*range(6)] * 3
     assert found["evaluated"][-6:] == [[0, 1, 2, 3], [4, 5]] * 3
     assert found["workers"] == 1
+    assert (found["sent"] is None) == (device is None)
 
     assert found["later"][-12:] == epochs[5] + epochs[6]
     assert found["parts"][-12:] == epochs[0] + epochs[1]

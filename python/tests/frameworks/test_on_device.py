@@ -1,0 +1,448 @@
+"""Batches of a device as memory of JAX's and TensorFlow's own: copies, one ahead."""
+
+import gc
+import json
+import shutil
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from children import interrupted
+from installed import framework_test, imported, needed
+from running import run
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+pytestmark = framework_test
+
+ROWS, STEPS = 4, 6
+NUMBERS = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "?"]
+
+
+class Framework:
+    """What the tests ask of either: loaders on the host and on a device, and copies."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.adapter = imported(f"infeed.{name}")
+
+    def host(self, pipeline, **options):
+        return self.adapter.Loader(pipeline, **options)
+
+    def device(self, pipeline, device="sim", **options):
+        return self.adapter.Loader(pipeline, device=device, **options)
+
+    def copies(self, arrays):
+        if self.name == "jax":
+            return imported("infeed._jax_copies").copies(arrays)
+        return self.adapter._copies(arrays)
+
+
+@pytest.fixture(params=["jax", "tensorflow"])
+def framework(request) -> Framework:
+    return Framework(request.param)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    gc.collect()
+    for thread in copiers():
+        thread.join(5)
+    assert copiers() == []
+
+
+def copiers() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "infeed-copy"]
+
+
+@pytest.fixture
+def pipeline() -> infeed.Pipeline:
+    """Twenty-two numbers in shuffled batches of four, the last of two."""
+    source = sources.Memory(x=np.arange(22, dtype=np.int32))
+    return infeed.Pipeline(source).shuffle(seed=3).batch(ROWS)
+
+
+def epoch(batches) -> list[list[int]]:
+    return [np.asarray(batch["x"]).tolist() for batch in batches]
+
+
+def same(one, other) -> bool:
+    """Whether two columns are of one kind, type and content."""
+    if isinstance(one, list):
+        return one == other
+    if isinstance(one, tuple):
+        return all(map(same, one, other))
+    if hasattr(one, "to_list"):
+        return one.to_list() == other.to_list()
+    alike = (type(one), one.dtype, one.shape) == (type(other), other.dtype, other.shape)
+    return alike and bool((np.asarray(one) == np.asarray(other)).all())
+
+
+def ready(loader) -> None:
+    """Waits until the thread of the loop has the next batch ready."""
+    (run,) = loader._ahead
+    with run._changed:
+        assert run._changed.wait_for(lambda: run._ready, timeout=30)
+
+
+@pytest.mark.parametrize("form", ["dict", "tuple", "named"])
+def test_a_device_gives_every_field_as_the_host_does(framework, form):
+    rng = np.random.default_rng(5)
+    columns = {f"n{k}": rng.integers(0, 2, (22, 3)).astype(k) for k in NUMBERS}
+    source = sources.Memory(
+        image=rng.integers(0, 256, (22, 4, 5, 3), dtype=np.uint8),
+        text=[chr(97 + n) for n in range(22)],
+        boxes=[[1.5] * n for n in range(22)],
+        **{name.replace("?", "bool"): column for name, column in columns.items()},
+    )
+    pipeline = infeed.Pipeline(source).transform(T.ToFloat("image")).batch(ROWS)
+
+    with framework.device(pipeline, form=form) as loader:
+        found = list(loader)
+        sent = loader.loader.stats()["device"]
+
+    expected = list(framework.host(pipeline, form=form))
+    assert len(found) == STEPS
+    for one, other in zip(found, expected, strict=True):
+        if form == "dict":
+            assert list(one) == list(other) == list(pipeline.fields)
+            one, other = tuple(one.values()), tuple(other.values())
+        assert [*map(same, one, other)] == [True] * len(pipeline.fields)
+    assert sent["name"] == "sim"
+
+
+def test_bfloat16_arrives_as_it_is(framework):
+    image = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
+    pipeline = infeed.Pipeline(sources.Memory(image=image))
+    pipeline = pipeline.transform(T.ToFloat(), dtype="bfloat16").batch(2)
+
+    (batch,) = framework.device(pipeline)
+
+    (expected,) = framework.host(pipeline)
+    assert "bfloat16" in str(batch["image"].dtype)
+    assert same(batch["image"], expected["image"])
+
+
+def aligned(values: np.ndarray) -> np.ndarray:
+    """The values where every framework shares the memory instead of copying it."""
+    room = np.zeros(values.nbytes + 64, np.uint8)
+    begin = -room.ctypes.data % 64
+    array = room[begin : begin + values.nbytes].view(values.dtype)
+    array[:] = values
+    return array
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_copies_stay_as_they_are_when_the_memory_is_written_again(framework, kind):
+    given = [aligned(np.arange(256).astype(kind)), aligned(np.ones(4096, kind))]
+    expected = [array.copy() for array in given]
+
+    copies, made = framework.copies(given)
+    made()
+    for array in given:
+        array[:] = array == 0
+
+    for copy, values in zip(copies, expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(copy), values)
+
+
+def test_slots_go_back_though_batches_are_kept(framework, pipeline):
+    with framework.device(pipeline, slots=2) as loader:
+        kept = [batch for _ in range(2) for batch in loader]
+        sent = loader.loader.stats()["device"]
+
+    assert (sent["slots"], sent["overflow"]) == (2, 0)
+    host = framework.host(pipeline)
+    assert epoch(kept) == epoch(host) + epoch(host)
+
+
+def test_a_thread_is_one_batch_ahead_and_the_state_is_not(framework, pipeline):
+    with framework.device(pipeline) as loader:
+        steps = iter(loader)
+        assert loader.state_dict()["position"] == 0
+        for taken in (1, 2, 3):
+            next(steps)
+            ready(loader)
+            assert loader.state_dict()["position"] == taken * ROWS
+            assert loader.loader.state_dict()["position"] == (taken + 1) * ROWS
+        state = json.loads(json.dumps(loader.state_dict()))
+        rest = epoch(steps)
+        assert loader.state_dict()["epoch"] == loader.epoch == 1
+
+    again = framework.host(pipeline)
+    again.load_state_dict(state)
+    assert epoch(again) == rest
+    again = framework.device(pipeline)
+    again.load_state_dict(state)
+    assert epoch(again) == rest
+    assert len(rest) == STEPS - 3
+
+
+def test_epochs_come_in_order_and_one_that_is_left_is_over(framework, pipeline):
+    host = framework.host(pipeline)
+    expected = [epoch(host) for _ in range(5)]
+    loader = framework.device(pipeline)
+
+    assert [epoch(loader), epoch(loader)] == expected[:2]
+    for batch in loader:
+        assert np.asarray(batch["x"]).tolist() == expected[2][0]
+        break
+    del batch
+    # Whoever counts steps does not ask once more.
+    assert loader.epoch == 3
+    counted = iter(loader)
+    assert epoch(next(counted) for _ in range(STEPS)) == expected[3]
+    assert loader.epoch == 4
+    assert epoch(loader) == expected[4]
+    assert list(counted) == []
+
+
+def test_a_loop_that_is_moved_is_told_and_the_next_one_goes_on(framework, pipeline):
+    host = framework.host(pipeline)
+    expected = [epoch(host) for _ in range(8)]
+    loader = framework.device(pipeline)
+
+    steps = iter(loader)
+    next(steps)
+    loader.set_epoch(6)
+    with pytest.raises(infeed.IteratorError, match="make one loader for each loop"):
+        next(steps)
+    assert epoch(loader) == expected[6]
+
+    steps = iter(loader)
+    next(steps)
+    state = loader.state_dict()
+    with pytest.raises(infeed.ConfigError, match="batch"):
+        loader.load_state_dict(state | {"batch": 3})
+    # What was refused moved nothing.
+    assert np.asarray(next(steps)["x"]).tolist() == expected[7][1]
+    loader.load_state_dict(state)
+    with pytest.raises(infeed.IteratorError):
+        next(steps)
+    assert epoch(loader) == expected[7][1:]
+
+    steps = iter(loader)
+    next(steps)
+    assert loader.epoch == 8
+    other = iter(loader)
+    next(other)
+    with pytest.raises(infeed.IteratorError):
+        next(steps)
+    assert loader.epoch == 9
+
+
+def test_a_bad_record_stops_the_run_at_its_place(framework, classification, tmp_path):
+    shutil.copytree(classification.path, tmp_path / "photos")
+    bad = sorted((tmp_path / "photos").rglob("*.jpg"))[9]
+    bad.write_bytes(bad.read_bytes()[:200])
+    made = infeed.Pipeline(sources.Folder(str(tmp_path / "photos"))).decode()
+    pipeline = made.transform(T.Resize([16, 16])).batch(ROWS)
+
+    def ending(loader):
+        steps = iter(loader)
+        taken = []
+        try:
+            for batch in steps:
+                taken.append(np.asarray(batch["label"]).tolist())
+        except infeed.DecodeError as error:
+            return taken, str(error), list(steps), loader.state_dict()
+        raise AssertionError("it ended without an error")
+
+    assert ending(framework.device(pipeline)) == ending(framework.host(pipeline))
+
+
+def test_what_fails_in_copying_comes_out_at_its_place(framework, pipeline, monkeypatch):
+    module = framework.adapter
+    if framework.name == "jax":
+        module = imported("infeed._jax_copies")
+    name = "copies" if framework.name == "jax" else "_copies"
+    copies, calls = getattr(module, name), iter(range(100))
+
+    def failing(arrays):
+        if next(calls) == 2:
+            raise MemoryError("no room on the card")
+        return copies(arrays)
+
+    monkeypatch.setattr(module, name, failing)
+    with framework.device(pipeline) as loader:
+        steps = iter(loader)
+        taken = [next(steps), next(steps)]
+        with pytest.raises(MemoryError, match="no room"):
+            next(steps)
+        assert loader.state_dict()["position"] == len(taken) * ROWS
+        # The slot of the batch that failed is not lost.
+        assert len(list(steps)) == STEPS - 3
+        assert loader.loader.stats()["device"]["overflow"] == 0
+
+
+def test_a_closed_loader_has_no_thread_and_says_so(framework, pipeline):
+    before = threading.active_count()
+    loader = framework.device(pipeline)
+    steps = iter(loader)
+    held = next(steps)
+    assert copiers() != []
+
+    loader.close()
+    loader.close()
+
+    assert copiers() == []
+    assert threading.active_count() <= before
+    with pytest.raises(infeed.ClosedError, match="make another one"):
+        next(steps)
+    assert np.asarray(held["x"]).shape == (ROWS,)
+
+
+def test_a_loop_that_nobody_holds_ends_its_thread(framework, pipeline):
+    loader = framework.device(pipeline)
+    next(iter(loader))
+    steps = iter(loader)
+    next(steps)
+    del loader
+    gc.collect()
+    assert np.asarray(next(steps)["x"]).shape == (ROWS,)
+    # The rest is for `no_thread_is_left`.
+
+
+# A loop that waits for its batches, and one that is left in the middle.
+LOOP = """
+import sys, threading, time
+import numpy as np
+import infeed, infeed.{name}
+from infeed import sources
+
+class Slow:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        if index >= 16:
+            time.sleep(0.05)
+        return {{"x": index}}
+
+pipeline = infeed.Pipeline(sources.Items(Slow())).batch(4)
+loader = infeed.{name}.Loader(pipeline, device="sim", workers=1)
+seen, steps = [], iter(loader)
+while len(seen) < 64:
+    try:
+        seen += np.asarray(next(steps)["x"]).tolist()
+        if len(seen) == 16:
+            if sys.argv[1] == "exit":
+                break
+            print("ready", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+if sys.argv[1] == "slow":
+    print("all" if seen == list(range(64)) else seen)
+"""
+
+
+def test_ctrl_c_loses_no_batch(framework):
+    stopped = interrupted(LOOP.format(name=framework.name), "slow")
+
+    assert "interrupted" in stopped.told
+    assert stopped.told[-1] == "all"
+
+
+def test_an_interpreter_that_ends_in_mid_loop_ends(framework):
+    run(LOOP.format(name=framework.name), "exit")
+
+
+def test_a_step_that_takes_its_batch_over_disturbs_nobody():
+    needed("jax")
+    jax, framework = imported("jax"), Framework("jax")
+    values = np.arange(64 * 4096, dtype=np.float32).reshape(64, 4096)
+    step = jax.jit(lambda x: x * 0 - 1, donate_argnums=0)
+
+    loader = framework.device(infeed.Pipeline(sources.Memory(x=values)).batch(4))
+    for _ in range(3):
+        for n, batch in enumerate(loader):
+            np.testing.assert_array_equal(batch["x"], values[4 * n : 4 * n + 4])
+            assert (step(batch.pop("x")) == -1).all()
+            assert loader.loader.stats()["device"]["overflow"] == 0
+
+
+def test_arrays_of_jax_are_committed_to_their_device():
+    framework = Framework("jax")
+    jax = imported("jax")
+    made = infeed.Pipeline(sources.Memory(x=np.arange(8, dtype=np.float32))).batch(4)
+
+    for batch in framework.device(made):
+        assert batch["x"].committed
+        assert batch["x"].devices() == {jax.devices("cpu")[0]}
+
+
+def test_a_dataset_of_tensorflow_works_on_the_host(pipeline):
+    loader = Framework("tensorflow").device(pipeline)
+
+    with pytest.raises(infeed.ConfigError, match="leave out device"):
+        loader.dataset()
+
+
+def test_keras_on_tensorflow_takes_its_data_on_the_host(pipeline):
+    needed("keras")
+    script = (
+        "import infeed, infeed.keras\n"
+        "from infeed import sources\n"
+        "made = infeed.Pipeline(sources.Memory(x=[1, 2])).batch(2)\n"
+        "try: infeed.keras.Dataset(made, device='sim')\n"
+        "except infeed.ConfigError as error: print(error)\n"
+    )
+    assert "leave out device" in run(script, KERAS_BACKEND="tensorflow")
+
+
+CARD = {"device": "cuda:0", "name": "a card"}
+
+
+def test_a_framework_without_the_card_says_what_to_install(
+    framework, pipeline, monkeypatch
+):
+    found = json.dumps({"cards": [CARD], "reason": None})
+    monkeypatch.setattr(infeed._core, "cards", lambda: found)
+
+    for device in ("cuda", "cuda:0"):
+        loader = framework.device(pipeline, device=device)
+        with pytest.raises(infeed.DeviceError, match=device) as error:
+            next(iter(loader))
+        text = str(error.value).lower()
+        assert f"install {framework.name}" in text
+        assert "leave out device" in text
+
+
+def test_where_there_is_no_card_at_all_the_engine_says_why(framework, pipeline):
+    if json.loads(infeed._core.cards())["cards"]:
+        pytest.skip("there is a card here")
+    for device, part in [("cuda", "driver"), ("cuda:first", "cuda:0")]:
+        with pytest.raises(infeed.InfeedError, match=part):
+            next(iter(framework.device(pipeline, device=device)))
+
+
+def test_a_card_that_tensorflow_knows_by_another_number_is_refused(
+    pipeline, monkeypatch
+):
+    tensorflow = Framework("tensorflow")
+    tf = imported("tensorflow")
+    second = [SimpleNamespace(name="/physical_device:GPU:1")]
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: second)
+
+    with pytest.raises(infeed.DeviceError, match="CUDA_VISIBLE_DEVICES"):
+        len(tensorflow.device(pipeline, device="cuda"))
+
+
+def test_cuda_is_the_card_that_jax_computes_on(pipeline, monkeypatch):
+    needed("jax")
+    jax, copies = imported("jax"), imported("infeed._jax_copies")
+    cards = [SimpleNamespace(local_hardware_id=n) for n in (2, 5)]
+    monkeypatch.setattr(jax, "local_devices", lambda backend=None: cards)
+
+    named = {name: copies.named(name) for name in ("cuda", "cuda:5", "sim:seed=1")}
+
+    assert named == {"cuda": "cuda:2", "cuda:5": "cuda:5", "sim:seed=1": "sim:seed=1"}
+    monkeypatch.setattr(
+        infeed._core, "cards", lambda: json.dumps({"cards": [CARD], "reason": None})
+    )
+    with pytest.raises(infeed.DeviceError, match="cuda:0: JAX has no such card"):
+        copies.named("cuda:0")
