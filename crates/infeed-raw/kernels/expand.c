@@ -1,13 +1,6 @@
 /* Pixels to elements: cast, scale, bias, layout and flips in one pass. */
 
-#include "rows.h"
-
-struct expand {
-    struct rows rows;
-    float scale[4], bias[4];
-};
-
-_Static_assert(sizeof(struct expand) == 128, "as in src/kernel/arguments.rs");
+#include "expand.h"
 
 /* A choice and not an index: threads that read arguments at different places do it in turns. */
 INLINE float factor(const float *of, u32 channel) {

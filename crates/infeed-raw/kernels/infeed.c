@@ -3,3 +3,5 @@
 #include "classes.c"
 #include "expand.c"
 #include "onehot.c"
+#include "resize.c"
+#include "widen.c"

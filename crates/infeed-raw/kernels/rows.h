@@ -6,10 +6,11 @@
 #include "target.h"
 
 /* Elements of the output. */
-enum dtype { U8, F32, F16, BF16 };
+enum dtype { U8, F32, F16, BF16, I32, I64 };
 
 /* Bytes of an element, and elements of the 16 bytes that a thread stores at once. */
-#define BYTES(dtype) ((dtype) == F32 ? 4u : (dtype) == U8 ? 1u : 2u)
+#define BYTES(dtype)                                                                               \
+    ((dtype) == I64 ? 8u : (dtype) == F32 || (dtype) == I32 ? 4u : (dtype) == U8 ? 1u : 2u)
 #define UNIT(dtype) (16u / BYTES(dtype))
 
 /* Division of numbers below 2^31; see src/kernel/arguments.rs for why it is exact. */

@@ -9,6 +9,7 @@
 
 typedef unsigned char u8;
 typedef unsigned short u16;
+typedef short i16;
 typedef unsigned int u32;
 typedef int i32;
 typedef unsigned long long u64;
@@ -51,6 +52,8 @@ typedef u32 words __attribute__((ext_vector_type(4)));
     }
 
 INLINE u32 load1(u64 at) { return *(const GLOBAL u8 *)at; }
+/* A signed number of 16 bits, its sign in all bits above. */
+INLINE u32 load_i16(u64 at) { return (u32)(i32)*(const GLOBAL i16 *)at; }
 INLINE u32 load4(u64 at) { return *(const GLOBAL u32 *)at; }
 INLINE void load16(u64 at, u32 *to) {
     const words four = *(const GLOBAL words *)at;
@@ -64,6 +67,7 @@ INLINE u64 load8(u64 at) { return *(const GLOBAL u64 *)at; }
 INLINE void store1(u64 at, u32 value) { *(GLOBAL u8 *)at = (u8)value; }
 INLINE void store2(u64 at, u32 value) { *(GLOBAL u16 *)at = (u16)value; }
 INLINE void store4(u64 at, u32 value) { *(GLOBAL u32 *)at = value; }
+INLINE void store8(u64 at, u64 value) { *(GLOBAL u64 *)at = value; }
 INLINE void store16(u64 at, const u32 *from) {
     *(GLOBAL words *)at = (words){from[0], from[1], from[2], from[3]};
 }
@@ -94,6 +98,11 @@ INLINE u32 half_of(float value) {
 #define AT(at) ((void *)(__UINTPTR_TYPE__)(at))
 
 INLINE u32 load1(u64 at) { return *(const u8 *)AT(at); }
+INLINE u32 load_i16(u64 at) {
+    i16 value;
+    __builtin_memcpy(&value, AT(at), 2);
+    return (u32)(i32)value;
+}
 INLINE u32 load4(u64 at) {
     u32 value;
     __builtin_memcpy(&value, AT(at), 4);
@@ -112,6 +121,7 @@ INLINE void store2(u64 at, u32 value) {
     __builtin_memcpy(AT(at), &half, 2);
 }
 INLINE void store4(u64 at, u32 value) { __builtin_memcpy(AT(at), &value, 4); }
+INLINE void store8(u64 at, u64 value) { __builtin_memcpy(AT(at), &value, 8); }
 INLINE void store16(u64 at, const u32 *from) { __builtin_memcpy(AT(at), from, 16); }
 
 /* Rounded each: compiled with -ffp-contract=off. */

@@ -1,6 +1,8 @@
 //! What kernels refuse, and that what is launched is what the PTX has.
 
-use infeed_raw::kernel::{BLOCK, ENTRIES, Kernel, KernelError, MAX_ELEMENTS, PTX, RowView};
+use infeed_raw::kernel::{
+    BLOCK, ENTRIES, Integer, Kernel, KernelError, MAX_ELEMENTS, PTX, RowView, Table,
+};
 use infeed_raw::simd::{Dtype, Layout};
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
@@ -38,9 +40,15 @@ fn palette(colours: Vec<[u8; 3]>, classes: Vec<u8>) -> Kernel {
     }
 }
 
-/// One of each entry.
+/// One of each entry but those of resizes, whose rows are of any size.
 fn all() -> Vec<Kernel> {
     let mut all = vec![palette(vec![[1, 2, 3]], vec![7])];
+    all.extend([Integer::I32, Integer::I64].map(|dtype| Kernel::Widen {
+        height: 4,
+        width: 5,
+        dtype,
+        unknown: -100,
+    }));
     for dtype in DTYPES {
         for layout in LAYOUTS {
             all.push(Kernel::Expand {
@@ -62,6 +70,22 @@ fn all() -> Vec<Kernel> {
         }
     }
     all
+}
+
+/// A resize for each entry.
+fn resizes() -> Vec<Kernel> {
+    let of = |dtype| {
+        LAYOUTS.map(|layout| Kernel::Resize {
+            height: 4,
+            width: 5,
+            channels: 3,
+            dtype,
+            layout,
+            scale: [1.0; 4],
+            bias: [0.0; 4],
+        })
+    };
+    DTYPES.into_iter().flat_map(of).collect()
 }
 
 #[test]
@@ -104,7 +128,7 @@ fn a_view_beyond_the_input_is_an_error_that_names_its_row() {
     };
     let output = kernel.output_bytes(2).unwrap();
     // The last line ends where the input does: 10 + 3 * 20 + 15.
-    let check = |view, input| kernel.check(2, input, Some(&[fitting, view]), output);
+    let check = |view, input| kernel.check(2, input, Some(Table::Views(&[fitting, view])), output);
     assert_eq!(check(fitting, 85), Ok(()));
 
     let wrong = [
@@ -150,11 +174,16 @@ fn a_view_beyond_the_input_is_an_error_that_names_its_row() {
         Err(KernelError::View { row: 0, .. })
     ));
     assert_eq!(
-        kernel.check(3, 85, Some(&[fitting; 2]), kernel.output_bytes(3).unwrap()),
+        kernel.check(
+            3,
+            85,
+            Some(Table::Views(&[fitting; 2])),
+            kernel.output_bytes(3).unwrap()
+        ),
         Err(KernelError::Views { rows: 3, found: 2 })
     );
     assert_eq!(
-        kernel.check(2, 85, Some(&[fitting; 2]), output - 4),
+        kernel.check(2, 85, Some(Table::Views(&[fitting; 2])), output - 4),
         Err(KernelError::Output {
             expected: output,
             found: output - 4
@@ -192,7 +221,11 @@ fn sizes_that_overflow_are_errors_and_no_panics() {
                 );
                 let _ = kernel.launch(1, 0, None, 0);
                 let _ = kernel.launch(b, 0, Some(8), 0);
-                assert!(kernel.run(a, &[], Some(&[]), &mut []).is_err());
+                assert!(
+                    kernel
+                        .run(a, &[], Some(Table::Views(&[])), &mut [])
+                        .is_err()
+                );
             }
         }
     }
@@ -233,7 +266,7 @@ fn the_largest_row_has_a_grid_that_holds_it() {
 fn nothing_to_do_is_done() {
     for kernel in all() {
         assert_eq!(kernel.run(0, &[], None, &mut []), Ok(()));
-        assert_eq!(kernel.run(0, &[], Some(&[]), &mut []), Ok(()));
+        assert_eq!(kernel.run(0, &[], Some(Table::Views(&[])), &mut []), Ok(()));
         assert!(kernel.launch(0, 256, None, 256).unwrap().is_empty());
     }
     assert!(
@@ -277,6 +310,17 @@ fn kernels_that_make_no_sense_are_refused() {
         refused(palette(vec![[1, 2, 3], [0; 3], [1, 2, 3]], vec![5, 5, 6])),
         "the colour 1,2,3 is that of class 5 and of class 6"
     );
+    let wide = |dtype, unknown| Kernel::Widen {
+        height: 4,
+        width: 5,
+        dtype,
+        unknown,
+    };
+    assert_eq!(
+        refused(wide(Integer::I32, 1 << 31)),
+        "the number 2147483648 for pixels of no class does not fit int32; use int64"
+    );
+    assert_eq!(wide(Integer::I64, i64::MIN).check(0, 0, None, 0), Ok(()));
     // Said twice is not said differently.
     assert_eq!(
         palette(vec![[1, 2, 3]; 2], vec![5, 5]).check(0, 0, None, 0),
@@ -298,7 +342,7 @@ fn addresses_between_elements_are_refused_before_a_device_faults() {
 fn every_launch_is_an_entry_of_the_ptx_with_an_argument_of_its_length() {
     let ptx = PTX.to_str().unwrap();
     let mut met = Vec::new();
-    for kernel in all() {
+    for kernel in all().into_iter().chain(resizes()) {
         let launch = kernel.launch(3, 256, Some(512), 1024).unwrap();
         let name = launch.entry.to_str().unwrap();
         let bytes = launch.arguments.len() * 8;

@@ -10,7 +10,9 @@ use super::entries::Entries;
 use super::error::CudaError;
 use super::memory::Memory;
 use super::queue::Queue;
-use crate::kernel::{ENTRIES, Kernel, PTX, RowView};
+use crate::kernel::{
+    Bilinear, ENTRIES, Integer, Kernel, KernelError, PTX, ResizeTable, ResizeView, Table,
+};
 use crate::simd::{Dtype, Layout};
 
 /// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
@@ -18,6 +20,9 @@ const LOG: [c_uint; 2] = [5, 6];
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, `CU_LAUNCH_PARAM_END`.
 const PARAMETERS: [usize; 3] = [1, 2, 0];
+
+/// Bytes of a pixel, before and after any kernel, at most.
+const PIXEL: usize = 64;
 
 impl Context {
     /// Loads the kernels. The driver compiles them here, or takes what it made the last time.
@@ -92,22 +97,29 @@ impl Context {
     pub(super) fn warm_up(self: &Arc<Context>) -> Result<(), CudaError> {
         let queue = self.stream()?;
         for kernel in &one_of_each() {
-            let sizes = (kernel.input_bytes(1), kernel.output_bytes(1));
-            let (Some(input), Some(output)) = sizes else {
-                continue;
+            let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
+            let table = match kernel {
+                Kernel::Resize { .. } => Some(one_image().map_err(mismatch)?),
+                _ => None,
             };
+            let place = match &table {
+                Some(table) => Some(Arc::new(self.memory(table.bytes().len())?)),
+                None => None,
+            };
+            // A pixel, of which no kernel reads or writes more than this.
             let (input, output) = (
-                Arc::new(self.memory(input)?),
-                Arc::new(self.memory(output)?),
+                Arc::new(self.memory(kernel.input_bytes(1).unwrap_or(PIXEL))?),
+                Arc::new(self.memory(kernel.output_bytes(1).unwrap_or(PIXEL))?),
             );
-            self.launch(queue, kernel, 1, &input, None, &output)?;
+            let table = table.as_ref().map(Table::from).zip(place.as_ref());
+            self.launch(queue, kernel, 1, &input, table, &output)?;
         }
         self.finish(queue)
     }
 
     /// Runs a kernel over `rows` rows of `input` into `output`, in the order of a queue. A
     /// `table` says where the rows lie; it is written to the memory beside it first, so that the
-    /// card reads the views that were checked.
+    /// card reads the table that was checked.
     ///
     /// The memories may be dropped at once; that waits for the kernel.
     ///
@@ -122,17 +134,17 @@ impl Context {
         kernel: &Kernel,
         rows: usize,
         input: &Arc<Memory>,
-        table: Option<(&[RowView], &Arc<Memory>)>,
+        table: Option<(Table<'_>, &Arc<Memory>)>,
         output: &Arc<Memory>,
     ) -> Result<(), CudaError> {
-        let mismatch = |error: crate::kernel::KernelError| CudaError::Mismatch(error.to_string());
-        let (views, place) = (table.map(|(views, _)| views), table.map(|(_, place)| place));
+        let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
+        let (told, place) = (table.map(|(table, _)| table), table.map(|(_, place)| place));
         // The rows may be fewer than the memories have room for.
-        let dense = kernel.input_bytes(rows).filter(|_| views.is_none());
+        let dense = kernel.input_bytes(rows).filter(|_| told.is_none());
         let from_bytes = dense.unwrap_or(input.len());
         let to_bytes = kernel.output_bytes(rows).unwrap_or(usize::MAX);
         kernel
-            .check(rows, from_bytes, views, to_bytes)
+            .check(rows, from_bytes, told, to_bytes)
             .map_err(mismatch)?;
         input.check(0, from_bytes)?;
         output.check(0, to_bytes)?;
@@ -161,8 +173,8 @@ impl Context {
             let name = launch.entry.to_string_lossy();
             CudaError::Mismatch(format!("no kernel {name} is loaded"))
         })?;
-        if let Some((views, place)) = table {
-            self.send(queue, views, place)?;
+        if let Some((table, place)) = table {
+            self.send(queue, table, place)?;
         }
         let _bound = self.bind()?;
         let stream = self.stream_of(queue)?;
@@ -179,8 +191,8 @@ impl Context {
         // SAFETY: a function of a module that is loaded as long as this context, and the one
         // parameter it takes, which the driver copies before it returns, with its length. The
         // kernel stays inside of its memories, by the argument at the head of `kernel`: `check`
-        // has held it against these lengths, the memories are that long, and the views that it
-        // reads are those that were checked, put there on the same stream just before. The
+        // has held it against these lengths, the memories are that long, and the table that it
+        // reads is the one that was checked, put there on the same stream just before. The
         // memories are of this context; the stream is alive.
         let code = unsafe {
             (self.driver.launch)(
@@ -203,16 +215,16 @@ impl Context {
         seen.iter().try_for_each(|memory| memory.used_on(queue))
     }
 
-    /// Writes views to the card.
+    /// Writes a table to the card.
     fn send(
         self: &Arc<Context>,
         queue: Queue,
-        views: &[RowView],
+        table: Table<'_>,
         place: &Arc<Memory>,
     ) -> Result<(), CudaError> {
-        let views = RowView::bytes(views).to_vec();
-        let bytes = views.len();
-        let transfer = self.copy(queue, Arc::new(views), bytes, place, 0)?;
+        let table = table.shared();
+        let bytes = table.len();
+        let transfer = self.copy(queue, table, bytes, place, 0)?;
         // Waiting for it here would be waiting for all that is on the queue.
         place.keep(transfer.within());
         Ok(())
@@ -234,6 +246,18 @@ fn least_capability(ptx: &CStr) -> String {
     }
 }
 
+/// An image of one pixel, of three channels, at the beginning of an input.
+fn one_image() -> Result<ResizeTable, KernelError> {
+    let view = ResizeView {
+        offset: 0,
+        row_bytes: 3,
+        flags: 0,
+        height: 1,
+        width: 1,
+    };
+    ResizeTable::of(1, 1, &[view], &mut Bilinear::new())
+}
+
 /// A kernel for every entry, for one pixel.
 fn one_of_each() -> Vec<Kernel> {
     let mut kernels = vec![Kernel::Classes {
@@ -243,9 +267,24 @@ fn one_of_each() -> Vec<Kernel> {
         classes: vec![0],
         unknown: 255,
     }];
+    kernels.extend([Integer::I32, Integer::I64].map(|dtype| Kernel::Widen {
+        height: 1,
+        width: 1,
+        dtype,
+        unknown: 255,
+    }));
     for dtype in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16] {
         for layout in [Layout::Hwc, Layout::Chw] {
             kernels.push(Kernel::Expand {
+                height: 1,
+                width: 1,
+                channels: 3,
+                dtype,
+                layout,
+                scale: [1.0; 4],
+                bias: [0.0; 4],
+            });
+            kernels.push(Kernel::Resize {
                 height: 1,
                 width: 1,
                 channels: 3,

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::driver::Driver;
 use super::fake::{FAKE, calls, reset, state};
 use super::*;
-use crate::kernel::{ENTRIES, Kernel, RowView};
+use crate::kernel::{ENTRIES, Kernel, RowView, Table};
 use crate::simd::{Dtype, Layout};
 use crate::slab::Slab;
 
@@ -310,7 +310,7 @@ fn copies_and_kernels_stay_inside_of_their_memory() {
     }];
     let table = memory(&context, 16);
     let output = memory(&context, 12);
-    let views = Some((&outside[..], &table));
+    let views = Some((Table::Views(&outside), &table));
     assert!(
         context
             .launch(queue, &kernel, 1, &small, views, &output)
@@ -321,7 +321,7 @@ fn copies_and_kernels_stay_inside_of_their_memory() {
         row_bytes: 3,
         flags: 0,
     }];
-    let views = Some((&inside[..], &small));
+    let views = Some((Table::Views(&inside), &small));
     assert!(
         context
             .launch(queue, &kernel, 1, &large, views, &output)
@@ -349,7 +349,14 @@ fn a_kernel_gets_its_argument_and_the_views_that_were_checked() {
     calls();
 
     context
-        .launch(queue, &kernel, 2, &input, Some((&views, &table)), &output)
+        .launch(
+            queue,
+            &kernel,
+            2,
+            &input,
+            Some((Table::Views(&views), &table)),
+            &output,
+        )
         .unwrap();
 
     let told = calls();

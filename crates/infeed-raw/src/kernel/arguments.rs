@@ -47,7 +47,7 @@ pub(super) struct Rows {
     pub(super) input: u64,
     /// Address of the first element.
     pub(super) output: u64,
-    /// Address of the views, 0 without.
+    /// Address of the table, 0 without.
     pub(super) table: u64,
     /// Bytes from row to row of the input, without views.
     pub(super) input_row: u64,
@@ -88,10 +88,19 @@ pub(super) struct Classes {
     pub(super) unused: u32,
 }
 
+/// `struct widen`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Widen {
+    pub(super) rows: Rows,
+    pub(super) unknown: u64,
+}
+
 // What the assertions in `kernels/*.c` say of their side. Kernels take 4096 bytes at most.
 const _: () = assert!(size_of::<Rows>() == 96);
 const _: () = assert!(size_of::<Expand>() == 128);
 const _: () = assert!(size_of::<Classes>() == 2664);
+const _: () = assert!(size_of::<Widen>() == 104);
 
 /// An argument as words.
 ///
@@ -120,3 +129,5 @@ unsafe impl Argument for Rows {}
 unsafe impl Argument for Expand {}
 // SAFETY: 96 + 512 * 4 + 512 + 4 + 4 are the 2664 asserted above.
 unsafe impl Argument for Classes {}
+// SAFETY: 96 + 8 are the 104 asserted above.
+unsafe impl Argument for Widen {}

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use super::launch::Launch;
-use super::{Kernel, KernelError, RowView};
+use super::{Kernel, KernelError, Table};
 
 /// Runs blocks `from..to` of a launch whose argument is behind the pointer.
 type Run = unsafe extern "C" fn(arguments: *const u64, from: u32, to: u32);
@@ -40,6 +40,16 @@ entries! {
     c"infeed_onehot_f16_chw" => infeed_run_onehot_f16_chw,
     c"infeed_onehot_bf16_chw" => infeed_run_onehot_bf16_chw,
     c"infeed_classes" => infeed_run_classes,
+    c"infeed_resize_u8_hwc" => infeed_run_resize_u8_hwc,
+    c"infeed_resize_f32_hwc" => infeed_run_resize_f32_hwc,
+    c"infeed_resize_f16_hwc" => infeed_run_resize_f16_hwc,
+    c"infeed_resize_bf16_hwc" => infeed_run_resize_bf16_hwc,
+    c"infeed_resize_u8_chw" => infeed_run_resize_u8_chw,
+    c"infeed_resize_f32_chw" => infeed_run_resize_f32_chw,
+    c"infeed_resize_f16_chw" => infeed_run_resize_f16_chw,
+    c"infeed_resize_bf16_chw" => infeed_run_resize_bf16_chw,
+    c"infeed_widen_i32" => infeed_run_widen_i32,
+    c"infeed_widen_i64" => infeed_run_widen_i64,
 }
 
 /// Runs a kernel whose lengths [`Kernel::check`] has found to fit.
@@ -47,14 +57,14 @@ pub(super) fn run(
     kernel: &Kernel,
     rows: usize,
     input: &[u8],
-    table: Option<&[RowView]>,
+    table: Option<Table<'_>>,
     output: &mut [u8],
 ) -> Result<(), KernelError> {
     let launch = Launch::of(
         kernel,
         rows,
         input.as_ptr().expose_provenance() as u64,
-        table.map(|views| views.as_ptr().expose_provenance() as u64),
+        table.map(|table| table.bytes().as_ptr().expose_provenance() as u64),
         output.as_mut_ptr().expose_provenance() as u64,
     )?;
     let at = ENTRIES.iter().position(|&entry| entry == launch.entry);
@@ -62,8 +72,7 @@ pub(super) fn run(
     // SAFETY: the argument is the struct that the entry takes, with the addresses of slices that
     // are borrowed until this function returns, the output exclusively. `check` has found every
     // byte that the kernel touches for this shape to be inside them, by the argument at the head
-    // of the module; loads and stores on the host need no alignment, but for the views, which have
-    // that of their type.
+    // of the module; loads and stores on the host need no alignment.
     unsafe { run(launch.arguments.as_ptr(), 0, launch.grid[0]) };
     Ok(())
 }

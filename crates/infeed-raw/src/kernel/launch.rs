@@ -2,10 +2,10 @@
 
 use std::ffi::CStr;
 
-use super::arguments::{Argument, Classes, Divider, Expand, Rows};
+use super::arguments::{Argument, Classes, Divider, Expand, Rows, Widen};
 use super::colours::Colours;
 use super::shape::Shape;
-use super::{BLOCK, Kernel, KernelError};
+use super::{BLOCK, Integer, Kernel, KernelError, NO_IMAGES};
 use crate::simd::{Dtype, Layout};
 
 /// What a driver is told to run.
@@ -35,9 +35,12 @@ impl Launch {
         output: u64,
     ) -> Result<Launch, KernelError> {
         let shape = Shape::of(kernel, rows)?;
+        if kernel.is_resize() && table.is_none() {
+            return Err(NO_IMAGES);
+        }
         let images = images(kernel, &shape, input, table.unwrap_or(0), output);
         let arguments = match kernel {
-            Kernel::Expand { scale, bias, .. } => Expand {
+            Kernel::Expand { scale, bias, .. } | Kernel::Resize { scale, bias, .. } => Expand {
                 rows: images,
                 scale: *scale,
                 bias: *bias,
@@ -54,6 +57,11 @@ impl Launch {
                 colours: Colours::of(colours, classes)?,
                 unknown: u32::from(*unknown),
                 unused: 0,
+            }
+            .words(),
+            Kernel::Widen { unknown, .. } => Widen {
+                rows: images,
+                unknown: *unknown as u64,
             }
             .words(),
         };
@@ -76,7 +84,7 @@ fn images(kernel: &Kernel, shape: &Shape, input: u64, table: u64, output: u64) -
             ..
         } => (shape.width, *classes),
         Kernel::OneHot { .. } => (shape.width, shape.height * shape.width),
-        Kernel::Classes { .. } => (shape.width, 1),
+        Kernel::Classes { .. } | Kernel::Resize { .. } | Kernel::Widen { .. } => (shape.width, 1),
     };
     // Every number is at most `MAX_ELEMENTS`: `Shape::of` has seen to it.
     Rows {
@@ -84,7 +92,7 @@ fn images(kernel: &Kernel, shape: &Shape, input: u64, table: u64, output: u64) -
         output,
         table,
         input_row: (shape.height * shape.line_bytes) as u64,
-        output_row: (shape.elements * shape.dtype.bytes()) as u64,
+        output_row: (shape.elements * shape.element_bytes) as u64,
         height: shape.height as u32,
         width: shape.width as u32,
         pixel: shape.pixel_bytes as u32,
@@ -127,6 +135,27 @@ fn entry(kernel: &Kernel) -> &'static CStr {
             (Dtype::BF16, Layout::Chw) => c"infeed_onehot_bf16_chw",
         },
         Kernel::Classes { .. } => c"infeed_classes",
+        Kernel::Resize {
+            dtype,
+            layout: Layout::Chw,
+            channels: 2..,
+            ..
+        } => match dtype {
+            Dtype::U8 => c"infeed_resize_u8_chw",
+            Dtype::F32 => c"infeed_resize_f32_chw",
+            Dtype::F16 => c"infeed_resize_f16_chw",
+            Dtype::BF16 => c"infeed_resize_bf16_chw",
+        },
+        Kernel::Resize { dtype, .. } => match dtype {
+            Dtype::U8 => c"infeed_resize_u8_hwc",
+            Dtype::F32 => c"infeed_resize_f32_hwc",
+            Dtype::F16 => c"infeed_resize_f16_hwc",
+            Dtype::BF16 => c"infeed_resize_bf16_hwc",
+        },
+        Kernel::Widen { dtype, .. } => match dtype {
+            Integer::I32 => c"infeed_widen_i32",
+            Integer::I64 => c"infeed_widen_i64",
+        },
     }
 }
 
@@ -139,7 +168,7 @@ pub(super) fn check_addresses(
     output: u64,
 ) -> Result<(), KernelError> {
     let checked = [
-        ("output", output, kernel.dtype().bytes() as u64),
+        ("output", output, kernel.element_bytes() as u64),
         ("table", table.unwrap_or(0), 8),
     ];
     for (what, address, align) in checked {

@@ -1,5 +1,6 @@
 //! What an accelerator does with all rows of one column in one pass: pixels to elements of a
-//! batch, indices to one-hot masks, colours to classes.
+//! batch, images of any size to elements of one, indices to one-hot masks or to numbers of more
+//! bytes, colours to classes.
 //!
 //! Each kernel is one C function, compiled twice: by the host compiler when this crate is built
 //! ([`Kernel::run`], for tests and for the simulated device), and by clang to [`PTX`], which is
@@ -7,29 +8,35 @@
 //! index arithmetic for the same grid, and give the bits of [`simd`](crate::simd): a product and a
 //! sum that are each rounded, then nearest even for float16 and bfloat16.
 //!
-//! **Why a kernel stays inside its memory.** [`Kernel::check`] holds the input, the views and the
+//! **Why a kernel stays inside its memory.** [`Kernel::check`] holds the input, the table and the
 //! output against the shape, in checked arithmetic. A kernel writes element *e* of a row only where
 //! *e* is below the row's count of elements, and the row only where it is below the grid's rows;
 //! it reads the pixel at line *y* and column *x* of a view only for `y < height` and `x < width`,
-//! which is what `check` found to lie in the input. The numbers it computes with are those of the
+//! which is what `check` found to lie in the input. A resize reads the pixels that its table names,
+//! and a [`ResizeTable`] is made, or taken from bytes, only if they are inside the image, which
+//! `check` holds against the input. The numbers it computes with are those of the
 //! argument struct, which [`Kernel::launch`] makes from the same shape. What it cannot know is
-//! whether the addresses are those of memory as long as was checked, and whether the views on the
-//! device are those that were: that is for who launches it.
+//! whether the addresses are those of memory as long as was checked, and whether the table on the
+//! device is the one that was: that is for who launches it.
 
 mod arguments;
 mod colours;
 mod host;
 mod launch;
+mod resize;
 mod shape;
 mod table;
 #[cfg(all(test, not(miri)))]
 mod tests;
+#[cfg(all(test, not(miri)))]
+mod tests_resize;
 
 use std::ffi::CStr;
 
 pub use host::ENTRIES;
 pub use launch::Launch;
-pub use table::RowView;
+pub use resize::{Bilinear, MAX_SIDE, ResizeTable, ResizeView};
+pub use table::{RowView, Table};
 
 use crate::simd::{Dtype, Layout};
 
@@ -97,7 +104,64 @@ pub enum Kernel {
         classes: Vec<u8>,
         unknown: u8,
     },
+    /// Images of any size to elements of one, bilinear, by a [`ResizeTable`]: the bytes that
+    /// `fast_image_resize` gives, then as [`Kernel::Expand`].
+    ///
+    /// # Shape
+    ///
+    /// uint8 images of `channels`, at most 4, where the table says, to `[rows, height, width,
+    /// channels]` or `[rows, channels, height, width]` of `dtype`.
+    Resize {
+        height: usize,
+        width: usize,
+        channels: usize,
+        dtype: Dtype,
+        layout: Layout,
+        scale: [f32; 4],
+        bias: [f32; 4],
+    },
+    /// Class numbers of a byte to wider ones.
+    ///
+    /// # Shape
+    ///
+    /// `[rows, height, width]` uint8 to the same of `dtype`; 255 becomes `unknown`, which may be
+    /// 255.
+    Widen {
+        height: usize,
+        width: usize,
+        dtype: Integer,
+        unknown: i64,
+    },
 }
+
+/// Numbers of more than a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Integer {
+    /// Of 4 bytes, signed.
+    I32,
+    /// Of 8 bytes, signed.
+    I64,
+}
+
+impl Integer {
+    /// Bytes of one.
+    pub fn bytes(self) -> usize {
+        match self {
+            Integer::I32 => 4,
+            Integer::I64 => 8,
+        }
+    }
+}
+
+/// A resize has nothing to go by, or rows that are as large as they will be.
+const NO_IMAGES: KernelError = KernelError::OtherTable {
+    takes: "images of any size; give a table of them, made by ResizeTable",
+};
+
+/// A table of images was given to what takes rows of one size.
+const OTHER_TABLE: KernelError = KernelError::OtherTable {
+    takes: "rows of one size, one after another or where views say",
+};
 
 /// Why a kernel cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -166,7 +230,46 @@ pub enum KernelError {
         input: usize,
     },
 
-    /// An address that elements, or views, cannot be at.
+    /// More channels than a resize takes.
+    #[error("images of {channels} channels are resized on the host; a kernel takes 4 at most")]
+    Channels { channels: usize },
+
+    /// A class number that has no place in the output.
+    #[error("the number {unknown} for pixels of no class does not fit int32; use int64")]
+    Unknown { unknown: i64 },
+
+    /// A resize without a table, or a table that another kernel takes.
+    #[error("this kernel takes {takes}")]
+    OtherTable { takes: &'static str },
+
+    /// A side that no image has here.
+    #[error("row {row} has a side of {length} px, before or after; 1 to {MAX_SIDE} can be resized")]
+    Side { row: usize, length: usize },
+
+    /// An image that reaches beyond the input, or that is none.
+    #[error("row {row} is {view:?}, which does not fit an input of {input} bytes")]
+    Image {
+        row: usize,
+        view: ResizeView,
+        input: usize,
+    },
+
+    /// Bytes that are no table.
+    #[error("the table of a resize has row {row} outside of itself, or outside of its image")]
+    Table { row: usize },
+
+    /// A table for another size.
+    #[error(
+        "the table resizes to {height}x{width}, the kernel to {expected_height}x{expected_width}"
+    )]
+    TableSize {
+        height: usize,
+        width: usize,
+        expected_height: usize,
+        expected_width: usize,
+    },
+
+    /// An address that elements, or a table, cannot be at.
     #[error("the {what} is at address {address:#x}, which is no multiple of {align}")]
     Address {
         what: &'static str,
@@ -176,11 +279,27 @@ pub enum KernelError {
 }
 
 impl Kernel {
-    /// Bytes of the rows of the input, one after another; `None` if that is no number.
+    /// Bytes of the rows of the input, one after another; `None` if that is no number, as where a
+    /// table says how large each is.
     pub fn input_bytes(&self, rows: usize) -> Option<usize> {
+        if self.is_resize() {
+            return None;
+        }
         let (height, width) = self.size();
         let pixels = height.checked_mul(width)?;
         pixels.checked_mul(self.pixel_bytes())?.checked_mul(rows)
+    }
+
+    /// Bytes of the input up to the last that is read: of rows one after another, or of those that a
+    /// table tells of; `None` if that is no number, or the table is not one for this kernel.
+    pub fn reach(&self, rows: usize, table: Option<Table<'_>>) -> Option<usize> {
+        match table {
+            None => self.input_bytes(rows),
+            Some(Table::Views(_)) if self.is_resize() => None,
+            Some(Table::Views(views)) => table::reach(views, &shape::Shape::of(self, rows).ok()?),
+            Some(Table::Resize(table)) if self.is_resize() => table.input_bytes(self.pixel_bytes()),
+            Some(Table::Resize(_)) => None,
+        }
     }
 
     /// Bytes of the output; `None` if that is no number.
@@ -189,7 +308,7 @@ impl Kernel {
         let pixels = height.checked_mul(width)?;
         let elements = pixels.checked_mul(self.pixel_elements())?;
         elements
-            .checked_mul(self.dtype().bytes())?
+            .checked_mul(self.element_bytes())?
             .checked_mul(rows)
     }
 
@@ -197,8 +316,8 @@ impl Kernel {
     ///
     /// # Shape
     ///
-    /// `input` is the rows one after another or, with a `table`, whatever its views look at;
-    /// `output` needs no alignment.
+    /// `input` is the rows one after another or, with a `table`, whatever that looks at; `output`
+    /// needs no alignment.
     ///
     /// # Errors
     ///
@@ -211,7 +330,7 @@ impl Kernel {
         &self,
         rows: usize,
         input: &[u8],
-        table: Option<&[RowView]>,
+        table: Option<Table<'_>>,
         output: &mut [u8],
     ) -> Result<(), KernelError> {
         self.check(rows, input.len(), table, output.len())?;
@@ -228,20 +347,24 @@ impl Kernel {
         &self,
         rows: usize,
         input_bytes: usize,
-        table: Option<&[RowView]>,
+        table: Option<Table<'_>>,
         output_bytes: usize,
     ) -> Result<(), KernelError> {
         let shape = shape::Shape::of(self, rows)?;
-        match table {
-            None => {
-                if input_bytes != shape.input_bytes {
-                    return Err(KernelError::Input {
-                        expected: shape.input_bytes,
-                        found: input_bytes,
-                    });
-                }
+        match (table, shape.input_bytes) {
+            (None, Some(expected)) if input_bytes != expected => {
+                return Err(KernelError::Input {
+                    expected,
+                    found: input_bytes,
+                });
             }
-            Some(views) => table::check(views, rows, &shape, input_bytes)?,
+            (None, Some(_)) => {}
+            (Some(Table::Views(views)), Some(_)) => {
+                table::check(views, rows, &shape, input_bytes)?;
+            }
+            (Some(Table::Resize(table)), None) => table.check(rows, &shape, input_bytes)?,
+            (_, Some(_)) => return Err(OTHER_TABLE),
+            (_, None) => return Err(NO_IMAGES),
         }
         if output_bytes != shape.output_bytes {
             return Err(KernelError::Output {
@@ -253,7 +376,7 @@ impl Kernel {
     }
 
     /// What to launch for memory at these device addresses, whose lengths went through
-    /// [`Kernel::check`]: `table` is where the views lie on the device. Input and output must not
+    /// [`Kernel::check`]: `table` is where its bytes lie on the device. Input and output must not
     /// overlap, and the fastest stores want an output at a multiple of 16.
     ///
     /// # Errors
@@ -276,15 +399,17 @@ impl Kernel {
         match *self {
             Kernel::Expand { height, width, .. }
             | Kernel::OneHot { height, width, .. }
-            | Kernel::Classes { height, width, .. } => (height, width),
+            | Kernel::Classes { height, width, .. }
+            | Kernel::Resize { height, width, .. }
+            | Kernel::Widen { height, width, .. } => (height, width),
         }
     }
 
     /// Bytes of a pixel of the input.
     fn pixel_bytes(&self) -> usize {
         match *self {
-            Kernel::Expand { channels, .. } => channels,
-            Kernel::OneHot { .. } => 1,
+            Kernel::Expand { channels, .. } | Kernel::Resize { channels, .. } => channels,
+            Kernel::OneHot { .. } | Kernel::Widen { .. } => 1,
             Kernel::Classes { .. } => 3,
         }
     }
@@ -292,17 +417,25 @@ impl Kernel {
     /// Elements that a pixel has in the output.
     fn pixel_elements(&self) -> usize {
         match *self {
-            Kernel::Expand { channels, .. } => channels,
+            Kernel::Expand { channels, .. } | Kernel::Resize { channels, .. } => channels,
             Kernel::OneHot { classes, .. } => classes,
-            Kernel::Classes { .. } => 1,
+            Kernel::Classes { .. } | Kernel::Widen { .. } => 1,
         }
     }
 
-    /// Type of an element of the output.
-    fn dtype(&self) -> Dtype {
+    /// Bytes of an element of the output.
+    fn element_bytes(&self) -> usize {
         match *self {
-            Kernel::Expand { dtype, .. } | Kernel::OneHot { dtype, .. } => dtype,
-            Kernel::Classes { .. } => Dtype::U8,
+            Kernel::Expand { dtype, .. }
+            | Kernel::OneHot { dtype, .. }
+            | Kernel::Resize { dtype, .. } => dtype.bytes(),
+            Kernel::Classes { .. } => 1,
+            Kernel::Widen { dtype, .. } => dtype.bytes(),
         }
+    }
+
+    /// Whether a table says how large each row of the input is.
+    fn is_resize(&self) -> bool {
+        matches!(self, Kernel::Resize { .. })
     }
 }

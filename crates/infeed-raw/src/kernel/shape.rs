@@ -1,7 +1,7 @@
 //! The numbers of a kernel's rows, each known to fit before anything is computed with it.
 
-use super::{BLOCK, Kernel, KernelError, MAX_ELEMENTS, colours};
-use crate::simd::{Dtype, Layout};
+use super::{BLOCK, Integer, Kernel, KernelError, MAX_ELEMENTS, colours};
+use crate::simd::Layout;
 
 /// Bytes that a thread writes at once.
 const UNIT_BYTES: usize = 16;
@@ -19,9 +19,10 @@ pub(super) struct Shape {
     pub(super) pixel_elements: usize,
     /// Elements of a row of the output, at most [`MAX_ELEMENTS`].
     pub(super) elements: usize,
-    pub(super) dtype: Dtype,
-    /// Bytes of all rows of the input.
-    pub(super) input_bytes: usize,
+    /// Bytes of an element of the output.
+    pub(super) element_bytes: usize,
+    /// Bytes of all rows of the input; None if a table says how large each is.
+    pub(super) input_bytes: Option<usize>,
     /// Bytes of all rows of the output.
     pub(super) output_bytes: usize,
     /// Whether a thread writes to all planes of its pixels, and not a piece of the row.
@@ -58,12 +59,13 @@ impl Shape {
             }
             let is_by_pixel = is_by_pixel(kernel);
             let count = if is_by_pixel { pixels } else { elements };
-            // A row that begins between units needs one more.
-            let unit = UNIT_BYTES / kernel.dtype().bytes();
-            let units = if count == 0 {
-                0
-            } else {
-                (count + unit - 1).div_ceil(unit)
+            let unit = UNIT_BYTES / kernel.element_bytes();
+            let units = match count {
+                0 => 0,
+                // A thread makes one.
+                count if kernel.is_resize() => count,
+                // A row that begins between units needs one more.
+                count => (count + unit - 1).div_ceil(unit),
             };
             let blocks = u32::try_from(units.div_ceil(BLOCK as usize)).ok()?;
             let all = u32::try_from(rows).ok()?.checked_mul(blocks)?;
@@ -75,8 +77,11 @@ impl Shape {
                 line_bytes,
                 pixel_elements,
                 elements,
-                dtype: kernel.dtype(),
-                input_bytes: kernel.input_bytes(rows)?,
+                element_bytes: kernel.element_bytes(),
+                input_bytes: match kernel.is_resize() {
+                    true => None,
+                    false => Some(kernel.input_bytes(rows)?),
+                },
                 output_bytes: kernel.output_bytes(rows)?,
                 is_by_pixel,
                 count,
@@ -90,18 +95,27 @@ impl Shape {
 fn is_by_pixel(kernel: &Kernel) -> bool {
     matches!(
         kernel,
-        Kernel::Expand {
-            layout: Layout::Chw,
-            channels: 2..,
-            ..
-        }
+        Kernel::Resize { .. }
+            | Kernel::Expand {
+                layout: Layout::Chw,
+                channels: 2..,
+                ..
+            }
     )
 }
 
 fn sensible(kernel: &Kernel) -> Result<(), KernelError> {
     match kernel {
-        Kernel::Expand { channels: 0, .. } => Err(KernelError::Nothing { what: "channels" }),
-        Kernel::Expand { scale, bias, .. } => {
+        Kernel::Expand { channels: 0, .. } | Kernel::Resize { channels: 0, .. } => {
+            Err(KernelError::Nothing { what: "channels" })
+        }
+        Kernel::Resize {
+            channels: channels @ 5..,
+            ..
+        } => Err(KernelError::Channels {
+            channels: *channels,
+        }),
+        Kernel::Expand { scale, bias, .. } | Kernel::Resize { scale, bias, .. } => {
             for (what, values) in [("scale", scale), ("bias", bias)] {
                 if let Some(channel) = values.iter().position(|value| !value.is_finite()) {
                     let value = values[channel];
@@ -119,5 +133,11 @@ fn sensible(kernel: &Kernel) -> Result<(), KernelError> {
         Kernel::Classes {
             colours, classes, ..
         } => colours::Colours::of(colours, classes).map(|_| ()),
+        Kernel::Widen {
+            dtype: Integer::I32,
+            unknown,
+            ..
+        } if i32::try_from(*unknown).is_err() => Err(KernelError::Unknown { unknown: *unknown }),
+        Kernel::Widen { .. } => Ok(()),
     }
 }

@@ -1,7 +1,49 @@
-//! Where rows lie that are not one after another: crops of larger images, mirrored ones.
+//! Where rows lie that are not one after another: crops of larger images, mirrored ones, and those
+//! that are to be resized.
 
-use super::KernelError;
+use std::sync::Arc;
+
 use super::shape::Shape;
+use super::{KernelError, ResizeTable};
+
+/// What a kernel is given beside the rows, and reads from a memory of its own.
+#[derive(Clone, Copy, Debug)]
+pub enum Table<'a> {
+    /// Rows of one size. All kernels but [`Kernel::Resize`](super::Kernel::Resize) take them.
+    Views(&'a [RowView]),
+    /// Images of any size, for [`Kernel::Resize`](super::Kernel::Resize).
+    Resize(&'a ResizeTable),
+}
+
+impl<'a> Table<'a> {
+    /// What a device reads.
+    pub fn bytes(&self) -> &'a [u8] {
+        match self {
+            Table::Views(views) => RowView::bytes(views),
+            Table::Resize(table) => table.bytes(),
+        }
+    }
+
+    /// The same, to be kept while it is copied.
+    pub fn shared(&self) -> Arc<Vec<u8>> {
+        match self {
+            Table::Views(views) => Arc::new(RowView::bytes(views).to_vec()),
+            Table::Resize(table) => Arc::clone(table.bytes()),
+        }
+    }
+}
+
+impl<'a> From<&'a [RowView]> for Table<'a> {
+    fn from(views: &'a [RowView]) -> Table<'a> {
+        Table::Views(views)
+    }
+}
+
+impl<'a> From<&'a ResizeTable> for Table<'a> {
+    fn from(table: &'a ResizeTable) -> Table<'a> {
+        Table::Resize(table)
+    }
+}
 
 /// Where one row of the batch is read from. A table holds one for each row and, on a device, is
 /// read by the kernel, so its form is fixed: 16 bytes, native byte order.
@@ -42,6 +84,12 @@ impl RowView {
         let last = (self.row_bytes as usize).checked_mul(lines_before)?;
         offset.checked_add(last)?.checked_add(shape.line_bytes)
     }
+}
+
+/// Bytes that all views reach to.
+pub(super) fn reach(views: &[RowView], shape: &Shape) -> Option<usize> {
+    let mut ends = views.iter().map(|view| view.end(shape));
+    ends.try_fold(0, |end, next| Some(end.max(next?)))
 }
 
 /// Checks that there is a view for every row, and that its lines are inside the input.

@@ -24,21 +24,21 @@ const BIAS: [f32; 4] = [-2.118, -2.036, -1.804, 7.0];
 const GUARD: usize = 64;
 
 /// Numbers that look random and are the same on every run.
-struct Noise(u64);
+pub(super) struct Noise(pub(super) u64);
 
 impl Noise {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    fn choice<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn choice<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 }
@@ -48,7 +48,7 @@ fn run(
     kernel: &Kernel,
     rows: usize,
     input: &[u8],
-    table: Option<&[RowView]>,
+    table: Option<Table<'_>>,
     shift: usize,
 ) -> Vec<u8> {
     let len = kernel.output_bytes(rows).expect("small");
@@ -163,6 +163,27 @@ fn reference(kernel: &Kernel, rows: usize, input: &[u8]) -> Vec<u8> {
                     *out = found.map_or(*unknown, |at| classes[at]);
                 }
             }
+            Kernel::Widen { dtype, unknown, .. } => {
+                let wide = |&byte: &u8| {
+                    if byte == 255 {
+                        *unknown
+                    } else {
+                        i64::from(byte)
+                    }
+                };
+                let all: Vec<u8> = match dtype {
+                    Integer::I32 => image
+                        .iter()
+                        .flat_map(|byte| (wide(byte) as i32).to_ne_bytes())
+                        .collect(),
+                    Integer::I64 => image
+                        .iter()
+                        .flat_map(|byte| wide(byte).to_ne_bytes())
+                        .collect(),
+                };
+                out.copy_from_slice(&all);
+            }
+            Kernel::Resize { .. } => panic!("its rows are not of one size"),
         }
     }
     out
@@ -184,7 +205,8 @@ fn check(noise: &mut Noise, kernel: &Kernel, rows: usize, bytes: impl Fn(&mut No
     let (table, len) = views(noise, kernel, rows);
     let input: Vec<u8> = (0..len).map(|_| bytes(noise)).collect();
     let expected = reference(kernel, rows, &dense(kernel, &input, &table));
-    let found = run(kernel, rows, &input, Some(&table), noise.below(16));
+    let views = Some(Table::Views(&table));
+    let found = run(kernel, rows, &input, views, noise.below(16));
     assert!(found == expected, "{table:?}: {kernel:?}");
 }
 
@@ -275,6 +297,27 @@ fn classes_are_those_of_a_search_through_the_palette() {
         for count in [0, 1, 2, 32, MAX_COLOURS] {
             let kernel = classes(size, count);
             check(&mut noise, &kernel, 3, |noise| noise.below(7) as u8);
+        }
+    }
+}
+
+#[test]
+fn class_numbers_are_the_same_in_more_bytes_and_255_is_the_number_for_none() {
+    let mut noise = Noise(5);
+    for (height, width) in SIZES {
+        for (dtype, unknown) in [
+            (Integer::I32, -1),
+            (Integer::I32, i64::from(i32::MIN)),
+            (Integer::I64, 255),
+            (Integer::I64, i64::MIN + 7),
+        ] {
+            let kernel = Kernel::Widen {
+                height,
+                width,
+                dtype,
+                unknown,
+            };
+            check(&mut noise, &kernel, 3, |noise| 250 + noise.below(6) as u8);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use infeed_raw::cuda::{Context, CudaError, Event, Memory, Queue, Transfer};
-use infeed_raw::kernel::{Kernel, RowView};
+use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::slab::Slab;
 
 pub use infeed_raw::cuda::{Card, NoCuda, probe};
@@ -153,7 +153,7 @@ impl Device for Cuda {
         kernel: &Kernel,
         rows: usize,
         input: &Arc<Memory>,
-        table: Option<(&[RowView], &Arc<Memory>)>,
+        table: Option<(Table<'_>, &Arc<Memory>)>,
         output: &Arc<Memory>,
     ) -> Result<(), DeviceError> {
         const COMMAND: &str = "a kernel";

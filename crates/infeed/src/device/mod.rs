@@ -14,7 +14,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use infeed_raw::kernel::{Kernel, RowView};
+use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::slab::Slab;
 
 use crate::error::{Cause, Error};
@@ -109,8 +109,8 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
 
     /// Runs a kernel over `rows` rows from the beginning of `input` to the beginning of `output`;
     /// either may be longer than the rows take. A `table` is given as it is on the host, to be
-    /// checked, and where its copy lies on the device, to be used; its views may look at all of the
-    /// input.
+    /// checked, and where its copy lies on the device, to be used; its views, or images, may lie
+    /// anywhere in the input.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
         kernel: &Kernel,
         rows: usize,
         input: &Arc<Self::Memory>,
-        table: Option<(&[RowView], &Arc<Self::Memory>)>,
+        table: Option<(Table<'_>, &Arc<Self::Memory>)>,
         output: &Arc<Self::Memory>,
     ) -> Result<(), DeviceError>;
 

@@ -196,7 +196,10 @@ impl Plan {
         line("write", &parts)?;
         if let Some((layout, kind)) = &plan.on_device {
             let mut parts = places.device;
-            parts.push(axes(*layout));
+            match parts.is_empty() {
+                true => parts.push("ClassIndex's numbers".to_owned()),
+                false => parts.push(axes(*layout)),
+            }
             parts.push(format!("in one pass behind the copy -> {}", shape(kind)));
             line("device", &parts)?;
         }

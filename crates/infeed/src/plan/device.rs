@@ -3,7 +3,7 @@
 //!
 //! The device's kernels have the host's formulas, so a batch has the same bits either way.
 
-use infeed_raw::kernel::Kernel;
+use infeed_raw::kernel::{Integer, Kernel};
 use infeed_raw::simd;
 
 use super::write::simd_layout;
@@ -111,6 +111,25 @@ impl PixelPlan {
                     None => Finish::Numbers { classes: *classes },
                 };
                 (kernel, *layout, numbers)
+            }
+            // Bytes tell as many classes apart, and 255 that there is none.
+            Finish::Classes {
+                palette,
+                dtype: DType::Int64,
+                unknown,
+            } if palette.classes() <= 255 => {
+                let kernel = Kernel::Widen {
+                    height,
+                    width,
+                    dtype: Integer::I64,
+                    unknown: *unknown,
+                };
+                let numbers = Finish::Classes {
+                    palette: palette.clone(),
+                    dtype: DType::UInt8,
+                    unknown: i64::from(u8::MAX),
+                };
+                (kernel, Layout::Hwc, numbers)
             }
             _ => return None,
         };

@@ -123,9 +123,37 @@ fn masks_made_on_a_device_are_the_hosts() {
     let (_, loader) = on_device(&gray, Placement::Device, 3);
     device_epoch(&loader);
     assert!(loader.loader().stats().expect("open").unknown_pixels > 0);
-    let mut numbers = ClassIndex::new(&csv);
-    numbers.dtype = DType::Int64;
-    assert_eq!(equals_host(&base().transform(numbers)), 0);
+}
+
+#[test]
+fn class_numbers_widened_on_a_device_are_the_hosts() {
+    let root = pairs(9, 37, 53);
+    let all = root.path().join("class_dict.csv");
+    // Without the last class, so that some pixels are of none.
+    let text = std::fs::read_to_string(&all).expect("a palette");
+    let (known, _) = text.trim_end().rsplit_once('\n').expect("classes");
+    let some = root.path().join("some.csv");
+    std::fs::write(&some, known).expect("a palette");
+    for (palette, unknown, has_unknown) in [(&all, 255, false), (&some, -100, true)] {
+        for (dtype, expanded) in [(DType::Int64, 1), (DType::UInt8, 0)] {
+            let mut numbers = ClassIndex::new(palette.display().to_string());
+            numbers.dtype = dtype;
+            numbers.unknown = if expanded == 1 { unknown } else { 7 };
+            let (images, masks) = (root.path().join("images"), root.path().join("masks"));
+            let pipeline = Pipeline::new(SourceSpec::pairs(images, masks))
+                .shuffle(1)
+                .decode()
+                .transform(RandomCrop::new(20))
+                .transform(RandomHorizontalFlip::new(0.5))
+                .transform(numbers)
+                .batch(3);
+            assert_eq!(equals_host(&pipeline), expanded, "{dtype:?}");
+            let (_, loader) = on_device(&pipeline, Placement::Device, 3);
+            device_epoch(&loader);
+            let counted = loader.loader().stats().expect("open").unknown_pixels;
+            assert_eq!(counted > 0, has_unknown, "{counted}");
+        }
+    }
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Kernels on a device against the same kernels on the host, byte for byte.
 
-use infeed_raw::kernel::{Kernel, RowView};
+use infeed_raw::kernel::{Bilinear, Integer, Kernel, ResizeTable, ResizeView, RowView, Table};
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
 use super::{Checked, Wrong, filled, noise, wrong};
-use crate::device::DeviceError;
 
 pub(super) const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
@@ -58,8 +57,57 @@ fn all() -> Vec<Kernel> {
             colours,
             unknown: 255,
         });
+        kernels.extend([Integer::I32, Integer::I64].map(|dtype| Kernel::Widen {
+            height,
+            width,
+            dtype,
+            unknown: -100,
+        }));
     }
     kernels
+}
+
+/// A kernel that resizes to a size, and then does what another does with photographs of it.
+pub(super) fn resized(of: Kernel) -> Kernel {
+    match of {
+        Kernel::Expand {
+            height,
+            width,
+            channels,
+            dtype,
+            layout,
+            scale,
+            bias,
+        } => Kernel::Resize {
+            height,
+            width,
+            channels,
+            dtype,
+            layout,
+            scale,
+            bias,
+        },
+        other => other,
+    }
+}
+
+/// Images of these sizes one after another, with something between their lines and in all ways
+/// mirrored; and the bytes they take.
+pub(super) fn images(sizes: &[(u32, u32)], channels: usize) -> (Vec<ResizeView>, usize) {
+    let mut end = 0;
+    let views = sizes.iter().zip(0..).map(|(&(height, width), n)| {
+        let row_bytes = width as usize * channels + n % 3;
+        let view = ResizeView {
+            offset: end as u64,
+            row_bytes: row_bytes as u32,
+            flags: n as u32 % 4,
+            height,
+            width,
+        };
+        end += height as usize * row_bytes;
+        view
+    });
+    (views.collect(), end)
 }
 
 /// Rows of a kernel's input. For colours, every other pixel is one that is known.
@@ -76,11 +124,16 @@ fn rows_of(kernel: &Kernel, key: u64, len: usize) -> Vec<u8> {
                 pixel.copy_from_slice(&[index, index ^ 7, 3]);
             }
         }
+        // Some of no class.
+        Kernel::Widen { .. } => bytes
+            .iter_mut()
+            .filter(|byte| **byte > 200)
+            .for_each(|byte| *byte = 255),
         // Mostly classes that there are, some that there are not.
         Kernel::OneHot { classes, .. } => bytes
             .iter_mut()
             .for_each(|byte| *byte %= (classes + 2).min(255) as u8),
-        Kernel::Expand { .. } => {}
+        Kernel::Expand { .. } | Kernel::Resize { .. } => {}
     }
     bytes
 }
@@ -93,8 +146,16 @@ fn crops(kernel: &Kernel, rows: usize) -> (Vec<RowView>, usize) {
             width,
             channels,
             ..
+        }
+        | Kernel::Resize {
+            height,
+            width,
+            channels,
+            ..
         } => (height, width * channels),
-        Kernel::OneHot { height, width, .. } => (height, width),
+        Kernel::OneHot { height, width, .. } | Kernel::Widen { height, width, .. } => {
+            (height, width)
+        }
         Kernel::Classes { height, width, .. } => (height, width * 3),
     };
     let row_bytes = line + 5;
@@ -109,7 +170,8 @@ fn crops(kernel: &Kernel, rows: usize) -> (Vec<RowView>, usize) {
     (views, rows * image + rows)
 }
 
-/// Runs every kernel over rows one after another and over views, on the device and on the host.
+/// Runs every kernel over rows one after another and over views, or over images of many sizes, on
+/// the device and on the host.
 pub(super) fn same_bytes<D: Checked>(device: &D) -> Result<String, Wrong> {
     const ROWS: usize = 5;
     let queue = device.stream()?;
@@ -121,13 +183,39 @@ pub(super) fn same_bytes<D: Checked>(device: &D) -> Result<String, Wrong> {
         let (crops, len) = crops(kernel, ROWS);
         for (views, len) in [(None, dense), (Some(crops), len)] {
             let input = rows_of(kernel, key as u64, len);
-            bytes += one(device, queue, kernel, ROWS, &input, views.as_deref())?;
+            let table = views.as_deref().map(Table::Views);
+            bytes += one(device, queue, kernel, ROWS, &input, table)?;
         }
     }
+    let (resizes, resized_bytes) = same_resizes(device, queue)?;
     Ok(format!(
-        "{} kernels, over rows and over views: {bytes} bytes equal",
-        kernels.len()
+        "{} kernels, over rows and over views, and {resizes} over images: {} bytes equal",
+        kernels.len(),
+        bytes + resized_bytes
     ))
+}
+
+/// Resizes of images that become smaller, larger, and stay as they are.
+fn same_resizes<D: Checked>(device: &D, queue: D::Queue) -> Result<(usize, usize), Wrong> {
+    let (mut count, mut bytes) = (0, 0);
+    let mut weights = Bilinear::new();
+    for (height, width) in SIZES {
+        let own = (height as u32, width as u32);
+        let sizes = [own, (9, 200), (61, 33), (1, 1), (150, 7), own];
+        for (channels, dtype, layout) in [1, 2, 3, 4].into_iter().flat_map(|channels| {
+            let of = move |dtype| LAYOUTS.map(|layout| (channels, dtype, layout));
+            DTYPES.into_iter().flat_map(of)
+        }) {
+            let kernel = resized(photograph((height, width), channels, dtype, layout));
+            let (views, len) = images(&sizes, channels);
+            let table = ResizeTable::of(height, width, &views, &mut weights)?;
+            let input = noise(count as u64, len);
+            let table = Some(Table::Resize(&table));
+            bytes += one(device, queue, &kernel, sizes.len(), &input, table)?;
+            count += 1;
+        }
+    }
+    Ok((count, bytes))
 }
 
 fn one<D: Checked>(
@@ -136,22 +224,22 @@ fn one<D: Checked>(
     kernel: &Kernel,
     rows: usize,
     input: &[u8],
-    views: Option<&[RowView]>,
+    table: Option<Table<'_>>,
 ) -> Result<usize, Wrong> {
     let len = kernel
         .output_bytes(rows)
         .ok_or_else(|| wrong("the size of a kernel's output is no number"))?;
     let mut expected = vec![0; len];
-    kernel.run(rows, input, views, &mut expected)?;
+    kernel.run(rows, input, table, &mut expected)?;
 
     let from = filled(device, queue, input)?;
     // What was there before must not be what is expected by chance.
     let to = filled(device, queue, &noise(1 << 40, len))?;
-    let table = views
-        .map(|views| Ok::<_, DeviceError>((views, filled(device, queue, RowView::bytes(views))?)))
+    let place = table
+        .map(|table| filled(device, queue, table.bytes()))
         .transpose()?;
-    let table = table.as_ref().map(|(views, place)| (*views, place));
-    device.launch(queue, kernel, rows, &from, table, &to)?;
+    let placed = table.zip(place.as_ref());
+    device.launch(queue, kernel, rows, &from, placed, &to)?;
     let found = device.fetch(queue, &to, Slab::zeroed(1, len)?)?;
 
     let differs = |(_, (a, b)): &(usize, (&u8, &u8))| a != b;
@@ -159,8 +247,12 @@ fn one<D: Checked>(
     if let Some((at, (want, got))) = pairs().find(differs) {
         let count = pairs().filter(differs).count();
         return Err(wrong(format!(
-            "{kernel:?}, {} views: byte {at} is {got} and should be {want}; {count} of {len} differ",
-            views.map_or(0, <[RowView]>::len)
+            "{kernel:?}, {}: byte {at} is {got} and should be {want}; {count} of {len} differ",
+            match table {
+                None => "rows one after another",
+                Some(Table::Views(_)) => "views",
+                Some(Table::Resize(_)) => "images",
+            }
         )));
     }
     Ok(len)

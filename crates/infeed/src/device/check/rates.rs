@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infeed_raw::kernel::Kernel;
+use infeed_raw::kernel::{Bilinear, Kernel, ResizeTable, Table};
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
-use super::kernels::photograph;
+use super::kernels::{images, photograph, resized};
 use super::{Checked, Effort, Figure, Wrong, filled, noise, wrong};
 use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
 use crate::device::{Device, DeviceError, HostSource, Ring, Route, Settings};
@@ -169,8 +169,54 @@ pub(super) fn kernels<D: Checked>(
             "GB/s read and written",
         ));
     }
+    resizes(device, queue, (rows, side, times), figures)?;
     as_bytes_or_floats(device, queue, (rows, side), figures)?;
-    Ok(format!("{} kernels", of.len()))
+    Ok(format!("{} kernels", of.len() + 1))
+}
+
+/// Crops as `RandomResizedCrop` draws them of photographs, from half of the side to twice as much,
+/// and what their table costs the host: the first, and one of lengths met before.
+fn resizes<D: Checked>(
+    device: &D,
+    queue: D::Queue,
+    (rows, side, times): (usize, usize, u32),
+    figures: &mut Vec<Figure>,
+) -> Result<(), Wrong> {
+    let kernel = resized(photograph((side, side), 3, Dtype::BF16, Layout::Chw));
+    let length = |key: u64| (side / 2) as u64 + crate::random::hash(&[key]) % (3 * side as u64 / 2);
+    let sizes: Vec<(u32, u32)> = (0..rows as u64)
+        .map(|row| (length(2 * row) as u32, length(2 * row + 1) as u32))
+        .collect();
+    let (views, from_bytes) = images(&sizes, 3);
+    let mut weights = Bilinear::new();
+    let mut made = None;
+    for lengths in ["new", "known"] {
+        let start = Instant::now();
+        made = Some(ResizeTable::of(side, side, &views, &mut weights)?);
+        figures.push(figure(
+            format!("table/of=resize/lengths={lengths}/rows={rows}"),
+            start.elapsed().as_secs_f64() * 1e3,
+            "ms",
+        ));
+    }
+    let Some(table) = made else { return Ok(()) };
+    let to_bytes = kernel
+        .output_bytes(rows)
+        .ok_or_else(|| wrong("the size of a batch is no number"))?;
+    let from = filled(device, queue, &noise(6, from_bytes))?;
+    let place = filled(device, queue, table.bytes())?;
+    let to = device.memory(to_bytes)?;
+    let table = Some((Table::Resize(&table), &place));
+    device.launch(queue, &kernel, rows, &from, table, &to)?;
+    let taken = timed(device, queue, || {
+        (0..times).try_for_each(|_| device.launch(queue, &kernel, rows, &from, table, &to))
+    })?;
+    figures.push(figure(
+        format!("kernel/resize/to=bf16/layout=chw/rows={rows}"),
+        rate(from_bytes + to_bytes, times, taken),
+        "GB/s read and written",
+    ));
+    Ok(())
 }
 
 /// The same float32 batch on the device, sent as it is or as the bytes that it is made of.

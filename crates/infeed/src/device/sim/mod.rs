@@ -19,6 +19,7 @@ mod line;
 mod memory;
 mod races;
 mod state;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use infeed_raw::host::HostBytes;
-use infeed_raw::kernel::{Kernel, RowView};
+use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::slab::Slab;
 
 use crate::error::{Cause, Error};
@@ -42,6 +43,7 @@ pub use races::{Violation, ViolationKind};
 
 use line::{Mark, Task, lock};
 use state::{Begun, Found, State};
+use table::OwnTable;
 
 /// A simulated device. Clones are handles of one; the last that is dropped lets its threads hurry
 /// through what is enqueued, and joins them.
@@ -413,49 +415,49 @@ impl Device for Sim {
         kernel: &Kernel,
         rows: usize,
         input: &Arc<SimMemory>,
-        table: Option<(&[RowView], &Arc<SimMemory>)>,
+        table: Option<(Table<'_>, &Arc<SimMemory>)>,
         output: &Arc<SimMemory>,
     ) -> Result<(), DeviceError> {
         const COMMAND: &str = "a kernel";
         self.call("launch")?;
         let stream = self.number_of(queue)?;
         let all = usize::MAX;
-        // With views it may read anywhere.
-        let reads = match table {
-            None => kernel.input_bytes(rows).unwrap_or(all),
-            Some(_) => input.len,
-        };
+        let told = table.map(|(table, _)| table);
+        let reads = kernel.reach(rows, told).unwrap_or(all);
         let writes = kernel.output_bytes(rows).unwrap_or(all);
         bounds(COMMAND, "its input", reads, input.len)?;
         bounds(COMMAND, "its output", writes, output.len)?;
+        let table_bytes = told.map_or(0, |table| table.bytes().len());
+        if let Some((_, memory)) = table {
+            bounds(COMMAND, "its table", table_bytes, memory.len)?;
+        }
         if input.number == output.number {
             bounds(COMMAND, "another memory for its output", writes.max(1), 0)?;
         }
-        let views = table.map(|(views, _)| views.to_vec());
         kernel
-            .check(rows, reads, views.as_deref(), writes)
+            .check(rows, reads, told, writes)
             .map_err(|error| failed("launch", Arc::new(error)))?;
         let mut state = lock(&self.inner.state);
-        let moved = (kernel.input_bytes(rows).unwrap_or(0) + writes) as u64;
+        let moved = (kernel.input_bytes(rows).unwrap_or(reads) + writes) as u64;
         let begun = state.begin_kernel(&self.inner.config, stream, self.now_ns(), moved);
         self.reads(&state, &begun, input, 0..reads);
-        if let Some((views, memory)) = table {
-            bounds(COMMAND, "its table", size_of_val(views), memory.len)?;
-            self.reads(&state, &begun, memory, 0..size_of_val(views));
+        if let Some((_, memory)) = table {
+            self.reads(&state, &begun, memory, 0..table_bytes);
         }
         self.writes(&state, &begun, output, 0..writes);
         let (kernel, found) = (kernel.clone(), Arc::clone(&self.inner.found));
         let table = table.map(|(_, memory)| Arc::clone(memory));
         let (input, output) = (Arc::clone(input), Arc::clone(output));
         let work = move || {
-            let table = table.map(|table| views_from(&lock(&table.bytes), rows));
-            let ran = SimMemory::both(&input, &output, |input, output| {
-                kernel.run(
-                    rows,
-                    &input[..reads],
-                    table.as_deref(),
-                    &mut output[..writes],
-                )
+            let read = table.map(|table| {
+                let bytes = lock(&table.bytes);
+                OwnTable::read(&kernel, rows, &bytes[..table_bytes])
+            });
+            let ran = read.transpose().and_then(|table| {
+                SimMemory::both(&input, &output, |input, output| {
+                    let table = table.as_ref().map(OwnTable::as_table);
+                    kernel.run(rows, &input[..reads], table, &mut output[..writes])
+                })
             });
             if let Err(error) = ran {
                 found.fail(failed("launch", Arc::new(error)));
@@ -523,26 +525,6 @@ impl Device for Sim {
         let (from, to) = (time(from)?, time(to)?);
         Ok(Duration::from_nanos(to.saturating_sub(from)))
     }
-}
-
-/// A table of views as it lies on the device; as many as there are rows, if it is long enough.
-fn views_from(bytes: &[u8], rows: usize) -> Vec<RowView> {
-    let word = |bytes: &[u8], at: usize| -> u32 {
-        let mut word = [0; 4];
-        word.copy_from_slice(&bytes[at..at + 4]);
-        u32::from_ne_bytes(word)
-    };
-    let view = |view: &[u8]| {
-        let mut offset = [0; 8];
-        offset.copy_from_slice(&view[..8]);
-        RowView {
-            offset: u64::from_ne_bytes(offset),
-            row_bytes: word(view, 8),
-            flags: word(view, 12),
-        }
-    };
-    let size = size_of::<RowView>();
-    bytes.chunks_exact(size).take(rows).map(view).collect()
 }
 
 impl Drop for Inner {

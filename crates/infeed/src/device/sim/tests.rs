@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use infeed_raw::kernel::{Kernel, RowView};
+use infeed_raw::kernel::{Bilinear, Kernel, ResizeTable, ResizeView, RowView, Table};
 use infeed_raw::simd::{Dtype, Layout};
 
 use super::{Sim, SimConfig, SimMemory, SimQueue, ViolationKind};
@@ -266,13 +266,85 @@ fn a_kernel_gives_what_it_gives_on_the_host_with_views_and_without() {
         .expect("it fits");
     assert_eq!(seen(), expected);
 
-    let launched = sim.launch(queue, &expand(), 2, &input, Some((&views, &table)), &output);
+    let launched = sim.launch(
+        queue,
+        &expand(),
+        2,
+        &input,
+        Some((Table::Views(&views), &table)),
+        &output,
+    );
     launched.expect("launched");
     expand()
-        .run(2, &pixels, Some(&views), &mut expected)
+        .run(2, &pixels, Some(Table::Views(&views)), &mut expected)
         .expect("it fits");
     assert_eq!(seen(), expected);
     assert!(sim.violations().is_empty());
+}
+
+#[test]
+fn a_resize_uses_the_table_that_lies_on_the_device() {
+    let sim = Sim::with_own_clock(config());
+    let (queue, input) = made(&sim, 40);
+    let output = sim.memory(100).expect("memory");
+    let kernel = Kernel::Resize {
+        height: 3,
+        width: 2,
+        channels: 1,
+        dtype: Dtype::F32,
+        layout: Layout::Hwc,
+        scale: [2.0; 4],
+        bias: [1.0; 4],
+    };
+    let view = |offset, height, width| ResizeView {
+        offset,
+        row_bytes: 7,
+        flags: RowView::FLIP_X,
+        height,
+        width,
+    };
+    let table =
+        |views: &[ResizeView]| ResizeTable::of(3, 2, views, &mut Bilinear::new()).expect("images");
+    let images = table(&[view(1, 2, 6), view(15, 3, 2)]);
+    let pixels: Vec<u8> = (0..31).map(|n| n * 7).collect();
+    let place = sim.memory(images.bytes().len()).expect("memory");
+    let put = |table: &ResizeTable| {
+        let len = table.bytes().len();
+        drop(sim.copy(queue, host(table.bytes()), len, &place, 0));
+    };
+    // What lies behind the last image was never written, and is not read.
+    drop(sim.copy(queue, host(&pixels), 31, &input, 0));
+    put(&images);
+    let launch = |table: &ResizeTable| {
+        let table = Some((Table::Resize(table), &place));
+        sim.launch(queue, &kernel, 2, &input, table, &output)
+    };
+
+    launch(&images).expect("launched");
+
+    let mut expected = vec![0; 48];
+    let told = Some(Table::Resize(&images));
+    kernel
+        .run(2, &pixels, told, &mut expected)
+        .expect("it fits");
+    let read = sim.read(queue, &output, 48, NONE);
+    assert_eq!(read.expect("a read").bytes(), expected);
+    assert!(sim.violations().is_empty());
+    let beyond = launch(&table(&[view(1, 2, 6), view(34, 1, 7)]));
+    assert!(
+        matches!(beyond, Err(DeviceError::Bounds { .. })),
+        "{beyond:?}"
+    );
+
+    // Another one lies there than the host says: the device finds images outside of its memory.
+    put(&table(&[view(1, 2, 6), view(1 << 30, 3, 2)]));
+    launch(&images).expect("launched");
+    let event = sim.event(false).expect("an event");
+    assert!(
+        sim.record(&event, queue)
+            .and_then(|()| sim.synchronize(&event))
+            .is_err()
+    );
 }
 
 #[test]
