@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use infeed_raw::cuda;
-use infeed_raw::kernel::{Kernel, RowView};
+use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::slab::Slab;
 
 use super::cuda::Cuda;
@@ -209,7 +209,7 @@ impl Device for Any {
         kernel: &Kernel,
         rows: usize,
         input: &Arc<AnyMemory>,
-        table: Option<(&[RowView], &Arc<AnyMemory>)>,
+        table: Option<(Table<'_>, &Arc<AnyMemory>)>,
         output: &Arc<AnyMemory>,
     ) -> Result<(), DeviceError> {
         const CALL: &str = "a kernel";
@@ -218,7 +218,7 @@ impl Device for Any {
                 let queue = *queue.of_card(CALL, STREAM)?;
                 let (input, output) = (input.of_card(CALL, MEMORY)?, output.of_card(CALL, MEMORY)?);
                 let table = match table {
-                    Some((views, memory)) => Some((views, memory.of_card(CALL, MEMORY)?)),
+                    Some((told, memory)) => Some((told, memory.of_card(CALL, MEMORY)?)),
                     None => None,
                 };
                 cuda.launch(queue, kernel, rows, input, table, output)
@@ -227,7 +227,7 @@ impl Device for Any {
                 let queue = *queue.of_sim(CALL, STREAM)?;
                 let (input, output) = (input.of_sim(CALL, MEMORY)?, output.of_sim(CALL, MEMORY)?);
                 let table = match table {
-                    Some((views, memory)) => Some((views, memory.of_sim(CALL, MEMORY)?)),
+                    Some((told, memory)) => Some((told, memory.of_sim(CALL, MEMORY)?)),
                     None => None,
                 };
                 sim.launch(queue, kernel, rows, input, table, output)
