@@ -108,9 +108,9 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     ) -> Result<(), DeviceError>;
 
     /// Runs a kernel over `rows` rows from the beginning of `input` to the beginning of `output`;
-    /// either may be longer than the rows take. A `table` is given as it is on the host, to be
-    /// checked, and where its copy lies on the device, to be used; its views, or images, may lie
-    /// anywhere in the input.
+    /// either may be longer than the rows take. A `table` is checked as it is on the host, and copied
+    /// to the memory beside it before the kernel uses it there; its views, or images, may lie anywhere
+    /// in the input.
     ///
     /// # Errors
     ///

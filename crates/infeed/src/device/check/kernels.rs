@@ -236,7 +236,7 @@ fn one<D: Checked>(
     // What was there before must not be what is expected by chance.
     let to = filled(device, queue, &noise(1 << 40, len))?;
     let place = table
-        .map(|table| filled(device, queue, table.bytes()))
+        .map(|table| device.memory(table.bytes().len()))
         .transpose()?;
     let placed = table.zip(place.as_ref());
     device.launch(queue, kernel, rows, &from, placed, &to)?;

@@ -175,11 +175,12 @@ pub(super) fn kernels<D: Checked>(
 }
 
 /// Crops as `RandomResizedCrop` draws them of photographs, from half of the side to twice as much,
-/// and what their table costs the host: the first, and one of lengths met before.
+/// each time with the copy of their table; and what that costs the host: the first, and one of lengths
+/// met before.
 fn resizes<D: Checked>(
     device: &D,
     queue: D::Queue,
-    (rows, side, times): (usize, usize, u32),
+    (rows, side, times): (usize, usize, usize),
     figures: &mut Vec<Figure>,
 ) -> Result<(), Wrong> {
     let kernel = resized(photograph((side, side), 3, Dtype::BF16, Layout::Chw));
@@ -204,7 +205,7 @@ fn resizes<D: Checked>(
         .output_bytes(rows)
         .ok_or_else(|| wrong("the size of a batch is no number"))?;
     let from = filled(device, queue, &noise(6, from_bytes))?;
-    let place = filled(device, queue, table.bytes())?;
+    let place = device.memory(table.bytes().len())?;
     let to = device.memory(to_bytes)?;
     let table = Some((Table::Resize(&table), &place));
     device.launch(queue, &kernel, rows, &from, table, &to)?;
@@ -212,7 +213,7 @@ fn resizes<D: Checked>(
         (0..times).try_for_each(|_| device.launch(queue, &kernel, rows, &from, table, &to))
     })?;
     figures.push(figure(
-        format!("kernel/resize/to=bf16/layout=chw/rows={rows}"),
+        format!("kernel/resize/with=table/to=bf16/layout=chw/rows={rows}"),
         rate(from_bytes + to_bytes, times, taken),
         "GB/s read and written",
     ));

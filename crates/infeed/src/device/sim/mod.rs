@@ -430,6 +430,9 @@ impl Device for Sim {
         let table_bytes = told.map_or(0, |table| table.bytes().len());
         if let Some((_, memory)) = table {
             bounds(COMMAND, "its table", table_bytes, memory.len)?;
+            if memory.number == input.number || memory.number == output.number {
+                bounds(COMMAND, "another memory for its table", table_bytes.max(1), 0)?;
+            }
         }
         if input.number == output.number {
             bounds(COMMAND, "another memory for its output", writes.max(1), 0)?;
@@ -437,6 +440,12 @@ impl Device for Sim {
         kernel
             .check(rows, reads, told, writes)
             .map_err(|error| failed("launch", Arc::new(error)))?;
+        let sent = match table {
+            Some((table, memory)) => {
+                Some(self.copy(queue, table.shared(), table_bytes, memory, 0)?)
+            }
+            None => None,
+        };
         let mut state = lock(&self.inner.state);
         let moved = (kernel.input_bytes(rows).unwrap_or(reads) + writes) as u64;
         let begun = state.begin_kernel(&self.inner.config, stream, self.now_ns(), moved);
@@ -462,6 +471,8 @@ impl Device for Sim {
             if let Err(error) = ran {
                 found.fail(failed("launch", Arc::new(error)));
             }
+            // It came before this in the stream, so nobody waits for it.
+            drop(sent);
         };
         let work = Box::new(work);
         let end_ns = begun.end_ns;

@@ -13,7 +13,7 @@ impl OwnTable {
     ///
     /// # Errors
     ///
-    /// If the bytes are none: then they are not those that the host gave.
+    /// If the bytes are none.
     pub(super) fn read(
         kernel: &Kernel,
         rows: usize,
