@@ -11,6 +11,8 @@ mod slots;
 
 mod gaps;
 
+mod times;
+
 mod shared;
 
 mod batch;
@@ -25,3 +27,4 @@ pub use batch::{DeviceArray, DeviceBatch, Sent};
 pub use gaps::{Asked, Gap, GapTotals};
 pub use route::{Route, Upload};
 pub use sending::{Ring, RingStats, SLOTS, Settings};
+pub use times::SentTimes;

@@ -16,6 +16,7 @@ use super::route::{self, Route, Upload};
 use super::shared::{Flight, Held, Lost, Shared, Slot, SlotColumn};
 use super::slots::{Slots, Taken};
 use super::sync::{self, Arc, Mutex};
+use super::times::{Marks, SentTimes};
 
 /// Slots where nobody says how many: one with the consumer, one ready, one being filled.
 pub const SLOTS: usize = 3;
@@ -62,6 +63,8 @@ pub struct RingStats {
     pub overflow: u64,
     /// How long the device waited for batches that were asked for.
     pub gaps: GapTotals,
+    /// How long copies and kernels took.
+    pub times: SentTimes,
 }
 
 /// Slots on one device, and the two streams that fill them. Dropping it closes it.
@@ -231,6 +234,7 @@ impl<D: Device> Ring<D> {
             free: counts.free,
             overflow: counts.overflow,
             gaps: sync::lock(&self.shared.gaps).totals(),
+            times: sync::lock(&self.shared.times).totals(),
         })
     }
 
@@ -394,7 +398,7 @@ impl<D: Device> Ring<D> {
     ) -> Result<Enqueued<D>, DeviceError> {
         let shared = &self.shared;
         let device = &shared.device;
-        let (copied, ready) = (shared.plain.take(device)?, shared.timed.take(device)?);
+        let (begun, copied) = (shared.timed.take(device)?, shared.timed.take(device)?);
         // A kernel may still read what the copies are about to write.
         if let (Some(before), Some(_)) = (&slot.ready, self.kernels)
             && !self.is_left_out(Without::Kernel)
@@ -413,8 +417,11 @@ impl<D: Device> Ring<D> {
         if self.routes.iter().any(Route::is_copied) {
             releases(self.copies)?;
         }
+        device.record(&begun, self.copies)?;
+        let mut sent_bytes = 0;
         for ((_, array), column) in arrays.iter().zip(&slot.columns) {
             let bytes = array.bytes().len();
+            sent_bytes += bytes as u64;
             let to = column.staging.as_ref().unwrap_or(&column.output);
             let from: HostSource = std::sync::Arc::new(array.clone());
             if bytes > 0 {
@@ -424,13 +431,16 @@ impl<D: Device> Ring<D> {
             }
         }
         device.record(&copied, self.copies)?;
-        let last = match self.kernels {
-            None => self.copies,
+        let (ready, expanding) = match self.kernels {
+            // The mark behind the copies is that of the batch.
+            None => (Arc::clone(&copied), None),
             Some(kernels) => {
+                let (begun, ready) = (shared.timed.take(device)?, shared.timed.take(device)?);
                 if !self.is_left_out(Without::Copied) {
                     device.wait(kernels, &copied)?;
                 }
                 releases(kernels)?;
+                device.record(&begun, kernels)?;
                 for ((route, _), column) in arrays.iter().zip(&slot.columns) {
                     if let (Upload::Expand(kernel), Some(staging), true) =
                         (&self.routes[*route].upload, &column.staging, rows > 0)
@@ -438,10 +448,15 @@ impl<D: Device> Ring<D> {
                         device.launch(kernels, kernel, rows, staging, None, &column.output)?;
                     }
                 }
-                kernels
+                device.record(&ready, kernels)?;
+                (Arc::clone(&ready), Some((begun, ready)))
             }
         };
-        device.record(&ready, last)?;
+        sync::lock(&shared.times).sent(Marks {
+            copies: (begun, Arc::clone(&copied)),
+            kernels: expanding,
+            bytes: sent_bytes,
+        });
         self.batches.fetch_add(1, Ordering::Relaxed);
         slot.released.clear();
         slot.ready = Some(Arc::clone(&ready));

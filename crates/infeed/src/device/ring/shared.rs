@@ -12,6 +12,7 @@ use super::events::Events;
 use super::gaps::Gaps;
 use super::slots::Slots;
 use super::sync::{self, Arc, Mutex};
+use super::times::Times;
 
 /// Memory for one batch on the device, with the events that say when it may be written.
 #[derive(Debug)]
@@ -58,6 +59,7 @@ pub(super) struct Shared<D: Device> {
     pub(super) plain: Events<D>,
     pub(super) timed: Events<D>,
     pub(super) gaps: Mutex<Gaps<D>>,
+    pub(super) times: Mutex<Times<D>>,
     /// In the order of their stream, so the first is done first.
     flights: Mutex<VecDeque<Flight<D>>>,
     lost: Mutex<Vec<Lost<D>>>,
@@ -76,6 +78,7 @@ impl<D: Device> Shared<D> {
             plain: Events::new(false),
             timed: Events::new(true),
             gaps: Mutex::new(Gaps::new()),
+            times: Mutex::new(Times::new()),
             flights: Mutex::new(VecDeque::new()),
             lost: Mutex::new(Vec::new()),
             fault: Mutex::new(None),
@@ -128,7 +131,7 @@ impl<D: Device> Shared<D> {
         sync::lock(&self.flights).push_back(flight);
     }
 
-    /// Lets go of the host's arrays that have been copied, and works out gaps that are known.
+    /// Lets go of the host's arrays that have been copied, and works out gaps and times that are known.
     ///
     /// # Errors
     ///
@@ -146,6 +149,8 @@ impl<D: Device> Shared<D> {
             drop(landed);
         }
         let resolved = sync::lock(&self.gaps).resolve(&self.device);
+        self.told(resolved)?;
+        let resolved = sync::lock(&self.times).resolve(&self.device);
         self.told(resolved)
     }
 

@@ -20,6 +20,8 @@ mod sending;
 mod shared;
 #[path = "../slots.rs"]
 mod slots;
+#[path = "../times.rs"]
+mod times;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
