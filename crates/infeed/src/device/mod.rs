@@ -9,6 +9,7 @@ pub mod check;
 pub mod cuda;
 pub mod ring;
 pub mod sim;
+pub mod timing;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,7 +22,9 @@ use crate::error::{Cause, Error};
 
 pub use any::Any;
 pub use cuda::Cuda;
-pub use ring::{DeviceArray, DeviceBatch, Ring, RingStats, Route, SLOTS, Sent, Settings, Upload};
+pub use ring::{
+    DeviceArray, DeviceBatch, Ring, RingStats, Route, SLOTS, Sent, SentTimes, Settings, Upload,
+};
 pub use sim::Sim;
 
 /// Bytes on the host that a copy reads: shared, so that they stay until it has.

@@ -10,25 +10,12 @@ use infeed_raw::slab::Slab;
 use super::kernels::{images, photograph, resized};
 use super::{Checked, Effort, Figure, Wrong, filled, noise, wrong};
 use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
-use crate::device::{Device, DeviceError, HostSource, Ring, Route, Settings};
+use crate::device::timing::{copies as sent, launches, timed};
+use crate::device::{HostSource, Ring, Route, Settings};
 use crate::sample::DType;
 
-/// Time on the device's clock of what is enqueued; waits for it.
-pub(super) fn timed<D: Device>(
-    device: &D,
-    queue: D::Queue,
-    enqueue: impl FnOnce() -> Result<(), DeviceError>,
-) -> Result<Duration, DeviceError> {
-    let (start, end) = (device.event(true)?, device.event(true)?);
-    device.record(&start, queue)?;
-    enqueue()?;
-    device.record(&end, queue)?;
-    device.synchronize(&end)?;
-    device.elapsed(&start, &end)
-}
-
-fn rate(bytes: usize, times: usize, taken: Duration) -> f64 {
-    bytes as f64 * times as f64 / taken.as_secs_f64().max(1e-9) / 1e9
+fn rate(bytes: usize, times: u32, taken: Duration) -> f64 {
+    bytes as f64 * f64::from(times) / taken.as_secs_f64().max(1e-9) / 1e9
 }
 
 fn figure(name: String, value: f64, unit: &'static str) -> Figure {
@@ -55,7 +42,7 @@ pub(super) fn copies<D: Checked>(
         let times = if effort == Effort::Small {
             2
         } else {
-            times.clamp(4, 32)
+            times.clamp(4, 32) as u32
         };
         let (here, there) = (device.memory(bytes)?, device.memory(bytes)?);
         for pinned in [true, false] {
@@ -65,26 +52,17 @@ pub(super) fn copies<D: Checked>(
             if pinned {
                 device.pin(&mut slab)?;
             }
-            let source: Arc<Slab> = Arc::new(slab);
-            let send = |times: usize| -> Result<Vec<D::Transfer>, DeviceError> {
-                let from = || Arc::clone(&source) as HostSource;
-                (0..times)
-                    .map(|_| device.copy(queue, from(), bytes, &here, 0))
-                    .collect()
-            };
-            drop(send(1)?);
-            let mut under_way = Vec::new();
-            let taken = timed(device, queue, || {
-                under_way = send(times)?;
-                Ok(())
-            })?;
-            drop(under_way);
+            let slab = Arc::new(slab);
+            let source: HostSource = Arc::clone(&slab) as HostSource;
+            sent(device, queue, &source, bytes, &here, 1)?;
+            let taken = sent(device, queue, &source, bytes, &here, times)?;
+            drop(source);
             figures.push(figure(
                 format!("copy/to=device/memory={kind}/bytes={bytes}"),
                 rate(bytes, times, taken),
                 "GB/s",
             ));
-            let mut slab = Arc::try_unwrap(source)
+            let mut slab = Arc::try_unwrap(slab)
                 .map_err(|_| wrong("a copy that is done holds its bytes"))?;
             slab = device.fetch(queue, &here, slab)?;
             let start = Instant::now();
@@ -159,10 +137,9 @@ pub(super) fn kernels<D: Checked>(
         };
         let from = filled(device, queue, &noise(5, from_bytes))?;
         let to = device.memory(to_bytes)?;
-        device.launch(queue, kernel, *rows, &from, None, &to)?;
-        let taken = timed(device, queue, || {
-            (0..times).try_for_each(|_| device.launch(queue, kernel, *rows, &from, None, &to))
-        })?;
+        let over = (kernel, *rows);
+        launches(device, queue, over, &from, &to, 1)?;
+        let taken = launches(device, queue, over, &from, &to, times)?;
         figures.push(figure(
             format!("kernel/{name}/rows={rows}"),
             rate(from_bytes + to_bytes, times, taken),

@@ -9,9 +9,9 @@ use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
 use super::kernels::photograph;
-use super::rates::timed;
 use super::{Checked, Wrong, filled, noise, wrong};
 use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
+use crate::device::timing::timed;
 use crate::device::{DeviceError, Ring, Route, Settings};
 use crate::random;
 use crate::sample::DType;
