@@ -23,14 +23,15 @@ class Explanation:
         """Everything in it: rates in samples per s, times in s, sizes in bytes.
 
         ``verdict`` holds ``limit``, ``rate``, ``next_limit`` and ``next_rate``;
-        ``stages`` what each stage cost; ``stall`` where the consumer's time went.
+        ``stages`` what each stage cost; ``stall`` where the consumer's time went. Of a
+        loader on a device, ``transfers`` says what crossed to it.
         """
         found: dict[str, Any] = json.loads(self._core.json())
         return found
 
     @property
     def limit(self) -> str:
-        """What limits: storage, decode, transform, python, memory, copy or step."""
+        """What limits: storage, decode, transform, python, memory, copy, device, step."""
         limit: str = self.to_dict()["verdict"]["limit"]
         return limit
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use indicatif::ProgressBar;
+use infeed::device::Any;
 use infeed::explain::{Case, Conditions, Explanation, Stand, explain, ledger};
 use infeed::probe;
 use infeed::report;
@@ -30,6 +31,8 @@ const DEFAULT_SECONDS: f64 = 6.0;
   infeed explain photos                     what limits a folder of images on this machine
   infeed explain pipeline.toml --step-ms 12 with a training step of 12 ms beside it
   infeed explain photos --on hdd            as if the data lay on a hard disk
+  infeed explain photos --device cuda:0     with batches on a card: what belongs there, what crosses
+  infeed explain photos --on h100x8         what would belong on cards that are not here
   infeed explain photos --html report.html  with the timeline, to look at
   infeed explain photos --apply 1           do what helps most, measure it, keep the ledger
 
@@ -59,6 +62,9 @@ pub(crate) struct Args {
     /// Plan for another machine's storage and bus: `infeed probe --list` names them
     #[arg(long, value_name = "NAME", value_parser = profile)]
     on: Option<&'static probe::Profile>,
+    /// Deliver batches on a device, such as cuda:0 or sim, and say what of the work belongs there
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     /// Leave the remedies out: limits alone, in a third of the time
     #[arg(long, conflicts_with = "apply")]
     no_remedies: bool,
@@ -100,6 +106,7 @@ fn stand(profile: &probe::Profile) -> Stand {
         }),
         bus_bytes_per_s: profile.bus_bytes_per_s,
         device_bytes_per_s: profile.device_bytes_per_s,
+        devices: profile.devices,
     }
 }
 
@@ -110,6 +117,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let problem = "--out takes one remedy; leave it out to have each beside the data";
         return Err(CliError::Usage(problem.to_owned()));
     }
+    if let (Some(device), Some(profile)) = (&args.device, args.on)
+        && profile.devices > 0
+    {
+        let problem = format!(
+            "--on {} plans for devices that are not here, and --device {device} names one that is; \
+             give one of the two",
+            profile.name
+        );
+        return Err(CliError::Usage(problem));
+    }
     let target = Target::of(&args.path)?;
     let mut conditions = Conditions::default();
     conditions.open.workers = args.workers;
@@ -119,6 +136,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     conditions.step = args.step_ms.map(|ms| Duration::from_secs_f64(ms / 1e3));
     conditions.seconds = args.seconds;
     conditions.stand = args.on.map(stand);
+    let device = args.device.as_deref().map(Any::open).transpose();
+    conditions.device = device.map_err(told)?;
     conditions.try_remedies = !args.no_remedies;
     let name = args.path.display().to_string();
     let case = Case::new(name, &target.pipeline, &[], conditions).map_err(told)?;

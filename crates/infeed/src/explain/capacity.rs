@@ -91,14 +91,15 @@ impl Capacities {
     }
 
     /// Splits the time the consumer waited: what is added to the time of a sample by one resource
-    /// after the other, in the order step, copy, cores, storage.
+    /// after the other, in the order step, device and copy, cores, storage.
     ///
     /// Source: the differences of DS-Analyzer (Mohan et al., VLDB 2021), which runs the loader
     /// without preparation, and then without storage.
     pub(super) fn stall(&self, waited: f64) -> Stall {
         let time = |rate: Option<Interval>| rate.map_or(0.0, |rate| 1.0 / rate.mid.max(1e-9));
         let step = time(self.rate_of(Limit::Step));
-        let copy = step.max(time(self.rate_of(Limit::Copy)));
+        let device = time(self.rate_of(Limit::Device));
+        let copy = step.max(device).max(time(self.rate_of(Limit::Copy)));
         let memory = time(self.rate_of(Limit::Memory));
         let prep = copy.max(time(self.cores())).max(memory);
         let fetch = prep.max(time(self.rate_of(Limit::Storage)));

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::device::Any;
 use crate::error::Error;
 use crate::loader::Options;
 use crate::order::Order;
@@ -46,6 +47,8 @@ pub struct Stand {
     pub bus_bytes_per_s: Option<f64>,
     /// Rate at which its device reads and writes its own memory.
     pub device_bytes_per_s: Option<f64>,
+    /// Devices that share its cores and storage.
+    pub devices: u32,
 }
 
 /// How something is explained.
@@ -60,6 +63,8 @@ pub struct Conditions {
     pub seconds: f64,
     /// The machine to plan for. None: this one.
     pub stand: Option<Stand>,
+    /// Where batches go. None: they stay on the host.
+    pub device: Option<Any>,
     /// Whether remedies are tried.
     pub try_remedies: bool,
 }
@@ -71,6 +76,7 @@ impl Default for Conditions {
             step: None,
             seconds: 6.0,
             stand: None,
+            device: None,
             try_remedies: true,
         }
     }

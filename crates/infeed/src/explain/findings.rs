@@ -4,6 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::placement::Placing;
+use super::transfers::Transfers;
+
 /// Version of the JSON form.
 pub const VERSION: u32 = 1;
 
@@ -68,6 +71,8 @@ pub enum Limit {
     Memory,
     /// The bus to the device.
     Copy,
+    /// The device's work on rows, which it does beside the step.
+    Device,
     /// The training step itself: the loader keeps up.
     Step,
 }
@@ -82,6 +87,7 @@ impl Limit {
             Limit::Python => "python",
             Limit::Memory => "memory",
             Limit::Copy => "copy",
+            Limit::Device => "device",
             Limit::Step => "step",
         }
     }
@@ -114,6 +120,12 @@ pub struct Explanation {
     pub remedies: Vec<Remedy>,
     /// Remedies that were not tried, and why.
     pub not_tried: Vec<NotTried>,
+    /// What of the work belongs on the device; None without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placing>,
+    /// What crossed to the device; None where batches stayed on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfers: Option<Transfers>,
     /// Who did what when, in the first seconds of the run.
     pub timeline: Vec<Span>,
     /// Predictions that were checked on this dataset, oldest first.
@@ -228,7 +240,7 @@ pub struct Stall {
     pub fetch: f64,
     /// Waited for processor cores.
     pub prep: f64,
-    /// Waited for the bus.
+    /// Waited for the bus, or for the device's work on rows.
     pub copy: f64,
     /// Computed.
     pub compute: f64,

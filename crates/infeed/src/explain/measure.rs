@@ -1,18 +1,19 @@
 //! The explanation itself, measured in five parts: the records, the plain run, the storage, the
 //! cores, the remedies.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::capacity::{Capacities, costliest, in_python};
 use super::case::Case;
 use super::difference::difference;
+use super::feed::Feed;
 use super::findings::{
     Explanation, Interval, Limit, Machine, NotTried, Remedy, Resource, Run, Subject, VERSION,
 };
 use super::prepare::{Among, Written};
 use super::ready::{ready, refused};
 use super::remedies::{Candidate, Change, candidates};
+use super::sides::HostRates;
 use super::storage::Storage;
 use super::survey::{Survey, survey};
 use super::trial::{Others, Variant, fixed, interleave, interval, ratio};
@@ -52,21 +53,28 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let order = case.pipeline.order(&*case.own, &case.handles)?;
     let selection = case.pipeline.selection(&*case.own, &order);
     let pipeline = case.pipeline.plain();
-    let loader = pipeline.open_over(Arc::clone(&case.source), &options)?;
+    let feed = Feed::open(case, &pipeline, &options)?;
+    let loader = feed.loader();
     let plan = format!("{selection}{}", loader.plan()?);
     let running = |share| progress("running the pipeline as it is", share);
     let seconds = case.conditions.seconds;
-    let run = run::plain(&loader, case.conditions.step, seconds, &running)?;
+    let run = run::plain(&feed, case.conditions.step, seconds, &running)?;
     let timeline = run::spans(loader.timeline()?);
-    let mut notes = notices(&loader, &run);
+    let transfers = feed.transfers()?;
+    let mut notes = notices(loader, &run);
     notes.extend(run::selected(&selection));
-    drop(loader);
+    drop(feed);
 
     progress("reading records cold", 0.0);
     let storage = case.storage()?;
     let trials = Trials::run(case, &looked, &run, storage.as_ref(), progress)?;
     let subject = subject(case, &looked);
-    let capacities = capacities(case, &run, storage.as_ref(), &trials, subject.bytes as f64);
+    let mut capacities = capacities(case, &run, storage.as_ref(), &trials, subject.bytes as f64);
+    progress("timing copies and kernels", 0.0);
+    let placement = case.placing(trials.host, capacities.rate_of(Limit::Storage))?;
+    if let Some(placement) = &placement {
+        capacities.add_device(placement, case);
+    }
     if let Some(storage) = storage.as_ref().filter(|_| case.throttle().is_none()) {
         notes.push(storage_note(storage, case, &subject));
     }
@@ -83,7 +91,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
              their intervals say"
         ));
     }
-    let (mut lasting, mut capacities) = (capacities.clone(), capacities);
+    let mut lasting = capacities.clone();
     if let Some(starved) = starved(&run, case.workers(), &capacities) {
         capacities.add(Limit::Storage, starved.rate, starved.arithmetic);
         if subject.fits_in_memory {
@@ -111,6 +119,8 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         resources: capacities.all().to_vec(),
         remedies,
         not_tried,
+        placement,
+        transfers,
         timeline,
         ledger: Vec::new(),
         notes,
@@ -202,6 +212,8 @@ fn machine(case: &Case) -> Machine {
 struct Trials {
     /// Samples a second of the pipeline as it is, from memory, with the consumer always ready.
     base: Interval,
+    /// The same, and with the work shared with a device in the other way.
+    host: HostRates,
     tried: Vec<Tried>,
     not: Vec<NotTried>,
 }
@@ -243,10 +255,20 @@ impl Trials {
         // First and last in each turn: what every gain is measured against has to be known best.
         let mut variants: Vec<Variant> = vec![base.clone()];
         variants.extend(kept.iter().map(|(_, prepared, _)| prepared.variant.clone()));
+        let has_sides = case.has_sides();
+        if has_sides {
+            let mut other = base.clone();
+            other.expands = !other.expands;
+            variants.push(other);
+        }
         variants.push(base);
         let going = |share| progress("trying remedies on a few records: running", share);
         let mut rates = interleave(&variants, ROUNDS, SLICE, &going);
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
+        let other = match has_sides {
+            true => rates.pop().unwrap_or_else(|| Ok(Vec::new()))?,
+            false => Vec::new(),
+        };
         let mut rates = rates.into_iter();
         let first = rates.next().unwrap_or_else(|| Ok(Vec::new()))?;
         let both = first.iter().zip(&last);
@@ -281,8 +303,15 @@ impl Trials {
                 quality,
             });
         }
+        let base = interval(&base_rates);
         Ok(Trials {
-            base: interval(&base_rates),
+            base,
+            host: HostRates {
+                now: base,
+                // Rounds in turn tell the ratio better than either rate.
+                other: (!other.is_empty())
+                    .then(|| ratio(&other, &base_rates).map(|ratio| ratio * base.mid)),
+            },
             tried,
             not,
         })

@@ -5,6 +5,9 @@
 //! (`remedies`, `trial`). [`apply()`] does one of them to all records and measures again; the
 //! [`ledger`] keeps what was predicted and what came of it.
 //!
+//! Where there is a device, or one is planned for, the same arithmetic says what of the work belongs on
+//! it ([`Placing`]); [`Transfers`] tells what crossed to it.
+//!
 //! The model is arithmetic: the rate is the least over resources of capacity over demand. What
 //! cores give is never computed from single parts but measured, with all of them at work, as the
 //! ratio of two runs in turn.
@@ -13,17 +16,21 @@ mod apply;
 mod capacity;
 mod case;
 mod difference;
+mod feed;
 mod findings;
 mod functions;
 pub mod ledger;
 mod measure;
+mod placement;
 mod prepare;
 mod ready;
 mod remedies;
 mod run;
 mod running;
+mod sides;
 mod storage;
 mod survey;
+mod transfers;
 mod trial;
 mod verdict;
 
@@ -36,7 +43,9 @@ pub use findings::{
     Run, Span, StageCost, Stall, Subject, VERSION, Verdict,
 };
 pub use measure::explain;
-pub use running::running;
+pub use placement::{Allowed, Bound, Change, Known, Placing, Split, Way};
+pub use running::{running, running_on};
+pub use transfers::{Carried, Transfers};
 
 /// Told what is being done and which share of it is done; says whether to go on.
 pub type Progress<'a> = &'a (dyn Fn(&str, f64) -> bool + Sync);

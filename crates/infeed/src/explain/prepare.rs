@@ -93,6 +93,7 @@ impl Case {
             source,
             options,
             step,
+            expands: self.expands(),
         })
     }
 

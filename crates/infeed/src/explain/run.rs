@@ -3,10 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::feed::{Feed, Got};
 use super::findings::{QueuePoint, Run, Span, StageCost};
 use crate::counters::Recorded;
 use crate::error::Error;
-use crate::loader::{Loader, Stats, Step};
+use crate::loader::Stats;
 
 /// Longest wait between two looks at the clock and at the user.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -28,11 +29,12 @@ pub(super) fn selected(selection: &str) -> Option<String> {
 ///
 /// What stopped the loader.
 pub(super) fn plain(
-    loader: &Loader,
+    feed: &Feed,
     step: Option<Duration>,
     seconds: f64,
     go_on: &dyn Fn(f64) -> bool,
 ) -> Result<Run, Error> {
+    let loader = feed.loader();
     let opened = Instant::now();
     let mut first: Option<(Instant, u64)> = None;
     let (mut wait, mut stepped, mut rows) = (Duration::ZERO, Duration::ZERO, 0_u64);
@@ -45,14 +47,14 @@ pub(super) fn plain(
             break;
         }
         let asked = Instant::now();
-        let got = loader.next_within(PATIENCE)?;
+        let got = feed.next_within(PATIENCE)?;
         let waited = asked.elapsed();
         if first.is_some() {
             wait += waited;
         }
         since_point.1 += waited;
-        let Step::Batch(batch) = got else { continue };
-        rows += batch.samples() as u64;
+        let Got::Batch(samples) = got else { continue };
+        rows += samples;
         first.get_or_insert((Instant::now(), rows));
         seen += 1;
         if seen.is_multiple_of(keep) {

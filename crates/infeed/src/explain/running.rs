@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use super::capacity::{COUNTED, Capacities, costliest, in_python};
 use super::case::{Case, Conditions};
+use super::feed::crossed;
 use super::findings::{
     Explanation, Interval, Limit, Machine, NotTried, QueuePoint, Run, Subject, VERSION,
 };
+use super::transfers::Transfers;
 use super::verdict::verdict;
 use super::{functions, now_s, run};
+use crate::device::Device;
 use crate::error::Error;
+use crate::loader::ahead::DeviceLoader;
 use crate::loader::{Loader, Stats};
 use crate::pipeline::Pipeline;
 use crate::probe;
@@ -20,11 +24,38 @@ use crate::probe;
 ///
 /// [`Error::Closed`]; [`Error::Config`] before its first batch.
 pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Explanation, Error> {
+    explained(name, pipeline, loader, None)
+}
+
+/// As [`running`], of a loader whose batches go to a device: with what crossed, and what bus and
+/// kernels gave by the device's clock.
+///
+/// # Errors
+///
+/// As [`running`]; [`Error::Device`] if the device failed.
+pub fn running_on<D: Device>(
+    name: &str,
+    pipeline: &Pipeline,
+    loader: &DeviceLoader<D>,
+) -> Result<Explanation, Error> {
+    let crossed = crossed(loader)?;
+    explained(name, pipeline, loader.loader(), Some(crossed))
+}
+
+fn explained(
+    name: &str,
+    pipeline: &Pipeline,
+    loader: &Loader,
+    transfers: Option<Transfers>,
+) -> Result<Explanation, Error> {
     let stats = loader.stats()?;
     let source = loader.source()?;
     let run = run_from(&stats)?;
     let rows = (stats.samples / stats.batches.max(1)).max(1);
-    let capacities = capacities(&stats, &run, pipeline, rows);
+    let mut capacities = capacities(&stats, &run, pipeline, rows);
+    if let Some(transfers) = &transfers {
+        capacities.add_transfers(transfers, rows);
+    }
     let after_first = (run.seconds - run.first_batch_s).max(1e-9);
     let stall = capacities.stall((run.wait_s / after_first).clamp(0.0, 1.0));
     let mut conditions = Conditions::default();
@@ -69,6 +100,8 @@ pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Expla
             name: "remedies".to_owned(),
             why: "a running loader is not disturbed; `infeed explain` tries them".to_owned(),
         }],
+        placement: None,
+        transfers,
         timeline: run::spans(loader.timeline()?),
         ledger: Vec::new(),
         // What the loader has to say is its consumer's, who has not heard it yet.
@@ -114,6 +147,35 @@ fn run_from(stats: &Stats) -> Result<Run, Error> {
             waiting: wait_s / after_first,
         }],
     })
+}
+
+impl Capacities {
+    /// Adds what bus and kernels gave, batches of so many rows, beside whatever else they did.
+    fn add_transfers(&mut self, transfers: &Transfers, rows: u64) {
+        let batches = transfers.timed as f64;
+        let rate = |time: f64| rows as f64 * batches / time;
+        let kilobytes = transfers.batch_bytes() / rows as f64 / 1e3;
+        if transfers.timed > 0 && transfers.copying_s > 0.0 {
+            let rate = rate(transfers.copying_s);
+            let text = format!(
+                "{:.2} GB/s / {kilobytes:.1} kB per sample = {rate:.0} samples/s, copies to {} \
+                 timed as they were made",
+                transfers.timed_bytes as f64 / transfers.copying_s / 1e9,
+                transfers.device,
+            );
+            self.add(Limit::Copy, Interval::exact(rate).widen(COUNTED), text);
+        }
+        if transfers.timed > 0 && transfers.expanding_s > 0.0 {
+            let rate = rate(transfers.expanding_s);
+            let text = format!(
+                "1 / {:.2} µs of kernels per sample = {rate:.0} samples/s, timed beside whatever \
+                 else {} did",
+                1e6 / rate,
+                transfers.device,
+            );
+            self.add(Limit::Device, Interval::exact(rate).widen(COUNTED), text);
+        }
+    }
 }
 
 fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Capacities {

@@ -43,6 +43,8 @@ pub(super) struct Variant {
     pub(super) source: Arc<dyn Source>,
     pub(super) options: Options,
     pub(super) step: Option<Duration>,
+    /// Whether what makes rows larger is left to a device, so that the host makes bytes.
+    pub(super) expands: bool,
 }
 
 impl Variant {
@@ -50,7 +52,11 @@ impl Variant {
         // The records are selected and repeated here; what one costs, weights do not change.
         let pipeline = self.pipeline.plain();
         let options = fixed(&self.options);
-        pipeline.open_over(Arc::clone(&self.source), &options)
+        let source = Arc::clone(&self.source);
+        match self.expands {
+            true => pipeline.open_for_device(source, &options),
+            false => pipeline.open_over(source, &options),
+        }
     }
 
     /// Samples a second during one slice.

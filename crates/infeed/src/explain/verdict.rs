@@ -46,6 +46,7 @@ fn subject(limit: Limit) -> &'static str {
         Limit::Python => "Python",
         Limit::Memory => "memory bandwidth",
         Limit::Copy => "the copy to the device",
+        Limit::Device => "the device's work on rows",
         Limit::Step => "the step",
     }
 }

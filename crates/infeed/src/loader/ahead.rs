@@ -20,6 +20,7 @@ use crate::device::ring::{Asked, DeviceBatch, Ring, Sent, Settings};
 use crate::error::Error;
 use crate::exec::{Next, told_by};
 use crate::pipeline::{Handle, Pipeline};
+use crate::source::Source;
 
 /// How long the sender waits for a batch or a slot between two looks at whether it should pause.
 const SLICE: Duration = Duration::from_millis(20);
@@ -110,6 +111,33 @@ impl Pipeline {
             );
             return Err(Error::config("slots", problem));
         }
+        let source = self.open_source(handles)?;
+        self.sent_over(device, placement, slots, source, handles, options)
+    }
+
+    /// As [`Pipeline::open_on`], over a source of one's own, of which records are selected as the
+    /// description says.
+    pub(crate) fn open_on_over<D: Device>(
+        &self,
+        device: D,
+        placement: Placement,
+        slots: usize,
+        source: Arc<dyn Source>,
+        options: &Options,
+    ) -> Result<DeviceLoader<D>, Error> {
+        let source = self.select(source)?;
+        self.sent_over(device, placement, slots, source, &[], options)
+    }
+
+    fn sent_over<D: Device>(
+        &self,
+        device: D,
+        placement: Placement,
+        slots: usize,
+        source: Arc<dyn Source>,
+        handles: &[Handle],
+        options: &Options,
+    ) -> Result<DeviceLoader<D>, Error> {
         let (pinning, told) = (device.clone(), AtomicBool::new(false));
         let aim = Aim {
             expands: placement == Placement::Device,
@@ -123,7 +151,6 @@ impl Pipeline {
             })),
             slots,
         };
-        let source = self.open_source(handles)?;
         let (loader, routes) = Loader::open_for(self, source, handles, options, Some(aim))?;
         let rows = loader.most_rows()?;
         let settings = Settings {

@@ -56,6 +56,22 @@ impl Pipeline {
         Loader::open(self, self.select(source)?, &[], options)
     }
 
+    /// As [`Pipeline::open_over`], with the batches that would be sent to a device which makes rows
+    /// larger by itself: for measuring what is left to the host.
+    pub(crate) fn open_for_device(
+        &self,
+        source: Arc<dyn Source>,
+        options: &Options,
+    ) -> Result<Loader, Error> {
+        let aim = Aim {
+            expands: true,
+            ready: Ready(Arc::new(|_| {})),
+            slots: 0,
+        };
+        let source = self.select(source)?;
+        Loader::open_for(self, source, &[], options, Some(aim)).map(|(loader, _)| loader)
+    }
+
     /// One sample after each stage, made on the calling thread.
     ///
     /// # Errors

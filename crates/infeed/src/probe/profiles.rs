@@ -19,6 +19,8 @@ pub struct Profile {
     pub device_bytes_per_s: Option<f64>,
     /// Devices in the machine; 0 where it is about storage.
     pub devices: u32,
+    /// Compute capability of the devices.
+    pub capability: Option<(u32, u32)>,
     /// Where the numbers are from.
     pub source: &'static str,
 }
@@ -71,6 +73,7 @@ pub const PROFILES: &[Profile] = &[
         bus_bytes_per_s: None,
         device_bytes_per_s: None,
         devices: 0,
+        capability: None,
         source: "data sheet of the Seagate Exos X18, 18 TB: 270 MB/s on the outer tracks, 170 \
                  random reads of 4 KB a second at queue depth 16; latency is their inverse",
     },
@@ -85,6 +88,7 @@ pub const PROFILES: &[Profile] = &[
         bus_bytes_per_s: None,
         device_bytes_per_s: None,
         devices: 0,
+        capability: None,
         source: "data sheet of the Samsung 870 EVO: 560 MB/s, 98 000 random reads of 4 KB a \
                  second at queue depth 32, 13 000 at 1",
     },
@@ -99,6 +103,7 @@ pub const PROFILES: &[Profile] = &[
         bus_bytes_per_s: None,
         device_bytes_per_s: None,
         devices: 0,
+        capability: None,
         source: "data sheet of the Samsung 990 PRO, 2 TB: 7450 MB/s, 1 400 000 random reads of \
                  4 KB a second at queue depth 32, 22 000 at 1",
     },
@@ -109,6 +114,7 @@ pub const PROFILES: &[Profile] = &[
         bus_bytes_per_s: None,
         device_bytes_per_s: None,
         devices: 0,
+        capability: None,
         source: ETHERNET_SOURCE,
     },
     Profile {
@@ -118,6 +124,7 @@ pub const PROFILES: &[Profile] = &[
         bus_bytes_per_s: None,
         device_bytes_per_s: None,
         devices: 0,
+        capability: None,
         source: ETHERNET_SOURCE,
     },
     Profile {
@@ -127,6 +134,7 @@ pub const PROFILES: &[Profile] = &[
         bus_bytes_per_s: None,
         device_bytes_per_s: None,
         devices: 0,
+        capability: None,
         source: ETHERNET_SOURCE,
     },
     Profile {
@@ -136,6 +144,7 @@ pub const PROFILES: &[Profile] = &[
         bus_bytes_per_s: pcie(8e9, 8.0),
         device_bytes_per_s: Some(320e9),
         devices: 4,
+        capability: Some((6, 1)),
         source: "line rate of eight lanes of PCIe 3.0 each (four cards on a processor of 40 \
                  lanes), no overhead taken off; memory: NVIDIA's GTX 1080 specification, 10 Gb/s \
                  on 256 bits",
@@ -147,6 +156,7 @@ pub const PROFILES: &[Profile] = &[
         bus_bytes_per_s: pcie(32e9, 16.0),
         device_bytes_per_s: Some(3.35e12),
         devices: 8,
+        capability: Some((9, 0)),
         source: "line rate of sixteen lanes of PCIe 5.0 each, no overhead taken off; memory: \
                  NVIDIA H100 data sheet, 3.35 TB/s",
     },
@@ -179,6 +189,19 @@ mod tests {
             );
         }
         assert_eq!(profile("floppy"), None);
+    }
+
+    #[test]
+    fn every_device_that_is_planned_for_takes_the_kernels_there_are() {
+        let text = infeed_raw::kernel::PTX.to_str().expect("text");
+        let target = text.lines().find_map(|line| line.strip_prefix(".target sm_"));
+        let target: u32 = target.and_then(|t| t.trim().parse().ok()).expect("a target");
+
+        for known in PROFILES.iter().filter(|known| known.devices > 0) {
+            let (major, minor) = known.capability.expect("a device has one");
+            // One that is older would have to be called planning only, in what is said of it.
+            assert!(10 * major + minor >= target, "{}", known.name);
+        }
     }
 
     #[test]

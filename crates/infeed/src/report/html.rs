@@ -4,6 +4,7 @@
 //! may run. Names from the dataset reach the page escaped, or inside JSON without a `<`.
 
 mod data;
+mod device;
 mod markup;
 
 use markup::{Cell, Row, escaped, list, table};
@@ -30,6 +31,8 @@ pub fn html(e: &Explanation) -> String {
         resources(e),
         queue(e),
         timeline(e),
+        device::placement(e),
+        device::transfers(e),
         remedies(e),
         ledger(e),
         notes(e),

@@ -1,6 +1,8 @@
 //! An explanation for a terminal: the verdict, what each stage costs, what each remedy would
 //! gain, and how earlier predictions came out.
 
+mod device;
+
 use super::numbers;
 use super::table::{ALWAYS, Column, length, set, wrap};
 use super::words::{behind, error, stall};
@@ -17,7 +19,8 @@ const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// The terminal form: verdict, stages, remedies, ledger, notes. Colour adds weight, no meaning.
+/// The terminal form: verdict, stages, what belongs on a device and what crossed to it, remedies,
+/// ledger, notes. Colour adds weight, no meaning.
 ///
 /// Lines are at most `width` characters long. The exception is a command that the shell allows to
 /// be broken nowhere: it is there to be copied.
@@ -29,6 +32,8 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     };
     verdict(&mut page, e);
     stages(&mut page, &e.run.stages);
+    device::placement(&mut page, e);
+    device::transfers(&mut page, e);
     remedies(&mut page, e);
     ledger(&mut page, &e.ledger);
     if !e.notes.is_empty() {

@@ -1,7 +1,7 @@
 //! What the forms for people say in the same words.
 
 use super::numbers;
-use crate::explain::{Explanation, LedgerEntry, Verdict};
+use crate::explain::{Bound, Explanation, LedgerEntry, Limit, Placing, Verdict, Way};
 
 /// A share of the consumer's time.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +27,35 @@ pub(super) fn stall(e: &Explanation) -> [Part; 4] {
     [
         part(e.stall.fetch, "waiting for storage", "fetch stall", "read"),
         part(e.stall.prep, "waiting for cores", "prep stall", "decode"),
-        part(e.stall.copy, "waiting for the bus", "copy stall", "write"),
+        part(e.stall.copy, stall_of_copy(e), "copy stall", "write"),
         part(e.stall.compute, "computing", "compute", "step"),
     ]
+}
+
+/// What a loop waits for between the host and its step.
+fn stall_of_copy(e: &Explanation) -> &'static str {
+    let device = |resource: &crate::explain::Resource| resource.limit == Limit::Device;
+    match e.resources.iter().any(device) {
+        true => "waiting for the bus or the device",
+        false => "waiting for the bus",
+    }
+}
+
+/// `device (best, now)`.
+pub(super) fn way_name(placing: &Placing, way: &Way) -> String {
+    let marks = [(placing.chosen, "best"), (placing.now, "now")];
+    let marks = marks.iter().filter(|(split, _)| *split == way.split);
+    let marks: Vec<&str> = marks.map(|(_, mark)| *mark).collect();
+    match marks.is_empty() {
+        true => way.split.name().to_owned(),
+        false => format!("{} ({})", way.split.name(), marks.join(", ")),
+    }
+}
+
+/// What a resource allows in a way; `none` where it is no limit.
+pub(super) fn when_limited(way: &Way, bound: Bound) -> String {
+    let allowed = way.allowed(bound).map(|rate| numbers::figures(rate.mid));
+    allowed.unwrap_or_else(|| "none".to_owned())
 }
 
 /// What lies behind the limit, in words; None where nothing does.

@@ -52,6 +52,7 @@ fn storage(bytes_per_s: f64) -> Stand {
         }),
         bus_bytes_per_s: None,
         device_bytes_per_s: None,
+        devices: 0,
     }
 }
 
@@ -61,6 +62,7 @@ fn bus(bytes_per_s: f64) -> Stand {
         storage: None,
         bus_bytes_per_s: Some(bytes_per_s),
         device_bytes_per_s: Some(1e12),
+        devices: 1,
     }
 }
 

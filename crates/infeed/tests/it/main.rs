@@ -16,6 +16,7 @@ mod pack;
 mod pack_groups;
 mod pack_shards;
 mod pack_taken_up;
+mod placement;
 mod remote;
 mod report;
 mod restart;

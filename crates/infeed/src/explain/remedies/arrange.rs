@@ -8,8 +8,11 @@ use crate::transform::{ClassIndex, OneHot, Transform};
 
 pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
     let pipeline = &case.pipeline;
-    found.extend(class_index(pipeline));
-    found.extend(uint8(pipeline));
+    // A device that batches go to does that by itself; the table of placements tells what it gains.
+    if !case.expands() {
+        found.extend(class_index(pipeline));
+        found.extend(uint8(pipeline));
+    }
     let Some(decode) = &pipeline.decode else {
         return;
     };

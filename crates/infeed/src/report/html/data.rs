@@ -3,10 +3,13 @@
 use serde_json::{Value, json};
 
 use super::colour;
-use crate::explain::{Explanation, Interval, LedgerEntry, QueuePoint, Remedy, Resource, StageCost};
+use crate::explain::{
+    Allowed, Explanation, Interval, LedgerEntry, Placing, QueuePoint, Remedy, Resource, StageCost,
+    Way,
+};
 use crate::report::numbers;
 use crate::report::timeline::{merge, tracks};
-use crate::report::words::{Part, error, stall};
+use crate::report::words::{Part, error, stall, way_name};
 
 /// Spans that are drawn; a timeline with more is cut short. Of 6000, Chromium 156 makes and lays out
 /// the plot in 0.11 s (median of 3, two shared cores), of 20 000 in 0.36 s, and it does so at every
@@ -27,6 +30,7 @@ pub(super) fn json(e: &Explanation) -> String {
         "stall": stall(e).iter().map(part).collect::<Vec<_>>(),
         "stages": e.run.stages.iter().filter(|s| s.samples > 0).map(stage).collect::<Vec<_>>(),
         "resources": e.resources.iter().map(|r| resource(e, r)).collect::<Vec<_>>(),
+        "placement": e.placement.iter().flat_map(placement).collect::<Vec<_>>(),
         "queue": thinned(&e.run.queue),
         "tracks": distinct(drawn.tracks),
         "whats": drawn.whats.iter()
@@ -119,6 +123,22 @@ fn resource(e: &Explanation, resource: &Resource) -> Value {
         "limit": resource.limit == e.verdict.limit,
         "arithmetic": resource.arithmetic,
     })
+}
+
+/// What each resource allows in each way.
+fn placement(placing: &Placing) -> Vec<Value> {
+    let of = |way: &Way| -> Vec<Value> {
+        let bar = |allowed: &Allowed| {
+            json!({
+                "way": way_name(placing, way),
+                "name": allowed.bound.name(),
+                "mid": allowed.rate.mid,
+                "limit": allowed.bound == way.binding,
+            })
+        };
+        way.allows.iter().map(bar).collect()
+    };
+    placing.ways.iter().flat_map(of).collect()
 }
 
 /// Points of the queue, of a long run only as many as can be seen: of those that are drawn as one

@@ -152,6 +152,36 @@
     });
   });
 
+  draw("placement", (width) => {
+    const known = data.placement.filter((d) => d.mid !== null);
+    const ways = [...new Set(known.map((d) => d.way))];
+    const names = [...new Set(known.map((d) => d.name))];
+    const marginLeft = margin(names, width);
+    return plot(width, {
+      height: 60 + ways.length * (34 + 26 * names.length),
+      marginLeft,
+      marginRight: 92,
+      x: { label: "samples/s", zero: true, grid: true, ticks: Math.max(2, width / 110) },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.3, tickFormat: (name) => clip(name, marginLeft) },
+      fy: { domain: ways, axis: null, padding: 0.2 },
+      marks: [
+        Plot.text(ways, { fy: (d) => d, frameAnchor: "top-left", dx: 4 - marginLeft, dy: -14, text: (d) => d, fontWeight: 600, fill: "currentColor" }),
+        Plot.barX(known, { x: "mid", y: "name", fy: "way", fill: (d) => colour(d.limit ? "wait" : "step"), fillOpacity: (d) => (d.limit ? 0.9 : 0.55) }),
+        Plot.text(known, {
+          x: "mid",
+          y: "name",
+          fy: "way",
+          text: (d) => figures(d.mid) + (d.limit ? ", the limit" : ""),
+          fontWeight: (d) => (d.limit ? 600 : 400),
+          textAnchor: "start",
+          dx: 6,
+          fill: "currentColor",
+        }),
+        Plot.ruleX([0]),
+      ],
+    });
+  });
+
   // A point tells of the time since the one before; the first of the time since the beginning.
   const queue = data.queue.length > 0 ? [{ ...data.queue[0], at: 0 }, ...data.queue] : [];
   const most = Math.max(1, ...data.queue.map((d) => d.ready));

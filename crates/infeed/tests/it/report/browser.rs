@@ -12,6 +12,7 @@ use std::process::Command;
 use infeed::explain::Explanation;
 use infeed::report;
 
+use super::device::on_device;
 use super::{hostile, synthetic};
 
 /// Notes faults from the beginning.
@@ -128,7 +129,7 @@ fn check(seen: &Seen, plots: &str) {
 }
 
 const ALL_PLOTS: &str =
-    "stall:1,stages:1,resources:1,ready:1,waiting:1,timeline:1,gains:1,ledger:1";
+    "stall:1,stages:1,resources:1,ready:1,waiting:1,timeline:1,placement:1,gains:1,ledger:1";
 
 /// The browser, or a plain word that there is none.
 fn browser() -> Option<PathBuf> {
@@ -142,7 +143,7 @@ fn browser() -> Option<PathBuf> {
 #[test]
 fn the_page_draws_its_plots_in_any_window_light_and_dark() {
     let Some(chromium) = browser() else { return };
-    let e = synthetic::usual();
+    let e = on_device();
     for (width, dark, background) in [
         (1280, false, "rgb(255, 255, 255)"),
         (1280, true, "rgb(20, 24, 28)"),

@@ -7,6 +7,7 @@ use infeed::explain::{Explanation, Interval, Span};
 use infeed::report;
 use serde_json::Value;
 
+use super::device::on_device;
 use super::{HOSTILE, hostile, synthetic};
 
 /// A page without what only scripts use.
@@ -70,7 +71,7 @@ fn names_from_a_dataset_cannot_break_out_of_the_page() {
     let page = report::html(&hostile());
 
     assert!(!page.contains("<b onclick"), "no markup of theirs");
-    let clean = report::html(&synthetic::usual());
+    let clean = report::html(&on_device());
     for mark in ["<script", "</script", "<!--", "<b>"] {
         let count = |page: &str| page.matches(mark).count();
         assert_eq!(count(&page), count(&clean), "{mark}");
@@ -99,6 +100,7 @@ fn elements_that_are_opened_are_closed() {
         synthetic::tie(),
         synthetic::no_remedies(),
         synthetic::step_bound(),
+        on_device(),
     ] {
         let page = without_scripts(&report::html(&e));
         for name in [

@@ -80,6 +80,8 @@ pub(crate) fn usual() -> Explanation {
             why: "batches stay in host memory here; open the pipeline with a device to try it"
                 .into(),
         }],
+        placement: None,
+        transfers: None,
         timeline,
         ledger: ledger(),
         notes: vec![

@@ -1,0 +1,127 @@
+//! The loader of the plain run, with its batches on the host or on a device.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::case::Case;
+use super::transfers::{Transfers, transfers};
+use crate::device::any::AnyQueue;
+use crate::device::{Any, Device};
+use crate::error::Error;
+use crate::loader::ahead::{DeviceLoader, DeviceStep, Placement};
+use crate::loader::{Loader, Options, Step};
+use crate::pipeline::Pipeline;
+
+/// Slots on the device: one with the consumer, two on their way.
+const SLOTS: usize = 3;
+
+/// A running pipeline.
+pub(super) enum Feed {
+    Host(Box<Loader>),
+    Device {
+        loader: Box<DeviceLoader<Any>>,
+        /// In which the consumer would compute.
+        stream: AnyQueue,
+    },
+}
+
+/// What a call got.
+pub(super) enum Got {
+    /// So many samples, where the consumer wants them.
+    Batch(u64),
+    Nothing,
+}
+
+impl Feed {
+    /// Opens a pipeline over the source of a case, towards the case's device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`] and [`Pipeline::open_on`].
+    pub(super) fn open(case: &Case, pipeline: &Pipeline, options: &Options) -> Result<Feed, Error> {
+        let source = Arc::clone(&case.source);
+        let Some(device) = &case.conditions.device else {
+            return pipeline
+                .open_over(source, options)
+                .map(Box::new)
+                .map(Feed::Host);
+        };
+        let stream = device.stream().map_err(|error| error.on(device.name()))?;
+        let device = device.clone();
+        let loader = pipeline.open_on_over(device, Placement::Device, SLOTS, source, options)?;
+        Ok(Feed::Device {
+            loader: Box::new(loader),
+            stream,
+        })
+    }
+
+    pub(super) fn loader(&self) -> &Loader {
+        match self {
+            Feed::Host(loader) => loader,
+            Feed::Device { loader, .. } => loader.loader(),
+        }
+    }
+
+    /// The next batch within `patience`; a step would begin with it now.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the loader or the device.
+    pub(super) fn next_within(&self, patience: Duration) -> Result<Got, Error> {
+        match self {
+            Feed::Host(loader) => Ok(match loader.next_within(patience)? {
+                Step::Batch(batch) => Got::Batch(batch.samples() as u64),
+                Step::End | Step::Timeout => Got::Nothing,
+            }),
+            Feed::Device { loader, stream } => {
+                let step = loader.next_within(patience, Some(*stream))?;
+                let DeviceStep::Batch(batch) = step else {
+                    return Ok(Got::Nothing);
+                };
+                batch.ready_on(*stream)?;
+                // A step that is only the passing of time on the host begins when the batch is there.
+                batch.synchronize()?;
+                Ok(Got::Batch(batch.samples() as u64))
+            }
+        }
+    }
+
+    /// What crossed to the device, of which so many batches were delivered.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the device.
+    pub(super) fn transfers(&self) -> Result<Option<Transfers>, Error> {
+        match self {
+            Feed::Host(_) => Ok(None),
+            Feed::Device { loader, .. } => crossed(loader).map(Some),
+        }
+    }
+}
+
+/// What a loader on a device sent so far.
+///
+/// # Errors
+///
+/// [`Error::Closed`]; what stopped the device.
+pub(super) fn crossed<D: Device>(loader: &DeviceLoader<D>) -> Result<Transfers, Error> {
+    let stats = loader.loader().stats()?;
+    let ring = loader.ring();
+    let name = ring.device().name();
+    let simulated = is_simulated(&name);
+    let routes = ring.routes();
+    // The first batch is waited for by every loop, whatever comes after.
+    let waited_s = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
+    Ok(transfers(
+        (name, simulated),
+        &ring.stats()?,
+        routes,
+        stats.batches,
+        waited_s,
+    ))
+}
+
+/// Whether a device of this name is simulated.
+fn is_simulated(name: &str) -> bool {
+    name == "sim" || name.starts_with("sim:")
+}

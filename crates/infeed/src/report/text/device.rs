@@ -1,0 +1,49 @@
+//! What belongs on a device and what crossed to it, for a terminal.
+
+use super::super::numbers;
+use super::super::table::{ALWAYS, Column, set};
+use super::super::words::{way_name, when_limited};
+use super::{BOLD, Page, clean, column};
+use crate::explain::{Bound, Explanation, Placing};
+
+/// A table of the ways there are, and the answer in sentences.
+pub(super) fn placement(page: &mut Page, e: &Explanation) {
+    const COLUMNS: [Column; 8] = [
+        column("placement", ALWAYS),
+        column("storage", 2),
+        column("host", 3),
+        column("bus", 4),
+        column("device", 5),
+        column("step", 1),
+        column("samples/s", ALWAYS),
+        column("limit", ALWAYS),
+    ];
+    let Some(placing) = &e.placement else { return };
+    let rows: Vec<Vec<String>> = rows(placing);
+    let table = set(&COLUMNS, &rows, page.width);
+    page.line("");
+    page.styled(BOLD, &table.head);
+    table.rows.iter().flatten().for_each(|line| page.line(line));
+    page.labelled("why", &placing.said);
+}
+
+fn rows(placing: &Placing) -> Vec<Vec<String>> {
+    let row = |way: &crate::explain::Way| {
+        let mut row = vec![clean(&way_name(placing, way))];
+        row.extend(Bound::ALL.map(|bound| when_limited(way, bound)));
+        row.push(numbers::figures(way.rate.mid));
+        row.push(way.binding.name().to_owned());
+        row
+    };
+    placing.ways.iter().map(row).collect()
+}
+
+/// What crossed, in a line, and what else was seen.
+pub(super) fn transfers(page: &mut Page, e: &Explanation) {
+    let Some(transfers) = &e.transfers else {
+        return;
+    };
+    page.line("");
+    page.labelled("transfers", std::slice::from_ref(&transfers.verdict));
+    page.labelled("", &transfers.seen);
+}

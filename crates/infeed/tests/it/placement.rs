@@ -1,0 +1,261 @@
+//! What belongs on a device is decided by whatever limits, each in turn, over simulated devices whose
+//! rates are ten times apart.
+
+use std::path::Path;
+use std::time::Duration;
+
+use infeed::device::Any;
+use infeed::explain::{
+    Bound, Case, Conditions, Explanation, Known, Limit, Placing, Split, Stand, Way, explain,
+    running_on,
+};
+use infeed::loader::ahead::Placement;
+use infeed::pipeline::SourceSpec;
+use infeed::source::throttled::Throttle;
+use infeed::transform::{Normalize, RandomResizedCrop};
+use infeed::{Options, Pipeline};
+
+use crate::data;
+
+/// Rows of a batch.
+const ROWS: u64 = 4;
+
+/// Side of the images: 1728 bytes a sample as bytes, 6912 as floats.
+const SIDE: u32 = 24;
+
+fn photos(root: &Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(root))
+        .shuffle(0)
+        .decode()
+        .transform(RandomResizedCrop::new(SIDE))
+        .transform(Normalize::new([0.5; 3], [0.5; 3]))
+        .batch(ROWS)
+}
+
+/// Short runs: what is tested is the choice, not how exactly its rates are known.
+fn conditions(device: Option<&str>) -> Conditions {
+    let mut conditions = Conditions::default();
+    conditions.seconds = 0.3;
+    conditions.try_remedies = false;
+    conditions.open.workers = Some(2);
+    conditions.device = device.map(|name| Any::open(name).expect("a device"));
+    conditions
+}
+
+fn explained(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
+    let case = Case::new("data", pipeline, &[], conditions).expect("a case");
+    explain(&case, &|_, _| true).expect("an explanation")
+}
+
+fn placing(found: &Explanation) -> &Placing {
+    found.placement.as_ref().expect("there is a device")
+}
+
+fn way(placing: &Placing, split: Split) -> &Way {
+    let mut ways = placing.ways.iter();
+    let found = ways.find(|way| way.split == split);
+    found.unwrap_or_else(|| panic!("{split:?} in {placing:?}"))
+}
+
+#[test]
+fn a_slow_bus_makes_bytes_cross_it() {
+    let root = data::photos(12);
+    let device = conditions(Some("sim:bandwidth=3e5,latency=1us"));
+
+    let found = explained(&photos(root.path()), device);
+
+    let placing = placing(&found);
+    assert_eq!(placing.chosen, Split::Device, "{placing:?}");
+    assert_eq!(placing.runner_up, Some(Split::Host));
+    let (bytes, floats) = (way(placing, Split::Device), way(placing, Split::Host));
+    assert_eq!((bytes.binding, floats.binding), (Bound::Bus, Bound::Bus));
+    assert_eq!((bytes.bus_bytes, floats.bus_bytes), (1728.0, 6912.0));
+    let expected = 3e5 / 1728.0;
+    assert!((bytes.rate.mid / expected - 1.0).abs() < 0.05, "{bytes:?}");
+    assert_eq!(placing.known, Known::Simulated);
+    let said = placing.said.join("\n");
+    assert!(said.contains("the device is simulated"), "{said}");
+    assert_eq!(found.verdict.limit, Limit::Copy, "{:?}", found.resources);
+    assert!(found.stall.copy > 0.5, "{:?}", found.stall);
+}
+
+#[test]
+fn a_device_that_is_slow_with_rows_leaves_them_to_the_host() {
+    let root = data::photos(12);
+    let device = conditions(Some("sim:bandwidth=1e9,kernel=2e5,latency=1us"));
+
+    let found = explained(&photos(root.path()), device);
+
+    let placing = placing(&found);
+    assert_eq!(placing.chosen, Split::Host, "{placing:?}");
+    assert_eq!(way(placing, Split::Device).binding, Bound::Device);
+    assert_eq!(way(placing, Split::Host).device_s, 0.0);
+    // It ran on the device, which is what limits now.
+    assert_eq!(placing.now, Split::Device);
+    assert_eq!(found.verdict.limit, Limit::Device, "{:?}", found.resources);
+    let said = placing.said.join("\n");
+    assert!(said.contains("now it is \"device\""), "{said}");
+}
+
+#[test]
+fn slow_storage_leaves_the_device_alone() {
+    let root = data::photos(12);
+    let mut slow = conditions(Some("sim:latency=1us"));
+    slow.stand = Some(Stand {
+        name: "a slow disk".to_owned(),
+        storage: Some(Throttle {
+            bytes_per_s: 50_000.0,
+            requests_per_s: 1e9,
+            latency: Duration::ZERO,
+        }),
+        bus_bytes_per_s: None,
+        device_bytes_per_s: None,
+        devices: 0,
+    });
+
+    let found = explained(&photos(root.path()), slow);
+
+    let placing = placing(&found);
+    assert_eq!(placing.chosen, Split::Host, "{placing:?}");
+    assert_eq!(way(placing, Split::Host).binding, Bound::Storage);
+    assert_eq!(way(placing, Split::Device).binding, Bound::Storage);
+}
+
+#[test]
+fn a_long_step_has_the_device_to_itself() {
+    let root = data::photos(12);
+    let mut long = conditions(Some("sim:latency=1us"));
+    long.step = Some(Duration::from_millis(200));
+    long.seconds = 1.0;
+
+    let found = explained(&photos(root.path()), long);
+
+    let placing = placing(&found);
+    assert_eq!(placing.chosen, Split::Host, "{placing:?}");
+    let host = way(placing, Split::Host);
+    assert_eq!(host.binding, Bound::Step);
+    assert!((host.rate.mid - 20.0).abs() < 1e-6, "4 rows in 200 ms");
+    assert_eq!(way(placing, Split::Device).binding, Bound::Step);
+    assert_eq!(found.verdict.limit, Limit::Step, "{:?}", found.resources);
+}
+
+#[test]
+fn cores_limit_where_bus_and_device_are_fast() {
+    let root = data::photos(12);
+    let device = conditions(Some("sim:bandwidth=1e11,kernel=1e12,latency=1us"));
+
+    let found = explained(&photos(root.path()), device);
+
+    let placing = placing(&found);
+    for way in &placing.ways {
+        assert_eq!(way.binding, Bound::Host, "{placing:?}");
+    }
+    assert_eq!(placing.ways.len(), 2);
+}
+
+#[test]
+fn what_crossed_to_a_device_is_accounted_for() {
+    let root = data::photos(12);
+    let device = conditions(Some("sim:latency=1us"));
+
+    let found = explained(&photos(root.path()), device);
+
+    let crossed = found.transfers.expect("it ran on a device");
+    assert!(crossed.simulated && crossed.batches > 0);
+    assert_eq!(crossed.copies, crossed.batches, "one batch a step");
+    assert_eq!(crossed.bytes, crossed.batches * 4 * 1728);
+    assert!(
+        crossed.verdict.starts_with("one batch a step to sim:")
+            && crossed.verdict.ends_with("nothing else and nothing back"),
+        "{crossed:?}"
+    );
+    assert_eq!(crossed.fields[0].row_bytes, 1728);
+    assert_eq!(crossed.fields[0].device_bytes, 6912);
+    assert!(crossed.gap_batches > 0 && crossed.timed > 0, "{crossed:?}");
+}
+
+#[test]
+fn a_named_machine_is_planned_for_and_its_devices_share_the_host() {
+    let root = data::photos(12);
+    let mut planned = conditions(None);
+    planned.stand = Some(Stand {
+        name: "four slow cards".to_owned(),
+        storage: None,
+        bus_bytes_per_s: Some(2e5),
+        device_bytes_per_s: Some(1e12),
+        devices: 4,
+    });
+
+    let found = explained(&photos(root.path()), planned);
+
+    let placing = placing(&found);
+    assert_eq!((placing.known, placing.devices), (Known::Planned, 4));
+    assert_eq!((placing.now, placing.chosen), (Split::Host, Split::Device));
+    let bytes = way(placing, Split::Device);
+    assert!((bytes.rate.mid - 2e5 / 1728.0).abs() < 1e-6, "{bytes:?}");
+    // Bytes read and floats written, over the memory's rate.
+    assert!((bytes.device_s - (1728.0 + 6912.0) / 1e12).abs() < 1e-15);
+    let said = placing.said.join("\n");
+    assert!(said.contains("planned from data sheets, not measured"), "{said}");
+    assert!(said.contains("shared by 4 devices"), "{said}");
+    let cores = found.resources.iter();
+    let cores = cores.filter(|r| matches!(r.limit, Limit::Decode | Limit::Transform));
+    let cores = cores.map(|r| r.rate.mid).next().expect("cores");
+    let quarter = way(placing, Split::Host).allowed(Bound::Host);
+    assert_eq!(quarter.map(|rate| rate.mid), Some(cores / 4.0));
+    assert!(found.transfers.is_none(), "nothing crossed anything");
+}
+
+#[test]
+fn rows_that_a_device_cannot_make_larger_leave_nothing_to_choose() {
+    let root = data::photos(12);
+    let bytes = Pipeline::new(SourceSpec::folder(root.path()))
+        .decode()
+        .transform(RandomResizedCrop::new(SIDE))
+        .batch(ROWS);
+
+    let found = explained(&bytes, conditions(Some("sim")));
+
+    let placing = placing(&found);
+    assert_eq!((placing.ways.len(), placing.runner_up), (1, None));
+    let found = explained(&bytes, conditions(None));
+    assert!(found.placement.is_none() && found.transfers.is_none());
+}
+
+#[test]
+fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
+    let root = data::photos(12);
+    let pipeline = photos(root.path());
+    // 6.9 kB of bytes take 34.6 ms over this bus.
+    let device = Any::open("sim:bandwidth=2e5,latency=1us").expect("a device");
+    let stream = infeed::device::Device::stream(&device).expect("a stream");
+    let loader = pipeline
+        .open_on(device, Placement::Device, 3, &[], &Options::default())
+        .expect("opens");
+    let early = running_on("data", &pipeline, &loader);
+    assert!(early.is_err(), "nothing was counted yet");
+    let mut kept = Vec::new();
+    for _ in 0..9 {
+        let step = loader.next_within(Duration::from_secs(60), Some(stream));
+        let infeed::loader::ahead::DeviceStep::Batch(batch) = step.expect("no fault") else {
+            continue;
+        };
+        batch.ready_on(stream).expect("a stream");
+        batch.synchronize().expect("it comes");
+        kept.push(batch);
+    }
+
+    let found = running_on("data", &pipeline, &loader).expect("explained");
+
+    let bus = found.resources.iter().find(|r| r.limit == Limit::Copy);
+    let bus = bus.expect("copies are timed").rate.mid;
+    let expected = 2e5 / 1728.0;
+    assert!((bus / expected - 1.0).abs() < 0.1, "{bus} of {expected}");
+    let crossed = found.transfers.expect("it is on a device");
+    assert!(crossed.overflow > 0, "the loop keeps all batches");
+    let seen = crossed.seen.join("\n");
+    assert!(seen.contains("since the loop kept all batches"), "{seen}");
+    assert!(seen.contains("by its own clock"), "{seen}");
+    assert!(crossed.gap_s > 0.03, "{crossed:?}");
+    assert!(found.placement.is_none(), "one way alone was seen");
+}

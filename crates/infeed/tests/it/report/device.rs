@@ -1,0 +1,221 @@
+//! What is told of a loader on a device. The numbers are made up; they agree with each other.
+
+use infeed::explain::{
+    Allowed, Bound, Carried, Change, Explanation, Interval, Known, Placing, Split, Transfers, Way,
+};
+use infeed::report;
+use serde_json::Value;
+
+use super::synthetic;
+
+/// The usual case with its batches on a card.
+pub(super) fn on_device() -> Explanation {
+    let mut e = synthetic::usual();
+    e.placement = Some(placing());
+    e.transfers = Some(transfers());
+    e
+}
+
+fn way(split: Split, left: &str, bus_bytes: f64, allows: [Option<f64>; 5]) -> Way {
+    let allows = Bound::ALL.into_iter().zip(allows);
+    let allows: Vec<Allowed> = allows
+        .filter_map(|(bound, rate)| {
+            Some(Allowed {
+                bound,
+                rate: Interval::exact(rate?),
+            })
+        })
+        .collect();
+    let least = allows
+        .iter()
+        .min_by(|a, b| a.rate.mid.total_cmp(&b.rate.mid))
+        .copied()
+        .expect("a limit");
+    Way {
+        split,
+        left: left.to_owned(),
+        bus_bytes,
+        bus_s: bus_bytes / 12e9,
+        device_s: if left.is_empty() { 0.0 } else { 3e-6 },
+        rate: least.rate,
+        binding: least.bound,
+        allows,
+        arithmetic: format!("bus 12.00 GB/s / {:.1} kB per sample", bus_bytes / 1e3),
+    }
+}
+
+fn placing() -> Placing {
+    Placing {
+        device: "cuda:0".to_owned(),
+        known: Known::Measured,
+        devices: 1,
+        ways: vec![
+            way(
+                Split::Host,
+                "",
+                48e6,
+                [Some(655.0), Some(264.0), Some(250.0), None, Some(667.0)],
+            ),
+            way(
+                Split::Device,
+                "floats and layout of image, one-hot of mask",
+                1.4e6,
+                [Some(655.0), Some(292.0), Some(8571.0), Some(665.0), Some(667.0)],
+            ),
+        ],
+        now: Split::Device,
+        chosen: Split::Device,
+        runner_up: Some(Split::Host),
+        contention: Interval {
+            low: 0.0,
+            mid: 1.0,
+            high: 1.0,
+        },
+        contention_measured: false,
+        turns_at: None,
+        change: Some(Change {
+            bound: Bound::Storage,
+            factor: 0.39,
+        }),
+        said: vec![
+            "best: placement=\"device\", where bytes cross the bus and are expanded on the device: \
+             292 samples/s, limited by the host's cores"
+                .to_owned(),
+            "headroom: storage 2.24x, bus 29.4x, device 2.28x, step 2.28x".to_owned(),
+        ],
+    }
+}
+
+fn transfers() -> Transfers {
+    Transfers {
+        device: "cuda:0".to_owned(),
+        simulated: false,
+        batches: 201,
+        delivered: 199,
+        copies: 402,
+        bytes: 201 * 11_200_000,
+        fields: vec![
+            Carried {
+                name: "image".to_owned(),
+                row_bytes: 1_050_000,
+                device_bytes: 4_200_000,
+            },
+            Carried {
+                name: "mask".to_owned(),
+                row_bytes: 350_000,
+                device_bytes: 16_800_000,
+            },
+            Carried {
+                name: "caption".to_owned(),
+                row_bytes: 0,
+                device_bytes: 0,
+            },
+        ],
+        slots: 3,
+        timed: 200,
+        timed_bytes: 200 * 11_200_000,
+        copying_s: 0.187,
+        expanding_s: 0.014,
+        host_wait_s: 3.2,
+        gap_s: 3.1,
+        longest_gap_s: 0.06,
+        gap_batches: 199,
+        verdict: "one batch a step to cuda:0 (image and mask: 2 copies, 11.20 MB), nothing back, and \
+                  what stands below"
+            .to_owned(),
+        seen: vec![
+            "`caption` stays on the host; copies that the loop makes of it are not counted here"
+                .to_owned(),
+        ],
+        ..Transfers::default()
+    }
+}
+
+#[test]
+fn the_ways_to_share_the_work_stand_in_a_table_with_the_best_and_the_one_now() {
+    let told = report::text(&on_device(), 100, false);
+
+    let found = |begins: &str| {
+        let mut lines = told.lines().map(|line| line.trim_start().to_owned());
+        let line = lines.find(|line| line.starts_with(begins));
+        let line = line.unwrap_or_else(|| panic!("{begins} in\n{told}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        found("placement"),
+        "placement storage host bus device step samples/s limit"
+    );
+    assert_eq!(found("host "), "host 655 264 250 none 667 250 bus");
+    assert_eq!(
+        found("device (best"),
+        "device (best, now) 655 292 8571 665 667 292 host"
+    );
+    assert!(told.contains("  why        best: placement=\"device\""), "{told}");
+}
+
+#[test]
+fn what_crossed_the_bus_is_one_line_and_what_else_was_seen_below_it() {
+    let told = report::text(&on_device(), 120, false);
+
+    assert!(
+        told.contains("  transfers  one batch a step to cuda:0 (image and mask: 2 copies"),
+        "{told}"
+    );
+    assert!(told.contains("             `caption` stays on the host"), "{told}");
+}
+
+#[test]
+fn a_terminal_of_eighty_columns_has_all_columns_of_the_ways() {
+    for width in [60, 80, 120] {
+        let told = report::text(&on_device(), width, false);
+
+        for line in told.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line:?}");
+            assert_eq!(line.trim_end(), line);
+        }
+        let head = told.lines().find(|line| line.starts_with("  placement"));
+        let head = head.expect("a table");
+        assert!(head.ends_with("samples/s  limit") || width < 80, "{head}");
+        let kept = ["storage", "host", "bus", "device", "step"];
+        let kept = kept.iter().filter(|name| head.contains(**name)).count();
+        assert!(kept == 5 || width < 80, "{head}");
+    }
+}
+
+#[test]
+fn the_page_has_both_sections_in_words() {
+    let page = report::html(&on_device());
+
+    for text in [
+        "Which side of the bus the work belongs on",
+        "Samples a second on cuda:0, measured.",
+        "device (best, now)",
+        "floats and layout of image, one-hot of mask; bus 12.00 GB/s",
+        "What crossed the bus",
+        "One batch a step to cuda:0",
+        "16.8 MB",
+        "stays on the host",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    let without = report::html(&synthetic::usual());
+    assert!(!without.contains("crossed the bus"));
+    assert!(!without.contains("belongs on</h2>"));
+}
+
+#[test]
+fn json_has_both_under_their_names_and_without_a_device_neither() {
+    let told: Value = serde_json::from_str(&report::json(&on_device())).expect("JSON");
+
+    assert_eq!(told["placement"]["chosen"], "device");
+    assert_eq!(told["placement"]["known"], "measured");
+    assert_eq!(told["placement"]["ways"][0]["binding"], "bus");
+    assert_eq!(told["placement"]["change"]["bound"], "storage");
+    assert_eq!(told["transfers"]["copies"], 402);
+    assert_eq!(told["transfers"]["fields"][1]["name"], "mask");
+    let again: Explanation = serde_json::from_value(told).expect("it is read back");
+    assert_eq!(again.transfers.map(|found| found.bytes), Some(201 * 11_200_000));
+    let without: Value = serde_json::from_str(&report::json(&synthetic::usual())).expect("JSON");
+    assert!(without.get("placement").is_none() && without.get("transfers").is_none());
+    serde_json::from_value::<Explanation>(without).expect("as before there were any");
+}
