@@ -31,7 +31,7 @@ class Explanation:
 
     @property
     def limit(self) -> str:
-        """What limits: storage, decode, transform, python, memory, copy, device, step."""
+        """What limits, such as decode, storage, copy, device or step."""
         limit: str = self.to_dict()["verdict"]["limit"]
         return limit
 

@@ -96,6 +96,14 @@ def test_transfer_without_a_device_says_what_needs_one(capsys, monkeypatch):
     assert "modelled" not in text.splitlines()[2]
 
 
+def test_transfer_on_a_card_that_cannot_be_used_says_why(capsys, monkeypatch):
+    monkeypatch.setattr(transfer, "device", lambda number: (None, "PyTorch sees none"))
+
+    assert command.main(["transfer", "--quick", "--device", "cuda:3"]) == 1
+
+    assert "cuda:3 cannot be used: PyTorch sees none" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", sorted(machines.PROFILES))
 def test_transfer_models_a_named_device(capsys, name):
     figures = ran(capsys, "transfer", "--on", name, "--launch-us", "10")
@@ -172,6 +180,35 @@ def test_placement_models_without_a_device_and_says_so(capsys):
     text = command.main(["placement", "--quick", "--on", "h100"])
     assert text == 0
     assert "modelled, not measured" in capsys.readouterr().out
+
+
+def test_placement_runs_infeed_on_a_simulated_device_and_calls_it_that(capsys):
+    figures = ran(
+        capsys, "placement", "--device", "sim:bandwidth=1e8", "--side", "64",
+        "--small-ms", "1", "--large-ms", "40",
+    )  # fmt: skip
+
+    assert figures["simulated"]
+    assert not figures["modelled"]
+    found = {(row["model"], row["way"]): row for row in figures["rows"]}
+    floats, crossed = found["small", "host"], found["small", "device"]
+    assert crossed["bus_bytes"] == 4 * 64 * 64 * 3
+    assert floats["bus_bytes"] == 4 * crossed["bus_bytes"]
+    assert crossed["copies"] == 1
+    # 49 kB a batch are 0.5 ms of this bus, four times as many 2 ms.
+    assert floats["overlapped_s"] > 0.0019
+    assert found["large", "host"]["overlapped_s"] > 0.04
+    status = command.main(["placement", "--quick", "--device", "sim"])
+    assert status == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "simulated, small model" in text
+    assert "no card's" in text
+
+
+def test_placement_names_a_device_that_there_is_not(capsys):
+    assert command.main(["placement", "--quick", "--device", "moon"]) == 1
+
+    assert "names no device" in capsys.readouterr().err
 
 
 def test_normalized_is_what_the_formula_says():
@@ -259,7 +296,10 @@ def test_the_console_script_takes_experiments(capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["overlap", "--batches", "0"], ["transfer", "--on", "moon"]],
+    [
+        [], ["nonsense"], ["overlap", "--batches", "0"], ["transfer", "--on", "moon"],
+        ["transfer", "--device", "sim"], ["placement", "--device", "sim", "--on", "h100"],
+    ],  # fmt: skip
 )
 def test_arguments_that_make_no_sense_are_a_usage_error(capsys, arguments):
     assert command.main(arguments) == 2

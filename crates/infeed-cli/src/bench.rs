@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use infeed::device::busy::Watch;
 use infeed::loader::ahead::Placement;
 use infeed::{OnError, Options};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
@@ -205,6 +206,7 @@ fn measure(
     let mut first: Option<First> = None;
     let (mut wait, mut rows, mut epochs) = (Duration::ZERO, 0_u64, 0_u64);
     let mut failure = None;
+    let watch = feed.device().and_then(Watch::over);
     let interrupted = loop {
         if interrupt::asked() {
             break true;
@@ -249,6 +251,7 @@ fn measure(
         }
     };
     progress.finish_and_clear();
+    let utilisation = watch.and_then(Watch::end);
     let failed = |error: infeed::Error| CliError::failed(&error);
     let stats = feed.loader().stats().map_err(failed)?;
     let since_first = first
@@ -267,6 +270,7 @@ fn measure(
         stats,
         // A device that failed is told by the failure.
         sent: feed.sent().ok().flatten(),
+        utilisation,
     };
     Ok((measured, failure))
 }

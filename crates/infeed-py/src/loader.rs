@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use infeed::device::Any;
+use infeed::explain::{running, running_on};
 use infeed::loader::ahead::{DeviceLoader, DeviceStep};
 use infeed::loader::digest::{Digest, Digested};
 use infeed::loader::{BadRecord, State};
@@ -256,8 +257,10 @@ impl Loader {
     }
 
     fn explain(&self, py: Python<'_>, name: &str) -> PyResult<Explanation> {
-        let loader = self.inner.loader();
-        let made = py.detach(|| infeed::explain::running(name, loader.pipeline(), loader));
+        let made = py.detach(|| match &*self.inner {
+            Inner::Host(loader) => running(name, loader.pipeline(), loader),
+            Inner::Device(on) => running_on(name, on.loader().pipeline(), on),
+        });
         Ok(Explanation::new(raise(py, made)?))
     }
 

@@ -14,6 +14,7 @@
 //! | [`jpeg_encode`], [`jpeg_restart`] | JPEGs written and rewritten | libjpeg-turbo reads slices whose length is checked, and allocates what it writes, which one owner frees |
 //! | [`kernel`] | what a device does with all rows of a column | every length and view is checked against the shape before; the C computes with that shape alone |
 //! | [`cuda`] | memory, copies, events and kernels on NVIDIA cards | what a card reads or writes is held until it is done; the module lists the argument, and the two things that cannot be proved |
+//! | [`nvml`] | how busy such a card is | calls of the driver's library fill integers of ours; its handles are its own |
 //! | [`dlpack`] | a buffer as a tensor for others | the struct owns a share of the memory until its deleter, called once, drops it |
 //! | `arrow` (feature `python`) | tables of other libraries | the stream is taken out of its capsule under its first name, once; what it brings is validated in full |
 //! | `python` (feature) | DLPack capsules, Python buffers as bytes | a capsule frees only under its first name; a held buffer stays in place; that its user does not write to it cannot be proved, and is said |
@@ -35,6 +36,7 @@ pub mod jpeg_restart;
 pub mod kernel;
 pub mod machine;
 pub mod map;
+pub mod nvml;
 #[cfg(feature = "python")]
 pub mod python;
 pub mod simd;

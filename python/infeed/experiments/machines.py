@@ -132,8 +132,8 @@ class Device:
         return waited
 
 
-def device() -> tuple[Device | None, str]:
-    """The device that is here, or None and why there is none."""
+def device(number: int | None = None) -> tuple[Device | None, str]:
+    """The device of a number, or the framework's own, or None and why there is none."""
     reasons = []
     for module, title in (("torch", "PyTorch"), ("cupy", "CuPy")):
         if not installed(module):
@@ -145,10 +145,14 @@ def device() -> tuple[Device | None, str]:
                 if not framework.cuda.is_available():
                     reasons.append("PyTorch sees none")
                     continue
-                name = framework.cuda.get_device_name()
+                name = framework.cuda.get_device_name(number)
+                if number is not None:
+                    framework.cuda.set_device(number)
             else:
-                properties = framework.cuda.runtime.getDeviceProperties(0)
+                at = number or 0
+                properties = framework.cuda.runtime.getDeviceProperties(at)
                 name = properties["name"].decode()
+                framework.cuda.Device(at).use()
             return Device(name, title, framework), ""
         # A framework without a driver raises errors of its own.
         except Exception as error:

@@ -5,7 +5,8 @@ normalize, then copy floats. On the device: copy bytes, normalize there. Bounced
 happens where one transform has a device version and the next has not: copy bytes, cast
 on the device, copy floats back, normalize on the host, copy floats again. The host's
 work is measured; without a device, copies and the device's passes are modelled from a
-named profile (--on), at its published peaks.
+named profile (--on), at its published peaks. --device runs infeed's own loader on a
+card, or on a simulated device, in the two placements it has.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from infeed.experiments import fed
 from infeed.experiments.arguments import duration, positive
 from infeed.experiments.machines import PROFILES, Device, Profile, device
 from infeed.experiments.measuring import spread, time_of
@@ -30,6 +32,8 @@ SCALE = (1 / (255 * _STD)).astype(np.float32)
 BIAS = (-_MEAN / _STD).astype(np.float32)
 
 WAYS = ("host", "device", "bounced")
+
+QUESTION = "Where does preprocessing belong, before the bus or behind it?"
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,12 @@ class Cost:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of this experiment."""
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--device", metavar="NAME",
+        help="run infeed's loader there: cuda:0, or sim, as in sim:bandwidth=2e9",
+    )
+    where.add_argument(
         "--on", choices=sorted(PROFILES), metavar="NAME",
         help="the device to model where there is none, or instead of it: "
         f"{', '.join(sorted(PROFILES))} (default gtx1080x4)",
@@ -96,8 +105,10 @@ def run(options: argparse.Namespace) -> Result:
     shape = (batch, options.side, options.side, 3)
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     models = {"small": options.small_ms / 1e3, "large": options.large_ms / 1e3}
-    here, why = (None, "a profile was asked for") if options.on else device()
     cores = usable_cores()
+    if options.device:
+        return _fed(options, pixels, models, seconds)
+    here, why = (None, "a profile was asked for") if options.on else device()
     if here is not None:
         tables, figures = _measured(here, pixels, models, seconds)
         meaning = [f"Measured on {here.name}, through {here.through}, in turn."]
@@ -120,6 +131,7 @@ def run(options: argparse.Namespace) -> Result:
         "device": here.name if here else None,
         "profile": None if here else profile.name,
         "modelled": here is None,
+        "simulated": False,
         "cores": cores,
         "batch": batch,
         "side": options.side,
@@ -128,8 +140,42 @@ def run(options: argparse.Namespace) -> Result:
         "rows": figures,
     }
     meaning += _meaning(figures, pixels)
-    question = "Where does preprocessing belong, before the bus or behind it?"
-    return Result("placement", question, tables, meaning, data)
+    return Result("placement", QUESTION, tables, meaning, data)
+
+
+def _fed(
+    options: argparse.Namespace,
+    pixels: np.ndarray,
+    models: dict[str, float],
+    seconds: float,
+) -> Result:
+    """What infeed's own loader makes of it on the device that was named."""
+    tables, figures = fed.placements(options.device, pixels, models, seconds)
+    simulated = fed.is_simulated(options.device)
+    meaning = [
+        f"Through infeed on {options.device}, {fed.known(options.device)}: batches are "
+        "sent ahead of the step, which is the passing of time here.",
+        "There is no bounced way: in infeed a row changes sides once.",
+    ]
+    if simulated:
+        meaning.append(
+            "The device is simulated: bus and kernels are as fast as its name says, and "
+            "no card's."
+        )
+    data = {
+        "device": options.device,
+        "profile": None,
+        "modelled": False,
+        "simulated": simulated,
+        "cores": usable_cores(),
+        "batch": len(pixels),
+        "side": options.side,
+        "steps_s": models,
+        "costs": None,
+        "rows": figures,
+    }
+    meaning += _meaning(figures, pixels)
+    return Result("placement", QUESTION, tables, meaning, data)
 
 
 def normalized(pixels: np.ndarray) -> np.ndarray:
@@ -281,27 +327,30 @@ def _step(here: Device, seconds: float) -> Callable[[], None]:
 def _meaning(figures: list[dict[str, Any]], pixels: np.ndarray) -> list[str]:
     found = {(f["model"], f["way"]): f for f in figures}
     meaning = []
+    ways = [way for way in WAYS if ("small", way) in found]
     for model in ("small", "large"):
         times = {
             way: found[model, way]["overlapped_s"] or found[model, way]["in_turn_s"]
-            for way in WAYS
+            for way in ways
         }
         best = min(times.values())
-        close = [way for way in WAYS if times[way] <= 1.02 * best]
-        worst = max(WAYS, key=lambda way: times[way])
-        alone = ", ".join(
-            f"{way} {milliseconds(found[model, way]['in_turn_s'])} ms" for way in WAYS
-        )
-        if len(close) == len(WAYS):
+        close = [way for way in ways if times[way] <= 1.02 * best]
+        worst = max(ways, key=lambda way: times[way])
+        in_turn = [
+            f"{way} {milliseconds(found[model, way]['in_turn_s'])} ms"
+            for way in ways
+            if found[model, way]["in_turn_s"] is not None
+        ]
+        alone = f"; in turn a step takes {', '.join(in_turn)}" if in_turn else ""
+        if len(close) == len(ways):
             meaning.append(
-                f"With the {model} model the step hides all three where they overlap; "
-                f"in turn a step takes {alone}."
+                f"With the {model} model the step hides every way where they overlap"
+                f"{alone}."
             )
         else:
             meaning.append(
                 f"With the {model} model the best is {' or '.join(close)}; {worst} "
-                f"takes {times[worst] / best:.2f}x as long; in turn a step takes "
-                f"{alone}."
+                f"takes {times[worst] / best:.2f}x as long{alone}."
             )
     meaning.append(
         f"Bytes over the bus are {size(pixels.nbytes)} a batch, floats "

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from infeed.experiments.arguments import duration, numbers
+from infeed.errors import DeviceError
+from infeed.experiments.arguments import card, duration, numbers
 from infeed.experiments.machines import PROFILES, Device, Profile, device
 from infeed.experiments.measuring import spread, time_of, times_of
 from infeed.experiments.result import Result, Table, microseconds, size
@@ -31,6 +32,10 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=duration, default=1.0, help="for each measurement (default 1)"
     )
     parser.add_argument(
+        "--device", type=card, metavar="NAME",
+        help="the card to measure, such as cuda:1 (default: the framework's own)",
+    )  # fmt: skip
+    parser.add_argument(
         "--on", choices=sorted(PROFILES), metavar="NAME",
         help=f"model a device that is not here: {', '.join(sorted(PROFILES))}",
     )  # fmt: skip
@@ -47,7 +52,9 @@ def run(options: argparse.Namespace) -> Result:
     seconds = options.seconds
     if options.quick:
         sizes, seconds = [n for n in sizes if n <= 200] or sizes[:1], 0.02
-    here, why = device()
+    here, why = device() if options.device is None else device(options.device)
+    if here is None and options.device is not None:
+        raise DeviceError(f"cuda:{options.device} cannot be used: {why}")
     profile = PROFILES[options.on] if options.on else None
     if profile is not None and options.launch_us is not None:
         profile = replace(profile, launch_s=options.launch_us / 1e6)

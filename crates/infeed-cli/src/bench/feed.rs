@@ -45,6 +45,14 @@ impl Feed {
         }
     }
 
+    /// The device that batches go to.
+    pub(super) fn device(&self) -> Option<&Any> {
+        match self {
+            Feed::Host(_) => None,
+            Feed::Device(on) => Some(on.ring().device()),
+        }
+    }
+
     pub(super) fn loader(&self) -> &Loader {
         match self {
             Feed::Host(loader) => loader,

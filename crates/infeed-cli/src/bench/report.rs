@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use infeed::Stats;
 use infeed::device::RingStats;
+use infeed::device::busy::Utilisation;
 use infeed::loader::BadRecord;
 use serde_json::json;
 
@@ -31,6 +32,8 @@ pub(super) struct Measured {
     pub(super) stats: Stats,
     /// Name of the device, and what was sent there.
     pub(super) sent: Option<(String, RingStats)>,
+    /// How busy the card was, where somebody tells.
+    pub(super) utilisation: Option<Utilisation>,
 }
 
 impl Measured {
@@ -78,6 +81,10 @@ impl Measured {
                 "transfers": sent.transfers,
                 "bytes": sent.bytes,
                 "slots": sent.slots,
+                "copying_s": sent.times.copying.as_secs_f64(),
+                "expanding_s": sent.times.expanding.as_secs_f64(),
+                "timed_batches": sent.times.batches,
+                "utilisation": self.utilisation.as_ref().map(|found| found.busy),
             })),
             "bad": bad.collect::<Vec<_>>(),
             "stages": stages.collect::<Vec<_>>(),
@@ -128,6 +135,22 @@ impl Measured {
                 human_bytes(sent.bytes / batches),
                 sent.transfers / batches,
                 sent.slots,
+            ));
+            let each = |time: Duration| {
+                human_seconds(time.as_secs_f64() / sent.times.batches.max(1) as f64)
+            };
+            if sent.times.batches > 0 {
+                line(format!(
+                    "  a batch     {} on the bus, {} in kernels, by the device's clock",
+                    each(sent.times.copying),
+                    each(sent.times.expanding),
+                ));
+            }
+        }
+        if let Some(found) = &self.utilisation {
+            line(format!(
+                "nvidia-smi    would have shown {:.0} %: how long any kernel ran, however small",
+                100.0 * found.busy
             ));
         }
         if self.stats.unknown_pixels > 0 {

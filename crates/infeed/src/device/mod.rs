@@ -5,6 +5,7 @@
 //! over both. Who may touch which memory when, and why, is in this folder's README.
 
 pub mod any;
+pub mod busy;
 pub mod check;
 pub mod cuda;
 pub mod ring;

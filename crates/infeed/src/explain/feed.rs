@@ -6,14 +6,11 @@ use std::time::Duration;
 use super::case::Case;
 use super::transfers::{Transfers, transfers};
 use crate::device::any::AnyQueue;
-use crate::device::{Any, Device};
+use crate::device::{Any, Device, SLOTS};
 use crate::error::Error;
 use crate::loader::ahead::{DeviceLoader, DeviceStep, Placement};
 use crate::loader::{Loader, Options, Step};
 use crate::pipeline::Pipeline;
-
-/// Slots on the device: one with the consumer, two on their way.
-const SLOTS: usize = 3;
 
 /// A running pipeline.
 pub(super) enum Feed {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::placement::Placing;
 use super::transfers::Transfers;
+use crate::device::busy::Utilisation;
 
 /// Version of the JSON form.
 pub const VERSION: u32 = 1;
@@ -126,6 +127,9 @@ pub struct Explanation {
     /// What crossed to the device; None where batches stayed on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
+    /// How busy the card was during the run, as `nvidia-smi` tells it; None where nobody tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilisation: Option<Utilisation>,
     /// Who did what when, in the first seconds of the run.
     pub timeline: Vec<Span>,
     /// Predictions that were checked on this dataset, oldest first.

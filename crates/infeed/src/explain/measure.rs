@@ -19,6 +19,7 @@ use super::survey::{Survey, survey};
 use super::trial::{Others, Variant, fixed, interleave, interval, ratio};
 use super::verdict::verdict;
 use super::{Progress, functions, now_s, run};
+use crate::device::busy::Watch;
 use crate::error::Error;
 use crate::probe;
 
@@ -58,7 +59,9 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let plan = format!("{selection}{}", loader.plan()?);
     let running = |share| progress("running the pipeline as it is", share);
     let seconds = case.conditions.seconds;
+    let watch = case.conditions.device.as_ref().and_then(Watch::over);
     let run = run::plain(&feed, case.conditions.step, seconds, &running)?;
+    let utilisation = watch.and_then(Watch::end);
     let timeline = run::spans(loader.timeline()?);
     let transfers = feed.transfers()?;
     let mut notes = notices(loader, &run);
@@ -121,6 +124,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         not_tried,
         placement,
         transfers,
+        utilisation,
         timeline,
         ledger: Vec::new(),
         notes,

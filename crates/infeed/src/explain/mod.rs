@@ -32,6 +32,7 @@ mod storage;
 mod survey;
 mod transfers;
 mod trial;
+mod units;
 mod verdict;
 
 use std::time::{SystemTime, UNIX_EPOCH};

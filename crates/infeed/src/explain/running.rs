@@ -9,6 +9,7 @@ use super::findings::{
     Explanation, Interval, Limit, Machine, NotTried, QueuePoint, Run, Subject, VERSION,
 };
 use super::transfers::Transfers;
+use super::units::{bytes, per_s};
 use super::verdict::verdict;
 use super::{functions, now_s, run};
 use crate::device::Device;
@@ -102,6 +103,7 @@ fn explained(
         }],
         placement: None,
         transfers,
+        utilisation: None,
         timeline: run::spans(loader.timeline()?),
         ledger: Vec::new(),
         // What the loader has to say is its consumer's, who has not heard it yet.
@@ -154,13 +156,12 @@ impl Capacities {
     fn add_transfers(&mut self, transfers: &Transfers, rows: u64) {
         let batches = transfers.timed as f64;
         let rate = |time: f64| rows as f64 * batches / time;
-        let kilobytes = transfers.batch_bytes() / rows as f64 / 1e3;
         if transfers.timed > 0 && transfers.copying_s > 0.0 {
             let rate = rate(transfers.copying_s);
             let text = format!(
-                "{:.2} GB/s / {kilobytes:.1} kB per sample = {rate:.0} samples/s, copies to {} \
-                 timed as they were made",
-                transfers.timed_bytes as f64 / transfers.copying_s / 1e9,
+                "{} / {} per sample = {rate:.0} samples/s, copies to {} timed as they were made",
+                per_s(transfers.timed_bytes as f64 / transfers.copying_s),
+                bytes(transfers.batch_bytes() / rows as f64),
                 transfers.device,
             );
             self.add(Limit::Copy, Interval::exact(rate).widen(COUNTED), text);

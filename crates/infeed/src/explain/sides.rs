@@ -1,16 +1,17 @@
 //! The ways to share a case's work between host and device, with what each costs: the host's part from
 //! trials, bus and device timed or planned.
 
+use std::time::Duration;
+
 use infeed_raw::kernel::Kernel;
 
+use super::capacity::Capacities;
 use super::case::{Case, Stand};
 use super::findings::{Interval, Limit};
-use super::capacity::Capacities;
-use super::placement::{
-    About, Bound, Cost, EQUAL, Known, Placing, Split, Supply, UNKNOWN, place,
-};
+use super::placement::{About, Bound, Cost, EQUAL, Known, Placing, Split, Supply, UNKNOWN, place};
+use super::units::{bytes, per_s};
 use crate::device::ring::{Route, Upload};
-use crate::device::timing::{BatchTimes, batch_times};
+use crate::device::timing::batch_times;
 use crate::device::{Any, Device};
 use crate::error::Error;
 use crate::plan::Plan;
@@ -115,16 +116,17 @@ impl Case {
     fn cost(&self, split: Split, host: Interval, means: &Means<'_>) -> Result<Cost, Error> {
         let routes = self.routes(split)?;
         let rows = self.rows() as f64;
-        let left = routes.iter().filter_map(left).collect::<Vec<_>>().join(", ");
+        let left = routes
+            .iter()
+            .filter_map(left)
+            .collect::<Vec<_>>()
+            .join(", ");
         let (bus_bytes, bus_s, device_s) = match means {
             Means::Device(device) => {
-                let BatchTimes {
-                    bytes,
-                    copying,
-                    expanding,
-                } = batch_times(*device, &routes, self.rows() as usize)?;
-                let (copying, expanding) = (copying.as_secs_f64(), expanding.as_secs_f64());
-                (bytes as f64 / rows, copying / rows, expanding / rows)
+                let times = batch_times(*device, &routes, self.rows() as usize)?;
+                let sample = |time: Duration| time.as_secs_f64() / rows;
+                let bus_bytes = times.bytes as f64 / rows;
+                (bus_bytes, sample(times.copying), sample(times.expanding))
             }
             Means::Profile(stand, bus) => {
                 let bytes: f64 = routes.iter().map(bus_bytes).sum();
@@ -152,18 +154,19 @@ impl Capacities {
         let (Some(now), Some(_)) = (now, &case.conditions.device) else {
             return;
         };
-        let kilobytes = now.bus_bytes / 1e3;
         if let Some(rate) = now.allowed(Bound::Bus) {
             let text = format!(
-                "{:.2} GB/s / {kilobytes:.1} kB per sample = {:.0} samples/s, copies to {} timed \
-                 from pinned memory",
-                now.bus_bytes / now.bus_s / 1e9,
+                "{} / {} per sample = {:.0} samples/s, copies to {} timed from pinned memory",
+                per_s(now.bus_bytes / now.bus_s),
+                bytes(now.bus_bytes),
                 rate.mid,
                 placing.device,
             );
             self.add(Limit::Copy, rate.widen(TIMED), text);
         }
-        let step = now.allowed(Bound::Step).map_or(f64::INFINITY, |rate| rate.mid);
+        let step = now
+            .allowed(Bound::Step)
+            .map_or(f64::INFINITY, |rate| rate.mid);
         let device = now.allowed(Bound::Device);
         if let Some(rate) = device.filter(|rate| rate.mid * EQUAL < step) {
             let text = format!(

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::units::{bytes, per_s};
 use crate::batch::ColumnSpec;
 use crate::device::ring::{RingStats, Route, Upload};
 
@@ -61,14 +62,14 @@ pub struct Carried {
 
 impl Carried {
     fn of(route: &Route) -> Carried {
-        let bytes = |column: &ColumnSpec| match route.upload {
+        let of = |column: &ColumnSpec| match route.upload {
             Upload::Stay => 0,
             _ => column.kind.row_bytes().unwrap_or(0) as u64,
         };
         Carried {
             name: route.host.name.clone(),
-            row_bytes: bytes(&route.host),
-            device_bytes: bytes(&route.device),
+            row_bytes: of(&route.host),
+            device_bytes: of(&route.device),
         }
     }
 
@@ -128,7 +129,12 @@ impl Transfers {
             .map(|field| field.name.clone())
             .collect();
         let what = match sent.as_slice() {
-            [] => return format!("nothing goes to {}: all fields stay on the host", self.device),
+            [] => {
+                return format!(
+                    "nothing goes to {}: all fields stay on the host",
+                    self.device
+                );
+            }
             names => names.join(" and "),
         };
         let copies = self.copies as f64 / self.batches.max(1) as f64;
@@ -141,7 +147,7 @@ impl Transfers {
         format!(
             "one batch a step to {}{simulated} ({what}: {copies}, {}){}",
             self.device,
-            megabytes(self.batch_bytes()),
+            bytes(self.batch_bytes()),
             match nothing_else {
                 true => ", nothing else and nothing back",
                 false => ", nothing back, and what stands below",
@@ -155,9 +161,9 @@ impl Transfers {
         let mut lines = Vec::new();
         if self.timed > 0 && self.copying_s > 0.0 {
             let mut line = format!(
-                "a batch is {} on the bus, {:.2} GB/s",
+                "a batch is {} on the bus, {}",
                 ms(self.copying_s, self.timed),
-                self.timed_bytes as f64 / self.copying_s / 1e9,
+                per_s(self.timed_bytes as f64 / self.copying_s),
             );
             if self.expanding_s > 0.0 {
                 line += &format!(
@@ -214,14 +220,6 @@ impl Transfers {
             ));
         }
         lines
-    }
-}
-
-fn megabytes(bytes: f64) -> String {
-    match bytes {
-        b if b < 1e3 => format!("{b:.0} B"),
-        b if b < 1e6 => format!("{:.1} kB", b / 1e3),
-        b => format!("{:.2} MB", b / 1e6),
     }
 }
 
@@ -302,11 +300,17 @@ mod tests {
 
         let found = of(&stats, &[image(), text]);
 
-        assert!(found.verdict.ends_with("and what stands below"), "{found:?}");
+        assert!(
+            found.verdict.ends_with("and what stands below"),
+            "{found:?}"
+        );
         let seen = found.seen.join("\n");
         assert!(seen.contains("`text` stays on the host"), "{seen}");
         assert!(seen.contains("2 slots were made besides"), "{seen}");
-        assert!(seen.contains("2 of 12 batches were sent for nothing"), "{seen}");
+        assert!(
+            seen.contains("2 of 12 batches were sent for nothing"),
+            "{seen}"
+        );
     }
 
     #[test]
@@ -328,6 +332,9 @@ mod tests {
 
         let found = of(&stats, &[text]);
 
-        assert!(found.verdict.starts_with("nothing goes to cuda:0"), "{found:?}");
+        assert!(
+            found.verdict.starts_with("nothing goes to cuda:0"),
+            "{found:?}"
+        );
     }
 }

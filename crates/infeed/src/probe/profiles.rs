@@ -194,8 +194,12 @@ mod tests {
     #[test]
     fn every_device_that_is_planned_for_takes_the_kernels_there_are() {
         let text = infeed_raw::kernel::PTX.to_str().expect("text");
-        let target = text.lines().find_map(|line| line.strip_prefix(".target sm_"));
-        let target: u32 = target.and_then(|t| t.trim().parse().ok()).expect("a target");
+        let target = text
+            .lines()
+            .find_map(|line| line.strip_prefix(".target sm_"));
+        let target: u32 = target
+            .and_then(|t| t.trim().parse().ok())
+            .expect("a target");
 
         for known in PROFILES.iter().filter(|known| known.devices > 0) {
             let (major, minor) = known.capability.expect("a device has one");

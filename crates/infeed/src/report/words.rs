@@ -1,6 +1,7 @@
 //! What the forms for people say in the same words.
 
 use super::numbers;
+use crate::device::busy::Utilisation;
 use crate::explain::{Bound, Explanation, LedgerEntry, Limit, Placing, Verdict, Way};
 
 /// A share of the consumer's time.
@@ -56,6 +57,15 @@ pub(super) fn way_name(placing: &Placing, way: &Way) -> String {
 pub(super) fn when_limited(way: &Way, bound: Bound) -> String {
     let allowed = way.allowed(bound).map(|rate| numbers::figures(rate.mid));
     allowed.unwrap_or_else(|| "none".to_owned())
+}
+
+/// What those see who watch `nvidia-smi`, in words.
+pub(super) fn busy(utilisation: &Utilisation) -> String {
+    format!(
+        "nvidia-smi would have shown the card busy {} of the time: that is how long any kernel ran, \
+         however small",
+        numbers::percent(utilisation.busy)
+    )
 }
 
 /// What lies behind the limit, in words; None where nothing does.

@@ -20,8 +20,12 @@ use crate::data;
 /// Rows of a batch.
 const ROWS: u64 = 4;
 
-/// Side of the images: 1728 bytes a sample as bytes, 6912 as floats.
+/// Side of the images.
 const SIDE: u32 = 24;
+
+/// Of a sample as bytes and as floats, with its label of 8 bytes.
+const BYTES: f64 = 24.0 * 24.0 * 3.0 + 8.0;
+const FLOATS: f64 = 4.0 * 24.0 * 24.0 * 3.0 + 8.0;
 
 fn photos(root: &Path) -> Pipeline {
     Pipeline::new(SourceSpec::folder(root))
@@ -69,8 +73,8 @@ fn a_slow_bus_makes_bytes_cross_it() {
     assert_eq!(placing.runner_up, Some(Split::Host));
     let (bytes, floats) = (way(placing, Split::Device), way(placing, Split::Host));
     assert_eq!((bytes.binding, floats.binding), (Bound::Bus, Bound::Bus));
-    assert_eq!((bytes.bus_bytes, floats.bus_bytes), (1728.0, 6912.0));
-    let expected = 3e5 / 1728.0;
+    assert_eq!((bytes.bus_bytes, floats.bus_bytes), (BYTES, FLOATS));
+    let expected = 3e5 / BYTES;
     assert!((bytes.rate.mid / expected - 1.0).abs() < 0.05, "{bytes:?}");
     assert_eq!(placing.known, Known::Simulated);
     let said = placing.said.join("\n");
@@ -162,10 +166,12 @@ fn what_crossed_to_a_device_is_accounted_for() {
 
     let crossed = found.transfers.expect("it ran on a device");
     assert!(crossed.simulated && crossed.batches > 0);
-    assert_eq!(crossed.copies, crossed.batches, "one batch a step");
-    assert_eq!(crossed.bytes, crossed.batches * 4 * 1728);
+    assert_eq!(crossed.copies, 2 * crossed.batches, "image and label");
+    assert_eq!(crossed.bytes, crossed.batches * 4 * (1728 + 8));
     assert!(
-        crossed.verdict.starts_with("one batch a step to sim:")
+        crossed
+            .verdict
+            .starts_with("one batch a step to sim:latency=")
             && crossed.verdict.ends_with("nothing else and nothing back"),
         "{crossed:?}"
     );
@@ -192,11 +198,14 @@ fn a_named_machine_is_planned_for_and_its_devices_share_the_host() {
     assert_eq!((placing.known, placing.devices), (Known::Planned, 4));
     assert_eq!((placing.now, placing.chosen), (Split::Host, Split::Device));
     let bytes = way(placing, Split::Device);
-    assert!((bytes.rate.mid - 2e5 / 1728.0).abs() < 1e-6, "{bytes:?}");
+    assert!((bytes.rate.mid - 2e5 / BYTES).abs() < 1e-6, "{bytes:?}");
     // Bytes read and floats written, over the memory's rate.
     assert!((bytes.device_s - (1728.0 + 6912.0) / 1e12).abs() < 1e-15);
     let said = placing.said.join("\n");
-    assert!(said.contains("planned from data sheets, not measured"), "{said}");
+    assert!(
+        said.contains("planned from data sheets, not measured"),
+        "{said}"
+    );
     assert!(said.contains("shared by 4 devices"), "{said}");
     let cores = found.resources.iter();
     let cores = cores.filter(|r| matches!(r.limit, Limit::Decode | Limit::Transform));
@@ -249,7 +258,7 @@ fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
 
     let bus = found.resources.iter().find(|r| r.limit == Limit::Copy);
     let bus = bus.expect("copies are timed").rate.mid;
-    let expected = 2e5 / 1728.0;
+    let expected = 2e5 / BYTES;
     assert!((bus / expected - 1.0).abs() < 0.1, "{bus} of {expected}");
     let crossed = found.transfers.expect("it is on a device");
     assert!(crossed.overflow > 0, "the loop keeps all batches");

@@ -14,6 +14,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use infeed_raw::nvml;
 use infeed_raw::slab::Slab;
 use serde::Serialize;
 
@@ -70,9 +71,18 @@ impl Checked for Cuda {
             ("multiprocessors", card.multiprocessors.to_string()),
             ("memory_bytes", card.memory_bytes.to_string()),
             ("bus", card.bus.clone()),
+            ("utilisation", utilisation(&card.bus)),
             ("driver_cuda", dotted(card.driver)),
         ]
     }
+}
+
+/// What the management library says of a card just now.
+fn utilisation(bus: &str) -> String {
+    let found = nvml::Card::at(bus).and_then(|card| card.utilisation());
+    found.map_or("not told".to_owned(), |found| {
+        format!("{:.0} % busy", 100.0 * found.busy)
+    })
 }
 
 fn dotted((major, minor): (i32, i32)) -> String {
@@ -203,6 +213,10 @@ pub fn check<D: Checked>(device: &D, lasting: Duration) -> Report {
     note("a step costs the host little", &mut |figures| {
         rates::host_cost(device, effort, figures)
     });
+    note(
+        "the ring's own times are those of its copies and kernels",
+        &mut |figures| rates::own_times(device, effort, figures),
+    );
     note(
         "an injected delay is the gap that is told",
         &mut |figures| rates::gap(device, figures),

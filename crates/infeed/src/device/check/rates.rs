@@ -10,7 +10,7 @@ use infeed_raw::slab::Slab;
 use super::kernels::{images, photograph, resized};
 use super::{Checked, Effort, Figure, Wrong, filled, noise, wrong};
 use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
-use crate::device::timing::{copies as sent, launches, timed};
+use crate::device::timing::{batch_times, copies as sent, launches, timed};
 use crate::device::{HostSource, Ring, Route, Settings};
 use crate::sample::DType;
 
@@ -62,8 +62,8 @@ pub(super) fn copies<D: Checked>(
                 rate(bytes, times, taken),
                 "GB/s",
             ));
-            let mut slab = Arc::try_unwrap(slab)
-                .map_err(|_| wrong("a copy that is done holds its bytes"))?;
+            let mut slab =
+                Arc::try_unwrap(slab).map_err(|_| wrong("a copy that is done holds its bytes"))?;
             slab = device.fetch(queue, &here, slab)?;
             let start = Instant::now();
             for _ in 0..times {
@@ -331,6 +331,60 @@ pub(super) fn host_cost<D: Checked>(
         told.push(format!("{name} {:.1} us", at(0.5)));
     }
     Ok(format!("medians: {}", told.join(", ")))
+}
+
+/// What the ring tells of its own copies and kernels, against the same by themselves: nothing makes them
+/// faster.
+pub(super) fn own_times<D: Checked>(
+    device: &D,
+    effort: Effort,
+    figures: &mut Vec<Figure>,
+) -> Result<String, Wrong> {
+    const STEPS: u64 = 12;
+    let (rows, side) = match effort {
+        Effort::Small => (4, 32),
+        Effort::Full => (256, 224),
+    };
+    let (ring, batch) = ring_of(device, rows, side)?;
+    let alone = batch_times(device, ring.routes(), rows)?;
+    for step in 0..STEPS {
+        let mut next = batch.clone();
+        next.step = step;
+        ring.send(next)?.hand_over(None)?.synchronize()?;
+    }
+    let told = ring.stats()?.times;
+    ring.close()?;
+    if (told.batches, told.bytes) != (STEPS, STEPS * alone.bytes) {
+        return Err(wrong(format!(
+            "times are told of {} batches of {STEPS}, {} bytes of {}",
+            told.batches,
+            told.bytes,
+            STEPS * alone.bytes
+        )));
+    }
+    let us = |time: Duration, times: u64| time.as_secs_f64() * 1e6 / times as f64;
+    let mut said = Vec::new();
+    for (what, alone, told) in [
+        ("copying", alone.copying, told.copying),
+        ("expanding", alone.expanding, told.expanding),
+    ] {
+        let (alone, told) = (us(alone, 1), us(told, STEPS));
+        figures.push(figure(
+            format!("batch/{what}/alone/rows={rows}"),
+            alone,
+            "us",
+        ));
+        figures.push(figure(
+            format!("batch/{what}/in=ring/rows={rows}"),
+            told,
+            "us",
+        ));
+        said.push(format!("{what} {told:.1} us, alone {alone:.1} us"));
+        if told < 0.8 * alone {
+            return Err(wrong(said.join("; ")));
+        }
+    }
+    Ok(said.join("; "))
 }
 
 /// A consumer asks, and the batch is sent when other work of a known length is done: the gap is at

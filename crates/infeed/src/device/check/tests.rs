@@ -6,12 +6,14 @@ fn the_simulated_device_passes_every_check_and_gives_every_figure() {
 
     let failed: Vec<_> = report.checks.iter().filter(|check| !check.passed).collect();
     assert!(failed.is_empty(), "{failed:#?}");
-    assert_eq!(report.checks.len(), 7);
+    assert_eq!(report.checks.len(), 8);
     for start in [
         "copy/to=device/memory=pinned",
         "copy/to=host",
         "kernel/expand",
         "host/call=take",
+        "batch/copying/in=ring",
+        "batch/expanding/alone",
     ] {
         let found = report.figures.iter().find(|f| f.name.starts_with(start));
         assert!(found.is_some_and(|figure| figure.value > 0.0), "{start}");

@@ -97,7 +97,10 @@ fn where_the_device_has_no_time_rows_are_finished_on_the_host() {
     assert_eq!(chosen(&placing).binding, Bound::Host);
     let device = &placing.ways[1];
     assert_eq!(device.binding, Bound::Device);
-    assert!((device.rate.mid - 4_000.0).abs() < 1e-6, "1 / (50 + 200) us");
+    assert!(
+        (device.rate.mid - 4_000.0).abs() < 1e-6,
+        "1 / (50 + 200) us"
+    );
 }
 
 #[test]
@@ -202,7 +205,10 @@ fn where_nothing_would_change_it_that_is_said() {
 
     assert_eq!((placing.chosen, placing.change), (Split::Host, None));
     assert!(
-        placing.said.iter().any(|line| line.starts_with("no change of one")),
+        placing
+            .said
+            .iter()
+            .any(|line| line.starts_with("no change of one")),
         "{:?}",
         placing.said
     );
@@ -221,7 +227,10 @@ fn several_devices_share_cores_and_storage_but_no_bus() {
     assert_eq!(way.allowed(Bound::Storage), Some(Interval::exact(25_000.0)));
     assert!((way.allowed(Bound::Bus).expect("a bus").mid - 80_000.0).abs() < 1e-6);
     let said = placing.said.join("\n");
-    assert!(said.contains("shared by 4 devices: each has a quarter"), "{said}");
+    assert!(
+        said.contains("shared by 4 devices: each has a quarter"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -230,7 +239,10 @@ fn headroom_is_what_each_other_resource_could_give_more() {
 
     let said = placing.said.join("\n");
     // The bus 80 000, device 1 / 51 us, the step 20 000, of 12 000.
-    assert!(said.contains("headroom: bus 6.67x, device 1.63x, step 1.67x"), "{said}");
+    assert!(
+        said.contains("headroom: bus 6.67x, device 1.63x, step 1.67x"),
+        "{said}"
+    );
 }
 
 #[test]

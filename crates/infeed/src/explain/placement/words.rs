@@ -1,5 +1,6 @@
 //! A placement in sentences.
 
+use super::super::units::{bytes, per_s};
 use super::{Bound, Change, Cost, Known, Placing, Split, Supply, Way};
 
 impl Split {
@@ -188,9 +189,9 @@ pub(super) fn arithmetic(cost: &Cost, supply: &Supply) -> String {
     let mut parts = Vec::new();
     if cost.bus_s > 0.0 {
         parts.push(format!(
-            "bus {:.2} GB/s / {:.1} kB per sample",
-            cost.bus_bytes / cost.bus_s / 1e9,
-            cost.bus_bytes / 1e3
+            "bus {} / {} per sample",
+            per_s(cost.bus_bytes / cost.bus_s),
+            bytes(cost.bus_bytes)
         ));
     }
     let us = |time: f64| format!("{:.2} µs", 1e6 * time);

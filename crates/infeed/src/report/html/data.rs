@@ -31,6 +31,9 @@ pub(super) fn json(e: &Explanation) -> String {
         "stages": e.run.stages.iter().filter(|s| s.samples > 0).map(stage).collect::<Vec<_>>(),
         "resources": e.resources.iter().map(|r| resource(e, r)).collect::<Vec<_>>(),
         "placement": e.placement.iter().flat_map(placement).collect::<Vec<_>>(),
+        "busy": e.utilisation.iter().flat_map(|found| &found.looks)
+            .map(|look| json!({ "at": look.at_s, "busy": look.busy }))
+            .collect::<Vec<_>>(),
         "queue": thinned(&e.run.queue),
         "tracks": distinct(drawn.tracks),
         "whats": drawn.whats.iter()

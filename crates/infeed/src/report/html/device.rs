@@ -2,9 +2,9 @@
 
 use super::markup::{Cell, Row, escaped, list, table};
 use super::{figure, section};
-use crate::explain::{Bound, Explanation, Known, Placing, Transfers, Way};
+use crate::explain::{Bound, Explanation, Known, Placing, Way};
 use crate::report::numbers;
-use crate::report::words::{way_name, when_limited};
+use crate::report::words::{busy, way_name, when_limited};
 
 /// The ways there are, and the answer.
 pub(super) fn placement(e: &Explanation) -> String {
@@ -81,11 +81,24 @@ pub(super) fn transfers(e: &Explanation) -> String {
     section(
         "What crossed the bus",
         &format!(
-            "<p>{}.</p>\n{}{}",
-            escaped(&sentence(transfers)),
+            "<p>{}.</p>\n{}{}{}",
+            escaped(&capital(&transfers.verdict)),
             table("", &heads, &rows),
             list(&transfers.seen).replacen("<ul>", "<ul class=\"notes\">", 1),
+            watched(e),
         ),
+    )
+}
+
+/// The line that watchers of `nvidia-smi` know.
+fn watched(e: &Explanation) -> String {
+    let Some(utilisation) = &e.utilisation else {
+        return String::new();
+    };
+    format!(
+        "<p>{}.</p>\n{}",
+        escaped(&capital(&busy(utilisation))),
+        figure("busy", "")
     )
 }
 
@@ -101,9 +114,9 @@ fn field(field: &crate::explain::Carried) -> Row {
     ])
 }
 
-/// The verdict with a capital letter.
-fn sentence(transfers: &Transfers) -> String {
-    let mut letters = transfers.verdict.chars();
+/// A sentence with a capital letter.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string());
     first.unwrap_or_default() + letters.as_str()
 }

@@ -220,6 +220,22 @@
     }),
   );
 
+  draw("busy", (width) =>
+    plot(width, {
+      height: 150,
+      marginLeft: 40,
+      marginTop: 28,
+      x: { label: "seconds since the run began", ticks: Math.max(2, width / 90) },
+      y: { label: "a kernel ran, %", domain: [0, 100], percent: true, grid: true, ticks: 3 },
+      marks: [
+        Plot.areaY(data.busy, { x: "at", y: "busy", fill: colour("step"), fillOpacity: 0.25 }),
+        Plot.lineY(data.busy, { x: "at", y: "busy", stroke: colour("step"), strokeWidth: 1.5 }),
+        Plot.tip(data.busy, Plot.pointerX({ x: "at", y: "busy", title: (d) => `${time(d.at)}: ${percent(d.busy)}` })),
+        Plot.ruleY([0]),
+      ],
+    }),
+  );
+
   // The timeline: a window of it, moved by hand.
   const spans = data.spans.map(([track, what, start, end, batch, count, busy]) => ({
     track: data.tracks[track],

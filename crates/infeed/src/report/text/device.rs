@@ -2,7 +2,7 @@
 
 use super::super::numbers;
 use super::super::table::{ALWAYS, Column, set};
-use super::super::words::{way_name, when_limited};
+use super::super::words::{busy, way_name, when_limited};
 use super::{BOLD, Page, clean, column};
 use crate::explain::{Bound, Explanation, Placing};
 
@@ -46,4 +46,7 @@ pub(super) fn transfers(page: &mut Page, e: &Explanation) {
     page.line("");
     page.labelled("transfers", std::slice::from_ref(&transfers.verdict));
     page.labelled("", &transfers.seen);
+    if let Some(utilisation) = &e.utilisation {
+        page.labelled("", &[busy(utilisation)]);
+    }
 }

@@ -129,7 +129,7 @@ fn check(seen: &Seen, plots: &str) {
 }
 
 const ALL_PLOTS: &str =
-    "stall:1,stages:1,resources:1,ready:1,waiting:1,timeline:1,placement:1,gains:1,ledger:1";
+    "stall:1,stages:1,resources:1,ready:1,waiting:1,timeline:1,placement:1,busy:1,gains:1,ledger:1";
 
 /// The browser, or a plain word that there is none.
 fn browser() -> Option<PathBuf> {

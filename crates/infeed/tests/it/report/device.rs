@@ -1,5 +1,6 @@
 //! What is told of a loader on a device. The numbers are made up; they agree with each other.
 
+use infeed::device::busy::{Look, Utilisation};
 use infeed::explain::{
     Allowed, Bound, Carried, Change, Explanation, Interval, Known, Placing, Split, Transfers, Way,
 };
@@ -13,6 +14,14 @@ pub(super) fn on_device() -> Explanation {
     let mut e = synthetic::usual();
     e.placement = Some(placing());
     e.transfers = Some(transfers());
+    let looks = (1..=30).map(|n| Look {
+        at_s: 0.2 * f64::from(n),
+        busy: f64::from(40 + (n * 37) % 55) / 100.0,
+    });
+    e.utilisation = Some(Utilisation {
+        busy: 0.66,
+        looks: looks.collect(),
+    });
     e
 }
 
@@ -60,7 +69,13 @@ fn placing() -> Placing {
                 Split::Device,
                 "floats and layout of image, one-hot of mask",
                 1.4e6,
-                [Some(655.0), Some(292.0), Some(8571.0), Some(665.0), Some(667.0)],
+                [
+                    Some(655.0),
+                    Some(292.0),
+                    Some(8571.0),
+                    Some(665.0),
+                    Some(667.0),
+                ],
             ),
         ],
         now: Split::Device,
@@ -120,9 +135,10 @@ fn transfers() -> Transfers {
         gap_s: 3.1,
         longest_gap_s: 0.06,
         gap_batches: 199,
-        verdict: "one batch a step to cuda:0 (image and mask: 2 copies, 11.20 MB), nothing back, and \
+        verdict:
+            "one batch a step to cuda:0 (image and mask: 2 copies, 11.20 MB), nothing back, and \
                   what stands below"
-            .to_owned(),
+                .to_owned(),
         seen: vec![
             "`caption` stays on the host; copies that the loop makes of it are not counted here"
                 .to_owned(),
@@ -150,7 +166,10 @@ fn the_ways_to_share_the_work_stand_in_a_table_with_the_best_and_the_one_now() {
         found("device (best"),
         "device (best, now) 655 292 8571 665 667 292 host"
     );
-    assert!(told.contains("  why        best: placement=\"device\""), "{told}");
+    assert!(
+        told.contains("  why        best: placement=\"device\""),
+        "{told}"
+    );
 }
 
 #[test]
@@ -161,7 +180,11 @@ fn what_crossed_the_bus_is_one_line_and_what_else_was_seen_below_it() {
         told.contains("  transfers  one batch a step to cuda:0 (image and mask: 2 copies"),
         "{told}"
     );
-    assert!(told.contains("             `caption` stays on the host"), "{told}");
+    assert!(told.contains("nvidia-smi would have shown the card busy 66 % of the time"));
+    assert!(
+        told.contains("             `caption` stays on the host"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -214,7 +237,10 @@ fn json_has_both_under_their_names_and_without_a_device_neither() {
     assert_eq!(told["transfers"]["copies"], 402);
     assert_eq!(told["transfers"]["fields"][1]["name"], "mask");
     let again: Explanation = serde_json::from_value(told).expect("it is read back");
-    assert_eq!(again.transfers.map(|found| found.bytes), Some(201 * 11_200_000));
+    assert_eq!(
+        again.transfers.map(|found| found.bytes),
+        Some(201 * 11_200_000)
+    );
     let without: Value = serde_json::from_str(&report::json(&synthetic::usual())).expect("JSON");
     assert!(without.get("placement").is_none() && without.get("transfers").is_none());
     serde_json::from_value::<Explanation>(without).expect("as before there were any");

@@ -32,9 +32,7 @@ fn hostile() -> Explanation {
             Value::Object(fields) => fields.iter_mut().for_each(|(key, v)| spoil(v, key)),
             Value::Array(items) => items.iter_mut().for_each(|v| spoil(v, key)),
             // Resources have names of their own, and the consumer is known by its.
-            Value::String(text)
-                if !NAMES.contains(&key) && text != "consumer" =>
-            {
+            Value::String(text) if !NAMES.contains(&key) && text != "consumer" => {
                 *text = format!("{text}{HOSTILE}");
             }
             _ => {}

@@ -82,6 +82,7 @@ pub(crate) fn usual() -> Explanation {
         }],
         placement: None,
         transfers: None,
+        utilisation: None,
         timeline,
         ledger: ledger(),
         notes: vec![

@@ -1,0 +1,29 @@
+//! Bytes in the sentences of an explanation.
+
+/// `960.0 kB`.
+pub(super) fn bytes(count: f64) -> String {
+    match count {
+        b if b < 1e3 => format!("{b:.0} B"),
+        b if b < 1e6 => format!("{:.1} kB", b / 1e3),
+        b if b < 1e9 => format!("{:.2} MB", b / 1e6),
+        b => format!("{:.2} GB", b / 1e9),
+    }
+}
+
+/// `9.60 GB/s`.
+pub(super) fn per_s(count: f64) -> String {
+    format!("{}/s", bytes(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_the_unit_that_fits() {
+        assert_eq!(bytes(17.0), "17 B");
+        assert_eq!(bytes(960_000.0), "960.0 kB");
+        assert_eq!(per_s(9.6e9), "9.60 GB/s");
+        assert_eq!(per_s(2e5), "200.0 kB/s");
+    }
+}

@@ -1,0 +1,106 @@
+"""Both placements through infeed itself, on a card or on a simulated device.
+
+Batches come from images in memory, so nothing is read or decoded: the host's part is
+the pass that writes a row, as bytes or as finished floats. A step is the passing of time
+once the batch is there.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+from infeed.experiments.measuring import spread
+from infeed.experiments.result import Table, milliseconds, rate, size
+
+# Bounced is missing: a row changes sides once in infeed.
+WAYS = ("host", "device")
+
+_BATCHES = 4
+
+
+def is_simulated(device: str) -> bool:
+    """Whether a device of this name is a simulated one."""
+    return device == "sim" or device.startswith("sim:")
+
+
+def known(device: str) -> str:
+    """How its numbers are to be called."""
+    return "simulated" if is_simulated(device) else "measured"
+
+
+def placements(
+    device: str, pixels: np.ndarray, models: dict[str, float], seconds: float
+) -> tuple[list[Table], list[dict[str, Any]]]:
+    """Steps of both placements for each model, whose steps take so many seconds.
+
+    Raises:
+        ConfigError: The name means no device.
+        DeviceError: The device cannot be opened.
+    """
+    images = np.concatenate([pixels] * _BATCHES)
+    data = infeed.Pipeline(sources.Memory(image=images))
+    normalize = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
+    described = data.transform(normalize).batch(len(pixels))
+    figures: list[dict[str, Any]] = []
+    tables = []
+    for model, step_s in models.items():
+        rows = []
+        for way in WAYS:
+            with described.open(device=device, placement=way) as loader:
+                steps = _steps(loader, step_s, seconds)
+                sent = loader.stats()["device"]
+            low_s, middle_s, high_s = spread(steps)
+            bus_bytes = sent["bytes"] / max(1, sent["batches"])
+            copies = sent["transfers"] / max(1, sent["batches"])
+            figures.append(
+                {
+                    "model": model,
+                    "way": way,
+                    "in_turn_s": None,
+                    "overlapped_s": middle_s,
+                    "samples_per_s": len(pixels) / middle_s,
+                    "step_share": min(1.0, step_s / middle_s),
+                    "bus_bytes": bus_bytes,
+                    "copies": copies,
+                }
+            )
+            rows.append(
+                [
+                    way,
+                    size(bus_bytes),
+                    rate(copies),
+                    milliseconds(middle_s),
+                    f"{milliseconds(low_s)}-{milliseconds(high_s)}",
+                    rate(len(pixels) / middle_s),
+                    f"{100 * min(1.0, step_s / middle_s):.0f} %",
+                ]
+            )
+        columns = [
+            "where", "over the bus", "copies", "step ms", "spread", "samples/s",
+            "step busy",
+        ]  # fmt: skip
+        title = f"{known(device)}, {model} model: {milliseconds(step_s)} ms a step"
+        tables.append(Table(columns, rows, title))
+    return tables, figures
+
+
+def _steps(loader: Any, step_s: float, seconds: float) -> list[float]:
+    """Times from one step's end to the next one's, the first batches left out."""
+    took: list[float] = []
+    taken = 0
+    begun = ended = time.perf_counter()
+    while len(took) < 3 or time.perf_counter() - begun < seconds:
+        for batch in loader:
+            batch.array("image").synchronize()
+            time.sleep(step_s)
+            now = time.perf_counter()
+            # Memory is touched for the first time in the first batches.
+            if taken >= _BATCHES:
+                took.append(now - ended)
+            ended = now
+            taken += 1
+    return took

@@ -1,0 +1,116 @@
+"""What is told of a loop whose batches go to a device."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+ROWS = 4
+SIDE = 24
+COMMAND = [sys.executable, "-c", "import infeed._cli as c, sys; sys.exit(c.main())"]
+
+
+@pytest.fixture
+def photos():
+    pixels = np.random.default_rng(0).integers(
+        0, 256, (12, SIDE, SIDE, 3), dtype=np.uint8
+    )
+    made = infeed.Pipeline(sources.Memory(image=pixels, label=np.arange(12)))
+    normalize = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
+    return made.transform(normalize).batch(ROWS)
+
+
+def explained(loader, epochs=2):
+    for _ in range(epochs):
+        for batch in loader:
+            np.from_dlpack(batch.array("image"))
+    return loader.explain()
+
+
+def test_a_loop_on_a_device_accounts_for_what_crossed(photos):
+    with photos.open(device="sim") as loader:
+        found = explained(loader)
+
+    crossed = found.to_dict()["transfers"]
+    assert crossed["simulated"]
+    assert crossed["delivered"] == 6
+    fields = {field["name"]: field for field in crossed["fields"]}
+    assert fields["image"]["row_bytes"] == SIDE * SIDE * 3
+    assert fields["image"]["device_bytes"] == 4 * SIDE * SIDE * 3
+    assert fields["label"]["row_bytes"] == 8
+    assert crossed["copies"] == 2 * crossed["batches"]
+    assert crossed["bytes"] == crossed["batches"] * ROWS * (SIDE * SIDE * 3 + 8)
+    assert "one batch a step to sim, simulated (image and label: 2 copies" in (
+        " ".join(str(found).split())
+    )
+
+
+def test_floats_that_cross_are_seen_as_floats(photos):
+    with photos.open(device="sim", placement="host") as loader:
+        crossed = explained(loader).to_dict()["transfers"]
+
+    image = crossed["fields"][0]
+    assert image["row_bytes"] == image["device_bytes"] == 4 * SIDE * SIDE * 3
+
+
+def test_a_slow_bus_is_the_limit_of_a_running_loop(photos):
+    with photos.open(device="sim:bandwidth=1e6,latency=1us") as loader:
+        found = explained(loader, epochs=4)
+
+    assert found.limit == "copy"
+    resources = {r["limit"]: r for r in found.to_dict()["resources"]}
+    expected = 1e6 / (SIDE * SIDE * 3 + 8)
+    assert resources["copy"]["rate"]["mid"] == pytest.approx(expected, rel=0.1)
+
+
+def test_a_loop_on_the_host_sends_nothing(photos):
+    with photos.open() as loader:
+        for _ in loader:
+            pass
+        found = loader.explain().to_dict()
+
+    assert "transfers" not in found
+    assert "placement" not in found
+
+
+def test_the_command_line_says_which_side_the_work_belongs_on(classification, tmp_path):
+    page = tmp_path / "report.html"
+    told = subprocess.run(
+        [
+            *COMMAND, "explain", str(classification.path),
+            "--device", "sim:bandwidth=1e6,latency=1us", "--seconds", "0.3",
+            "--no-remedies", "--json", "--html", str(page),
+        ],
+        capture_output=True, check=True, text=True,
+    )  # fmt: skip
+
+    found = json.loads(told.stdout)
+    assert found["placement"]["chosen"] == "device"
+    assert found["placement"]["known"] == "simulated"
+    assert found["verdict"]["limit"] == "copy"
+    assert found["transfers"]["copies"] >= found["transfers"]["batches"]
+    assert "Which side of the bus the work belongs on" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "moon"], "names no device"),
+        (["--device", "sim", "--on", "h100x8"], "give one of the two"),
+    ],
+)
+def test_devices_that_cannot_be_are_refused(classification, arguments, said):
+    path = str(classification.path)
+    told = subprocess.run(
+        [*COMMAND, "explain", path, *arguments],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert told.returncode != 0
+    assert said in " ".join(told.stderr.split())
