@@ -297,9 +297,13 @@ def test_the_console_script_takes_experiments(capsys, monkeypatch):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [], ["nonsense"], ["overlap", "--batches", "0"], ["transfer", "--on", "moon"],
-        ["transfer", "--device", "sim"], ["placement", "--device", "sim", "--on", "h100"],
-    ],  # fmt: skip
+        [],
+        ["nonsense"],
+        ["overlap", "--batches", "0"],
+        ["transfer", "--on", "moon"],
+        ["transfer", "--device", "sim"],
+        ["placement", "--device", "sim", "--on", "h100"],
+    ],
 )
 def test_arguments_that_make_no_sense_are_a_usage_error(capsys, arguments):
     assert command.main(arguments) == 2

@@ -1,12 +1,12 @@
 """Both placements through infeed itself, on a card or on a simulated device.
 
 Batches come from images in memory, so nothing is read or decoded: the host's part is
-the pass that writes a row, as bytes or as finished floats. A step is the passing of time
-once the batch is there.
+the pass that writes a row, as bytes or as finished floats. A step is the passing of
+time once the batch is there.
 """
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from infeed.experiments.measuring import spread
 from infeed.experiments.result import Table, milliseconds, rate, size
 
 # Bounced is missing: a row changes sides once in infeed.
-WAYS = ("host", "device")
+WAYS: tuple[Literal["host", "device"], ...] = ("host", "device")
 
 _BATCHES = 4
 

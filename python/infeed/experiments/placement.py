@@ -65,7 +65,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of this experiment."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--device", metavar="NAME",
+        "--device",
+        metavar="NAME",
         help="run infeed's loader there: cuda:0, or sim, as in sim:bandwidth=2e9",
     )
     where.add_argument(
@@ -159,8 +160,8 @@ def _fed(
     ]
     if simulated:
         meaning.append(
-            "The device is simulated: bus and kernels are as fast as its name says, and "
-            "no card's."
+            "The device is simulated: bus and kernels are as fast as its name says, "
+            "and no card's."
         )
     data = {
         "device": options.device,
@@ -328,6 +329,7 @@ def _meaning(figures: list[dict[str, Any]], pixels: np.ndarray) -> list[str]:
     found = {(f["model"], f["way"]): f for f in figures}
     meaning = []
     ways = [way for way in WAYS if ("small", way) in found]
+    all_of = "all three" if len(ways) == 3 else "both"
     for model in ("small", "large"):
         times = {
             way: found[model, way]["overlapped_s"] or found[model, way]["in_turn_s"]
@@ -344,7 +346,7 @@ def _meaning(figures: list[dict[str, Any]], pixels: np.ndarray) -> list[str]:
         alone = f"; in turn a step takes {', '.join(in_turn)}" if in_turn else ""
         if len(close) == len(ways):
             meaning.append(
-                f"With the {model} model the step hides every way where they overlap"
+                f"With the {model} model the step hides {all_of} where they overlap"
                 f"{alone}."
             )
         else:

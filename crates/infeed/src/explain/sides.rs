@@ -39,9 +39,9 @@ impl Case {
         self.conditions.device.is_some()
     }
 
-    /// The way that runs now.
+    /// The way that runs now; with nothing to leave to a device, what crosses is finished.
     fn split(&self) -> Split {
-        match self.expands() {
+        match self.expands() && self.has_sides() {
             true => Split::Device,
             false => Split::Host,
         }

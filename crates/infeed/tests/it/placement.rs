@@ -227,6 +227,7 @@ fn rows_that_a_device_cannot_make_larger_leave_nothing_to_choose() {
 
     let placing = placing(&found);
     assert_eq!((placing.ways.len(), placing.runner_up), (1, None));
+    assert_eq!(placing.chosen, Split::Host, "what crosses is finished");
     let found = explained(&bytes, conditions(None));
     assert!(found.placement.is_none() && found.transfers.is_none());
 }

@@ -55,6 +55,23 @@ fn where_cores_limit_what_they_can_leave_is_left_to_the_device() {
 }
 
 #[test]
+fn trials_that_vary_more_than_ways_differ_are_said_to() {
+    let mut costs = costs();
+    for cost in &mut costs {
+        cost.host = cost.host.widen(0.3);
+    }
+
+    let said = placed(&costs, &supply()).said.join("\n");
+
+    assert!(
+        said.contains("differ by no more than trials vary"),
+        "{said}"
+    );
+    let said = placed(&self::costs(), &supply()).said.join("\n");
+    assert!(!said.contains("trials vary"), "{said}");
+}
+
+#[test]
 fn where_storage_limits_the_device_is_left_alone() {
     let mut supply = supply();
     supply.storage = Some(Interval::exact(1_000.0));

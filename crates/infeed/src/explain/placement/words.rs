@@ -37,11 +37,15 @@ pub(super) fn said(placing: &Placing) -> Vec<String> {
     match placing.runner_up.and_then(way) {
         Some(next) => {
             said.push(format!(
-                "runner-up: \"{}\", where {}: {:.0} samples/s, limited by {}",
+                "runner-up: \"{}\", where {}: {:.0} samples/s, limited by {}{}",
                 next.split.name(),
                 next.split.what(),
                 next.rate.mid,
                 next.binding.said(),
+                match unsure(chosen, next) {
+                    true => "; the two differ by no more than trials vary",
+                    false => "",
+                }
             ));
             said.push(would_change(placing.change, next.split));
             said.extend(contention(placing));
@@ -67,6 +71,12 @@ pub(super) fn said(placing: &Placing) -> Vec<String> {
         .to_owned(),
     );
     said
+}
+
+/// Whether what tells two ways apart is trials on the host's cores alone, and those may vary as much.
+fn unsure(chosen: &Way, next: &Way) -> bool {
+    let cores = [chosen, next].map(|way| way.binding == Bound::Host);
+    cores == [true; 2] && next.rate.high >= chosen.rate.mid
 }
 
 fn part(devices: u32) -> String {
