@@ -195,7 +195,8 @@ fn left(route: &Route) -> Option<String> {
     let what = match kernel(route)? {
         Kernel::Expand { .. } => "floats and layout",
         Kernel::OneHot { .. } => "one-hot",
-        Kernel::Classes { .. } => "class numbers",
+        Kernel::Classes { .. } | Kernel::Widen { .. } => "class numbers",
+        Kernel::Resize { .. } => "resize, floats and layout",
     };
     Some(format!("{what} of {}", route.host.name))
 }
