@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 use crate::host::{HostBytes, OutOfMemory};
 
-/// `rows` rows of `row_bytes` bytes each, one after another without gaps.
+/// `rows` rows of `row_bytes` bytes each, one after another without gaps, at the beginning of memory
+/// that may be longer.
 #[derive(Debug)]
 pub struct Slab {
     bytes: HostBytes,
     rows: usize,
+    /// `rows * row_bytes` is at most the length of `bytes`.
     row_bytes: usize,
 }
 
@@ -49,6 +51,13 @@ impl Slab {
         self.row_bytes
     }
 
+    /// Makes rows of another length of the same memory, from its beginning: as many as there are.
+    /// None if they do not fit.
+    pub fn with_rows_of(self, row_bytes: usize) -> Option<Slab> {
+        let len = self.rows.checked_mul(row_bytes)?;
+        (len <= self.bytes.len()).then_some(Slab { row_bytes, ..self })
+    }
+
     /// The memory itself, for [`cuda`](crate::cuda) to pin.
     pub(crate) fn memory_mut(&mut self) -> &mut HostBytes {
         &mut self.bytes
@@ -66,8 +75,8 @@ impl Slab {
         let memory = Arc::new(bytes);
         let cut = (0..rows)
             .map(|n| Row {
-                // SAFETY: `rows * row_bytes` is the length of the allocation, checked in
-                // `zeroed`, the only constructor; so the row lies within it.
+                // SAFETY: `rows * row_bytes` is at most the length of the allocation, checked in
+                // `zeroed` and in `with_rows_of`, which alone set them; so the row lies within it.
                 start: unsafe { start.add(n * row_bytes) },
                 len: row_bytes,
                 _memory: Arc::clone(&memory),
@@ -273,6 +282,32 @@ mod tests {
 
         let slab = filling.seal().unwrap();
         assert_eq!(slab.as_ref().as_ptr(), address);
+    }
+
+    #[test]
+    fn the_same_memory_has_rows_of_another_length_as_far_as_they_fit() {
+        let slab = Slab::zeroed(3, 8).unwrap();
+        let address = slab.as_ref().as_ptr();
+
+        let (filling, mut rows) = slab.with_rows_of(2).unwrap().into_rows();
+        for (n, row) in rows.iter_mut().enumerate() {
+            row.bytes_mut().fill(n as u8 + 1);
+        }
+        drop(rows);
+
+        let slab = filling.seal().unwrap();
+        assert_eq!((slab.rows(), slab.row_bytes()), (3, 2));
+        assert_eq!(slab.as_ref()[..7], [1, 1, 2, 2, 3, 3, 0]);
+        assert_eq!(slab.as_ref().as_ptr(), address);
+        let whole = slab.with_rows_of(8).unwrap();
+        assert_eq!(whole.as_ref().len(), 24);
+        assert!(whole.with_rows_of(9).is_none());
+        assert!(
+            Slab::zeroed(3, 8)
+                .unwrap()
+                .with_rows_of(usize::MAX)
+                .is_none()
+        );
     }
 
     #[test]
