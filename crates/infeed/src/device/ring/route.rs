@@ -162,6 +162,26 @@ impl Route {
     }
 }
 
+/// Whether batches are the same on the device whatever form they have.
+pub(super) fn check_alike(forms: &[Vec<Route>]) -> Result<(), Error> {
+    let Some((first, others)) = forms.split_first() else {
+        return Err(Error::config("device", "batches have at least one form"));
+    };
+    for routes in others {
+        let stays = |route: &Route| matches!(route.upload, Upload::Stay);
+        let pairs = first.iter().zip(routes);
+        let mut unlike = pairs.filter(|(a, b)| a.device != b.device || stays(a) != stays(b));
+        if let Some((route, _)) = unlike.next() {
+            return Err(route.wrong("it is another on the device in another form of the batch"));
+        }
+        if routes.len() != first.len() {
+            let problem = "a form of the batches has other columns than the first";
+            return Err(Error::config("device", problem));
+        }
+    }
+    Ok(())
+}
+
 /// Sorts a batch by its columns' routes.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 //! What is enqueued here is argued for in the README of `device`, under "Events".
 
 use std::fmt;
+use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -73,7 +74,8 @@ pub struct RingStats {
 /// [`send`](Ring::send).
 pub struct Ring<D: Device> {
     pub(super) shared: Arc<Shared<D>>,
-    routes: Vec<Route>,
+    /// The columns and what becomes of them, for each form that batches may have.
+    forms: Vec<Vec<Route>>,
     settings: Settings,
     copies: D::Queue,
     /// None if no column needs a kernel.
@@ -113,25 +115,41 @@ impl<D: Device> Ring<D> {
     ///
     /// [`Error::Config`] if sizes do not fit; [`Error::Device`] if the device makes no stream.
     pub fn new(device: D, routes: Vec<Route>, settings: Settings) -> Result<Ring<D>, Error> {
+        Ring::of_forms(device, vec![routes], settings)
+    }
+
+    /// As [`new`](Ring::new), for batches that have one of several forms each, and are the same on the
+    /// device: the columns that a kernel makes there in one form may come as they are in another. A
+    /// slot takes a batch of any.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Ring::new).
+    pub fn of_forms(
+        device: D,
+        forms: Vec<Vec<Route>>,
+        settings: Settings,
+    ) -> Result<Ring<D>, Error> {
         if settings.slots == 0 {
             return Err(Error::config("device", "a ring has at least one slot"));
         }
         if settings.rows == 0 {
             return Err(Error::config("device", "a batch has at least one row"));
         }
-        for route in &routes {
+        for route in forms.iter().flatten() {
             route.check(settings.rows)?;
         }
+        route::check_alike(&forms)?;
         let shared = Shared::new(device, Slots::new(settings.slots, settings.patience));
         let device = &shared.device;
         let copies = shared.told(device.stream())?;
-        let kernels = match routes.iter().any(Route::has_kernel) {
+        let kernels = match forms.iter().flatten().any(Route::has_kernel) {
             true => Some(shared.told(device.stream())?),
             false => None,
         };
         Ok(Ring {
             shared: Arc::new(shared),
-            routes,
+            forms,
             settings,
             copies,
             kernels,
@@ -149,9 +167,14 @@ impl<D: Device> Ring<D> {
         &self.shared.device
     }
 
-    /// The columns and what becomes of them, in field order.
+    /// The columns and what becomes of them, in field order, in the first form.
     pub fn routes(&self) -> &[Route] {
-        &self.routes
+        &self.forms[0]
+    }
+
+    /// As [`routes`](Ring::routes), in each form that batches may have.
+    pub fn forms(&self) -> &[Vec<Route>] {
+        &self.forms
     }
 
     /// Whether [`send`](Ring::send) would not wait without limit, now or within `patience`: for who
@@ -179,14 +202,27 @@ impl<D: Device> Ring<D> {
     ///
     /// One copy a column, one kernel where one is needed, and a few events: none of them waits.
     pub fn send(&self, batch: Batch) -> Result<Sent<D>, Error> {
+        self.send_as(0, batch)
+    }
+
+    /// As [`send`](Ring::send), for a batch of another form, by its number.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Ring::send).
+    pub fn send_as(&self, form: usize, batch: Batch) -> Result<Sent<D>, Error> {
         self.shared.check()?;
+        let Some(routes) = self.forms.get(form) else {
+            let problem = format!("batches have {} forms, and none {form}", self.forms.len());
+            return Err(Error::config("device", problem));
+        };
         let rows = batch.rows();
-        let parcels = route::parcels(&self.routes, batch)?;
+        let parcels = route::parcels(routes, batch)?;
         let _turn = sync::lock(&self.sending);
         self.shared.poll()?;
-        let mut slot = self.slot(rows)?;
+        let mut slot = self.slot(routes, rows)?;
         let mut transfers = Vec::new();
-        match self.enqueue(&mut slot, &parcels.arrays, rows, &mut transfers) {
+        match self.enqueue(routes, &mut slot, &parcels.arrays, rows, &mut transfers) {
             Ok(Enqueued { copied, ready }) => {
                 self.shared.fly(Flight { copied, transfers });
                 let held = Held::new(Arc::clone(&self.shared), slot, ready);
@@ -283,7 +319,7 @@ impl<D: Device> Ring<D> {
     }
 
     /// A slot with room for `rows` rows.
-    fn slot(&self, rows: usize) -> Result<Slot<D>, Error> {
+    fn slot(&self, routes: &[Route], rows: usize) -> Result<Slot<D>, Error> {
         let shared = &self.shared;
         let slot = match shared.slots.take() {
             Taken::Closed => return Err(Error::Closed),
@@ -320,7 +356,7 @@ impl<D: Device> Ring<D> {
             shared.slots.gone(true);
             return Err(fault);
         }
-        self.grown(slot, rows.max(self.settings.rows))
+        self.grown(slot, routes, rows.max(self.settings.rows))
     }
 
     /// Frees a slot that is not needed any more, unless a consumer's stream may still read it.
@@ -339,8 +375,8 @@ impl<D: Device> Ring<D> {
     }
 
     /// The slot with memory for so many rows in every column.
-    fn grown(&self, mut slot: Slot<D>, rows: usize) -> Result<Slot<D>, Error> {
-        let needed: Vec<route::Bytes> = match self.routes.iter().map(|r| r.bytes(rows)).collect() {
+    fn grown(&self, mut slot: Slot<D>, routes: &[Route], rows: usize) -> Result<Slot<D>, Error> {
+        let needed: Vec<route::Bytes> = match routes.iter().map(|r| r.bytes(rows)).collect() {
             Ok(needed) => needed,
             Err(error) => {
                 drop(self.shared.slots.give(slot, true));
@@ -369,16 +405,18 @@ impl<D: Device> Ring<D> {
     fn grow(&self, slot: &mut Slot<D>, needed: &[route::Bytes]) -> Result<(), DeviceError> {
         let device = &self.shared.device;
         for (at, bytes) in needed.iter().enumerate() {
-            if let Some(column) = slot.columns.get(at)
-                && device.len(&column.output) >= bytes.output
-            {
-                continue;
-            }
-            let staging = match bytes.staging {
-                0 => None,
-                staging => Some(device.memory(staging)?),
+            let there = slot.columns.get(at);
+            let staged = |staging: &StdArc<D::Memory>| device.len(staging) >= bytes.staging;
+            // What a batch of another form has put there stays.
+            let staging = match there.and_then(|column| column.staging.as_ref()) {
+                Some(staging) if staged(staging) => Some(StdArc::clone(staging)),
+                _ if bytes.staging == 0 => None,
+                _ => Some(device.memory(bytes.staging)?),
             };
-            let output = device.memory(bytes.output)?;
+            let output = match there.map(|column| &column.output) {
+                Some(output) if device.len(output) >= bytes.output => StdArc::clone(output),
+                _ => device.memory(bytes.output)?,
+            };
             let column = SlotColumn { staging, output };
             match slot.columns.get_mut(at) {
                 Some(small) => *small = column,
@@ -391,6 +429,7 @@ impl<D: Device> Ring<D> {
     /// Enqueues copies and kernels of a batch, behind everything that used the slot before.
     fn enqueue(
         &self,
+        routes: &[Route],
         slot: &mut Slot<D>,
         arrays: &[(usize, Array)],
         rows: usize,
@@ -399,7 +438,8 @@ impl<D: Device> Ring<D> {
         let shared = &self.shared;
         let device = &shared.device;
         let (begun, copied) = (shared.timed.take(device)?, shared.timed.take(device)?);
-        // A kernel may still read what the copies are about to write.
+        // A kernel may still read what the copies are about to write, or write it: an output that a
+        // kernel made may be copied next.
         if let (Some(before), Some(_)) = (&slot.ready, self.kernels)
             && !self.is_left_out(Without::Kernel)
         {
@@ -414,15 +454,18 @@ impl<D: Device> Ring<D> {
         };
         // Outputs that copies write may still be read by consumers; those of kernels are the
         // kernels' matter, so that copies need not wait for a step that is long.
-        if self.routes.iter().any(Route::is_copied) {
+        if routes.iter().any(Route::is_copied) {
             releases(self.copies)?;
         }
         device.record(&begun, self.copies)?;
         let mut sent_bytes = 0;
-        for ((_, array), column) in arrays.iter().zip(&slot.columns) {
+        for ((route, array), column) in arrays.iter().zip(&slot.columns) {
             let bytes = array.bytes().len();
             sent_bytes += bytes as u64;
-            let to = column.staging.as_ref().unwrap_or(&column.output);
+            let to = match &column.staging {
+                Some(staging) if routes[*route].has_kernel() => staging,
+                _ => &column.output,
+            };
             let from: HostSource = std::sync::Arc::new(array.clone());
             if bytes > 0 {
                 transfers.push(device.copy(self.copies, from, bytes, to, 0)?);
@@ -431,7 +474,10 @@ impl<D: Device> Ring<D> {
             }
         }
         device.record(&copied, self.copies)?;
-        let (ready, expanding) = match self.kernels {
+        let kernels = self
+            .kernels
+            .filter(|_| routes.iter().any(Route::has_kernel));
+        let (ready, expanding) = match kernels {
             // The mark behind the copies is that of the batch.
             None => (Arc::clone(&copied), None),
             Some(kernels) => {
@@ -443,7 +489,7 @@ impl<D: Device> Ring<D> {
                 device.record(&begun, kernels)?;
                 for ((route, _), column) in arrays.iter().zip(&slot.columns) {
                     if let (Upload::Expand(kernel), Some(staging), true) =
-                        (&self.routes[*route].upload, &column.staging, rows > 0)
+                        (&routes[*route].upload, &column.staging, rows > 0)
                     {
                         device.launch(kernels, kernel, rows, staging, None, &column.output)?;
                     }

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod faults;
+mod forms;
 mod model;
 mod stress;
 mod timing;
