@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -251,6 +252,7 @@ impl fmt::Debug for Ready {
 #[derive(Debug)]
 pub struct Pool {
     rows: usize,
+    /// Of the longest rows that it is for.
     row_bytes: usize,
     ready: Option<Ready>,
     /// Free slabs kept at most.
@@ -267,7 +269,11 @@ impl Pool {
     }
 
     fn readied(rows: usize, row_bytes: usize, keep: usize, ready: Option<Ready>) -> Arc<Pool> {
-        let free = Mutex::default();
+        let free = Mutex::new(Free {
+            slabs: VecDeque::new(),
+            made: 0,
+            room: row_bytes,
+        });
         Arc::new(Pool {
             rows,
             row_bytes,
@@ -278,7 +284,7 @@ impl Pool {
         })
     }
 
-    /// Bytes of one slab.
+    /// Bytes of one slab, at most.
     pub fn slab_bytes(&self) -> u64 {
         self.rows as u64 * self.row_bytes as u64
     }
@@ -288,28 +294,50 @@ impl Pool {
         self.live.load(Ordering::Relaxed)
     }
 
-    fn take(&self) -> Result<Slab, OutOfMemory> {
+    /// A slab with rows of so many bytes.
+    fn take(&self, row_bytes: usize) -> Result<Slab, OutOfMemory> {
         let mut free = self.lock();
+        let size = self.rows * free.room;
+        // One of another size goes for each that is made, and not all at once in a consumer's call.
+        let is_other = |slab: &Slab| slab.as_ref().len() != size;
+        let other = match free.slabs.front() {
+            Some(first) if is_other(first) => free.slabs.pop_front(),
+            _ => None,
+        };
         // All are made before one is used again, and the one that rested longest goes first, so
         // that memory reaches its height in the first steps and stays there.
         if free.made >= self.keep
             && let Some(slab) = free.slabs.pop_front()
+            && let Some(slab) = slab.with_rows_of(row_bytes)
         {
             return Ok(slab);
         }
         free.made += 1;
+        let room = free.room.max(row_bytes);
         drop(free);
-        let mut slab = Slab::zeroed(self.rows, self.row_bytes)?;
+        drop(other);
+        let mut slab = Slab::zeroed(self.rows, room)?;
         if let Some(Ready(ready)) = &self.ready {
             ready(&mut slab);
         }
-        Ok(slab)
+        slab.with_rows_of(row_bytes).ok_or(OutOfMemory {
+            requested_bytes: usize::MAX,
+        })
     }
 
     fn give(&self, slab: Slab) {
         let mut free = self.lock();
-        if free.slabs.len() < self.keep {
+        let fits = slab.as_ref().len() == self.rows * free.room;
+        if fits && free.slabs.len() < self.keep {
             free.slabs.push_back(slab);
+        }
+    }
+
+    /// Lets slabs have room for rows of so many bytes from now on. Others go as these are made.
+    fn make_room(&self, row_bytes: usize) {
+        let mut free = self.lock();
+        if std::mem::replace(&mut free.room, row_bytes) != row_bytes {
+            free.made = 0;
         }
     }
 
@@ -319,11 +347,13 @@ impl Pool {
 }
 
 /// Slabs at rest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Free {
     slabs: VecDeque<Slab>,
-    /// How many were ever made.
+    /// How many were made of this size.
     made: usize,
+    /// Bytes of a row that slabs have room for.
+    room: usize,
 }
 
 /// A slab in a batch; goes back to its pool when dropped.
@@ -375,7 +405,7 @@ impl Drop for Place {
 impl Making {
     /// In a slab of a pool, of which it takes `len` bytes at most.
     pub(crate) fn pooled(pool: &Arc<Pool>, len: usize) -> Result<Making, OutOfMemory> {
-        let place = Place::Slab(Some(pool.take()?), Arc::clone(pool));
+        let place = Place::Slab(Some(pool.take(pool.row_bytes)?), Arc::clone(pool));
         Ok(Making { place, len })
     }
 
@@ -417,10 +447,12 @@ impl Making {
 }
 
 /// A sample's place in a batch: one cell a column.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BatchRow {
     /// Cells in column order.
     pub cells: Vec<Cell>,
+    /// Which form its batch has.
+    pub(crate) form: usize,
 }
 
 /// Where one value of a sample goes.
@@ -438,9 +470,13 @@ pub enum Cell {
 }
 
 /// Columns and pools of the batches of one pipeline.
+///
+/// A batch has one of several forms, if there are several: the same columns, with rows of another type
+/// and shape where a device makes the rest of them. Forms share their slabs.
 #[derive(Debug)]
 pub struct Batcher {
-    columns: Vec<ColumnSpec>,
+    /// The columns of each form.
+    forms: Vec<Vec<ColumnSpec>>,
     /// One for each column that lies in slabs.
     pools: Vec<Option<Arc<Pool>>>,
 }
@@ -448,6 +484,7 @@ pub struct Batcher {
 /// A batch being filled. Dropped unfinished, after its rows, it recycles its slabs.
 #[derive(Debug)]
 pub struct Tray {
+    form: usize,
     parts: Vec<Option<Part>>,
 }
 
@@ -505,30 +542,42 @@ impl BatchRow {
 impl Batcher {
     /// Batches of at most `rows` rows; `keep` free slabs a column are kept.
     pub fn new(columns: Vec<ColumnSpec>, rows: usize, keep: usize) -> Batcher {
-        Batcher::readied(columns, rows, keep, None)
+        Batcher::of_forms(vec![columns], rows, keep, None)
     }
 
-    /// As [`Batcher::new`], with something to do to every new slab.
-    pub(crate) fn readied(
-        columns: Vec<ColumnSpec>,
+    /// Batches of several forms, at least one, with something to do to every new slab. All forms have
+    /// the same columns in slabs.
+    pub(crate) fn of_forms(
+        forms: Vec<Vec<ColumnSpec>>,
         rows: usize,
         keep: usize,
-        ready: Option<Ready>,
+        ready: Option<&Ready>,
     ) -> Batcher {
-        let pool = |column: &ColumnSpec| {
-            let row_bytes = column.kind.row_bytes()?;
-            Some(Pool::readied(rows, row_bytes, keep, ready.clone()))
+        let pool = |at: usize| {
+            let row_bytes = longest_row(&forms, at)?;
+            Some(Pool::readied(rows, row_bytes, keep, ready.cloned()))
         };
-        let pools = columns.iter().map(pool).collect();
-        Batcher { columns, pools }
+        let columns = forms.first().map_or(0, Vec::len);
+        let pools = (0..columns).map(pool).collect();
+        Batcher { forms, pools }
     }
 
-    /// The columns.
+    /// Lets slabs have room for rows of these forms, and for no others, from now on.
+    pub(crate) fn make_room(&self, forms: Range<usize>) {
+        let forms = &self.forms[forms];
+        for (at, pool) in self.pools.iter().enumerate() {
+            if let (Some(pool), Some(row_bytes)) = (pool, longest_row(forms, at)) {
+                pool.make_room(row_bytes);
+            }
+        }
+    }
+
+    /// The columns, of the first form.
     pub fn columns(&self) -> &[ColumnSpec] {
-        &self.columns
+        &self.forms[0]
     }
 
-    /// Bytes of the slabs of one batch.
+    /// Bytes of the slabs of one batch, of whatever form.
     pub fn slab_bytes(&self) -> u64 {
         self.pools
             .iter()
@@ -547,30 +596,44 @@ impl Batcher {
             .unwrap_or(0)
     }
 
-    /// Begins a batch of `rows` rows.
+    /// Begins a batch of `rows` rows, of the first form.
     ///
     /// # Errors
     ///
     /// If no slab is free and the operating system gives none.
     pub fn begin(&self, rows: usize) -> Result<(Tray, Vec<BatchRow>), OutOfMemory> {
-        let mut parts = Vec::with_capacity(self.columns.len());
-        let mut cells: Vec<Vec<Cell>> = (0..rows).map(|_| Vec::new()).collect();
-        for pool in &self.pools {
-            match pool {
-                Some(pool) => {
-                    let (filling, slots) = pool.take()?.into_rows();
+        self.begin_as(0, rows)
+    }
+
+    /// As [`Batcher::begin`], of another form.
+    pub(crate) fn begin_as(
+        &self,
+        form: usize,
+        rows: usize,
+    ) -> Result<(Tray, Vec<BatchRow>), OutOfMemory> {
+        let columns = &self.forms[form];
+        let mut parts = Vec::with_capacity(columns.len());
+        let mut begun: Vec<BatchRow> = Vec::with_capacity(rows);
+        begun.resize_with(rows, || BatchRow {
+            cells: Vec::with_capacity(columns.len()),
+            form,
+        });
+        for (column, pool) in columns.iter().zip(&self.pools) {
+            match (pool, column.kind.row_bytes()) {
+                (Some(pool), Some(row_bytes)) => {
+                    let (filling, slots) = pool.take(row_bytes)?.into_rows();
                     // A short last batch leaves rows of the slab unused.
-                    for (cells, row) in cells.iter_mut().zip(slots) {
-                        cells.push(Cell::Slab(row));
+                    for (row, slot) in begun.iter_mut().zip(slots) {
+                        row.cells.push(Cell::Slab(slot));
                     }
                     parts.push(Some(Part {
                         filling: Some(filling),
                         pool: Arc::clone(pool),
                     }));
                 }
-                None => {
-                    for cells in &mut cells {
-                        cells.push(Cell::Own {
+                _ => {
+                    for row in &mut begun {
+                        row.cells.push(Cell::Own {
                             shape: Vec::new(),
                             bytes: Vec::new(),
                         });
@@ -579,8 +642,7 @@ impl Batcher {
                 }
             }
         }
-        let rows = cells.into_iter().map(|cells| BatchRow { cells }).collect();
-        Ok((Tray { parts }, rows))
+        Ok((Tray { form, parts }, begun))
     }
 
     /// Makes the batch of a tray whose rows were all dropped. A row that is None is left out and
@@ -597,8 +659,9 @@ impl Batcher {
         step: u64,
     ) -> Result<Batch, OutOfMemory> {
         let kept: Vec<usize> = (0..rows.len()).filter(|&row| rows[row].is_some()).collect();
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for (at, (spec, part)) in self.columns.iter().zip(&mut tray.parts).enumerate() {
+        let specs = &self.forms[tray.form];
+        let mut columns = Vec::with_capacity(specs.len());
+        for (at, (spec, part)) in specs.iter().zip(&mut tray.parts).enumerate() {
             let values = match (part, &spec.kind) {
                 (Some(part), ColumnKind::Fixed { dtype, shape }) => {
                     Values::Array(part.close_up(&kept, *dtype, shape))
@@ -624,6 +687,12 @@ impl Batcher {
             step,
         })
     }
+}
+
+/// Bytes of the longest row that a column has in any of these forms; None where it lies in no slab.
+fn longest_row(forms: &[Vec<ColumnSpec>], column: usize) -> Option<usize> {
+    let bytes = forms.iter().map(|form| form.get(column)?.kind.row_bytes());
+    bytes.collect::<Option<Vec<usize>>>()?.into_iter().max()
 }
 
 impl Part {

@@ -10,6 +10,7 @@ mod made;
 mod open;
 mod options;
 mod parcel;
+mod placing;
 mod quarantine;
 mod records;
 mod register;
@@ -19,6 +20,7 @@ mod stats;
 mod tuning;
 pub mod verify;
 mod whole;
+mod window;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +45,7 @@ pub use state::State;
 pub use stats::Stats;
 pub use tuning::Tuned;
 use tuning::Tuning;
+use window::Flight;
 
 /// A patience that no consumer outlives.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -79,6 +82,9 @@ pub struct Loader {
     shares: Shares,
     /// None where the number of workers was given.
     tuning: Option<Mutex<Tuning>>,
+    /// True while something else is tried on the run's steps.
+    tuning_waits: AtomicBool,
+    flight: Flight,
     readers: usize,
     /// The state before the first step.
     begin: State,
@@ -240,7 +246,9 @@ impl Loader {
         }
         drop(progress);
         if let Some(tuning) = &self.tuning
-            && let Some(text) = lock(tuning).delivered(conveyor, asked, told.rows as u64)
+            && !self.tuning_waits.load(Ordering::Relaxed)
+            && let Some(text) =
+                lock(tuning).delivered(conveyor, self.flight, asked, told.rows as u64)
         {
             tracing::info!("{text}");
         }
@@ -320,11 +328,26 @@ impl Loader {
         progress.asked = None;
         progress.stopped = None;
         if let Some(tuning) = &self.tuning {
-            lock(tuning).disturbed(&conveyor);
+            lock(tuning).disturbed(self.flight);
         }
         (progress.epoch, progress.step) = (epoch, step);
         progress.certificate.go_to(epoch, step);
         Ok(())
+    }
+
+    /// Whether the number of workers is settled, or was given.
+    fn is_tuned(&self) -> bool {
+        let tuning = self.tuning.as_ref();
+        tuning.is_none_or(|tuning| lock(tuning).is_settled())
+    }
+
+    /// Leaves the number of workers as it is for now, or no more: two that try something on the same
+    /// steps would each take the other's changes for its own.
+    fn let_tuning_wait(&self, waits: bool) {
+        self.tuning_waits.store(waits, Ordering::Relaxed);
+        if let Some(tuning) = self.tuning.as_ref().filter(|_| !waits) {
+            lock(tuning).disturbed(self.flight);
+        }
     }
 
     /// Epoch and number of its steps that were delivered.

@@ -169,3 +169,71 @@ fn lists_of_differing_length_become_values_and_offsets() {
     assert_eq!(offsets.bytes()[8], 2);
     assert_eq!(offsets.bytes()[16], 6);
 }
+
+#[test]
+fn forms_of_a_batch_share_the_memory_of_the_largest() {
+    let forms = vec![
+        vec![fixed("image", &[2]), fixed("label", &[])],
+        vec![fixed("image", &[8]), fixed("label", &[])],
+    ];
+    let batcher = Batcher::of_forms(forms, 3, 1, None);
+    assert_eq!(batcher.slab_bytes(), 3 * (8 + 1));
+    let address = |batch: &Batch| batch.array("image").expect("a column").bytes().as_ptr();
+    let make = |form| {
+        let (tray, rows) = batcher.begin_as(form, 3).expect("memory");
+        batcher.finish(tray, fill(rows), 0, 0).expect("memory")
+    };
+
+    let small = make(0);
+    let place = address(&small);
+    let image = small.array("image").expect("a column");
+    assert_eq!(
+        (image.shape(), image.bytes()),
+        (&[3, 2][..], &[1, 1, 2, 2, 3, 3][..])
+    );
+    drop(small);
+
+    let large = make(1);
+    assert_eq!(address(&large), place);
+    let image = large.array("image").expect("a column");
+    assert_eq!((image.shape(), image.bytes().len()), (&[3, 8][..], 24));
+    assert_eq!(image.bytes()[..9], [1, 1, 1, 1, 1, 1, 1, 1, 2]);
+}
+
+#[test]
+fn slabs_have_room_for_the_forms_that_are_left() {
+    let forms = vec![vec![fixed("image", &[2])], vec![fixed("image", &[8])]];
+    let batcher = Batcher::of_forms(forms, 3, 4, None);
+    let make = |form| {
+        let (tray, rows) = batcher.begin_as(form, 3).expect("memory");
+        batcher.finish(tray, fill(rows), 0, 0).expect("memory")
+    };
+    let room = |batch: &Batch| match &*batch.array("image").expect("a column").memory {
+        Memory::Pooled(pooled) => pooled.slab.as_ref().map_or(0, |slab| slab.as_ref().len()),
+        _ => 0,
+    };
+    let free = || {
+        batcher.pools[0]
+            .as_ref()
+            .map_or(0, |pool| pool.lock().slabs.len())
+    };
+    let before = make(0);
+    assert_eq!(room(&before), 24);
+
+    batcher.make_room(0..1);
+
+    drop(before);
+    assert_eq!(free(), 0, "it has more room than is wanted");
+    let small = make(0);
+    assert_eq!(room(&small), 6);
+    drop(small);
+    assert_eq!(free(), 1);
+    // What was begun just before finds its room all the same.
+    assert_eq!(room(&make(1)), 24);
+    assert_eq!(free(), 1);
+
+    batcher.make_room(0..2);
+    assert_eq!(room(&make(0)), 24);
+    assert_eq!(free(), 1, "the small one went as this was made");
+    assert_eq!(room(&make(1)), 24);
+}

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::made::Told;
 use super::open::Aim;
+use super::placing::{Delivery, Placing};
 use super::{Loader, Options, State};
 use crate::batch::Ready;
 use crate::device::Device;
@@ -22,21 +23,14 @@ use crate::exec::{Next, told_by};
 use crate::pipeline::{Handle, Pipeline};
 use crate::source::Source;
 
+pub use super::placing::Placed;
+pub use crate::plan::device::Placement;
+
 /// How long the sender waits for a batch or a slot between two looks at whether it should pause.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Least slots: one with the consumer, one on its way.
 pub const LEAST_SLOTS: usize = 2;
-
-/// Where the part of the work is done that can be done on either side of the copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
-    /// All on the host: finished rows cross the bus.
-    Host,
-    /// What makes rows larger on the device: bytes cross the bus. Same bits.
-    #[default]
-    Device,
-}
 
 /// What a call got from a loader on a device.
 #[derive(Debug)]
@@ -64,6 +58,7 @@ pub struct DeviceLoader<D: Device> {
 struct Shared<D: Device> {
     loader: Loader,
     ring: Ring<D>,
+    placing: Placing,
     /// Batches sent ahead of the consumer at most.
     depth: usize,
     ahead: Mutex<Ahead<D>>,
@@ -140,7 +135,7 @@ impl Pipeline {
     ) -> Result<DeviceLoader<D>, Error> {
         let (pinning, told) = (device.clone(), AtomicBool::new(false));
         let aim = Aim {
-            expands: placement == Placement::Device,
+            placement,
             ready: Ready(Arc::new(move |slab| {
                 if let Err(error) = pinning.pin(slab)
                     && !told.swap(true, Ordering::Relaxed)
@@ -151,16 +146,19 @@ impl Pipeline {
             })),
             slots,
         };
-        let (loader, routes) = Loader::open_for(self, source, handles, options, Some(aim))?;
+        let (loader, forms) = Loader::open_for(self, source, handles, options, Some(aim))?;
         let rows = loader.most_rows()?;
         let settings = Settings {
             slots,
             ..Settings::new(rows)
         };
-        let ring = Ring::new(device, routes, settings)?;
+        let placing = Placing::new(&forms, &loader);
+        let routes = forms.each.into_iter().map(|(_, routes)| routes);
+        let ring = Ring::of_forms(device, routes.collect(), settings)?;
         let shared = Arc::new(Shared {
             loader,
             ring,
+            placing,
             depth: slots - 1,
             ahead: Mutex::new(Ahead {
                 sent: VecDeque::new(),
@@ -197,6 +195,11 @@ impl<D: Device> DeviceLoader<D> {
     /// The ring that carries batches over.
     pub fn ring(&self) -> &Ring<D> {
         &self.shared.ring
+    }
+
+    /// Who makes rows larger, the host or the device, and why.
+    pub fn placed(&self) -> Placed {
+        self.shared.placing.placed()
     }
 
     /// The next batch of the epoch, or None once at its end; the call after that begins the next
@@ -248,7 +251,22 @@ impl<D: Device> DeviceLoader<D> {
         };
         // What cannot be given is not counted.
         let batch = batch.hand_over(mark)?;
+        let delivery = Delivery {
+            form: told.form,
+            asked,
+            rows: told.rows as u64,
+        };
         loader.deliver(&conveyor, asked, told)?;
+        let ring = &self.shared.ring;
+        // They are for a choice that changes no bit: those of a device that failed are not missed.
+        let gaps = || {
+            ring.stats()
+                .map_or(Duration::ZERO, |stats| stats.gaps.waited)
+        };
+        let placing = &self.shared.placing;
+        if let Some(text) = placing.delivered(loader, &conveyor, &delivery, gaps) {
+            tracing::info!(target: "infeed::loader", "{text}");
+        }
         Ok(DeviceStep::Batch(batch))
     }
 
@@ -311,6 +329,7 @@ impl<D: Device> DeviceLoader<D> {
             VecDeque::new()
         } else {
             ahead.failed = None;
+            shared.placing.disturbed(&shared.loader);
             std::mem::take(&mut ahead.sent)
         };
         ahead.paused = false;
@@ -397,7 +416,7 @@ impl<D: Device> Shared<D> {
             Next::Forked => return Err(Failed::Forked),
         };
         let (batch, told) = made.split();
-        let sent = self.ring.send(batch).map_err(Failed::Fault)?;
+        let sent = self.ring.send_as(told.form, batch).map_err(Failed::Fault)?;
         Ok(Some((sent, told)))
     }
 

@@ -152,6 +152,7 @@ mod tests {
                 shape: shape.to_vec(),
                 bytes: bytes.to_vec(),
             }],
+            ..BatchRow::default()
         }
     }
 

@@ -17,6 +17,8 @@ pub(crate) struct Done {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(super) batch: Batch,
+    /// Which form it has, where there are several.
+    pub(super) form: usize,
     pub(super) bad: Vec<BadRecord>,
     /// Of its rows.
     pub(super) digest: Digest,
@@ -27,6 +29,7 @@ pub(crate) struct Made {
 pub(super) struct Told {
     pub(super) epoch: u64,
     pub(super) step: u64,
+    pub(super) form: usize,
     pub(super) rows: usize,
     /// Rows that hold a record.
     pub(super) samples: usize,
@@ -37,10 +40,16 @@ pub(super) struct Told {
 impl Made {
     /// The batch, and what is counted once it is delivered.
     pub(super) fn split(self) -> (Batch, Told) {
-        let Made { batch, bad, digest } = self;
+        let Made {
+            batch,
+            form,
+            bad,
+            digest,
+        } = self;
         let told = Told {
             epoch: batch.epoch,
             step: batch.step,
+            form,
             rows: batch.rows(),
             samples: batch.samples(),
             bad,

@@ -12,16 +12,17 @@ use super::records::{self, Records};
 use super::state::{self, State};
 use super::tuning::{self, Tuning};
 use super::whole::Whole;
+use super::window::Flight;
 use super::{Loader, Progress, settle};
 use crate::batch::{Batcher, ColumnKind, ColumnSpec, Ready};
 use crate::counters::Timeline;
-use crate::device::ring::Route;
 use crate::error::Error;
 use crate::exec::{Config, Conveyor};
 use crate::order::ORDER;
 use crate::order::partition::{Partition, Tail};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;
+use crate::plan::device::{Forms, Placement};
 use crate::plan::preview::PreviewStage;
 use crate::plan::sample::{Bench, Position};
 use crate::sample::{Record, RecordId};
@@ -117,8 +118,8 @@ impl Pipeline {
 
 /// A device that batches go to.
 pub(super) struct Aim {
-    /// Whether what makes rows larger is left to it.
-    pub(super) expands: bool,
+    /// Who makes rows larger.
+    pub(super) placement: Placement,
     /// Readies slabs for the copy.
     pub(super) ready: Ready,
     /// Batches that may be on their way to it.
@@ -135,19 +136,19 @@ impl Loader {
         Loader::open_for(pipeline, source, handles, options, None).map(|(loader, _)| loader)
     }
 
-    /// Also gives how columns reach the device that is aimed at.
+    /// Also gives the forms in which batches reach the device that is aimed at.
     pub(super) fn open_for(
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
         handles: &[Handle],
         options: &Options,
         aim: Option<Aim>,
-    ) -> Result<(Loader, Vec<Route>), Error> {
+    ) -> Result<(Loader, Forms), Error> {
         let pipeline = &pipeline.settled(&*source, handles, options.world_size)?;
         let mut plan = Plan::over(pipeline, &*source)?;
         // A digest of bytes is one of finished rows, which are the same wherever they are made.
-        let expands = aim.as_ref().is_some_and(|aim| aim.expands);
-        let routes = plan.for_device(expands && options.digest == Digested::Ids);
+        let placement = aim.as_ref().map_or(Placement::Host, |aim| aim.placement);
+        let forms = plan.for_device(placement, options.digest != Digested::Ids);
         let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
             (Some(size), None) => size,
             (None, Some(rows)) => rows.saturating_mul(options.world_size),
@@ -188,17 +189,19 @@ impl Loader {
         }
         let rows = usize::try_from(partition.rows())
             .map_err(|_| Error::config("batch", "it has more rows than memory has bytes"))?;
-        let slab_bytes = Batcher::new(plan.columns().to_vec(), rows, 0).slab_bytes()
+        // Whatever form batches have later, the largest is counted.
+        let slab_bytes = Batcher::of_forms(plan.forms(), rows, 0, None).slab_bytes()
             + Finisher::new(&plan, rows, 0, None).slab_bytes();
         let own_cells = plan.has_own_cells();
         let whole = Whole::of(pipeline, &*source, options.on_error);
         let (shares, most, tuning) = tuning::shared_out(options, slab_bytes, own_cells, whole)?;
         let working = tuning.as_ref().map_or(most, Tuning::workers);
         // The consumer holds one batch, and for a moment the next one too.
-        let held = 2 + aim.as_ref().map_or(0, |aim| aim.slots);
+        let slots = aim.as_ref().map_or(0, |aim| aim.slots);
+        let held = 2 + slots;
         let ready = aim.map(|aim| aim.ready);
         let keep = shares.trays + held;
-        let batcher = Batcher::readied(plan.columns().to_vec(), rows, keep, ready);
+        let batcher = Batcher::of_forms(plan.forms(), rows, keep, ready.as_ref());
         let in_trays = shares.trays as u64 * partition.rows();
         let config = Config {
             workers: most,
@@ -209,6 +212,8 @@ impl Loader {
             parcel_bytes: shares.parcel_bytes,
             spare_bytes: shares.spare_bytes,
         };
+        let sent = slots.saturating_sub(1);
+        let flight = Flight::new(config.trays, sent, config.ahead, partition.rows());
         let seed = pipeline.shuffle.map(|shuffle| shuffle.seed);
         let begin = State {
             version: state::VERSION,
@@ -274,12 +279,14 @@ impl Loader {
             options: options.clone(),
             shares,
             tuning: tuning.map(Mutex::new),
+            tuning_waits: AtomicBool::new(false),
+            flight,
             readers,
             begin,
             pipeline: pipeline.clone(),
             selection,
             held,
         };
-        Ok((loader, routes))
+        Ok((loader, forms))
     }
 }

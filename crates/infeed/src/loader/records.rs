@@ -5,7 +5,7 @@
 //! position, whose sample is made as it would be there and then mixed in.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::budget::Shares;
@@ -45,6 +45,8 @@ pub(crate) struct Records {
     order: Order,
     partition: Partition,
     batcher: Batcher,
+    /// Which form batches have that are begun from now on.
+    form: AtomicUsize,
     finisher: Finisher,
     on_error: OnError,
     digested: Digested,
@@ -73,6 +75,7 @@ pub(crate) struct RecordRead {
 /// A batch being filled, and which.
 pub(crate) struct RecordTray {
     tray: Tray,
+    form: usize,
     epoch: u64,
     step: u64,
 }
@@ -105,6 +108,7 @@ impl Records {
             order,
             partition,
             batcher,
+            form: AtomicUsize::new(0),
             finisher,
             on_error: options.on_error,
             digested: options.digest,
@@ -133,6 +137,13 @@ impl Records {
 
     pub(super) fn batcher(&self) -> &Batcher {
         &self.batcher
+    }
+
+    /// Lets batches that are begun from now on have this form. It changes no bit that the consumer
+    /// gets, so neither order nor state know of it.
+    pub(super) fn set_form(&self, form: usize) {
+        // Relaxed: whoever begins a batch a moment later may still find the one before.
+        self.form.store(form, Ordering::Relaxed);
     }
 
     /// Finished batches that are not dropped yet.
@@ -324,11 +335,18 @@ impl Job for Records {
         let (epoch, step) = (tray / steps, tray % steps);
         let rows = self.partition.rows_at(step) as usize;
         let bytes = self.batcher.slab_bytes();
+        let form = self.form.load(Ordering::Relaxed);
         let (tray, rows) = self
             .batcher
-            .begin(rows)
+            .begin_as(form, rows)
             .map_err(|_| Error::OutOfMemory { bytes })?;
-        Ok((RecordTray { tray, epoch, step }, rows))
+        let tray = RecordTray {
+            tray,
+            form,
+            epoch,
+            step,
+        };
+        Ok((tray, rows))
     }
 
     fn scratch(&self) -> Worker {
@@ -406,7 +424,12 @@ impl Job for Records {
     }
 
     fn close(&self, tray: RecordTray, rows: Vec<Result<Done, Error>>) -> Result<Made, Error> {
-        let RecordTray { tray, epoch, step } = tray;
+        let RecordTray {
+            tray,
+            form,
+            epoch,
+            step,
+        } = tray;
         let mut bad = Vec::new();
         let mut digest = Digest::empty(self.digested);
         let mut done = Vec::with_capacity(rows.len());
@@ -423,6 +446,7 @@ impl Job for Records {
         let first = self.partition.spot(self.partition.ticket(epoch, step));
         Ok(Made {
             batch: self.finisher.run(&self.plan, batch, first.position)?,
+            form,
             bad,
             digest,
         })
@@ -538,8 +562,7 @@ impl Records {
         row: &mut BatchRow,
         worker: &mut Worker,
     ) -> Result<(), Error> {
-        let spare = BatchRow { cells: Vec::new() };
-        let mut partner = std::mem::replace(&mut worker.partner, spare);
+        let mut partner = std::mem::take(&mut worker.partner);
         worker.bench.counted = 0;
         let made = self.sample(record, at, &mut partner, worker);
         worker.bench.counted = 1;

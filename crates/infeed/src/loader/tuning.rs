@@ -3,8 +3,8 @@
 //! Decided on the consumer's thread, now and then, by the time of a step as the consumer sees it.
 //! Which worker fills a row changes no bit, so neither does this.
 //!
-//! The parts: `window` gathers steps, `search` makes moves, `judge` compares two settings, `cores`
-//! and `neighbours` say how many cores there are to count on.
+//! The parts: `search` makes moves by windows of steps, `judge` compares two settings, `cores` and
+//! `neighbours` say how many cores there are to count on.
 
 mod cores;
 mod judge;
@@ -12,7 +12,6 @@ mod neighbours;
 mod search;
 #[cfg(test)]
 mod tests;
-mod window;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -23,13 +22,13 @@ use super::Options;
 use super::budget::Shares;
 use super::records::Records;
 use super::whole::Whole;
+use super::window::{Collector, Counters, Flight, Step};
 use crate::counters::{Stage, StageStats};
 use crate::error::Error;
 use crate::exec::Conveyor;
 
 use cores::Cores;
 use search::Search;
-use window::{Collector, Counters, Step};
 
 /// Workers there are for each core that they may use, most of them parked: what waits in workers
 /// (pages of a mapped file, a user's process) can use more of them than cores.
@@ -132,9 +131,14 @@ impl Tuning {
     }
 
     /// Leaves out what is under way: the consumer went elsewhere in the order.
-    pub(super) fn disturbed(&mut self, conveyor: &Conveyor<Records>) {
+    pub(super) fn disturbed(&mut self, flight: Flight) {
         self.delivered = None;
-        self.collector.restart(refilled(conveyor));
+        self.collector.restart(flight.refilled);
+    }
+
+    /// Whether it has settled.
+    pub(super) fn is_settled(&self) -> bool {
+        self.search.finding().is_some()
     }
 
     /// Leaves its cores to others: nothing is made any more.
@@ -147,6 +151,7 @@ impl Tuning {
     pub(super) fn delivered(
         &mut self,
         conveyor: &Conveyor<Records>,
+        flight: Flight,
         asked: Instant,
         rows: u64,
     ) -> Option<String> {
@@ -159,7 +164,7 @@ impl Tuning {
             rows,
         };
         let counters = || counters(conveyor);
-        let window = self.collector.step(step, refilled(conveyor), counters)?;
+        let window = self.collector.step(step, flight.refilled, counters)?;
         let before = (self.search.workers(), self.search.finding().is_some());
         self.search.observe(window);
         if now.saturating_duration_since(self.looked_around) >= LOOK_AROUND {
@@ -170,33 +175,18 @@ impl Tuning {
         if workers != before.0 {
             tracing::debug!("workers: {workers} instead of {}", before.0);
             conveyor.set_workers(workers);
-            let skip = if workers > before.0 {
-                refilled(conveyor)
-            } else {
-                // What was begun by more workers is among the batches under way, no further.
-                under_way(conveyor)
-            };
-            self.collector.restart(skip);
+            self.collector.restart(match workers > before.0 {
+                true => flight.refilled,
+                false => flight.begun,
+            });
         }
         let settled = self.search.finding().filter(|_| !before.1)?;
         Some(settled.to_string())
     }
 }
 
-/// Batches under way, and the one that the consumer has.
-fn under_way(conveyor: &Conveyor<Records>) -> u32 {
-    u32::try_from(conveyor.config().trays + 1).unwrap_or(u32::MAX)
-}
-
-/// As [`under_way`], and those whose bytes are read ahead: what more workers make of a stock of
-/// bytes is no sign of what they would make without one.
-fn refilled(conveyor: &Conveyor<Records>) -> u32 {
-    let rows = conveyor.job().partition().rows().max(1);
-    let ahead = conveyor.config().ahead.div_ceil(rows) + 1;
-    u32::try_from(ahead).unwrap_or(u32::MAX)
-}
-
-fn counters(conveyor: &Conveyor<Records>) -> Counters {
+/// What a loader's threads counted, without what a device did.
+pub(super) fn counters(conveyor: &Conveyor<Records>) -> Counters {
     let time = |ns: &std::sync::atomic::AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
     let mut counted = StageStats::default();
     for stage in Stage::ALL {
@@ -208,5 +198,6 @@ fn counters(conveyor: &Conveyor<Records>) -> Counters {
         starved: time(&conveyor.waits().starved_ns),
         own_cpu: counted.cpu,
         process_cpu: process_cpu_time(),
+        gaps: Duration::ZERO,
     }
 }

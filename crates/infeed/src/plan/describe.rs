@@ -202,6 +202,12 @@ impl Plan {
             }
             parts.push(format!("in one pass behind the copy -> {}", shape(kind)));
             line("device", &parts)?;
+            if self.second.is_some() {
+                line(
+                    "or",
+                    &["the host writes that; steps show which is better".to_owned()],
+                )?;
+            }
         }
         Ok(())
     }

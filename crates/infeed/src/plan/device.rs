@@ -14,19 +14,96 @@ use crate::pipeline::Layout;
 use crate::sample::{DType, Depth, Size};
 use crate::transform::Transform;
 
+/// Where the part of the work is done that can be done on either side of the copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// All on the host: finished rows cross the bus.
+    Host,
+    /// What makes rows larger on the device: bytes cross the bus. Same bits.
+    Device,
+    /// Whichever makes the run's own steps shorter: both are tried in turn while it runs.
+    #[default]
+    Auto,
+}
+
+impl Placement {
+    /// As users name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::Host => "host",
+            Placement::Device => "device",
+            Placement::Auto => "auto",
+        }
+    }
+}
+
+/// The forms that batches may have on their way to a device: one, or one of two.
+#[derive(Debug)]
+pub(crate) struct Forms {
+    /// Who makes rows larger, and how the columns that are delivered get to the device. Where there
+    /// are two, the device comes first.
+    pub(crate) each: Vec<(Placement, Vec<Route>)>,
+    /// Why there is one, as the end of a sentence that says which.
+    pub(crate) only: &'static str,
+}
+
+impl Forms {
+    fn one(placement: Placement, routes: Vec<Route>, only: &'static str) -> Forms {
+        let each = vec![(placement, routes)];
+        Forms { each, only }
+    }
+}
+
 impl Plan {
-    /// How the columns that are delivered reach a device. With `expands`, what a device can make
-    /// larger by itself is left to it, and the host makes smaller rows from here on.
+    /// Leaves to a device what it can make larger by itself, as far as that is wanted: from here on
+    /// the host makes smaller rows, or rows of two forms. `by_bytes` says that something looks at the
+    /// bytes of finished rows.
     ///
     /// Columns that functions of the user's or mixing look at stay as they are described: those see
     /// finished rows.
-    pub(crate) fn for_device(&mut self, expands: bool) -> Vec<Route> {
-        let looked_at = self.mixer.is_some() || !self.calls.is_empty();
-        // Rows of padding are zeros, which an image expanded from zeros is not.
-        let padded = self.columns.len() > self.fields.len();
-        if looked_at || padded || !expands {
-            return self.delivered().iter().map(unchanged).collect();
+    pub(crate) fn for_device(&mut self, wanted: Placement, by_bytes: bool) -> Forms {
+        let whole: Vec<Route> = self.delivered().iter().map(unchanged).collect();
+        let only = match wanted {
+            Placement::Host => Some("as asked"),
+            _ => self.why_finished(by_bytes),
+        };
+        if let Some(only) = only {
+            return Forms::one(Placement::Host, whole, only);
         }
+        let finished = (self.fields.clone(), self.columns.clone());
+        let routes = self.leave_to_device();
+        if routes == whole {
+            let only = "since no column is one that a device makes larger";
+            return Forms::one(Placement::Host, whole, only);
+        }
+        if wanted == Placement::Device {
+            return Forms::one(Placement::Device, routes, "as asked");
+        }
+        self.second = Some(finished);
+        Forms {
+            each: vec![(Placement::Device, routes), (Placement::Host, whole)],
+            only: "",
+        }
+    }
+
+    /// Why rows have to be finished on the host, if they have to.
+    fn why_finished(&self, by_bytes: bool) -> Option<&'static str> {
+        if !self.calls.is_empty() {
+            Some("since functions look at finished rows")
+        } else if self.mixer.is_some() {
+            Some("since MixUp and CutMix mix finished rows")
+        } else if self.columns.len() > self.fields.len() {
+            // Rows of padding are zeros, which an image expanded from zeros is not.
+            Some("since tail=\"pad\" fills up with rows of zeros")
+        } else if by_bytes {
+            Some("since digest=\"pixels\" is taken of finished rows")
+        } else {
+            None
+        }
+    }
+
+    /// Takes from the passes that write rows what a device makes larger, and gives the columns' ways.
+    fn leave_to_device(&mut self) -> Vec<Route> {
         let erased = self.transforms.iter().any(|planned| {
             matches!(planned.transform, Transform::RandomErasing(_)) && planned.finished
         });

@@ -322,6 +322,7 @@ impl Plan {
         };
         BatchRow {
             cells: self.columns.iter().map(cell).collect(),
+            ..BatchRow::default()
         }
     }
 

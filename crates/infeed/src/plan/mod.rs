@@ -33,6 +33,9 @@ pub const VALID: &str = "valid";
 pub struct Plan {
     fields: Vec<FieldPlan>,
     columns: Vec<ColumnSpec>,
+    /// What rows are made of in their second form, where batches have one of two: finished ones
+    /// instead of those of which a device makes the rest.
+    second: Option<(Vec<FieldPlan>, Vec<ColumnSpec>)>,
     transforms: Vec<Planned>,
     decode: Decode,
     limits: Limits,
@@ -56,7 +59,7 @@ struct Planned {
 }
 
 /// What becomes of one field.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum FieldPlan {
     Pixels(PixelPlan),
     /// Numbers of fixed shape, copied.
@@ -68,7 +71,7 @@ enum FieldPlan {
 }
 
 /// What becomes of an image or mask.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PixelPlan {
     name: String,
     is_mask: bool,
@@ -87,7 +90,7 @@ struct PixelPlan {
 }
 
 /// The pass that writes the row.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Finish {
     /// Flip, cast, scale, layout.
     Convert {
@@ -199,6 +202,7 @@ impl Plan {
             marked,
             fields: plans,
             columns,
+            second: None,
             transforms: checked.transforms,
             limits: Limits {
                 max_pixels: decode.max_pixels,
@@ -215,6 +219,22 @@ impl Plan {
             (Some(columns), _) => columns,
             (None, Some(call)) => &call.columns,
             (None, None) => &self.columns,
+        }
+    }
+
+    /// Columns of a batch as its rows are filled, in each form that it may have.
+    pub(crate) fn forms(&self) -> Vec<Vec<ColumnSpec>> {
+        let second = self.second.as_ref().map(|(_, columns)| columns.clone());
+        std::iter::once(self.columns().to_vec())
+            .chain(second)
+            .collect()
+    }
+
+    /// What becomes of the fields in a form; only where there are two is there another than 0.
+    fn fields(&self, form: usize) -> &[FieldPlan] {
+        match &self.second {
+            Some((fields, _)) if form > 0 => fields,
+            _ => &self.fields,
         }
     }
 

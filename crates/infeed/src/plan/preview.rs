@@ -33,7 +33,7 @@ impl Plan {
         at: Position,
         bench: &mut Bench,
     ) -> Result<Vec<PreviewStage>, Failure> {
-        let looked = self.look(record, bench)?;
+        let looked = self.look(record, &self.fields, bench)?;
         let drawn = self.draw(&looked, at)?;
         let mut stages = Vec::new();
         let mut images: Vec<(usize, Image)> = Vec::new();

@@ -60,7 +60,7 @@ impl Bench {
             transform: TransformScratch::default(),
             classes: write::Classes::default(),
             counted: 1,
-            row: BatchRow { cells: Vec::new() },
+            row: BatchRow::default(),
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
             warnings: 0,
         }
@@ -115,7 +115,7 @@ impl Plan {
         if self.sample_calls().is_empty() {
             return self.fill(record, at, row, bench, counters, admit);
         }
-        let mut scratch = std::mem::replace(&mut bench.row, BatchRow { cells: Vec::new() });
+        let mut scratch = std::mem::take(&mut bench.row);
         for cell in &mut scratch.cells {
             if let Cell::Own { shape, bytes } = cell {
                 shape.clear();
@@ -145,7 +145,8 @@ impl Plan {
         admit: Admit<'_>,
     ) -> Result<(), Failure> {
         let calls_follow = !self.sample_calls().is_empty();
-        let looked = self.look(record, bench)?;
+        let fields = self.fields(row.form);
+        let looked = self.look(record, fields, bench)?;
         let drawn = self.draw(&looked, at)?;
         let steps: Vec<Step> = drawn.steps.iter().map(|(_, step)| step.clone()).collect();
         let folded = drawn.input.map(|input| fold(&steps, input));
@@ -161,7 +162,7 @@ impl Plan {
             arranged.push((folded, request));
         }
         if calls_follow {
-            let copied = record.fields.iter().zip(&self.fields);
+            let copied = record.fields.iter().zip(fields);
             let copied = copied.filter(|(_, plan)| !matches!(plan, FieldPlan::Pixels(_)));
             needed += copied.map(|(bytes, _)| bytes.len() as u64).sum::<u64>();
             needed += self.function_bytes();
@@ -182,7 +183,7 @@ impl Plan {
             self.make(look, folded, request.as_ref(), erase, row, bench, counters)?;
         }
         for ((field, bytes), cell) in record.fields.iter().enumerate().zip(&mut row.cells) {
-            match &self.fields[field] {
+            match &fields[field] {
                 FieldPlan::Pixels(_) => {}
                 FieldPlan::Copy | FieldPlan::Own => copy(field, bytes, cell)?,
                 FieldPlan::Soft(label) => {
@@ -204,10 +205,11 @@ impl Plan {
     pub(super) fn look<'a>(
         &'a self,
         record: &'a Record,
+        fields: &'a [FieldPlan],
         bench: &mut Bench,
     ) -> Result<Vec<Looked<'a>>, Failure> {
         let mut looked: Vec<Looked<'a>> = Vec::with_capacity(record.fields.len());
-        for (field, (plan, bytes)) in self.fields.iter().zip(&record.fields).enumerate() {
+        for (field, (plan, bytes)) in fields.iter().zip(&record.fields).enumerate() {
             let FieldPlan::Pixels(plan) = plan else {
                 continue;
             };

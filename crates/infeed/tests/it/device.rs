@@ -52,7 +52,12 @@ fn equals_host(pipeline: &Pipeline) -> usize {
     let host = open(pipeline, 2);
     let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
     let mut expanded = 0;
-    for (placement, seed) in [(Placement::Host, 1), (Placement::Device, 2)] {
+    let placements = [
+        (Placement::Host, 1),
+        (Placement::Auto, 2),
+        (Placement::Device, 3),
+    ];
+    for (placement, seed) in placements {
         let (sim, loader) = on_device(pipeline, placement, seed);
         for wanted in &wanted {
             assert!(device_epoch(&loader) == *wanted, "{placement:?}");
@@ -62,7 +67,11 @@ fn equals_host(pipeline: &Pipeline) -> usize {
             .iter()
             .filter(|route| matches!(route.upload, Upload::Expand(_)));
         expanded = kernels.count();
-        assert!(expanded == 0 || placement == Placement::Device);
+        assert!(expanded == 0 || placement != Placement::Host);
+        assert_eq!(
+            loader.ring().forms().len() == 2,
+            expanded > 0 && placement == Placement::Auto
+        );
         loader.close();
         assert!(sim.violations().is_empty(), "{:?}", sim.violations());
     }

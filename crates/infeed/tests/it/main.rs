@@ -17,6 +17,7 @@ mod pack_groups;
 mod pack_shards;
 mod pack_taken_up;
 mod placement;
+mod placing;
 mod remote;
 mod report;
 mod restart;

@@ -1,6 +1,6 @@
 //! Whether another number of workers is to be kept, from turns that it took with the present one.
 
-use super::window::{Window, median};
+use crate::loader::window::{Window, median, standard_error};
 
 /// What a move must gain at least, and what one that frees cores may cost: below this, turns of one
 /// and the same setting differ.
@@ -125,15 +125,6 @@ impl Turns {
     }
 }
 
-/// Standard error of the mean. Not a robust one: a turn that was disturbed is to make the
-/// verdict less sure, and so ask for more turns.
-fn standard_error(numbers: &[f64]) -> f64 {
-    let count = numbers.len() as f64;
-    let mean = numbers.iter().sum::<f64>() / count.max(1.0);
-    let squares = numbers.iter().map(|number| (number - mean).powi(2));
-    (squares.sum::<f64>() / (count - 1.0).max(1.0) / count.max(1.0)).sqrt()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +137,7 @@ mod tests {
             starved: 0.0,
             cores: 1.0,
             step_cores: 0.0,
+            gap: 0.0,
         }
     }
 

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::judge::{Aim, Turns, Verdict};
-use super::window::{Window, median};
+use crate::loader::window::{Window, median};
 
 /// Windows that tell what is the limit.
 const LOOK: usize = 2;
@@ -393,5 +393,6 @@ fn mean(seen: &[Window]) -> Window {
         starved: of(|w| w.starved),
         cores: of(|w| w.cores),
         step_cores: of(|w| w.step_cores),
+        gap: of(|w| w.gap),
     }
 }

@@ -1,7 +1,7 @@
 //! The search before pipelines that exist only as arithmetic.
 
 use super::search::{Finding, Limit, Search};
-use super::window::Window;
+use crate::loader::window::Window;
 use crate::random::mix;
 
 /// A pipeline and its consumer on a machine.
@@ -56,6 +56,7 @@ impl Simulated {
             starved: if self.read_s >= step { n - busy } else { 0.0 },
             cores: (own_cores + step_cores).min(cores),
             step_cores: step_cores.min(cores - own_cores.min(cores)),
+            gap: 0.0,
         }
     }
 

@@ -1,4 +1,5 @@
-//! Steps of the consumer gathered into windows: what one number of workers led to for a while.
+//! Steps of the consumer gathered into windows: what one setting led to for a while, a number of
+//! workers or a placement.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub(super) struct Counters {
     pub(super) own_cpu: Duration,
     /// Processor time of the whole process.
     pub(super) process_cpu: Duration,
+    /// Time that a device waited for batches, as far as it is known.
+    pub(super) gaps: Duration,
 }
 
 /// One step of the consumer.
@@ -51,8 +54,8 @@ pub(super) struct Step {
     pub(super) rows: u64,
 }
 
-/// What one number of workers led to. Times are in seconds, the rest in workers or cores, on
-/// average over the window.
+/// What one setting led to. Times are in seconds, the rest in workers or cores, on average over the
+/// window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Window {
     /// A step from batch to batch, waiting included, at the pace that the workers can keep up.
@@ -67,6 +70,8 @@ pub(super) struct Window {
     pub(super) cores: f64,
     /// Cores that it used beside workers and I/O threads: the step's.
     pub(super) step_cores: f64,
+    /// Share of the time that a device waited, as far as it is known.
+    pub(super) gap: f64,
 }
 
 impl Window {
@@ -76,12 +81,35 @@ impl Window {
     }
 }
 
+/// Batches between the workers and the consumer's hands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    /// Those under way, those sent ahead to a device, and the one that the consumer has: what was
+    /// begun in another setting is among them, no further.
+    pub(super) begun: u32,
+    /// Those whose bytes are read ahead, besides what is sent ahead: what more workers make of a stock
+    /// of bytes is no sign of what they would make without one.
+    pub(super) refilled: u32,
+}
+
+impl Flight {
+    /// Of a loader with so many batches under way and sent ahead, that reads so many rows ahead.
+    pub(super) fn new(trays: usize, sent: usize, rows_ahead: u64, rows: u64) -> Flight {
+        let count = |batches: u64| u32::try_from(batches).unwrap_or(u32::MAX);
+        let sent = sent as u64 + 1;
+        Flight {
+            begun: count(trays as u64 + sent),
+            refilled: count(rows_ahead.div_ceil(rows.max(1)) + sent),
+        }
+    }
+}
+
 /// Gathers steps into windows.
 #[derive(Debug)]
 pub(super) struct Collector {
     /// Steps to leave out before the next window begins.
     skip: u32,
-    /// Since the number of workers was changed.
+    /// Since the setting was changed.
     since_change: Option<Since>,
     window: Option<Since>,
     wait: Duration,
@@ -113,8 +141,7 @@ impl Collector {
         }
     }
 
-    /// Throws away what was gathered, since another number of workers is at work; begins again
-    /// after `skip` steps.
+    /// Throws away what was gathered, since another setting holds; begins again after `skip` steps.
     pub(super) fn restart(&mut self, skip: u32) {
         self.skip = skip;
         self.since_change = None;
@@ -187,6 +214,7 @@ impl Collector {
             starved: over(|c| c.starved),
             cores,
             step_cores: (cores - own).max(0.0),
+            gap: over(|c| c.gaps),
         };
         self.begin(Since::new(at, now));
         Some(found)
@@ -238,6 +266,15 @@ pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
+/// Standard error of the mean. Not a robust one: a turn that was disturbed is to make the
+/// verdict less sure, and so ask for more turns.
+pub(super) fn standard_error(numbers: &[f64]) -> f64 {
+    let count = numbers.len() as f64;
+    let mean = numbers.iter().sum::<f64>() / count.max(1.0);
+    let squares = numbers.iter().map(|number| (number - mean).powi(2));
+    (squares.sum::<f64>() / (count - 1.0).max(1.0) / count.max(1.0)).sqrt()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,6 +312,7 @@ mod tests {
                 starved: Duration::from_secs_f64(0.25 * self.at),
                 own_cpu: Duration::from_secs_f64(1.25 * self.at),
                 process_cpu: Duration::from_secs_f64(1.75 * self.at),
+                gaps: Duration::from_secs_f64(0.05 * self.at),
             };
             self.collector.step(step, 2, || counters)
         }
@@ -292,6 +330,17 @@ mod tests {
         assert!((window.step_s - 0.1).abs() < 1e-9 && (window.wait() - 0.3).abs() < 1e-9);
         assert!((window.busy - 1.5).abs() < 1e-9 && (window.starved - 0.25).abs() < 1e-9);
         assert!((window.step_cores - 0.5).abs() < 1e-9 && (window.cores - 1.75).abs() < 1e-9);
+        assert!((window.gap - 0.05).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_in_flight_is_what_a_device_is_sent_ahead_too() {
+        let host = Flight::new(4, 0, 1000, 256);
+        let device = Flight::new(4, 2, 1000, 256);
+
+        assert_eq!((host.begun, host.refilled), (5, 5));
+        assert_eq!((device.begun, device.refilled), (7, 7));
+        assert_eq!(Flight::new(2, 0, 0, 0).refilled, 1);
     }
 
     #[test]

@@ -1,0 +1,379 @@
+//! `placement="auto"` finds who should make rows larger while the run goes on, and no bit of it tells.
+//!
+//! Devices here are so slow in one way, by a factor of ten, that what the machine does meanwhile does
+//! not matter.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use infeed::batch::Values;
+use infeed::device::sim::Sim;
+use infeed::device::{DeviceBatch, Upload};
+use infeed::loader::ahead::{DeviceLoader, Placed, Placement};
+use infeed::loader::digest::Digested;
+use infeed::pipeline::{SourceSpec, Tail};
+use infeed::transform::{MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop};
+use infeed::{Options, Pipeline};
+
+use crate::data::{bits, epoch, open, photo, photos};
+
+/// Longest that settling may take on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A kernel that takes tens of milliseconds for a batch, behind a bus that takes none.
+const SLOW_KERNEL: &str = "sim:bandwidth=1e10,kernel=1.5e6,latency=5us";
+
+/// A bus that takes tens of milliseconds for bytes and a hundred for floats, before a fast kernel.
+const SLOW_BUS: &str = "sim:bandwidth=6e5,kernel=1e11,latency=5us";
+
+/// Records and bytes of a batch, as [`bits`] gives them of the host's.
+type Bits = (Vec<u64>, Vec<u8>);
+
+fn floats(root: &std::path::Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(root))
+        .shuffle(3)
+        .decode()
+        .transform(RandomResizedCrop::new(32))
+        .transform(RandomHorizontalFlip::new(0.5))
+        .transform(Normalize::new([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+        .batch(4)
+}
+
+fn on(sim: &Sim, pipeline: &Pipeline, placement: Placement, slots: usize) -> DeviceLoader<Sim> {
+    let mut options = Options::default();
+    options.workers = Some(2);
+    pipeline
+        .open_on(sim.clone(), placement, slots, &[], &options)
+        .expect("a pipeline that fits its source")
+}
+
+fn auto(config: &str, pipeline: &Pipeline) -> (Sim, DeviceLoader<Sim>) {
+    let sim = Sim::parse(config).expect("a device");
+    let loader = on(&sim, pipeline, Placement::Auto, 3);
+    (sim, loader)
+}
+
+fn fetched(batch: &DeviceBatch<Sim>) -> Bits {
+    let names: Vec<&str> = batch.names().collect();
+    let bytes = names.into_iter().flat_map(|name| {
+        match (batch.host(name), batch.array(name).expect("a device")) {
+            (Some(Values::Array(array)), None) => array.bytes().to_vec(),
+            (None, Some(array)) => array.to_host().expect("a device"),
+            _ => panic!("{name} is no array"),
+        }
+    });
+    (batch.records().to_vec(), bytes.collect())
+}
+
+/// Epochs as the host makes them, as far as they are asked for.
+struct Wanted {
+    loader: infeed::Loader,
+    epochs: Vec<Vec<Bits>>,
+}
+
+impl Wanted {
+    fn of(pipeline: &Pipeline) -> Wanted {
+        Wanted {
+            loader: open(pipeline, 1),
+            epochs: Vec::new(),
+        }
+    }
+
+    fn at(&mut self, batch: &DeviceBatch<Sim>) -> &Bits {
+        let (at, step) = (batch.epoch() as usize, batch.step() as usize);
+        self.up_to(at + 1);
+        &self.epochs[at][step]
+    }
+
+    fn up_to(&mut self, epochs: usize) {
+        while self.epochs.len() < epochs {
+            self.epochs.push(bits(&epoch(&self.loader)));
+        }
+    }
+}
+
+/// A step of a training loop: the next batch, which is worked with for a moment once it is there.
+fn step(loader: &DeviceLoader<Sim>) -> DeviceBatch<Sim> {
+    let batch = loop {
+        if let Some(batch) = loader.next_batch().expect("no bad record") {
+            break batch;
+        }
+    };
+    batch.synchronize().expect("a device");
+    thread::sleep(Duration::from_millis(1));
+    batch
+}
+
+/// Steps until it has settled, and some more, each with the host's bits; and which placements had turns.
+fn settles(loader: &DeviceLoader<Sim>, wanted: &mut Wanted) -> (Placed, BTreeSet<&'static str>) {
+    let begun = Instant::now();
+    let mut tried = BTreeSet::new();
+    let mut more = 0;
+    while more < 12 {
+        let placed = loader.placed();
+        tried.insert(placed.choice.name());
+        more += usize::from(placed.settled);
+        let batch = step(loader);
+        assert!(fetched(&batch) == *wanted.at(&batch));
+        assert!(begun.elapsed() < PATIENCE, "{}", placed.why);
+    }
+    (loader.placed(), tried)
+}
+
+#[test]
+fn a_device_that_is_busy_is_left_in_peace_and_every_batch_has_the_hosts_bits() {
+    let root = photos(23);
+    let pipeline = floats(root.path());
+    let (sim, loader) = auto(SLOW_KERNEL, &pipeline);
+    assert!(!loader.placed().settled);
+    assert_eq!(loader.placed().choice, Placement::Device);
+
+    let (placed, tried) = settles(&loader, &mut Wanted::of(&pipeline));
+
+    assert_eq!(placed.choice, Placement::Host, "{}", placed.why);
+    assert_eq!(placed.runner_up, Some(Placement::Device));
+    assert!(
+        placed.ratio.is_some_and(|ratio| ratio > 2.0),
+        "{}",
+        placed.why
+    );
+    assert!(placed.why.starts_with("placement: host; its steps take "));
+    assert_eq!(tried, BTreeSet::from(["device", "host"]));
+    loader.close();
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn a_bus_that_is_slow_gets_bytes() {
+    let root = photos(23);
+    let pipeline = floats(root.path());
+    let (sim, loader) = auto(SLOW_BUS, &pipeline);
+
+    let (placed, tried) = settles(&loader, &mut Wanted::of(&pipeline));
+
+    assert_eq!(placed.choice, Placement::Device, "{}", placed.why);
+    assert_eq!(placed.runner_up, Some(Placement::Host));
+    assert_eq!(tried, BTreeSet::from(["device", "host"]));
+    loader.close();
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn a_run_goes_on_from_anywhere_in_the_middle_of_trying() {
+    let root = photos(23);
+    let pipeline = floats(root.path());
+    let mut wanted = Wanted::of(&pipeline);
+    // Delays at random, so that a state falls before, between and behind the turns.
+    let (sim, loader) = auto(&format!("{SLOW_KERNEL},jitter=0.5,seed=4"), &pipeline);
+    let begun = Instant::now();
+    let mut states = Vec::new();
+    while !loader.placed().settled {
+        let batch = step(&loader);
+        assert!(fetched(&batch) == *wanted.at(&batch));
+        if (batch.epoch() * 6 + batch.step()).is_multiple_of(11) {
+            states.push((loader.loader().state(), loader.placed()));
+        }
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    assert!(states.iter().all(|(_, placed)| !placed.settled) && states.len() > 3);
+
+    let hosts = on(&sim, &pipeline, Placement::Host, 2);
+    for (state, _) in &states {
+        loader.restore(state).expect("the same run");
+        hosts.restore(state).expect("the same run");
+        let place = loader.loader().place();
+        assert_eq!(hosts.loader().place(), place);
+        for _ in 0..3 {
+            let (own, host) = (step(&loader), step(&hosts));
+            assert_eq!((own.epoch(), own.step()), (host.epoch(), host.step()));
+            assert!(fetched(&own) == fetched(&host));
+            assert!(fetched(&own) == *wanted.at(&own));
+        }
+    }
+    assert_eq!(
+        loader.loader().digest().expect("open"),
+        hosts.loader().digest().expect("open")
+    );
+    drop((loader, hosts));
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn moving_about_while_it_tries_changes_no_batch_and_it_settles_all_the_same() {
+    let root = photos(23);
+    let pipeline = floats(root.path());
+    let mut wanted = Wanted::of(&pipeline);
+    let (_, loader) = auto(SLOW_KERNEL, &pipeline);
+
+    for n in 0..12_u64 {
+        loader.seek(n % 3, n % 6).expect("a step");
+        for _ in 0..n {
+            let batch = step(&loader);
+            assert!(fetched(&batch) == *wanted.at(&batch));
+        }
+        loader.end_epoch().expect("open");
+    }
+
+    let (placed, _) = settles(&loader, &mut wanted);
+    assert_eq!(placed.choice, Placement::Host, "{}", placed.why);
+}
+
+#[test]
+fn batches_that_are_kept_while_it_tries_stay_what_they_are() {
+    let root = photos(23);
+    let pipeline = floats(root.path());
+    let mut wanted = Wanted::of(&pipeline);
+    let (sim, loader) = auto(SLOW_KERNEL, &pipeline);
+    let begun = Instant::now();
+    let mut kept = Vec::new();
+
+    while !loader.placed().settled {
+        kept.push(step(&loader));
+        if kept.len() > 9 {
+            kept.drain(..5);
+        }
+        assert!(begun.elapsed() < PATIENCE);
+        for batch in &kept {
+            assert!(fetched(batch) == *wanted.at(batch));
+        }
+    }
+
+    drop((kept, loader));
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn an_error_in_the_middle_of_trying_comes_at_its_place_and_ends_no_trial() {
+    let root = photos(200);
+    let pipeline = floats(root.path());
+    let mut wanted = Wanted::of(&pipeline);
+    // By then the host has its first turn, in batches of which some are under way.
+    let bad_step = 30;
+    wanted.up_to(20);
+    let record = wanted.epochs[0][bad_step].0[1];
+    // Records are those of the even numbers, then those of the odd ones.
+    let path = photo(root.path(), 2 * (record % 100) + record / 100);
+    let whole = std::fs::read(&path).expect("a photo");
+    std::fs::write(&path, b"no picture").expect("writes");
+    let (sim, loader) = auto(SLOW_KERNEL, &pipeline);
+
+    let mut came = 0;
+    let error = loop {
+        match loader.next_batch() {
+            Ok(batch) => {
+                let batch = batch.expect("the epoch does not end");
+                batch.synchronize().expect("a device");
+                assert!(fetched(&batch) == *wanted.at(&batch));
+                came += 1;
+            }
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(came, bad_step);
+    assert!(error.is_bad_record(), "{error}");
+    assert!(!loader.placed().settled);
+    let again = loader.next_batch().expect_err("stopped");
+    assert_eq!(again.to_string(), error.to_string());
+
+    std::fs::write(&path, whole).expect("writes");
+    loader.end_epoch().expect("open");
+    let (placed, _) = settles(&loader, &mut wanted);
+    assert_eq!(placed.choice, Placement::Host, "{}", placed.why);
+    loader.close();
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn where_there_is_one_way_it_is_taken_and_told() {
+    let root = photos(14);
+    let told = |pipeline: &Pipeline, placement, digest| {
+        let mut options = Options::default();
+        (options.workers, options.digest) = (Some(1), digest);
+        let sim = Sim::parse("sim").expect("a device");
+        let loader = pipeline.open_on(sim, placement, 2, &[], &options);
+        let loader = loader.expect("opens");
+        assert_eq!(loader.ring().forms().len(), 1);
+        let placed = loader.placed();
+        assert!(placed.settled && placed.runner_up.is_none());
+        let expands = |upload: &Upload| matches!(upload, Upload::Expand(_));
+        let device = loader.ring().routes().iter().any(|r| expands(&r.upload));
+        assert_eq!(device, placed.choice == Placement::Device);
+        placed.why
+    };
+    let ids = Digested::Ids;
+    let plain = floats(root.path());
+    assert_eq!(
+        told(&plain, Placement::Device, ids),
+        "placement: device, as asked"
+    );
+    assert_eq!(
+        told(&plain, Placement::Host, ids),
+        "placement: host, as asked"
+    );
+    let pixels = told(&plain, Placement::Auto, Digested::Pixels);
+    assert!(
+        pixels.ends_with("digest=\"pixels\" is taken of finished rows"),
+        "{pixels}"
+    );
+
+    let mut mixed = plain.clone().transform(MixUp::new(0.4));
+    mixed.batch.drop_last = true;
+    assert!(told(&mixed, Placement::Auto, ids).starts_with("placement: host, since MixUp"));
+    let mut padded = plain;
+    padded.batch.tail = Some(Tail::Pad);
+    assert!(told(&padded, Placement::Auto, ids).starts_with("placement: host, since tail="));
+    let bytes = Pipeline::new(SourceSpec::folder(root.path()))
+        .decode()
+        .transform(RandomResizedCrop::new(8))
+        .batch(4);
+    let nothing = told(&bytes, Placement::Auto, ids);
+    assert!(
+        nothing.starts_with("placement: host, since no column"),
+        "{nothing}"
+    );
+}
+
+#[test]
+fn the_number_of_workers_is_found_after_it() {
+    let root = photos(23);
+    let pipeline = floats(root.path());
+    let sim = Sim::parse(SLOW_KERNEL).expect("a device");
+    let loader = pipeline
+        .open_on(sim, Placement::Auto, 3, &[], &Options::default())
+        .expect("opens");
+    let begun = Instant::now();
+    let settled = || {
+        let tuned = loader.loader().stats().expect("open").tuned;
+        (
+            loader.placed().settled,
+            tuned.is_some_and(|tuned| tuned.settled),
+        )
+    };
+
+    let mut seen = Vec::new();
+    while settled() != (true, true) {
+        step(&loader);
+        seen.push(settled());
+        assert!(begun.elapsed() < PATIENCE, "{}", loader.placed().why);
+    }
+
+    assert!(!seen.contains(&(false, true)), "both were tried at once");
+    assert!(seen.contains(&(true, false)));
+}
+
+#[test]
+fn the_plan_says_that_it_is_tried() {
+    let root = photos(12);
+    let pipeline = floats(root.path());
+    let sim = Sim::parse("sim").expect("a device");
+    let plan = |placement| {
+        let loader = on(&sim, &pipeline, placement, 2);
+        loader.loader().plan().expect("open")
+    };
+
+    assert!(plan(Placement::Auto).contains("steps show which is better"));
+    assert!(plan(Placement::Auto).contains("behind the copy"));
+    assert!(!plan(Placement::Device).contains("steps show"));
+    assert!(!plan(Placement::Host).contains("behind the copy"));
+}
