@@ -199,8 +199,10 @@ class Loader:
             and ``inside_s`` in Python, else None; ``device``, where batches go to one:
             its ``name``, ``batches`` sent, ``transfers`` and ``bytes`` copied to it,
             ``slots`` there are, ``overflow`` of them made because batches were kept,
-            and ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
-            stream was known, else None; and ``stages``, a list of ``name``,
+            ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
+            stream was known, and ``placement``: the ``name`` of who makes rows larger
+            now, whether that has ``settled`` and a line of ``text`` that says why, else
+            None; and ``stages``, a list of ``name``,
             ``samples``, ``bytes_in``, ``bytes_out``, and in seconds summed over threads
             ``wall_s``, ``cpu_s`` and ``wait_s``.
 

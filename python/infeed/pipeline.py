@@ -374,7 +374,8 @@ class Pipeline(Selecting):
                 fixed shape go there, ahead of the step; lists and text stay.
             placement: Who makes rows larger (floats of pixels, one-hot masks of class
                 numbers): the ``"host"``, or the ``"device"``, so that bytes cross the
-                bus. ``"auto"`` takes the device wherever it can. The bits are the same.
+                bus. ``"auto"`` tries both in turn while it runs and keeps whichever
+                makes steps shorter. The bits are the same.
             slots: Batches on the device at once, the training loop's own included, as
                 long as that holds no more. At least 2.
 

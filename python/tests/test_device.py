@@ -3,6 +3,7 @@
 import gc
 import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def equal(one, other):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("placement", ["auto", "host"])
+@pytest.mark.parametrize("placement", ["auto", "host", "device"])
 def test_a_device_has_the_bits_that_the_host_has(classification, placement, dtype):
     pipeline = pipeline_of(classification.path, dtype)
     with pipeline.open() as loader:
@@ -87,6 +88,34 @@ def test_bytes_cross_the_bus_and_floats_are_made_behind_it(photos):
     with photos.open(device="sim", placement="host") as loader:
         epoch(loader)
         assert loader.stats()["device"]["bytes"] > 3.5 * sent["bytes"]
+
+
+def test_a_device_that_is_slow_is_left_in_peace_and_stats_say_so(photos):
+    with photos.open() as loader:
+        wanted = epoch(loader)
+    # A batch takes the kernel 23 ms, and the bus nothing.
+    slow = "sim:bandwidth=1e10,kernel=1.5e6,latency=5us"
+    end = time.monotonic() + 90
+    with photos.open(device=slow, workers=2) as loader:
+        placement = loader.stats()["device"]["placement"]
+        assert (placement["name"], placement["settled"]) == ("device", False)
+        epochs = 0
+        while not loader.stats()["device"]["placement"]["settled"]:
+            assert time.monotonic() < end
+            batches = epoch(loader)
+            if epochs == 0:
+                assert equal(batches, wanted)
+            epochs += 1
+        placement = loader.stats()["device"]["placement"]
+    assert placement["name"] == "host"
+    assert placement["text"].startswith("placement: host; its steps take ")
+    with photos.open(device="sim", placement="device") as loader:
+        placement = loader.stats()["device"]["placement"]
+    assert placement == {
+        "name": "device",
+        "settled": True,
+        "text": "placement: device, as asked",
+    }
 
 
 def test_masks_cross_the_bus_as_class_numbers(segmentation):

@@ -73,7 +73,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Place {
-    /// The device, wherever it can
+    /// Whichever makes steps shorter: both are tried in turn while it runs
     Auto,
     /// The host: finished rows cross the bus
     Host,
@@ -84,8 +84,9 @@ enum Place {
 impl From<Place> for Placement {
     fn from(place: Place) -> Placement {
         match place {
+            Place::Auto => Placement::Auto,
             Place::Host => Placement::Host,
-            Place::Auto | Place::Device => Placement::Device,
+            Place::Device => Placement::Device,
         }
     }
 }
@@ -175,6 +176,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     if let Some(tuned) = measured.stats.tuned.as_ref().filter(|_| !args.json) {
         println!("{}", tuned.text);
+    }
+    if let Some(placed) = measured.placed.as_ref().filter(|_| !args.json) {
+        putln!("{}", placed.why)?;
     }
     for notice in loader.take_notices() {
         tell!("infeed: {notice}");
@@ -271,6 +275,7 @@ fn measure(
         // A device that failed is told by the failure.
         sent: feed.sent().ok().flatten(),
         utilisation,
+        placed: feed.placed(),
     };
     Ok((measured, failure))
 }

@@ -6,7 +6,7 @@ use infeed::batch::Values;
 use infeed::device::any::{AnyQueue, Kind};
 use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, RingStats};
 use infeed::device::{Any, Device};
-use infeed::loader::ahead::{DeviceLoader, Placement};
+use infeed::loader::ahead::{DeviceLoader, Placed, Placement};
 use infeed::{Batch, Error};
 use infeed_raw::cuda::{Consumer, Queue};
 use infeed_raw::dlpack::Tensor;
@@ -33,9 +33,20 @@ pub(crate) fn queue_on(device: &Any, stream: Option<Queue>) -> Option<AnyQueue> 
         .map(Kind::Cuda)
 }
 
-/// Name of a loader's device, and what was sent there.
-pub(crate) fn sent(on: &DeviceLoader<Any>) -> Result<(String, RingStats), Error> {
-    Ok((on.ring().device().name(), on.ring().stats()?))
+/// A loader's device and what it gets.
+pub(crate) struct Sent {
+    name: String,
+    stats: RingStats,
+    placed: Placed,
+}
+
+/// What is sent to a loader's device, and who makes rows larger for it.
+pub(crate) fn sent(on: &DeviceLoader<Any>) -> Result<Sent, Error> {
+    Ok(Sent {
+        name: on.ring().device().name(),
+        stats: on.ring().stats()?,
+        placed: on.placed(),
+    })
 }
 
 impl Delivered {
@@ -208,17 +219,20 @@ fn aligned(bytes: &[u8]) -> PyResult<HostBytes> {
 /// What is done where, by its name.
 pub(crate) fn placement(name: &str) -> PyResult<Placement> {
     match name {
-        "auto" | "device" => Ok(Placement::Device),
+        "auto" => Ok(Placement::Auto),
+        "device" => Ok(Placement::Device),
         "host" => Ok(Placement::Host),
         other => Err(PyValueError::new_err(format!("unknown placement: {other}"))),
     }
 }
 
 /// What was sent to a device.
-pub(crate) fn dict_from<'py>(
-    py: Python<'py>,
-    (name, stats): &(String, RingStats),
-) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn dict_from<'py>(py: Python<'py>, sent: &Sent) -> PyResult<Bound<'py, PyDict>> {
+    let Sent {
+        name,
+        stats,
+        placed,
+    } = sent;
     let dict = PyDict::new(py);
     dict.set_item("name", name)?;
     dict.set_item("batches", stats.batches)?;
@@ -228,5 +242,10 @@ pub(crate) fn dict_from<'py>(
     dict.set_item("overflow", stats.overflow)?;
     dict.set_item("gap_s", stats.gaps.waited.as_secs_f64())?;
     dict.set_item("gap_batches", stats.gaps.batches)?;
+    let placement = PyDict::new(py);
+    placement.set_item("name", placed.choice.name())?;
+    placement.set_item("settled", placed.settled)?;
+    placement.set_item("text", &placed.why)?;
+    dict.set_item("placement", placement)?;
     Ok(dict)
 }

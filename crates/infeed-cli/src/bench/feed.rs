@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use infeed::device::{Any, Device, RingStats, SLOTS};
-use infeed::loader::ahead::{DeviceLoader, DeviceStep, Placement};
+use infeed::loader::ahead::{DeviceLoader, DeviceStep, Placed, Placement};
 use infeed::{Error, Loader, Options, Step};
 
 use crate::error::CliError;
@@ -76,6 +76,14 @@ impl Feed {
                 DeviceStep::End => Got::End,
                 DeviceStep::Timeout => Got::Timeout,
             }),
+        }
+    }
+
+    /// Who makes rows larger for the device, and why.
+    pub(super) fn placed(&self) -> Option<Placed> {
+        match self {
+            Feed::Host(_) => None,
+            Feed::Device(on) => Some(on.placed()),
         }
     }
 

@@ -7,6 +7,7 @@ use infeed::Stats;
 use infeed::device::RingStats;
 use infeed::device::busy::Utilisation;
 use infeed::loader::BadRecord;
+use infeed::loader::ahead::Placed;
 use serde_json::json;
 
 use crate::terminal::{human_bytes, human_seconds};
@@ -34,6 +35,8 @@ pub(super) struct Measured {
     pub(super) sent: Option<(String, RingStats)>,
     /// How busy the card was, where somebody tells.
     pub(super) utilisation: Option<Utilisation>,
+    /// Who makes rows larger for it.
+    pub(super) placed: Option<Placed>,
 }
 
 impl Measured {
@@ -85,6 +88,11 @@ impl Measured {
                 "expanding_s": sent.times.expanding.as_secs_f64(),
                 "timed_batches": sent.times.batches,
                 "utilisation": self.utilisation.as_ref().map(|found| found.busy),
+                "placement": self.placed.as_ref().map(|placed| json!({
+                    "name": placed.choice.name(),
+                    "settled": placed.settled,
+                    "text": placed.why,
+                })),
             })),
             "bad": bad.collect::<Vec<_>>(),
             "stages": stages.collect::<Vec<_>>(),

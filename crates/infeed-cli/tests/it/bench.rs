@@ -218,7 +218,7 @@ fn a_simulated_device_gets_bytes_and_makes_floats_of_them() {
         json(&out)["device"].clone()
     };
 
-    let (device, host) = (run("device"), run("host"));
+    let (device, host, auto) = (run("device"), run("host"), run("auto"));
 
     assert_eq!(
         device["name"].as_str().map(|name| name.split(':').next()),
@@ -227,6 +227,11 @@ fn a_simulated_device_gets_bytes_and_makes_floats_of_them() {
     let bytes =
         |of: &serde_json::Value| of["bytes"].as_f64().unwrap() / of["batches"].as_f64().unwrap();
     assert!(bytes(&host) > 3.9 * bytes(&device), "{host} {device}");
+    assert_eq!(host["placement"]["text"], "placement: host, as asked");
+    // Six batches are over before anything is tried.
+    assert_eq!(auto["placement"]["name"], "device");
+    assert_eq!(auto["placement"]["settled"], false);
+    assert!((bytes(&auto) - bytes(&device)).abs() < 1.0, "{auto}");
 }
 
 #[test]

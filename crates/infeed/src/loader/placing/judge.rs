@@ -400,11 +400,10 @@ mod tests {
         let calm = of(0.1, 0.05, 0.0);
         let changed = of(0.2, 0.3, 0.0);
 
-        for at in 0..200 {
+        for at in 0..192 {
             match at % 12 {
-                0..3 => run.turn(&calm),
-                _ if at % 12 < 11 => run.turn(&changed),
-                _ => run.turn(&calm),
+                0..3 | 11 => run.turn(&calm),
+                _ => run.turn(&changed),
             }
             assert!(run.judge.finding().is_some(), "after {at}");
         }
