@@ -72,7 +72,9 @@ impl Placing {
     /// Of a loader that was just opened.
     pub(super) fn new(forms: &Forms, loader: &Loader) -> Placing {
         let tries = forms.each.len() > 1;
-        loader.let_tuning_wait(tries);
+        if tries {
+            loader.let_tuning_wait(true);
+        }
         let trial = || Trial {
             judge: Judge::new(),
             collector: Collector::new(loader.flight.begun.saturating_add(WARM_UP)),

@@ -1,10 +1,12 @@
-//! Many batches through a ring, read by a stream that is late at random: what was read must be
-//! what was sent. And the same with the release left out, which must be found.
+//! Many batches through a ring, some expanded there and some as they are, read by a stream that is late
+//! at random: what was read must be what was sent. And the same with the release left out, which must
+//! be found.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use infeed_raw::kernel::Kernel;
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
@@ -91,22 +93,39 @@ fn image_of(step: u64) -> Vec<u8> {
     noise(step + 1, ROWS * SIDE * SIDE * 3)
 }
 
-fn batch_of(step: u64) -> Result<Batch, Wrong> {
+/// What the image of a step is on the device.
+fn expanded(kernel: &Kernel, step: u64) -> Result<Vec<u8>, Wrong> {
+    let mut output = vec![0; kernel.output_bytes(ROWS).unwrap_or_default()];
+    kernel.run(ROWS, &image_of(step), None, &mut output)?;
+    Ok(output)
+}
+
+/// The batch of a step, and which form it has, at random: pixels that a kernel expands, or what that
+/// makes of them.
+fn batch_of(kernel: &Kernel, step: u64) -> Result<(usize, Batch), Wrong> {
     let array = |bytes: &[u8], shape: Vec<usize>, dtype| Array::own(bytes, shape, dtype);
-    let image = array(&image_of(step), vec![ROWS, SIDE, SIDE, 3], DType::UInt8)?;
+    let form = (random::hash(&[step, 78]) % 2) as usize;
+    let image = match form {
+        0 => array(&image_of(step), vec![ROWS, SIDE, SIDE, 3], DType::UInt8)?,
+        _ => {
+            let whole = expanded(kernel, step)?;
+            array(&whole, vec![ROWS, 3, SIDE, SIDE], DType::BFloat16)?
+        }
+    };
     let label = array(&noise(!step, ROWS * 8), vec![ROWS], DType::Int64)?;
     let column = |name: &str, array| Column {
         name: name.to_owned(),
         values: Values::Array(array),
     };
-    Ok(Batch {
+    let batch = Batch {
         columns: vec![column("image", image), column("label", label)],
         records: (0..ROWS as u64)
             .map(|row| step * ROWS as u64 + row)
             .collect(),
         epoch: 0,
         step,
-    })
+    };
+    Ok((form, batch))
 }
 
 /// How many steps were made, and how many of them gave something else than was sent.
@@ -120,22 +139,25 @@ fn stress<D: Checked>(device: &D, lasting: Duration, way: Way) -> Result<Seen, W
     let consumer = device.stream()?;
     let busy = Busy::new(device, consumer)?;
     let kernel = photograph((SIDE, SIDE), 3, Dtype::BF16, Layout::Chw);
-    let routes = vec![
-        Route::expand(
-            spec("image", DType::UInt8, &[SIDE, SIDE, 3]),
-            kernel.clone(),
-            spec("image", DType::BFloat16, &[3, SIDE, SIDE]),
-        ),
-        Route::copy(spec("label", DType::Int64, &[])),
+    let whole = spec("image", DType::BFloat16, &[3, SIDE, SIDE]);
+    let label = Route::copy(spec("label", DType::Int64, &[]));
+    let pixels = spec("image", DType::UInt8, &[SIDE, SIDE, 3]);
+    let expanding = Route::expand(pixels, kernel.clone(), whole.clone());
+    let forms = vec![
+        vec![expanding, label.clone()],
+        vec![Route::copy(whole), label],
     ];
-    let ring = Ring::new(device.clone(), routes, Settings::new(ROWS))?;
+    let ring = Ring::of_forms(device.clone(), forms, Settings::new(ROWS))?;
+    let send = |step| -> Result<_, Wrong> {
+        let (form, batch) = batch_of(&kernel, step)?;
+        Ok(ring.send_as(form, batch)?)
+    };
     let image_bytes = kernel.output_bytes(ROWS).unwrap_or_default();
     let label_bytes = ROWS * 8;
     // Comparing must not wait for what the consumer does later, so it has a stream of its own.
     let reader = device.stream()?;
     let compared = |taken: &Taken<D>| -> Result<u64, Wrong> {
-        let mut expected = vec![0; image_bytes];
-        kernel.run(ROWS, &image_of(taken.step), None, &mut expected)?;
+        let expected = expanded(&kernel, taken.step)?;
         device.wait(reader, &taken.done)?;
         let image = device.fetch(reader, &taken.image, Slab::zeroed(1, image_bytes)?)?;
         let label = device.fetch(reader, &taken.label, Slab::zeroed(1, label_bytes)?)?;
@@ -159,7 +181,7 @@ fn stress<D: Checked>(device: &D, lasting: Duration, way: Way) -> Result<Seen, W
     // Two batches ahead of the consumer, as a loader has them.
     let mut ahead = VecDeque::new();
     for step in 0..2 {
-        ahead.push_back(ring.send(batch_of(step)?)?);
+        ahead.push_back(send(step)?);
     }
     for step in 0..STEPS {
         if start.elapsed() >= lasting && step >= LEAST {
@@ -194,7 +216,7 @@ fn stress<D: Checked>(device: &D, lasting: Duration, way: Way) -> Result<Seen, W
         device.record(&copies.done, consumer)?;
         copies.step = step;
         taken.push_back(copies);
-        ahead.push_back(ring.send(batch_of(step + 2)?)?);
+        ahead.push_back(send(step + 2)?);
         seen.steps += 1;
     }
     for rest in &taken {
