@@ -15,6 +15,7 @@ use crate::device::timing::batch_times;
 use crate::device::{Any, Device};
 use crate::error::Error;
 use crate::plan::Plan;
+use crate::plan::device::Placement;
 
 /// Spread of a copy or a kernel that was timed by itself.
 const TIMED: f64 = 0.02;
@@ -50,7 +51,13 @@ impl Case {
     /// Columns and how each would get to a device.
     fn routes(&self, split: Split) -> Result<Vec<Route>, Error> {
         let mut plan = Plan::over(&self.pipeline, &*self.own)?;
-        Ok(plan.for_device(split == Split::Device))
+        let placement = match split {
+            Split::Host => Placement::Host,
+            Split::Device => Placement::Device,
+        };
+        // Asked for one of them there is one form, at least.
+        let forms = plan.for_device(placement, false).each;
+        Ok(forms.into_iter().next().map_or(Vec::new(), |form| form.1))
     }
 
     /// Whether host and device can share the work in more than one way, where there is a device or

@@ -65,7 +65,7 @@ impl Pipeline {
         options: &Options,
     ) -> Result<Loader, Error> {
         let aim = Aim {
-            expands: true,
+            placement: Placement::Device,
             ready: Ready(Arc::new(|_| {})),
             slots: 0,
         };
