@@ -173,10 +173,10 @@ class Feed:
 
     def _freed(self) -> Loader:
         """The loader, without a loop that runs."""
-        running = self._loop()
+        loader, running = self.loader, self._loop()
         if running is not None:
             running.end()
-        return self.loader
+        return loader
 
     def _go_to(self, epoch: int) -> None:
         """Puts the loader at the beginning of an epoch."""
