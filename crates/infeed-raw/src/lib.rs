@@ -11,6 +11,7 @@
 //! | [`machine`] | cores, memory, clocks | system calls that fill integers of ours |
 //! | [`simd`] | pixels to rows of a batch | slices checked before; vector operations take arrays of their own length; a level runs only on a processor that has it |
 //! | [`jpeg`] | region and scaled decode | libjpeg-turbo gets buffers whose size is checked against the header |
+//! | [`jpeg_batch`] | which JPEGs a device decodes, and where to | no unsafe code: what decoders on devices rely on is checked here |
 //! | [`jpeg_encode`], [`jpeg_restart`] | JPEGs written and rewritten | libjpeg-turbo reads slices whose length is checked, and allocates what it writes, which one owner frees |
 //! | [`kernel`] | what a device does with all rows of a column | every length and view is checked against the shape before; the C computes with that shape alone |
 //! | [`cuda`] | memory, copies, events and kernels on NVIDIA cards | what a card reads or writes is held until it is done; the module lists the argument, and the two things that cannot be proved |
@@ -31,6 +32,7 @@ pub mod cuda;
 pub mod dlpack;
 pub mod host;
 pub mod jpeg;
+pub mod jpeg_batch;
 pub mod jpeg_encode;
 pub mod jpeg_restart;
 pub mod kernel;

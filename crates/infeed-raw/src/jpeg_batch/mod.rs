@@ -1,0 +1,213 @@
+//! Batches of JPEGs for a decoder on a device: which files it takes, and where their pixels go.
+//!
+//! A device's decoder takes plain files only ([`Baseline`]); every other is the host's. What is here
+//! is the same for all devices, so that one that is simulated takes and refuses what a card does.
+
+mod baseline;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+pub use baseline::{Baseline, NotBaseline};
+
+/// Where the pixels of one image go: rows of red, green and blue, 8 bits each, in a memory of a
+/// device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// First byte.
+    pub offset: usize,
+    /// Bytes from the beginning of a row to that of the next, at least three a column.
+    pub row_bytes: usize,
+    /// Rows. The file must have as many.
+    pub height: u32,
+    /// Columns. The file must have as many.
+    pub width: u32,
+}
+
+impl Place {
+    /// For an image whose rows lie one after another, from `offset` on.
+    pub fn dense(offset: usize, height: u32, width: u32) -> Place {
+        Place {
+            offset,
+            row_bytes: (width as usize).saturating_mul(3),
+            height,
+            width,
+        }
+    }
+
+    /// Its bytes in the memory, those behind the last pixel of its last row included, which a
+    /// decoder may write too; none if that is no number, or a row is too short for its columns.
+    pub fn bytes(&self) -> Option<Range<usize>> {
+        let (height, width) = (self.height as usize, self.width as usize);
+        let is_wide = width.checked_mul(3)? <= self.row_bytes;
+        let end = height
+            .checked_mul(self.row_bytes)?
+            .checked_add(self.offset)?;
+        (is_wide && height > 0 && width > 0).then_some(self.offset..end)
+    }
+}
+
+/// Places that cannot be decoded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadPlaces {
+    /// Not one place for each file.
+    #[error("{files} files have {places} places; give one for each")]
+    Count {
+        /// Files there are.
+        files: usize,
+        /// Places there are.
+        places: usize,
+    },
+    /// A place that leaves the memory, or is too narrow for its own size.
+    #[error(
+        "row {row}: {height} rows of {row_bytes} bytes for {width} pixels, from byte {offset} on, do \
+         not fit into {len} bytes"
+    )]
+    Outside {
+        /// Which file's.
+        row: usize,
+        /// First byte.
+        offset: usize,
+        /// From row to row.
+        row_bytes: usize,
+        /// Rows.
+        height: u32,
+        /// Columns.
+        width: u32,
+        /// Bytes of the memory.
+        len: usize,
+    },
+    /// Two places share bytes.
+    #[error("the places of rows {row} and {other} share bytes")]
+    Shared {
+        /// One of them.
+        row: usize,
+        /// The other.
+        other: usize,
+    },
+}
+
+/// Checks that every place lies inside of `len` bytes and shares none with another; the bytes from
+/// the first to the last of them all, empty if there are none.
+///
+/// # Errors
+///
+/// [`BadPlaces`], for the first that is wrong.
+pub fn span(places: &[Place], len: usize) -> Result<Range<usize>, BadPlaces> {
+    let mut ranges = Vec::with_capacity(places.len());
+    for (row, place) in places.iter().enumerate() {
+        match place.bytes() {
+            Some(bytes) if bytes.end <= len => ranges.push((bytes, row)),
+            _ => {
+                return Err(BadPlaces::Outside {
+                    row,
+                    offset: place.offset,
+                    row_bytes: place.row_bytes,
+                    height: place.height,
+                    width: place.width,
+                    len,
+                });
+            }
+        }
+    }
+    ranges.sort_by_key(|(bytes, _)| bytes.start);
+    for pair in ranges.windows(2) {
+        if pair[1].0.start < pair[0].0.end {
+            return Err(BadPlaces::Shared {
+                row: pair[0].1,
+                other: pair[1].1,
+            });
+        }
+    }
+    let first = ranges.first().map_or(0, |(bytes, _)| bytes.start);
+    let last = ranges.last().map_or(0, |(bytes, _)| bytes.end);
+    Ok(first..last)
+}
+
+/// Why one file was not decoded. Others of its batch were.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The decoder does not take such files, or nobody would take this one.
+    #[error(transparent)]
+    NotBaseline(#[from] NotBaseline),
+    /// The file has another size than its place.
+    #[error("the file is {found_width}x{found_height}, and its place is for {width}x{height}")]
+    OtherSize {
+        /// Columns of the place.
+        width: u32,
+        /// Rows of the place.
+        height: u32,
+        /// Columns of the file.
+        found_width: u32,
+        /// Rows of the file.
+        found_height: u32,
+    },
+    /// The decoder's library refused it.
+    #[error("{decoder} refuses the file: {what}")]
+    Decoder {
+        /// Which library.
+        decoder: &'static str,
+        /// What it says.
+        what: String,
+    },
+}
+
+impl Refusal {
+    /// Whether the host's decoder is likely to take the file: nothing says that it is broken.
+    pub fn is_for_the_host(&self) -> bool {
+        match self {
+            Refusal::NotBaseline(why) => why.is_for_the_host(),
+            Refusal::OtherSize { .. } => false,
+            // It is the host's decoder that can tell what is wrong, if anything is.
+            Refusal::Decoder { .. } => true,
+        }
+    }
+}
+
+/// A file that was not decoded, by its number in the batch. What its place holds is not specified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its number.
+    pub row: usize,
+    /// Why.
+    pub why: Refusal,
+}
+
+/// A file that is to be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number in the batch.
+    pub row: usize,
+    /// What its header says.
+    pub header: Baseline,
+}
+
+/// Looks at the headers of a batch: what is taken, and what is not. No file is taken whose size is
+/// not its place's.
+pub fn sort_out(jpegs: &[&[u8]], places: &[Place]) -> (Vec<Taken>, Vec<Refused>) {
+    let (mut taken, mut refused) = (Vec::with_capacity(jpegs.len()), Vec::new());
+    for (row, (bytes, place)) in jpegs.iter().zip(places).enumerate() {
+        match take(bytes, place) {
+            Ok(header) => taken.push(Taken { row, header }),
+            Err(why) => refused.push(Refused { row, why }),
+        }
+    }
+    (taken, refused)
+}
+
+fn take(bytes: &[u8], place: &Place) -> Result<Baseline, Refusal> {
+    // The place, whose memory is there, bounds the size; nothing is allocated by the header's.
+    let header = Baseline::read(bytes, u64::MAX)?;
+    if (header.width, header.height) != (place.width, place.height) {
+        return Err(Refusal::OtherSize {
+            width: place.width,
+            height: place.height,
+            found_width: header.width,
+            found_height: header.height,
+        });
+    }
+    Ok(header)
+}
