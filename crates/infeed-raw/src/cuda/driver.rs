@@ -1,16 +1,14 @@
 //! The functions of the CUDA driver that are used here, found when they are first asked for.
 //!
 //! A program with these modules in it runs on a machine without a driver: nothing is linked.
-//! Results are numbers, not an enum of the codes known today: a driver newer than this table
-//! returns codes that it does not list, and an enum that holds one of those is undefined
-//! behaviour.
 //!
 //! Source: `cuda.h` of CUDA 11.0, whose functions every later driver still has under these names.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use super::error::{CudaError, NoCuda};
+use super::library::{Library, table};
 
 /// The oldest driver that has every function of the table, as `cuDriverGetVersion` counts: 11.0.
 const OLDEST: c_int = 11_000;
@@ -31,114 +29,9 @@ pub(super) mod code {
     pub(crate) const OF_KERNELS: [c_uint; 6] = [200, 209, 218, 221, 222, 223];
 }
 
-/// A shared library, never closed: its functions are used until the process ends.
-struct Library {
-    #[cfg(unix)]
-    handle: *mut c_void,
-}
-
-impl Library {
-    /// Loads the first of the files that can be.
-    #[cfg(unix)]
-    fn open(names: &[&CStr]) -> Result<Library, NoCuda> {
-        let mut failed = None;
-        for name in names {
-            // SAFETY: a string with an end. Loading runs the library's initialisers; it is the
-            // driver under the name that the system knows it by, or, in tests, the C library.
-            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-            if !handle.is_null() {
-                return Ok(Library { handle });
-            }
-            // The first name is the one that drivers install; its error tells most.
-            failed.get_or_insert_with(|| NoCuda::NoDriver {
-                library: name.to_string_lossy().into_owned(),
-                why: last_error(),
-            });
-        }
-        Err(failed.unwrap_or(NoCuda::NoDriver {
-            library: "libcuda.so.1".to_owned(),
-            why: "nothing was looked for".to_owned(),
-        }))
-    }
-
-    #[cfg(not(unix))]
-    fn open(_names: &[&CStr]) -> Result<Library, NoCuda> {
-        Err(NoCuda::NoDriver {
-            library: "libcuda.so.1".to_owned(),
-            why: "infeed uses CUDA on Linux only".to_owned(),
-        })
-    }
-
-    /// Address of a function.
-    #[cfg(unix)]
-    fn function(&self, name: &str) -> Result<*mut c_void, NoCuda> {
-        let missing = || NoCuda::NoFunction {
-            function: name.to_owned(),
-        };
-        let symbol = CString::new(name).map_err(|_| missing())?;
-        // SAFETY: an open library and a string with an end.
-        let address = unsafe { libc::dlsym(self.handle, symbol.as_ptr()) };
-        if address.is_null() {
-            return Err(missing());
-        }
-        Ok(address)
-    }
-
-    #[cfg(not(unix))]
-    fn function(&self, name: &str) -> Result<*mut c_void, NoCuda> {
-        Err(NoCuda::NoFunction {
-            function: name.to_owned(),
-        })
-    }
-}
-
-/// What the loader says of its last failure on this thread.
-#[cfg(unix)]
-fn last_error() -> String {
-    // SAFETY: returns null or a string that is valid until the next call of this family on this
-    // thread; it is copied at once.
-    unsafe {
-        let text = libc::dlerror();
-        if text.is_null() {
-            return "no reason given".to_owned();
-        }
-        CStr::from_ptr(text).to_string_lossy().into_owned()
-    }
-}
-
-/// A table of functions, and how to fill it from a library.
-///
-/// Handles of the driver (contexts, streams, events, modules, functions) are `usize` here: they
-/// are pointers that only the driver follows, and 0 is none. Addresses on a card are `u64`.
-macro_rules! table {
-    ($($name:ident = $symbol:literal ($($argument:ty),*);)*) => {
-        /// Functions of the driver. Each returns a code, 0 for success.
-        pub(super) struct Driver {
-            $(#[doc = $symbol] pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_uint,)*
-        }
-
-        impl Driver {
-            fn from(library: &Library) -> Result<Driver, NoCuda> {
-                Ok(Driver {
-                    $($name: {
-                        let address = library.function($symbol)?;
-                        // SAFETY: the address of a function with this signature: the name is
-                        // versioned where the signature ever changed, and the list below is
-                        // `cuda.h`'s. A data pointer and a function pointer are of one size here.
-                        unsafe {
-                            std::mem::transmute::<
-                                *mut c_void,
-                                unsafe extern "C" fn($($argument),*) -> c_uint,
-                            >(address)
-                        }
-                    },)*
-                })
-            }
-        }
-    };
-}
-
 table! {
+    /// Functions of the driver.
+    Driver;
     init = "cuInit" (c_uint);
     driver_version = "cuDriverGetVersion" (*mut c_int);
     error_name = "cuGetErrorName" (c_uint, *mut *const c_char);
@@ -199,7 +92,23 @@ impl Driver {
 
     /// The driver in the first of these files that there is.
     pub(super) fn load(names: &[&CStr]) -> Result<Driver, NoCuda> {
-        Driver::from(&Library::open(names)?)
+        let mut failed = None;
+        for name in names {
+            match Library::open(name) {
+                Ok(library) => {
+                    return Driver::from(&library).map_err(|function| NoCuda::NoFunction {
+                        function: function.to_owned(),
+                    });
+                }
+                // The first name is the one that drivers install; its error tells most.
+                Err(why) => _ = failed.get_or_insert((name, why)),
+            }
+        }
+        let (library, why) = match failed {
+            Some((name, why)) => (name.to_string_lossy().into_owned(), why),
+            None => ("libcuda.so.1".to_owned(), "nothing was looked for".to_owned()),
+        };
+        Err(NoCuda::NoDriver { library, why })
     }
 
     /// Initialises the driver and looks at its version.

@@ -32,6 +32,7 @@ mod event;
 #[cfg(test)]
 mod fake;
 mod launch;
+mod library;
 mod memory;
 mod queue;
 mod reading;

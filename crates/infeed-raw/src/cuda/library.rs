@@ -1,0 +1,133 @@
+//! Shared libraries, found when they are first asked for: nothing of NVIDIA's is linked.
+
+use std::ffi::{CStr, CString, c_void};
+
+/// A shared library, never closed: its functions are used until the process ends.
+pub(super) struct Library {
+    #[cfg(unix)]
+    handle: *mut c_void,
+}
+
+impl Library {
+    /// Loads a file, looked for as the system does.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    #[cfg(unix)]
+    pub(super) fn open(name: &CStr) -> Result<Library, String> {
+        // SAFETY: a string with an end. Loading runs the library's initialisers; it is one of
+        // NVIDIA's under the name that the system knows it by, or that the user gave, or, in tests,
+        // the C library.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        match handle.is_null() {
+            true => Err(last_error()),
+            false => Ok(Library { handle }),
+        }
+    }
+
+    /// A library that the process has loaded already, by the name that it gives itself.
+    #[cfg(unix)]
+    pub(super) fn loaded(name: &CStr) -> Option<Library> {
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
+        // SAFETY: a string with an end; with this flag nothing is loaded.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        (!handle.is_null()).then_some(Library { handle })
+    }
+
+    /// Address of a function; none if it has no such one.
+    #[cfg(unix)]
+    pub(super) fn function(&self, name: &str) -> Option<*mut c_void> {
+        let symbol = CString::new(name).ok()?;
+        // SAFETY: an open library and a string with an end.
+        let address = unsafe { libc::dlsym(self.handle, symbol.as_ptr()) };
+        (!address.is_null()).then_some(address)
+    }
+}
+
+#[cfg(not(unix))]
+impl Library {
+    pub(super) fn open(_name: &CStr) -> Result<Library, String> {
+        Err("infeed uses CUDA on Linux only".to_owned())
+    }
+
+    pub(super) fn loaded(_name: &CStr) -> Option<Library> {
+        None
+    }
+
+    pub(super) fn function(&self, name: &str) -> Option<*mut c_void> {
+        let _ = CString::new(name);
+        None
+    }
+}
+
+/// What the loader says of its last failure on this thread.
+#[cfg(unix)]
+fn last_error() -> String {
+    // SAFETY: returns null or a string that is valid until the next call of this family on this
+    // thread; it is copied at once.
+    unsafe {
+        let text = libc::dlerror();
+        if text.is_null() {
+            return "no reason given".to_owned();
+        }
+        CStr::from_ptr(text).to_string_lossy().into_owned()
+    }
+}
+
+/// A table of functions, and how to fill it from a library; those behind a `?`, which come last, may
+/// be missing.
+///
+/// Each returns a code, 0 for success: a number and no enum of the codes known today, since a
+/// library newer than its table returns codes that it does not list, and an enum that holds one of
+/// those is undefined behaviour. Handles are `usize`: they are pointers that only the library
+/// follows, and 0 is none. Addresses on a card are `u64`.
+macro_rules! table {
+    (
+        $(#[$doc:meta])* $table:ident;
+        $($name:ident = $symbol:literal ($($argument:ty),*);)*
+        $(? $optional:ident = $optional_symbol:literal ($($optional_argument:ty),*);)*
+    ) => {
+        $(#[$doc])*
+        pub(super) struct $table {
+            $(#[doc = $symbol]
+              pub(super) $name: unsafe extern "C" fn($($argument),*) -> std::ffi::c_uint,)*
+            $(#[doc = $optional_symbol]
+              pub(super) $optional: Option<
+                  unsafe extern "C" fn($($optional_argument),*) -> std::ffi::c_uint,
+              >,)*
+        }
+
+        impl $table {
+            /// The table of a library, or the first function that it lacks.
+            fn from(library: &$crate::cuda::library::Library) -> Result<$table, &'static str> {
+                Ok($table {
+                    $($name: {
+                        let address = library.function($symbol).ok_or($symbol)?;
+                        // SAFETY: the address of a function with this signature: the lists are
+                        // those of the headers that the table's module names, and what ever
+                        // changed its signature has another name since. A data pointer and a
+                        // function pointer are of one size here.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut std::ffi::c_void,
+                                unsafe extern "C" fn($($argument),*) -> std::ffi::c_uint,
+                            >(address)
+                        }
+                    },)*
+                    $($optional: library.function($optional_symbol).map(|address| {
+                        // SAFETY: as above.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut std::ffi::c_void,
+                                unsafe extern "C" fn($($optional_argument),*) -> std::ffi::c_uint,
+                            >(address)
+                        }
+                    }),)*
+                })
+            }
+        }
+    };
+}
+
+pub(super) use table;
