@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::error::CudaError;
+use super::event::Event;
 use super::memory::Memory;
 use super::queue::Queue;
 use super::reading::{HostSource, Reading};
@@ -21,6 +22,16 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// Of what `reading` holds and to `to`, both until the event in it is past.
+    pub(super) fn new(reading: Reading, to: Arc<Memory>) -> Transfer {
+        Transfer { reading, _to: to }
+    }
+
+    /// The event that is to be recorded behind it, before this is dropped.
+    pub(super) fn done(&self) -> &Event {
+        self.reading.done()
+    }
+
     /// Whether the host's bytes have been read. Does not block.
     ///
     /// # Errors

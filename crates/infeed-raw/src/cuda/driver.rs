@@ -106,7 +106,10 @@ impl Driver {
         }
         let (library, why) = match failed {
             Some((name, why)) => (name.to_string_lossy().into_owned(), why),
-            None => ("libcuda.so.1".to_owned(), "nothing was looked for".to_owned()),
+            None => (
+                "libcuda.so.1".to_owned(),
+                "nothing was looked for".to_owned(),
+            ),
         };
         Err(NoCuda::NoDriver { library, why })
     }

@@ -143,6 +143,16 @@ pub enum CudaError {
     /// What is to be done does not fit the memory it is to be done with.
     #[error("{0}")]
     Mismatch(String),
+    /// A function of nvJPEG failed, and not for one file of a batch.
+    #[error("{call}: {what}")]
+    Nvjpeg {
+        /// The function.
+        call: &'static str,
+        /// What it returned.
+        code: u32,
+        /// What that means, and what to do about it.
+        what: String,
+    },
     /// A function of the driver failed.
     #[error("{call} gave {code} {name}: {what}{mend}")]
     Call {

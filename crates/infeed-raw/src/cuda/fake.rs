@@ -45,7 +45,7 @@ pub(super) fn calls() -> Vec<String> {
 }
 
 /// Writes a call down; what it shall return.
-fn told(name: &'static str, detail: String) -> c_uint {
+pub(super) fn told(name: &'static str, detail: String) -> c_uint {
     state(|state| {
         state.calls.push(if detail.is_empty() {
             name.to_owned()

@@ -34,6 +34,7 @@ mod fake;
 mod launch;
 mod library;
 mod memory;
+pub mod nvjpeg;
 mod queue;
 mod reading;
 #[cfg(test)]

@@ -1,0 +1,535 @@
+//! A decoder of batches: opened once, used for one batch after another.
+
+use std::ffi::{c_int, c_uint};
+use std::fmt;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+use super::error::{NoDecoder, describe, failed};
+use super::functions::{FULL_CHROMA, INTERLEAVED, INTERPOLATED, Nvjpeg, status};
+use super::lane::{Arguments, Files, Lane};
+use super::settings::{Reserve, Settings, Way};
+use crate::cuda::context::Context;
+use crate::cuda::copy::Transfer;
+use crate::cuda::error::CudaError;
+use crate::cuda::memory::Memory;
+use crate::cuda::queue::Queue;
+use crate::cuda::reading::{HostSource, Reading};
+use crate::jpeg_batch::{self, BadPlaces, Baseline, Place, Refusal, Refused, Taken};
+use crate::jpeg_encode::Subsampling;
+
+/// Batches that may be under way: while the card decodes one, the next is read on the host.
+const LANES: usize = 2;
+
+/// Blocks on the card are multiples of so many bytes: sizes differ from batch to batch, and each
+/// new block waits for the card.
+const DEVICE_PADDING: usize = 8 << 20;
+
+/// As much for blocks of pinned memory.
+const PINNED_PADDING: usize = 1 << 20;
+
+/// A decoder of JPEGs on a card.
+///
+/// # Threads
+///
+/// One at a time. It may move.
+pub struct Decoder {
+    context: Arc<Context>,
+    library: &'static Nvjpeg,
+    /// `nvjpegHandle_t`; 0 until it is made.
+    handle: usize,
+    /// `nvjpegJpegStream_t`, where the header of one file is read to; 0 until it is made.
+    header: usize,
+    lanes: Vec<Lane>,
+    /// The lane of the last batch.
+    turn: usize,
+    way: Way,
+    threads: c_int,
+    /// Whether it is unknown what is under way.
+    is_lost: bool,
+}
+
+/// A batch under way.
+#[must_use = "dropping it waits for the card"]
+#[derive(Debug)]
+pub struct Decoding {
+    /// Holds the files until the card has read them.
+    pub transfer: Transfer,
+    /// The files that were not decoded, by number.
+    pub refused: Vec<Refused>,
+}
+
+/// A call that returned something else than success.
+struct Told {
+    call: &'static str,
+    code: c_uint,
+}
+
+fn told(call: &'static str, code: c_uint) -> Result<(), Told> {
+    match code {
+        status::SUCCESS => Ok(()),
+        code => Err(Told { call, code }),
+    }
+}
+
+impl Decoder {
+    /// Finds the library and readies it for a card.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDecoder`], with the reason and the mend.
+    ///
+    /// # Cost
+    ///
+    /// Part of a second, and some ten MB of the card.
+    pub fn open(context: &Arc<Context>, settings: &Settings) -> Result<Decoder, NoDecoder> {
+        let library = settings.search.find(context.card().driver.0)?;
+        Decoder::open_with(context, library, settings)
+    }
+
+    pub(super) fn open_with(
+        context: &Arc<Context>,
+        library: &'static Nvjpeg,
+        settings: &Settings,
+    ) -> Result<Decoder, NoDecoder> {
+        let _bound = context.bind()?;
+        let ways = match &settings.way {
+            Some(way) => std::slice::from_ref(way),
+            None => &[Way::Engine, Way::Cores],
+        };
+        let mut why = Vec::new();
+        for &way in ways {
+            // Dropped, and with it what was made of it, if anything below fails.
+            let mut decoder = Decoder {
+                context: Arc::clone(context),
+                library,
+                handle: 0,
+                header: 0,
+                lanes: Vec::new(),
+                turn: 0,
+                way,
+                threads: c_int::from(settings.threads.max(1)),
+                is_lost: false,
+            };
+            match decoder.create(settings.reserve) {
+                Ok(()) => return Ok(decoder),
+                Err(Unmade::Cuda(error)) => return Err(error.into()),
+                Err(Unmade::Library(Told { code, .. })) if code == status::ALLOCATOR_FAILURE => {
+                    return Err(decoder.no_memory("opening nvJPEG").into());
+                }
+                Err(Unmade::Library(Told { call, code })) => {
+                    why.push(format!("{way}: {call}: {}", describe(code)));
+                }
+                Err(Unmade::NoEngine) => why.push(format!("{way}: there is none")),
+            }
+        }
+        Err(NoDecoder::NotOnThisCard {
+            file: library.file.clone(),
+            card: context.card().name.clone(),
+            why: why.join("; "),
+        })
+    }
+
+    fn create(&mut self, reserve: Option<Reserve>) -> Result<(), Unmade> {
+        let functions = &self.library.functions;
+        // Older libraries know no flags.
+        let flags: &[c_uint] = match self.library.version() >= (12, 1) {
+            true => &[INTERPOLATED, 0],
+            false => &[0],
+        };
+        for &flags in flags {
+            let (backend, none) = (self.way.backend(), ptr::null());
+            // SAFETY: no allocators, which means its own, and writes one handle. The context is
+            // current, which the runtime inside of the library takes.
+            let code =
+                unsafe { (functions.create)(backend, none, none, flags, &raw mut self.handle) };
+            match told("nvjpegCreateEx", code) {
+                Err(Told { code, .. }) if flags != 0 && code == status::INVALID_PARAMETER => {}
+                created => {
+                    created?;
+                    break;
+                }
+            }
+        }
+        if self.way == Way::Engine && self.engines().is_some_and(|(engines, _)| engines == 0) {
+            return Err(Unmade::NoEngine);
+        }
+        // SAFETY: a live handle; takes a number.
+        let code = unsafe { (functions.device_padding)(DEVICE_PADDING, self.handle) };
+        told("nvjpegSetDeviceMemoryPadding", code)?;
+        // SAFETY: as above.
+        let code = unsafe { (functions.pinned_padding)(PINNED_PADDING, self.handle) };
+        told("nvjpegSetPinnedMemoryPadding", code)?;
+        // SAFETY: a live handle, and writes one handle.
+        let code = unsafe { (functions.stream_create)(self.handle, &raw mut self.header) };
+        told("nvjpegJpegStreamCreate", code)?;
+        for _ in 0..LANES {
+            let done = self.context.event(false)?;
+            let mut state = 0;
+            // SAFETY: a live handle, and writes one handle.
+            let code = unsafe { (functions.state_create)(self.handle, &raw mut state) };
+            told("nvjpegJpegStateCreate", code)?;
+            self.lanes.push(Lane {
+                state,
+                files: 0,
+                done,
+                arguments: Arguments::default(),
+            });
+            self.reserve(state, reserve)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for room in advance, where the library can.
+    fn reserve(&self, state: usize, reserve: Option<Reserve>) -> Result<(), Told> {
+        let Some(function) = self.library.functions.reserve else {
+            return Ok(());
+        };
+        // Without numbers, too: it makes engines take their memory from a pool.
+        let Reserve {
+            files,
+            height,
+            width,
+        } = reserve.unwrap_or(Reserve {
+            files: 1,
+            height: 1,
+            width: 1,
+        });
+        let [files, height, width] = [files, height, width].map(|n| c_int::from(n.max(1)));
+        // SAFETY: a live handle and state of it; takes numbers.
+        let code = unsafe {
+            function(
+                self.handle,
+                state,
+                files,
+                width,
+                height,
+                FULL_CHROMA,
+                INTERLEAVED,
+            )
+        };
+        match code {
+            status::ALLOCATOR_FAILURE => told("nvjpegDecodeBatchedPreAllocate", code),
+            // What it cannot do in advance it does when it must.
+            _ => Ok(()),
+        }
+    }
+
+    /// What decodes.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// The library's file.
+    pub fn file(&self) -> &str {
+        &self.library.file
+    }
+
+    /// Its version, major and minor.
+    pub fn version(&self) -> (i32, i32) {
+        self.library.version()
+    }
+
+    /// Engines of the card, and cores of each; none if the library does not tell.
+    pub fn engines(&self) -> Option<(u32, u32)> {
+        let function = self.library.functions.engines?;
+        let (mut engines, mut cores) = (0, 0);
+        // SAFETY: a live handle, and writes two integers.
+        let code = unsafe { function(self.handle, &raw mut engines, &raw mut cores) };
+        (code == status::SUCCESS).then_some((engines, cores))
+    }
+
+    /// Decodes each file into its place in `to`, as red, green and blue, in the order of a queue.
+    ///
+    /// Files that are refused are told, and the others are decoded. `as_ref` of a file gives the
+    /// same bytes for as long as it lives, as buffers do.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Mismatch`] if a place leaves the memory or shares bytes with another, or there is
+    /// not one for each file; [`CudaError::Foreign`], [`CudaError::Capturing`];
+    /// [`CudaError::Nvjpeg`]; what the driver says.
+    ///
+    /// # Cost
+    ///
+    /// The host reads the headers, and copies the bytes to pinned memory. It waits for the batch
+    /// before the last. A file that is refused only when it is decoded costs a few batches more:
+    /// halves are tried until it is alone.
+    pub fn decode(
+        &mut self,
+        queue: Queue,
+        jpegs: &[HostSource],
+        to: &Arc<Memory>,
+        places: &[Place],
+    ) -> Result<Decoding, CudaError> {
+        let context = Arc::clone(&self.context);
+        if self.is_lost {
+            let why = "the decoder lost track of a batch when the card failed; open it anew";
+            return Err(CudaError::Mismatch(why.to_owned()));
+        }
+        let bytes: Vec<&[u8]> = jpegs.iter().map(|file| (**file).as_ref()).collect();
+        let (files, count) = (jpegs.len(), places.len());
+        let misplaced = |bad: BadPlaces| CudaError::Mismatch(bad.to_string());
+        if files != count {
+            let places = count;
+            return Err(misplaced(BadPlaces::Count { files, places }));
+        }
+        jpeg_batch::span(places, to.len()).map_err(misplaced)?;
+        context.same(to)?;
+        let (taken, mut refused) = jpeg_batch::sort_out(&bytes, places);
+        let _bound = context.bind()?;
+        let stream = context.stream_of(queue)?;
+        let taken = self.agreed(taken, &bytes, &mut refused);
+        // Made first, so that nothing is under way if they cannot be.
+        let reading = Reading::new(context.event(false)?, Files::shared(jpegs));
+        let transfer = Transfer::new(reading, Arc::clone(to));
+        let turn = (self.turn + 1) % LANES;
+        // Nobody touches the lane from here on but this batch.
+        self.lanes[turn].done.synchronize()?;
+        self.turn = turn;
+        self.lanes[turn].arguments = Arguments::of(&taken, &bytes, to, places);
+
+        let ran = self.run(turn, taken.len(), queue, stream).and_then(|left| {
+            transfer.done().record(queue)?;
+            self.lanes[turn].done.record(queue)?;
+            to.used_on(queue)?;
+            Ok(left)
+        });
+        match ran {
+            Ok(left) => {
+                refused.extend(left.into_iter().map(|(nth, code)| Refused {
+                    row: taken[nth].row,
+                    why: refusal(describe(code)),
+                }));
+                refused.sort_by_key(|refused| refused.row);
+                Ok(Decoding { transfer, refused })
+            }
+            Err(error) => {
+                // The events say nothing of this batch then, so nobody must ask them.
+                if context.finish(queue).is_err() {
+                    self.is_lost = true;
+                    std::mem::forget(transfer);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The files of which the library reads what we have read; the others are refused.
+    fn agreed(&self, taken: Vec<Taken>, bytes: &[&[u8]], refused: &mut Vec<Refused>) -> Vec<Taken> {
+        let mut agreed = Vec::with_capacity(taken.len());
+        for file in taken {
+            match self.agrees(&bytes[file.row][..file.header.len], &file.header) {
+                Ok(()) => agreed.push(file),
+                Err(why) => refused.push(Refused { row: file.row, why }),
+            }
+        }
+        agreed
+    }
+
+    fn agrees(&self, bytes: &[u8], header: &Baseline) -> Result<(), Refusal> {
+        let functions = &self.library.functions;
+        let told = |code| match code {
+            status::SUCCESS => Ok(()),
+            code => Err(refusal(describe(code))),
+        };
+        // SAFETY: a live handle and stream; pointer and length are those of `bytes`, which outlives
+        // the call. Nothing of it is kept: neither metadata nor the stream are to be saved.
+        told(unsafe {
+            (functions.parse)(self.handle, bytes.as_ptr(), bytes.len(), 0, 0, self.header)
+        })?;
+        let (mut width, mut height, mut components) = (0, 0, 0);
+        // SAFETY: a live stream that was parsed, and writes two integers.
+        told(unsafe { (functions.frame_size)(self.header, &raw mut width, &raw mut height) })?;
+        // SAFETY: a live stream that was parsed, and writes one integer.
+        told(unsafe { (functions.components)(self.header, &raw mut components) })?;
+        let expected = match header.subsampling {
+            Subsampling::Gray => 1,
+            _ => 3,
+        };
+        if (width, height, components) != (header.width, header.height, expected) {
+            return Err(refusal(format!(
+                "it reads {width}x{height} of {components} components"
+            )));
+        }
+        let Some(supported) = functions.supported.filter(|_| self.way == Way::Engine) else {
+            return Ok(());
+        };
+        let mut is_not = -1;
+        // SAFETY: a live handle and a stream that was parsed, and writes one integer.
+        told(unsafe { supported(self.handle, self.header, &raw mut is_not) })?;
+        match is_not {
+            0 => Ok(()),
+            _ => Err(refusal("the engine does not decode such a file".to_owned())),
+        }
+    }
+
+    /// Decodes the first `files` of a lane's arguments, all at once if it can be. Those that cannot,
+    /// each with a status, are found by halving.
+    fn run(
+        &mut self,
+        turn: usize,
+        files: usize,
+        queue: Queue,
+        stream: usize,
+    ) -> Result<Vec<(usize, c_uint)>, CudaError> {
+        let mut left = Vec::new();
+        let mut ranges = Vec::new();
+        if files > 0 {
+            ranges.push(0..files);
+        }
+        let mut is_first = true;
+        while let Some(range) = ranges.pop() {
+            if !is_first {
+                // The state is used again, and what failed may have begun something.
+                self.context.finish(queue)?;
+            }
+            is_first = false;
+            let Err(Told { call, code }) = self.batch(turn, range.clone(), stream) else {
+                continue;
+            };
+            // It is reset before it is used again.
+            self.lanes[turn].files = 0;
+            if code == status::ALLOCATOR_FAILURE {
+                return Err(self.no_memory(call));
+            }
+            if !status::OF_A_FILE.contains(&code) {
+                return Err(failed(call, code, String::new()));
+            }
+            match range.len() {
+                1 => left.push((range.start, code)),
+                len => {
+                    let middle = range.start + len / 2;
+                    ranges.extend([middle..range.end, range.start..middle]);
+                }
+            }
+        }
+        let is_cards = |code| matches!(code, status::EXECUTION_FAILED | status::INTERNAL_ERROR);
+        if !left.is_empty() && left.len() == files && left.iter().all(|&(_, code)| is_cards(code)) {
+            // Not one file of the batch was decoded, and for no reason of theirs.
+            let (_, code) = left[0];
+            let mend = "; decode on the host, and see whether the card runs anything else";
+            return Err(failed("nvjpegDecodeBatched", code, mend.to_owned()));
+        }
+        Ok(left)
+    }
+
+    /// Decodes a range of a lane's arguments with one call.
+    fn batch(&mut self, turn: usize, range: Range<usize>, stream: usize) -> Result<(), Told> {
+        let functions = &self.library.functions;
+        let lane = &mut self.lanes[turn];
+        let files = range.len();
+        if lane.files != files {
+            let count = c_int::try_from(files).map_err(|_| Told {
+                call: "nvjpegDecodeBatchedInitialize",
+                code: status::INVALID_PARAMETER,
+            })?;
+            // SAFETY: a live handle and a state of it with nothing under way; takes numbers.
+            let code = unsafe {
+                (functions.initialize)(self.handle, lane.state, count, self.threads, INTERLEAVED)
+            };
+            told("nvjpegDecodeBatchedInitialize", code)?;
+            lane.files = files;
+        }
+        let Arguments {
+            data,
+            lengths,
+            images,
+        } = &mut lane.arguments;
+        let (data, lengths) = (&data[range.clone()], &lengths[range.clone()]);
+        let images = &mut images[range];
+        // SAFETY: three arrays of as many entries as the state is initialised for, which stay until
+        // the lane's event is past. Each address and length is that of a file's bytes, which the
+        // caller's transfer holds, and nobody writes to them meanwhile. Each image has an address
+        // from which on `height * pitch` bytes are inside of a memory of this context, which that
+        // transfer holds, too; they are in no other image. Height, width and components are those
+        // that this library has read from the same bytes. The stream is alive and of this context.
+        let code = unsafe {
+            (functions.decode)(
+                self.handle,
+                lane.state,
+                data.as_ptr(),
+                lengths.as_ptr(),
+                images.as_mut_ptr(),
+                stream,
+            )
+        };
+        told("nvjpegDecodeBatched", code)
+    }
+
+    fn no_memory(&self, call: &'static str) -> CudaError {
+        let (free, total) = self.context.memory_info().unwrap_or_default();
+        let mend = format!(
+            ": {free} of {total} bytes of the card are free; decode smaller batches, or leave the \
+             model less"
+        );
+        failed(call, status::ALLOCATOR_FAILURE, mend)
+    }
+}
+
+/// Why a decoder was not made by one way.
+enum Unmade {
+    Library(Told),
+    NoEngine,
+    Cuda(CudaError),
+}
+
+impl From<Told> for Unmade {
+    fn from(told: Told) -> Unmade {
+        Unmade::Library(told)
+    }
+}
+
+impl From<CudaError> for Unmade {
+    fn from(error: CudaError) -> Unmade {
+        Unmade::Cuda(error)
+    }
+}
+
+fn refusal(what: String) -> Refusal {
+    let decoder = "nvJPEG";
+    Refusal::Decoder { decoder, what }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        let is_idle = !self.is_lost
+            && self
+                .lanes
+                .iter()
+                .all(|lane| lane.done.synchronize().is_ok());
+        let bound = match is_idle {
+            true => self.context.bind().ok(),
+            // Nobody can tell whether the card still works for it: it stays for good. In a forked
+            // child it is the parent's.
+            false => None,
+        };
+        if bound.is_none() {
+            self.lanes.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        let functions = &self.library.functions;
+        for lane in &self.lanes {
+            // SAFETY: a state that was made and has nothing under way, destroyed once.
+            unsafe { (functions.state_destroy)(lane.state) };
+        }
+        if self.header != 0 {
+            // SAFETY: made, and destroyed once.
+            unsafe { (functions.stream_destroy)(self.header) };
+        }
+        if self.handle != 0 {
+            // SAFETY: made, and destroyed once, after what is of it.
+            unsafe { (functions.destroy)(self.handle) };
+        }
+    }
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder")
+            .field("way", &self.way)
+            .field("file", &self.library.file)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! Where the library is.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::error::NoDecoder;
+use super::functions::Nvjpeg;
+use crate::cuda::library::Library;
+
+/// Major versions that are looked for, the newest first.
+const MAJORS: [i32; 3] = [13, 12, 11];
+
+/// The oldest that is used: before it, decoding leaked memory.
+const OLDEST: (i32, i32) = (11, 6);
+
+/// Where to look for the library.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// Its file. If it is given, no other is tried.
+    pub file: Option<PathBuf>,
+    /// Folders to look in before the system's, such as those below Python's `site-packages`.
+    pub folders: Vec<PathBuf>,
+}
+
+/// One thing to try.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Candidate {
+    /// What the process has loaded under this name.
+    Loaded(String),
+    /// A file, or a name that the system looks for.
+    File(String),
+}
+
+impl Search {
+    /// What is tried, in order, beside a driver for a version of CUDA: a file given; what another
+    /// library of the process has loaded; the folders; the system. Libraries that are newer than the
+    /// driver do not work with it.
+    pub(super) fn candidates(&self, driver_major: i32) -> Vec<Candidate> {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        if let Some(file) = &self.file {
+            return vec![Candidate::File(text(file))];
+        }
+        let fits = |major: &&i32| driver_major == 0 || **major <= driver_major;
+        let name = |major: &i32| format!("libnvjpeg.so.{major}");
+        let names: Vec<String> = MAJORS.iter().filter(fits).map(name).collect();
+        let loaded = names.iter().cloned().map(Candidate::Loaded);
+        let inside = self.folders.iter().flat_map(|folder| {
+            let files = names.iter().map(|name| folder.join(name));
+            files.filter(|file| file.is_file())
+        });
+        let inside = inside.map(|file| Candidate::File(text(&file)));
+        let named = names.iter().cloned().map(Candidate::File);
+        loaded.chain(inside).chain(named).collect()
+    }
+
+    /// The first library that there is and that is new enough. It stays loaded.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDecoder::NoLibrary`], [`NoDecoder::TooOld`]: what is wrong with the last that there is.
+    pub(super) fn find(&self, driver_major: i32) -> Result<&'static Nvjpeg, NoDecoder> {
+        let mut last = NoDecoder::NoLibrary {
+            file: "libnvjpeg.so".to_owned(),
+            why: format!("there is none for a driver of CUDA {driver_major}"),
+        };
+        for candidate in self.candidates(driver_major) {
+            match load(candidate) {
+                Ok(library) => return Ok(library),
+                // That a library is too old says more than that another is not there.
+                Err(NoDecoder::NoLibrary { .. }) if matches!(last, NoDecoder::TooOld { .. }) => {}
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn load(candidate: Candidate) -> Result<&'static Nvjpeg, NoDecoder> {
+    /// Each file once: libraries are never closed, and neither are their tables freed.
+    static LOADED: Mutex<Vec<&'static Nvjpeg>> = Mutex::new(Vec::new());
+    let (file, is_loaded) = match candidate {
+        Candidate::Loaded(name) => (name, true),
+        Candidate::File(name) => (name, false),
+    };
+    let mut known = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = known.iter().find(|library| library.file == file) {
+        return Ok(library);
+    }
+    let none = |why: String| NoDecoder::NoLibrary {
+        file: file.clone(),
+        why,
+    };
+    let name = CString::new(file.as_str()).map_err(|error| none(error.to_string()))?;
+    let library = match is_loaded {
+        true => Library::loaded(&name).ok_or_else(|| none("nobody has loaded it".to_owned()))?,
+        false => Library::open(&name).map_err(none)?,
+    };
+    let old = |why: String| NoDecoder::TooOld {
+        file: file.clone(),
+        why,
+    };
+    let library = Nvjpeg::new(&library, file.clone())
+        .map_err(|function| old(format!("it has no {function}")))?;
+    let version = library.version();
+    if version < OLDEST {
+        let why = format!("version {}.{} leaks memory", version.0, version.1);
+        return Err(old(why));
+    }
+    let library: &'static Nvjpeg = Box::leak(Box::new(library));
+    known.push(library);
+    Ok(library)
+}

@@ -1,0 +1,113 @@
+//! The functions of nvJPEG that are used here, and its structs and numbers.
+//!
+//! Source: `nvjpeg.h` of CUDA 12 and 13, which agree on all of them; the required ones are in that
+//! of CUDA 11, too.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use crate::cuda::library::{Library, table};
+
+/// `nvjpegImage_t`: for up to four channels, an address on the card, and bytes from row to row.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Image {
+    pub(super) channel: [u64; 4],
+    pub(super) pitch: [usize; 4],
+}
+
+/// Numbers of `nvjpegBackend_t`.
+pub(super) mod backend {
+    use std::ffi::c_uint;
+
+    /// Huffman codes and transform on the card's cores.
+    pub(crate) const GPU_HYBRID: c_uint = 2;
+    /// The engine.
+    pub(crate) const HARDWARE: c_uint = 3;
+}
+
+/// `NVJPEG_OUTPUT_RGBI`: red, green and blue side by side, in the first channel.
+pub(super) const INTERLEAVED: c_uint = 5;
+
+/// `NVJPEG_CSS_444`, which needs most room.
+pub(super) const FULL_CHROMA: c_uint = 0;
+
+/// `NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION`.
+pub(super) const INTERPOLATED: c_uint = 1 << 5;
+
+/// `MAJOR_VERSION` and `MINOR_VERSION` of `libraryPropertyType`.
+const PROPERTIES: [c_uint; 2] = [0, 1];
+
+/// Numbers of `nvjpegStatus_t` that are told apart here.
+pub(super) mod status {
+    use std::ffi::c_uint;
+
+    pub(crate) const SUCCESS: c_uint = 0;
+    pub(crate) const INVALID_PARAMETER: c_uint = 2;
+    pub(crate) const BAD_JPEG: c_uint = 3;
+    pub(crate) const JPEG_NOT_SUPPORTED: c_uint = 4;
+    pub(crate) const ALLOCATOR_FAILURE: c_uint = 5;
+    pub(crate) const EXECUTION_FAILED: c_uint = 6;
+    pub(crate) const INTERNAL_ERROR: c_uint = 8;
+    pub(crate) const INCOMPLETE_BITSTREAM: c_uint = 10;
+
+    /// Those that one file can bring about, and be left out for. Libraries have called files that
+    /// they could not decode all of these.
+    pub(crate) const OF_A_FILE: [c_uint; 6] = [
+        INVALID_PARAMETER,
+        BAD_JPEG,
+        JPEG_NOT_SUPPORTED,
+        EXECUTION_FAILED,
+        INTERNAL_ERROR,
+        INCOMPLETE_BITSTREAM,
+    ];
+}
+
+table! {
+    /// Functions of nvJPEG.
+    Functions;
+    property = "nvjpegGetProperty" (c_uint, *mut c_int);
+    create = "nvjpegCreateEx" (c_uint, *const c_void, *const c_void, c_uint, *mut usize);
+    destroy = "nvjpegDestroy" (usize);
+    device_padding = "nvjpegSetDeviceMemoryPadding" (usize, usize);
+    pinned_padding = "nvjpegSetPinnedMemoryPadding" (usize, usize);
+    state_create = "nvjpegJpegStateCreate" (usize, *mut usize);
+    state_destroy = "nvjpegJpegStateDestroy" (usize);
+    stream_create = "nvjpegJpegStreamCreate" (usize, *mut usize);
+    stream_destroy = "nvjpegJpegStreamDestroy" (usize);
+    parse = "nvjpegJpegStreamParse" (usize, *const u8, usize, c_int, c_int, usize);
+    frame_size = "nvjpegJpegStreamGetFrameDimensions" (usize, *mut c_uint, *mut c_uint);
+    components = "nvjpegJpegStreamGetComponentsNum" (usize, *mut c_uint);
+    initialize = "nvjpegDecodeBatchedInitialize" (usize, usize, c_int, c_int, c_uint);
+    decode = "nvjpegDecodeBatched"
+        (usize, usize, *const usize, *const usize, *mut Image, usize);
+    ? supported = "nvjpegDecodeBatchedSupported" (usize, usize, *mut c_int);
+    ? engines = "nvjpegGetHardwareDecoderInfo" (usize, *mut c_uint, *mut c_uint);
+    ? reserve = "nvjpegDecodeBatchedPreAllocate"
+        (usize, usize, c_int, c_int, c_int, c_uint, c_uint);
+}
+
+/// The library, loaded.
+pub(super) struct Nvjpeg {
+    pub(super) functions: Functions,
+    /// Where it is from.
+    pub(super) file: String,
+}
+
+impl Nvjpeg {
+    /// The functions of a library, or the first that it lacks.
+    pub(super) fn new(library: &Library, file: String) -> Result<Nvjpeg, &'static str> {
+        let functions = Functions::from(library)?;
+        Ok(Nvjpeg { functions, file })
+    }
+
+    /// Its version, major and minor; zeros if it does not say.
+    pub(super) fn version(&self) -> (i32, i32) {
+        let [major, minor] = PROPERTIES.map(|which| {
+            let mut value = 0;
+            // SAFETY: writes one integer.
+            let code = unsafe { (self.functions.property)(which, &raw mut value) };
+            if code == status::SUCCESS { value } else { 0 }
+        });
+        (major, minor)
+    }
+}
