@@ -5,6 +5,7 @@ a memory source refers to by number, `Given` sources, and functions.
 """
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, final
 
 import numpy as np
@@ -289,8 +290,13 @@ def describe(
 def cards() -> str:
     """The cards that this process may use, or why there are none, as JSON."""
 
-def device_selftest(device: str, seconds: float) -> str:
-    """Checks and measures a device for about so long; what was found, as JSON."""
+def device_selftest(
+    device: str, seconds: float, libraries: Sequence[str | PathLike[str]] = ...
+) -> str:
+    """Checks and measures a device for about so long; what was found, as JSON.
+
+    Libraries of NVIDIA's are looked for in the folders ``libraries``, too.
+    """
 
 def order(
     records: int, seed: int | None, epoch: int, begin: int, end: int

@@ -1,6 +1,8 @@
 //! Which cards there are, and whether one works.
 
-use infeed::device::{check, cuda};
+use std::path::PathBuf;
+
+use infeed::device::{DecoderSettings, check, cuda};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -29,9 +31,21 @@ pub(crate) fn cards(py: Python<'_>) -> String {
     found.to_string()
 }
 
-/// Checks and measures a device for about so long; what was found, as JSON.
+/// Checks and measures a device for about so long; what was found, as JSON. Libraries of NVIDIA's
+/// are looked for in the folders, too.
 #[pyfunction]
-pub(crate) fn device_selftest(py: Python<'_>, device: &str, seconds: f64) -> PyResult<String> {
-    let report = raise(py, py.detach(|| check::run(device, seconds)))?;
+#[pyo3(signature = (device, seconds, libraries = Vec::new()))]
+pub(crate) fn device_selftest(
+    py: Python<'_>,
+    device: &str,
+    seconds: f64,
+    libraries: Vec<PathBuf>,
+) -> PyResult<String> {
+    let mut decoders = DecoderSettings::default();
+    decoders.search.folders = libraries;
+    let report = raise(
+        py,
+        py.detach(|| check::run_with(device, seconds, &decoders)),
+    )?;
     Ok(json!(report).to_string())
 }

@@ -11,8 +11,9 @@ use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::slab::Slab;
 
 use super::cuda::Cuda;
+use super::jpeg::{DecoderSettings, Decoding, Place};
 use super::ring::DeviceArray;
-use super::sim::{Sim, SimEvent, SimMemory, SimQueue, SimTransfer};
+use super::sim::{Sim, SimDecoder, SimEvent, SimMemory, SimQueue, SimTransfer};
 use super::{Device, DeviceError, HostSource};
 use crate::error::Error;
 
@@ -46,9 +47,13 @@ pub type AnyEvent = Kind<cuda::Event, SimEvent>;
 /// A copy from the host to [`Any`].
 pub type AnyTransfer = Kind<cuda::Transfer, SimTransfer>;
 
+/// A decoder of [`Any`].
+pub type AnyDecoder = Kind<cuda::nvjpeg::Decoder, SimDecoder>;
+
 const STREAM: &str = "the stream";
 const MEMORY: &str = "the memory";
 const EVENT: &str = "the event";
+const DECODER: &str = "the decoder";
 
 /// What belongs to devices of two kinds was to work together.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +124,7 @@ impl Device for Any {
     type Queue = AnyQueue;
     type Event = AnyEvent;
     type Transfer = AnyTransfer;
+    type Decoder = AnyDecoder;
 
     fn name(&self) -> String {
         match self {
@@ -232,6 +238,37 @@ impl Device for Any {
                 };
                 sim.launch(queue, kernel, rows, input, table, output)
             }
+        }
+    }
+
+    fn decoder(&self, settings: &DecoderSettings) -> Result<AnyDecoder, DeviceError> {
+        match self {
+            Any::Cuda(cuda) => cuda.decoder(settings).map(Kind::Cuda),
+            Any::Sim(sim) => sim.decoder(settings).map(Kind::Sim),
+        }
+    }
+
+    fn decode(
+        &self,
+        queue: AnyQueue,
+        decoder: &mut AnyDecoder,
+        jpegs: &[HostSource],
+        to: &Arc<AnyMemory>,
+        places: &[Place],
+    ) -> Result<Decoding<AnyTransfer>, DeviceError> {
+        const CALL: &str = "decoding JPEGs";
+        match (self, decoder) {
+            (Any::Cuda(cuda), Kind::Cuda(decoder)) => {
+                let (queue, to) = (queue.of_card(CALL, STREAM)?, to.of_card(CALL, MEMORY)?);
+                let decoding = cuda.decode(*queue, decoder, jpegs, to, places)?;
+                Ok(decoding.map(Kind::Cuda))
+            }
+            (Any::Sim(sim), Kind::Sim(decoder)) => {
+                let (queue, to) = (queue.of_sim(CALL, STREAM)?, to.of_sim(CALL, MEMORY)?);
+                let decoding = sim.decode(*queue, decoder, jpegs, to, places)?;
+                Ok(decoding.map(Kind::Sim))
+            }
+            _ => Err(other_kind(CALL, DECODER)),
         }
     }
 

@@ -1,16 +1,22 @@
 //! NVIDIA cards: [`Device`] over [`infeed_raw::cuda`], which says why each call is sound.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use infeed_raw::cuda::nvjpeg::{Decoder, NoDecoder};
 use infeed_raw::cuda::{Context, CudaError, Event, Memory, Queue, Transfer};
 use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::slab::Slab;
 
 pub use infeed_raw::cuda::{Card, NoCuda, probe};
 
+use super::jpeg::{self, DecoderSettings, Decoding, Later, Place};
 use super::{Device, DeviceError, HostSource};
 use crate::error::Error;
+
+/// The environment's word for where nvJPEG is, if it is nowhere else.
+const LIBRARY: &str = "INFEED_NVJPEG";
 
 /// A card. Clones are handles of one opening.
 #[derive(Clone, Debug)]
@@ -98,6 +104,7 @@ impl Device for Cuda {
     type Queue = Queue;
     type Event = Event;
     type Transfer = Transfer;
+    type Decoder = Decoder;
 
     fn name(&self) -> String {
         name(self.card().ordinal)
@@ -163,6 +170,37 @@ impl Device for Cuda {
             .context
             .launch(queue, kernel, rows, input, table, output);
         told(COMMAND, launched)
+    }
+
+    fn decoder(&self, settings: &DecoderSettings) -> Result<Decoder, DeviceError> {
+        let mut settings = settings.clone();
+        let file = &mut settings.search.file;
+        *file = file.take().or_else(|| {
+            let named = std::env::var_os(LIBRARY)?;
+            Some(PathBuf::from(named))
+        });
+        match Decoder::open(&self.context, &settings) {
+            Ok(decoder) => Ok(decoder),
+            Err(NoDecoder::Cuda(error)) => Err(device_error("opening its decoder", error)),
+            Err(none) => Err(DeviceError::NoDecoder {
+                source: Arc::new(none),
+            }),
+        }
+    }
+
+    fn decode(
+        &self,
+        queue: Queue,
+        decoder: &mut Decoder,
+        jpegs: &[HostSource],
+        to: &Arc<Memory>,
+        places: &[Place],
+    ) -> Result<Decoding<Transfer>, DeviceError> {
+        jpeg::span(jpegs.len(), places, to.len())?;
+        let decoding = told("decoding JPEGs", decoder.decode(queue, jpegs, to, places))?;
+        // What the library finds out it says when it is called.
+        let none = Later::default();
+        Ok(Decoding::new(decoding.transfer, decoding.refused, none))
     }
 
     fn record(&self, event: &Event, queue: Queue) -> Result<(), DeviceError> {

@@ -8,6 +8,7 @@ pub mod any;
 pub mod busy;
 pub mod check;
 pub mod cuda;
+pub mod jpeg;
 pub mod ring;
 pub mod sim;
 pub mod timing;
@@ -23,6 +24,7 @@ use crate::error::{Cause, Error};
 
 pub use any::Any;
 pub use cuda::Cuda;
+pub use jpeg::{DecoderSettings, Decoding, Place};
 pub use ring::{
     DeviceArray, DeviceBatch, Ring, RingStats, Route, SLOTS, Sent, SentTimes, Settings, Upload,
 };
@@ -49,6 +51,8 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// A copy from the host under way. It holds the host's bytes; dropping it waits until they have
     /// been read.
     type Transfer: Debug + Send + 'static;
+    /// Decodes batches of JPEGs, one after another.
+    type Decoder: Debug + Send + 'static;
 
     /// As users name it, such as `cuda:0`.
     fn name(&self) -> String;
@@ -130,6 +134,36 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
         output: &Arc<Self::Memory>,
     ) -> Result<(), DeviceError>;
 
+    /// Makes a decoder of JPEGs.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::NoDecoder`], with the reason and the mend, if the device has none; what it
+    /// refuses.
+    fn decoder(&self, settings: &DecoderSettings) -> Result<Self::Decoder, DeviceError>;
+
+    /// Decodes each file into its place in `to`, as red, green and blue.
+    ///
+    /// Files that the decoder does not take, or that are not of the size of their places, are refused
+    /// by number, and the others decoded. So are files that are found broken while they are decoded;
+    /// but a card's decoder does not find all of them. What the place of a refused file holds, and
+    /// what lies between places, is not specified.
+    ///
+    /// The host may wait for the batch before the last.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Refused`] if a place leaves the memory or shares bytes with another, or there is
+    /// not one for each file; what the device refuses.
+    fn decode(
+        &self,
+        queue: Self::Queue,
+        decoder: &mut Self::Decoder,
+        jpegs: &[HostSource],
+        to: &Arc<Self::Memory>,
+        places: &[Place],
+    ) -> Result<Decoding<Self::Transfer>, DeviceError>;
+
     /// Puts an event at the end of what is in a stream now.
     ///
     /// # Errors
@@ -196,6 +230,13 @@ pub enum DeviceError {
     /// A time was asked of events that have none.
     #[error("no time lies between two events of which one is not timed, not recorded or not done")]
     Untimed,
+
+    /// The device decodes no JPEGs.
+    #[error("it decodes no JPEGs")]
+    NoDecoder {
+        /// Why, and the mend.
+        source: Cause,
+    },
 
     /// A command was not enqueued because it could not be right, such as one in a stream that is being
     /// captured into a graph. The device works on.

@@ -4,6 +4,7 @@
 //! Everything goes through the seam, so it is the same code for both. A check says what it found;
 //! nothing here panics, and one that fails does not keep the others from running.
 
+mod jpeg;
 mod kernels;
 mod rates;
 mod stress;
@@ -18,8 +19,11 @@ use infeed_raw::nvml;
 use infeed_raw::slab::Slab;
 use serde::Serialize;
 
+use super::jpeg::{DecoderSettings, Way};
 use super::{Any, Cuda, Device, DeviceError, HostSource, Sim};
 use crate::error::Error;
+
+pub use jpeg::Apart;
 
 /// What checks need of a device beyond what a loader needs.
 pub trait Checked: Device {
@@ -28,6 +32,12 @@ pub trait Checked: Device {
 
     /// Bytes of the copies that make it late.
     const BUSY_BYTES: usize;
+
+    /// What it may decode JPEGs by; where there is no choice, the one that is there.
+    const WAYS: &'static [Option<Way>];
+
+    /// How far the pixels of JPEGs that it decodes may be from the host's.
+    const APART: Apart;
 
     /// Fills a slab from the beginning of a memory, after what is in a stream, and waits for it.
     ///
@@ -53,6 +63,13 @@ pub trait Checked: Device {
 impl Checked for Cuda {
     const LATE: Duration = Duration::from_millis(4);
     const BUSY_BYTES: usize = 64 << 20;
+    const WAYS: &'static [Option<Way>] = jpeg::WAYS_OF_A_CARD;
+    // Decoders may round otherwise at each of three steps; and chroma between samples is computed
+    // from fewer of them, or from one.
+    const APART: Apart = Apart {
+        full: 1.5,
+        sampled: 6.0,
+    };
 
     fn fetch(
         &self,
@@ -93,6 +110,11 @@ impl Checked for Sim {
     // It finds what is out of order whatever the timing was.
     const LATE: Duration = Duration::from_micros(100);
     const BUSY_BYTES: usize = 64 << 10;
+    const WAYS: &'static [Option<Way>] = &[None];
+    const APART: Apart = Apart {
+        full: 0.0,
+        sampled: 0.0,
+    };
 
     fn fetch(
         &self,
@@ -167,6 +189,15 @@ enum Effort {
     Full,
 }
 
+/// Checks the device of a name, with decoders of JPEGs as they are by default; see [`run_with`].
+///
+/// # Errors
+///
+/// As [`run_with`].
+pub fn run(device: &str, seconds: f64) -> Result<Report, Error> {
+    run_with(device, seconds, &DecoderSettings::default())
+}
+
 /// Checks the device of a name, as [`Any::open`] reads it.
 ///
 /// With 10 seconds or more, sizes are those of training; with fewer, small ones, whose figures
@@ -175,16 +206,16 @@ enum Effort {
 /// # Errors
 ///
 /// [`Error::Config`] if the name means no device; [`Error::Device`] if it cannot be opened.
-pub fn run(device: &str, seconds: f64) -> Result<Report, Error> {
+pub fn run_with(device: &str, seconds: f64, decoders: &DecoderSettings) -> Result<Report, Error> {
     let lasting = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     Ok(match Any::open(device)? {
-        Any::Cuda(cuda) => check(&cuda, lasting),
-        Any::Sim(sim) => check(&sim, lasting),
+        Any::Cuda(cuda) => check(&cuda, lasting, decoders),
+        Any::Sim(sim) => check(&sim, lasting, decoders),
     })
 }
 
 /// All checks, one after another.
-pub fn check<D: Checked>(device: &D, lasting: Duration) -> Report {
+pub fn check<D: Checked>(device: &D, lasting: Duration, decoders: &DecoderSettings) -> Report {
     let effort = match lasting >= Duration::from_secs(10) {
         true => Effort::Full,
         false => Effort::Small,
@@ -203,6 +234,16 @@ pub fn check<D: Checked>(device: &D, lasting: Duration) -> Report {
     };
     note("every kernel gives the bytes of its host run", &mut |_| {
         kernels::same_bytes(device)
+    });
+    note(
+        "JPEGs are decoded to the host's pixels, or near them",
+        &mut |figures| jpeg::pixels(device, decoders, figures),
+    );
+    note("JPEGs that are not decoded are named", &mut |_| {
+        jpeg::refusals(device, decoders)
+    });
+    note("decoding of JPEGs is timed", &mut |figures| {
+        jpeg::rates(device, decoders, effort, figures)
     });
     note("copies are timed", &mut |figures| {
         rates::copies(device, effort, figures)

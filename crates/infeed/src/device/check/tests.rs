@@ -6,7 +6,7 @@ fn the_simulated_device_passes_every_check_and_gives_every_figure() {
 
     let failed: Vec<_> = report.checks.iter().filter(|check| !check.passed).collect();
     assert!(failed.is_empty(), "{failed:#?}");
-    assert_eq!(report.checks.len(), 8);
+    assert_eq!(report.checks.len(), 11);
     for start in [
         "copy/to=device/memory=pinned",
         "copy/to=host",
@@ -14,6 +14,8 @@ fn the_simulated_device_passes_every_check_and_gives_every_figure() {
         "host/call=take",
         "batch/copying/in=ring",
         "batch/expanding/alone",
+        "jpeg/by=its threads/of=4:2:0, 80x60",
+        "jpeg/by=a core of the host",
     ] {
         let found = report.figures.iter().find(|f| f.name.starts_with(start));
         assert!(found.is_some_and(|figure| figure.value > 0.0), "{start}");
@@ -48,4 +50,28 @@ fn a_name_that_means_no_device_is_refused() {
         assert!(error.contains("names no device"), "{name}: {error}");
     }
     assert!(run("sim:speed=3", 1.0).is_err());
+}
+
+#[test]
+fn a_device_without_a_decoder_passes_and_says_why_it_decoded_nothing() {
+    let report = run("sim:jpeg=none", 0.1).unwrap();
+
+    let of_jpegs = report
+        .checks
+        .iter()
+        .filter(|check| check.name.contains("JPEG"));
+    let details: Vec<_> = of_jpegs.map(|check| check.detail.as_str()).collect();
+    assert_eq!(details.len(), 3);
+    for detail in details {
+        assert!(
+            detail.contains("not checked: the simulated device was made without"),
+            "{detail}"
+        );
+    }
+    assert!(
+        !report
+            .figures
+            .iter()
+            .any(|figure| figure.name.contains("its threads"))
+    );
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::random;
 
 /// Rates and delays of a simulated device. As text, `sim` or `sim:bandwidth=2e9,latency=20us,
-/// kernel=4e9,jitter=0.3,seed=1,memory=8e9`, in any order; what is left out is the default.
+/// kernel=4e9,jpeg=1e9,jitter=0.3,seed=1,memory=8e9`, in any order; what is left out is the default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimConfig {
     /// Bytes a second over the bus, which carries one copy at a time.
@@ -17,6 +17,8 @@ pub struct SimConfig {
     pub latency: Duration,
     /// Bytes a second, read and written together, of a kernel or a copy on the device.
     pub kernel_bytes_per_s: f64,
+    /// Pixels a second that it decodes of JPEGs, whose bytes cross the bus before; none if it cannot.
+    pub jpeg_pixels_per_s: Option<f64>,
     /// Every command takes between `1 - jitter` and `1 + jitter` times as long; from 0 to 1.
     pub jitter: f64,
     /// Of the delays.
@@ -32,6 +34,7 @@ impl Default for SimConfig {
             bandwidth_bytes_per_s: 10e9,
             latency: Duration::from_micros(10),
             kernel_bytes_per_s: 200e9,
+            jpeg_pixels_per_s: Some(2e9),
             jitter: 0.0,
             seed: 0,
             memory_bytes: 16 << 30,
@@ -60,7 +63,7 @@ impl SimConfig {
     }
 }
 
-const KEYS: &str = "bandwidth, latency, kernel, jitter, seed or memory";
+const KEYS: &str = "bandwidth, latency, kernel, jpeg, jitter, seed or memory";
 
 impl FromStr for SimConfig {
     type Err = Error;
@@ -104,6 +107,11 @@ impl FromStr for SimConfig {
                         _ => config.kernel_bytes_per_s = rate,
                     }
                 }
+                "jpeg" => match (value, rate) {
+                    ("none", _) => config.jpeg_pixels_per_s = None,
+                    (_, Some(rate)) => config.jpeg_pixels_per_s = Some(rate),
+                    _ => return wrong(key, "takes pixels a second, such as 1e9, or `none`"),
+                },
                 "latency" => match duration(value) {
                     Some(latency) => config.latency = latency,
                     None => return wrong(key, "takes a time in ns, us, ms or s, such as 20us"),
@@ -152,6 +160,11 @@ impl fmt::Display for SimConfig {
         }
         if self.kernel_bytes_per_s != default.kernel_bytes_per_s {
             settings.push(format!("kernel={:e}", self.kernel_bytes_per_s));
+        }
+        match self.jpeg_pixels_per_s {
+            rate if rate == default.jpeg_pixels_per_s => {}
+            Some(rate) => settings.push(format!("jpeg={rate:e}")),
+            None => settings.push("jpeg=none".to_owned()),
         }
         if self.jitter != default.jitter {
             settings.push(format!("jitter={}", self.jitter));

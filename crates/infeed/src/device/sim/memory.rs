@@ -130,7 +130,7 @@ pub struct SimEvent {
 
 /// A copy to a simulated device.
 pub struct SimTransfer {
-    pub(super) _from: HostSource,
+    pub(super) _from: Vec<HostSource>,
     pub(super) landed: Arc<Mark>,
     pub(super) process: u32,
 }

@@ -15,6 +15,7 @@
 //! a command is done as it is enqueued, and everything is repeated exactly.
 
 mod config;
+mod jpeg;
 mod line;
 mod memory;
 mod races;
@@ -35,12 +36,15 @@ use infeed_raw::slab::Slab;
 
 use crate::error::{Cause, Error};
 
+use super::jpeg::{DecoderSettings, Decoding, Later, Place, span};
 use super::{Device, DeviceError, HostSource};
 
 pub use config::SimConfig;
+pub use jpeg::SimDecoder;
 pub use memory::{SimEvent, SimMemory, SimQueue, SimRead, SimTransfer};
 pub use races::{Violation, ViolationKind};
 
+use jpeg::Files;
 use line::{Mark, Task, lock};
 use state::{Begun, Found, State};
 use table::OwnTable;
@@ -233,7 +237,10 @@ impl Sim {
     fn number_of(&self, queue: SimQueue) -> Result<usize, DeviceError> {
         match queue.device == self.inner.number {
             true => Ok(queue.stream),
-            false => Err(failed("stream", Arc::new(OtherDevice))),
+            false => {
+                let what = "stream";
+                Err(failed("stream", Arc::new(OtherDevice { what })))
+            }
         }
     }
 
@@ -258,8 +265,10 @@ impl Sim {
 
 /// What a call of the simulation can fail with.
 #[derive(Debug, thiserror::Error)]
-#[error("the stream is another device's; give one of this device")]
-struct OtherDevice;
+#[error("the {what} is another device's; give one of this device")]
+struct OtherDevice {
+    what: &'static str,
+}
 
 fn failed(call: &'static str, source: Cause) -> DeviceError {
     DeviceError::Failed { call, source }
@@ -287,6 +296,7 @@ impl Device for Sim {
     type Queue = SimQueue;
     type Event = SimEvent;
     type Transfer = SimTransfer;
+    type Decoder = SimDecoder;
 
     fn name(&self) -> String {
         self.inner.config.to_string()
@@ -375,7 +385,7 @@ impl Device for Sim {
         let work = Box::new(work);
         state.push(stream, Task::Write { work, end_ns });
         Ok(SimTransfer {
-            _from: from,
+            _from: vec![from],
             landed: state.mark(stream, end_ns),
             process: self.inner.process,
         })
@@ -431,7 +441,12 @@ impl Device for Sim {
         if let Some((_, memory)) = table {
             bounds(COMMAND, "its table", table_bytes, memory.len)?;
             if memory.number == input.number || memory.number == output.number {
-                bounds(COMMAND, "another memory for its table", table_bytes.max(1), 0)?;
+                bounds(
+                    COMMAND,
+                    "another memory for its table",
+                    table_bytes.max(1),
+                    0,
+                )?;
             }
         }
         if input.number == output.number {
@@ -478,6 +493,53 @@ impl Device for Sim {
         let end_ns = begun.end_ns;
         state.push(stream, Task::Write { work, end_ns });
         Ok(())
+    }
+
+    fn decoder(&self, _settings: &DecoderSettings) -> Result<SimDecoder, DeviceError> {
+        self.call("decoder")?;
+        let Some(pixels_per_s) = self.inner.config.jpeg_pixels_per_s else {
+            let source = Arc::new(jpeg::MadeWithout);
+            return Err(DeviceError::NoDecoder { source });
+        };
+        let made = SimDecoder::new(self.inner.number, pixels_per_s);
+        made.map_err(|error| failed("decoder", Arc::new(error)))
+    }
+
+    fn decode(
+        &self,
+        queue: SimQueue,
+        decoder: &mut SimDecoder,
+        jpegs: &[HostSource],
+        to: &Arc<SimMemory>,
+        places: &[Place],
+    ) -> Result<Decoding<SimTransfer>, DeviceError> {
+        self.call("decode")?;
+        let stream = self.number_of(queue)?;
+        if decoder.device != self.inner.number {
+            let what = "decoder";
+            return Err(failed("decode", Arc::new(OtherDevice { what })));
+        }
+        let span = span(jpegs.len(), places, to.len)?;
+        let (files, refused) = Files::of(jpegs, places);
+        let later = Later::default();
+        let (config, now_ns) = (&self.inner.config, self.now_ns());
+        let mut state = lock(&self.inner.state);
+        let sent = state.begin_copy(config, stream, now_ns, files.encoded());
+        let (work, end_ns) = (Box::new(|| ()), sent.end_ns);
+        state.push(stream, Task::Read { work, end_ns });
+        let (pixels, rate) = (files.pixels(), decoder.pixels_per_s);
+        let begun = state.begin_decode(config, stream, now_ns, pixels, rate);
+        // What lies between the places, too: it is not specified afterwards.
+        self.writes(&state, &begun, to, span);
+        let work = files.work(decoder, to, begun.stream, &self.inner.found, &later);
+        let end_ns = begun.end_ns;
+        state.push(stream, Task::Write { work, end_ns });
+        let transfer = SimTransfer {
+            _from: jpegs.to_vec(),
+            landed: state.mark(stream, end_ns),
+            process: self.inner.process,
+        };
+        Ok(Decoding::new(transfer, refused, later))
     }
 
     fn record(&self, event: &SimEvent, queue: SimQueue) -> Result<(), DeviceError> {

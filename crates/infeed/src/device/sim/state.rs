@@ -143,6 +143,21 @@ impl State {
         self.enter(stream, start_ns, ns)
     }
 
+    /// A command that decodes so many pixels.
+    pub(super) fn begin_decode(
+        &mut self,
+        config: &SimConfig,
+        stream: usize,
+        now_ns: u64,
+        pixels: u64,
+        pixels_per_s: f64,
+    ) -> Begun {
+        let number = self.streams[stream].commands;
+        let ns = config.duration_ns(pixels, pixels_per_s, stream, number);
+        let start_ns = self.streams[stream].end_ns.max(now_ns);
+        self.enter(stream, start_ns, ns)
+    }
+
     /// A command that moves bytes over the bus.
     pub(super) fn begin_copy(
         &mut self,
