@@ -1,7 +1,7 @@
 """What NVIDIA's JPEG decoder would give here: images a second, regions, other pixels.
 
 infeed decodes on the processor; this tells whether a card could help. The library is
-loaded where PyTorch, a CUDA toolkit or ``NVJPEG_LIBRARY`` has it.
+loaded where PyTorch, a CUDA toolkit or ``INFEED_NVJPEG`` has it.
 
 Source of the calls: ``nvjpeg.h`` of CUDA 12 and 13, which agree on them.
 """
@@ -79,7 +79,7 @@ class Library:
 
 def candidates() -> list[str]:
     """Where the library may be, the surest place first."""
-    found = [os.environ["NVJPEG_LIBRARY"]] if "NVJPEG_LIBRARY" in os.environ else []
+    found = [os.environ["INFEED_NVJPEG"]] if "INFEED_NVJPEG" in os.environ else []
     for folder in [*site.getsitepackages(), str(Path(torch.__file__).parents[1])]:
         found += map(str, Path(folder).glob("nvidia/*/lib/libnvjpeg.so*"))
     for folder in Path("/usr/local").glob("cuda*"):

@@ -14,7 +14,7 @@
 //! | [`jpeg_batch`] | which JPEGs a device decodes, and where to | no unsafe code: what decoders on devices rely on is checked here |
 //! | [`jpeg_encode`], [`jpeg_restart`] | JPEGs written and rewritten | libjpeg-turbo reads slices whose length is checked, and allocates what it writes, which one owner frees |
 //! | [`kernel`] | what a device does with all rows of a column | every length and view is checked against the shape before; the C computes with that shape alone |
-//! | [`cuda`] | memory, copies, events and kernels on NVIDIA cards | what a card reads or writes is held until it is done; the module lists the argument, and the two things that cannot be proved |
+//! | [`cuda`] | memory, copies, events, kernels and decoding of JPEGs on NVIDIA cards | what a card reads or writes is held until it is done; its modules list the argument, and what cannot be proved |
 //! | [`nvml`] | how busy such a card is | calls of the driver's library fill integers of ours; its handles are its own |
 //! | [`dlpack`] | a buffer as a tensor for others | the struct owns a share of the memory until its deleter, called once, drops it |
 //! | `arrow` (feature `python`) | tables of other libraries | the stream is taken out of its capsule under its first name, once; what it brings is validated in full |

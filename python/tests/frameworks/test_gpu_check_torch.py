@@ -41,7 +41,7 @@ def test_a_network_trains_on_what_every_loader_feeds():
 def test_a_machine_without_nvidias_decoder_is_told_why(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setenv("NVJPEG_LIBRARY", "/nowhere/libnvjpeg.so")
+    monkeypatch.setenv("INFEED_NVJPEG", "/nowhere/libnvjpeg.so")
     from gpu_parts import nvjpeg
 
     assert nvjpeg.candidates()[0] == "/nowhere/libnvjpeg.so"
