@@ -157,7 +157,7 @@ pub(super) fn kernels<D: Checked>(
 fn resizes<D: Checked>(
     device: &D,
     queue: D::Queue,
-    (rows, side, times): (usize, usize, usize),
+    (rows, side, times): (usize, usize, u32),
     figures: &mut Vec<Figure>,
 ) -> Result<(), Wrong> {
     let kernel = resized(photograph((side, side), 3, Dtype::BF16, Layout::Chw));
