@@ -508,6 +508,7 @@ fn stall_text(waited: Duration, now: Situation) -> String {
         idle_workers,
         reading,
         parcels,
+        away,
     } = now;
     let busy = workers.saturating_sub(idle_workers);
     let whom = if busy > 0 {
@@ -518,6 +519,8 @@ fn stall_text(waited: Duration, now: Situation) -> String {
         format!(
             "all {workers} workers wait for bytes, {reading} reads are under way: the storage limits"
         )
+    } else if away > 0 {
+        format!("all {workers} workers wait, {away} steps are with feeders: they limit")
     } else {
         format!("all {workers} workers wait, {parcels} records lie ready")
     };
@@ -598,6 +601,7 @@ mod tests {
                 idle_workers,
                 reading,
                 parcels: 0,
+                away: 0,
             };
             stall_text(Duration::from_secs(12), now)
         };

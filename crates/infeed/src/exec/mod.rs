@@ -6,7 +6,9 @@
 
 pub mod budget;
 mod cores;
+pub mod lend;
 mod readers;
+mod state;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -51,12 +53,12 @@ pub trait Job: Send + Sync + Sized + 'static {
     /// First ticket of a tray.
     fn first(&self, tray: u64) -> Ticket;
 
-    /// Plans the reads of the next run of tickets, beginning with `from`.
+    /// Plans the reads of the next run of tickets, beginning with `from` and of none from `until` on.
     ///
     /// # Errors
     ///
     /// A fault is given to the consumer when it comes to this ticket; nothing later is planned.
-    fn plan(&self, from: Ticket) -> Result<Run<Self::Read>, Self::Fault>;
+    fn plan(&self, from: Ticket, until: Ticket) -> Result<Run<Self::Read>, Self::Fault>;
 
     /// Performs a read, on an I/O thread. Bytes are asked of the gate before they are allocated.
     /// A refusal because the gate closed may return whatever is at hand; it is thrown away.
@@ -205,6 +207,22 @@ pub struct Config {
     pub parcel_bytes: u64,
     /// Bytes set aside for reads out of turn ([`Filled::Again`]).
     pub spare_bytes: u64,
+    /// Which trays its own threads fill.
+    pub taking: Taking,
+}
+
+/// Which trays the threads of a conveyor fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// All, one after the other, for ever.
+    All,
+    /// As many as were asked for, see [`Conveyor::ask`].
+    Asked,
+    /// Those that nobody else took before, see [`lend::Lender`]: at most so many at once.
+    Shared {
+        /// How many; none is allowed.
+        own: usize,
+    },
 }
 
 /// Time threads spent blocked, in nanoseconds, summed over the threads of a kind.
@@ -238,6 +256,8 @@ pub struct Situation {
     pub reading: usize,
     /// What was read and not begun.
     pub parcels: usize,
+    /// Trays that are being filled elsewhere.
+    pub away: usize,
 }
 
 /// What the consumer got.
@@ -279,6 +299,8 @@ struct Shared<J: Job> {
     /// so that a call for one worker does not go to one that has to decline.
     parked: Condvar,
     settled: Condvar,
+    /// Where those wait who fill trays elsewhere.
+    lend_wanted: Condvar,
 }
 
 struct State<J: Job> {
@@ -292,6 +314,18 @@ struct State<J: Job> {
     busy: usize,
     /// First ticket not planned yet.
     planned: Ticket,
+    /// Ends what the own threads took and have to plan. Beyond all tickets where they fill all.
+    until: Ticket,
+    /// First tray that nobody took, where trays are taken one by one.
+    untaken: u64,
+    /// Trays from here on are not asked for.
+    asked: u64,
+    /// Trays that were taken to be filled elsewhere and came back, and whether the own threads alone
+    /// may have them.
+    returned: BTreeMap<u64, bool>,
+    /// Trays that the own threads took and have not finished, and how many those may be.
+    own: usize,
+    own_most: usize,
     planning: bool,
     plan_fault: Option<(Ticket, J::Fault)>,
     /// Reads planned and not begun, by first ticket.
@@ -317,6 +351,10 @@ struct State<J: Job> {
 }
 
 enum TrayState<J: Job> {
+    /// The own threads will begin it.
+    Waiting,
+    /// It is filled elsewhere, see [`lend`].
+    Away(lend::Away),
     Filling(Filling<J>),
     /// A worker is making the batch.
     Closing,
@@ -331,16 +369,6 @@ struct Filling<J: Job> {
     missing: usize,
 }
 
-impl<J: Job> State<J> {
-    /// All that was read and not begun, for dropping it outside the lock: that gives bytes back.
-    fn take_parcels(&mut self) -> (BTreeMap<Ticket, J::Parcel>, HashMap<Ticket, J::Parcel>) {
-        (
-            std::mem::take(&mut self.parcels),
-            std::mem::take(&mut self.parts),
-        )
-    }
-}
-
 impl<J: Job> Conveyor<J> {
     /// Starts the threads; the first tray is `tray`.
     ///
@@ -348,7 +376,11 @@ impl<J: Job> Conveyor<J> {
     ///
     /// If a thread cannot be started; those that were are joined.
     pub fn start(job: J, config: Config, tray: u64) -> std::io::Result<Conveyor<J>> {
-        let planned = job.first(tray);
+        let first = job.first(tray);
+        let own_most = match config.taking {
+            Taking::All | Taking::Asked => usize::MAX,
+            Taking::Shared { own } => own,
+        };
         let working = config.working.clamp(1, config.workers.max(1));
         let shared = Arc::new(Shared {
             budget: Budget::new(config.parcel_bytes),
@@ -356,31 +388,12 @@ impl<J: Job> Conveyor<J> {
             waits: Waits::default(),
             work: Work::default(),
             stop: Stop::default(),
-            state: Mutex::new(State {
-                running: true,
-                paused: false,
-                generation: 0,
-                busy: 0,
-                planned,
-                planning: false,
-                plan_fault: None,
-                reads: VecDeque::new(),
-                urgent: VecDeque::new(),
-                turn: 0,
-                in_turn: 0,
-                parcels: BTreeMap::new(),
-                parts: HashMap::new(),
-                front: tray,
-                trays: VecDeque::new(),
-                broken: None,
-                working,
-                idle_workers: 0,
-                idle_readers: 0,
-            }),
+            state: Mutex::new(State::new(tray, first, own_most, config.taking, working)),
             reads_wanted: Condvar::new(),
             work_wanted: Condvar::new(),
             parked: Condvar::new(),
             settled: Condvar::new(),
+            lend_wanted: Condvar::new(),
             job,
             config,
         });
@@ -489,7 +502,38 @@ impl<J: Job> Conveyor<J> {
             idle_workers: state.idle_workers,
             reading: state.in_turn,
             parcels: state.parcels.len(),
+            away: state
+                .trays
+                .iter()
+                .filter(|tray| matches!(tray, TrayState::Away(_)))
+                .count(),
         }
+    }
+
+    /// Asks for so many trays more, where it fills those that are asked for.
+    pub fn ask(&self, trays: u64) {
+        let mut state = self.shared.lock();
+        state.asked = state.asked.saturating_add(trays);
+        self.shared.reads_wanted.notify_all();
+    }
+
+    /// Leaves out the front tray where it has a fault, and goes on behind it.
+    pub fn pass_over(&self) {
+        let mut state = self.shared.lock();
+        if let Some(fault) = state
+            .trays
+            .pop_front_if(|tray| matches!(tray, TrayState::Ready(Err(_))))
+        {
+            state.front += 1;
+            self.shared.wake_all(&state);
+            drop(state);
+            drop(fault);
+        }
+    }
+
+    /// For those who fill trays of it elsewhere.
+    pub fn lender(&self) -> lend::Lender<J> {
+        lend::Lender::new(Arc::clone(&self.shared))
     }
 
     /// Number of the tray that the consumer gets next.
@@ -570,15 +614,14 @@ impl<J: Job> Conveyor<J> {
         drop(trays);
 
         let mut state = shared.lock();
-        state.front = tray;
-        state.planned = shared.job.first(tray);
-        state.plan_fault = None;
+        state.begin_at(tray, shared.job.first(tray), shared.config.taking);
         state.turn = 0;
         shared.budget.reopen(0);
         shared.stop.withdraw();
         state.paused = false;
         shared.work_wanted.notify_all();
         shared.reads_wanted.notify_all();
+        shared.lend_wanted.notify_all();
     }
 
     /// Whether this process is a fork of the one that started the threads.
@@ -613,6 +656,7 @@ impl<J: Job> Drop for Conveyor<J> {
             self.shared.work_wanted.notify_all();
             self.shared.parked.notify_all();
             self.shared.reads_wanted.notify_all();
+            self.shared.lend_wanted.notify_all();
         }
         // Threads waiting for spare bytes are let on when the parcels that hold them go.
         let parcels = self.shared.lock().take_parcels();
@@ -639,6 +683,7 @@ impl<J: Job> Shared<J> {
         if state.idle_readers > 0 {
             self.reads_wanted.notify_all();
         }
+        self.lend_wanted.notify_all();
     }
 
     /// Leaves job code: throws the result away if a reset came meanwhile.

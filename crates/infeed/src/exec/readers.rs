@@ -5,11 +5,12 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Gate, Job, Joined, Shared, State, Way, nanos};
+use super::{Gate, Job, Joined, Shared, State, Taking, Ticket, TrayState, Way, nanos};
 
 /// What an I/O thread does next.
 enum Task<J: Job> {
-    Plan,
+    /// From a ticket on, and none from the other on.
+    Plan(Ticket, Ticket),
     InTurn(J::Read, u64),
     Urgent(J::Read),
 }
@@ -35,17 +36,16 @@ pub(super) fn run<J: Job>(shared: &Shared<J>) {
         state.busy += 1;
         let generation = state.generation;
         match task {
-            Task::Plan => {
-                let from = state.planned;
+            Task::Plan(from, until) => {
                 state.planning = true;
                 drop(state);
-                let run = catch_unwind(AssertUnwindSafe(|| shared.job.plan(from)));
+                let run = catch_unwind(AssertUnwindSafe(|| shared.job.plan(from, until)));
                 let current;
                 (state, current) = shared.come_back(generation);
                 state.planning = false;
                 match run {
                     Ok(Ok(run)) if current => {
-                        assert!(run.end > from, "a run holds a ticket");
+                        assert!(run.end > from && run.end <= until, "a run holds a ticket");
                         state.planned = run.end;
                         state.reads.extend(run.reads);
                     }
@@ -105,8 +105,52 @@ fn next_task<J: Job>(shared: &Shared<J>, state: &mut State<J>) -> Option<Task<J>
         state.turn += 1;
         return Some(Task::InTurn(read, turn));
     }
-    let plan = state.reads.is_empty() && !state.planning && state.plan_fault.is_none();
-    (plan && state.planned < horizon).then_some(Task::Plan)
+    if !state.reads.is_empty() || state.planning {
+        return None;
+    }
+    if state.planned == state.until {
+        take_tray(shared, state, horizon);
+    } else if state.plan_fault.is_some() {
+        return None;
+    }
+    let (from, until) = (state.planned, state.until);
+    (from < until && from < horizon).then_some(Task::Plan(from, until))
+}
+
+/// Takes the next tray for the own threads, where trays are taken one by one and there is one.
+fn take_tray<J: Job>(shared: &Shared<J>, state: &mut State<J>, horizon: Ticket) {
+    let job = &shared.job;
+    // Behind a fault nothing is planned.
+    let end = match &state.plan_fault {
+        Some((ticket, _)) => job.place(*ticket).tray,
+        None => u64::MAX,
+    };
+    let room = state.own < state.own_most;
+    let returned = state.returned.iter();
+    let mut returned = returned.filter(|(tray, own)| **tray < end && (room || **own));
+    let tray = match returned.next() {
+        Some((&tray, _)) => {
+            state.returned.remove(&tray);
+            tray
+        }
+        None => {
+            let tray = state.untaken;
+            let may_be_open = match shared.config.taking {
+                // What is read must be of a tray that may be open, since what comes back is read
+                // after it and needs its bytes: see "Trays that are filled elsewhere".
+                Taking::Shared { .. } => tray < state.front + shared.config.trays as u64,
+                Taking::All | Taking::Asked => job.first(tray) < horizon,
+            };
+            if !room || !may_be_open || tray >= state.asked.min(end) {
+                return;
+            }
+            state.untaken += 1;
+            tray
+        }
+    };
+    state.own += 1;
+    *state.tray_mut(tray) = TrayState::Waiting;
+    (state.planned, state.until) = (job.first(tray), job.first(tray + 1));
 }
 
 /// Performs a read and shelves what it brought. None after a panic.

@@ -1,5 +1,7 @@
 //! The conveyor with integers: ticket `t` is filled with `value(t)`.
 
+mod lend;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -100,11 +102,11 @@ impl Job for Integers {
         tray * ROWS
     }
 
-    fn plan(&self, from: Ticket) -> Result<Run<Read>, String> {
+    fn plan(&self, from: Ticket, until: Ticket) -> Result<Run<Read>, String> {
         if self.plan_fails_at.is_some_and(|at| at <= from) {
             return Err("no plan".to_owned());
         }
-        let end = from + 12;
+        let end = (from + 12).min(until);
         let tickets: Vec<Ticket> = (from..end).collect();
         let read = |group: &[Ticket]| {
             let tickets = group.to_vec();
@@ -199,6 +201,7 @@ fn config(workers: usize) -> Config {
         ahead: 40,
         parcel_bytes: 100,
         spare_bytes: 20,
+        taking: Taking::All,
     }
 }
 

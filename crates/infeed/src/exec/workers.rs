@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::cores::Core;
-use super::{Filled, Filling, Job, Place, Shared, State, Ticket, TrayState, nanos};
+use super::{Filled, Filling, Job, Place, Shared, State, Taking, Ticket, TrayState, nanos};
 
 /// Time a worker aims to spend on one claim. Claiming costs about a microsecond of lock; rows
 /// that take less than this are claimed several at once, so that the lock stays under 1 %.
@@ -105,6 +105,7 @@ pub(super) fn run<J: Job>(shared: &Shared<J>, number: usize) {
                 Ok(batch) if state.generation == generation => {
                     let at = (tray - state.front) as usize;
                     state.trays[at] = TrayState::Ready(batch);
+                    finished(shared, &mut state);
                     if at == 0 {
                         shared.settled.notify_all();
                     }
@@ -154,26 +155,12 @@ fn claim<J: Job>(shared: &Shared<J>, state: &mut State<J>, rows: u64) -> Vec<Cla
         if place.tray >= end {
             break;
         }
-        while state.front + state.trays.len() as u64 <= place.tray {
-            let number = state.front + state.trays.len() as u64;
-            let tray = match shared.job.open(number) {
-                Ok((tray, rows)) => {
-                    let missing = rows.len();
-                    let outcomes = (0..missing).map(|_| None).collect();
-                    let rows = rows.into_iter().map(Some).collect();
-                    TrayState::Filling(Filling {
-                        tray,
-                        rows,
-                        outcomes,
-                        missing,
-                    })
-                }
-                Err(fault) => {
-                    shared.settled.notify_all();
-                    TrayState::Ready(Err(fault))
-                }
-            };
-            state.trays.push_back(tray);
+        if matches!(state.tray_mut(place.tray), TrayState::Waiting) {
+            *state.tray_mut(place.tray) = open(shared, place.tray);
+            if matches!(state.tray_mut(place.tray), TrayState::Ready(_)) {
+                finished(shared, state);
+                shared.settled.notify_all();
+            }
         }
         let Some((_, parcel)) = state.parcels.pop_first() else {
             break;
@@ -192,6 +179,32 @@ fn claim<J: Job>(shared: &Shared<J>, state: &mut State<J>, rows: u64) -> Vec<Cla
         }
     }
     claims
+}
+
+/// Begins a tray.
+fn open<J: Job>(shared: &Shared<J>, number: u64) -> TrayState<J> {
+    match shared.job.open(number) {
+        Ok((tray, rows)) => {
+            let missing = rows.len();
+            let outcomes = (0..missing).map(|_| None).collect();
+            let rows = rows.into_iter().map(Some).collect();
+            TrayState::Filling(Filling {
+                tray,
+                rows,
+                outcomes,
+                missing,
+            })
+        }
+        Err(fault) => TrayState::Ready(Err(fault)),
+    }
+}
+
+/// Counts a tray of the own threads as finished: they may take another.
+fn finished<J: Job>(shared: &Shared<J>, state: &mut State<J>) {
+    state.own = state.own.saturating_sub(1);
+    if shared.config.taking != Taking::All && state.idle_readers > 0 {
+        shared.reads_wanted.notify_all();
+    }
 }
 
 fn fill<J: Job>(

@@ -17,7 +17,7 @@ use super::{Loader, Progress, settle};
 use crate::batch::{Batcher, ColumnKind, ColumnSpec, Ready};
 use crate::counters::Timeline;
 use crate::error::Error;
-use crate::exec::{Config, Conveyor};
+use crate::exec::{Config, Conveyor, Taking};
 use crate::order::ORDER;
 use crate::order::partition::{Partition, Tail};
 use crate::pipeline::{Handle, Pipeline};
@@ -211,6 +211,7 @@ impl Loader {
             ahead: in_trays + (2 * partition.rows()).max(256),
             parcel_bytes: shares.parcel_bytes,
             spare_bytes: shares.spare_bytes,
+            taking: Taking::All,
         };
         let sent = slots.saturating_sub(1);
         let flight = Flight::new(config.trays, sent, config.ahead, partition.rows());

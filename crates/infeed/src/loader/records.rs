@@ -197,8 +197,8 @@ impl Job for Records {
         self.partition.ticket(tray / steps, tray % steps)
     }
 
-    fn plan(&self, from: Ticket) -> Result<Run<RecordRead>, Error> {
-        let end = self.run_end(from);
+    fn plan(&self, from: Ticket, until: Ticket) -> Result<Run<RecordRead>, Error> {
+        let end = self.run_end(from).min(until);
         let mut epoch = None;
         let (mut records, mut wants, mut padding) = (Vec::new(), Vec::new(), Vec::new());
         for ticket in from..end {
