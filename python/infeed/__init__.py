@@ -30,6 +30,7 @@ from infeed.errors import (
     WriteError,
 )
 from infeed.explanation import Explanation
+from infeed.feeders import Feeders
 from infeed.loader import BadRecord, Loader, add_digests
 from infeed.packing import Fidelity, Packed, PackProgress, pack
 from infeed.pipeline import Column, Pipeline
@@ -50,6 +51,7 @@ __all__ = [
     "DeviceError",
     "Difference",
     "Explanation",
+    "Feeders",
     "Fidelity",
     "ForkedError",
     "FunctionError",

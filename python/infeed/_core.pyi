@@ -210,6 +210,7 @@ class Loader:
         device: str | None,
         placement: str,
         slots: int,
+        feeders: tuple[list[str], str | None, bool, float] | None,
     ) -> Loader: ...
     def next(self, stream: object | None = None) -> Batch | None:
         """The next batch, or None once at the end of each epoch.

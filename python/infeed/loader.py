@@ -202,7 +202,11 @@ class Loader:
             ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
             stream was known, and ``placement``: the ``name`` of who makes rows larger
             now, whether that has ``settled`` and a line of ``text`` that says why, else
-            None; and ``stages``, a list of ``name``,
+            None; ``feeders``, of each its ``host``, whether it is ``connected``,
+            ``batches`` and ``bytes`` that it made, ``wait_s`` from asking to having
+            them, batches ``redone`` elsewhere, ``declined`` or ``corrupt``, how often
+            it was ``lost`` or ``refused`` this run, and its last ``problem``; and
+            ``stages``, a list of ``name``,
             ``samples``, ``bytes_in``, ``bytes_out``, and in seconds summed over threads
             ``wall_s``, ``cpu_s`` and ``wait_s``.
 

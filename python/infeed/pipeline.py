@@ -15,6 +15,7 @@ from infeed._select import Filter, Selecting, Split, Weights
 from infeed._select import seed as _seed
 from infeed.batch import Batch
 from infeed.errors import ConfigError
+from infeed.feeders import Feeders
 from infeed.loader import Loader
 from infeed.preview import Preview
 
@@ -325,7 +326,7 @@ class Pipeline(Selecting):
     def open(
         self,
         *,
-        workers: int | Literal["auto"] = "auto",
+        workers: int | Literal["auto"] | Feeders = "auto",
         memory: int | str | None = None,
         rank: int = 0,
         world_size: int = 1,
@@ -345,7 +346,8 @@ class Pipeline(Selecting):
         Args:
             workers: Threads that decode and transform. ``"auto"``: as many as make the
                 training step shortest and no more, found while it runs; begins with the
-                cores that this process may use, shared with other ranks.
+                cores that this process may use, shared with other ranks. `Feeders`:
+                other machines make batches too.
             memory: Budget for batches, read-ahead and decoding, in bytes or as
                 ``"2GiB"``. None: what four batches and their making need, at most half
                 of what this process may still use.
@@ -381,11 +383,14 @@ class Pipeline(Selecting):
 
         Raises:
             ConfigError: The arguments do not go together, or the ranks do not divide
-                the batch.
+                the batch, or a feeder does not feed this run.
             DeviceError: The device cannot be opened, or has no memory left.
             BudgetError: ``memory`` does not hold two batches.
             OpenError: The data cannot be listed.
         """
+        feeders = workers if isinstance(workers, Feeders) else None
+        if feeders is not None:
+            workers = feeders.workers or "auto"
         if workers != "auto":
             workers = _check.integer("open", "workers", workers, low=1)
         if max_bad is not None:
@@ -421,6 +426,7 @@ class Pipeline(Selecting):
             device=device,
             placement=_check.choice("open", "placement", placement, places),
             slots=_check.integer("open", "slots", slots, low=2),
+            feeders=None if feeders is None else _feeding(feeders),
         )
         return Loader(core)
 
@@ -672,3 +678,13 @@ def _bytes_from(memory: int | str, part: str = "open", name: str = "memory") -> 
         expected = 'bytes, or a text such as "2GiB"'
         raise _check.refusal(part, name, expected, memory)
     return size
+
+
+def _feeding(feeders: Feeders) -> tuple[list[str], str | None, bool, float]:
+    """Feeders as the engine takes them."""
+    return (
+        list(feeders.hosts),
+        feeders.token,
+        feeders.local == "help",
+        feeders.deadline,
+    )

@@ -25,7 +25,7 @@ LADDER = [
     {"_core", "errors", "_code"},
     {"_check", "_columns", "batch", "explanation"},
     {"_fields", "_functions", "_select"},
-    {"transforms", "_process", "sources", "loader", "preview"},
+    {"transforms", "_process", "sources", "loader", "preview", "feeders"},
     {"pipeline"},
     {"packing", "remote", "verifying"},
     {"watching", "_moving"},

@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use infeed::device::busy::Watch;
 use infeed::loader::ahead::Placement;
+use infeed::loader::feeders::{Feeders, Local};
 use infeed::{OnError, Options};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::error::CliError;
+use crate::feed::token;
 use crate::target::Target;
 use crate::terminal::{human_bytes, spinner};
 use crate::{Outcome, args, interrupt};
@@ -60,6 +62,15 @@ pub(crate) struct Args {
     /// What becomes of a bad record
     #[arg(long, value_enum, default_value_t = Policy::Stop)]
     on_error: Policy,
+    /// Feeders that make batches too (`infeed feed`): host:port, several by commas
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    feeders: Vec<String>,
+    /// File with the token that the feeders know
+    #[arg(long, value_name = "FILE", requires = "feeders")]
+    token_file: Option<PathBuf>,
+    /// What the cores of this machine do beside feeders
+    #[arg(long, value_enum, default_value_t = Own::Help, requires = "feeders")]
+    local: Own,
     /// Deliver on a device: cuda, cuda:1, or sim, which simulates one
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -69,6 +80,14 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Own {
+    /// They make batches too
+    Help,
+    /// They make what feeders do not
+    Fallback,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -138,6 +157,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
     };
     options.memory = args.memory;
     options.on_error = args.on_error.into();
+    if !args.feeders.is_empty() {
+        let mut feeders = Feeders::new(args.feeders.iter().cloned());
+        feeders.token = token(args.token_file.as_ref())?;
+        feeders.local = match args.local {
+            Own::Help => Local::Help,
+            Own::Fallback => Local::Fallback,
+        };
+        options.feeders = Some(feeders);
+    }
     let device = args
         .device
         .as_deref()

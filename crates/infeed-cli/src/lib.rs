@@ -10,6 +10,7 @@ mod args;
 mod bench;
 mod error;
 mod explain;
+mod feed;
 mod files;
 mod inspect;
 mod interrupt;
@@ -48,6 +49,8 @@ enum Command {
     Bench(bench::Args),
     /// Tell which resource limits a pipeline and what each remedy would gain; apply one and check
     Explain(explain::Args),
+    /// Make batches of a pipeline for trainers on other machines
+    Feed(feed::Args),
     /// Tell what was predicted, and what came of it
     Ledger(ledger::Args),
     /// Tell what is in a dataset: counts, formats, sizes, classes, bad files; draw a contact sheet
@@ -84,6 +87,7 @@ where
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Feed(args) => feed::run(&args),
         Command::Ledger(args) => ledger::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Pack(args) => pack::run(&args),

@@ -8,9 +8,11 @@ use infeed::device::Any;
 use infeed::explain::{running, running_on};
 use infeed::loader::ahead::{DeviceLoader, DeviceStep};
 use infeed::loader::digest::{Digest, Digested};
+use infeed::loader::feeders::{Feeders, Local};
 use infeed::loader::{BadRecord, State};
 use infeed::report::{MetricsServer, prometheus, serve_metrics};
 use infeed::source::Source;
+use infeed::wire::token::Token;
 use infeed::{Error, OnError, Options, Step};
 use infeed_raw::cuda::Queue;
 use infeed_raw::python::stream_from;
@@ -113,7 +115,7 @@ impl Loader {
     #[new]
     #[pyo3(signature = (
         description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
-        timeline_s, stall_s, digest, digest_file, device, placement, slots
+        timeline_s, stall_s, digest, digest_file, device, placement, slots, feeders
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -134,6 +136,7 @@ impl Loader {
         device: Option<&str>,
         placement: &str,
         slots: usize,
+        feeders: Option<(Vec<String>, Option<String>, bool, f64)>,
     ) -> PyResult<Loader> {
         log::collect();
         let pipeline = parse(py, description)?;
@@ -151,6 +154,8 @@ impl Loader {
         options.stall = time(stall_s);
         options.digest = digested(digest)?;
         options.digest_file = digest_file;
+        let feeders = feeders.map(|given| fed_by(py, given)).transpose()?;
+        options.feeders = feeders;
         let place = self::placement(placement)?;
         let open = || match device {
             None => {
@@ -286,6 +291,24 @@ impl Loader {
         });
         log::hand_over(py)
     }
+}
+
+/// Feeders, of their hosts, the token, whether own cores help, and the deadline in seconds.
+fn fed_by(
+    py: Python<'_>,
+    (hosts, token, help, deadline): (Vec<String>, Option<String>, bool, f64),
+) -> PyResult<Feeders> {
+    let mut feeders = Feeders::new(hosts);
+    if let Some(text) = token {
+        feeders.token = raise(py, Token::new(&text))?;
+    }
+    if !help {
+        feeders.local = Local::Fallback;
+    }
+    if let Ok(deadline) = Duration::try_from_secs_f64(deadline) {
+        feeders.deadline = deadline;
+    }
+    Ok(feeders)
 }
 
 /// What becomes of bad records, by its name.

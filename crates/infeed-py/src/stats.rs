@@ -45,6 +45,23 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
         stages.append(entry)?;
     }
     dict.set_item("stages", stages)?;
+    let feeders = PyList::empty(py);
+    for feeder in &stats.feeders {
+        let entry = PyDict::new(py);
+        entry.set_item("host", &feeder.host)?;
+        entry.set_item("connected", feeder.connected)?;
+        entry.set_item("batches", feeder.batches)?;
+        entry.set_item("bytes", feeder.bytes)?;
+        entry.set_item("wait_s", feeder.wait.as_secs_f64())?;
+        entry.set_item("redone", feeder.redone)?;
+        entry.set_item("declined", feeder.declined)?;
+        entry.set_item("corrupt", feeder.corrupt)?;
+        entry.set_item("lost", feeder.lost)?;
+        entry.set_item("refused", feeder.refused)?;
+        entry.set_item("problem", &feeder.problem)?;
+        feeders.append(entry)?;
+    }
+    dict.set_item("feeders", feeders)?;
     let python = stats.python.map(|python| -> PyResult<_> {
         let entry = PyDict::new(py);
         entry.set_item("items", python.items)?;

@@ -4,6 +4,8 @@
 //! to its pool when the last array that views it is dropped. Fields whose size differs by record
 //! (padded images, lists, text) are kept by row and gathered when the batch is full.
 
+mod sealed;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;

@@ -1,5 +1,6 @@
 //! What can go wrong between a record at rest and a batch in the consumer's hands.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ pub enum Error {
         /// Which record.
         record: RecordId,
         /// Which transform.
-        transform: &'static str,
+        transform: Cow<'static, str>,
         /// Why.
         source: Cause,
     },
@@ -70,7 +71,7 @@ pub enum Error {
         /// The shape it should have.
         expected: String,
         /// What to do.
-        mend: &'static str,
+        mend: Cow<'static, str>,
     },
 
     /// A function of the user's did not take a record, or returned what it should not.

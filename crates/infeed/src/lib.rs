@@ -48,8 +48,12 @@ pub mod exec;
 // What is asked for, what runs, and running it.
 pub mod pipeline;
 pub mod plan;
+// Batches from other machines.
+pub mod wire;
 // The iterator.
 pub mod loader;
+// Batches for other machines.
+pub mod feed;
 // Data rewritten.
 pub mod pack;
 // What limits the rate, and what would help.

@@ -5,8 +5,12 @@ mod budget;
 mod certificate;
 pub mod digest;
 pub mod digest_file;
+mod facts;
+mod failed;
+pub mod feeders;
 mod finish;
 mod made;
+pub(crate) mod named;
 mod open;
 mod options;
 mod parcel;
@@ -35,12 +39,13 @@ use crate::source::Source;
 
 use budget::Shares;
 use certificate::Certificate;
+pub(crate) use failed::sample_error;
+use feeders::Fed;
 use made::Told;
 pub use options::{OnError, Options};
 pub use parcel::BadRecord;
 use quarantine::Quarantine;
 use records::Records;
-pub(crate) use records::sample_error;
 pub use state::State;
 pub use stats::Stats;
 pub use tuning::Tuned;
@@ -67,6 +72,8 @@ pub enum Step {
 /// A running pipeline. Dropping it ends and joins its threads.
 #[derive(Debug)]
 pub struct Loader {
+    /// Dropped before the conveyor, whose trays it has.
+    fed: Mutex<Option<Fed>>,
     conveyor: Mutex<Option<Arc<Conveyor<Records>>>>,
     progress: Mutex<Progress>,
     first_batch_ns: AtomicU64,
@@ -445,6 +452,7 @@ impl Loader {
             elapsed: self.opened.elapsed(),
             tuned: self.tuning.as_ref().map(|tuning| lock(tuning).tuned()),
             readers: self.readers,
+            feeders: lock(&self.fed).as_ref().map(Fed::stats).unwrap_or_default(),
             ..stats::gather(&conveyor, &self.shares)
         })
     }
@@ -475,6 +483,7 @@ impl Loader {
     /// Ends all threads and waits for them. Batches that are held stay valid.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        drop(lock(&self.fed).take());
         let conveyor = lock(&self.conveyor).take();
         // A call that waits in `next_within` holds the other share and drops it soon.
         drop(conveyor);

@@ -62,6 +62,21 @@ impl Measured {
                 "reason": bad.reason.chain(),
             })
         });
+        let feeders = self.stats.feeders.iter().map(|feeder| {
+            json!({
+                "host": feeder.host,
+                "connected": feeder.connected,
+                "batches": feeder.batches,
+                "bytes": feeder.bytes,
+                "wait_s": feeder.wait.as_secs_f64(),
+                "redone": feeder.redone,
+                "declined": feeder.declined,
+                "corrupt": feeder.corrupt,
+                "lost": feeder.lost,
+                "refused": feeder.refused,
+                "problem": feeder.problem,
+            })
+        });
         json!({
             "samples_per_s": self.samples_per_s,
             "samples": self.stats.samples,
@@ -96,6 +111,7 @@ impl Measured {
             })),
             "bad": bad.collect::<Vec<_>>(),
             "stages": stages.collect::<Vec<_>>(),
+            "feeders": feeders.collect::<Vec<_>>(),
         })
         .to_string()
     }
@@ -180,7 +196,29 @@ impl Measured {
             }
         }
         out.push('\n');
-        out + &self.stages()
+        out + &self.stages() + &self.feeders()
+    }
+
+    /// A line a feeder: what it made, how long that took, what had to be made elsewhere.
+    fn feeders(&self) -> String {
+        let mut out = String::new();
+        for feeder in &self.stats.feeders {
+            let each = feeder.wait.as_secs_f64() / feeder.batches.max(1) as f64;
+            let _ = write!(
+                out,
+                "feeder {}    {} batches, {}, {} each, {} redone",
+                feeder.host,
+                feeder.batches,
+                human_bytes(feeder.bytes),
+                human_seconds(each),
+                feeder.redone,
+            );
+            if let Some(problem) = &feeder.problem {
+                let _ = write!(out, "; {problem}");
+            }
+            out.push('\n');
+        }
+        out
     }
 
     /// A line a stage: cost of one sample, share of all processor time, waiting.

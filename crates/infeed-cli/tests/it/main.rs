@@ -5,6 +5,7 @@
 
 mod bench;
 mod explain;
+mod feed;
 mod inspect;
 mod pack;
 mod pipe;

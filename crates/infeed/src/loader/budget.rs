@@ -12,7 +12,7 @@ const PROCESS_SHARE: u64 = 2;
 
 /// Batches under way when memory allows: one being filled a worker's tail long, one full, and
 /// slack for a consumer whose steps vary.
-const TRAYS: u64 = 4;
+pub(super) const TRAYS: u64 = 4;
 
 /// Encoded bytes read ahead when memory allows; hides 100 ms of storage at 2.5 GB/s. Groups that can
 /// only be read whole may need more, and get it.
@@ -55,22 +55,41 @@ pub(super) struct Shares {
     reserved: Mutex<Reserved>,
 }
 
+/// The slabs of a batch, and how many batches may be under way when memory allows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slabs {
+    pub(super) bytes: u64,
+    pub(super) trays: u64,
+}
+
+impl From<u64> for Slabs {
+    /// So many bytes, and as many batches as suit threads of one machine.
+    fn from(bytes: u64) -> Slabs {
+        Slabs {
+            bytes,
+            trays: TRAYS,
+        }
+    }
+}
+
 impl Shares {
     /// Shares out `memory` bytes, or a default: a part of what the cgroup allows, which `processes`
     /// like this one share.
     pub(super) fn new(
         memory: Option<u64>,
         processes: usize,
-        slab_bytes: u64,
+        slabs: impl Into<Slabs>,
         workers: usize,
         own_cells: bool,
         whole: Whole,
     ) -> Result<Shares, Error> {
+        let slabs = slabs.into();
+        let slab_bytes = slabs.bytes;
         let workers = workers as u64;
         let least = LEAST * (1 + workers) + if own_cells { LEAST } else { 0 };
         let batches = 2 * slab_bytes + least;
         let needed = batches.saturating_add(least_bytes(whole));
-        let wanted = (TRAYS * slab_bytes)
+        let wanted = (slabs.trays.saturating_mul(slab_bytes))
             .saturating_add(PARCELS.max(wanted_bytes(whole)))
             .saturating_add(SCRATCH * workers)
             .saturating_add(if own_cells { PARCELS } else { 0 });
@@ -102,7 +121,7 @@ impl Shares {
             return Err(Error::config("open", problem));
         }
         Ok(Shares::cut(
-            total, slab_bytes, workers, own_cells, whole, reserved,
+            total, slabs, workers, own_cells, whole, reserved,
         ))
     }
 
@@ -112,13 +131,13 @@ impl Shares {
     pub(super) fn for_at_most(
         memory: Option<u64>,
         processes: usize,
-        slab_bytes: u64,
+        slabs: impl Into<Slabs>,
         (cores, most): (usize, usize),
         own_cells: bool,
         whole: Whole,
     ) -> Result<(Shares, usize), Error> {
-        let shares =
-            |workers| Shares::new(memory, processes, slab_bytes, workers, own_cells, whole);
+        let slabs = slabs.into();
+        let shares = |workers| Shares::new(memory, processes, slabs, workers, own_cells, whole);
         if let Ok(found) = shares(most)
             && found.kept_bytes >= ENOUGH
         {
@@ -137,17 +156,18 @@ impl Shares {
     /// Shares out what is enough.
     fn cut(
         total: u64,
-        slab_bytes: u64,
+        slabs: Slabs,
         workers: u64,
         own_cells: bool,
         whole: Whole,
         reserved: Reserved,
     ) -> Shares {
+        let slab_bytes = slabs.bytes;
         let groups = least_bytes(whole);
         let least = LEAST * (1 + workers) + if own_cells { LEAST } else { 0 };
         let beyond = total.saturating_sub(2 * slab_bytes + least + groups);
-        let third = (beyond / 3).checked_div(slab_bytes).unwrap_or(TRAYS);
-        let trays = (2 + third).clamp(2, TRAYS);
+        let third = (beyond / 3).checked_div(slab_bytes).unwrap_or(slabs.trays);
+        let trays = (2 + third).clamp(2, slabs.trays);
         // Beside batches and what groups need in any case.
         let mut left = total.saturating_sub(trays * slab_bytes + groups);
         let own_bytes = if own_cells { left / 2 } else { 0 };

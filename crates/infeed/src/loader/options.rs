@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digested;
+use super::feeders::Feeders;
 
 /// A wait that is worth a line in the log, unless the user says otherwise: longer than a storage's
 /// hiccup, shorter than a user's patience.
@@ -42,6 +43,9 @@ pub struct Options {
     /// A file to which the digest of every step is written as it is delivered; one of the same run
     /// is gone on with. For [`verify`](super::verify).
     pub digest_file: Option<PathBuf>,
+    /// Other machines that make batches beside this one. With them, `workers: None` means the cores that
+    /// this process may use.
+    pub feeders: Option<Feeders>,
 }
 
 impl Default for Options {
@@ -58,6 +62,7 @@ impl Default for Options {
             stall: Some(STALL),
             digest: Digested::Ids,
             digest_file: None,
+            feeders: None,
         }
     }
 }

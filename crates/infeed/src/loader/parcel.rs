@@ -77,10 +77,13 @@ impl Want {
 }
 
 impl Parcel {
-    /// What comes for a row of padding: nothing.
-    pub(super) fn padding() -> Parcel {
+    /// What comes for a row of padding: nothing. Or why nothing comes.
+    pub(super) fn without_reading(failed: Option<Error>) -> Parcel {
         Parcel {
-            own: None,
+            own: failed.map(|error| Content {
+                found: Err(error),
+                _permit: None,
+            }),
             partner: None,
             tried: Tried::default(),
             paired: false,

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::budget::Shares;
 use super::digest::{Digest, Digested};
+use super::failed::sample_error;
 use super::finish::Finisher;
 use super::made::{Done, Made};
+use super::named::{Names, Terms};
 use super::parcel::{BadRecord, Content, Parcel, Role, Tried, Want};
 use super::{OnError, Options};
 use crate::batch::{BatchRow, Batcher, Cell, Tray};
@@ -19,15 +21,15 @@ use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline}
 use crate::error::Error;
 use crate::exec::budget::{Permit, Pool, Refused};
 use crate::exec::{Filled, Gate, Job, Joined, Place, Run, Ticket};
-use crate::function::Failed;
 use crate::order::Order;
 use crate::order::partition::{Partition, Spot, Tail};
 use crate::plan::Plan;
-use crate::plan::failure::{Failure, SampleError};
+use crate::plan::failure::SampleError;
 use crate::plan::sample::{Bench, Position};
 use crate::sample::Record;
 use crate::source::{self, Found, Read, ReadError, Source};
 use crate::transform::Mixing;
+use crate::wire::hello::Limits;
 
 /// What reads of several records may hold of the bytes for reading, as one part of so many: the
 /// next run is read while this one is used.
@@ -37,6 +39,15 @@ const ROOM: u64 = 2;
 /// gets there once in 10^19 positions.
 const ATTEMPTS: u32 = 64;
 
+/// Where a row lies whose batch nobody asks for any more.
+const NOWHERE: Spot = Spot {
+    epoch: 0,
+    step: 0,
+    row: 0,
+    position: 0,
+    taken_from: None,
+};
+
 /// The job of a loader.
 #[derive(Debug)]
 pub(crate) struct Records {
@@ -44,17 +55,18 @@ pub(crate) struct Records {
     plan: Plan,
     order: Order,
     partition: Partition,
+    /// Where batches are asked for by name; else they come in order.
+    names: Option<Arc<Names>>,
     batcher: Batcher,
     /// Which form batches have that are begun from now on.
     form: AtomicUsize,
     finisher: Finisher,
-    on_error: OnError,
-    digested: Digested,
+    terms: Terms,
     /// Scratch beyond what workers keep.
-    large: Pool,
-    kept_bytes: u64,
-    parcel_bytes: u64,
-    row_bytes: u64,
+    pub(super) large: Pool,
+    pub(super) kept_bytes: u64,
+    pub(super) parcel_bytes: u64,
+    pub(super) row_bytes: u64,
     /// Counters of each worker.
     workers: Mutex<Vec<Arc<ThreadCounters>>>,
     /// Counters of all I/O threads.
@@ -65,16 +77,18 @@ pub(crate) struct Records {
 
 /// A read of the source, and where its records go.
 pub(crate) struct RecordRead {
-    /// None: the rows are padding, for which nothing is read.
-    read: Option<Read>,
+    /// None: the rows are padding, for which nothing is read; or none can be.
+    pub(super) read: Option<Read>,
     /// Whose record is in each place of the run.
-    wants: Arc<[Want]>,
-    tried: Tried,
+    pub(super) wants: Arc<[Want]>,
+    pub(super) tried: Tried,
+    /// Why nothing can be read.
+    pub(super) failed: Option<Error>,
 }
 
 /// A batch being filled, and which.
 pub(crate) struct RecordTray {
-    tray: Tray,
+    pub(super) tray: Tray,
     form: usize,
     epoch: u64,
     step: u64,
@@ -110,8 +124,12 @@ impl Records {
             batcher,
             form: AtomicUsize::new(0),
             finisher,
-            on_error: options.on_error,
-            digested: options.digest,
+            names: None,
+            terms: Terms {
+                on_error: options.on_error,
+                digested: options.digest,
+                limits: Limits::NONE,
+            },
             large: Pool::new(shares.large_bytes),
             kept_bytes: shares.kept_bytes,
             parcel_bytes: shares.parcel_bytes,
@@ -123,8 +141,37 @@ impl Records {
         }
     }
 
+    pub(super) fn digested(&self) -> Digested {
+        self.terms.digested
+    }
+
     pub(super) fn source(&self) -> &Arc<dyn Source> {
         &self.source
+    }
+
+    /// Makes batches by these names from now on.
+    pub(super) fn named(self, names: Arc<Names>) -> Records {
+        let names = Some(names);
+        Records { names, ..self }
+    }
+
+    /// The batches that it is asked for, where it is.
+    pub(super) fn names(&self) -> Option<&Names> {
+        self.names.as_deref()
+    }
+
+    /// Where the row of a ticket lies in the order.
+    pub(super) fn spot(&self, ticket: Ticket) -> Spot {
+        match &self.names {
+            None => self.partition.spot(ticket),
+            Some(names) => names.spot(ticket).unwrap_or(NOWHERE),
+        }
+    }
+
+    /// By what rules the row of a ticket is made.
+    fn terms(&self, ticket: Ticket) -> Terms {
+        let named = self.names.as_ref().and_then(|names| names.at(ticket));
+        named.map_or(self.terms, |named| named.terms)
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -185,6 +232,9 @@ impl Job for Records {
     type Fault = Error;
 
     fn place(&self, ticket: Ticket) -> Place {
+        if let Some(names) = &self.names {
+            return names.place(ticket);
+        }
         let spot = self.partition.spot(ticket);
         Place {
             tray: spot.epoch * self.partition.steps() + spot.step,
@@ -193,16 +243,23 @@ impl Job for Records {
     }
 
     fn first(&self, tray: u64) -> Ticket {
+        if let Some(names) = &self.names {
+            return names.first(tray);
+        }
         let steps = self.partition.steps();
         self.partition.ticket(tray / steps, tray % steps)
     }
 
     fn plan(&self, from: Ticket, until: Ticket) -> Result<Run<RecordRead>, Error> {
-        let end = self.run_end(from).min(until);
+        let rows_end = match &self.names {
+            None => until,
+            Some(names) => names.rows_end(from, &self.partition).min(until),
+        };
+        let end = self.run_end(from, rows_end).min(rows_end);
         let mut epoch = None;
         let (mut records, mut wants, mut padding) = (Vec::new(), Vec::new(), Vec::new());
         for ticket in from..end {
-            let spot = self.partition.spot(ticket);
+            let spot = self.spot(ticket);
             let Some(taken_from) = spot.taken_from else {
                 padding.push(Want::padding(ticket));
                 continue;
@@ -240,7 +297,15 @@ impl Job for Records {
         let wants: Arc<[Want]> = wants.into();
         let planned = |ticket, read, wants| {
             let tried = Tried::default();
-            (ticket, RecordRead { read, wants, tried })
+            (
+                ticket,
+                RecordRead {
+                    read,
+                    wants,
+                    tried,
+                    failed: None,
+                },
+            )
         };
         let mut reads: Vec<(Ticket, RecordRead)> = reads
             .into_iter()
@@ -250,13 +315,20 @@ impl Job for Records {
             let at = reads.partition_point(|(first, _)| *first < ticket);
             reads.insert(at, planned(ticket, None, padding.into()));
         }
+        // What is between a short batch by name and the next one is no row.
+        let end = if end == rows_end { until } else { end };
         Ok(Run { end, reads })
     }
 
     fn read(&self, request: RecordRead, gate: Gate<'_>) -> Vec<(Ticket, Parcel)> {
-        let RecordRead { read, wants, tried } = request;
+        let RecordRead {
+            read,
+            wants,
+            tried,
+            failed,
+        } = request;
         let Some(read) = read else {
-            let padding = |want: &Want| (want.ticket, Parcel::padding());
+            let padding = |want: &Want| (want.ticket, Parcel::without_reading(failed.clone()));
             return wants.iter().map(padding).collect();
         };
         // Two records of one row have to fit the budget together.
@@ -265,7 +337,13 @@ impl Job for Records {
             .first()
             .is_some_and(|(place, _)| wants[*place].paired)
             && read.records.len() == 1;
-        let limit = self.parcel_bytes / (2 * ROOM);
+        let of = read.records.first().map(|(place, _)| wants[*place].ticket);
+        let limits = of.map_or(Limits::NONE, |ticket| self.terms(ticket).limits);
+        let most = match tried.own + tried.partner {
+            0 => limits.read,
+            _ => limits.again,
+        };
+        let limit = self.parcel_bytes.min(limits.read) / (2 * ROOM);
         let mut gate = Some(gate);
         let mut permit: Option<Arc<Permit>> = None;
         let mut content: HashMap<usize, Found> = HashMap::with_capacity(read.records.len());
@@ -274,6 +352,9 @@ impl Job for Records {
         let mut admit = |bytes: u64| {
             if is_half && bytes > limit {
                 return Err(Refused::TooLarge { limit });
+            }
+            if bytes > most {
+                return Err(Refused::TooLarge { limit: most });
             }
             let Some(gate) = gate.take() else {
                 // Nothing of it was handed on yet.
@@ -332,7 +413,11 @@ impl Job for Records {
 
     fn open(&self, tray: u64) -> Result<(RecordTray, Vec<BatchRow>), Error> {
         let steps = self.partition.steps();
-        let (epoch, step) = (tray / steps, tray % steps);
+        let named = self.names.as_ref().and_then(|names| names.get(tray));
+        let (epoch, step) = match named {
+            Some(named) => (named.epoch, named.step),
+            None => (tray / steps, tray % steps),
+        };
         let rows = self.partition.rows_at(step) as usize;
         let bytes = self.batcher.slab_bytes();
         let form = self.form.load(Ordering::Relaxed);
@@ -373,22 +458,23 @@ impl Job for Records {
             mut tried,
             ..
         } = parcel;
-        let spot = self.partition.spot(ticket);
+        let spot = self.spot(ticket);
         let tray = spot.epoch * self.partition.steps() + spot.step;
+        let terms = self.terms(ticket);
         worker.counters.work_for(tray);
-        if spot.taken_from.is_none() {
+        if spot.taken_from.is_none() && own.is_none() {
             return Filled::Done(Done {
                 row: Some(row.blank()),
                 bad: Vec::new(),
-                digest: Digest::empty(self.digested),
+                digest: Digest::empty(terms.digested),
             });
         }
         let at = position(spot);
         let mixing = self.mixing(spot);
         if let Some(Content { found, _permit }) = own {
             let made = found.and_then(|record| {
-                self.sample(&record, at, row, worker)?;
-                self.within_row_limit(&record, row)?;
+                self.sample(&record, at, row, worker, terms.limits)?;
+                self.within_row_limit(&record, row, terms.limits)?;
                 Ok(record.index)
             });
             match made {
@@ -406,15 +492,16 @@ impl Job for Records {
                 let record = self.order.epoch(at.epoch).get(mixing.partner);
                 return self.again(ticket, Role::Partner, record, tried);
             };
-            let made = found.and_then(|record| self.mix(&record, of, &mixing, row, worker));
+            let limits = terms.limits;
+            let made = found.and_then(|record| self.mix(&record, of, &mixing, row, worker, limits));
             if let Err(error) = made {
                 return self.instead(ticket, Role::Partner, of, error, tried);
             }
         }
         let Tried { written, bad, .. } = tried;
         let digest = match written {
-            Some(index) => self.finished(index, at, row, worker),
-            None => Digest::empty(self.digested),
+            Some(index) => self.finished(index, at, row, worker, terms.digested),
+            None => Digest::empty(terms.digested),
         };
         Filled::Done(Done {
             row: written.map(|index| row.finish(index)),
@@ -431,7 +518,7 @@ impl Job for Records {
             step,
         } = tray;
         let mut bad = Vec::new();
-        let mut digest = Digest::empty(self.digested);
+        let mut digest = Digest::empty(self.terms.digested);
         let mut done = Vec::with_capacity(rows.len());
         for row in rows {
             // The first failure in row order, whichever came first in time.
@@ -475,14 +562,15 @@ impl Records {
         at: Position,
         row: &mut BatchRow,
         worker: &mut Worker,
+        digested: Digested,
     ) -> Digest {
         if self.partition.tail() == Tail::Pad
             && let Some(Cell::Slab(valid)) = row.cells.last_mut()
         {
             valid.bytes_mut().fill(1);
         }
-        let digest = || Digest::of_row(self.digested, at.epoch, at.position, record, row);
-        if self.digested == Digested::Ids {
+        let digest = || Digest::of_row(digested, at.epoch, at.position, record, row);
+        if digested == Digested::Ids {
             return digest();
         }
         worker.bench.meter.start();
@@ -501,7 +589,8 @@ impl Records {
         error: Error,
         mut tried: Tried,
     ) -> Filled<Records> {
-        if !error.is_bad_record() || self.on_error == OnError::Stop {
+        let terms = self.terms(ticket);
+        if !error.is_bad_record() || terms.on_error == OnError::Stop {
             return Filled::Failed(error);
         }
         let Some(record) = error.record().cloned() else {
@@ -510,14 +599,14 @@ impl Records {
         tried.bad.push(BadRecord {
             record,
             epoch: at.epoch,
-            position: self.partition.spot(ticket).position,
+            position: self.spot(ticket).position,
             reason: error.clone(),
         });
-        if self.on_error == OnError::Skip {
+        if terms.on_error == OnError::Skip {
             return Filled::Done(Done {
                 row: None,
                 bad: tried.bad,
-                digest: Digest::empty(self.digested),
+                digest: Digest::empty(terms.digested),
             });
         }
         let attempt = match role {
@@ -550,6 +639,7 @@ impl Records {
             read: Some(read),
             wants: Arc::new([want]),
             tried,
+            failed: None,
         })
     }
 
@@ -561,10 +651,11 @@ impl Records {
         mixing: &Mixing,
         row: &mut BatchRow,
         worker: &mut Worker,
+        limits: Limits,
     ) -> Result<(), Error> {
         let mut partner = std::mem::take(&mut worker.partner);
         worker.bench.counted = 0;
-        let made = self.sample(record, at, &mut partner, worker);
+        let made = self.sample(record, at, &mut partner, worker, limits);
         worker.bench.counted = 1;
         let mixed = made.and_then(|()| {
             worker.bench.meter.start();
@@ -582,9 +673,12 @@ impl Records {
 
     /// One past the last ticket of the run that begins with `from`: as long as the source likes,
     /// but groups that can only be read whole are read in one run, so that none is read twice.
-    fn run_end(&self, from: Ticket) -> Ticket {
+    fn run_end(&self, from: Ticket, until: Ticket) -> Ticket {
         if !self.source.groups().is_some_and(|groups| groups.whole) {
             return from + self.source.run_length().max(1);
+        }
+        if self.names.is_some() {
+            return until;
         }
         let begin = self.partition.spot(from);
         // Where a tail is filled up, the end of the epoch is followed by its beginning, or nothing.
@@ -612,6 +706,7 @@ impl Records {
         at: Position,
         row: &mut BatchRow,
         worker: &mut Worker,
+        limits: Limits,
     ) -> Result<(), Error> {
         let Worker {
             bench, counters, ..
@@ -624,14 +719,19 @@ impl Records {
         let mut large = None;
         let mut admit = |needed: u64| {
             let needed = needed.saturating_add(beside);
-            if needed <= self.kept_bytes {
+            if needed <= self.kept_bytes.min(limits.scratch) {
                 return Ok(());
             }
-            large = Some(self.large.take(needed).map_err(|_| SampleError::TooLarge {
+            let refused = |limit_bytes| SampleError::TooLarge {
                 purpose: "decoding",
                 needed_bytes: needed,
-                limit_bytes: self.large.limit_bytes(),
-            })?);
+                limit_bytes,
+            };
+            if needed > limits.scratch {
+                return Err(refused(limits.scratch));
+            }
+            let granted = self.large.take(needed);
+            large = Some(granted.map_err(|_| refused(self.large.limit_bytes()))?);
             Ok(())
         };
         let result = self.plan.run(record, at, row, bench, counters, &mut admit);
@@ -646,20 +746,26 @@ impl Records {
     }
 
     /// Rows outside of slabs have a limit each, so that all of them together have one.
-    fn within_row_limit(&self, record: &Record, row: &BatchRow) -> Result<(), Error> {
+    fn within_row_limit(
+        &self,
+        record: &Record,
+        row: &BatchRow,
+        limits: Limits,
+    ) -> Result<(), Error> {
         let own = row.cells.iter().map(|cell| match cell {
             Cell::Own { bytes, .. } => bytes.len() as u64,
             Cell::Slab(_) => 0,
         });
         let needed_bytes = own.sum();
-        if needed_bytes <= self.row_bytes {
+        let limit_bytes = self.row_bytes.min(limits.row);
+        if needed_bytes <= limit_bytes {
             return Ok(());
         }
         Err(Error::RecordTooLarge {
             record: self.source.id(record.index, None),
             purpose: "a row of its batch",
             needed_bytes,
-            limit_bytes: self.row_bytes,
+            limit_bytes,
         })
     }
 
@@ -705,69 +811,6 @@ fn position(spot: Spot) -> Position {
     Position {
         epoch: spot.epoch,
         position: spot.position,
-    }
-}
-
-/// What is wrong with a record as the loader's error.
-pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -> Error {
-    let Failure {
-        field,
-        transform,
-        error,
-    } = failure;
-    let name = || {
-        source
-            .fields()
-            .get(field)
-            .map(|field| field.name.clone())
-            .unwrap_or_default()
-    };
-    let record = match error {
-        // A function takes whole samples.
-        SampleError::Function { .. } => source.id(record, None),
-        _ => source.id(record, Some(field)),
-    };
-    match error {
-        SampleError::Function { function, error } => match error {
-            Failed::Raised(source) => Error::Function {
-                record,
-                function,
-                source,
-            },
-            Failed::Process(source) => Error::Process { function, source },
-            Failed::Closed => Error::Closed,
-        },
-        SampleError::Decode(error) => Error::Decode {
-            record,
-            field: name(),
-            source: Arc::new(error),
-        },
-        SampleError::Transform(error) => Error::Transform {
-            record,
-            transform: transform.unwrap_or("the plan"),
-            source: Arc::new(error),
-        },
-        SampleError::Shape {
-            found,
-            expected,
-            mend,
-        } => Error::Shape {
-            record,
-            field: name(),
-            found,
-            expected,
-            mend,
-        },
-        SampleError::TooLarge {
-            purpose,
-            needed_bytes,
-            limit_bytes,
-        } => Error::RecordTooLarge {
-            record,
-            purpose,
-            needed_bytes,
-            limit_bytes,
-        },
     }
 }
 

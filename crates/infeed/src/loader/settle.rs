@@ -1,7 +1,7 @@
 //! What functions of the user's return, found by calling them once: with the first record, before
 //! anything runs.
 
-use super::records::sample_error;
+use super::failed::sample_error;
 use crate::batch::{Array, Column, ColumnKind, ColumnSpec, Values};
 use crate::error::Error;
 use crate::function::{Failed, Form, On, Sink};

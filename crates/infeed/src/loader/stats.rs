@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::budget::Shares;
+use super::feeders::FeederStats;
 use super::records::Records;
 use super::tuning::Tuned;
 use crate::counters::{Stage, StageStats};
@@ -51,6 +52,8 @@ pub struct Stats {
     pub slab_bytes: u64,
     /// Most encoded bytes that were held at once.
     pub parcel_peak_bytes: u64,
+    /// What each feeder did, in the order in which they were given.
+    pub feeders: Vec<FeederStats>,
 }
 
 /// What the conveyor and its job counted.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use infeed_raw::machine::process_cpu_time;
 
 use super::Options;
-use super::budget::Shares;
+use super::budget::{Shares, Slabs};
 use super::records::Records;
 use super::whole::Whole;
 use super::window::{Collector, Counters, Flight, Step};
@@ -75,22 +75,27 @@ pub(super) struct Tuning {
 /// [`Error::Budget`].
 pub(super) fn shared_out(
     options: &Options,
-    slab_bytes: u64,
+    slabs: Slabs,
     own_cells: bool,
     whole: Whole,
 ) -> Result<(Shares, usize, Option<Tuning>), Error> {
     let beside = cores::ranks_here(options.world_size);
     if let Some(workers) = options.workers {
         let memory = options.memory;
-        let shares = Shares::new(memory, beside, slab_bytes, workers, own_cells, whole)?;
+        let shares = Shares::new(memory, beside, slabs, workers, own_cells, whole)?;
         return Ok((shares, workers, None));
     }
     let cores = Cores::join(options.world_size);
     let now = cores.now();
     let counts = (now, PER_CORE * now);
     let (shares, most) =
-        Shares::for_at_most(options.memory, beside, slab_bytes, counts, own_cells, whole)?;
+        Shares::for_at_most(options.memory, beside, slabs, counts, own_cells, whole)?;
     Ok((shares, most, Some(Tuning::new(cores, now, most))))
+}
+
+/// Cores that a loader of one of so many ranks may count on, where nothing is tuned.
+pub(super) fn cores(world_size: u64) -> usize {
+    Cores::join(world_size).now()
 }
 
 impl Tuning {

@@ -270,7 +270,7 @@ impl Maker<'_> {
         }
         let not_written = |transform: &'static str, error: PackError| Error::Transform {
             record: self.source.id(record.index, Some(at)),
-            transform,
+            transform: transform.into(),
             source: Arc::new(error),
         };
         if let Some(before) = before.filter(|_| !steps.is_empty()) {

@@ -280,7 +280,7 @@ fn made(
 fn unfit(source: &dyn Source, record: u64, error: PackError) -> Error {
     Error::Transform {
         record: source.id(record, None),
-        transform: "pack",
+        transform: "pack".into(),
         source: std::sync::Arc::new(error),
     }
 }

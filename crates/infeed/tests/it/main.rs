@@ -6,6 +6,7 @@ mod data;
 mod device;
 mod explain;
 mod fast_plan;
+mod feed;
 mod fields;
 mod functions;
 mod memory;

@@ -13,8 +13,9 @@ const LADDER: &[&[&str]] = &[
     &["function", "device"],
     &["pipeline"],
     &["plan"],
+    &["wire"],
     &["loader"],
-    &["pack", "testing"],
+    &["pack", "testing", "feed"],
     &["explain"],
     &["report"],
 ];

@@ -1,0 +1,150 @@
+//! Handshakes over loopback, with those who lie.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use super::*;
+
+fn token() -> Token {
+    Token::new("0123456789abcdef").expect("long enough")
+}
+
+fn fact(name: &str, value: &str) -> Fact {
+    let (name, value) = (name.to_owned(), value.to_owned());
+    Fact { name, value }
+}
+
+fn hello() -> Hello {
+    Hello {
+        facts: vec![fact("data", "00ff"), fact("seed", "7")],
+        rank: 1,
+        world_size: 2,
+        for_device: false,
+        policy: Policy::Skip,
+        pixels: true,
+        limits: Limits::NONE,
+    }
+}
+
+/// What a trainer and a feeder made of each other.
+fn shake(
+    trainer: impl FnOnce(TcpStream) -> Result<(), WireError> + Send + 'static,
+    feeder: impl FnOnce(TcpStream) -> Result<(), WireError>,
+) -> (Result<(), WireError>, Result<(), WireError>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let trainer = thread::spawn(move || trainer(TcpStream::connect(address).expect("listens")));
+    let (stream, _) = listener.accept().expect("it comes");
+    let fed = feeder(stream);
+    (trainer.join().expect("no panic"), fed)
+}
+
+#[test]
+fn who_knows_the_token_is_met_with_what_it_said() {
+    let (trainer, feeder) = shake(
+        |stream| greet(&stream, &token(), &hello()),
+        |stream| {
+            let met = meet_trainer(&stream, &token())?;
+            assert_eq!(met.hello, hello());
+            welcome(&stream, &token(), &met)
+        },
+    );
+
+    assert!(trainer.is_ok() && feeder.is_ok());
+}
+
+#[test]
+fn a_wrong_token_is_refused_by_its_name_on_both_sides() {
+    let other = || Token::new("another token that is long").expect("long enough");
+    for (trainer, feeder) in [
+        (other(), token()),
+        (Token::default(), token()),
+        (token(), Token::default()),
+    ] {
+        let (met, fed) = shake(
+            move |stream| greet(&stream, &trainer, &hello()),
+            |stream| meet_trainer(&stream, &feeder).map(drop),
+        );
+        for result in [met, fed] {
+            let error = result.expect_err("refused").to_string();
+            assert!(error.contains("token differs"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn who_answers_without_the_token_is_no_feeder() {
+    let (trainer, _) = shake(
+        |stream| greet(&stream, &token(), &hello()),
+        |mut stream| {
+            stream.write_all(&preamble(VERSION, &[7; NONCE_BYTES]))?;
+            let mut bytes = [0; 8 + 4 + NONCE_BYTES];
+            stream.read_exact(&mut bytes)?;
+            frame::control(&mut stream, &[Kind::Hello])?;
+            // What was said back, as one does who only repeats.
+            frame::write(&mut stream, Kind::Welcome, &[0; MAC_BYTES])
+        },
+    );
+
+    let error = trainer.expect_err("no MAC of it").to_string();
+    assert!(error.contains("token differs"), "{error}");
+}
+
+#[test]
+fn another_version_is_told_before_anything_else_is_said() {
+    let (trainer, feeder) = shake(
+        |mut stream| {
+            stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?;
+            meet(&mut stream).map(drop)
+        },
+        |stream| meet_trainer(&stream, &token()).map(drop),
+    );
+
+    assert!(trainer.is_ok(), "it can read which version this is");
+    let error = feeder.expect_err("refused").to_string();
+    assert!(error.contains("protocol"), "{error}");
+    let (_, feeder) = shake(
+        |mut stream| Ok(stream.write_all(&[b'G'; 44])?),
+        |stream| meet_trainer(&stream, &token()).map(drop),
+    );
+    let error = feeder.expect_err("refused").to_string();
+    assert!(error.contains("no infeed"), "{error}");
+}
+
+#[test]
+fn a_difference_is_named_with_both_values_and_a_mend() {
+    let own = [fact("data", "00fe"), fact("seed", "7")];
+
+    let refusal = difference(&hello().facts, &own).expect("other data");
+
+    assert_eq!(refusal.what, "data");
+    let text = Refusal::decode(&refusal.encode())
+        .expect("its own")
+        .to_string();
+    for part in ["00ff at the trainer", "00fe at the feeder", "same data"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(difference(&hello().facts, &hello().facts), None);
+    let more = [fact("bits", "1")];
+    assert_eq!(
+        difference(&hello().facts, &more).expect("not said").trainer,
+        "unknown"
+    );
+}
+
+#[test]
+fn a_hello_comes_back_and_none_that_is_cut_or_changed_does_harm() {
+    let bytes = hello().encode();
+
+    assert_eq!(Hello::decode(&bytes).expect("its own"), hello());
+    for end in 0..bytes.len() {
+        assert!(Hello::decode(&bytes[..end]).is_err());
+    }
+    for bit in 0..bytes.len() * 8 {
+        let mut changed = bytes.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        // Anything but a panic.
+        let _ = Hello::decode(&changed);
+    }
+}

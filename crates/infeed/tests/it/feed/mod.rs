@@ -1,0 +1,90 @@
+//! Feeders over loopback: the trainer gets what it would have made, whatever happens on the way.
+
+mod proxy;
+mod refusals;
+mod sharing;
+mod trouble;
+
+use std::path::Path;
+use std::time::Duration;
+
+use infeed::feed::{FeedOptions, Feeder, serve};
+use infeed::loader::feeders::{FeederStats, Feeders, Local};
+use infeed::pipeline::SourceSpec;
+use infeed::transform::{Normalize, RandomHorizontalFlip, RandomResizedCrop};
+use infeed::wire::token::Token;
+use infeed::{Batch, Loader, Options, Pipeline};
+
+use crate::data::{bits, epoch};
+
+/// Long for a batch of these tests on a machine that does much else.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Short for who waits, where batches are lost on purpose.
+const HURRIED: Duration = Duration::from_millis(400);
+
+fn token() -> Token {
+    Token::new("a token for these tests").expect("long enough")
+}
+
+/// What the tests run over a folder of photos.
+fn pipeline(root: &Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(root))
+        .shuffle(5)
+        .decode()
+        .transform(RandomResizedCrop::new(16))
+        .transform(RandomHorizontalFlip::new(0.5))
+        .transform(Normalize::new([0.5, 0.5, 0.5], [0.2, 0.2, 0.2]))
+        .batch(4)
+}
+
+fn feeder(pipeline: &Pipeline) -> Feeder {
+    let mut options = FeedOptions::default();
+    (options.token, options.workers) = (token(), Some(2));
+    options.memory = Some(128 << 20);
+    serve(pipeline, &[], &options).expect("feeds")
+}
+
+fn host(feeder: &Feeder) -> String {
+    feeder.address().to_string()
+}
+
+/// Options of a trainer that asks these.
+fn asking<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Options {
+    let mut feeders = Feeders::new(hosts);
+    (feeders.token, feeders.local, feeders.deadline) = (token(), local, DEADLINE);
+    let mut options = Options::default();
+    (options.workers, options.memory) = (Some(2), Some(256 << 20));
+    options.feeders = Some(feeders);
+    options
+}
+
+/// The same, soon asking elsewhere.
+fn hurried<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Options {
+    let mut options = asking(hosts, local);
+    if let Some(feeders) = &mut options.feeders {
+        feeders.deadline = HURRIED;
+    }
+    options
+}
+
+fn open(pipeline: &Pipeline, options: &Options) -> Loader {
+    pipeline.open(options).expect("opens")
+}
+
+/// Records and bits of so many epochs.
+fn epochs(loader: &Loader, count: usize) -> Vec<(Vec<u64>, Vec<u8>)> {
+    let batches: Vec<Batch> = (0..count).flat_map(|_| epoch(loader)).collect();
+    bits(&batches)
+}
+
+/// The same, made here alone.
+fn locally(pipeline: &Pipeline, options: &Options, count: usize) -> Vec<(Vec<u64>, Vec<u8>)> {
+    let mut options = options.clone();
+    options.feeders = None;
+    epochs(&open(pipeline, &options), count)
+}
+
+fn stats(loader: &Loader) -> Vec<FeederStats> {
+    loader.stats().expect("open").feeders
+}

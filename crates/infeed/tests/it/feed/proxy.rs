@@ -1,0 +1,165 @@
+//! A proxy between a trainer and a feeder, which does to their bytes what networks do.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const SLICE: Duration = Duration::from_millis(5);
+
+/// What happens on the way from the feeder to the trainer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Weather {
+    /// Every part comes so much later.
+    pub(super) latency: Duration,
+    /// After so many bytes a connection is reset.
+    pub(super) reset_after: Option<u64>,
+    /// After so many bytes nothing comes any more, and nobody is told.
+    pub(super) cut_after: Option<u64>,
+    /// Every so many bytes one is changed, those of the handshake aside.
+    pub(super) changed_every: Option<u64>,
+}
+
+/// Bytes of a handshake, which the weather leaves alone.
+const HANDSHAKE: u64 = 100;
+
+/// A proxy at work; dropped, it ends.
+pub(super) struct Proxy {
+    pub(super) address: SocketAddr,
+    shared: Arc<Shared>,
+    listening: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    to: SocketAddr,
+    weather: Mutex<Weather>,
+    /// Whether nothing is let through, and nobody is told.
+    cut: AtomicBool,
+    closing: AtomicBool,
+    connections: AtomicU64,
+}
+
+impl Proxy {
+    pub(super) fn new(to: SocketAddr, weather: Weather) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        listener.set_nonblocking(true).expect("a socket");
+        let shared = Arc::new(Shared {
+            to,
+            weather: Mutex::new(weather),
+            cut: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+        });
+        let listening = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.listen(&listener)
+        });
+        Proxy {
+            address,
+            shared,
+            listening: Some(listening),
+        }
+    }
+
+    pub(super) fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Lets nothing through from now on, or something again.
+    pub(super) fn cut(&self, cut: bool) {
+        self.shared.cut.store(cut, Ordering::SeqCst);
+    }
+
+    pub(super) fn set(&self, weather: Weather) {
+        *self.shared.weather.lock().expect("no panic") = weather;
+    }
+
+    pub(super) fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.listening.take() {
+            thread.join().expect("no panic");
+        }
+    }
+}
+
+impl Shared {
+    fn listen(self: &Arc<Shared>, listener: &TcpListener) {
+        let mut threads = Vec::new();
+        while !self.closing.load(Ordering::SeqCst) {
+            let Ok((trainer, _)) = listener.accept() else {
+                thread::sleep(SLICE);
+                continue;
+            };
+            let Ok(feeder) = TcpStream::connect(self.to) else {
+                continue;
+            };
+            self.connections.fetch_add(1, Ordering::SeqCst);
+            for (from, to, weathered) in [(&trainer, &feeder, false), (&feeder, &trainer, true)] {
+                let from = from.try_clone().expect("a socket");
+                let to = to.try_clone().expect("a socket");
+                let shared = Arc::clone(self);
+                threads.push(thread::spawn(move || shared.carry(from, to, weathered)));
+            }
+        }
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+    }
+
+    fn carry(&self, mut from: TcpStream, mut to: TcpStream, weathered: bool) {
+        from.set_nonblocking(false).expect("a socket");
+        from.set_read_timeout(Some(SLICE)).expect("a socket");
+        let mut bytes = [0; 4096];
+        let mut carried = 0_u64;
+        while !self.closing.load(Ordering::SeqCst) {
+            if self.cut.load(Ordering::SeqCst) {
+                thread::sleep(SLICE);
+                continue;
+            }
+            let read = match from.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    continue;
+                }
+                Err(_) => break,
+            };
+            let part = &mut bytes[..read];
+            if weathered {
+                let weather = *self.weather.lock().expect("no panic");
+                thread::sleep(weather.latency);
+                let over = |limit: Option<u64>| limit.is_some_and(|limit| carried > limit);
+                if over(weather.reset_after) {
+                    break;
+                }
+                if over(weather.cut_after) {
+                    continue;
+                }
+                if let Some(every) = weather.changed_every {
+                    for (at, byte) in (carried..).zip(part.iter_mut()) {
+                        if at > HANDSHAKE && at.is_multiple_of(every) {
+                            *byte ^= 0x10;
+                        }
+                    }
+                }
+            }
+            carried += read as u64;
+            if to.write_all(part).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+        let _ = from.shutdown(Shutdown::Both);
+    }
+}

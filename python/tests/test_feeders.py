@@ -1,0 +1,119 @@
+"""Other machines that make batches, here other processes."""
+
+import subprocess
+import sys
+
+import pytest
+from test_examples import classification_pipeline
+
+import infeed
+
+COMMAND = [sys.executable, "-c", "import infeed._cli as c, sys; sys.exit(c.main())"]
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def served(classification, tmp_path):
+    """A pipeline, and the address of a process that feeds it."""
+    pipeline = classification_pipeline(classification)
+    pipeline.save(tmp_path / "pipeline.toml")
+    (tmp_path / "token").write_text(TOKEN)
+    arguments = ["--listen", "127.0.0.1:0", "--workers", "1"]
+    arguments += ["--token-file", str(tmp_path / "token")]
+    feeder = subprocess.Popen(
+        [*COMMAND, "feed", str(tmp_path / "pipeline.toml"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        line = feeder.stdout.readline()
+        yield pipeline, line.removeprefix("feeding at ").strip(), feeder
+    finally:
+        feeder.kill()
+        feeder.wait()
+        feeder.stdout.close()
+
+
+def contents(loader, epochs: int) -> list[tuple[bytes, bytes]]:
+    batches = [batch for _ in range(epochs) for batch in loader]
+    return [(b["image"].tobytes(), b["label"].tobytes()) for b in batches]
+
+
+@pytest.mark.parametrize("local", ["help", "fallback"])
+def test_batches_are_those_of_a_run_without_feeders(served, local):
+    pipeline, host, _ = served
+    with pipeline.open(workers=1) as loader:
+        expected = contents(loader, 2)
+    feeders = infeed.Feeders([host], token=TOKEN, local=local, workers=1, deadline=30)
+
+    with pipeline.open(workers=feeders) as loader:
+        assert contents(loader, 2) == expected
+        (told,) = loader.stats()["feeders"]
+
+    assert told["host"] == host
+    assert (told["redone"], told["corrupt"], told["problem"]) == (0, 0, None)
+    assert told["batches"] > 0
+    assert told["bytes"] > 0
+
+
+def test_a_feeder_that_is_killed_costs_no_batch(served):
+    pipeline, host, feeder = served
+    with pipeline.open(workers=1) as loader:
+        expected = contents(loader, 2)
+    feeders = infeed.Feeders([host], token=TOKEN, local="fallback", workers=1)
+
+    with pipeline.open(workers=feeders) as loader:
+        found = contents(loader, 1)
+        feeder.kill()
+        found += contents(loader, 1)
+        (told,) = loader.stats()["feeders"]
+
+    assert found == expected
+    assert not told["connected"]
+    assert told["problem"]
+
+
+def test_what_a_feeder_refuses_is_an_error_that_says_what_differs(served):
+    pipeline, host, _ = served
+
+    with pytest.raises(infeed.ConfigError, match="token differs"):
+        pipeline.open(workers=infeed.Feeders([host], token=TOKEN[::-1]))
+    other = pipeline.shuffle(seed=9)
+    with pytest.raises(infeed.ConfigError, match="`seed` differs: 9 at the trainer"):
+        other.open(workers=infeed.Feeders([host], token=TOKEN))
+
+
+def test_functions_in_python_are_refused(served):
+    pipeline, host, _ = served
+    with_function = pipeline.python_batch(same)
+
+    with pytest.raises(infeed.ConfigError, match="cannot run on a feeder"):
+        with_function.open(workers=infeed.Feeders([host], token=TOKEN))
+
+
+def same(batch):
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"hosts": "a:1"}, "hosts must be a list"),
+        ({"hosts": []}, "hosts is empty"),
+        ({"hosts": ["a:1"], "local": "never"}, "local must be"),
+        ({"hosts": ["a:1"], "workers": 0}, "workers must be"),
+        ({"hosts": ["a:1"], "deadline": 0}, "deadline must be"),
+        ({"hosts": ["a:1"], "token": b"bytes"}, "token must be a text"),
+    ],
+)
+def test_arguments_that_cannot_work_are_told(wrong, message):
+    with pytest.raises(infeed.ConfigError, match=message):
+        infeed.Feeders(**wrong)
+
+
+def test_a_token_is_in_no_representation():
+    feeders = infeed.Feeders(["a:1"], token=TOKEN)
+
+    assert TOKEN not in repr(feeders)
+    assert "a:1" in repr(feeders)
