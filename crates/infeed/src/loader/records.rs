@@ -15,6 +15,7 @@ use super::finish::Finisher;
 use super::made::{Done, Made};
 use super::named::{Names, Terms};
 use super::parcel::{BadRecord, Content, Parcel, Role, Tried, Want};
+use super::whole::fits;
 use super::{OnError, Options};
 use crate::batch::{BatchRow, Batcher, Cell, Tray};
 use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
@@ -293,7 +294,7 @@ impl Job for Records {
                 .unwrap_or(0)
         };
         reads.sort_by_key(first);
-        self.fits(&reads)?;
+        fits(&reads, self.parcel_bytes)?;
         let wants: Arc<[Want]> = wants.into();
         let planned = |ticket, read, wants| {
             let tried = Tried::default();
@@ -767,42 +768,6 @@ impl Records {
             needed_bytes,
             limit_bytes,
         })
-    }
-
-    /// Whether all reads that are alive at one place of a run fit the budget together: they hold
-    /// their bytes from the first of their records to the last. What a single record takes may be
-    /// known only when it is read.
-    fn fits(&self, reads: &[Read]) -> Result<(), Error> {
-        let mut edges: Vec<(usize, i64, u64)> = Vec::new();
-        let told = |read: &&Read| read.records.len() > 1 || read.bytes.is_some();
-        for read in reads.iter().filter(told) {
-            let places = read.records.iter().map(|(place, _)| *place);
-            let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
-                continue;
-            };
-            let bytes = read.bytes.unwrap_or(u64::MAX);
-            edges.push((first, 1, bytes));
-            edges.push((last + 1, -1, bytes));
-        }
-        edges.sort_unstable_by_key(|&(place, sign, _)| (place, sign));
-        let mut alive: u64 = 0;
-        for (_, sign, bytes) in edges {
-            alive = if sign > 0 {
-                alive.saturating_add(bytes)
-            } else {
-                alive.saturating_sub(bytes)
-            };
-            if alive > self.parcel_bytes {
-                let problem = format!(
-                    "{alive} bytes of shards would be held at once, over the {} that memory \
-                     leaves for reading; raise memory by at least {}",
-                    self.parcel_bytes,
-                    alive - self.parcel_bytes
-                );
-                return Err(Error::config("open", problem));
-            }
-        }
-        Ok(())
     }
 }
 

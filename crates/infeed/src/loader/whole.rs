@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::OnError;
+use crate::error::Error;
 use crate::order::mixture::BLOCK;
 use crate::order::window::Groups;
 use crate::pipeline::Pipeline;
-use crate::source::Source;
+use crate::source::{Read, Source};
 
 /// Groups that are asked what reading them takes: the largest.
 const ASKED: usize = 4096;
@@ -98,6 +99,42 @@ impl Whole {
             substitutes: false,
         }
     }
+}
+
+/// Whether all reads that are alive at one place of a run fit the budget together: they hold
+/// their bytes from the first of their records to the last. What a single record takes may be
+/// known only when it is read.
+pub(super) fn fits(reads: &[Read], parcel_bytes: u64) -> Result<(), Error> {
+    let mut edges: Vec<(usize, i64, u64)> = Vec::new();
+    let told = |read: &&Read| read.records.len() > 1 || read.bytes.is_some();
+    for read in reads.iter().filter(told) {
+        let places = read.records.iter().map(|(place, _)| *place);
+        let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
+            continue;
+        };
+        let bytes = read.bytes.unwrap_or(u64::MAX);
+        edges.push((first, 1, bytes));
+        edges.push((last + 1, -1, bytes));
+    }
+    edges.sort_unstable_by_key(|&(place, sign, _)| (place, sign));
+    let mut alive: u64 = 0;
+    for (_, sign, bytes) in edges {
+        alive = if sign > 0 {
+            alive.saturating_add(bytes)
+        } else {
+            alive.saturating_sub(bytes)
+        };
+        if alive > parcel_bytes {
+            let problem = format!(
+                "{alive} bytes of shards would be held at once, over the {} that memory \
+                 leaves for reading; raise memory by at least {}",
+                parcel_bytes,
+                alive - parcel_bytes
+            );
+            return Err(Error::config("open", problem));
+        }
+    }
+    Ok(())
 }
 
 /// What groups take when they are read, which is more than their bytes where these are packed.

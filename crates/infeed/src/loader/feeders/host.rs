@@ -25,7 +25,7 @@ const CONNECTING: Duration = Duration::from_secs(3);
 const REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// How often a feeder that is asked for nothing hears that the trainer is there.
+/// How often a feeder hears that the trainer is there, while it is asked for nothing.
 const HERE: Duration = Duration::from_secs(5);
 
 /// Batches changed on the way, one after the other, before the connection is given up.
@@ -199,6 +199,10 @@ fn ask(shared: &Shared, stream: &TcpStream, asked: &Asked) -> Result<(), WireErr
         if ends() {
             return Ok(());
         }
+        if said.elapsed() > HERE {
+            say(&socket, Kind::Here, &[])?;
+            said = Instant::now();
+        }
         {
             let state = asked.lock();
             if state.open.len() + state.late.len() >= DEPTH || state.slow.is_some() {
@@ -215,10 +219,6 @@ fn ask(shared: &Shared, stream: &TcpStream, asked: &Asked) -> Result<(), WireErr
                 let mut put = Put::default();
                 put.u64(lease.tray() / steps).u64(lease.tray() % steps);
                 say(&socket, Kind::Ask, &put.finish())?;
-                said = Instant::now();
-            }
-            Taken::Timeout if said.elapsed() > HERE => {
-                say(&socket, Kind::Here, &[])?;
                 said = Instant::now();
             }
             Taken::Timeout => {}

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""What a batch costs a trainer that a feeder makes, and the rate of the wire.
+
+See README.md, "Feeders". Needs Python 3.11 and its standard library alone, and the
+`infeed` command.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import machine
+
+PIPELINE = """\
+[source]
+kind = "folder"
+path = {path}
+labels = "none"
+[shuffle]
+seed = 0
+[decode]
+[[transforms]]
+kind = "RandomResizedCrop"
+size = 224
+[[transforms]]
+kind = "RandomHorizontalFlip"
+[batch]
+size = 64
+"""
+
+
+def main() -> int:
+    args = parse()
+    with tempfile.TemporaryDirectory(prefix="feeders-") as folder:
+        work = Path(folder)
+        pipeline, token = work / "pipeline.toml", work / "token"
+        pipeline.write_text(PIPELINE.format(path=json.dumps(str(args.folder))))
+        token.write_text("0123456789abcdef0123456789abcdef")
+        feeders = [start(args, pipeline, token) for _ in range(args.feeders)]
+        hosts = ",".join(host for _, host in feeders)
+        fed = ["--feeders", hosts, "--token-file", str(token), "--local", "fallback"]
+        ways = {"local": [], "fed": fed}
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
+        try:
+            for turn in range(args.turns + 1):
+                for name, more in ways.items():
+                    run = bench(args, pipeline, more)
+                    # The first turn brings files into memory.
+                    if turn > 0:
+                        runs[name].append(run)
+        finally:
+            for process, _ in feeders:
+                process.kill()
+                process.wait()
+    print(table(runs))
+    if args.json:
+        found = {"machine": machine.describe(), "folder": args.folder.name}
+        args.json.write_text(json.dumps(found | {"runs": runs}, indent=1) + "\n")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="JPEGs, in any folders")
+    parser.add_argument("--infeed", default="infeed", help="the command")
+    parser.add_argument("--feeders", type=int, default=1, help="processes on loopback")
+    parser.add_argument("--turns", type=int, default=5, help="runs of each way")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a run")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps all runs")
+    args = parser.parse_args()
+    args.folder = args.folder.resolve()
+    return args
+
+
+def start(
+    args: argparse.Namespace, pipeline: Path, token: Path
+) -> tuple[subprocess.Popen[str], str]:
+    """A feeder, and where it listens."""
+    command = [args.infeed, "feed", str(pipeline), "--listen", "127.0.0.1:0"]
+    feeder = subprocess.Popen(
+        [*command, "--token-file", str(token)], stdout=subprocess.PIPE, text=True
+    )
+    assert feeder.stdout is not None
+    line = feeder.stdout.readline()
+    return feeder, line.removeprefix("feeding at ").strip()
+
+
+def bench(args: argparse.Namespace, pipeline: Path, more: list[str]) -> dict[str, Any]:
+    """A run, with the processor time of the trainer's process alone."""
+    before = spent()
+    command = [args.infeed, "bench", str(pipeline), "--json", *more]
+    command += ["--seconds", str(args.seconds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    run: dict[str, Any] = json.loads(done.stdout)
+    run["cpu_s"] = spent() - before
+    return run
+
+
+def spent() -> float:
+    # Of children that have ended: feeders have not.
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def table(runs: dict[str, list[dict[str, Any]]]) -> str:
+    lines = ["way    samples/s  CPU a batch  wire GB/s  made by feeders"]
+    for name, found in runs.items():
+        rate = statistics.median(run["samples_per_s"] for run in found)
+        cpu = statistics.median(run["cpu_s"] / max(run["batches"], 1) for run in found)
+        made = sum(f["batches"] for run in found for f in run["feeders"])
+        wire = statistics.median(
+            sum(f["bytes"] for f in run["feeders"]) / run["elapsed_s"] / 1e9
+            for run in found
+        )
+        all_of_them = max(sum(run["batches"] for run in found), 1)
+        share = f"{min(made / all_of_them, 1):.0%}"
+        lines.append(f"{name:6}{rate:10.0f}{cpu * 1e3:10.2f} ms{wire:11.2f}{share:>17}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
