@@ -102,6 +102,7 @@ impl Measured {
                 "copying_s": sent.times.copying.as_secs_f64(),
                 "expanding_s": sent.times.expanding.as_secs_f64(),
                 "timed_batches": sent.times.batches,
+                "expanded_batches": sent.times.expanded,
                 "utilisation": self.utilisation.as_ref().map(|found| found.busy),
                 "placement": self.placed.as_ref().map(|placed| json!({
                     "name": placed.choice.name(),
@@ -160,14 +161,14 @@ impl Measured {
                 sent.transfers / batches,
                 sent.slots,
             ));
-            let each = |time: Duration| {
-                human_seconds(time.as_secs_f64() / sent.times.batches.max(1) as f64)
+            let each = |time: Duration, batches: u64| {
+                human_seconds(time.as_secs_f64() / batches.max(1) as f64)
             };
             if sent.times.batches > 0 {
                 line(format!(
                     "  a batch     {} on the bus, {} in kernels, by the device's clock",
-                    each(sent.times.copying),
-                    each(sent.times.expanding),
+                    each(sent.times.copying, sent.times.batches),
+                    each(sent.times.expanding, sent.times.expanded),
                 ));
             }
         }

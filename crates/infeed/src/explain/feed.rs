@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::case::Case;
 use super::transfers::{Transfers, transfers};
 use crate::device::any::AnyQueue;
+use crate::device::ring::{Route, Upload};
 use crate::device::{Any, Device, SLOTS};
 use crate::error::Error;
 use crate::loader::ahead::{DeviceLoader, DeviceStep, Placement};
@@ -106,16 +107,21 @@ pub(super) fn crossed<D: Device>(loader: &DeviceLoader<D>) -> Result<Transfers, 
     let ring = loader.ring();
     let name = ring.device().name();
     let simulated = is_simulated(&name);
-    let routes = ring.routes();
+    let placed = loader.placed();
+    // Where two forms of a batch are tried, the one that is sent now is told field by field.
+    let expands =
+        |routes: &&Vec<Route>| routes.iter().any(|r| matches!(r.upload, Upload::Expand(_)));
+    let mut forms = ring.forms().iter();
+    let form = forms.find(|form| expands(form) == (placed.choice == Placement::Device));
+    let routes = form.map_or(ring.routes(), Vec::as_slice);
     // The first batch is waited for by every loop, whatever comes after.
     let waited_s = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
-    Ok(transfers(
-        (name, simulated),
-        &ring.stats()?,
-        routes,
-        stats.batches,
-        waited_s,
-    ))
+    let sent = ring.stats()?;
+    let mut found = transfers((name, simulated), &sent, routes, stats.batches, waited_s);
+    if ring.forms().len() > 1 {
+        found.add_trial(&placed);
+    }
+    Ok(found)
 }
 
 /// Whether a device of this name is simulated.

@@ -154,10 +154,9 @@ fn run_from(stats: &Stats) -> Result<Run, Error> {
 impl Capacities {
     /// Adds what bus and kernels gave, batches of so many rows, beside whatever else they did.
     fn add_transfers(&mut self, transfers: &Transfers, rows: u64) {
-        let batches = transfers.timed as f64;
-        let rate = |time: f64| rows as f64 * batches / time;
+        let rate = |batches: u64, time: f64| (rows * batches) as f64 / time;
         if transfers.timed > 0 && transfers.copying_s > 0.0 {
-            let rate = rate(transfers.copying_s);
+            let rate = rate(transfers.timed, transfers.copying_s);
             let text = format!(
                 "{} / {} per sample = {rate:.0} samples/s, copies to {} timed as they were made",
                 per_s(transfers.timed_bytes as f64 / transfers.copying_s),
@@ -166,8 +165,8 @@ impl Capacities {
             );
             self.add(Limit::Copy, Interval::exact(rate).widen(COUNTED), text);
         }
-        if transfers.timed > 0 && transfers.expanding_s > 0.0 {
-            let rate = rate(transfers.expanding_s);
+        if transfers.expanding_s > 0.0 {
+            let rate = rate(transfers.expanded, transfers.expanding_s);
             let text = format!(
                 "1 / {:.2} µs of kernels per sample = {rate:.0} samples/s, timed beside whatever \
                  else {} did",

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::units::{bytes, per_s};
 use crate::batch::ColumnSpec;
 use crate::device::ring::{RingStats, Route, Upload};
+use crate::loader::ahead::{Placed, Placement};
 
 /// What a loader sent to a device. It brings nothing back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -33,6 +34,8 @@ pub struct Transfers {
     pub timed_bytes: u64,
     /// Time that their copies took.
     pub copying_s: f64,
+    /// Those of them that kernels worked on.
+    pub expanded: u64,
     /// Time that their kernels took, beside whatever else the device did.
     pub expanding_s: f64,
     /// What the loop waited on the host for batches to be sent.
@@ -43,6 +46,10 @@ pub struct Transfers {
     pub longest_gap_s: f64,
     /// Batches for which that is known.
     pub gap_batches: u64,
+    /// Which share of its time the device's work on rows lengthened the step, 0 to 1, where placements
+    /// were tried in turn on steps that waited for no data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contention: Option<f64>,
     /// In one line.
     pub verdict: String,
     /// What was seen besides, and the numbers, a line each.
@@ -99,11 +106,13 @@ pub(super) fn transfers(
         timed: stats.times.batches,
         timed_bytes: stats.times.bytes,
         copying_s: stats.times.copying.as_secs_f64(),
+        expanded: stats.times.expanded,
         expanding_s: stats.times.expanding.as_secs_f64(),
         host_wait_s,
         gap_s: stats.gaps.waited.as_secs_f64(),
         longest_gap_s: stats.gaps.longest.as_secs_f64(),
         gap_batches: stats.gaps.batches,
+        contention: None,
         verdict: String::new(),
         seen: Vec::new(),
     };
@@ -115,7 +124,45 @@ pub(super) fn transfers(
     found
 }
 
+/// Share of a step that the device may wait for data before a step's length says nothing about
+/// contention.
+const WAITS: f64 = 0.02;
+
+/// Least share of a step that the work on rows must take, so that its part can be told from how steps vary.
+const TELLS: f64 = 0.05;
+
+/// Which share of the work on rows lengthened a step beside it, from steps without it and with it; None
+/// where these steps cannot tell.
+fn contention(host_s: f64, device_s: f64, expanding_s: f64, gap_s: f64) -> Option<f64> {
+    let tells = expanding_s > TELLS * host_s && gap_s < WAITS * host_s;
+    tells.then(|| ((device_s - host_s) / expanding_s).clamp(0.0, 1.0))
+}
+
 impl Transfers {
+    /// Adds what trying both placements on the run's own steps has come to.
+    pub(super) fn add_trial(&mut self, placed: &Placed) {
+        self.seen.push(placed.why.clone());
+        let per = |time: f64, count: u64| time / count.max(1) as f64;
+        if let (Some(step), Some(ratio), true) = (placed.step, placed.ratio, self.gap_batches > 0) {
+            let (chosen_s, other_s) = (step.as_secs_f64(), step.as_secs_f64() * ratio);
+            let (host_s, device_s) = match placed.choice {
+                Placement::Host => (chosen_s, other_s),
+                _ => (other_s, chosen_s),
+            };
+            let expanding_s = per(self.expanding_s, self.expanded);
+            // Before the first batch every device waits.
+            let gap_s = per(self.gap_s - self.longest_gap_s, self.gap_batches);
+            self.contention = contention(host_s, device_s, expanding_s, gap_s);
+        }
+        if let Some(share) = self.contention {
+            self.seen.push(format!(
+                "of the device's time for rows, {:.0} % lengthened the step, by the steps that were \
+                 tried",
+                100.0 * share
+            ));
+        }
+    }
+
     /// Bytes of a batch over the bus, on average.
     pub(super) fn batch_bytes(&self) -> f64 {
         self.bytes as f64 / self.batches.max(1) as f64
@@ -168,7 +215,7 @@ impl Transfers {
             if self.expanding_s > 0.0 {
                 line += &format!(
                     ", and {} in kernels beside whatever else the device does",
-                    ms(self.expanding_s, self.timed)
+                    ms(self.expanding_s, self.expanded)
                 );
             }
             lines.push(line);
@@ -265,6 +312,7 @@ mod tests {
                 batches: 10,
                 bytes: 9_600_000,
                 copying: Duration::from_millis(1),
+                expanded: 0,
                 expanding: Duration::ZERO,
             },
         }
@@ -322,6 +370,18 @@ mod tests {
 
         assert!(seen.contains("is not known: nobody named"), "{seen}");
         assert!(!seen.contains("by its own clock"), "{seen}");
+    }
+
+    #[test]
+    fn contention_is_told_by_steps_that_wait_for_nothing_and_by_no_others() {
+        // 10 ms without and 10.5 ms with kernels of 2 ms beside them.
+        let share = contention(0.010, 0.0105, 0.002, 0.0001).expect("it can be told");
+        assert!((share - 0.25).abs() < 1e-9, "{share}");
+
+        assert_eq!(contention(0.010, 0.0099, 0.002, 0.0), Some(0.0));
+        assert_eq!(contention(0.010, 0.0200, 0.002, 0.0), Some(1.0));
+        assert_eq!(contention(0.010, 0.0105, 0.002, 0.001), None, "it waited");
+        assert_eq!(contention(0.010, 0.0105, 0.0001, 0.0), None, "too little");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct SentTimes {
     pub bytes: u64,
     /// From the beginning of each batch's first copy to the end of its last.
     pub copying: Duration,
+    /// Batches among them that kernels worked on.
+    pub expanded: u64,
     /// From the beginning of each batch's first kernel to the end of its last.
     pub expanding: Duration,
 }
@@ -76,6 +78,7 @@ impl<D: Device> Times<D> {
             self.totals.batches += 1;
             self.totals.bytes += first.bytes;
             self.totals.copying += copying;
+            self.totals.expanded += u64::from(expanding.is_some());
             self.totals.expanding += expanding.unwrap_or_default();
             self.pending.pop_front();
         }

@@ -130,6 +130,7 @@ fn transfers() -> Transfers {
         timed: 200,
         timed_bytes: 200 * 11_200_000,
         copying_s: 0.187,
+        expanded: 200,
         expanding_s: 0.014,
         host_wait_s: 3.2,
         gap_s: 3.1,
