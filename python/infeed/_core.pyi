@@ -20,6 +20,7 @@ __all__ = [
     "Function",
     "Given",
     "Loader",
+    "PackParts",
     "__version__",
     "add_digests",
     "cards",
@@ -275,6 +276,29 @@ class Loader:
 
     def close(self) -> None:
         """Ends and joins all threads."""
+
+@final
+class PackParts:
+    """A dataset whose shards many processes write.
+
+    Begun once by the process that asks others, joined by those. Pipeline and options
+    are those of `pack`, and so are the errors.
+    """
+
+    def __new__(
+        cls, description: str, out: str, options: str, begin: bool
+    ) -> PackParts: ...
+    def json(self) -> str:
+        """Places there are, shards that are done, the pipeline for other processes."""
+
+    def weigh(self, begin: int, end: int) -> list[int | None]:
+        """Bytes that the records at some places take; None of a bad one."""
+
+    def ends(self, weights: Sequence[int | None]) -> list[int]:
+        """Where shards end, of records of these weights from a shard's first on."""
+
+    def shard(self, number: int, begin: int, end: int) -> str:
+        """Writes one shard, and gives what is in it as JSON."""
 
 def check(description: str) -> None:
     """Refuses a description that cannot work, without touching its data.

@@ -13,7 +13,7 @@ from infeed import _check, _core
 from infeed import transforms as T
 from infeed.pipeline import Pipeline, _bytes_from
 
-__all__ = ["Fidelity", "PackProgress", "Packed", "pack"]
+__all__ = ["Fidelity", "Form", "PackProgress", "Packed", "line", "options_from", "pack"]
 
 Form = Literal["webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"]
 
@@ -167,34 +167,24 @@ def pack(
         TooManyBadError: There are more than ``max_bad``.
         WriteError: The disk refused; what was written stays.
     """
-    _check.choice("pack", "to", to, _FORMS)
-    bake = _check.integer("pack", "bake", bake)
-    if bake > len(pipeline._transforms):
-        most = f"at most {len(pipeline._transforms)}, the transforms of the pipeline"
-        raise _check.refusal("pack", "bake", most, bake)
-    steps: list[T.Transform] = list(pipeline._transforms[:bake])
-    if resize_short is not None:
-        short = _check.integer("pack", "resize_short", resize_short, low=1)
-        steps.append(T.Resize(short))
-    if fit is not None:
-        sides = _check.sides("pack", "fit", fit)
-        height, width = (sides, sides) if isinstance(sides, int) else sides
-        steps += [T.Resize(max(height, width)), T.CenterCrop((height, width))]
-    options: dict[str, Any] = {
-        "to": to,
-        "transforms": [step._to_dict() for step in steps],
-        "image": encode,
-        "mask": mask,
-        "restart": _tile(restart_index),
-        "workers": _counted("jobs", jobs, low=1),
-        "shuffle": _counted("shuffle", shuffle),
-        "shard_bytes": _bytes_from(shard_size, "pack", "shard_size"),
-        "rows": _counted("rows", rows, low=1),
-        "max_bad": _counted("max_bad", max_bad),
-        "verify": _check.flag("pack", "verify", verify),
-    }
+    options = options_from(
+        pipeline,
+        to=to,
+        bake=bake,
+        resize_short=resize_short,
+        fit=fit,
+        encode=encode,
+        mask=mask,
+        restart_index=restart_index,
+        shuffle=shuffle,
+        shard_size=shard_size,
+        rows=rows,
+        max_bad=max_bad,
+        verify=verify,
+        jobs=jobs,
+    )
     path = os.fspath(out)
-    report = _line if progress is True else progress or None
+    report = line if progress is True else progress or None
     begun = time.monotonic()
 
     def call(
@@ -217,6 +207,56 @@ def pack(
     if progress is True:
         print(file=sys.stderr)
     return _packed(path, found, pipeline)
+
+
+def options_from(
+    pipeline: Pipeline,
+    *,
+    to: Form = "webdataset",
+    bake: int = 0,
+    resize_short: int | None = None,
+    fit: int | tuple[int, int] | None = None,
+    encode: str = "keep",
+    mask: str = "keep",
+    restart_index: bool | int = False,
+    shuffle: int | None = None,
+    shard_size: int | str = "256MB",
+    rows: int | None = None,
+    max_bad: int | None = None,
+    verify: bool = False,
+    jobs: int | None = None,
+) -> dict[str, Any]:
+    """The arguments of `pack` as the engine takes them.
+
+    Raises:
+        ConfigError: One cannot be.
+    """
+    _check.choice("pack", "to", to, _FORMS)
+    bake = _check.integer("pack", "bake", bake)
+    if bake > len(pipeline._transforms):
+        most = f"at most {len(pipeline._transforms)}, the transforms of the pipeline"
+        raise _check.refusal("pack", "bake", most, bake)
+    steps: list[T.Transform] = list(pipeline._transforms[:bake])
+    if resize_short is not None:
+        short = _check.integer("pack", "resize_short", resize_short, low=1)
+        steps.append(T.Resize(short))
+    if fit is not None:
+        sides = _check.sides("pack", "fit", fit)
+        height, width = (sides, sides) if isinstance(sides, int) else sides
+        steps += [T.Resize(max(height, width)), T.CenterCrop((height, width))]
+    return {
+        "to": to,
+        "transforms": [step._to_dict() for step in steps],
+        "image": encode,
+        "mask": mask,
+        "restart": _tile(restart_index),
+        "workers": _counted("jobs", jobs, low=1),
+        "shuffle": _counted("shuffle", shuffle),
+        "shard_bytes": _bytes_from(shard_size, "pack", "shard_size"),
+        "rows": _counted("rows", rows, low=1),
+        "max_bad": _counted("max_bad", max_bad),
+        "verify": _check.flag("pack", "verify", verify),
+    }
 
 
 def _tile(restart_index: bool | int) -> int | None:
@@ -250,7 +290,7 @@ def _packed(path: str, found: dict[str, Any], packed: Pipeline) -> Packed:
     )
 
 
-def _line(at: PackProgress) -> None:
+def line(at: PackProgress) -> None:
     """Writes how far it is over the line that said so before."""
     left = "" if math.isinf(at.left) else f"  {at.left:.0f} s left"
     bad = f"  {at.bad} bad" if at.bad else ""

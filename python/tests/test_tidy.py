@@ -12,6 +12,7 @@ ADAPTERS = {
     "jax": {"jax"},
     # Keras gives the arrays of its backend where they are on a device.
     "keras": {"keras", "torch"},
+    "ray": {"ray"},
     "tensorflow": {"tensorflow"},
     "torch": {"torch"},
     "transformers": {"transformers"},
@@ -27,7 +28,7 @@ LADDER = [
     {"_fields", "_functions", "_select"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
     {"pipeline"},
-    {"packing", "remote", "verifying"},
+    {"packing", "remote", "verifying", "_parting"},
     {"watching", "_moving"},
     {"_running", "_copying"},
     {"_steps"},

@@ -59,7 +59,7 @@ mod _core {
     #[pymodule_export]
     use super::order::order;
     #[pymodule_export]
-    use super::pack::pack;
+    use super::pack::{PackParts, pack};
     #[pymodule_export]
     use super::remote::set_cache;
     #[pymodule_export]

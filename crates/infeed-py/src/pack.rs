@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use infeed::pack::{PackOptions, Progress};
+use infeed::pack::{PackOptions, Parts, Progress};
 use pyo3::prelude::*;
 
 use crate::description::{Handles, parse};
@@ -54,4 +54,50 @@ pub(crate) fn pack(
         return Err(error);
     }
     Ok(raise(py, packed)?.to_json())
+}
+
+/// A dataset whose shards many processes write.
+#[pyclass(frozen, module = "infeed._core")]
+pub(crate) struct PackParts {
+    inner: Parts,
+}
+
+#[pymethods]
+impl PackParts {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        description: &str,
+        out: PathBuf,
+        options: &str,
+        begin: bool,
+    ) -> PyResult<PackParts> {
+        let pipeline = parse(py, description)?;
+        let options = raise(py, PackOptions::from_json(options))?;
+        let open = || match begin {
+            true => Parts::begin(&pipeline, &out, &options),
+            false => Parts::join(&pipeline, &out, &options),
+        };
+        let inner = raise(py, py.detach(open))?;
+        log::hand_over(py)?;
+        Ok(PackParts { inner })
+    }
+
+    fn json(&self) -> String {
+        self.inner.to_json()
+    }
+
+    fn weigh(&self, py: Python<'_>, begin: u64, end: u64) -> PyResult<Vec<Option<u64>>> {
+        raise(py, py.detach(|| self.inner.weigh(begin..end)))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "as Python gives it")]
+    fn ends(&self, weights: Vec<Option<u64>>) -> Vec<u64> {
+        self.inner.ends(&weights)
+    }
+
+    fn shard(&self, py: Python<'_>, number: usize, begin: u64, end: u64) -> PyResult<String> {
+        let part = raise(py, py.detach(|| self.inner.shard(number, begin..end)))?;
+        Ok(part.to_json())
+    }
 }

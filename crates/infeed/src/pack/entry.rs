@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
-use std::path::Path;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,19 @@ pub(super) struct Entry {
     pub(super) listed_bytes: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) extensions: Extensions,
+}
+
+impl Entry {
+    /// Its first place in the packed order. None where its numbers contradict each other.
+    pub(super) fn begin(&self) -> Option<u64> {
+        let places = self.records.checked_add(self.bad)?;
+        self.end.checked_sub(places)
+    }
+
+    /// Whether its file is in a folder, as long as it should be.
+    pub(super) fn is_in(&self, folder: &Path) -> bool {
+        fs::metadata(folder.join(&self.file)).is_ok_and(|of| of.len() == self.bytes)
+    }
 }
 
 /// A bad record, as the list has it.
@@ -80,6 +93,27 @@ pub(crate) fn listed_bad(folder: &Path) -> Result<Vec<u64>, Error> {
 /// Name of a shard, or of its index.
 pub(super) fn shard_name(number: usize, extension: &str) -> String {
     format!("shard-{number:06}.{extension}")
+}
+
+/// Where a file is until it is whole. `tag` tells apart writers of one file.
+pub(super) fn part_of(folder: &Path, name: &str, tag: &str) -> PathBuf {
+    folder.join(format!(".{name}{tag}.part"))
+}
+
+/// Writes a file that has its name once it is on the disk.
+///
+/// # Errors
+///
+/// [`Error::Write`].
+pub(super) fn write_named(folder: &Path, name: &str, tag: &str, bytes: &[u8]) -> Result<(), Error> {
+    let (path, part) = (folder.join(name), part_of(folder, name, tag));
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&part, &path)
+    };
+    write().map_err(|error| Error::write(&path, error))
 }
 
 /// Makes names durable, where the system can.

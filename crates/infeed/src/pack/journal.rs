@@ -7,6 +7,9 @@
 //! bytes are done, and how much of the list belongs to them; what lies behind, written or not, is
 //! made again and comes out the same, since the cut between two shards depends on the records
 //! alone. The last state of the journal goes into the manifest.
+//!
+//! Shards that other processes have written are noted beside them (`noted`); those that follow on
+//! the journal's are taken into it when it is opened.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,6 +19,7 @@ use std::path::{Path, PathBuf};
 use crc_fast::crc32_iscsi;
 
 use super::entry::{BAD_LIST, Entry, JOURNAL, shard_name, sync_folder};
+use super::noted;
 use super::out::Out;
 use crate::error::Error;
 
@@ -42,37 +46,26 @@ impl Journal {
     pub(super) fn open(out: &Out, extension: &str) -> Result<Journal, Error> {
         let folder = out.path();
         let path = folder.join(JOURNAL);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => Some(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::open(path, error)),
-        };
-        let told = match &bytes {
-            Some(bytes) => parse(bytes),
-            None => out.shards().to_vec(),
-        };
-        let is_there = |entry: &Entry| {
-            fs::metadata(folder.join(&entry.file)).is_ok_and(|of| of.len() == entry.bytes)
-        };
-        let list = fs::metadata(folder.join(BAD_LIST)).map_or(0, |of| of.len());
-        let mut entries = told.clone();
-        entries.truncate(unbroken(&entries, extension));
-        let kept = entries
-            .iter()
-            .take_while(|entry| is_there(entry) && entry.listed_bytes <= list);
-        entries.truncate(kept.count());
-        if entries.len() < told.len() {
+        let Found {
+            entries,
+            bytes,
+            told,
+        } = find(out, extension)?;
+        if entries.len() < told {
             out.forget()?;
         }
         let listed_bytes = entries.last().map_or(0, |entry| entry.listed_bytes);
         cut_list(folder, listed_bytes)?;
-        remove_others(folder, extension, &entries);
+        let end = entries.last().map_or(0, |entry| entry.end);
+        let noted = noted::following(folder, extension, entries.len(), end);
+        let known = entries.iter().chain(noted.iter().map(|noted| &noted.entry));
+        remove_others(folder, extension, known);
         let lines: Vec<u8> = entries.iter().flat_map(line).collect();
         if bytes.is_none_or(|bytes| bytes != lines) {
             out.write_durable(&path, &lines)?;
         }
         let file = File::options().append(true).open(&path);
-        Ok(Journal {
+        let mut journal = Journal {
             folder: folder.to_owned(),
             entries,
             file: file.map_err(|error| Error::write(path, error))?,
@@ -80,7 +73,14 @@ impl Journal {
             listed_bytes,
             early: BTreeMap::new(),
             failed: None,
-        })
+        };
+        let first = journal.entries.len();
+        for (nth, noted) in noted.into_iter().enumerate() {
+            journal.note(first + nth, noted.entry, noted.bad)?;
+        }
+        // They say nothing that the journal does not.
+        noted::remove_all(folder);
+        Ok(journal)
     }
 
     pub(super) fn entries(&self) -> &[Entry] {
@@ -158,6 +158,47 @@ impl Journal {
     }
 }
 
+/// What an earlier run left.
+pub(super) struct Found {
+    /// The shards that are there, up to the first that is not.
+    pub(super) entries: Vec<Entry>,
+    /// The journal; None where there is none.
+    bytes: Option<Vec<u8>>,
+    /// How many shards it told of, or else the manifest.
+    told: usize,
+}
+
+/// Looks for the shards of an earlier run, and changes nothing.
+///
+/// # Errors
+///
+/// [`Error::Open`] for a journal that is there and cannot be read.
+pub(super) fn find(out: &Out, extension: &str) -> Result<Found, Error> {
+    let folder = out.path();
+    let path = folder.join(JOURNAL);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Error::open(path, error)),
+    };
+    let mut entries = match &bytes {
+        Some(bytes) => parse(bytes),
+        None => out.shards().to_vec(),
+    };
+    let told = entries.len();
+    let list = fs::metadata(folder.join(BAD_LIST)).map_or(0, |of| of.len());
+    entries.truncate(unbroken(&entries, extension));
+    let kept = entries
+        .iter()
+        .take_while(|entry| entry.is_in(folder) && entry.listed_bytes <= list);
+    entries.truncate(kept.count());
+    Ok(Found {
+        entries,
+        bytes,
+        told,
+    })
+}
+
 /// A line of the journal.
 fn line(entry: &Entry) -> Vec<u8> {
     let text = serde_json::to_string(entry).unwrap_or_default();
@@ -217,7 +258,7 @@ fn cut_list(folder: &Path, length: u64) -> Result<(), Error> {
 }
 
 /// Removes shards that the journal does not know, and parts of such.
-fn remove_others(folder: &Path, extension: &str, known: &[Entry]) {
+fn remove_others<'a>(folder: &Path, extension: &str, known: impl Iterator<Item = &'a Entry>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
@@ -226,8 +267,7 @@ fn remove_others(folder: &Path, extension: &str, known: &[Entry]) {
             .map_or(name, |(stem, _)| stem)
             .to_owned()
     };
-    let known: std::collections::HashSet<String> =
-        known.iter().map(|entry| stem(&entry.file)).collect();
+    let known: std::collections::HashSet<String> = known.map(|entry| stem(&entry.file)).collect();
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let part = name
@@ -236,11 +276,14 @@ fn remove_others(folder: &Path, extension: &str, known: &[Entry]) {
         let whole = part.unwrap_or(&name);
         let number = whole.strip_prefix("shard-");
         let is_ours = number.is_some_and(|rest| {
-            [extension, "idx"].iter().any(|ext| {
-                rest.strip_suffix(ext)
-                    .and_then(|rest| rest.strip_suffix('.'))
-                    .is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
-            })
+            let mut parts = rest.split('.');
+            let digits = parts.next().unwrap_or_default();
+            let ext = parts.next().unwrap_or_default();
+            // Of a part only, a word that tells its writer from others.
+            let writers = parts.count();
+            digits.bytes().all(|byte| byte.is_ascii_digit())
+                && [extension, "idx", noted::EXTENSION].contains(&ext)
+                && writers <= usize::from(part.is_some())
         });
         if is_ours && (part.is_some() || !known.contains(&stem(&name))) {
             // What stays only takes room, and is replaced or told when its name is needed.

@@ -6,7 +6,8 @@
 //! shards have in common, one of which a file (`forms` lists them), called by the threads of
 //! `shards`. `out` keeps the folder that is written to. Nothing is ever written over or into the
 //! original, and a file has its name only once it is whole, so that a run that was stopped is taken
-//! up again: by file in a folder, by row in arrays, by shard elsewhere (`journal`).
+//! up again: by file in a folder, by row in arrays, by shard elsewhere (`journal`). Many processes
+//! can write the shards of one dataset (`parts`).
 
 mod arrays;
 mod arrow;
@@ -25,10 +26,12 @@ mod journal;
 mod judge;
 mod make;
 mod names;
+mod noted;
 mod npy;
 mod npz;
 mod out;
 mod parquet;
+mod parts;
 pub mod quality;
 mod restart;
 mod run;
@@ -58,6 +61,7 @@ pub use encoding::{Encoding, PngFilter, PngLevel, Target};
 pub use entry::BAD_LIST;
 pub(crate) use entry::listed_bad;
 pub use judge::Fidelity;
+pub use parts::{Part, Parts};
 pub use restart::{TILE, with_restarts};
 
 /// Bytes of a shard unless others are asked for: large enough that opening one costs nothing, small
@@ -411,21 +415,7 @@ impl Job<'_> {
     }
 
     fn shards(&self, out: &Path) -> Result<Written, Error> {
-        let fields = self.maker.fields;
-        let mut first = self.chosen.at(0);
-        let mut shapes = vec![None; fields.len()];
-        if fields.iter().any(form::is_pixels) {
-            let good = arrays::first_good(&self.maker, self.chosen, self.options.max_bad)?;
-            first = good.0;
-            shapes = good.1.iter().map(|product| product.shape).collect();
-        }
-        let columns = form::columns(fields, &shapes);
-        let classes = self.maker.source.classes();
-        let rows = self.options.rows(self.pipeline).unwrap_or(1);
-        if self.options.to == Target::Npz {
-            shards::check_number(self.chosen.len().div_ceil(rows.max(1)), self.options)?;
-        }
-        let form = forms::form(self.options, columns, classes, rows)?;
+        let (form, shapes, first) = shaped(&self.maker, self.chosen, self.pipeline, self.options)?;
         let out = self.begin(out)?;
         let run = shards::ShardRun {
             maker: &self.maker,
@@ -448,6 +438,31 @@ impl Job<'_> {
             entries: written.entries,
         })
     }
+}
+
+/// What records become in the shards of a dataset, the shapes of pixels that are not encoded, and
+/// the record that has set those.
+fn shaped(
+    maker: &make::Maker<'_>,
+    chosen: &Chosen,
+    pipeline: &Pipeline,
+    options: &PackOptions,
+) -> Result<(Box<dyn form::Form>, Vec<Option<make::Shape>>, u64), Error> {
+    let mut first = chosen.at(0);
+    let mut shapes = vec![None; maker.fields.len()];
+    if maker.fields.iter().any(form::is_pixels) {
+        let good = arrays::first_good(maker, chosen, options.max_bad)?;
+        first = good.0;
+        shapes = good.1.iter().map(|product| product.shape).collect();
+    }
+    let columns = form::columns(maker.fields, &shapes);
+    let classes = maker.source.classes();
+    let rows = options.rows(pipeline).unwrap_or(1);
+    if options.to == Target::Npz {
+        shards::check_number(chosen.len().div_ceil(rows.max(1)), options)?;
+    }
+    let form = forms::form(options, columns, classes, rows)?;
+    Ok((form, shapes, first))
 }
 
 /// The pipeline over its packed source, of which all records were selected.

@@ -151,6 +151,39 @@ impl Out {
         })
     }
 
+    /// Looks at the folder from another process than the one that has begun it, without a lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a folder that was not begun, or with other options.
+    pub(super) fn join(
+        path: &Path,
+        pipeline: &Pipeline,
+        chosen: &Chosen,
+        options: &PackOptions,
+        values: Option<String>,
+    ) -> Result<Out, Error> {
+        let description = describe(pipeline, chosen, options, values);
+        let begun = path.join(BEGUN);
+        if !begun.exists() {
+            let problem = format!(
+                "nobody packs into {} just now, or this machine does not see it; name a folder \
+                 that all machines share",
+                path.display()
+            );
+            return Err(Error::config("out", problem));
+        }
+        is_same(path, &begun, &description)?;
+        Ok(Out {
+            path: path.to_owned(),
+            description,
+            was_complete: false,
+            shards: Vec::new(),
+            is_new: false,
+            _lock: None,
+        })
+    }
+
     /// Leaves a folder in which nothing was written as it was before, so that it is in nobody's
     /// way who changes the options.
     pub(super) fn abandon(&self) {
@@ -464,7 +497,7 @@ pub(super) fn refuse_overlap(source: &SourceSpec, out: &Path) -> Result<(), Erro
 }
 
 /// A path from the root without links, also of what does not exist yet.
-fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute(path: &Path) -> PathBuf {
     if store::is_url(path) {
         return path.to_owned();
     }

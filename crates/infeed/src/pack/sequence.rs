@@ -36,6 +36,8 @@ pub(super) struct Places<'a> {
     pub(super) claims: Claims,
     /// Whether records come out of groups that are read whole.
     pub(super) whole: bool,
+    /// One past the last place that is wanted.
+    pub(super) end: u64,
 }
 
 impl Places<'_> {
@@ -43,14 +45,10 @@ impl Places<'_> {
         self.chosen.at(self.order.get(place) as usize)
     }
 
-    fn len(&self) -> u64 {
-        self.chosen.len()
-    }
-
     /// The end of a claim that begins at a place.
     fn claim_end(&self, from: u64) -> u64 {
         let record = |place| self.record(place);
-        self.claims.end(from, self.len(), record)
+        self.claims.end(from, self.end, record)
     }
 }
 
@@ -123,7 +121,7 @@ impl<'a> Sequence<'a> {
         let mut state = self.lock();
         loop {
             let place = state.taken;
-            if state.stopped || place >= self.places.len() {
+            if state.stopped || place >= self.places.end {
                 return None;
             }
             if let Some(outcome) = state.ready.remove(&place) {
@@ -157,7 +155,7 @@ impl<'a> Sequence<'a> {
 
     fn claim(&self) -> Option<Range<u64>> {
         let mut state = self.lock();
-        if state.stopped || state.next >= self.places.len() {
+        if state.stopped || state.next >= self.places.end {
             return None;
         }
         let from = state.next;
@@ -462,6 +460,7 @@ mod tests {
             order: &order,
             claims: Claims::of(source, 8),
             whole: true,
+            end: chosen.len(),
         };
         let cores = Cores::new(makers);
         body(&Sequence::new(&maker, &*form, places, 0, makers, cores));

@@ -7,7 +7,6 @@
 //! one that was not finished nothing is kept.
 
 use std::fs::{self, File};
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +16,7 @@ use std::time::Duration;
 use super::chosen::{CLAIM, Chosen};
 use super::count::{Counted, Progress, Totals};
 use super::encoding::Target;
-use super::entry::{BAD_LIST, Entry, bad_line, shard_name};
+use super::entry::{BAD_LIST, Entry, bad_line, part_of, shard_name, write_named};
 use super::form::{Extensions, Form, Made, Shard, Sink};
 use super::journal::Journal;
 use super::make::{Maker, Shape};
@@ -119,7 +118,8 @@ impl ShardRun<'_> {
             chosen: self.chosen,
             order: &order,
             claims: Claims::of(self.maker.source, CLAIM),
-            whole: self.reads_whole()?,
+            whole: reads_whole(self.maker, self.options)?,
+            end: total,
         };
         let workers = self.options.threads();
         let makers = workers + workers.min(READERS);
@@ -168,17 +168,15 @@ impl ShardRun<'_> {
         })
     }
 
-    /// Whether the source is read in whole groups, which a shuffle would read again and again.
-    fn reads_whole(&self) -> Result<bool, Error> {
-        let groups = self.maker.source.groups();
-        let whole = groups.is_some_and(|groups| groups.whole);
-        if whole && self.options.shuffle.is_some() {
-            let problem = "the source can only be read in whole groups (Parquet, and what is \
-                           compressed: Arrow, npz, shards); pack it without a shuffle first, then \
-                           shuffle the result";
-            return Err(Error::config("shuffle", problem));
+    fn most(&self) -> Most {
+        Most {
+            records: self.form.most_records(),
+            bytes: self.options.shard_bytes,
         }
-        Ok(whole)
+    }
+
+    fn same_shape(&self, made: &Made) -> Result<(), Error> {
+        same_shape(self.maker, self.options, (self.shapes, self.first), made)
     }
 
     /// Refuses what an earlier run left out, if it is more than may be bad now.
@@ -307,9 +305,10 @@ impl Shared<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            self.same_shape(&made)?;
+            run.same_shape(&made)?;
             let weight = run.form.weight(&made);
-            if let Some(last) = open.take_if(|open| !open.has_room(run, weight)) {
+            let most = run.most();
+            if let Some(last) = open.take_if(|open| !open.filling.has_room(most, weight)) {
                 let entry = last.entry(number, run.form, place, std::mem::take(&mut bad_count));
                 let done = Full {
                     number,
@@ -326,7 +325,7 @@ impl Shared<'_> {
                 Some(shard) => shard,
                 None => {
                     check_number(number as u64 + 1, run.options)?;
-                    open.insert(Open::begin(run, number)?)
+                    open.insert(Open::begin(run.form, run.out.path(), number, "")?)
                 }
             };
             place += 1;
@@ -374,23 +373,6 @@ impl Shared<'_> {
         counted.bad(error, self.run.options.max_bad)
     }
 
-    /// Refuses pixels of another shape than those of the first record.
-    fn same_shape(&self, made: &Made) -> Result<(), Error> {
-        let run = self.run;
-        for (at, (product, expected)) in made.products.iter().zip(run.shapes).enumerate() {
-            if product.shape != *expected {
-                let source = run.maker.source;
-                return Err(arrays::differs(
-                    run.options.to,
-                    &run.maker.fields[at].name,
-                    (*expected, source.id(run.first, Some(at))),
-                    (product.shape, source.id(made.record, Some(at))),
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// Finishes shards until there are no more.
     fn finish_all(&self, full: &Mutex<Receiver<Full>>) {
         loop {
@@ -410,38 +392,68 @@ impl Shared<'_> {
         }
     }
 
-    /// Gives a shard its bytes, its index and its name, in that order.
     fn finish(&self, full: Full) -> Result<(), Error> {
-        let Full {
-            number,
-            shard,
-            mut entry,
-            bad,
-        } = full;
-        let folder = self.run.out.path();
-        let path = folder.join(&entry.file);
-        let part = part_of(folder, &entry.file);
-        let not_written = |error| Error::write(&path, error);
-        let finished = shard.finish().map_err(not_written)?;
-        let file = finished.out.into_file().map_err(not_written)?;
-        file.sync_all().map_err(not_written)?;
-        entry.bytes = file.metadata().map_err(not_written)?.len();
-        entry.extensions = finished.extensions;
-        if let Some(index) = finished.index {
-            let name = shard_name(number, "idx");
-            let (path, part) = (folder.join(&name), part_of(folder, &name));
-            let write = || -> std::io::Result<()> {
-                let mut file = File::create(&part)?;
-                file.write_all(index.as_bytes())?;
-                file.sync_all()?;
-                fs::rename(&part, &path)
-            };
-            write().map_err(|error| Error::write(&path, error))?;
-        }
-        fs::rename(&part, &path).map_err(not_written)?;
+        let entry = put(self.run.out.path(), full.number, full.shard, full.entry, "")?;
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        journal.note(number, entry, bad)
+        journal.note(full.number, entry, full.bad)
     }
+}
+
+/// Gives a shard its bytes, its index and its name, in that order. `tag` is that of [`Open::begin`].
+pub(super) fn put(
+    folder: &Path,
+    number: usize,
+    shard: Box<dyn Shard>,
+    mut entry: Entry,
+    tag: &str,
+) -> Result<Entry, Error> {
+    let path = folder.join(&entry.file);
+    let part = part_of(folder, &entry.file, tag);
+    let not_written = |error| Error::write(&path, error);
+    let finished = shard.finish().map_err(not_written)?;
+    let file = finished.out.into_file().map_err(not_written)?;
+    file.sync_all().map_err(not_written)?;
+    entry.bytes = file.metadata().map_err(not_written)?.len();
+    entry.extensions = finished.extensions;
+    if let Some(index) = finished.index {
+        let name = shard_name(number, "idx");
+        write_named(folder, &name, tag, index.as_bytes())?;
+    }
+    fs::rename(&part, &path).map_err(not_written)?;
+    Ok(entry)
+}
+
+/// Whether the source is read in whole groups, which a shuffle would read again and again.
+pub(super) fn reads_whole(maker: &Maker<'_>, options: &PackOptions) -> Result<bool, Error> {
+    let groups = maker.source.groups();
+    let whole = groups.is_some_and(|groups| groups.whole);
+    if whole && options.shuffle.is_some() {
+        let problem = "the source can only be read in whole groups (Parquet, and what is \
+                       compressed: Arrow, npz, shards); pack it without a shuffle first, then \
+                       shuffle the result";
+        return Err(Error::config("shuffle", problem));
+    }
+    Ok(whole)
+}
+
+/// Refuses pixels of another shape than those of the first record.
+pub(super) fn same_shape(
+    maker: &Maker<'_>,
+    options: &PackOptions,
+    (shapes, first): (&[Option<Shape>], u64),
+    made: &Made,
+) -> Result<(), Error> {
+    for (at, (product, expected)) in made.products.iter().zip(shapes).enumerate() {
+        if product.shape != *expected {
+            return Err(arrays::differs(
+                options.to,
+                &maker.fields[at].name,
+                (*expected, maker.source.id(first, Some(at))),
+                (product.shape, maker.source.id(made.record, Some(at))),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses more shards than the pattern that names them can stand for.
@@ -457,52 +469,69 @@ pub(super) fn check_number(shards: u64, options: &PackOptions) -> Result<(), Err
     Err(Error::config(part, problem))
 }
 
-fn part_of(folder: &Path, name: &str) -> std::path::PathBuf {
-    folder.join(format!(".{name}.part"))
+/// What a shard may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+}
+
+/// How full a shard is: the one place that says where shards end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Filling {
+    records: u64,
+    bytes: u64,
+}
+
+impl Filling {
+    /// Whether a record more belongs to it; one alone always does.
+    pub(super) fn has_room(&self, most: Most, weight: u64) -> bool {
+        self.records == 0
+            || (self.records < most.records && self.bytes.saturating_add(weight) <= most.bytes)
+    }
+
+    pub(super) fn add(&mut self, weight: u64) {
+        self.records += 1;
+        self.bytes = self.bytes.saturating_add(weight);
+    }
 }
 
 /// The shard of the moment.
-struct Open {
-    shard: Box<dyn Shard>,
-    records: u64,
+pub(super) struct Open {
+    pub(super) shard: Box<dyn Shard>,
+    pub(super) filling: Filling,
     bytes_in: u64,
-    weight: u64,
 }
 
 impl Open {
-    fn begin(run: &ShardRun<'_>, number: usize) -> Result<Open, Error> {
-        let folder = run.out.path();
-        let name = shard_name(number, run.form.extension());
-        let begin = || {
-            run.form
-                .begin(Sink::new(File::create(part_of(folder, &name))?))
-        };
+    /// Begins a shard in a file that has not its name yet.
+    pub(super) fn begin(
+        form: &dyn Form,
+        folder: &Path,
+        number: usize,
+        tag: &str,
+    ) -> Result<Open, Error> {
+        let name = shard_name(number, form.extension());
+        let begin = || form.begin(Sink::new(File::create(part_of(folder, &name, tag))?));
         Ok(Open {
             shard: begin().map_err(|error| Error::write(folder.join(&name), error))?,
-            records: 0,
+            filling: Filling::default(),
             bytes_in: 0,
-            weight: 0,
         })
     }
 
-    fn has_room(&self, run: &ShardRun<'_>, weight: u64) -> bool {
-        self.records < run.form.most_records()
-            && self.weight.saturating_add(weight) <= run.options.shard_bytes
-    }
-
-    fn add(&mut self, made: Made, weight: u64) -> std::io::Result<()> {
-        self.records += 1;
+    pub(super) fn add(&mut self, made: Made, weight: u64) -> std::io::Result<()> {
+        self.filling.add(weight);
         self.bytes_in += made.bytes_in;
-        self.weight += weight;
         self.shard.add(made)
     }
 
     /// Its line in the journal; what only its finished file tells is added later.
-    fn entry(&self, number: usize, form: &dyn Form, end: u64, bad: u64) -> Entry {
+    pub(super) fn entry(&self, number: usize, form: &dyn Form, end: u64, bad: u64) -> Entry {
         Entry {
             file: shard_name(number, form.extension()),
             end,
-            records: self.records,
+            records: self.filling.records,
             bytes: 0,
             bytes_in: self.bytes_in,
             bad,

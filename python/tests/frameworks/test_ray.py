@@ -1,0 +1,134 @@
+"""infeed.ray.pack on a cluster of several nodes, one of which is killed on the way."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from installed import framework_test, needed
+from running import run
+
+import infeed
+from infeed import sources
+
+needed("ray")
+pytestmark = framework_test
+
+# A cluster in processes of this machine. Once a few shards are there, a node is killed
+# that has tasks, and once more the call itself.
+CLUSTER = """
+import json, os, sys, threading, time
+from pathlib import Path
+
+os.environ["RAY_DEDUP_LOGS"] = "0"
+import ray
+from ray.cluster_utils import Cluster
+import infeed, infeed.ray
+from infeed import sources
+
+photos, out, how = sys.argv[1:]
+size = dict(object_store_memory=100_000_000, num_cpus=1)
+cluster = Cluster(initialize_head=True, head_node_args=size | {"num_cpus": 0})
+nodes = [cluster.add_node(**size) for _ in range(3 if how == "killed" else 2)]
+cluster.wait_for_nodes()
+ray.init(address=cluster.address, log_to_driver=False)
+made = infeed.Pipeline(sources.Folder(photos)).decode().batch(4)
+bar, killed = [], []
+
+def told(at):
+    bar.append(at.done)
+    shards = at.done - at.reused > 0
+    if how == "stopped":
+        return not shards
+    if how == "killed" and shards and not killed:
+        killed.append(nodes[0])
+        cluster.remove_node(nodes[0], allow_graceful=False)
+
+try:
+    packed = infeed.ray.pack(
+        made, out, to="webdataset", resize_short=64, shard_size=20_000, progress=told,
+    )
+except infeed.InterruptedPackError as error:
+    print(json.dumps(dict(stopped=str(error))))
+else:
+    loaded = [batch["label"].tolist() for batch in infeed.Pipeline.load(out)]
+    print(json.dumps(dict(
+        records=packed.records, reused=packed.reused, killed=len(killed), bar=bar,
+        labels=sum(loaded, []), path=str(packed.path),
+    )))
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture
+def one(classification, tmp_path) -> Path:
+    """What one process writes."""
+    made = infeed.Pipeline(sources.Folder(classification.path)).decode().batch(4)
+    out = tmp_path / "one"
+    infeed.pack(made, out, to="webdataset", resize_short=64, shard_size=20_000)
+    return out
+
+
+def on_cluster(*arguments: object) -> dict:
+    return json.loads(run(CLUSTER, *arguments).splitlines()[-1])
+
+
+def test_a_cluster_that_loses_a_node_writes_the_bytes_of_one_process(
+    classification, one, tmp_path
+):
+    found = on_cluster(classification.path, tmp_path / "out", "killed")
+
+    assert found["killed"] == 1
+    assert (found["records"], found["reused"]) == (30, 0)
+    assert files(tmp_path / "out") == files(one)
+    assert found["labels"] == sorted(found["labels"])
+    assert found["bar"] == sorted(found["bar"])
+    assert found["bar"][-1] == 30
+
+
+def test_a_call_that_was_stopped_is_taken_up_by_another_cluster(
+    classification, one, tmp_path
+):
+    stopped = on_cluster(classification.path, tmp_path / "out", "stopped")
+    assert "goes on from there" in stopped["stopped"]
+
+    found = on_cluster(classification.path, tmp_path / "out", "whole")
+
+    assert 0 < found["reused"] < 30
+    assert files(tmp_path / "out") == files(one)
+
+
+def test_what_no_other_machine_sees_is_refused_before_a_cluster_is_asked(tmp_path):
+    script = (
+        "import sys, infeed, infeed.ray, ray\n"
+        "from infeed import sources\n"
+        "made = infeed.Pipeline(sources.Memory(x=[1, 2]))\n"
+        "for wrong in (dict(), dict(cpus=0), dict(jobs=0), dict(to='folder')):\n"
+        "    try: infeed.ray.pack(made, sys.argv[1], **wrong)\n"
+        "    except infeed.ConfigError as error: print(error)\n"
+        "print(ray.is_initialized())\n"
+    )
+
+    told = run(script, tmp_path / "out").splitlines()
+
+    assert "memory of this process" in told[0]
+    assert "cpus must be" in told[1]
+    assert "jobs must be" in told[2]
+    assert told[-1] == "False"
+
+
+def test_without_ray_one_line_says_what_to_install(tmp_path):
+    # A finder that has no Ray.
+    script = "import sys\nsys.modules['ray'] = None\nimport infeed\nimport infeed.ray\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+
+    assert "ImportError: infeed.ray needs Ray" in ended.stderr.splitlines()[-1]
+    assert "pip install 'infeed[ray]'" in ended.stderr

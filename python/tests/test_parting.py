@@ -1,0 +1,261 @@
+"""Shards of one dataset written by many: the bytes are those of one process."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import _core, packing, sources
+from infeed._parting import distribute
+
+FORMS = ["webdataset", "tfrecord", "arrow", "parquet", "npz"]
+
+
+class Died(Exception):
+    """A worker, or who asks them."""
+
+
+class Crew:
+    """Does tasks one by one, in an order that a seed draws, some of them twice."""
+
+    def __init__(self, out: Path, pipeline: infeed.Pipeline, asked: dict, seed: int):
+        what = (pipeline._json(), str(out), json.dumps(asked))
+        # Two processes, as it were.
+        self.parts = [_core.PackParts(*what, False) for _ in range(2)]
+        self.rng = random.Random(seed)
+        self.done: list[tuple] = []
+        self.most = 0
+        self.lives = 10**9
+        self.tasks: dict[int, tuple] = {}
+        self.results: dict[int, object] = {}
+
+    def weigh(self, begin, end):
+        return self._begun("weigh", begin, end)
+
+    def shard(self, number, begin, end):
+        return self._begun("shard", number, begin, end)
+
+    def ended(self, tasks):
+        self.most = max(self.most, len(tasks))
+        task = self.rng.choice(tasks)
+        name, *places = self.tasks[task]
+        for parts in self.rng.sample(self.parts, k=self.rng.choice([1, 2])):
+            self.results[task] = getattr(parts, name)(*places)
+        return [task]
+
+    def result(self, task):
+        if self.lives == 0:
+            raise Died
+        self.lives -= 1
+        self.done.append(self.tasks[task])
+        return self.results[task]
+
+    def _begun(self, *what):
+        self.tasks[len(self.tasks)] = what
+        return len(self.tasks) - 1
+
+
+def asked_for(pipeline, **options) -> dict:
+    return packing.options_from(pipeline, jobs=1, **options)
+
+
+def apart(pipeline, out, jobs=3, lives=None, seed=0, told=None, **options):
+    """Packs as `infeed.ray.pack` does; gives the crew and the result."""
+    asked = asked_for(pipeline, **options)
+    parts = _core.PackParts(pipeline._json(), str(out), json.dumps(asked), True)
+    crew = Crew(out, pipeline, asked, seed)
+    crew.lives = 10**9 if lives is None else lives
+    size = 0 if asked["to"] == "npz" else asked["shard_bytes"]
+    told = told or (lambda sums: True)
+    sums = distribute(parts, crew, jobs, size, asked["max_bad"], told)
+    return crew, sums, infeed.pack(pipeline, out, **options)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture
+def photos(classification) -> infeed.Pipeline:
+    return infeed.Pipeline(sources.Folder(classification.path)).decode().batch(4)
+
+
+@pytest.fixture
+def many(tmp_path) -> infeed.Pipeline:
+    """Seven hundred small images of many lengths, with bad ones here and there."""
+    from PIL import Image
+
+    rng = np.random.default_rng(1)
+    for n in range(700):
+        path = tmp_path / "many" / f"c{n % 3}" / f"{n:04}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if n in (0, 1, 64, 65, 300, 699):
+            path.write_bytes(b"no image at all")
+            continue
+        size = (4, 4 + n % 23)
+        Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(path)
+    return infeed.Pipeline(sources.Folder(tmp_path / "many")).decode().batch(8)
+
+
+@pytest.mark.parametrize("to", FORMS)
+def test_many_write_the_bytes_that_one_writes(photos, to, tmp_path):
+    options = {"to": to, "fit": 24, "shard_size": 9000, "encode": "png"}
+    if to == "npz":
+        options |= {"encode": "keep", "rows": 4}
+    infeed.pack(photos, tmp_path / "one", **options)
+
+    for seed in range(3):
+        out = tmp_path / f"many-{seed}"
+        crew, sums, packed = apart(photos, out, seed=seed, **options)
+
+        assert files(out) == files(tmp_path / "one")
+        assert sum(name == "shard" for name, *_ in crew.done) > 2
+        assert (sums.records, packed.records, packed.bad) == (30, 30, 0)
+        assert sums.bytes_in == packed.bytes_in
+
+
+@pytest.mark.parametrize("shuffle", [None, 7])
+def test_bad_records_are_left_out_at_their_places(many, shuffle, tmp_path):
+    options = {"to": "webdataset", "shard_size": 20_000, "shuffle": shuffle}
+    infeed.pack(many, tmp_path / "one", **options)
+
+    crew, sums, packed = apart(many, tmp_path / "out", jobs=4, **options)
+
+    assert files(tmp_path / "out") == files(tmp_path / "one")
+    assert (packed.records, packed.bad, sums.bad) == (694, 6, 6)
+    assert crew.most == 4
+    weighed = [places for name, *places in crew.done if name == "weigh"]
+    assert len(weighed) > 4
+    assert sorted(weighed)[0][0] == 0
+    assert sum(end - begin for begin, end in weighed) == 700
+
+
+def test_killed_anywhere_and_run_again_it_ends_with_the_same_bytes(many, tmp_path):
+    options = {"to": "tfrecord", "shard_size": 15_000}
+    infeed.pack(many, tmp_path / "one", **options)
+    expected = files(tmp_path / "one")
+
+    for lives in (0, 1, 5, 12, 20):
+        out = tmp_path / f"out-{lives}"
+        with pytest.raises(Died):
+            apart(many, out, lives=lives, seed=lives, **options)
+        with pytest.raises(infeed.ConfigError, match="not complete"):
+            infeed.Pipeline.load(out)
+        # What a writer leaves that was killed.
+        (out / ".shard-000001.tfrecord.0123456789abcdef.part").write_bytes(b"half")
+        kept = {p.name for p in out.glob("shard-*.noted")}
+
+        crew, sums, _ = apart(many, out, seed=lives + 1, **options)
+
+        assert files(out) == expected
+        written = {
+            f"shard-{n:06}.noted" for name, n, *_ in crew.done if name == "shard"
+        }
+        assert written.isdisjoint(kept)
+        assert (sums.reused > 0) == (len(kept) > 0)
+
+
+def test_a_single_process_goes_on_with_what_many_have_begun(many, tmp_path):
+    options = {"to": "webdataset", "shard_size": 15_000}
+    infeed.pack(many, tmp_path / "one", **options)
+    with pytest.raises(Died):
+        apart(many, tmp_path / "out", lives=14, **options)
+
+    packed = infeed.pack(many, tmp_path / "out", **options)
+
+    assert files(tmp_path / "out") == files(tmp_path / "one")
+    assert 0 < packed.reused < 694
+
+
+def test_many_go_on_with_what_a_single_process_has_begun(many, tmp_path):
+    options = {"to": "webdataset", "shard_size": 15_000}
+    infeed.pack(many, tmp_path / "one", **options)
+    out = tmp_path / "out"
+    infeed.pack(many, out, **options)
+    # Complete, but for two shards that were lost.
+    (out / "shard-000003.tar").unlink()
+    (out / "shard-000007.tar").unlink()
+
+    apart(many, out, **options)
+
+    assert files(out) == files(tmp_path / "one")
+
+
+def test_a_shard_that_was_damaged_is_written_again_alone(many, tmp_path):
+    options = {"to": "webdataset", "shard_size": 15_000}
+    infeed.pack(many, tmp_path / "one", **options)
+    out = tmp_path / "out"
+
+    def stop(sums):
+        return sums.records < 690
+
+    with pytest.raises(Died):
+        apart(many, out, lives=30, **options)
+    noted = sorted(out.glob("shard-*.noted"))
+    assert len(noted) > 3
+    cut = noted[1].with_suffix(".tar")
+    cut.write_bytes(cut.read_bytes()[:-1])
+    noted[2].write_bytes(noted[2].read_bytes()[:-2])
+
+    crew, _, _ = apart(many, out, told=stop, **options)
+
+    assert files(out) == files(tmp_path / "one")
+    kept = {int(path.stem[6:]) for path in noted[:1] + noted[3:]}
+    assert kept.isdisjoint(n for name, n, *_ in crew.done if name == "shard")
+
+
+def test_one_bad_record_too_many_is_told_as_by_one_process(many, tmp_path):
+    for limit, kind in [(0, infeed.DecodeError), (3, infeed.TooManyBadError)]:
+        options = {"to": "webdataset", "shard_size": 20_000, "max_bad": limit}
+        told = []
+        for pack, out in [(infeed.pack, "one"), (apart, "out")]:
+            with pytest.raises(kind) as error:
+                pack(many, tmp_path / f"{out}-{limit}", **options)
+            told.append(str(error.value))
+        assert told[0] == told[1]
+
+
+def test_where_all_are_bad_the_first_is_told(many, tmp_path):
+    for path in (tmp_path / "many").rglob("*.png"):
+        path.write_bytes(b"no image at all")
+
+    with pytest.raises(infeed.DecodeError, match="0000"):
+        apart(many, tmp_path / "out", to="webdataset")
+
+
+def test_a_source_that_changes_meanwhile_is_told(many, tmp_path):
+    asked = asked_for(many, to="webdataset", shard_size=15_000)
+    what = (many._json(), str(tmp_path / "out"), json.dumps(asked))
+    parts = _core.PackParts(*what, True)
+    ends = parts.ends(parts.weigh(0, 700))
+    assert ends == sorted(set(ends))
+    assert len(ends) > 5
+
+    with pytest.raises(infeed.ConfigError, match="has changed since"):
+        parts.shard(0, 0, ends[1])
+    assert list((tmp_path / "out").glob("*shard*")) == []
+    with pytest.raises(infeed.ConfigError, match="places"):
+        parts.weigh(600, 701)
+
+
+def test_what_is_no_folder_or_no_shards_is_refused(photos, tmp_path):
+    for out, options, part in [
+        (tmp_path / "out", {"to": "folder"}, "pack to shards"),
+        ("s3://bucket/out", {"to": "webdataset"}, "that all machines share"),
+    ]:
+        asked = json.dumps(asked_for(photos, **options))
+        with pytest.raises(infeed.ConfigError, match=part):
+            _core.PackParts(photos._json(), str(out), asked, True)
+    asked = asked_for(photos, to="webdataset")
+    begun = (photos._json(), str(tmp_path / "out"), json.dumps(asked))
+    with pytest.raises(infeed.ConfigError, match="nobody packs into"):
+        _core.PackParts(*begun, False)
+    _core.PackParts(*begun, True)
+    other = json.dumps(asked | {"shard_bytes": 1000})
+    with pytest.raises(infeed.ConfigError, match="shard_bytes"):
+        _core.PackParts(begun[0], begun[1], other, False)
+    shutil.rmtree(tmp_path / "out")
