@@ -78,7 +78,9 @@ def pack(
     """
     pipeline = source
     if not isinstance(pipeline, Pipeline):
-        pipeline = Pipeline(sources.Folder(os.fspath(pipeline))).decode()
+        # Images of a folder have any size.
+        folder = sources.Folder(os.fspath(pipeline))
+        pipeline = Pipeline(folder).decode().batch(1, pad=True)
     if not isinstance(cpus, int | float) or isinstance(cpus, bool) or cpus <= 0:
         raise _check.refusal("pack", "cpus", "a number over 0", cpus)
     if jobs is not None:

@@ -10,6 +10,7 @@ import pytest
 
 import infeed
 from infeed import _core, packing, sources
+from infeed import transforms as T
 from infeed._parting import distribute
 
 FORMS = ["webdataset", "tfrecord", "arrow", "parquet", "npz"]
@@ -81,7 +82,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def photos(classification) -> infeed.Pipeline:
-    return infeed.Pipeline(sources.Folder(classification.path)).decode().batch(4)
+    source = sources.Folder(classification.path)
+    return infeed.Pipeline(source).decode().transform(T.CenterCrop(24)).batch(4)
 
 
 @pytest.fixture
@@ -98,7 +100,8 @@ def many(tmp_path) -> infeed.Pipeline:
             continue
         size = (4, 4 + n % 23)
         Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(path)
-    return infeed.Pipeline(sources.Folder(tmp_path / "many")).decode().batch(8)
+    source = sources.Folder(tmp_path / "many")
+    return infeed.Pipeline(source).decode().batch(8, pad=True)
 
 
 @pytest.mark.parametrize("to", FORMS)

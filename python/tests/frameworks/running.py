@@ -12,13 +12,15 @@ def environment(**variables: str) -> dict[str, str]:
     return {**os.environ, **QUIET, **variables}
 
 
-def run(script: str, *arguments: object, **variables: str) -> str:
+def run(
+    script: str, *arguments: object, timeout_s: float = 120, **variables: str
+) -> str:
     """What a script prints; it must end well."""
     ended = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout_s,
         env=environment(**variables),
     )
     assert ended.returncode == 0, ended.stderr[-4000:]

@@ -11,6 +11,7 @@ from running import run
 
 import infeed
 from infeed import sources
+from infeed import transforms as T
 
 needed("ray")
 pytestmark = framework_test
@@ -26,6 +27,7 @@ import ray
 from ray.cluster_utils import Cluster
 import infeed, infeed.ray
 from infeed import sources
+from infeed import transforms as T
 
 photos, out, how = sys.argv[1:]
 size = dict(object_store_memory=100_000_000, num_cpus=1)
@@ -33,7 +35,8 @@ cluster = Cluster(initialize_head=True, head_node_args=size | {"num_cpus": 0})
 nodes = [cluster.add_node(**size) for _ in range(3 if how == "killed" else 2)]
 cluster.wait_for_nodes()
 ray.init(address=cluster.address, log_to_driver=False)
-made = infeed.Pipeline(sources.Folder(photos)).decode().batch(4)
+made = infeed.Pipeline(sources.Folder(photos)).decode()
+made = made.transform(T.CenterCrop(24)).batch(4)
 bar, killed = [], []
 
 def told(at):
@@ -69,14 +72,16 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def one(classification, tmp_path) -> Path:
     """What one process writes."""
-    made = infeed.Pipeline(sources.Folder(classification.path)).decode().batch(4)
+    made = infeed.Pipeline(sources.Folder(classification.path)).decode()
+    made = made.transform(T.CenterCrop(24)).batch(4)
     out = tmp_path / "one"
     infeed.pack(made, out, to="webdataset", resize_short=64, shard_size=20_000)
     return out
 
 
 def on_cluster(*arguments: object) -> dict:
-    return json.loads(run(CLUSTER, *arguments).splitlines()[-1])
+    # Ray takes a while to begin, and to tell that a node is gone.
+    return json.loads(run(CLUSTER, *arguments, timeout_s=400).splitlines()[-1])
 
 
 def test_a_cluster_that_loses_a_node_writes_the_bytes_of_one_process(
