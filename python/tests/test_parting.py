@@ -146,7 +146,7 @@ def test_killed_anywhere_and_run_again_it_ends_with_the_same_bytes(many, tmp_pat
         out = tmp_path / f"out-{lives}"
         with pytest.raises(Died):
             apart(many, out, lives=lives, seed=lives, **options)
-        with pytest.raises(infeed.ConfigError, match="not complete"):
+        with pytest.raises(infeed.ConfigError, match="not finished"):
             infeed.Pipeline.load(out)
         # What a writer leaves that was killed.
         (out / ".shard-000001.tfrecord.0123456789abcdef.part").write_bytes(b"half")
