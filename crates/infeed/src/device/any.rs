@@ -413,4 +413,31 @@ mod tests {
         };
         assert_eq!(memory.first(4), [7, 8, 9, 10]);
     }
+
+    #[test]
+    fn it_decodes_jpegs_by_the_decoder_of_its_device() {
+        use infeed_raw::jpeg_encode::{Subsampling, encode};
+
+        let any = Any::open("sim:latency=0ns").expect("every machine has one");
+        let mut decoder = any.decoder(&Default::default()).expect("it has one");
+        let (queue, to) = (any.stream().expect("one"), any.memory(192).expect("memory"));
+        let file = encode(&[200; 192], 8, 8, 95, Subsampling::None).expect("it encodes");
+        let files: [HostSource; 2] = [Arc::new(file), Arc::new(b"no image".to_vec())];
+        let places = [Place::dense(0, 8, 8), Place::dense(192, 8, 8)];
+        let one = any.decode(queue, &mut decoder, &files[..1], &to, &places[..1]);
+        drop(one.expect("a batch").transfer);
+        let Kind::Sim(memory) = &*to else {
+            panic!("memory of a simulated device");
+        };
+        let seen = memory.first(192);
+        assert!(seen.iter().all(|level| level.abs_diff(200) < 4), "{seen:?}");
+
+        assert!(
+            refused(any.decode(queue, &mut decoder, &files, &to, &places))
+                .starts_with("decoding JPEGs: row 1: 8 rows of 24 bytes")
+        );
+        let card = Kind::Cuda(cuda::Queue::LEGACY);
+        let foreign = any.decode(card, &mut decoder, &files[..1], &to, &places[..1]);
+        assert!(refused(foreign).starts_with("decoding JPEGs: the stream belongs"));
+    }
 }
