@@ -139,15 +139,15 @@ impl Decoder {
             false => &[0],
         };
         for &flags in flags {
-            let (backend, none) = (self.way.backend(), ptr::null());
+            let (backend, none, mut handle) = (self.way.backend(), ptr::null(), 0);
             // SAFETY: no allocators, which means its own, and writes one handle. The context is
             // current, which the runtime inside of the library takes.
-            let code =
-                unsafe { (functions.create)(backend, none, none, flags, &raw mut self.handle) };
+            let code = unsafe { (functions.create)(backend, none, none, flags, &raw mut handle) };
             match told("nvjpegCreateEx", code) {
                 Err(Told { code, .. }) if flags != 0 && code == status::INVALID_PARAMETER => {}
                 created => {
                     created?;
+                    self.handle = handle;
                     break;
                 }
             }
@@ -161,9 +161,11 @@ impl Decoder {
         // SAFETY: as above.
         let code = unsafe { (functions.pinned_padding)(PINNED_PADDING, self.handle) };
         told("nvjpegSetPinnedMemoryPadding", code)?;
+        let mut header = 0;
         // SAFETY: a live handle, and writes one handle.
-        let code = unsafe { (functions.stream_create)(self.handle, &raw mut self.header) };
+        let code = unsafe { (functions.stream_create)(self.handle, &raw mut header) };
         told("nvjpegJpegStreamCreate", code)?;
+        self.header = header;
         for _ in 0..LANES {
             let done = self.context.event(false)?;
             let mut state = 0;
