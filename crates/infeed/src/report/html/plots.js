@@ -79,7 +79,7 @@
         // On bars of any colour in light and dark: the page's colour is far from all of them.
         Plot.text(data.stall, Plot.stackX({
           x: "share",
-          text: (d) => (d.share * width > 150 ? `${d.name} ${percent(d.share)}` : d.share * width > 40 ? percent(d.share) : ""),
+          text: (d) => (d.share * width > 8 * d.name.length + 40 ? `${d.name} ${percent(d.share)}` : d.share * width > 40 ? percent(d.share) : ""),
           fill: "var(--page)",
           fontWeight: 600,
         })),
@@ -155,7 +155,9 @@
   draw("placement", (width) => {
     const known = data.placement.filter((d) => d.mid !== null);
     const ways = [...new Set(known.map((d) => d.way))];
-    const names = [...new Set(known.map((d) => d.name))];
+    // In the order data flows, also where the first way leaves one out.
+    const order = ["storage", "host", "bus", "device", "step"];
+    const names = order.filter((name) => known.some((d) => d.name === name));
     const marginLeft = margin(names, width);
     return plot(width, {
       height: 60 + ways.length * (34 + 26 * names.length),
