@@ -1,6 +1,5 @@
 //! What can go wrong between a record at rest and a batch in the consumer's hands.
 
-use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
@@ -54,7 +53,7 @@ pub enum Error {
         /// Which record.
         record: RecordId,
         /// Which transform.
-        transform: Cow<'static, str>,
+        transform: Arc<str>,
         /// Why.
         source: Cause,
     },
@@ -71,7 +70,7 @@ pub enum Error {
         /// The shape it should have.
         expected: String,
         /// What to do.
-        mend: Cow<'static, str>,
+        mend: Arc<str>,
     },
 
     /// A function of the user's did not take a record, or returned what it should not.

@@ -1,7 +1,6 @@
 //! Bad records of a batch, as a feeder tells them, so that the trainer counts and lists them as if it had
 //! met them itself.
 
-use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -139,7 +138,7 @@ impl Note {
                 cause: text,
             } => Error::Transform {
                 record: named,
-                transform: Cow::Owned(transform),
+                transform: transform.into(),
                 source: cause(text),
             },
             Reason::Shape {
@@ -152,7 +151,7 @@ impl Note {
                 field,
                 found,
                 expected,
-                mend: Cow::Owned(mend),
+                mend: mend.into(),
             },
         };
         Ok((record, error))

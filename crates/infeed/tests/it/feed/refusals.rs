@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use infeed::feed::{FeedOptions, serve};
@@ -209,24 +210,37 @@ fn a_trainer_outlives_a_feeder_that_lies() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it is bound");
         listener.set_nonblocking(true).expect("a socket");
-        let done = std::sync::atomic::AtomicBool::new(false);
+        let done = Done(AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                while !done.0.load(Ordering::SeqCst) {
                     match listener.accept() {
                         Ok((stream, _)) => lie_to(&stream, lie),
                         Err(_) => std::thread::sleep(Duration::from_millis(5)),
                     }
                 }
             });
+            let ended = Ends(&done);
             let loader = open(&pipeline, &hurried([address.to_string()], Local::Help));
             let begun = Instant::now();
             let found = epochs(&loader, 2);
-            done.store(true, std::sync::atomic::Ordering::SeqCst);
             drop(loader);
+            drop(ended);
             assert!(found == expected, "lie {lie}");
             assert!(begun.elapsed() < Duration::from_secs(60));
         });
+    }
+}
+
+/// Whether a listener is to end.
+struct Done(AtomicBool);
+
+/// Ends it when dropped, by a panic too.
+struct Ends<'a>(&'a Done);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::SeqCst);
     }
 }
 
