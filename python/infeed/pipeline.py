@@ -338,7 +338,7 @@ class Pipeline(Selecting):
         digest: Literal["ids", "pixels"] = "ids",
         digest_file: str | os.PathLike[str] | None = None,
         device: str | None = None,
-        placement: Literal["auto", "host", "device"] = "auto",
+        placement: Literal["auto", "host", "device", "device-resize"] = "auto",
         slots: int = _core.SLOTS,
     ) -> Loader:
         """Lists the data, starts the threads and prepares the first batch.
@@ -376,7 +376,8 @@ class Pipeline(Selecting):
                 fixed shape go there, ahead of the step; lists and text stay.
             placement: Who makes rows larger (floats of pixels, one-hot masks of class
                 numbers): the ``"host"``, or the ``"device"``, so that bytes cross the
-                bus. ``"auto"`` tries both in turn while it runs and keeps whichever
+                bus; ``"device-resize"`` lets the device resize images, too. ``"auto"``
+                tries the host and the device in turn while it runs and keeps whichever
                 makes steps shorter. The bits are the same.
             slots: Batches on the device at once, the training loop's own included, as
                 long as that holds no more. At least 2.
@@ -406,7 +407,7 @@ class Pipeline(Selecting):
         if rank >= world_size:
             raise _check.refusal("open", "rank", f"below world_size={world_size}", rank)
         policies = ("stop", "substitute", "skip")
-        places = ("auto", "host", "device")
+        places = ("auto", "host", "device", "device-resize")
         if device is not None and not isinstance(device, str):
             raise _check.refusal("open", "device", 'a name such as "cuda:0"', device)
         core = _core.Loader(

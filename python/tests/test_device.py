@@ -65,7 +65,7 @@ def equal(one, other):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("placement", ["auto", "host", "device"])
+@pytest.mark.parametrize("placement", ["auto", "host", "device", "device-resize"])
 def test_a_device_has_the_bits_that_the_host_has(classification, placement, dtype):
     pipeline = pipeline_of(classification.path, dtype)
     with pipeline.open() as loader:

@@ -98,6 +98,8 @@ enum Place {
     Host,
     /// The device: bytes cross the bus
     Device,
+    /// The device, which resizes, too: crops cross the bus
+    DeviceResize,
 }
 
 impl From<Place> for Placement {
@@ -106,6 +108,7 @@ impl From<Place> for Placement {
             Place::Auto => Placement::Auto,
             Place::Host => Placement::Host,
             Place::Device => Placement::Device,
+            Place::DeviceResize => Placement::Resize,
         }
     }
 }

@@ -221,6 +221,7 @@ pub(crate) fn placement(name: &str) -> PyResult<Placement> {
     match name {
         "auto" => Ok(Placement::Auto),
         "device" => Ok(Placement::Device),
+        "device-resize" => Ok(Placement::Resize),
         "host" => Ok(Placement::Host),
         other => Err(PyValueError::new_err(format!("unknown placement: {other}"))),
     }

@@ -192,7 +192,7 @@ impl Capacities {
 
 fn kernel(route: &Route) -> Option<&Kernel> {
     match &route.upload {
-        Upload::Expand(kernel) => Some(kernel),
+        Upload::Expand(kernel) | Upload::Resize(kernel) => Some(kernel),
         _ => None,
     }
 }

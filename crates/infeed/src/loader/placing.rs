@@ -26,7 +26,8 @@ const WARM_UP: u32 = 3;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Placed {
-    /// [`Placement::Host`] or [`Placement::Device`]: what batches are begun with now.
+    /// [`Placement::Host`], [`Placement::Device`] or, where it was asked for, [`Placement::Resize`]: what
+    /// batches are begun with now.
     pub choice: Placement,
     /// Whether it stays, for as long as the load stays what it is.
     pub settled: bool,

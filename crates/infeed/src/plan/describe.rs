@@ -155,7 +155,7 @@ impl Plan {
         plan: &PixelPlan,
         column: &ColumnSpec,
     ) -> fmt::Result {
-        let places = Places::of(&self.transforms, plan);
+        let mut places = Places::of(&self.transforms, plan);
         writeln!(f, "{}: -> {}", column.name, shape(&column.kind))?;
         let mut line =
             |stage: &str, parts: &[String]| writeln!(f, "  {stage:<10} {}", parts.join(", "));
@@ -178,6 +178,10 @@ impl Plan {
                 parts.extend(places.decode.iter().map(|name| format!("{name} as a view")));
                 line("read", &parts)?;
             }
+        }
+        if plan.crop_bytes.is_some() {
+            let left = places.middle.drain(..).chain(places.write.drain(..));
+            places.device.splice(0..0, left);
         }
         if !places.middle.is_empty() {
             line("transform", &places.middle)?;

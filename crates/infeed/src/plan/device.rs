@@ -7,12 +7,12 @@ use infeed_raw::kernel::{Integer, Kernel};
 use infeed_raw::simd;
 
 use super::write::simd_layout;
-use super::{FieldPlan, Finish, PixelPlan, Plan};
+use super::{FieldPlan, Finish, PixelPlan, Plan, Planned};
 use crate::batch::{ColumnKind, ColumnSpec};
-use crate::device::ring::Route;
+use crate::device::ring::{Route, Upload, crops};
 use crate::pipeline::Layout;
 use crate::sample::{DType, Depth, Size};
-use crate::transform::Transform;
+use crate::transform::{Filter, Transform};
 
 /// Where the part of the work is done that can be done on either side of the copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum Placement {
     Host,
     /// What makes rows larger on the device: bytes cross the bus. Same bits.
     Device,
+    /// As `Device`, and images are resized there, too: crops of any size cross the bus. Same bits.
+    Resize,
     /// Whichever makes the run's own steps shorter: both are tried in turn while it runs.
     #[default]
     Auto,
@@ -32,6 +34,7 @@ impl Placement {
         match self {
             Placement::Host => "host",
             Placement::Device => "device",
+            Placement::Resize => "device-resize",
             Placement::Auto => "auto",
         }
     }
@@ -71,13 +74,22 @@ impl Plan {
             return Forms::one(Placement::Host, whole, only);
         }
         let finished = (self.fields.clone(), self.columns.clone());
-        let routes = self.leave_to_device();
+        let routes = self.leave_to_device(wanted == Placement::Resize);
         if routes == whole {
             let only = "since no column is one that a device makes larger";
             return Forms::one(Placement::Host, whole, only);
         }
-        if wanted == Placement::Device {
-            return Forms::one(Placement::Device, routes, "as asked");
+        let resizes = |route: &Route| matches!(route.upload, Upload::Resize(_));
+        match wanted {
+            Placement::Resize if routes.iter().any(resizes) => {
+                return Forms::one(Placement::Resize, routes, "as asked");
+            }
+            Placement::Resize => {
+                let only = "since no uint8 image has a bilinear resize that only flips follow";
+                return Forms::one(Placement::Device, routes, only);
+            }
+            Placement::Device => return Forms::one(Placement::Device, routes, "as asked"),
+            Placement::Auto | Placement::Host => {}
         }
         self.second = Some(finished);
         Forms {
@@ -103,13 +115,22 @@ impl Plan {
     }
 
     /// Takes from the passes that write rows what a device makes larger, and gives the columns' ways.
-    fn leave_to_device(&mut self) -> Vec<Route> {
+    fn leave_to_device(&mut self, resizes: bool) -> Vec<Route> {
         let erased = self.transforms.iter().any(|planned| {
             matches!(planned.transform, Transform::RandomErasing(_)) && planned.finished
         });
         let mut routes = Vec::with_capacity(self.columns.len());
+        let resizes = resizes && resizes_last(&self.transforms);
         for (at, column) in self.columns.iter_mut().enumerate() {
-            let route = if let Some(FieldPlan::Pixels(plan)) = self.fields.get_mut(at)
+            let route = if resizes
+                && let Some(FieldPlan::Pixels(plan)) = self.fields.get_mut(at)
+                && let Some((kernel, layout)) = plan.leave_resize()
+            {
+                let device = column.clone();
+                plan.on_device = Some((layout, device.kind.clone()));
+                column.kind = plan.kind();
+                Route::resize(column.clone(), kernel, device)
+            } else if let Some(FieldPlan::Pixels(plan)) = self.fields.get_mut(at)
                 && (!erased || plan.is_mask)
                 && let Some((kernel, layout)) = plan.leave_to_device()
             {
@@ -124,6 +145,28 @@ impl Plan {
         }
         routes
     }
+}
+
+/// Whether images are brought to their size by one bilinear filter, of a part of the stored image, and
+/// only mirrored, cast and scaled after that.
+fn resizes_last(transforms: &[Planned]) -> bool {
+    let mut resized = false;
+    for Planned { transform, .. } in transforms {
+        match transform {
+            Transform::OneHot(_) | Transform::ClassIndex(_) => {}
+            Transform::ToFloat(_) | Transform::Normalize(_) => {}
+            Transform::Crop(_) | Transform::CenterCrop(_) if !resized => {}
+            Transform::RandomHorizontalFlip(_) | Transform::RandomVerticalFlip(_) if resized => {}
+            Transform::RandomResizedCrop(t) if !resized && t.interpolation == Filter::Bilinear => {
+                resized = true;
+            }
+            Transform::Resize(t) if !resized && t.interpolation == Filter::Bilinear => {
+                resized = true;
+            }
+            _ => return false,
+        }
+    }
+    resized
 }
 
 /// The way of a column that no kernel changes.
@@ -214,9 +257,50 @@ impl PixelPlan {
         Some((kernel, layout))
     }
 
+    /// What a device has to do so that the host need not resize; None where there is no kernel for it.
+    fn leave_resize(&mut self) -> Option<(Kernel, Layout)> {
+        let to = self.size?;
+        let Finish::Convert {
+            dtype,
+            layout,
+            scale,
+            bias,
+        } = &self.finish
+        else {
+            return None;
+        };
+        let channels = self.channels;
+        let is_plain = self.depth == Depth::U8 && self.out_channels == channels && channels <= 4;
+        if self.is_mask || !is_plain {
+            return None;
+        }
+        let kernel = Kernel::Resize {
+            height: to.height as usize,
+            width: to.width as usize,
+            channels,
+            dtype: element(*dtype)?,
+            layout: simd_layout(*layout),
+            scale: *scale,
+            bias: *bias,
+        };
+        let layout = *layout;
+        self.crop_bytes = Some(crops::row_bytes(to, channels)?);
+        self.finish = Finish::Convert {
+            dtype: DType::UInt8,
+            layout: Layout::Hwc,
+            scale: [1.0; 4],
+            bias: [0.0; 4],
+        };
+        Some((kernel, layout))
+    }
+
     /// The column of rows of its size.
     fn kind(&self) -> ColumnKind {
         let dtype = self.dtype();
+        if let Some(bytes) = self.crop_bytes {
+            let shape = vec![bytes];
+            return ColumnKind::Fixed { dtype, shape };
+        }
         match self.size {
             Some(size) => ColumnKind::Fixed {
                 dtype,

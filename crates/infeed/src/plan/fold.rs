@@ -23,6 +23,20 @@ pub struct Folded {
     pub flip_y: bool,
 }
 
+impl Folded {
+    /// What is left to do with an image of this size where somebody else takes the steps between: it is
+    /// written whole, mirrored as after them.
+    pub(super) fn without_middle(&self, size: Size) -> Folded {
+        Folded {
+            region: self.region,
+            middle: Vec::new(),
+            view: size.whole(),
+            flip_x: self.flip_x,
+            flip_y: self.flip_y,
+        }
+    }
+}
+
 /// A part of an image, perhaps mirrored.
 #[derive(Clone, Copy, Debug)]
 struct Window {

@@ -87,6 +87,8 @@ struct PixelPlan {
     finish: Finish,
     /// Layout and column on a device, where a part of the writing is left to that.
     on_device: Option<(Layout, ColumnKind)>,
+    /// Bytes of a row, where a device resizes: the host writes what is to be resized, where it can.
+    crop_bytes: Option<usize>,
 }
 
 /// The pass that writes the row.
@@ -575,6 +577,7 @@ impl<'a> Checked<'a> {
             size,
             finish,
             on_device: None,
+            crop_bytes: None,
         })
     }
 

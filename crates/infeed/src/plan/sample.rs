@@ -365,6 +365,14 @@ impl Plan {
         };
         // Raw pixels are read where they lie until a step copies them.
         let mut raw = raw;
+        let size = raw.as_ref().map_or(current.size, PixelView::size);
+        let shorter;
+        let folded = if look.plan.resized_behind(folded, size) {
+            shorter = folded.without_middle(size);
+            &shorter
+        } else {
+            folded
+        };
         for step in &folded.middle {
             let is_mask = look.plan.is_mask;
             let input = raw.take().unwrap_or_else(|| PixelView::from(&*current));

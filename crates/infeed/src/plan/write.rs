@@ -4,11 +4,13 @@ use half::{bf16, f16};
 use infeed_raw::simd;
 
 use super::failure::SampleError;
+use super::fold::Folded;
 use super::{Finish, PixelPlan};
 use crate::batch::Cell;
+use crate::device::ring::crops;
 use crate::pipeline::Layout;
 use crate::sample::{DType, Depth, Region, Size};
-use crate::transform::PixelView;
+use crate::transform::{Filter, PixelView, Step};
 
 /// Buffers for the class of every pixel.
 #[derive(Debug, Default)]
@@ -34,6 +36,10 @@ impl PixelPlan {
         cell: &mut Cell,
         classes: &mut Classes,
     ) -> Result<u64, SampleError> {
+        if let (Some(_), Cell::Slab(row)) = (self.crop_bytes, &mut *cell) {
+            self.write_crop(view, flips, row.bytes_mut())?;
+            return Ok(0);
+        }
         let shape = self.shape(view.size());
         let bytes = shape.iter().product::<usize>() * self.dtype().bytes();
         let out = match cell {
@@ -151,6 +157,43 @@ impl PixelPlan {
                 Ok(unknown.count() as u64)
             }
         }
+    }
+}
+
+impl PixelPlan {
+    /// Whether a device takes the only step that an image of this size needs: the resize.
+    pub(super) fn resized_behind(&self, folded: &Folded, size: Size) -> bool {
+        let (Some(_), Some(to)) = (self.crop_bytes, self.size) else {
+            return false;
+        };
+        let resize = Step::Resize {
+            size: to,
+            filter: Filter::Bilinear,
+        };
+        folded.middle == [resize] && folded.view == to.whole() && crops::takes(size, to)
+    }
+
+    /// Writes an image that a device resizes, or one that has its size already; it is mirrored there.
+    fn write_crop(
+        &self,
+        view: PixelView<'_>,
+        flips: Flips,
+        row: &mut [u8],
+    ) -> Result<(), SampleError> {
+        let (size, channels) = (view.size(), view.channels());
+        let fits = self.size.is_some_and(|to| crops::takes(size, to));
+        let place = crops::begin(row, size, channels, (flips.x, flips.y)).filter(|_| fits);
+        let Some(out) = place else {
+            return Err(SampleError::Shape {
+                found: format!("{:?}", self.shape(size)),
+                expected: format!("{:?}", self.size.map(|size| self.shape(size))),
+                mend: "use placement=\"device\"",
+            });
+        };
+        let plain = Flips { x: false, y: false };
+        let (scale, bias) = ([1.0; 4], [0.0; 4]);
+        convert(view, DType::UInt8, Layout::Hwc, plain, &scale, &bias, out);
+        Ok(())
     }
 }
 

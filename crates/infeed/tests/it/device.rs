@@ -2,15 +2,16 @@
 //! timing is.
 
 use infeed::batch::{Batch, Values};
+use infeed::counters::Stage;
 use infeed::decode::ColorMode;
 use infeed::device::sim::Sim;
-use infeed::device::{Device, DeviceBatch, Upload};
+use infeed::device::{Device, DeviceBatch, Route, Upload};
 use infeed::loader::ahead::{DeviceLoader, Placement};
 use infeed::pipeline::{Layout, SourceSpec, Tail};
 use infeed::sample::DType;
 use infeed::transform::{
-    ClassIndex, MixUp, Normalize, OneHot, RandomCrop, RandomErasing, RandomHorizontalFlip,
-    RandomResizedCrop, RandomVerticalFlip, ToFloat,
+    CenterCrop, ClassIndex, Filter, MixUp, Normalize, OneHot, RandomCrop, RandomErasing,
+    RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, ToFloat,
 };
 use infeed::{Error, OnError, Options, Pipeline};
 
@@ -132,6 +133,119 @@ fn masks_made_on_a_device_are_the_hosts() {
     let (_, loader) = on_device(&gray, Placement::Device, 3);
     device_epoch(&loader);
     assert!(loader.loader().stats().expect("open").unknown_pixels > 0);
+}
+
+/// How many images were resized on the host, and how many there were, in two epochs on a device that
+/// resizes and that equal the host's.
+fn resized_on_the_host(pipeline: &Pipeline, seed: u64) -> (u64, u64) {
+    let host = open(pipeline, 2);
+    let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
+    let (sim, loader) = on_device(pipeline, Placement::Resize, seed);
+    for wanted in &wanted {
+        assert!(device_epoch(&loader) == *wanted, "{pipeline:?}");
+    }
+    let routes = loader.ring().routes();
+    let resizes = |route: &Route| matches!(route.upload, Upload::Resize(_));
+    assert_eq!(routes.iter().filter(|route| resizes(route)).count(), 1);
+    let stats = loader.loader().stats().expect("open");
+    loader.close();
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    let samples = |wanted| {
+        let stages = stats.stages.iter();
+        let of = stages.filter(|(stage, _)| *stage == wanted);
+        of.map(|(_, stats)| stats.samples).sum()
+    };
+    (samples(Stage::Transform), samples(Stage::Write))
+}
+
+#[test]
+fn crops_resized_on_a_device_are_the_hosts() {
+    let root = photos(23);
+    let base = || {
+        Pipeline::new(SourceSpec::folder(root.path()))
+            .shuffle(3)
+            .decode()
+    };
+    let mut seed = 0;
+    let mut check = |pipeline: &Pipeline| {
+        seed += 1;
+        resized_on_the_host(pipeline, seed)
+    };
+    for layout in [Layout::Hwc, Layout::Chw] {
+        // Some crops are too large for their rows.
+        let (resized, all) = check(&floats(root.path()).layout(layout));
+        assert!(0 < resized && resized < all, "{resized} of {all}");
+        let half = floats(root.path()).layout(layout).dtype(DType::BFloat16);
+        check(&half);
+        // Larger than most crops.
+        let bytes = base()
+            .transform(RandomResizedCrop::new([61, 50]))
+            .transform(RandomVerticalFlip::new(0.5))
+            .layout(layout)
+            .batch(5);
+        assert_eq!(check(&bytes).0, 0);
+    }
+    // Cut first, or not at all.
+    let cut = base()
+        .transform(CenterCrop::new(36))
+        .transform(Resize::new([20, 31]))
+        .transform(RandomHorizontalFlip::new(0.5))
+        .batch(4);
+    assert_eq!(check(&cut).0, 0);
+    let mut gray = base().transform(Resize::new([40, 52])).batch(4);
+    if let Some(decode) = &mut gray.decode {
+        decode.modes.insert("image".to_owned(), ColorMode::Gray);
+    }
+    assert_eq!(check(&gray).0, 0);
+}
+
+#[test]
+fn images_beside_masks_are_resized_on_a_device_where_masks_are_not() {
+    let root = pairs(9, 37, 53);
+    let csv = root.path().join("class_dict.csv").display().to_string();
+    let (images, masks) = (root.path().join("images"), root.path().join("masks"));
+    let pipeline = Pipeline::new(SourceSpec::pairs(images, masks))
+        .shuffle(1)
+        .decode()
+        .transform(RandomResizedCrop::new(20))
+        .transform(RandomHorizontalFlip::new(0.5))
+        .transform(ToFloat::of("image"))
+        .transform(OneHot::from_palette(&csv))
+        .batch(3);
+
+    let (resized, _) = resized_on_the_host(&pipeline, 7);
+
+    assert!(resized >= 18, "every mask");
+}
+
+#[test]
+fn what_a_device_cannot_resize_is_resized_on_the_host() {
+    let root = photos(5);
+    let base = || Pipeline::new(SourceSpec::folder(root.path())).decode();
+    let mut bicubic = RandomResizedCrop::new(20);
+    bicubic.interpolation = Filter::Bicubic;
+    let pipelines = [
+        base().transform(bicubic),
+        base()
+            .transform(RandomHorizontalFlip::new(0.5))
+            .transform(RandomResizedCrop::new(20)),
+        base()
+            .transform(Resize::new([30, 30]))
+            .transform(RandomCrop::new(20)),
+        base()
+            .transform(RandomResizedCrop::new(20))
+            .transform(normalize())
+            .transform(RandomErasing::new(1.0)),
+    ];
+    for pipeline in pipelines {
+        let pipeline = pipeline.batch(2);
+        let host = open(&pipeline, 2);
+        let wanted = bits(&epoch(&host));
+        let (_, loader) = on_device(&pipeline, Placement::Resize, 1);
+        assert!(device_epoch(&loader) == wanted, "{pipeline:?}");
+        let resizes = |route: &Route| matches!(route.upload, Upload::Resize(_));
+        assert!(!loader.ring().routes().iter().any(resizes), "{pipeline:?}");
+    }
 }
 
 #[test]

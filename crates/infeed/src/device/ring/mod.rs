@@ -17,6 +17,8 @@ mod shared;
 
 mod batch;
 
+pub(crate) mod crops;
+
 mod route;
 
 mod sending;

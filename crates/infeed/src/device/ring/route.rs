@@ -1,12 +1,13 @@
 //! What becomes of each column on its way: it stays, is copied, or is copied and expanded.
 
-use infeed_raw::kernel::Kernel;
+use infeed_raw::kernel::{Bilinear, Kernel, ResizeTable};
 
 use crate::batch::{Array, Batch, ColumnKind, ColumnSpec, Values};
 use crate::error::Error;
 use crate::sample::DType;
 
 use super::batch::{Content, Part};
+use super::crops;
 
 /// How a column gets to the device.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,9 @@ pub enum Upload {
     Copy,
     /// As it is, and then a kernel makes there what the consumer gets.
     Expand(Kernel),
+    /// Images of a size of their own each, which a [`Kernel::Resize`] brings to one there. A row is
+    /// uint8, and says itself how large its image is.
+    Resize(Kernel),
 }
 
 /// A column of a batch, on the host and as the consumer gets it.
@@ -35,6 +39,8 @@ pub struct Route {
 pub(super) struct Bytes {
     /// Where the host's bytes come to lie before a kernel.
     pub(super) staging: usize,
+    /// Where the table of images comes to lie.
+    pub(super) table: usize,
     pub(super) output: usize,
 }
 
@@ -72,8 +78,17 @@ impl Route {
         }
     }
 
+    /// A column of images, each of its own size, that a kernel brings to one.
+    pub(crate) fn resize(host: ColumnSpec, kernel: Kernel, device: ColumnSpec) -> Route {
+        Route {
+            host,
+            upload: Upload::Resize(kernel),
+            device,
+        }
+    }
+
     pub(super) fn has_kernel(&self) -> bool {
-        matches!(self.upload, Upload::Expand(_))
+        matches!(self.upload, Upload::Expand(_) | Upload::Resize(_))
     }
 
     pub(super) fn is_copied(&self) -> bool {
@@ -99,14 +114,22 @@ impl Route {
             let product = lengths.try_fold(dtype.bytes(), usize::checked_mul);
             product.ok_or_else(|| self.wrong("a batch of it has more bytes than a number can hold"))
         };
-        Ok(match self.upload {
+        Ok(match &self.upload {
             Upload::Stay => Bytes::default(),
             Upload::Copy => Bytes {
                 staging: 0,
+                table: 0,
                 output: of(&self.device)?,
             },
             Upload::Expand(_) => Bytes {
                 staging: of(&self.host)?,
+                table: 0,
+                output: of(&self.device)?,
+            },
+            Upload::Resize(kernel) => Bytes {
+                staging: of(&self.host)?,
+                table: crops::table_bytes(kernel, rows)
+                    .ok_or_else(|| self.wrong(format!("{kernel:?} resizes no images")))?,
                 output: of(&self.device)?,
             },
         })
@@ -124,7 +147,7 @@ impl Route {
             Upload::Copy if self.host.kind != self.device.kind => {
                 return Err(self.wrong("a copy changes neither type nor shape"));
             }
-            Upload::Copy => {}
+            Upload::Copy | Upload::Resize(_) => {}
             Upload::Expand(kernel) => {
                 let (input, output) = (
                     kernel.input_bytes(rows.max(1)),
@@ -134,6 +157,14 @@ impl Route {
                     let problem = format!("its types and shapes are not those of {kernel:?}");
                     return Err(self.wrong(problem));
                 }
+            }
+        }
+        if let Upload::Resize(kernel) = &self.upload {
+            let rows_are_bytes =
+                matches!(self.fixed(&self.host)?, (DType::UInt8, shape) if shape.len() == 1);
+            if !rows_are_bytes || kernel.output_bytes(rows.max(1)) != Some(bytes.output) {
+                let problem = format!("its types and shapes are not those of {kernel:?}");
+                return Err(self.wrong(problem));
             }
         }
         if bytes.output == 0 || (self.has_kernel() && bytes.staging == 0) {
@@ -152,6 +183,22 @@ impl Route {
             "the batch has {array:?} there, and the ring was made for {rows} rows of {} {shape:?}",
             dtype.name()
         )))
+    }
+
+    /// The table of a batch's array, where the column has one.
+    pub(super) fn table(
+        &self,
+        array: &Array,
+        rows: usize,
+        weights: &mut Bilinear,
+    ) -> Result<Option<ResizeTable>, Error> {
+        let Upload::Resize(kernel) = &self.upload else {
+            return Ok(None);
+        };
+        let table = crops::table(kernel, rows, array.bytes(), weights);
+        table
+            .map(Some)
+            .map_err(|error| self.wrong(error.to_string()))
     }
 
     /// Shape and type of what the consumer gets, for so many rows.

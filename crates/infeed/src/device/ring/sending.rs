@@ -7,6 +7,8 @@ use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use infeed_raw::kernel::{Bilinear, ResizeTable, Table};
+
 use crate::batch::{Array, Batch};
 use crate::device::{Device, DeviceError, HostSource};
 use crate::error::Error;
@@ -80,6 +82,8 @@ pub struct Ring<D: Device> {
     copies: D::Queue,
     /// None if no column needs a kernel.
     kernels: Option<D::Queue>,
+    /// Of images that a device resizes.
+    weights: Mutex<Bilinear>,
     /// Held while a batch is enqueued, so that streams get batches in one order.
     sending: Mutex<()>,
     batches: AtomicU64,
@@ -100,6 +104,13 @@ struct NoSlot {
     slot_bytes: u64,
     slots: usize,
     source: DeviceError,
+}
+
+/// What is sent of a column.
+struct Load<'a> {
+    route: &'a Route,
+    array: &'a Array,
+    table: Option<ResizeTable>,
 }
 
 /// Marks behind a batch's copies, and behind all of it.
@@ -153,6 +164,7 @@ impl<D: Device> Ring<D> {
             settings,
             copies,
             kernels,
+            weights: Mutex::new(Bilinear::new()),
             sending: Mutex::new(()),
             batches: AtomicU64::new(0),
             transfers: AtomicU64::new(0),
@@ -218,11 +230,12 @@ impl<D: Device> Ring<D> {
         };
         let rows = batch.rows();
         let parcels = route::parcels(routes, batch)?;
+        let loads = self.loads(routes, &parcels.arrays, rows)?;
         let _turn = sync::lock(&self.sending);
         self.shared.poll()?;
         let mut slot = self.slot(routes, rows)?;
         let mut transfers = Vec::new();
-        match self.enqueue(routes, &mut slot, &parcels.arrays, rows, &mut transfers) {
+        match self.enqueue(&loads, &mut slot, rows, &mut transfers) {
             Ok(Enqueued { copied, ready }) => {
                 self.shared.fly(Flight { copied, transfers });
                 let held = Held::new(Arc::clone(&self.shared), slot, ready);
@@ -390,7 +403,9 @@ impl<D: Device> Ring<D> {
         // is old may still be read, which the device waits for before it frees it.
         drop(slot);
         self.shared.slots.gone(true);
-        let bytes = needed.iter().map(|n| (n.staging + n.output) as u64);
+        let bytes = needed
+            .iter()
+            .map(|n| (n.staging + n.table + n.output) as u64);
         let error = NoSlot {
             slot_bytes: bytes.sum(),
             slots: self.shared.slots.counts().made,
@@ -417,7 +432,17 @@ impl<D: Device> Ring<D> {
                 Some(output) if device.len(output) >= bytes.output => StdArc::clone(output),
                 _ => device.memory(bytes.output)?,
             };
-            let column = SlotColumn { staging, output };
+            let fits = |table: &StdArc<D::Memory>| device.len(table) >= bytes.table;
+            let table = match there.and_then(|column| column.table.as_ref()) {
+                Some(table) if fits(table) => Some(StdArc::clone(table)),
+                _ if bytes.table == 0 => None,
+                _ => Some(device.memory(bytes.table)?),
+            };
+            let column = SlotColumn {
+                staging,
+                table,
+                output,
+            };
             match slot.columns.get_mut(at) {
                 Some(small) => *small = column,
                 None => slot.columns.push(column),
@@ -426,12 +451,31 @@ impl<D: Device> Ring<D> {
         Ok(())
     }
 
+    /// What is sent of each array.
+    fn loads<'a>(
+        &self,
+        routes: &'a [Route],
+        arrays: &'a [(usize, Array)],
+        rows: usize,
+    ) -> Result<Vec<Load<'a>>, Error> {
+        let mut weights = sync::lock(&self.weights);
+        let load = |(route, array): &'a (usize, Array)| {
+            let route = &routes[*route];
+            let table = route.table(array, rows, &mut weights)?;
+            Ok(Load {
+                route,
+                array,
+                table,
+            })
+        };
+        arrays.iter().map(load).collect()
+    }
+
     /// Enqueues copies and kernels of a batch, behind everything that used the slot before.
     fn enqueue(
         &self,
-        routes: &[Route],
+        loads: &[Load<'_>],
         slot: &mut Slot<D>,
-        arrays: &[(usize, Array)],
         rows: usize,
         transfers: &mut Vec<D::Transfer>,
     ) -> Result<Enqueued<D>, DeviceError> {
@@ -454,19 +498,19 @@ impl<D: Device> Ring<D> {
         };
         // Outputs that copies write may still be read by consumers; those of kernels are the
         // kernels' matter, so that copies need not wait for a step that is long.
-        if routes.iter().any(Route::is_copied) {
+        if loads.iter().any(|load| load.route.is_copied()) {
             releases(self.copies)?;
         }
         device.record(&begun, self.copies)?;
         let mut sent_bytes = 0;
-        for ((route, array), column) in arrays.iter().zip(&slot.columns) {
-            let bytes = array.bytes().len();
+        for (load, column) in loads.iter().zip(&slot.columns) {
+            let bytes = load.array.bytes().len();
             sent_bytes += bytes as u64;
             let to = match &column.staging {
-                Some(staging) if routes[*route].has_kernel() => staging,
+                Some(staging) if load.route.has_kernel() => staging,
                 _ => &column.output,
             };
-            let from: HostSource = std::sync::Arc::new(array.clone());
+            let from: HostSource = std::sync::Arc::new(load.array.clone());
             if bytes > 0 {
                 transfers.push(device.copy(self.copies, from, bytes, to, 0)?);
                 self.transfers.fetch_add(1, Ordering::Relaxed);
@@ -476,7 +520,7 @@ impl<D: Device> Ring<D> {
         device.record(&copied, self.copies)?;
         let kernels = self
             .kernels
-            .filter(|_| routes.iter().any(Route::has_kernel));
+            .filter(|_| loads.iter().any(|load| load.route.has_kernel()));
         let (ready, expanding) = match kernels {
             // The mark behind the copies is that of the batch.
             None => (Arc::clone(&copied), None),
@@ -487,11 +531,22 @@ impl<D: Device> Ring<D> {
                 }
                 releases(kernels)?;
                 device.record(&begun, kernels)?;
-                for ((route, _), column) in arrays.iter().zip(&slot.columns) {
-                    if let (Upload::Expand(kernel), Some(staging), true) =
-                        (&routes[*route].upload, &column.staging, rows > 0)
-                    {
-                        device.launch(kernels, kernel, rows, staging, None, &column.output)?;
+                for (load, column) in loads.iter().zip(&slot.columns) {
+                    let (Upload::Expand(kernel) | Upload::Resize(kernel), Some(staging), true) =
+                        (&load.route.upload, &column.staging, rows > 0)
+                    else {
+                        continue;
+                    };
+                    let table = load
+                        .table
+                        .as_ref()
+                        .map(Table::from)
+                        .zip(column.table.as_ref());
+                    device.launch(kernels, kernel, rows, staging, table, &column.output)?;
+                    if let Some((table, _)) = table {
+                        let bytes = table.bytes().len() as u64;
+                        self.transfers.fetch_add(1, Ordering::Relaxed);
+                        self.bytes.fetch_add(bytes, Ordering::Relaxed);
                     }
                 }
                 device.record(&ready, kernels)?;

@@ -30,6 +30,8 @@ pub(super) struct Slot<D: Device> {
 pub(super) struct SlotColumn<D: Device> {
     /// Where the host's bytes come to lie, if a kernel makes the output of them.
     pub(super) staging: Option<StdArc<D::Memory>>,
+    /// Where a kernel finds how large each row's image is, if they differ.
+    pub(super) table: Option<StdArc<D::Memory>>,
     pub(super) output: StdArc<D::Memory>,
 }
 

@@ -8,6 +8,8 @@
 
 #[path = "../batch.rs"]
 mod batch;
+#[path = "../crops.rs"]
+mod crops;
 #[path = "../events.rs"]
 mod events;
 #[path = "../gaps.rs"]

@@ -1,0 +1,193 @@
+//! Rows that hold an image of a size of its own each, which a device brings to the size of all.
+//!
+//! Such a row begins with a head: height, width, how the result is mirrored, and 0, each of 4 bytes
+//! in the order of the machine. Behind it lie the image's lines, one after another. What is left of the row
+//! means nothing.
+
+use infeed_raw::kernel::{Bilinear, Kernel, KernelError, ResizeTable, ResizeView, RowView};
+
+use crate::sample::Size;
+
+/// Bytes of a head.
+const HEAD: usize = 16;
+
+/// Room for images, in sizes of what becomes of them. A crop of a photograph is mostly smaller, and
+/// one that is not is brought to its size on the host.
+const ROOM: usize = 4;
+
+/// How many times shorter a side may become, so that a table's length has a limit.
+const SHRINKS: u32 = 8;
+
+/// Bytes of a row for images that come to this size; None if that is no number.
+pub(crate) fn row_bytes(to: Size, channels: usize) -> Option<usize> {
+    let pixels = usize::try_from(to.pixels()).ok()?;
+    let bytes = pixels.checked_mul(channels)?.checked_mul(ROOM)?;
+    bytes.checked_add(HEAD)?.checked_next_multiple_of(16)
+}
+
+/// Whether an image may lie in a row for images that come to another size.
+pub(crate) fn takes(from: Size, to: Size) -> bool {
+    let fits =
+        |from: u32, to: u32| from > 0 && u64::from(from) <= u64::from(to) * u64::from(SHRINKS);
+    fits(from.height, to.height)
+        && fits(from.width, to.width)
+        && from.pixels() <= to.pixels().saturating_mul(ROOM as u64)
+}
+
+/// Writes the head of an image, and gives the place for its lines; None if the row is too short.
+pub(crate) fn begin(
+    row: &mut [u8],
+    size: Size,
+    channels: usize,
+    (flip_x, flip_y): (bool, bool),
+) -> Option<&mut [u8]> {
+    let mut flags = 0;
+    flags |= if flip_x { RowView::FLIP_X } else { 0 };
+    flags |= if flip_y { RowView::FLIP_Y } else { 0 };
+    let (head, room) = row.split_at_mut_checked(HEAD)?;
+    let words = [size.height, size.width, flags, 0].map(u32::to_ne_bytes);
+    head.copy_from_slice(words.as_flattened());
+    let bytes = usize::try_from(size.pixels()).ok()?.checked_mul(channels)?;
+    room.get_mut(..bytes)
+}
+
+/// Bytes of the table of so many rows at most; None if that is no number.
+pub(super) fn table_bytes(kernel: &Kernel, rows: usize) -> Option<usize> {
+    let Kernel::Resize { height, width, .. } = *kernel else {
+        return None;
+    };
+    // A filter reaches a pixel further on each side than the shrinking.
+    let taps = 2 * SHRINKS as usize + 2;
+    let axis = |side: usize| side.checked_mul(4 + 2 * taps)?.checked_add(4);
+    let row = axis(height)?.checked_add(axis(width)?)?.checked_add(48)?;
+    row.checked_mul(rows)?.checked_add(8)
+}
+
+/// The table for the rows of a batch.
+///
+/// # Errors
+///
+/// If a row's head is none.
+pub(super) fn table(
+    kernel: &Kernel,
+    rows: usize,
+    bytes: &[u8],
+    weights: &mut Bilinear,
+) -> Result<ResizeTable, KernelError> {
+    let Kernel::Resize {
+        height,
+        width,
+        channels,
+        ..
+    } = *kernel
+    else {
+        return Err(KernelError::Table { row: 0 });
+    };
+    let row_bytes = bytes.len().checked_div(rows).unwrap_or(0);
+    let to = Size {
+        height: u32::try_from(height).unwrap_or(0),
+        width: u32::try_from(width).unwrap_or(0),
+    };
+    let mut views = Vec::with_capacity(rows);
+    for (row, held) in bytes.chunks_exact(row_bytes.max(1)).take(rows).enumerate() {
+        let Some((head, room)) = held.split_first_chunk::<HEAD>() else {
+            return Err(KernelError::Table { row });
+        };
+        let (words, _) = head.as_chunks::<4>();
+        let [height, width, flags] = [0, 1, 2].map(|n| u32::from_ne_bytes(words[n]));
+        let size = Size { height, width };
+        let line = (width as usize).checked_mul(channels);
+        let image = line.and_then(|line| line.checked_mul(height as usize));
+        let (Some(line), true) = (line, image.is_some_and(|image| image <= room.len())) else {
+            return Err(KernelError::Table { row });
+        };
+        if !takes(size, to) {
+            return Err(KernelError::Table { row });
+        }
+        views.push(ResizeView {
+            offset: (row * row_bytes + HEAD) as u64,
+            row_bytes: line as u32,
+            flags,
+            height,
+            width,
+        });
+    }
+    ResizeTable::of(height, width, &views, weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use infeed_raw::simd::{Dtype, Layout};
+
+    use super::*;
+    use crate::random;
+
+    fn kernel(height: usize, width: usize) -> Kernel {
+        Kernel::Resize {
+            height,
+            width,
+            channels: 3,
+            dtype: Dtype::U8,
+            layout: Layout::Hwc,
+            scale: [1.0; 4],
+            bias: [0.0; 4],
+        }
+    }
+
+    fn size(height: u32, width: u32) -> Size {
+        Size { height, width }
+    }
+
+    #[test]
+    fn every_image_that_a_row_takes_fits_it_and_the_table_its_memory() {
+        for key in 0..200 {
+            let number = |n: u64, below: u64| 1 + (random::hash(&[key, n]) % below) as u32;
+            let to = size(number(0, 40), number(1, 40));
+            let sizes = (0..40).map(|n| size(number(2 * n + 2, 330), number(2 * n + 3, 330)));
+            let sizes: Vec<Size> = sizes.filter(|&from| takes(from, to)).chain([to]).collect();
+            let row_bytes = row_bytes(to, 3).expect("small");
+            let mut bytes = vec![0xa5; row_bytes * sizes.len()];
+            for (row, &from) in bytes.chunks_exact_mut(row_bytes).zip(&sizes) {
+                let place = begin(row, from, 3, (key % 2 == 0, key % 3 == 0)).expect("it fits");
+                assert_eq!(place.len() as u64, from.pixels() * 3);
+            }
+            let kernel = kernel(to.height as usize, to.width as usize);
+            let mut weights = Bilinear::new();
+            let table = table(&kernel, sizes.len(), &bytes, &mut weights).expect("images");
+
+            let most = table_bytes(&kernel, sizes.len()).expect("small");
+            assert!(table.bytes().len() <= most, "{to}: {sizes:?}");
+            for (view, from) in table.views().iter().zip(&sizes) {
+                assert_eq!((view.height, view.width), (from.height, from.width));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_hold_no_image_are_refused() {
+        let kernel = kernel(5, 4);
+        let to = size(5, 4);
+        let row_bytes = row_bytes(to, 3).expect("small");
+        let mut whole = vec![0; 2 * row_bytes];
+        for row in whole.chunks_exact_mut(row_bytes) {
+            begin(row, size(7, 3), 3, (true, false)).expect("it fits");
+        }
+        let try_with = |bytes: &[u8]| table(&kernel, 2, bytes, &mut Bilinear::new());
+        assert!(try_with(&whole).is_ok());
+        // Height, width and flags of the second row.
+        for (word, values) in [
+            (0, &[0, 41, 1 << 31, u32::MAX][..]),
+            (1, &[0, 33, 100, u32::MAX]),
+            (2, &[4, u32::MAX]),
+        ] {
+            for value in values {
+                let mut bytes = whole.clone();
+                bytes[row_bytes + 4 * word..][..4].copy_from_slice(&value.to_ne_bytes());
+                assert!(try_with(&bytes).is_err(), "{word}: {value}");
+            }
+        }
+        assert!(try_with(&whole[..2 * HEAD - 2]).is_err());
+        assert!(begin(&mut whole[..HEAD - 1], to, 3, (false, false)).is_none());
+        assert!(begin(&mut whole[..HEAD + 59], to, 3, (false, false)).is_none());
+    }
+}
