@@ -313,8 +313,9 @@ impl Loader {
             options.workers = Some(tuning::cores(options.world_size));
         }
         let placement = match aim.as_ref().map_or(Placement::Host, |aim| aim.placement) {
-            // Feeders are told once what rows are to be.
-            Placement::Auto if options.feeders.is_some() => Placement::Device,
+            // Feeders are told once what rows are to be, and resize by themselves, so that less
+            // crosses the network.
+            Placement::Auto | Placement::Resize if options.feeders.is_some() => Placement::Device,
             placement => placement,
         };
         let hosts = options.feeders.as_ref().map_or(0, Feeders::count);
