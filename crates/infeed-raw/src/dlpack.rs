@@ -87,7 +87,42 @@ impl DataType {
 
     /// Bytes of one element.
     pub fn bytes(self) -> usize {
-        usize::from(self.bits / 8)
+        usize::from(self.bits / 8) * usize::from(self.lanes)
+    }
+
+    /// The type that an array interface spells so; none if it is not one of the above.
+    #[cfg(feature = "python")]
+    pub(crate) fn from_typestr(text: &str) -> Option<DataType> {
+        let (code, bytes) = text.strip_prefix(['<', '|', '='])?.split_at_checked(1)?;
+        let bits = bytes.parse::<u8>().ok()?.checked_mul(8)?;
+        let dtype = match code {
+            "i" => DataType::of(0, bits),
+            "u" => DataType::of(1, bits),
+            "f" => DataType::of(2, bits),
+            "b" => DataType::of(6, bits),
+            _ => return None,
+        };
+        dtype.name().is_some().then_some(dtype)
+    }
+
+    /// What it is called; none of a type that is not one of the above.
+    pub fn name(self) -> Option<&'static str> {
+        Some(match self {
+            DataType::U8 => "uint8",
+            DataType::U16 => "uint16",
+            DataType::U32 => "uint32",
+            DataType::U64 => "uint64",
+            DataType::I8 => "int8",
+            DataType::I16 => "int16",
+            DataType::I32 => "int32",
+            DataType::I64 => "int64",
+            DataType::F16 => "float16",
+            DataType::BF16 => "bfloat16",
+            DataType::F32 => "float32",
+            DataType::F64 => "float64",
+            DataType::BOOL => "bool",
+            _ => return None,
+        })
     }
 }
 
@@ -95,20 +130,20 @@ impl DataType {
 #[derive(Debug)]
 #[repr(C)]
 pub struct DlTensor {
-    data: *mut c_void,
-    device: Device,
-    ndim: i32,
-    dtype: DataType,
-    shape: *mut i64,
-    strides: *mut i64,
-    byte_offset: u64,
+    pub(crate) data: *mut c_void,
+    pub(crate) device: Device,
+    pub(crate) ndim: i32,
+    pub(crate) dtype: DataType,
+    pub(crate) shape: *mut i64,
+    pub(crate) strides: *mut i64,
+    pub(crate) byte_offset: u64,
 }
 
 /// `DLManagedTensor`, as before version 1.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Managed {
-    tensor: DlTensor,
+    pub(crate) tensor: DlTensor,
     context: *mut c_void,
     /// Frees the struct and lets go of the memory; to be called once.
     pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
@@ -118,17 +153,17 @@ pub struct Managed {
 #[derive(Debug)]
 #[repr(C)]
 pub struct ManagedVersioned {
-    major: u32,
+    pub(crate) major: u32,
     minor: u32,
     context: *mut c_void,
     /// Frees the struct and lets go of the memory; to be called once.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
-    flags: u64,
-    tensor: DlTensor,
+    pub(crate) flags: u64,
+    pub(crate) tensor: DlTensor,
 }
 
 /// `DLPACK_FLAG_BITMASK_READ_ONLY`.
-const READ_ONLY: u64 = 1;
+pub(crate) const READ_ONLY: u64 = 1;
 
 /// The bytes cannot be seen as a tensor of this shape and type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

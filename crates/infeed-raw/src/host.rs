@@ -102,6 +102,27 @@ impl HostBytes {
         self.held.is_some()
     }
 
+    /// Leaves pages of one's own out of what children of a fork share: they find zeros there. Or no
+    /// longer. Where the system cannot, or the memory has no pages of its own, nothing changes.
+    ///
+    /// Zeros and not nothing: what is dropped in a child gives its pages back, which must not be
+    /// somebody else's by then.
+    pub(crate) fn withhold(&mut self, is_withheld: bool) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if let Home::Mapping { .. } = self.home {
+            let advice = match is_withheld {
+                true => libc::MADV_WIPEONFORK,
+                false => libc::MADV_KEEPONFORK,
+            };
+            let len = self.len.next_multiple_of(page_bytes());
+            // SAFETY: whole pages of a private mapping that this alone has, as in `whole_pages`. What
+            // is in them changes for children alone, which find them initialised.
+            unsafe { libc::madvise(self.start.as_ptr().cast(), len, advice) };
+        }
+        #[cfg(not(all(target_os = "linux", not(miri))))]
+        let _ = is_withheld;
+    }
+
     /// The whole pages that hold these bytes and nothing else, until drop. Bytes that share their
     /// pages with others move to pages of their own, with what is in them; there are none for no
     /// bytes, and on systems that map no pages.
@@ -283,6 +304,36 @@ mod tests {
             unsafe { start.add(whole - 1).write(6) };
         }
         assert_eq!(HostBytes::zeroed(0).unwrap().whole_pages(), Ok(None));
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_child_of_a_fork_finds_zeros_in_what_is_withheld() {
+        let seen_by_child = |bytes: &HostBytes| {
+            let (first, last) = (bytes[0], bytes[bytes.len() - 1]);
+            // SAFETY: the child reads memory and ends, which needs no thread and no lock.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let zero = bytes.first() == Some(&0) && bytes.last() == Some(&0);
+                let same = bytes.first() == Some(&first) && bytes.last() == Some(&last);
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(zero) + 2 * i32::from(same)) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child, and writes one integer.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            libc::WEXITSTATUS(status)
+        };
+        let mut bytes = HostBytes::zeroed(HUGE_PAGE + 9).unwrap();
+        bytes.fill(5);
+        assert_eq!(seen_by_child(&bytes), 2, "shared");
+
+        bytes.withhold(true);
+        assert_eq!(seen_by_child(&bytes), 1, "zeros");
+        assert!(bytes.iter().all(|&byte| byte == 5));
+
+        bytes.withhold(false);
+        assert_eq!(seen_by_child(&bytes), 2, "shared again");
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | [`nvml`] | how busy such a card is | calls of the driver's library fill integers of ours; its handles are its own |
 //! | [`dlpack`] | a buffer as a tensor for others | the struct owns a share of the memory until its deleter, called once, drops it |
 //! | `arrow` (feature `python`) | tables of other libraries | the stream is taken out of its capsule under its first name, once; what it brings is validated in full |
+//! | `foreign` (feature `python`) | tensors of other libraries as places to copy to | where a tensor lies its library says, which cannot be proved; it is held until nothing is under way there |
 //! | `python` (feature) | DLPack capsules, Python buffers as bytes | a capsule frees only under its first name; a held buffer stays in place; that its user does not write to it cannot be proved, and is said |
 //!
 //! Bytes from outside (files, `/proc`, arrays) never cause a panic. The panics there are
@@ -30,6 +31,8 @@ pub mod anonymous;
 pub mod arrow;
 pub mod cuda;
 pub mod dlpack;
+#[cfg(feature = "python")]
+pub mod foreign;
 pub mod host;
 pub mod jpeg;
 pub mod jpeg_batch;
@@ -38,6 +41,7 @@ pub mod jpeg_restart;
 pub mod kernel;
 pub mod machine;
 pub mod map;
+pub mod near;
 pub mod nvml;
 #[cfg(feature = "python")]
 pub mod python;

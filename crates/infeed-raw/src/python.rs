@@ -13,9 +13,11 @@ use pyo3::prelude::*;
 use crate::cuda::{Consumer, Queue};
 use crate::dlpack::{Managed, ManagedVersioned, Tensor};
 
-const LEGACY: &CStr = c"dltensor";
+/// Name of a capsule with a struct from before version 1.
+pub(crate) const LEGACY: &CStr = c"dltensor";
 
-const VERSIONED: &CStr = c"dltensor_versioned";
+/// Name of a capsule with a struct of version 1.
+pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
 
 /// The capsule that `__dlpack__(max_version=...)` returns: versioned if the consumer can
 /// take version 1, else legacy.

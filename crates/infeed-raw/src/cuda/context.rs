@@ -22,6 +22,8 @@ const RELAXED: c_uint = 2;
 mod attribute {
     use std::ffi::c_uint;
 
+    /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`, of an address.
+    pub(super) const POINTER_ORDINAL: c_uint = 9;
     pub(super) const MULTIPROCESSORS: c_uint = 16;
     pub(super) const CAPABILITY_MAJOR: c_uint = 75;
     pub(super) const CAPABILITY_MINOR: c_uint = 76;
@@ -68,6 +70,22 @@ pub fn probe() -> Result<Vec<Card>, NoCuda> {
         },
         _ => NoCuda::NoCard,
     })
+}
+
+/// Number of the card that an address lies on, if there is a driver and it knows the address.
+pub fn card_of(address: u64) -> Option<usize> {
+    let driver = Driver::get().ok()?;
+    let mut ordinal: c_int = -1;
+    // SAFETY: writes one integer for this attribute; the address is looked up and not followed.
+    let code = unsafe {
+        (driver.pointer_attribute)(
+            (&raw mut ordinal).cast(),
+            attribute::POINTER_ORDINAL,
+            address,
+        )
+    };
+    driver.check("cuPointerGetAttribute", code).ok()?;
+    usize::try_from(ordinal).ok()
 }
 
 pub(super) fn cards(driver: &Driver) -> Result<Vec<Card>, CudaError> {
@@ -251,10 +269,27 @@ impl Context {
         self.driver.check("cuStreamSynchronize", code)
     }
 
+    /// Waits until everything that was put on the card so far is done, by whomever of the process, on
+    /// streams that are no more, too.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`]; what the driver says, of this and of what was done asynchronously.
+    pub fn finish_all(&self) -> Result<(), CudaError> {
+        let _bound = self.bind()?;
+        // SAFETY: the context is current, which is all that it needs.
+        let code = unsafe { (self.driver.context_synchronize)() };
+        if super::driver::code::OF_CAPTURES.contains(&code) {
+            return Err(CudaError::Capturing);
+        }
+        self.driver.check("cuCtxSynchronize", code)
+    }
+
     /// The stream that a queue names, to be given a command of this context.
     ///
     /// A handle that is returned is alive: a stream of this context is destroyed with it alone,
-    /// and that one of the consumer lives is the promise with which its queue was made.
+    /// and that one of the consumer lives is the promise with which its queue was made. Where that was
+    /// broken the driver mostly notices, and then this says so.
     pub(super) fn stream_of(&self, queue: Queue) -> Result<usize, CudaError> {
         let Some(stream) = queue.handle_in(self.id) else {
             return Err(CudaError::Foreign { what: "stream" });
@@ -270,6 +305,14 @@ impl Context {
         // asking has then not disturbed the capture.
         if code == super::driver::code::CAPTURE_IMPLICIT {
             return Err(CudaError::Capturing);
+        }
+        if super::driver::code::OF_STREAMS.contains(&code) {
+            let name = self.driver.describe(code).map(|(name, _)| name);
+            return Err(CudaError::NoStream {
+                call: "cuStreamIsCapturing",
+                code,
+                name: name.unwrap_or_default(),
+            });
         }
         self.driver.check("cuStreamIsCapturing", code)?;
         if status != 0 {

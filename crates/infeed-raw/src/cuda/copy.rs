@@ -75,6 +75,23 @@ impl Context {
         to: &Arc<Memory>,
         at: usize,
     ) -> Result<Transfer, CudaError> {
+        to.check(at, bytes)?;
+        self.same(to)?;
+        let writing = to.to_write(queue)?;
+        let transfer = self.put(queue, from, bytes, to, at)?;
+        writing.done()?;
+        Ok(transfer)
+    }
+
+    /// As [`copy`](Context::copy), by whom has leave to write.
+    pub(super) fn put(
+        self: &Arc<Context>,
+        queue: Queue,
+        from: HostSource,
+        bytes: usize,
+        to: &Arc<Memory>,
+        at: usize,
+    ) -> Result<Transfer, CudaError> {
         let source = (*from).as_ref();
         if bytes > source.len() {
             let len = source.len();
@@ -137,11 +154,13 @@ impl Context {
         if bytes == 0 {
             return Ok(());
         }
+        let writing = to.to_write(queue)?;
         // SAFETY: both ranges are inside of their memories, which are of this context and apart
         // from each other; the stream is alive.
         let code =
             unsafe { (self.driver.copy_on_device)(to.address(), from.address(), bytes, stream) };
         self.driver.check("cuMemcpyDtoDAsync", code)?;
+        writing.done()?;
         from.used_on(queue).and(to.used_on(queue))
     }
 

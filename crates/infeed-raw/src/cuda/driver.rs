@@ -24,6 +24,12 @@ pub(super) mod code {
     pub(crate) const NOT_READY: c_uint = 600;
     pub(crate) const CAPTURE_IMPLICIT: c_uint = 906;
 
+    /// Of a stream: an invalid handle, and one of a context that was destroyed.
+    pub(crate) const OF_STREAMS: [c_uint; 2] = [400, 709];
+
+    /// Of streams while one is captured: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` and its kin.
+    pub(crate) const OF_CAPTURES: std::ops::RangeInclusive<c_uint> = 900..=908;
+
     /// Of an image of kernels: invalid, none for the card, PTX that is invalid, not supported, has no
     /// compiler, or is of a later version.
     pub(crate) const OF_KERNELS: [c_uint; 6] = [200, 209, 218, 221, 222, 223];
@@ -46,10 +52,12 @@ table! {
     primary_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
     context_push = "cuCtxPushCurrent_v2" (usize);
     context_pop = "cuCtxPopCurrent_v2" (*mut usize);
+    context_synchronize = "cuCtxSynchronize" ();
     capture_mode = "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
     memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
     memory_alloc = "cuMemAlloc_v2" (*mut u64, usize);
     memory_free = "cuMemFree_v2" (u64);
+    pointer_attribute = "cuPointerGetAttribute" (*mut c_void, c_uint, u64);
     host_register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
     host_unregister = "cuMemHostUnregister" (*mut c_void);
     copy_to_device = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, usize);

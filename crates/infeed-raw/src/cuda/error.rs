@@ -121,6 +121,19 @@ pub enum CudaError {
          take the batch before the capture and copy it into a tensor that the graph reads"
     )]
     Capturing,
+    /// A consumer's stream is no more, or never was one of this card.
+    #[error(
+        "{call} gave {code} {name}: the stream is no more, or is another card's; keep a stream until \
+         the batches that were taken over in it are dropped"
+    )]
+    NoStream {
+        /// Which function said so.
+        call: &'static str,
+        /// What it returned.
+        code: u32,
+        /// Name of the code.
+        name: String,
+    },
     /// The embedded kernels cannot be loaded.
     #[error(
         "{card} cannot run the kernels of this build: {call} gave {code} {name}{log}; compute \
@@ -193,7 +206,9 @@ impl CudaError {
     /// The driver's code, if a function of it failed.
     pub fn code(&self) -> Option<u32> {
         match self {
-            CudaError::Call { code, .. } | CudaError::Kernels { code, .. } => Some(*code),
+            CudaError::Call { code, .. }
+            | CudaError::Kernels { code, .. }
+            | CudaError::NoStream { code, .. } => Some(*code),
             _ => None,
         }
     }

@@ -143,6 +143,7 @@ functions! {
         state(|state| state.pushed -= 1);
         give(context, 0xc0, 0)
     }
+    context_synchronize() { told("context_synchronize", String::new()) }
     capture_mode(mode: *mut c_uint) { give(mode, 2 - mode.read(), 0) }
     memory_info(free: *mut usize, total: *mut usize) {
         give(free, 1000, 0);
@@ -164,6 +165,10 @@ functions! {
             state.blocks.remove(at.expect("memory is freed once"));
         });
         told("memory_free", String::new())
+    }
+    pointer_attribute(value: *mut c_void, which: c_uint, _address: u64) {
+        assert_eq!(which, 9);
+        give(value.cast::<c_int>(), 1, 0)
     }
     host_register(start: *mut c_void, bytes: usize, flags: c_uint) {
         assert!(start.cast::<u8>().align_offset(4096) == 0 && bytes.is_multiple_of(4096));

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::driver::code;
 use super::entries::Entries;
 use super::error::CudaError;
-use super::memory::Memory;
+use super::memory::{Memory, Writing};
 use super::queue::Queue;
 use crate::kernel::{
     Bilinear, ENTRIES, Integer, Kernel, KernelError, PTX, ResizeTable, ResizeView, Table,
@@ -173,11 +173,23 @@ impl Context {
             let name = launch.entry.to_string_lossy();
             CudaError::Mismatch(format!("no kernel {name} is loaded"))
         })?;
+        // Who takes two takes them in one order.
+        let (writing, table_leave) = match place {
+            Some(place) if place.address() < output.address() => {
+                let leave = place.to_write_table(queue)?;
+                (output.to_write(queue)?, Some(leave))
+            }
+            Some(place) => {
+                let writing = output.to_write(queue)?;
+                (writing, Some(place.to_write_table(queue)?))
+            }
+            None => (output.to_write(queue)?, None),
+        };
+        let _bound = self.bind()?;
+        let stream = self.stream_of(queue)?;
         if let Some((table, place)) = table {
             self.send(queue, table, place)?;
         }
-        let _bound = self.bind()?;
-        let stream = self.stream_of(queue)?;
         let mut bytes = size_of_val(launch.arguments.as_slice());
         let [pointer, size, end] = PARAMETERS.map(std::ptr::without_provenance_mut::<c_void>);
         let mut extra = [
@@ -192,8 +204,9 @@ impl Context {
         // parameter it takes, which the driver copies before it returns, with its length. The
         // kernel stays inside of its memories, by the argument at the head of `kernel`: `check`
         // has held it against these lengths, the memories are that long, and the table that it
-        // reads is the one that was checked, put there on the same stream just before. The
-        // memories are of this context; the stream is alive.
+        // reads is the one that was checked, put there on the same stream just before, and nobody
+        // writes there until the kernel is done, which `table_leave` sees to. The memories are of
+        // this context; the stream is alive.
         let code = unsafe {
             (self.driver.launch)(
                 function,
@@ -209,7 +222,10 @@ impl Context {
                 extra.as_mut_ptr(),
             )
         };
+        // Behind the table's copy, whether or not the kernel is there too.
+        let marked = table_leave.map_or(Ok(()), Writing::done);
         self.driver.check("cuLaunchKernel", code)?;
+        writing.done().and(marked)?;
         // The table has a copy on the queue already, and is kept until that is done; the kernel
         // behind it reads it too.
         seen.iter().try_for_each(|memory| memory.used_on(queue))
@@ -224,7 +240,7 @@ impl Context {
     ) -> Result<(), CudaError> {
         let table = table.shared();
         let bytes = table.len();
-        let transfer = self.copy(queue, table, bytes, place, 0)?;
+        let transfer = self.put(queue, table, bytes, place, 0)?;
         // Waiting for it here would be waiting for all that is on the queue.
         place.keep(transfer.within());
         Ok(())

@@ -1,5 +1,6 @@
 //! Bytes on a card, and host memory that the card reads at the full rate of the bus.
 
+use std::any::Any;
 use std::ffi::{c_uint, c_void};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,49 @@ pub struct Memory {
     context: Arc<Context>,
     address: u64,
     len: usize,
+    /// What keeps memory that somebody else frees.
+    held: Option<Box<dyn Any + Send + Sync>>,
     kept: Mutex<Kept>,
+    table: Mutex<Table>,
+}
+
+/// Whether a memory holds a kernel's table, and then, behind which moment it may be written. What a
+/// kernel reads there was checked on the host, so nobody may write it between that and the kernel's end.
+#[derive(Default)]
+struct Table {
+    is_one: bool,
+    /// Whether anything else was ever to be written there.
+    is_written: bool,
+    /// Behind the last command that used it.
+    last: Option<Event>,
+}
+
+/// Leave to write a memory: while this is held nobody else gets it.
+pub(super) struct Writing<'a> {
+    table: MutexGuard<'a, Table>,
+    context: &'a Arc<Context>,
+    queue: Queue,
+}
+
+impl Writing<'_> {
+    /// Marks the end of the commands that were put on the queue since.
+    pub(super) fn done(mut self) -> Result<(), CudaError> {
+        if !self.table.is_one {
+            return Ok(());
+        }
+        let marked = self.context.event(false).and_then(|event| {
+            event.record(self.queue)?;
+            Ok(event)
+        });
+        match marked {
+            Ok(event) => {
+                self.table.last = Some(event);
+                Ok(())
+            }
+            // If that cannot be waited for either, the card runs nothing any more.
+            Err(_) => self.context.finish(self.queue),
+        }
+    }
 }
 
 /// What is waited for before a memory is freed, besides the streams of its context.
@@ -59,10 +102,44 @@ impl Memory {
         self.kept().table = Some(reading);
     }
 
+    /// Memory of somebody else, which is not freed here. What is enqueued there is waited for before
+    /// `held` is dropped.
+    ///
+    /// # Safety
+    ///
+    /// As long as `held` lives there are `len` bytes at `address` of the context's card, which may be
+    /// read and written.
+    #[cfg(feature = "python")]
+    pub(crate) unsafe fn foreign(
+        context: &Arc<Context>,
+        address: u64,
+        len: usize,
+        held: Box<dyn Any + Send + Sync>,
+    ) -> Memory {
+        Memory {
+            context: Arc::clone(context),
+            address,
+            len,
+            held: Some(held),
+            kept: Mutex::default(),
+            table: Mutex::default(),
+        }
+    }
+
+    /// Whether nothing that was put on a queue uses it any more, as far as is known without a wait.
+    pub fn is_idle(&self) -> bool {
+        let kept = self.kept();
+        kept.table.is_none()
+            && kept
+                .used
+                .iter()
+                .all(|used| matches!(used.is_done(), Ok(true)))
+    }
+
     /// Remembers that a command that was just put on a queue uses this. Our own streams are waited
-    /// for anyhow.
+    /// for anyhow before memory is freed.
     pub(super) fn used_on(&self, queue: Queue) -> Result<(), CudaError> {
-        if queue.is_own() {
+        if queue.is_own() && self.held.is_none() {
             return Ok(());
         }
         let event = self.context.event(false)?;
@@ -71,6 +148,45 @@ impl Memory {
         kept.used.retain(|used| !matches!(used.is_done(), Ok(true)));
         kept.used.push(event);
         Ok(())
+    }
+
+    /// Leave to put a command on a queue that writes this, behind the kernels that read a table here.
+    pub(super) fn to_write(&self, queue: Queue) -> Result<Writing<'_>, CudaError> {
+        let mut writing = self.leave(queue)?;
+        writing.table.is_written = true;
+        Ok(writing)
+    }
+
+    fn leave(&self, queue: Queue) -> Result<Writing<'_>, CudaError> {
+        let table = self.table();
+        if let Some(last) = &table.last {
+            last.hold(queue)?;
+        }
+        let context = &self.context;
+        Ok(Writing {
+            table,
+            context,
+            queue,
+        })
+    }
+
+    /// The same, to write a table here and launch the kernel that reads it.
+    pub(super) fn to_write_table(&self, queue: Queue) -> Result<Writing<'_>, CudaError> {
+        let mut writing = self.leave(queue)?;
+        if !writing.table.is_one && writing.table.is_written {
+            // What was to be written here before must not come between. Once a memory.
+            let bound = self.context.bind()?;
+            self.context.finish_own(&bound);
+            for used in &self.kept().used {
+                used.synchronize()?;
+            }
+        }
+        writing.table.is_one = true;
+        Ok(writing)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -119,7 +235,9 @@ impl Context {
             context: Arc::clone(self),
             address,
             len,
+            held: None,
             kept: Mutex::default(),
+            table: Mutex::default(),
         })
     }
 
@@ -127,7 +245,8 @@ impl Context {
     /// bus. It stays pinned, for every card, until its memory is freed, also while it is cut into
     /// rows. A slab below 2 MiB moves to pages of its own for that, with what is in it.
     ///
-    /// Memory that the host reads and writes as fast as ever: not write-combined.
+    /// Memory that the host reads and writes as fast as ever: not write-combined. On Linux a child of a
+    /// fork finds zeros there, which leaves the pages to this process alone.
     ///
     /// # Errors
     ///
@@ -150,12 +269,18 @@ impl Context {
                 "memory cannot be pinned on this system, which maps no pages".to_owned(),
             ));
         };
+        // A fork would share the pages with a child; the next write here would then go to a copy of
+        // the page, and the card would go on reading the original.
+        bytes.withhold(true);
         let _bound = self.bind()?;
         let start = start.as_ptr().cast::<c_void>();
         // SAFETY: whole pages that this slab alone has, valid until it frees them; the guard that
         // it gets below undoes this before that.
         let code = unsafe { (self.driver.host_register)(start, len, PORTABLE) };
-        self.driver.check("cuMemHostRegister", code)?;
+        if let Err(error) = self.driver.check("cuMemHostRegister", code) {
+            bytes.withhold(false);
+            return Err(error);
+        }
         bytes.hold(Box::new(Pinned {
             context: Arc::clone(self),
             address: start.expose_provenance(),
@@ -173,10 +298,15 @@ impl Drop for Memory {
             // An error is that of a command that ran, which others are told.
             let _ = used.synchronize();
         }
+        drop(std::mem::take(&mut *self.table()));
         let Ok(bound) = self.context.bind() else {
             // In a forked child the address is somebody else's.
+            std::mem::forget(self.held.take());
             return;
         };
+        if self.held.is_some() {
+            return;
+        }
         // What other libraries still have to do with it on their streams is not known here. The
         // driver waits for all work of the card before it frees, but does not promise so.
         self.context.finish_own(&bound);

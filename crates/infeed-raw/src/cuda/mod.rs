@@ -8,6 +8,8 @@
 //! - The card writes host memory only in [`Context::read`], which owns it meanwhile, and reads it
 //!   only in copies: a [`Transfer`] holds a share of the bytes until the card is done with them,
 //!   and keeps that share for good when it cannot find out.
+//! - Memory of others is a tensor that is held until what was enqueued there is done. That it lies where
+//!   it says cannot be proved; `foreign` says so.
 //! - Memory, events and transfers hold a share of their [`Context`], whose handles are valid until
 //!   the last is dropped. What belongs to another context is refused by number.
 //! - Pinned pages are a slab's own, and the slab undoes the pinning before it frees them.
@@ -40,7 +42,7 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-pub use context::{Card, Context, probe};
+pub use context::{Card, Context, card_of, probe};
 pub use copy::Transfer;
 pub use error::{CudaError, NoCuda};
 pub use event::Event;

@@ -587,3 +587,106 @@ fn a_forked_child_is_refused_and_frees_nothing_of_its_parents() {
     assert!(libc::WIFEXITED(status));
     context.stream().unwrap();
 }
+
+#[test]
+fn one_table_on_two_queues_is_written_behind_the_kernel_that_reads_it() {
+    let context = open();
+    let (one, other) = (context.stream().unwrap(), context.stream().unwrap());
+    let (input, place) = (memory(&context, 6), memory(&context, 32));
+    let outputs = [memory(&context, 12), memory(&context, 12)];
+    let view = [RowView {
+        offset: 0,
+        row_bytes: 3,
+        flags: 0,
+    }];
+    let launch = |queue, output| {
+        let table = Some((Table::Views(&view), &place));
+        context
+            .launch(queue, &expand(), 1, &input, table, output)
+            .unwrap();
+    };
+    launch(one, &outputs[0]);
+    calls();
+
+    launch(other, &outputs[1]);
+
+    let told = calls();
+    let at = |what: &str| told.iter().position(|call| call.starts_with(what));
+    let (held, written) = (at("stream_wait 0x200"), at("copy_to_device 16 on 0x200"));
+    assert!(held.is_some() && held < written, "{told:?}");
+    let (launched, marked) = (
+        at("launch "),
+        told.iter().rposition(|c| c == "event_record 0x200"),
+    );
+    assert!(launched < marked, "{told:?}");
+
+    // Neither do others write there before.
+    let source: HostSource = Arc::new(vec![0_u8; 8]);
+    drop(context.copy(one, source, 8, &place, 0).unwrap());
+    assert_eq!(
+        calls()
+            .iter()
+            .find(|c| c.starts_with("stream_wait"))
+            .unwrap(),
+        "stream_wait 0x100"
+    );
+    context.copy_within(other, &input, &place, 6).unwrap();
+    assert!(calls().iter().any(|call| call == "stream_wait 0x200"));
+}
+
+#[test]
+fn memory_that_was_written_becomes_a_table_once_nothing_else_is_on_its_way_there() {
+    let context = open();
+    let queue = context.stream().unwrap();
+    let (input, output) = (memory(&context, 6), memory(&context, 12));
+    let view = [RowView {
+        offset: 0,
+        row_bytes: 3,
+        flags: 0,
+    }];
+    let waited = |place: &Arc<Memory>| {
+        calls();
+        let table = Some((Table::Views(&view), place));
+        let launched = context.launch(queue, &expand(), 1, &input, table, &output);
+        launched.unwrap();
+        calls()
+            .iter()
+            .any(|call| call == "stream_synchronize 0x100")
+    };
+    let (fresh, written) = (memory(&context, 16), memory(&context, 16));
+    let source: HostSource = Arc::new(vec![0_u8; 8]);
+    drop(context.copy(queue, source, 8, &written, 0).unwrap());
+
+    assert!(!waited(&fresh));
+    assert!(waited(&written), "the first time");
+    assert!(!waited(&written), "nobody waits on the host again");
+}
+
+#[test]
+fn a_stream_that_is_no_more_is_told_with_the_mend() {
+    let context = open();
+    let event = context.event(false).unwrap();
+    // SAFETY: the card of tests follows no handle.
+    let gone = unsafe { Queue::consumers(0x7777) };
+    state(|state| state.failing = vec![("stream_capturing", 400)]);
+
+    let error = event.record(gone).unwrap_err();
+
+    assert!(matches!(error, CudaError::NoStream { code: 400, .. }));
+    let text = error.to_string();
+    assert!(
+        text.contains("the stream is no more, or is another card's; keep a stream"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_whole_card_is_waited_for_unless_a_graph_is_captured() {
+    let context = open();
+
+    context.finish_all().unwrap();
+    assert_eq!(calls(), ["context_synchronize"]);
+
+    state(|state| state.failing = vec![("context_synchronize", 900)]);
+    assert_eq!(context.finish_all(), Err(CudaError::Capturing));
+}

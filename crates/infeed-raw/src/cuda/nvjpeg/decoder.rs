@@ -292,7 +292,10 @@ impl Decoder {
         self.turn = turn;
         self.lanes[turn].arguments = Arguments::of(&taken, &bytes, to, places);
 
+        // Not where a kernel may still read its table.
+        let writing = to.to_write(queue)?;
         let ran = self.run(turn, taken.len(), queue, stream).and_then(|left| {
+            writing.done()?;
             transfer.done().record(queue)?;
             self.lanes[turn].done.record(queue)?;
             to.used_on(queue)?;

@@ -1,0 +1,472 @@
+//! Tensors of other libraries in Python, as places that bytes are copied to.
+//!
+//! **The hazard.** Where a tensor lies is told by the library that made it, and cannot be checked: that
+//! the address is that of so many bytes, on the device that it names, and stays so while its capsule
+//! or the object is held, is what DLPack and CUDA's array interface oblige it to. Who else reads or
+//! writes the tensor meanwhile sees old bytes, new ones or both, as with every function that fills an
+//! array; nothing here looks at them.
+//!
+//! Source: `dlpack.h` of DLPack 1.0; the CUDA array interface, version 3.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::cuda::{Context, CudaError, Memory};
+use crate::dlpack::{DataType, DlTensor, Managed, ManagedVersioned, READ_ONLY};
+use crate::python::{LEGACY, VERSIONED};
+
+/// More axes than any library makes.
+const MOST_AXES: usize = 64;
+
+/// Where a tensor lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In memory of the host.
+    Host,
+    /// On a card, by its number in the process.
+    Card(usize),
+    /// Elsewhere, as DLPack numbers kinds of devices.
+    Other(i32),
+}
+
+/// A tensor that may be written to, held.
+#[derive(Debug)]
+pub struct Foreign {
+    place: Place,
+    address: usize,
+    bytes: usize,
+    dtype: DataType,
+    shape: Vec<usize>,
+    is_contiguous: bool,
+    is_read_only: bool,
+    /// Keeps the bytes where they are: a capsule that nobody consumes, or the object itself.
+    held: Py<PyAny>,
+}
+
+/// What a tensor says of itself, not believed yet.
+struct Said {
+    place: Place,
+    address: usize,
+    dtype: DataType,
+    shape: Vec<i64>,
+    /// In elements; none for row-major without gaps.
+    strides: Option<Vec<i64>>,
+    is_read_only: bool,
+}
+
+impl Foreign {
+    /// Takes hold of an object with `__dlpack__` or `__cuda_array_interface__`.
+    ///
+    /// Nothing is waited for: who copies there sees to the order.
+    ///
+    /// # Errors
+    ///
+    /// `TypeError` if it has neither; what its methods raise, as a tensor that needs gradients does;
+    /// `BufferError` if what they tell makes no sense.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
+        if object.hasattr("__dlpack__")? {
+            let (said, capsule) = from_dlpack(object)?;
+            return Foreign::new(said, capsule.unbind());
+        }
+        if let Ok(interface) = object.getattr("__cuda_array_interface__") {
+            return Foreign::new(from_interface(&interface)?, object.clone().unbind());
+        }
+        Err(PyTypeError::new_err(format!(
+            "{} is no tensor: it has neither __dlpack__ nor __cuda_array_interface__",
+            object.get_type().name()?
+        )))
+    }
+
+    fn new(said: Said, held: Py<PyAny>) -> PyResult<Foreign> {
+        let wrong = |what: &str| PyBufferError::new_err(format!("the tensor's {what}"));
+        let extents = said.shape.iter().map(|&extent| usize::try_from(extent));
+        let shape: Vec<usize> = extents
+            .collect::<Result<_, _>>()
+            .map_err(|_| wrong("shape is negative"))?;
+        let bytes = shape
+            .iter()
+            .try_fold(said.dtype.bytes(), |n, &extent| n.checked_mul(extent))
+            .filter(|&bytes| said.address.checked_add(bytes).is_some())
+            .ok_or_else(|| wrong("shape is larger than memory"))?;
+        if said.address == 0 && bytes > 0 {
+            return Err(wrong("address is none"));
+        }
+        let is_contiguous = match &said.strides {
+            None => true,
+            Some(strides) => bytes == 0 || is_row_major(&shape, strides),
+        };
+        Ok(Foreign {
+            place: said.place,
+            address: said.address,
+            bytes,
+            dtype: said.dtype,
+            shape,
+            is_contiguous,
+            is_read_only: said.is_read_only,
+            held,
+        })
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Address of its first byte, on its device.
+    pub fn address(&self) -> u64 {
+        self.address as u64
+    }
+
+    /// Number of bytes of its elements.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Type of its elements.
+    pub fn dtype(&self) -> DataType {
+        self.dtype
+    }
+
+    /// Lengths of its axes.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Whether its elements lie one after another, the last axis innermost.
+    pub fn is_contiguous(&self) -> bool {
+        self.is_contiguous
+    }
+
+    /// Whether it says that it must not be written to. Old versions of the protocol cannot say so.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn writable(&self) -> Result<(), CudaError> {
+        let wrong = |what: &str| Err(CudaError::Mismatch(what.to_owned()));
+        match (self.is_contiguous, self.is_read_only) {
+            (false, _) => wrong("the tensor has gaps"),
+            (_, true) => wrong("the tensor is read-only"),
+            (true, false) => Ok(()),
+        }
+    }
+
+    /// Writes it, in memory of the host.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Mismatch`] if it lies elsewhere, has gaps, is read-only, or is of another length.
+    pub fn fill(&self, bytes: &[u8]) -> Result<(), CudaError> {
+        self.writable()?;
+        if self.place != Place::Host || bytes.len() != self.bytes {
+            let what = "the tensor is not on the host, or of another length";
+            return Err(CudaError::Mismatch(what.to_owned()));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.address);
+        // SAFETY: so many bytes at this address are the tensor's, row-major and without gaps, and stay
+        // while `held` is; that its library tells the truth is the hazard at the head of this file.
+        // `bytes` are not its: they are ours and only read.
+        unsafe { std::ptr::copy(bytes.as_ptr(), start, bytes.len()) };
+        Ok(())
+    }
+
+    /// As memory of a card, to copy to. It holds the tensor until what is enqueued there is done.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Mismatch`] if it is not on that card, has gaps or is read-only.
+    pub fn on_card(self, context: &Arc<Context>) -> Result<Memory, CudaError> {
+        self.writable()?;
+        if self.place != Place::Card(context.card().ordinal) {
+            let what = "the tensor is not on that card";
+            return Err(CudaError::Mismatch(what.to_owned()));
+        }
+        let held = Box::new(self.held);
+        // SAFETY: so many bytes at this address are the tensor's, on this card, and stay while `held`
+        // is; that its library tells the truth is the hazard at the head of this file.
+        Ok(unsafe { Memory::foreign(context, self.address as u64, self.bytes, held) })
+    }
+}
+
+/// Whether elements lie one after another. Steps along axes of one element mean nothing.
+fn is_row_major(shape: &[usize], strides: &[i64]) -> bool {
+    let mut step = 1_i64;
+    for (&extent, &stride) in shape.iter().zip(strides).rev() {
+        if extent != 1 && stride != step {
+            return false;
+        }
+        // Cannot overflow: the product of all extents was checked, and none is 0.
+        step = step.saturating_mul(extent as i64);
+    }
+    shape.len() == strides.len()
+}
+
+fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Said, Bound<'py, PyAny>)> {
+    let py = object.py();
+    let (kind, _): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
+    let arguments = PyDict::new(py);
+    // Nobody is to wait: we order the copies ourselves. On the CPU there are no streams.
+    if kind == CUDA {
+        arguments.set_item("stream", -1)?;
+    }
+    let plain = arguments.copy()?;
+    arguments.set_item("max_version", (1, 0))?;
+    let capsule = match object.call_method("__dlpack__", (), Some(&arguments)) {
+        // Older ones do not know that argument.
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            object.call_method("__dlpack__", (), Some(&plain))?
+        }
+        capsule => capsule?,
+    };
+    let pointer = |name: &std::ffi::CStr| {
+        // SAFETY: an object of Python's, attached; the pointer is asked for only under a name it has.
+        unsafe {
+            match ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) {
+                0 => std::ptr::null_mut(),
+                _ => ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()),
+            }
+        }
+    };
+    let (versioned, legacy) = (pointer(VERSIONED), pointer(LEGACY));
+    let said = if !versioned.is_null() {
+        let managed = versioned.cast::<ManagedVersioned>();
+        // SAFETY: under this name lies such a struct, until its deleter is called, which happens when
+        // the capsule goes: nobody has consumed it. The version is its first field in all versions.
+        unsafe {
+            if (*managed).major != 1 {
+                let text = "the tensor is of a version of DLPack that is not known here";
+                return Err(PyBufferError::new_err(text));
+            }
+            said_by(&(*managed).tensor, (*managed).flags & READ_ONLY != 0)?
+        }
+    } else if !legacy.is_null() {
+        // SAFETY: as above.
+        unsafe { said_by(&(*legacy.cast::<Managed>()).tensor, false)? }
+    } else {
+        let text = "what __dlpack__ gave is no capsule of DLPack that is still to be consumed";
+        return Err(PyBufferError::new_err(text));
+    };
+    Ok((said, capsule))
+}
+
+/// `kDLCPU`, `kDLCUDA`, `kDLCUDAHost`, `kDLCUDAManaged`.
+const CPU: i32 = 1;
+const CUDA: i32 = 2;
+const PINNED: i32 = 3;
+const MANAGED: i32 = 13;
+
+/// # Safety
+///
+/// Shape and strides are null or as long as the tensor says.
+unsafe fn said_by(tensor: &DlTensor, is_read_only: bool) -> PyResult<Said> {
+    let wrong = |what: &str| PyBufferError::new_err(format!("the tensor's {what}"));
+    let axes = usize::try_from(tensor.ndim).map_err(|_| wrong("number of axes is negative"))?;
+    if axes > MOST_AXES || (axes > 0 && tensor.shape.is_null()) {
+        return Err(wrong("axes are too many, or have no lengths"));
+    }
+    let list = |start: *const i64| -> Vec<i64> {
+        match axes {
+            0 => Vec::new(),
+            // SAFETY: not null where it is asked for, and as long as the caller says.
+            axes => unsafe { std::slice::from_raw_parts(start, axes) }.to_vec(),
+        }
+    };
+    let offset = usize::try_from(tensor.byte_offset).map_err(|_| wrong("offset is too large"))?;
+    let start = tensor.data.expose_provenance();
+    let address = start.checked_add(offset);
+    let ordinal = usize::try_from(tensor.device.device_id).unwrap_or(usize::MAX);
+    Ok(Said {
+        place: match tensor.device.device_type {
+            CPU | PINNED => Place::Host,
+            CUDA | MANAGED => Place::Card(ordinal),
+            other => Place::Other(other),
+        },
+        address: address.ok_or_else(|| wrong("offset is too large"))?,
+        dtype: tensor.dtype,
+        shape: list(tensor.shape),
+        strides: (!tensor.strides.is_null()).then(|| list(tensor.strides)),
+        is_read_only,
+    })
+}
+
+/// The array interface, which does not say on which card: the driver knows.
+fn from_interface(interface: &Bound<'_, PyAny>) -> PyResult<Said> {
+    let item = |name: &str| interface.get_item(name);
+    let (address, is_read_only): (usize, bool) = item("data")?.extract()?;
+    let typestr: String = item("typestr")?.extract()?;
+    let shape: Vec<i64> = item("shape")?.extract()?;
+    let unknown = || PyBufferError::new_err(format!("the tensor's type {typestr} is not known"));
+    let dtype = DataType::from_typestr(&typestr).ok_or_else(unknown)?;
+    let strides: Option<Vec<i64>> = match interface.call_method1("get", ("strides",))? {
+        none if none.is_none() => None,
+        // In bytes here.
+        some => {
+            let bytes: Vec<i64> = some.extract()?;
+            let size = dtype.bytes() as i64;
+            let whole = |&step: &i64| if step % size == 0 { step / size } else { 0 };
+            Some(bytes.iter().map(whole).collect())
+        }
+    };
+    let ordinal = crate::cuda::card_of(address as u64).ok_or_else(|| {
+        PyBufferError::new_err("the tensor's address is on no card that the driver knows")
+    })?;
+    Ok(Said {
+        place: Place::Card(ordinal),
+        address,
+        dtype,
+        shape,
+        strides,
+        is_read_only,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dlpack::Tensor;
+    use crate::python::dlpack_capsule;
+    use crate::slab::Slab;
+
+    /// An object whose methods give a capsule over a slab's rows of eight bytes.
+    fn object<'py>(
+        py: Python<'py>,
+        slab: &Arc<Slab>,
+        read_only: bool,
+        version: Option<(u32, u32)>,
+    ) -> Bound<'py, PyAny> {
+        let tensor = Tensor::new(Arc::clone(slab), 0, &[2, 2], DataType::F32).unwrap();
+        let tensor = if read_only {
+            tensor.read_only()
+        } else {
+            tensor
+        };
+        let capsule = dlpack_capsule(py, tensor, version).unwrap();
+        let locals = PyDict::new(py);
+        locals.set_item("capsule", capsule).unwrap();
+        // An old one knows no version, and is asked again.
+        let code = match version {
+            None => c"type('T', (), {'__dlpack_device__': lambda self: (1, 0), '__dlpack__': (lambda capsule: lambda self: capsule)(capsule)})()",
+            Some(_) => c"type('T', (), {'__dlpack_device__': lambda self: (1, 0), '__dlpack__': (lambda capsule: lambda self, max_version: capsule)(capsule)})()",
+        };
+        py.eval(code, None, Some(&locals)).unwrap()
+    }
+
+    /// Lets go of the types that were made, which refer to themselves.
+    fn collect(py: Python<'_>) {
+        py.import("gc").unwrap().call_method0("collect").unwrap();
+    }
+
+    #[test]
+    fn a_tensor_of_either_version_is_described_and_written() {
+        Python::initialize();
+        for version in [None, Some((1, 0))] {
+            let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
+            Python::attach(|py| {
+                let foreign = Foreign::of(&object(py, &slab, false, version)).unwrap();
+                assert_eq!(foreign.place(), Place::Host);
+                assert_eq!(
+                    (foreign.shape(), foreign.dtype()),
+                    (&[2, 2][..], DataType::F32)
+                );
+                assert!(foreign.is_contiguous() && !foreign.is_read_only());
+
+                foreign.fill(&[7; 16]).unwrap();
+
+                assert_eq!((*slab).as_ref(), [7; 16]);
+                assert!(foreign.fill(&[7; 15]).is_err(), "another length");
+                let context = crate::cuda::fake_context();
+                assert!(foreign.on_card(&context).is_err(), "not on a card");
+                collect(py);
+            });
+            assert_eq!(Arc::strong_count(&slab), 1, "let go of");
+        }
+    }
+
+    #[test]
+    fn a_tensor_that_is_read_only_is_not_written() {
+        Python::initialize();
+        let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
+        Python::attach(|py| {
+            let foreign = Foreign::of(&object(py, &slab, true, Some((1, 0)))).unwrap();
+
+            assert!(foreign.is_read_only());
+            assert!(foreign.fill(&[7; 16]).is_err());
+            assert_eq!((*slab).as_ref(), [0; 16]);
+        });
+    }
+
+    #[test]
+    fn what_is_no_tensor_or_a_consumed_one_is_refused() {
+        Python::initialize();
+        Python::attach(|py| {
+            let error = Foreign::of(&py.eval(c"[1]", None, None).unwrap()).unwrap_err();
+            assert!(error.to_string().contains("list is no tensor"), "{error}");
+
+            let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
+            let object = object(py, &slab, false, None);
+            let capsule = object.call_method0("__dlpack__").unwrap();
+            // SAFETY: a live capsule, attached; the name is static.
+            unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), c"used_dltensor".as_ptr()) };
+            let error = Foreign::of(&object).unwrap_err();
+            assert!(
+                error.to_string().contains("still to be consumed"),
+                "{error}"
+            );
+            // SAFETY: as before; back under the name with which it is freed.
+            unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), LEGACY.as_ptr()) };
+        });
+    }
+
+    #[test]
+    fn an_address_that_no_card_has_is_refused() {
+        Python::initialize();
+        Python::attach(|py| {
+            let code = c"type('T', (), {'__cuda_array_interface__': {'version': 3, 'shape': (2,), 'typestr': '<f4', 'data': (64, False)}})()";
+            let error = Foreign::of(&py.eval(code, None, None).unwrap()).unwrap_err();
+            assert!(error.to_string().contains("on no card"), "{error}");
+            let code = c"type('T', (), {'__cuda_array_interface__': {'version': 3, 'shape': (2,), 'typestr': '<c8', 'data': (64, False)}})()";
+            let error = Foreign::of(&py.eval(code, None, None).unwrap()).unwrap_err();
+            assert!(error.to_string().contains("type <c8"), "{error}");
+        });
+    }
+
+    #[test]
+    fn steps_along_axes_of_one_element_mean_nothing() {
+        assert!(is_row_major(&[4, 3, 2], &[6, 2, 1]));
+        assert!(is_row_major(&[4, 1, 2], &[2, 77, 1]));
+        assert!(is_row_major(&[], &[]));
+        assert!(!is_row_major(&[4, 3], &[1, 4]), "transposed");
+        assert!(!is_row_major(&[4, 3], &[6, 2]), "every other one");
+    }
+
+    #[test]
+    fn memory_of_others_is_held_until_its_commands_are_done_and_never_freed() {
+        Python::initialize();
+        let context = crate::cuda::fake_context();
+        let queue = context.stream().unwrap();
+        let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
+        let foreign = Python::attach(|py| Foreign::of(&object(py, &slab, false, None)).unwrap());
+        let address = foreign.address;
+        let held = Box::new(foreign.held);
+        // SAFETY: the fake card's memory is the host's, and the slab is there.
+        let memory = Arc::new(unsafe { Memory::foreign(&context, address as u64, 16, held) });
+        let source = Arc::new(vec![9_u8; 16]);
+        let from = Arc::new(context.memory(16).unwrap());
+        drop(context.copy(queue, source, 16, &from, 0).unwrap());
+
+        context.copy_within(queue, &from, &memory, 16).unwrap();
+
+        assert!(memory.is_idle());
+        assert_eq!((*slab).as_ref(), [9; 16]);
+        drop(memory);
+        Python::attach(collect);
+        assert_eq!(Arc::strong_count(&slab), 1);
+    }
+}

@@ -1,0 +1,199 @@
+//! Which part of the machine a device is near, and threads that stay there.
+//!
+//! On a machine of several nodes the memory of one is slower to reach from the others, and a device hangs
+//! on one of them. Copies to a device are fastest from memory of its node, and memory comes to lie on
+//! the node of the thread that touches it first.
+//!
+//! Source: `/sys/bus/pci/devices/*/numa_node` and `local_cpulist`, as in the kernel's
+//! "ABI file testing/sysfs-bus-pci"; `sched_setaffinity(2)`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::machine::cores_from_list;
+
+/// A part of the machine: cores, and the memory that is theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its number.
+    pub number: u32,
+    /// How many nodes there are.
+    pub of: usize,
+    /// Numbers of its cores.
+    pub cores: Vec<u32>,
+}
+
+/// The node that a device on the bus hangs on, by a name as `0000:3b:00.0`; None on machines of one
+/// node, and where the system does not say.
+pub fn node_of(bus: &str) -> Option<Node> {
+    node_under(Path::new("/sys"), bus)
+}
+
+fn node_under(sys: &Path, bus: &str) -> Option<Node> {
+    // It becomes part of a path.
+    let is_name = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+    if bus.is_empty() || bus.contains("..") || !bus.bytes().all(is_name) {
+        return None;
+    }
+    let read = |path: std::path::PathBuf| fs::read_to_string(path).ok();
+    let of = cores_from_list(&read(sys.join("devices/system/node/online"))?)?.len();
+    if of < 2 {
+        return None;
+    }
+    let device = sys.join("bus/pci/devices").join(bus);
+    // -1 where the firmware does not say.
+    let number = read(device.join("numa_node"))?.trim().parse().ok()?;
+    let cores = cores_from_list(&read(device.join("local_cpulist"))?)?;
+    (!cores.is_empty()).then_some(Node { number, of, cores })
+}
+
+/// The calling thread runs on some cores alone, until this is dropped.
+#[derive(Debug)]
+pub struct Bound {
+    #[cfg(target_os = "linux")]
+    before: libc::cpu_set_t,
+    /// It is about one thread.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+/// Lets the calling thread run on those of the cores that it may use. None, and nothing changes, if
+/// that is none of them, or where the system has no such call.
+pub fn bind(cores: &[u32]) -> Option<Bound> {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        let size = size_of::<libc::cpu_set_t>();
+        // SAFETY: a set of bits, of which all zeros is one.
+        let (mut before, mut wanted): (libc::cpu_set_t, libc::cpu_set_t) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        // SAFETY: writes a set of so many bytes; 0 is the calling thread.
+        if unsafe { libc::sched_getaffinity(0, size, &raw mut before) } != 0 {
+            return None;
+        }
+        let mut some = false;
+        for &core in cores {
+            let core = core as usize;
+            // SAFETY: the number is that of a bit of the set, checked first.
+            if core < 8 * size && unsafe { libc::CPU_ISSET(core, &before) } {
+                some = true;
+                // SAFETY: as above.
+                unsafe { libc::CPU_SET(core, &mut wanted) };
+            }
+        }
+        // SAFETY: reads a set of so many bytes; 0 is the calling thread.
+        if !some || unsafe { libc::sched_setaffinity(0, size, &raw const wanted) } != 0 {
+            return None;
+        }
+        Some(Bound {
+            before,
+            _thread: std::marker::PhantomData,
+        })
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    {
+        let _ = cores;
+        None
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        {
+            let size = size_of::<libc::cpu_set_t>();
+            // SAFETY: reads a set of so many bytes, which the system gave; 0 is the calling thread.
+            unsafe { libc::sched_setaffinity(0, size, &raw const self.before) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::allowed_cores;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A folder, removed with what is in it.
+    struct Folder(std::path::PathBuf);
+
+    impl Folder {
+        fn path(&self) -> &Path {
+            &self.0
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A folder as `/sys` is, with a device of these answers.
+    fn sys(nodes: &str, node: &str, cores: &str) -> Folder {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let (process, made) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let name = format!("infeed-near-{process}-{made}");
+        let sys = Folder(std::env::temp_dir().join(name));
+        let (system, device) = (
+            sys.path().join("devices/system/node"),
+            sys.path().join("bus/pci/devices/0000:3b:00.0"),
+        );
+        fs::create_dir_all(&system).unwrap();
+        fs::create_dir_all(&device).unwrap();
+        fs::write(system.join("online"), nodes).unwrap();
+        fs::write(device.join("numa_node"), node).unwrap();
+        fs::write(device.join("local_cpulist"), cores).unwrap();
+        sys
+    }
+
+    #[test]
+    fn a_device_is_near_the_node_that_the_system_tells() {
+        let sys = sys("0-1\n", "1\n", "4-6,9\n");
+
+        let node = node_under(sys.path(), "0000:3b:00.0").unwrap();
+
+        let (number, of) = (1, 2);
+        let cores = vec![4, 5, 6, 9];
+        assert_eq!(node, Node { number, of, cores });
+        assert_eq!(node_under(sys.path(), "0000:5e:00.0"), None);
+    }
+
+    #[test]
+    fn one_node_or_none_that_is_told_is_no_node_and_neither_is_nonsense() {
+        for (nodes, node, cores) in [
+            ("0\n", "0\n", "0-3\n"),
+            ("0-1\n", "-1\n", "0-3\n"),
+            ("0-1\n", "1\n", "\n"),
+            ("0-1\n", "one\n", "0-3\n"),
+            ("many\n", "1\n", "0-3\n"),
+        ] {
+            let sys = sys(nodes, node, cores);
+            assert_eq!(
+                node_under(sys.path(), "0000:3b:00.0"),
+                None,
+                "{nodes:?} {node:?}"
+            );
+        }
+        let sys = sys("0-1\n", "1\n", "0-3\n");
+        for bus in ["", "..", "0000:3b:00.0/../x", "/etc"] {
+            assert_eq!(node_under(sys.path(), bus), None, "{bus:?}");
+        }
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_thread_stays_on_cores_it_may_use_until_it_is_let_go() {
+        std::thread::spawn(|| {
+            let before = allowed_cores().unwrap();
+            let one = before[0];
+
+            let bound = bind(&[one, 4000]).unwrap();
+            assert_eq!(allowed_cores().unwrap(), [one]);
+            assert!(bind(&[4000]).is_none(), "none that it may use");
+            drop(bound);
+
+            assert_eq!(allowed_cores().unwrap(), before);
+        })
+        .join()
+        .unwrap();
+    }
+}
