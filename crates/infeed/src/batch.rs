@@ -4,6 +4,8 @@
 //! to its pool when the last array that views it is dropped. Fields whose size differs by record
 //! (padded images, lists, text) are kept by row and gathered when the batch is full.
 
+mod parts;
+mod room;
 mod sealed;
 
 use std::collections::VecDeque;
@@ -16,6 +18,9 @@ use infeed_raw::host::{HostBytes, OutOfMemory};
 use infeed_raw::slab::{Filling, Row, Slab};
 
 use crate::sample::DType;
+
+pub(crate) use room::Ready;
+use room::longest_row;
 
 /// What one column of a batch holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,6 +149,8 @@ pub enum Values {
 #[derive(Clone)]
 pub struct Array {
     memory: Arc<Memory>,
+    /// Byte of the memory at which it begins.
+    begin: usize,
     shape: Vec<usize>,
     dtype: DType,
 }
@@ -174,7 +181,8 @@ impl Array {
             Memory::Own(bytes) => bytes,
             Memory::Lent(bytes) => bytes,
         };
-        &whole[..self.shape.iter().product::<usize>() * self.dtype.bytes()]
+        let len = self.shape.iter().product::<usize>() * self.dtype.bytes();
+        &whole[self.begin..self.begin + len]
     }
 
     /// An array with memory of its own.
@@ -187,6 +195,7 @@ impl Array {
         memory.copy_from_slice(bytes);
         Ok(Array {
             memory: Arc::new(Memory::Own(memory)),
+            begin: 0,
             shape,
             dtype,
         })
@@ -199,6 +208,7 @@ impl Array {
             .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))?;
         (needed <= slab.as_ref().len()).then(|| Array {
             memory: Arc::new(Memory::Slab(slab)),
+            begin: 0,
             shape,
             dtype,
         })
@@ -211,6 +221,7 @@ impl Array {
             .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))?;
         (needed <= bytes.len()).then(|| Array {
             memory: Arc::new(Memory::Lent(bytes)),
+            begin: 0,
             shape,
             dtype,
         })
@@ -234,16 +245,6 @@ impl AsRef<[u8]> for Array {
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Array({} {:?})", self.dtype.name(), self.shape)
-    }
-}
-
-/// What is done to every new slab, such as readying it for copies to a device.
-#[derive(Clone)]
-pub(crate) struct Ready(pub(crate) Arc<dyn Fn(&mut Slab) + Send + Sync>);
-
-impl fmt::Debug for Ready {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ready")
     }
 }
 
@@ -442,6 +443,7 @@ impl Making {
         };
         Array {
             memory: Arc::new(memory),
+            begin: 0,
             shape,
             dtype,
         }
@@ -691,12 +693,6 @@ impl Batcher {
     }
 }
 
-/// Bytes of the longest row that a column has in any of these forms; None where it lies in no slab.
-fn longest_row(forms: &[Vec<ColumnSpec>], column: usize) -> Option<usize> {
-    let bytes = forms.iter().map(|form| form.get(column)?.kind.row_bytes());
-    bytes.collect::<Option<Vec<usize>>>()?.into_iter().max()
-}
-
 impl Part {
     /// The slab as an array of the kept rows, moved together.
     fn close_up(&mut self, kept: &[usize], dtype: DType, shape: &[usize]) -> Array {
@@ -717,6 +713,7 @@ impl Part {
             .collect();
         Array {
             memory,
+            begin: 0,
             shape,
             dtype,
         }
@@ -791,6 +788,7 @@ fn pad(rows: &[(Vec<usize>, Vec<u8>)], dtype: DType, rank: usize) -> Result<Arra
     let shape = std::iter::once(rows.len()).chain(largest).collect();
     Ok(Array {
         memory: Arc::new(Memory::Own(memory)),
+        begin: 0,
         shape,
         dtype,
     })

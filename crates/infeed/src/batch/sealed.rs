@@ -16,6 +16,7 @@ impl Tray {
             let memory = Arc::new(Memory::Pooled(Pooled::new(slab, &part.pool)));
             Some(Array {
                 memory,
+                begin: 0,
                 shape,
                 dtype: DType::UInt8,
             })

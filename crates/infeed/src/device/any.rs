@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use infeed_raw::cuda;
 use infeed_raw::kernel::{Kernel, Table};
+use infeed_raw::near::Node;
 use infeed_raw::slab::Slab;
 
 use super::cuda::Cuda;
@@ -130,6 +131,13 @@ impl Device for Any {
         match self {
             Any::Cuda(cuda) => cuda.name(),
             Any::Sim(sim) => sim.name(),
+        }
+    }
+
+    fn node(&self) -> Option<Node> {
+        match self {
+            Any::Cuda(cuda) => cuda.node(),
+            Any::Sim(sim) => sim.node(),
         }
     }
 
@@ -305,6 +313,13 @@ impl Device for Any {
         match self {
             Any::Cuda(cuda) => cuda.synchronize(event.of_card(CALL, EVENT)?),
             Any::Sim(sim) => sim.synchronize(event.of_sim(CALL, EVENT)?),
+        }
+    }
+
+    fn drain(&self) -> Result<(), DeviceError> {
+        match self {
+            Any::Cuda(cuda) => cuda.drain(),
+            Any::Sim(sim) => sim.drain(),
         }
     }
 

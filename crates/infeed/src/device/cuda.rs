@@ -7,6 +7,7 @@ use std::time::Duration;
 use infeed_raw::cuda::nvjpeg::{Decoder, NoDecoder};
 use infeed_raw::cuda::{Context, CudaError, Event, Memory, Queue, Transfer};
 use infeed_raw::kernel::{Kernel, Table};
+use infeed_raw::near::{self, Node};
 use infeed_raw::slab::Slab;
 
 pub use infeed_raw::cuda::{Card, NoCuda, probe};
@@ -40,6 +41,11 @@ impl Cuda {
             Ok(context) => Ok(Cuda { context }),
             Err(error) => Err(device_error("opening it", error).on(name(ordinal))),
         }
+    }
+
+    /// The card as `infeed-raw` has it, for memory of others.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// What the driver says of the card.
@@ -88,6 +94,10 @@ fn device_error(command: &'static str, error: CudaError) -> DeviceError {
             call: command,
             source: Arc::new(error),
         },
+        error @ CudaError::NoStream { .. } => DeviceError::NoStream {
+            call: command,
+            source: Arc::new(error),
+        },
         error => DeviceError::Failed {
             call: command,
             source: Arc::new(error),
@@ -108,6 +118,10 @@ impl Device for Cuda {
 
     fn name(&self) -> String {
         name(self.card().ordinal)
+    }
+
+    fn node(&self) -> Option<Node> {
+        near::node_of(&self.card().bus)
     }
 
     fn pin(&self, slab: &mut Slab) -> Result<(), DeviceError> {
@@ -217,6 +231,10 @@ impl Device for Cuda {
 
     fn synchronize(&self, event: &Event) -> Result<(), DeviceError> {
         told("waiting for an event", event.synchronize())
+    }
+
+    fn drain(&self) -> Result<(), DeviceError> {
+        told("waiting for the device", self.context.finish_all())
     }
 
     fn elapsed(&self, from: &Event, to: &Event) -> Result<Duration, DeviceError> {

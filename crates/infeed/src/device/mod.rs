@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use infeed_raw::kernel::{Kernel, Table};
+use infeed_raw::near::Node;
 use infeed_raw::slab::Slab;
 
 use crate::error::{Cause, Error};
@@ -37,8 +38,8 @@ pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
 ///
 /// Commands of one stream run one after another, commands of two streams in any order unless an
 /// event says otherwise. Every method is called from any thread and enqueues; nothing here waits
-/// for the device but [`synchronize`](Device::synchronize), a transfer dropped early, and the freeing
-/// of memory. Clones are handles of one device.
+/// for the device but [`synchronize`](Device::synchronize), [`drain`](Device::drain), a transfer dropped
+/// early, and the freeing of memory. Clones are handles of one device.
 pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// Bytes on the device, at an address that is a multiple of 256. Freed when dropped, though not
     /// before the commands that were enqueued on it are done: an implementation keeps it, or waits.
@@ -56,6 +57,11 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
 
     /// As users name it, such as `cuda:0`.
     fn name(&self) -> String;
+
+    /// The part of the machine that it hangs on, where the machine has several and tells.
+    fn node(&self) -> Option<Node> {
+        None
+    }
 
     /// Readies a slab for copies at the full rate of the bus. May be called again for the same slab.
     ///
@@ -193,6 +199,15 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// What a command that ran meanwhile failed with.
     fn synchronize(&self, event: &Self::Event) -> Result<(), DeviceError>;
 
+    /// Blocks the calling thread until everything that was enqueued so far is done, in all streams, in
+    /// those that are no more, too: for who cannot ask a stream any more.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Refused`] while a stream is being captured into a graph; what a command that ran
+    /// meanwhile failed with.
+    fn drain(&self) -> Result<(), DeviceError>;
+
     /// Time from one event to another on the device's clock; zero if `to` came first.
     ///
     /// # Errors
@@ -245,6 +260,15 @@ pub enum DeviceError {
         /// The command.
         call: &'static str,
         /// Why, and the mend.
+        source: Cause,
+    },
+
+    /// A command was not enqueued because its stream is no more. The device works on.
+    #[error("{call} names a stream that is no more")]
+    NoStream {
+        /// The command.
+        call: &'static str,
+        /// What the device's library said, and the mend.
         source: Cause,
     },
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::made::Told;
 use super::open::Aim;
 use super::placing::{Delivery, Placing};
+use super::several;
 use super::{Loader, Options, State};
 use crate::batch::Ready;
 use crate::device::Device;
@@ -43,21 +44,33 @@ pub enum DeviceStep<D: Device> {
     Timeout,
 }
 
-/// A running pipeline that delivers on a device. Dropping it ends and joins its threads.
+/// What a call got from a loader on several devices.
+#[derive(Debug)]
+pub enum PartsStep<D: Device> {
+    /// The next batch, of which each device has as many rows, in the order of the devices.
+    Parts(Vec<DeviceBatch<D>>),
+    /// The epoch is over; the next call begins the next one.
+    End,
+    /// Nothing yet.
+    Timeout,
+}
+
+/// A running pipeline that delivers on a device, or on several. Dropping it ends and joins its threads.
 #[derive(Debug)]
 pub struct DeviceLoader<D: Device> {
     shared: Arc<Shared<D>>,
     sender: Mutex<Option<JoinHandle<()>>>,
     /// The process that has the sender.
     process: u32,
-    /// Where the consumer's stream ended when it first asked for the batch that it does not have yet.
-    mark: Mutex<Option<Asked<D>>>,
+    /// Where the consumer's streams ended when it first asked for the batch that it does not have yet.
+    marks: Mutex<Vec<Option<Asked<D>>>>,
 }
 
 #[derive(Debug)]
 struct Shared<D: Device> {
     loader: Loader,
-    ring: Ring<D>,
+    /// One a device.
+    rings: Vec<Ring<D>>,
     placing: Placing,
     /// Batches sent ahead of the consumer at most.
     depth: usize,
@@ -67,7 +80,8 @@ struct Shared<D: Device> {
 
 #[derive(Debug)]
 struct Ahead<D: Device> {
-    sent: VecDeque<(Sent<D>, Told)>,
+    /// A batch's parts, one a device.
+    sent: VecDeque<(Vec<Sent<D>>, Told)>,
     /// What comes behind those, for good until a seek.
     failed: Option<Failed>,
     /// True while somebody moves the loader to another place.
@@ -99,6 +113,23 @@ impl Pipeline {
         handles: &[Handle],
         options: &Options,
     ) -> Result<DeviceLoader<D>, Error> {
+        self.open_on_all(vec![device], placement, slots, handles, options)
+    }
+
+    /// As [`Pipeline::open_on`], with each batch cut into parts of as many rows, one a device, in order:
+    /// the same rows as of one device, read and prepared by one loader. There are `slots` on each.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open_on`], and [`Error::Config`] if a batch is not divided by the devices.
+    pub fn open_on_all<D: Device>(
+        &self,
+        devices: Vec<D>,
+        placement: Placement,
+        slots: usize,
+        handles: &[Handle],
+        options: &Options,
+    ) -> Result<DeviceLoader<D>, Error> {
         if slots < LEAST_SLOTS {
             let problem = format!(
                 "{slots} slots cannot hold a batch for the consumer and one on its way; use at \
@@ -107,7 +138,7 @@ impl Pipeline {
             return Err(Error::config("slots", problem));
         }
         let source = self.open_source(handles)?;
-        self.sent_over(device, placement, slots, source, handles, options)
+        self.sent_over(devices, placement, slots, source, handles, options)
     }
 
     /// As [`Pipeline::open_on`], over a source of one's own, of which records are selected as the
@@ -121,43 +152,50 @@ impl Pipeline {
         options: &Options,
     ) -> Result<DeviceLoader<D>, Error> {
         let source = self.select(source)?;
-        self.sent_over(device, placement, slots, source, &[], options)
+        self.sent_over(vec![device], placement, slots, source, &[], options)
     }
 
     fn sent_over<D: Device>(
         &self,
-        device: D,
+        devices: Vec<D>,
         placement: Placement,
         slots: usize,
         source: Arc<dyn Source>,
         handles: &[Handle],
         options: &Options,
     ) -> Result<DeviceLoader<D>, Error> {
-        let (pinning, told) = (device.clone(), AtomicBool::new(false));
+        let node = several::node(&devices);
+        let near = node.clone();
+        let (pinning, told) = (devices.clone(), AtomicBool::new(false));
         let aim = Aim {
             placement,
             ready: Ready(Arc::new(move |slab| {
-                if let Err(error) = pinning.pin(slab)
-                    && !told.swap(true, Ordering::Relaxed)
-                {
-                    let name = pinning.name();
-                    tracing::warn!(target: "infeed::device", "copies to {name} will be slower: {error}");
+                // Its pages are touched by the pinning, and so come to lie there.
+                let _near = several::stay(near.as_ref());
+                for device in &pinning {
+                    if let Err(error) = device.pin(slab)
+                        && !told.swap(true, Ordering::Relaxed)
+                    {
+                        let name = device.name();
+                        tracing::warn!(target: "infeed::device", "copies to {name} will be slower: {error}");
+                    }
                 }
             })),
             slots,
         };
         let (loader, forms) = Loader::open_for(self, source, handles, options, Some(aim))?;
-        let rows = loader.most_rows()?;
+        let rows = several::share(&loader, devices.len())?;
         let settings = Settings {
             slots,
             ..Settings::new(rows)
         };
         let placing = Placing::new(&forms, &loader);
-        let routes = forms.each.into_iter().map(|(_, routes)| routes);
-        let ring = Ring::of_forms(device, routes.collect(), settings)?;
+        let routes: Vec<_> = forms.each.into_iter().map(|(_, routes)| routes).collect();
+        let ring = |device| Ring::of_forms(device, routes.clone(), settings);
+        let rings = devices.into_iter().map(ring).collect::<Result<_, _>>()?;
         let shared = Arc::new(Shared {
             loader,
-            ring,
+            rings,
             placing,
             depth: slots - 1,
             ahead: Mutex::new(Ahead {
@@ -172,7 +210,10 @@ impl Pipeline {
         let thread = Arc::clone(&shared);
         let sender = std::thread::Builder::new()
             .name("infeed-device".to_owned())
-            .spawn(move || thread.send())
+            .spawn(move || {
+                let _near = several::stay(node.as_ref());
+                thread.send();
+            })
             .map_err(|source| Error::Thread {
                 source: Arc::new(source),
             })?;
@@ -180,7 +221,7 @@ impl Pipeline {
             shared,
             sender: Mutex::new(Some(sender)),
             process: std::process::id(),
-            mark: Mutex::new(None),
+            marks: Mutex::new(Vec::new()),
         })
     }
 }
@@ -192,9 +233,14 @@ impl<D: Device> DeviceLoader<D> {
         &self.shared.loader
     }
 
-    /// The ring that carries batches over.
+    /// The ring that carries batches over; of several devices, that of the first.
     pub fn ring(&self) -> &Ring<D> {
-        &self.shared.ring
+        &self.shared.rings[0]
+    }
+
+    /// One ring a device, in their order.
+    pub fn rings(&self) -> &[Ring<D>] {
+        &self.shared.rings
     }
 
     /// Who makes rows larger, the host or the device, and why.
@@ -221,58 +267,84 @@ impl<D: Device> DeviceLoader<D> {
     ///
     /// # Errors
     ///
-    /// As [`DeviceLoader::next_batch`].
+    /// As [`DeviceLoader::next_batch`]; [`Error::Config`] if there are several devices.
     pub fn next_within(
         &self,
         patience: Duration,
         stream: Option<D::Queue>,
     ) -> Result<DeviceStep<D>, Error> {
+        several::only_one(&self.shared.rings)?;
+        Ok(match self.next_parts(patience, &[stream])? {
+            PartsStep::Parts(parts) => match parts.into_iter().next() {
+                Some(batch) => DeviceStep::Batch(batch),
+                None => DeviceStep::Timeout,
+            },
+            PartsStep::End => DeviceStep::End,
+            PartsStep::Timeout => DeviceStep::Timeout,
+        })
+    }
+
+    /// As [`DeviceLoader::next_within`], from each device its part; where the streams are known in which
+    /// the consumer works, they are given in the order of the devices.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceLoader::next_batch`].
+    pub fn next_parts(
+        &self,
+        patience: Duration,
+        streams: &[Option<D::Queue>],
+    ) -> Result<PartsStep<D>, Error> {
         let loader = &self.shared.loader;
         let conveyor = loader.conveyor()?;
         if conveyor.is_forked() {
             return Err(Error::Forked);
         }
         if loader.ends_epoch(&conveyor)? {
-            return Ok(DeviceStep::End);
+            return Ok(PartsStep::End);
         }
         let asked = loader.asked();
-        // The first mark of a wait counts: the stream has had nothing to do since.
-        let mark = match self.mark().take() {
-            // It is for the statistics: a stream that cannot be asked, as one that is captured, costs
+        // The first marks of a wait count: the streams have had nothing to do since.
+        let mut marks = std::mem::take(&mut *self.marks());
+        if marks.iter().all(Option::is_none) {
+            // They are for the statistics: a stream that cannot be asked, as one that is captured, costs
             // those and nothing else.
-            None => stream.and_then(|stream| self.shared.ring.ask(stream).ok()),
-            mark => mark,
-        };
+            let ask = |(ring, stream): (&Ring<D>, &Option<_>)| ring.ask((*stream)?).ok();
+            marks = self.shared.rings.iter().zip(streams).map(ask).collect();
+        }
         let next = |patience| self.shared.next(patience);
         let next = loader.next_told(&conveyor, asked, patience, next);
         let Some((batch, told)) = loader.arrived(next)? else {
-            *self.mark() = mark;
-            return Ok(DeviceStep::Timeout);
+            *self.marks() = marks;
+            return Ok(PartsStep::Timeout);
         };
         // What cannot be given is not counted.
-        let batch = batch.hand_over(mark)?;
+        let mut marks = marks.into_iter();
+        let mut parts = Vec::with_capacity(batch.len());
+        for sent in batch {
+            parts.push(sent.hand_over(marks.next().flatten())?);
+        }
         let delivery = Delivery {
             form: told.form,
             asked,
             rows: told.rows as u64,
         };
         loader.deliver(&conveyor, asked, told)?;
-        let ring = &self.shared.ring;
-        // They are for a choice that changes no bit: those of a device that failed are not missed.
-        let gaps = || {
-            ring.stats()
-                .map_or(Duration::ZERO, |stats| stats.gaps.waited)
-        };
+        let rings = &self.shared.rings;
+        // They are for a choice that changes no bit: those of a device that failed are not missed. A
+        // step is as late as the last of them.
+        let waited = |ring: &Ring<D>| ring.stats().map(|stats| stats.gaps.waited);
+        let gaps = || rings.iter().flat_map(waited).max().unwrap_or_default();
         let placing = &self.shared.placing;
         if let Some(text) = placing.delivered(loader, &conveyor, &delivery, gaps) {
             tracing::info!(target: "infeed::loader", "{text}");
         }
-        Ok(DeviceStep::Batch(batch))
+        Ok(PartsStep::Parts(parts))
     }
 
-    fn mark(&self) -> MutexGuard<'_, Option<Asked<D>>> {
+    fn marks(&self) -> MutexGuard<'_, Vec<Option<Asked<D>>>> {
         // Nothing panics while it is held.
-        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`Loader::end_epoch`].
@@ -360,8 +432,10 @@ impl<D: Device> DeviceLoader<D> {
         }
         let sent = std::mem::take(&mut self.shared.lock().sent);
         drop(sent);
-        if let Err(error) = self.shared.ring.close() {
-            tracing::debug!(target: "infeed::device", "{}", error.chain());
+        for ring in &self.shared.rings {
+            if let Err(error) = ring.close() {
+                tracing::debug!(target: "infeed::device", "{}", error.chain());
+            }
         }
     }
 }
@@ -388,7 +462,7 @@ impl<D: Device> Shared<D> {
             ahead.sending = true;
             drop(ahead);
             // A consumer that keeps batches and moves the loader must not be waited for.
-            let sent = catch_unwind(AssertUnwindSafe(|| match self.ring.has_room(SLICE) {
+            let sent = catch_unwind(AssertUnwindSafe(|| match self.has_room() {
                 Ok(true) => self.send_one(),
                 Ok(false) => Ok(None),
                 Err(error) => Err(Failed::Fault(error)),
@@ -406,7 +480,17 @@ impl<D: Device> Shared<D> {
         }
     }
 
-    fn send_one(&self) -> Result<Option<(Sent<D>, Told)>, Failed> {
+    /// Whether no ring would wait for the consumer: what one found stays true, since this alone sends.
+    fn has_room(&self) -> Result<bool, Error> {
+        for ring in &self.rings {
+            if !ring.has_room(SLICE)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn send_one(&self) -> Result<Option<(Vec<Sent<D>>, Told)>, Failed> {
         let conveyor = self.loader.conveyor().map_err(Failed::Fault)?;
         let made = match conveyor.next(SLICE) {
             Next::Batch(made) => made,
@@ -416,12 +500,16 @@ impl<D: Device> Shared<D> {
             Next::Forked => return Err(Failed::Forked),
         };
         let (batch, told) = made.split();
-        let sent = self.ring.send_as(told.form, batch).map_err(Failed::Fault)?;
+        let parts = several::cut(batch, self.rings.len()).map_err(Failed::Fault)?;
+        let mut sent = Vec::with_capacity(parts.len());
+        for (ring, part) in self.rings.iter().zip(parts) {
+            sent.push(ring.send_as(told.form, part).map_err(Failed::Fault)?);
+        }
         Ok(Some((sent, told)))
     }
 
     /// The consumer's next batch.
-    fn next(&self, patience: Duration) -> Next<(Sent<D>, Told), Error> {
+    fn next(&self, patience: Duration) -> Next<(Vec<Sent<D>>, Told), Error> {
         let begun = Instant::now();
         let mut ahead = self.lock();
         let next = loop {

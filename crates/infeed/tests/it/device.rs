@@ -1,12 +1,14 @@
 //! A device delivers what the host does, bit for bit, whoever makes rows larger and whatever the
 //! timing is.
 
+use std::time::Duration;
+
 use infeed::batch::{Batch, Values};
 use infeed::counters::Stage;
 use infeed::decode::ColorMode;
 use infeed::device::sim::Sim;
 use infeed::device::{Device, DeviceBatch, Route, Upload};
-use infeed::loader::ahead::{DeviceLoader, Placement};
+use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement};
 use infeed::pipeline::{Layout, SourceSpec, Tail};
 use infeed::sample::DType;
 use infeed::transform::{
@@ -420,7 +422,10 @@ fn a_device_without_room_says_what_it_needs() {
 
     let text = error.chain();
     assert!(text.contains("no 21168 bytes of memory left"), "{text}");
-    assert!(text.contains("lower the batch"), "{text}");
+    assert!(
+        text.contains("all 3 slots take 79476. Use a smaller batch"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -428,4 +433,72 @@ fn the_name_of_a_device_is_that_of_its_rates() {
     let sim = Sim::parse("sim:bandwidth=2e9").expect("a device");
 
     assert!(sim.name().starts_with("sim"), "{}", sim.name());
+}
+
+#[test]
+fn several_devices_have_the_rows_of_one_in_order_and_their_states_are_the_same() {
+    let root = photos(23);
+    let mut pipeline = floats(root.path());
+    pipeline.batch.drop_last = true;
+    let wanted: Vec<_> = {
+        let host = open(&pipeline, 2);
+        bits(&epoch(&host))
+    };
+    let sims: Vec<Sim> = (5..7)
+        .map(|seed| Sim::parse(&format!("{ODD}{seed}")).expect("a device"))
+        .collect();
+    let open_on = || {
+        let options = Options::default();
+        let devices = sims.clone();
+        let loader = pipeline.open_on_all(devices, Placement::Device, 2, &[], &options);
+        loader.expect("four rows, two devices")
+    };
+    let next = |loader: &DeviceLoader<Sim>| loop {
+        match loader
+            .next_parts(Duration::from_secs(1), &[])
+            .expect("no bad record")
+        {
+            PartsStep::Parts(parts) => return Some(parts),
+            PartsStep::End => return None,
+            PartsStep::Timeout => {}
+        }
+    };
+    let loader = open_on();
+    let mut records = Vec::new();
+    let mut state = None;
+    while let Some(parts) = next(&loader) {
+        let rows: Vec<usize> = parts.iter().map(DeviceBatch::rows).collect();
+        assert_eq!(rows, [2, 2]);
+        let both: Vec<u64> = parts
+            .iter()
+            .flat_map(|part| part.records().to_vec())
+            .collect();
+        records.push(both);
+        if records.len() == 2 {
+            state = Some(loader.loader().state());
+        }
+    }
+    let of_one: Vec<_> = wanted.iter().map(|(records, _)| records.clone()).collect();
+    assert_eq!(records, of_one);
+    assert_eq!(loader.rings().len(), 2);
+    let error = loader.next_batch().expect_err("two at once");
+    assert!(error.to_string().contains("2 devices"), "{error}");
+    loader.close();
+
+    let resumed = open_on();
+    resumed
+        .restore(&state.expect("two steps"))
+        .expect("the same run");
+    let parts = next(&resumed).expect("the third step");
+    let image = |part: &DeviceBatch<Sim>| {
+        let image = part.array("image").expect("a device").expect("an image");
+        image.to_host().expect("a device")
+    };
+    let bytes: Vec<u8> = parts.iter().flat_map(image).collect();
+    assert!(wanted[2].1.starts_with(&bytes), "the rows of one device");
+    drop(parts);
+    resumed.close();
+    for sim in &sims {
+        assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    }
 }

@@ -64,6 +64,7 @@ impl<D: Device> Sent<D> {
     pub fn hand_over(mut self, asked: Option<Asked<D>>) -> Result<DeviceBatch<D>, Error> {
         let shared = self.held.shared();
         shared.check()?;
+        shared.settle(false);
         if let Some(asked) = asked {
             let ready = Arc::clone(self.held.ready());
             let (epoch, step) = (self.content.epoch, self.content.step);

@@ -97,12 +97,15 @@ pub struct Ring<D: Device> {
 /// Why a slot could not be had.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "a batch takes {slot_bytes} bytes there, beside {slots} others that are there already; lower \
-     the batch or the number of batches ahead, or let go of batches that are kept"
+    "a batch takes {slot_bytes} bytes there, beside {slots} others that are there already; all \
+     {limit} slots take {all_bytes}. Use a smaller batch or fewer slots, give the model less room, or let \
+     go of batches that are kept"
 )]
 struct NoSlot {
     slot_bytes: u64,
     slots: usize,
+    limit: usize,
+    all_bytes: u64,
     source: DeviceError,
 }
 
@@ -197,6 +200,7 @@ impl<D: Device> Ring<D> {
     /// [`Error::Forked`]; [`Error::Device`] if the device failed.
     pub fn has_room(&self, patience: Duration) -> Result<bool, Error> {
         self.shared.check()?;
+        self.shared.settle(false);
         Ok(self.shared.slots.has_room(patience))
     }
 
@@ -233,6 +237,7 @@ impl<D: Device> Ring<D> {
         let loads = self.loads(routes, &parcels.arrays, rows)?;
         let _turn = sync::lock(&self.sending);
         self.shared.poll()?;
+        self.shared.settle(true);
         let mut slot = self.slot(routes, rows)?;
         let mut transfers = Vec::new();
         match self.enqueue(&loads, &mut slot, rows, &mut transfers) {
@@ -307,6 +312,7 @@ impl<D: Device> Ring<D> {
         if shared.is_forked() {
             return Err(Error::Forked);
         }
+        shared.settle(true);
         let free = shared.slots.close();
         let _turn = sync::lock(&self.sending);
         let landed = shared.land();
@@ -340,7 +346,7 @@ impl<D: Device> Ring<D> {
                 if let Some(surplus) = surplus
                     && let Err(error) = self.give_up(surplus)
                 {
-                    drop(slot);
+                    shared.free(slot);
                     shared.slots.gone(true);
                     return Err(error);
                 }
@@ -365,7 +371,7 @@ impl<D: Device> Ring<D> {
         };
         if let Err(fault) = shared.check() {
             // It came while this waited for a slot.
-            drop(slot);
+            shared.free(slot);
             shared.slots.gone(true);
             return Err(fault);
         }
@@ -378,7 +384,7 @@ impl<D: Device> Ring<D> {
         for event in slot.ready.iter().chain(&slot.released) {
             let is_done = shared.told(shared.device.is_done(event));
             if !matches!(is_done, Ok(true)) {
-                drop(shared.slots.give(slot, false));
+                shared.give_back(slot, false);
                 return is_done.map(|_| ());
             }
         }
@@ -392,22 +398,39 @@ impl<D: Device> Ring<D> {
         let needed: Vec<route::Bytes> = match routes.iter().map(|r| r.bytes(rows)).collect() {
             Ok(needed) => needed,
             Err(error) => {
-                drop(self.shared.slots.give(slot, true));
+                self.shared.give_back(slot, true);
                 return Err(error);
             }
         };
         let needed: Vec<route::Bytes> = needed.into_iter().filter(|n| n.output > 0).collect();
+        // What is outgrown is freed. A batch larger than the settings say is rare, and may wait.
+        let len = |memory: &StdArc<D::Memory>| self.shared.device.len(memory);
+        let mut columns = slot.columns.iter().zip(&needed);
+        let outgrown = columns.any(|(column, needed)| {
+            let (mut staging, mut table) = (column.staging.iter(), column.table.iter());
+            len(&column.output) < needed.output
+                || staging.any(|s| len(s) < needed.staging)
+                || table.any(|t| len(t) < needed.table)
+        });
+        if outgrown && let Err(error) = self.shared.rest(&slot) {
+            drop(slot);
+            self.shared.slots.gone(true);
+            return Err(error);
+        }
         let made = self.grow(&mut slot, &needed);
         let Err(source) = made else { return Ok(slot) };
-        // Half a slot is of no use to the next, and nothing was enqueued on what is new in it. What
-        // is old may still be read, which the device waits for before it frees it.
-        drop(slot);
+        // Half a slot is of no use to the next, and nothing was enqueued on what is new in it.
+        self.shared.free(slot);
         self.shared.slots.gone(true);
         let bytes = needed
             .iter()
             .map(|n| (n.staging + n.table + n.output) as u64);
+        let slot_bytes: u64 = bytes.sum();
+        let limit = self.settings.slots;
         let error = NoSlot {
-            slot_bytes: bytes.sum(),
+            slot_bytes,
+            limit,
+            all_bytes: slot_bytes.saturating_mul(limit as u64),
             slots: self.shared.slots.counts().made,
             source,
         };

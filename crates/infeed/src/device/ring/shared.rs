@@ -50,6 +50,17 @@ pub(super) struct Lost<D: Device> {
     pub(super) transfers: Vec<D::Transfer>,
 }
 
+/// A slot that came back while a stream of its consumer's took no mark: until that is done with it
+/// is not known.
+struct Limbo<D: Device> {
+    slot: Slot<D>,
+    /// Streams without a mark yet.
+    users: Vec<User<D>>,
+    /// Whether a stream that used it is no more, so that only the whole device can be waited for.
+    is_orphan: bool,
+    ahead: bool,
+}
+
 pub(super) struct Shared<D: Device> {
     pub(super) device: D,
     pub(super) name: String,
@@ -64,6 +75,7 @@ pub(super) struct Shared<D: Device> {
     pub(super) times: Mutex<Times<D>>,
     /// In the order of their stream, so the first is done first.
     flights: Mutex<VecDeque<Flight<D>>>,
+    limbo: Mutex<Vec<Limbo<D>>>,
     lost: Mutex<Vec<Lost<D>>>,
     fault: Mutex<Option<Error>>,
 }
@@ -82,6 +94,7 @@ impl<D: Device> Shared<D> {
             gaps: Mutex::new(Gaps::new()),
             times: Mutex::new(Times::new()),
             flights: Mutex::new(VecDeque::new()),
+            limbo: Mutex::new(Vec::new()),
             lost: Mutex::new(Vec::new()),
             fault: Mutex::new(None),
         }
@@ -117,9 +130,78 @@ impl<D: Device> Shared<D> {
     /// The device's answer; or the end of the ring, unless nothing came of the command.
     pub(super) fn told<T>(&self, answer: Result<T, DeviceError>) -> Result<T, Error> {
         answer.map_err(|error| match error {
-            DeviceError::Refused { .. } => error.on(&self.name),
+            DeviceError::Refused { .. } | DeviceError::NoStream { .. } => error.on(&self.name),
             error => self.fail(error),
         })
+    }
+
+    /// Marks, in each of the consumer's streams, the end of what uses a slot, and gives it back. A
+    /// stream that takes no mark now is asked again by [`settle`](Shared::settle).
+    fn release(&self, mut of: Limbo<D>, may_wait: bool) {
+        let mut unmarked = Vec::new();
+        for User { queue, released } in of.users {
+            match self.device.record(&released, queue) {
+                Ok(()) => of.slot.released.push(released),
+                Err(DeviceError::Refused { .. }) => unmarked.push(User { queue, released }),
+                Err(DeviceError::NoStream { .. }) => of.is_orphan = true,
+                Err(error) => return self.doubt(of.slot, of.ahead, error),
+            }
+        }
+        of.users = unmarked;
+        if of.is_orphan && may_wait {
+            match self.device.drain() {
+                Ok(()) => of.is_orphan = false,
+                Err(DeviceError::Refused { .. }) => {}
+                Err(error) => return self.doubt(of.slot, of.ahead, error),
+            }
+        }
+        if of.users.is_empty() && !of.is_orphan {
+            self.give_back(of.slot, of.ahead);
+        } else {
+            sync::lock(&self.limbo).push(of);
+        }
+    }
+
+    /// Puts a slot among the free ones. A closed ring wants it no more.
+    pub(super) fn give_back(&self, slot: Slot<D>, ahead: bool) {
+        if let Some(unwanted) = self.slots.give(slot, ahead) {
+            self.free(unwanted);
+        }
+    }
+
+    /// A release failed: until when those streams use the slot is not known, so nobody may write to
+    /// it.
+    fn doubt(&self, slot: Slot<D>, ahead: bool, error: DeviceError) {
+        let _ = self.told::<()>(Err(error));
+        let transfers = Vec::new();
+        self.lose(Lost { slot, transfers }, ahead);
+    }
+
+    /// Gives back slots whose consumers' streams take marks by now. Who may wait waits for the whole
+    /// device where a stream that used one is no more.
+    pub(super) fn settle(&self, may_wait: bool) {
+        let waiting = std::mem::take(&mut *sync::lock(&self.limbo));
+        for of in waiting {
+            self.release(of, may_wait);
+        }
+    }
+
+    /// Waits on the host until nothing uses a slot.
+    ///
+    /// # Errors
+    ///
+    /// What the device failed with.
+    pub(super) fn rest(&self, slot: &Slot<D>) -> Result<(), Error> {
+        let mut events = slot.ready.iter().chain(&slot.released);
+        events.try_for_each(|event| self.told(self.device.synchronize(event)))
+    }
+
+    /// Frees a slot's memory once nothing uses it. What a device frees by itself it waits for, but no
+    /// driver promises that of streams that others made.
+    pub(super) fn free(&self, slot: Slot<D>) {
+        // A device that failed runs nothing any more.
+        let _ = self.rest(&slot);
+        drop(slot);
     }
 
     /// Puts aside what a failure left in doubt.
@@ -133,12 +215,14 @@ impl<D: Device> Shared<D> {
         sync::lock(&self.flights).push_back(flight);
     }
 
-    /// Lets go of the host's arrays that have been copied, and works out gaps and times that are known.
+    /// Lets go of the host's arrays that have been copied, works out gaps and times that are known, and
+    /// gives back slots whose marks can be made by now.
     ///
     /// # Errors
     ///
     /// What the device failed with meanwhile.
     pub(super) fn poll(&self) -> Result<(), Error> {
+        self.settle(false);
         loop {
             let mut flights = sync::lock(&self.flights);
             let Some(first) = flights.front() else { break };
@@ -179,6 +263,17 @@ impl<D: Device> Shared<D> {
     }
 }
 
+impl<D: Device> Drop for Shared<D> {
+    fn drop(&mut self) {
+        // Never in a fork, where a share is kept for good.
+        let limbo = std::mem::take(&mut *sync::lock(&self.limbo));
+        if !limbo.is_empty() && self.device.drain().is_err() {
+            // Their memory stays: something may use it for ever.
+            std::mem::forget(limbo);
+        }
+    }
+}
+
 impl<D: Device> fmt::Debug for Shared<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
@@ -187,8 +282,8 @@ impl<D: Device> fmt::Debug for Shared<D> {
     }
 }
 
-/// A slot with a batch in it. Dropping it gives the slot back: on any thread, without waiting and
-/// without a panic, whatever the device says.
+/// A slot with a batch in it. Dropping it gives the slot back: on any thread, without a panic, whatever
+/// the device says, and without waiting unless the ring is closed and the slot to be freed.
 pub(super) struct Held<D: Device> {
     shared: Arc<Shared<D>>,
     /// None once it was given back.
@@ -261,7 +356,11 @@ impl<D: Device> Held<D> {
         // Remembered first: a wait that failed has perhaps been enqueued.
         let is_new = self.remember(queue)?;
         let answer = self.shared.device.wait(queue, &self.ready);
-        if is_new && matches!(answer, Err(DeviceError::Refused { .. })) {
+        let is_no_use = matches!(
+            answer,
+            Err(DeviceError::Refused { .. } | DeviceError::NoStream { .. })
+        );
+        if is_new && is_no_use {
             sync::lock(&self.users).retain(|user| user.queue != queue);
         }
         self.shared.told(answer)
@@ -270,7 +369,7 @@ impl<D: Device> Held<D> {
 
 impl<D: Device> Drop for Held<D> {
     fn drop(&mut self) {
-        let Some(mut slot) = self.slot.take() else {
+        let Some(slot) = self.slot.take() else {
             return;
         };
         if self.shared.is_forked() {
@@ -279,20 +378,15 @@ impl<D: Device> Drop for Held<D> {
             std::mem::forget(Arc::clone(&self.shared));
             return;
         }
-        let shared = &self.shared;
         let users = std::mem::take(&mut *sync::lock(&self.users));
-        for User { queue, released } in users {
-            if let Err(error) = shared.device.record(&released, queue) {
-                // Until when that stream uses the slot is not known, so nobody may write to it.
-                let _ = shared.told::<()>(Err(error));
-                let transfers = Vec::new();
-                shared.lose(Lost { slot, transfers }, self.ahead);
-                return;
-            }
-            slot.released.push(released);
-        }
-        // A closed ring wants it no more; the device keeps its memory for as long as it is in use.
-        drop(shared.slots.give(slot, self.ahead));
+        let (is_orphan, ahead) = (false, self.ahead);
+        let back = Limbo {
+            slot,
+            users,
+            is_orphan,
+            ahead,
+        };
+        self.shared.release(back, false);
     }
 }
 

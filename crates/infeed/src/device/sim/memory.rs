@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use infeed_raw::host::HostBytes;
 
@@ -11,6 +12,41 @@ use crate::random;
 
 use super::line::{Mark, lock};
 use super::races::{Access, Clocks, History, ViolationKind};
+use super::state::Found;
+
+/// The host's clock, from which commands get the time of their enqueueing.
+pub(super) enum Clock {
+    Wall(Instant),
+    Own(AtomicU64),
+}
+
+impl Clock {
+    pub(super) fn now_ns(&self) -> u64 {
+        match self {
+            Clock::Wall(start) => start.elapsed().as_nanos() as u64,
+            // Relaxed: one thread sets it, in the order of what it simulates.
+            Clock::Own(now) => now.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What a device and its memory share.
+pub(super) struct Store {
+    pub(super) clock: Clock,
+    /// Bytes that are allocated.
+    pub(super) used: AtomicU64,
+    found: Arc<Found>,
+}
+
+impl Store {
+    pub(super) fn new(clock: Clock, found: Arc<Found>) -> Store {
+        Store {
+            clock,
+            used: AtomicU64::new(0),
+            found,
+        }
+    }
+}
 
 /// Bytes on a simulated device.
 pub struct SimMemory {
@@ -18,18 +54,21 @@ pub struct SimMemory {
     pub(super) len: usize,
     pub(super) bytes: Mutex<HostBytes>,
     history: Mutex<History>,
-    used: Arc<AtomicU64>,
+    /// Where the last command of a consumer that uses it is, and when that ends.
+    busy: Mutex<(usize, u64)>,
+    store: Arc<Store>,
 }
 
 impl SimMemory {
-    /// Memory whose length was added to `used`, from which it is taken when it is dropped.
-    pub(super) fn new(number: u64, bytes: HostBytes, used: Arc<AtomicU64>) -> SimMemory {
+    /// Memory whose length was added to the store's, from which it is taken when it is dropped.
+    pub(super) fn new(number: u64, bytes: HostBytes, store: Arc<Store>) -> SimMemory {
         SimMemory {
             number,
             len: bytes.len(),
             bytes: Mutex::new(bytes),
             history: Mutex::new(History::default()),
-            used,
+            busy: Mutex::default(),
+            store,
         }
     }
 
@@ -66,6 +105,14 @@ impl SimMemory {
         lock(&self.history).write(access, clock)
     }
 
+    /// Notes until when a consumer uses it, for whom no implementation of a device keeps memory.
+    pub(super) fn lasts(&self, stream: usize, end_ns: u64) {
+        let mut busy = lock(&self.busy);
+        if busy.1 < end_ns {
+            *busy = (stream, end_ns);
+        }
+    }
+
     /// Calls `f` with the bytes of one and of another, neither of which is the other. Whoever locks
     /// two takes them in the order of their numbers.
     pub(super) fn both<R>(
@@ -87,8 +134,16 @@ impl SimMemory {
 
 impl Drop for SimMemory {
     fn drop(&mut self) {
+        let (stream, end_ns) = *lock(&self.busy);
+        // On a real device somebody else's bytes may be there while that command runs.
+        if self.store.clock.now_ns() < end_ns {
+            let wrong = vec![(ViolationKind::FreedInUse, None)];
+            self.store.found.add(stream, self.number, wrong);
+        }
         // Relaxed: a count that orders nothing.
-        self.used.fetch_sub(self.len as u64, Ordering::Relaxed);
+        self.store
+            .used
+            .fetch_sub(self.len as u64, Ordering::Relaxed);
     }
 }
 

@@ -46,7 +46,8 @@ pub use races::{Violation, ViolationKind};
 
 use jpeg::Files;
 use line::{Mark, Task, lock};
-use state::{Begun, Found, State};
+use memory::{Clock, Store};
+use state::{Begun, Found, State, Usage};
 use table::OwnTable;
 
 /// A simulated device. Clones are handles of one; the last that is dropped lets its threads hurry
@@ -59,18 +60,12 @@ pub struct Sim {
 struct Inner {
     number: u64,
     config: SimConfig,
-    clock: Clock,
     process: u32,
     state: Mutex<State>,
-    used: Arc<AtomicU64>,
+    /// Shared with its memory, which may outlive it.
+    store: Arc<Store>,
     /// Shared with commands under way.
     found: Arc<Found>,
-}
-
-/// The host's clock, from which commands get the time of their enqueueing.
-enum Clock {
-    Wall(Instant),
-    Own(AtomicU64),
 }
 
 /// Numbers of devices, for telling their streams apart.
@@ -98,16 +93,16 @@ impl Sim {
     }
 
     fn with_clock(config: SimConfig, clock: Clock) -> Sim {
+        let found = Arc::new(Found::default());
         Sim {
             inner: Arc::new(Inner {
                 // Relaxed: the numbers need only differ.
                 number: DEVICES.fetch_add(1, Ordering::Relaxed),
                 config,
-                clock,
                 process: std::process::id(),
                 state: Mutex::new(State::default()),
-                used: Arc::new(AtomicU64::new(0)),
-                found: Arc::new(Found::default()),
+                store: Arc::new(Store::new(clock, Arc::clone(&found))),
+                found,
             }),
         }
     }
@@ -118,11 +113,7 @@ impl Sim {
     }
 
     fn now_ns(&self) -> u64 {
-        match &self.inner.clock {
-            Clock::Wall(start) => start.elapsed().as_nanos() as u64,
-            // Relaxed: one thread sets it, in the order of what it simulates.
-            Clock::Own(now) => now.load(Ordering::Relaxed),
-        }
+        self.inner.store.clock.now_ns()
     }
 
     /// Time since it was made.
@@ -132,7 +123,7 @@ impl Sim {
 
     /// Says what time it is, on a device with a clock of its own; never earlier than before.
     pub fn set_now(&self, now: Duration) {
-        if let Clock::Own(clock) = &self.inner.clock {
+        if let Clock::Own(clock) = &self.inner.store.clock {
             clock.fetch_max(now.as_nanos() as u64, Ordering::Relaxed);
         }
     }
@@ -156,7 +147,7 @@ impl Sim {
     /// Bytes of memory that are allocated.
     pub fn used_bytes(&self) -> u64 {
         // Relaxed: a count that orders nothing.
-        self.inner.used.load(Ordering::Relaxed)
+        self.inner.store.used.load(Ordering::Relaxed)
     }
 
     /// A consumer's step that uses the beginning of a memory as long as it lasts, and tells in the
@@ -177,6 +168,7 @@ impl Sim {
         let mut state = lock(&self.inner.state);
         let begun = state.begin(&self.inner.config, stream, self.now_ns(), lasting);
         self.reads(&state, &begun, memory, 0..bytes);
+        memory.lasts(stream, begun.end_ns);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (memory, into) = (Arc::clone(memory), Arc::clone(&seen));
         let work = move || *lock(&into) = lock(&memory.bytes)[..bytes].to_vec();
@@ -244,6 +236,48 @@ impl Sim {
         }
     }
 
+    /// The stream of a command that is to be enqueued.
+    fn stream_for(&self, call: &'static str, queue: SimQueue) -> Result<usize, DeviceError> {
+        let stream = self.number_of(queue)?;
+        match lock(&self.inner.state).streams[stream].usage {
+            Usage::Open => Ok(stream),
+            Usage::Captured => Err(DeviceError::Refused {
+                call,
+                source: Arc::new(Captured),
+            }),
+            Usage::Destroyed => Err(DeviceError::NoStream {
+                call,
+                source: Arc::new(Destroyed),
+            }),
+        }
+    }
+
+    /// Says that a consumer records what it puts into a stream into a graph, or that it is done with
+    /// that: meanwhile no command of others can be put there.
+    ///
+    /// # Errors
+    ///
+    /// If it is no stream of this device.
+    pub fn capture(&self, queue: SimQueue, is_captured: bool) -> Result<(), DeviceError> {
+        let stream = self.number_of(queue)?;
+        lock(&self.inner.state).streams[stream].usage = match is_captured {
+            true => Usage::Captured,
+            false => Usage::Open,
+        };
+        Ok(())
+    }
+
+    /// Destroys a consumer's stream: what is in it goes on, and it takes no command any more.
+    ///
+    /// # Errors
+    ///
+    /// If it is no stream of this device.
+    pub fn destroy(&self, queue: SimQueue) -> Result<(), DeviceError> {
+        let stream = self.number_of(queue)?;
+        lock(&self.inner.state).streams[stream].usage = Usage::Destroyed;
+        Ok(())
+    }
+
     fn reads(&self, state: &State, begun: &Begun, memory: &SimMemory, bytes: Range<usize>) {
         let wrong = memory.read(begun.access(bytes), state.clock(begun));
         self.inner.found.add(begun.stream, memory.number, wrong);
@@ -254,9 +288,21 @@ impl Sim {
         self.inner.found.add(begun.stream, memory.number, wrong);
     }
 
+    /// Lets the host wait for what is before a mark.
+    fn await_mark(&self, mark: &Mark) {
+        match &self.inner.store.clock {
+            Clock::Wall(_) => mark.wait(),
+            Clock::Own(now) => {
+                now.fetch_max(mark.time_ns, Ordering::Relaxed);
+            }
+        }
+        // What the host enqueues from now on comes after.
+        lock(&self.inner.state).host.join(&mark.clock);
+    }
+
     /// Whether what is before a mark is done.
     fn has_come(&self, mark: &Mark) -> bool {
-        match &self.inner.clock {
+        match &self.inner.store.clock {
             Clock::Wall(_) => mark.is_reached(),
             Clock::Own(_) => self.now_ns() >= mark.time_ns,
         }
@@ -269,6 +315,18 @@ impl Sim {
 struct OtherDevice {
     what: &'static str,
 }
+
+/// Its consumer records a graph.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream is being captured into a graph; take batches before the capture")]
+struct Captured;
+
+/// It was a stream once.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it was destroyed; keep streams until the batches that were taken over in them are dropped"
+)]
+struct Destroyed;
 
 fn failed(call: &'static str, source: Cause) -> DeviceError {
     DeviceError::Failed { call, source }
@@ -313,6 +371,7 @@ impl Device for Sim {
         // Relaxed: a count that orders nothing.
         let taken = self
             .inner
+            .store
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         let none = |used: u64| DeviceError::OutOfMemory {
@@ -323,11 +382,14 @@ impl Device for Sim {
         match HostBytes::zeroed(bytes) {
             Ok(bytes) => {
                 let number = lock(&self.inner.state).next_memory();
-                let used = Arc::clone(&self.inner.used);
-                Ok(Arc::new(SimMemory::new(number, bytes, used)))
+                let store = Arc::clone(&self.inner.store);
+                Ok(Arc::new(SimMemory::new(number, bytes, store)))
             }
             Err(_) => {
-                self.inner.used.fetch_sub(bytes as u64, Ordering::Relaxed);
+                self.inner
+                    .store
+                    .used
+                    .fetch_sub(bytes as u64, Ordering::Relaxed);
                 Err(none(used))
             }
         }
@@ -340,7 +402,7 @@ impl Device for Sim {
     fn stream(&self) -> Result<SimQueue, DeviceError> {
         self.call("stream")?;
         let mut state = lock(&self.inner.state);
-        let start = match self.inner.clock {
+        let start = match self.inner.store.clock {
             Clock::Wall(start) => Some(start),
             Clock::Own(_) => None,
         };
@@ -365,7 +427,7 @@ impl Device for Sim {
         at: usize,
     ) -> Result<SimTransfer, DeviceError> {
         self.call("copy")?;
-        let stream = self.number_of(queue)?;
+        let stream = self.stream_for("a copy", queue)?;
         bounds("a copy", "the host's memory", bytes, (*from).as_ref().len())?;
         bounds("a copy", "the memory", at.saturating_add(bytes), to.len)?;
         let looked = memory::look(&(*from).as_ref()[..bytes]);
@@ -400,7 +462,7 @@ impl Device for Sim {
     ) -> Result<(), DeviceError> {
         const COMMAND: &str = "a copy on the device";
         self.call("copy_within")?;
-        let stream = self.number_of(queue)?;
+        let stream = self.stream_for("a copy on the device", queue)?;
         bounds(COMMAND, "its source", bytes, from.len)?;
         bounds(COMMAND, "its target", bytes, to.len)?;
         if from.number == to.number {
@@ -430,7 +492,7 @@ impl Device for Sim {
     ) -> Result<(), DeviceError> {
         const COMMAND: &str = "a kernel";
         self.call("launch")?;
-        let stream = self.number_of(queue)?;
+        let stream = self.stream_for("a kernel", queue)?;
         let all = usize::MAX;
         let told = table.map(|(table, _)| table);
         let reads = kernel.reach(rows, told).unwrap_or(all);
@@ -544,7 +606,7 @@ impl Device for Sim {
 
     fn record(&self, event: &SimEvent, queue: SimQueue) -> Result<(), DeviceError> {
         self.call("record")?;
-        let stream = self.number_of(queue)?;
+        let stream = self.stream_for("a record", queue)?;
         let mut state = lock(&self.inner.state);
         let time_ns = state.streams[stream].end_ns.max(self.now_ns());
         // A stream that had nothing to do comes to the event now.
@@ -556,7 +618,7 @@ impl Device for Sim {
 
     fn wait(&self, queue: SimQueue, event: &SimEvent) -> Result<(), DeviceError> {
         self.call("wait")?;
-        let stream = self.number_of(queue)?;
+        let stream = self.stream_for("a wait", queue)?;
         let mut state = lock(&self.inner.state);
         let Some(mark) = lock(&event.mark).clone() else {
             return Ok(());
@@ -577,15 +639,27 @@ impl Device for Sim {
         let Some(mark) = lock(&event.mark).clone() else {
             return Ok(());
         };
-        match &self.inner.clock {
-            Clock::Wall(_) => mark.wait(),
-            Clock::Own(now) => {
-                now.fetch_max(mark.time_ns, Ordering::Relaxed);
-            }
-        }
-        // What the host enqueues from now on comes after.
-        lock(&self.inner.state).host.join(&mark.clock);
+        self.await_mark(&mark);
         self.call("synchronize")
+    }
+
+    fn drain(&self) -> Result<(), DeviceError> {
+        self.call("drain")?;
+        let state = lock(&self.inner.state);
+        if state.streams.iter().any(|s| s.usage == Usage::Captured) {
+            return Err(DeviceError::Refused {
+                call: "waiting for the device",
+                source: Arc::new(Captured),
+            });
+        }
+        let ends: Vec<Arc<Mark>> = (0..state.streams.len())
+            .map(|stream| state.mark(stream, state.streams[stream].end_ns))
+            .collect();
+        drop(state);
+        for end in ends {
+            self.await_mark(&end);
+        }
+        self.call("drain")
     }
 
     fn elapsed(&self, from: &SimEvent, to: &SimEvent) -> Result<Duration, DeviceError> {

@@ -81,6 +81,8 @@ pub enum ViolationKind {
     OverwrittenBeforeWritten,
     /// The host's bytes were not those any more that were to be copied.
     HostChanged,
+    /// Freed while a consumer's command that uses it was still to end.
+    FreedInUse,
 }
 
 /// A use of memory that happened, or could have happened, at the wrong time.
@@ -90,7 +92,7 @@ pub struct Violation {
     pub kind: ViolationKind,
     /// Which memory, counted in the order of allocation.
     pub memory: u64,
-    /// The stream whose command came out of order.
+    /// The stream whose command came out of order, or had not ended yet.
     pub stream: usize,
     /// The stream with the command that it is not ordered after, if there is one.
     pub other: Option<usize>,
@@ -118,6 +120,10 @@ impl fmt::Display for Violation {
                 f,
                 "memory {memory} was overwritten by stream {stream} before stream {other}'s write \
                  of it was ordered"
+            ),
+            ViolationKind::FreedInUse => write!(
+                f,
+                "memory {memory} was freed before stream {stream} was done with it"
             ),
             ViolationKind::HostChanged => write!(
                 f,

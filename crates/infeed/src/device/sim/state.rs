@@ -49,8 +49,19 @@ impl Found {
     }
 }
 
+/// Whether a stream takes commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Usage {
+    #[default]
+    Open,
+    /// They would become part of a graph.
+    Captured,
+    Destroyed,
+}
+
 #[derive(Debug)]
 pub(super) struct Stream {
+    pub(super) usage: Usage,
     /// None on a device with a clock of its own.
     line: Option<Line>,
     /// When it is done with what was enqueued.
@@ -97,6 +108,7 @@ impl State {
         let number = self.streams.len();
         let line = start.map(|start| Line::new(number, start)).transpose()?;
         self.streams.push(Stream {
+            usage: Usage::Open,
             line,
             end_ns: 0,
             clock: Clocks::default(),

@@ -1,6 +1,7 @@
 //! What fails is told by the next call, and never by a drop.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::device::sim::{SimConfig, SimQueue};
 use crate::device::{Device, Ring, Sim};
@@ -39,6 +40,128 @@ fn a_release_that_fails_is_told_by_the_next_calls_and_its_slot_is_not_used_again
     assert!(sim.used_bytes() < memory);
     drop(ring);
     assert_eq!(sim.used_bytes(), 0, "kept until the end, and no longer");
+}
+
+/// A step of this long that reads a batch, which is then dropped while its stream is as `made` makes it.
+fn read_and_dropped(
+    ring: &Ring<Sim>,
+    queue: SimQueue,
+    step: u64,
+    lasting: Duration,
+    made: impl FnOnce(&Sim),
+) {
+    let sent = ring.send(batch(step, 2)).expect("sent");
+    let batch = sent.hand_over(None).expect("handed over");
+    let image = batch.array("image").expect("no fault").expect("a column");
+    image.ready_on(queue).expect("a wait");
+    let read = ring
+        .device()
+        .read(queue, image.memory(), image.bytes(), lasting);
+    drop(read.expect("a read"));
+    made(ring.device());
+    drop((batch, image));
+}
+
+#[test]
+fn a_slot_that_came_back_during_a_capture_is_used_again_behind_its_readers() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    let capture = |sim: &Sim| sim.capture(queue, true).expect("a stream");
+
+    read_and_dropped(&ring, queue, 0, Duration::from_secs(3), capture);
+
+    let stats = ring.stats().expect("no fault");
+    assert_eq!((stats.slots, stats.free), (1, 0), "it is not known yet");
+    sim.capture(queue, false).expect("a stream");
+    let stats = ring.stats().expect("no fault");
+    assert_eq!((stats.slots, stats.free), (1, 1));
+    drop(ring.send(batch(1, 2)).expect("sent"));
+    assert_eq!(ring.stats().expect("no fault").slots, 1);
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn a_capture_that_never_ends_costs_a_slot_and_is_told_by_no_call() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    let capture = |sim: &Sim| sim.capture(queue, true).expect("a stream");
+    read_and_dropped(&ring, queue, 0, Duration::from_secs(3), capture);
+
+    for step in 1..6 {
+        let sent = ring.send(batch(step, 2)).expect("sent");
+        drop(sent.hand_over(None).expect("handed over"));
+    }
+    let refused = ring.ask(queue).expect_err("it is captured");
+
+    assert!(refused.chain().contains("captured"), "{}", refused.chain());
+    assert_eq!(ring.stats().expect("no fault").slots, 2);
+    drop(ring);
+    assert!(sim.used_bytes() > 0, "a graph may read it for ever");
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn where_a_stream_was_destroyed_the_next_sender_waits_for_the_device() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    let destroy = |sim: &Sim| sim.destroy(queue).expect("a stream");
+
+    read_and_dropped(&ring, queue, 0, Duration::from_secs(3), destroy);
+
+    assert!(sim.now() < Duration::from_secs(3), "a drop does not wait");
+    assert_eq!(ring.stats().expect("no fault").free, 0);
+    drop(ring.send(batch(1, 2)).expect("sent"));
+    assert!(sim.now() >= Duration::from_secs(3));
+    assert_eq!(ring.stats().expect("no fault").slots, 1);
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    drop(ring);
+    assert_eq!(sim.used_bytes(), 0);
+}
+
+#[test]
+fn a_stream_that_is_no_more_is_refused_and_the_ring_goes_on() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    sim.destroy(queue).expect("a stream");
+    let sent = ring.send(batch(0, 2)).expect("sent");
+    let held = sent.hand_over(None).expect("handed over");
+
+    let text = held.ready_on(queue).expect_err("it is no more").chain();
+
+    assert!(text.contains("keep streams until"), "{text}");
+    drop(held);
+    assert_eq!(ring.stats().expect("no fault").free, 1, "nobody used it");
+}
+
+#[test]
+fn memory_is_freed_behind_its_last_reader() {
+    let long = Duration::from_secs(3);
+    // As the slot grows.
+    let (ring, sim, queue) = self::ring(SimConfig::default());
+    read_and_dropped(&ring, queue, 0, long, |_| ());
+    drop(ring.send(batch(1, 5)).expect("sent"));
+    assert!(sim.now() >= long);
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    drop(ring);
+
+    // As it comes back to a ring that is closed.
+    let (ring, sim, queue) = self::ring(SimConfig::default());
+    read_and_dropped(&ring, queue, 0, long, |_| ring.close().expect("closed"));
+    assert!(sim.now() >= long);
+    assert_eq!(sim.used_bytes(), 0);
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn memory_freed_too_early_is_found() {
+    let sim = Sim::with_own_clock(SimConfig::default());
+    let queue = sim.stream().expect("a stream");
+    let memory = sim.memory(8).expect("memory");
+    let bytes: crate::device::HostSource = std::sync::Arc::new(vec![1_u8; 8]);
+    drop(sim.copy(queue, bytes, 8, &memory, 0).expect("a copy"));
+    let read = sim.read(queue, &memory, 8, Duration::from_secs(1));
+    drop(read.expect("a read"));
+
+    drop(memory);
+
+    let told = sim.violations()[0].to_string();
+    assert_eq!(told, "memory 0 was freed before stream 0 was done with it");
 }
 
 #[test]
@@ -99,6 +222,10 @@ fn a_device_without_memory_says_how_much_was_asked_and_takes_the_next_batch() {
     let text = error.chain();
     assert!(
         text.contains("a batch takes 304 bytes there, beside 2 others"),
+        "{text}"
+    );
+    assert!(
+        text.contains("all 2 slots take 608. Use a smaller"),
         "{text}"
     );
     assert!(
