@@ -31,7 +31,7 @@ from infeed.errors import (
 )
 from infeed.explanation import Explanation
 from infeed.feeders import Feeders
-from infeed.loader import BadRecord, Loader, add_digests
+from infeed.loader import BadRecord, Filled, Loader, add_digests
 from infeed.packing import Fidelity, Packed, PackProgress, pack
 from infeed.pipeline import Column, Pipeline
 from infeed.preview import Preview
@@ -53,6 +53,7 @@ __all__ = [
     "Explanation",
     "Feeders",
     "Fidelity",
+    "Filled",
     "ForkedError",
     "FunctionError",
     "InfeedError",

@@ -208,7 +208,7 @@ class Loader:
         stall_s: float | None,
         digest: str,
         digest_file: str | None,
-        device: str | None,
+        devices: Sequence[str] | None,
         placement: str,
         slots: int,
         feeders: tuple[list[str], str | None, bool, float] | None,
@@ -218,6 +218,18 @@ class Loader:
 
         Waits without the interpreter, and checks for signals every 100 ms. The stream
         is the one that the consumer works in, where batches go to a card.
+        """
+
+    def next_parts(self, streams: Sequence[object | None]) -> list[Batch] | None:
+        """As `next`, from each device its part of the batch."""
+
+    def next_into(
+        self, tensors: Sequence[tuple[str, object]], stream: object | None = None
+    ) -> tuple[int, int, int]:
+        """Copies fields of the next batch into tensors; its epoch, step and samples.
+
+        Raises:
+            ConfigError: A tensor does not fit, or batches are not all of one size.
         """
 
     def end_epoch(self) -> None:

@@ -32,9 +32,17 @@ class Feed:
     it can be pickled, and copied to the process that will use it.
     """
 
+    # Whether a step may be a tuple of what several devices have of it.
+    _takes_parts = False
+
     def __init__(self, pipeline: Pipeline, options: Mapping[str, Any]):
         if not isinstance(pipeline, Pipeline):
             raise _check.refusal(type(self).__name__, "pipeline", _EXPECTED, pipeline)
+        if options.get("devices") is not None and not self._takes_parts:
+            raise ConfigError(
+                f"{type(self).__module__} takes batches on one device; give device, or "
+                "use infeed.torch or Pipeline.open for several"
+            )
         self.pipeline = pipeline
         self._options = dict(options)
         self._opened: Loader | None = None
@@ -81,9 +89,13 @@ class Feed:
 
     @property
     def device(self) -> str | None:
-        """Name of the device that batches are delivered on; None: the host."""
+        """Name of the device that batches are delivered on; None: the host.
+
+        Of several, the names with commas between.
+        """
         device: str | None = self._options.get("device")
-        return device
+        devices = self._options.get("devices")
+        return device if devices is None else ",".join(devices)
 
     @property
     def epoch(self) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from infeed._running import Items, Moving, Run
-from infeed.batch import Batch
 from infeed.errors import ClosedError, IteratorError
 from infeed.loader import Loader
 
@@ -28,13 +27,13 @@ class Steps:
     It begins when the first one is asked for: frameworks load a state after ``iter``.
     """
 
-    def __init__(self, loader: Loader, convert: Callable[[Batch], Any]):
+    def __init__(self, loader: Loader, convert: Callable[[Any], Any]):
         # Held while a batch is taken: another thread that ends this loop waits for it,
         # else the batch might be one of what comes after.
         self.lock = threading.RLock()
         self._loader = loader
         self._convert = convert
-        self._batches: Iterator[Batch] | None = None
+        self._batches: Iterator[Any] | None = None
         self._over = self._left_out = False
 
     def __iter__(self) -> Self:
@@ -44,7 +43,7 @@ class Steps:
         with self.lock:
             return self._convert(self._taken())
 
-    def _taken(self) -> Batch:
+    def _taken(self) -> Any:
         if self._left_out:
             raise IteratorError(_LEFT_OUT)
         if self._over:
@@ -56,7 +55,9 @@ class Steps:
         except StopIteration:
             self._finish()
             raise
-        if batch.step + 1 == len(self._loader):
+        # Of several devices, each has a part of the same step.
+        part = batch[0] if isinstance(batch, tuple) else batch
+        if part.step + 1 == len(self._loader):
             # Whoever counts steps does not ask once more: the epoch is over now.
             self._finish()
         return batch

@@ -7,14 +7,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from infeed import _check, _core
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, IteratorError
 from infeed.explanation import Explanation
 
-__all__ = ["BadRecord", "Loader", "add_digests"]
+__all__ = ["BadRecord", "Filled", "Loader", "add_digests"]
 
 _log = logging.getLogger("infeed")
 
@@ -44,6 +44,20 @@ class BadRecord:
     reason: str
 
 
+class Filled(NamedTuple):
+    """Which batch tensors were filled with.
+
+    Attributes:
+        epoch: From 0.
+        step: In the epoch, from 0.
+        samples: Rows that hold a record: all but those of padding.
+    """
+
+    epoch: int
+    step: int
+    samples: int
+
+
 class Loader:
     """Threads that prepare batches, and the memory they use.
 
@@ -60,16 +74,23 @@ class Loader:
     Its threads end with `close`, at the end of ``with``, or when it is dropped.
     """
 
-    def __init__(self, core: _core.Loader):
+    def __init__(self, core: _core.Loader, parts: int = 0):
         self._core = core
+        # How many devices get a part of each batch; 0: batches are not cut.
+        self._parts = parts
         _open.add(self)
         self._running: weakref.ref[_Epoch] | None = None
         # Gives the stream that the consumer works in when it asks for a batch, so that
-        # what the device waits can be measured there. Adapters know it.
-        self._stream: Callable[[], object] | None = None
+        # what the device waits can be measured there; of several devices, one each.
+        # Adapters know it.
+        self._stream: Callable[[], Any] | None = None
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch.
+
+        Returns:
+            Its batches, each a `Batch`; where ``devices`` were named, a tuple of the
+            parts that they have, in their order.
 
         Raises:
             IteratorError: Another iterator is in the middle of an epoch.
@@ -83,7 +104,7 @@ class Loader:
                 "the loader is being iterated already; end that loop, or open the "
                 "pipeline once for each"
             )
-        epoch = _Epoch(self._core, self._stream)
+        epoch = _Epoch(self._core, self._stream, self._parts)
         self._running = weakref.ref(epoch)
         return epoch
 
@@ -176,6 +197,56 @@ class Loader:
         self._core.seek(int(epoch), int(step))
         self._end_loop()
 
+    def next_into(self, tensors: Mapping[str, Any], *, stream: Any = None) -> "Filled":
+        """Copies fields of the next batch into tensors, at addresses that stay.
+
+        For what must find its input where it was: a captured CUDA graph,
+        ``torch.compile(mode="reduce-overhead")``::
+
+            static = {"image": torch.empty(shape, device="cuda"), "label": labels}
+            for _ in range(len(loader)):
+                loader.next_into(static)
+                graph.replay()
+
+        The copies are made on the device, in the stream, behind what is there; the host
+        does not wait for them. The batch's own memory is free at once. After the last
+        step the next epoch begins. Fields that are not named are not copied.
+
+        Args:
+            tensors: By field, row-major, of the field's type and shape with rows first,
+                on the device that batches are delivered on (of ``"sim"``: on the CPU).
+                Anything with ``__dlpack__`` or ``__cuda_array_interface__`` that may be
+                written to.
+            stream: In which the copies are made and the tensors used: such as
+                ``torch.cuda.Stream``, a stream of CuPy, or a handle. None: the default
+                stream; `infeed.torch` takes the current one.
+
+        Returns:
+            Which batch it is, and how many of its rows hold a record.
+
+        Raises:
+            ConfigError: A tensor does not fit its field, or is elsewhere, with the call
+                that makes one that does; a field stays on the host; batches are not
+                all of one size; or they are delivered on the host. No batch is lost.
+            IteratorError: A ``for`` is in the middle of an epoch.
+        """
+        running = None if self._running is None else self._running()
+        if running is not None and running.begun:
+            raise IteratorError(
+                "the loader is being iterated; end that loop before next_into"
+            )
+        if not isinstance(tensors, Mapping):
+            raise _check.refusal(
+                "next_into", "tensors", "a tensor for each field, by name", tensors
+            )
+        if stream is None and self._stream is not None:
+            stream = self._stream()
+        filled = Filled(*self._core.next_into(list(tensors.items()), stream))
+        if filled.step + 1 == len(self):
+            # Whoever counts steps does not ask once more: the epoch is over now.
+            self._core.end_epoch()
+        return filled
+
     def _end_loop(self) -> None:
         """Ends the loop that runs without a word to the engine, which moved on."""
         running = None if self._running is None else self._running()
@@ -205,7 +276,9 @@ class Loader:
             None; ``feeders``, of each its ``host``, whether it is ``connected``,
             ``batches`` and ``bytes`` that it made, ``wait_s`` from asking to having
             them, batches ``redone`` elsewhere, ``declined`` or ``corrupt``, how often
-            it was ``lost`` or ``refused`` this run, and its last ``problem``; and
+            it was ``lost`` or ``refused`` this run, and its last ``problem``;
+            ``devices``, a list of the same as ``device`` for each where there are
+            several, of which that then has the sums and the longest gaps; and
             ``stages``, a list of ``name``,
             ``samples``, ``bytes_in``, ``bytes_out``, and in seconds summed over threads
             ``wall_s``, ``cpu_s`` and ``wait_s``.
@@ -290,29 +363,44 @@ def add_digests(digests: Iterable[str]) -> str:
 class _Epoch:
     """Iterator over one epoch; dropping it midway ends the epoch."""
 
-    def __init__(self, core: _core.Loader, stream: Callable[[], object] | None):
+    def __init__(
+        self, core: _core.Loader, stream: Callable[[], Any] | None, parts: int
+    ):
         self._core = core
         self._stream = stream
+        self._parts = parts
         self._started = False
         self.ended = False
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Batch:
+    @property
+    def begun(self) -> bool:
+        """Whether it is in the middle of its epoch."""
+        return self._started and not self.ended
+
+    def __next__(self) -> Batch | tuple[Batch, ...]:
         if self.ended:
             raise StopIteration
         self._started = True
         try:
-            batch = self._core.next(None if self._stream is None else self._stream())
+            parts = self._core.next_parts(self._streams())
         except Exception:
             self.ended = True
             raise
-        if batch is None:
+        if parts is None:
             self.ended = True
             raise StopIteration
-        return Batch(batch)
+        if not self._parts:
+            return Batch(parts[0])
+        return tuple(Batch(part) for part in parts)
+
+    def _streams(self) -> list[object]:
+        if self._stream is None:
+            return []
+        return list(self._stream()) if self._parts else [self._stream()]
 
     def __del__(self) -> None:
-        if self._started and not self.ended and not self._core.closed:
+        if self.begun and not self._core.closed:
             self._core.end_epoch()

@@ -338,6 +338,7 @@ class Pipeline(Selecting):
         digest: Literal["ids", "pixels"] = "ids",
         digest_file: str | os.PathLike[str] | None = None,
         device: str | None = None,
+        devices: Sequence[str] | None = None,
         placement: Literal["auto", "host", "device", "device-resize"] = "auto",
         slots: int = _core.SLOTS,
     ) -> Loader:
@@ -374,6 +375,9 @@ class Pipeline(Selecting):
                 simulates a device, also with rates, as in
                 ``"sim:bandwidth=2e9,latency=20us"``. None: on the host. Arrays of
                 fixed shape go there, ahead of the step; lists and text stay.
+            devices: Several devices, as for ``device``: each batch is cut into parts of
+                as many rows, in order, one a device, and a step gives a tuple of them.
+                Its size must divide. One loader prepares for all.
             placement: Who makes rows larger (floats of pixels, one-hot masks of class
                 numbers): the ``"host"``, or the ``"device"``, so that bytes cross the
                 bus; ``"device-resize"`` lets the device resize images, too. ``"auto"``
@@ -410,6 +414,14 @@ class Pipeline(Selecting):
         places = ("auto", "host", "device", "device-resize")
         if device is not None and not isinstance(device, str):
             raise _check.refusal("open", "device", 'a name such as "cuda:0"', device)
+        if devices is not None:
+            if device is not None:
+                raise ConfigError("open: give device or devices, not both")
+            names = 'a list of names such as ["cuda:0", "cuda:1"]'
+            if isinstance(devices, str) or not isinstance(devices, Sequence):
+                raise _check.refusal("open", "devices", names, devices)
+            if not devices or not all(isinstance(name, str) for name in devices):
+                raise _check.refusal("open", "devices", names, devices)
         core = _core.Loader(
             self._json(),
             self._buffers(),
@@ -424,12 +436,12 @@ class Pipeline(Selecting):
             stall_s=stall,
             digest=_check.choice("open", "digest", digest, ("ids", "pixels")),
             digest_file=None if digest_file is None else os.fspath(digest_file),
-            device=device,
+            devices=[device] if device is not None else devices,
             placement=_check.choice("open", "placement", placement, places),
             slots=_check.integer("open", "slots", slots, low=2),
             feeders=None if feeders is None else _feeding(feeders),
         )
-        return Loader(core)
+        return Loader(core, parts=0 if devices is None else len(devices))
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._kept())

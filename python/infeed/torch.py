@@ -13,6 +13,7 @@ from infeed import _check, _core
 from infeed._feed import Feed, Form, rank_within
 from infeed.batch import Batch
 from infeed.errors import ConfigError, IteratorError, LoaderError
+from infeed.loader import Filled
 from infeed.loader import Loader as EngineLoader
 from infeed.pipeline import Pipeline
 from infeed.watching.load import usable_cores
@@ -33,7 +34,8 @@ class Loader(Feed, torch.utils.data.IterableDataset):
                 loss = model(batch["image"].to("cuda"))
 
     With ``device="cuda"`` the tensors are on the card already, sent ahead of the step
-    and ordered before what the current stream does with them.
+    and ordered before what the current stream does with them. With ``devices=["cuda:0",
+    "cuda:1"]`` a step is a tuple of what a batch is, one for each card.
 
     One object is the whole adapter, because every framework on top of PyTorch asks for
     the same few methods: ``len``, `set_epoch`, and `state_dict` with `load_state_dict`,
@@ -66,7 +68,7 @@ class Loader(Feed, torch.utils.data.IterableDataset):
         ConfigError: An argument is not one of the above.
     """
 
-    _on_devices = True
+    _takes_parts = True
 
     def __init__(
         self,
@@ -95,7 +97,21 @@ class Loader(Feed, torch.utils.data.IterableDataset):
             )
         return self._begin(self._converted)
 
-    def _converted(self, batch: Batch) -> Any:
+    def next_into(self, tensors: Mapping[str, torch.Tensor]) -> Filled:
+        """Copies fields of the next batch into tensors, in the current stream.
+
+        As `infeed.Loader.next_into`: for a captured graph, or what
+        ``torch.compile(mode="reduce-overhead")`` made, which find their input where it
+        was. A ``for`` that runs is ended.
+        """
+        running = self._loop()
+        if running is not None:
+            running.end()
+        return self.loader.next_into(tensors)
+
+    def _converted(self, batch: Batch | tuple[Batch, ...]) -> Any:
+        if isinstance(batch, tuple):
+            return tuple(self._converted(part) for part in batch)
         return self._form({name: _tensors(column) for name, column in batch.columns()})
 
     def _place(self) -> tuple[int, int]:
@@ -110,10 +126,13 @@ class Loader(Feed, torch.utils.data.IterableDataset):
     def _told(self, loader: EngineLoader) -> None:
         stats = loader.stats()
         _warn_of_threads(stats["workers"])
-        device = stats["device"]
-        if device is not None and device["name"].startswith("cuda"):
-            name = device["name"]
-            loader._stream = lambda: torch.cuda.current_stream(name)
+        names = [device["name"] for device in stats["devices"]]
+        if not names or not all(name.startswith("cuda") for name in names):
+            return
+        if self._options.get("devices") is not None:
+            loader._stream = lambda: [torch.cuda.current_stream(n) for n in names]
+        else:
+            loader._stream = lambda: torch.cuda.current_stream(names[0])
 
 
 class Sampler(torch.utils.data.Sampler):

@@ -206,6 +206,219 @@ def test_a_bad_record_stops_the_run_at_its_place(classification, tmp_path):
         assert len(loader.quarantine) == 1
 
 
+@pytest.fixture
+def even(photos):
+    """`photos` in batches of one size."""
+    return photos.batch(ROWS, tail="drop")
+
+
+def joined(parts):
+    """The batch whose parts several devices have."""
+    names = parts[0].keys()
+    return {n: np.concatenate([host(part, n) for part in parts]) for n in names}
+
+
+def test_each_of_several_devices_has_its_rows_of_every_batch(even):
+    with even.open() as loader:
+        wanted = epoch(loader) + epoch(loader)
+    with even.open(devices=["sim", "sim:latency=50us"]) as loader:
+        found = []
+        for _ in range(2):
+            for first, second in loader:
+                assert (first.rows, second.rows) == (ROWS // 2, ROWS // 2)
+                assert (first.epoch, first.step) == (second.epoch, second.step)
+                assert first.records != second.records
+                found.append(joined([first, second]))
+        assert equal(found, wanted)
+        stats = loader.stats()
+    assert [device["name"] for device in stats["devices"]] == [
+        "sim",
+        "sim:latency=50us",
+    ]
+    assert stats["device"]["name"] == "sim, sim:latency=50us"
+    both = [device["bytes"] for device in stats["devices"]]
+    assert stats["device"]["bytes"] == sum(both)
+    assert all(device["batches"] >= len(wanted) for device in stats["devices"])
+
+
+def test_a_run_on_several_devices_goes_on_on_one_and_on_the_host(even):
+    with even.open() as loader:
+        wanted = epoch(loader)
+    with even.open(devices=["sim", "sim"]) as loader:
+        steps = iter(loader)
+        for _ in range(3):
+            next(steps)
+        state = loader.state_dict()
+        assert state["position"] == 3 * ROWS
+    for options in ({}, {"device": "sim"}):
+        with even.open(**options) as loader:
+            loader.load_state_dict(state)
+            assert equal(epoch(loader), wanted[3:])
+    with even.open(devices=["sim", "sim"]) as loader:
+        loader.load_state_dict(state)
+        assert equal([joined(parts) for parts in loader], wanted[3:])
+        loader.seek(0, 5)
+        assert equal([joined(parts) for parts in loader], wanted[5:])
+
+
+def test_batches_that_devices_do_not_divide_are_refused_with_those_that_they_would(
+    photos, even
+):
+    for pipeline, options, text in [
+        (even, {"devices": ["sim"] * 3}, "4 rows is not divided by 3 .* 3 or 6"),
+        (photos.batch(7), {"devices": ["sim"] * 2}, "7 rows is not .* 6 or 8"),
+        (photos.batch(6), {"devices": ["sim"] * 2, "on_error": "skip"}, "substitute"),
+        (even, {"devices": ["sim"], "device": "sim"}, "not both"),
+        (even, {"devices": "sim"}, "a list of names"),
+        (even, {"devices": []}, "a list of names"),
+        (even, {"devices": ["sim", "gpu"]}, "names no device"),
+    ]:
+        with pytest.raises(infeed.ConfigError, match=text):
+            pipeline.open(**options)
+    # The last of 30 records in batches of 9 are three, which three devices divide.
+    with photos.batch(9).open(devices=["sim"] * 3) as loader:
+        assert [part.rows for part in list(loader)[-1]] == [1, 1, 1]
+    uneven = photos.batch(8)
+    with pytest.raises(infeed.ConfigError, match=r"last batch .* has 6 rows.*drop"):
+        uneven.open(devices=["sim"] * 4)
+
+
+def test_tensors_are_filled_from_one_device_alone(even):
+    with even.open(devices=["sim", "sim"]) as loader:
+        with pytest.raises(infeed.ConfigError, match="2 devices"):
+            loader.next_into(places())
+        with pytest.raises(infeed.ConfigError, match="2 batches"):
+            loader._core.next()
+        assert next(iter(loader))[0].step == 0
+
+
+def test_a_step_of_torch_is_a_tuple_of_what_several_devices_have(even):
+    torch = pytest.importorskip("torch")
+    from infeed.torch import Loader
+
+    with even.open() as loader:
+        wanted = epoch(loader)
+    with Loader(even, devices=["sim", "sim"]) as loader:
+        assert loader.device == "sim,sim"
+        assert len(loader) == len(wanted)
+        for parts, one in zip(loader, wanted, strict=True):
+            images = torch.cat([part["image"] for part in parts])
+            assert np.array_equal(images.numpy(), one["image"])
+        assert loader.epoch == 1
+
+
+def places(rows=ROWS):
+    """Arrays of the CPU's for the fields of `photos`."""
+    image = np.zeros((rows, 3, 24, 24), np.float32)
+    return {"image": image, "label": np.zeros(rows, np.int64)}
+
+
+def test_tensors_at_fixed_addresses_are_filled_step_by_step_and_epoch_by_epoch(even):
+    with even.open() as loader:
+        wanted = epoch(loader) + epoch(loader)
+        steps = len(loader)
+    with even.open(device="sim", slots=2) as loader:
+        tensors = places()
+        for number, one in enumerate(wanted):
+            filled = loader.next_into(tensors)
+            assert filled == (*divmod(number, steps), ROWS)
+            assert equal([tensors], [one])
+        # The memory on the device was free at once, every time.
+        assert loader.stats()["device"]["overflow"] == 0
+        assert [batch.epoch for batch in loader] == [2] * steps
+        tensors = {"label": tensors["label"]}
+        assert loader.next_into(tensors) == (3, 0, ROWS)
+
+
+def test_a_state_counts_the_steps_that_filled_tensors(even):
+    with even.open() as loader:
+        wanted = epoch(loader)
+    with even.open(device="sim") as loader:
+        for _ in range(3):
+            loader.next_into(places())
+        state = loader.state_dict()
+        assert state["position"] == 3 * ROWS
+    with even.open() as loader:
+        loader.load_state_dict(state)
+        assert equal(epoch(loader), wanted[3:])
+
+
+def test_rows_of_padding_are_no_samples(photos):
+    padded = photos.batch(ROWS, tail="pad")
+    with padded.open(device="sim") as loader:
+        loader.seek(0, len(loader) - 1)
+        assert loader.next_into({"label": places()["label"]}).samples == 30 % ROWS
+
+
+def test_a_tensor_that_does_not_fit_is_told_with_the_one_that_would(even):
+    good = places()
+    call = r"torch.empty\(\[4, 3, 24, 24\], dtype=torch.float32, device=\"cpu\"\)"
+    read_only = good["image"].copy()
+    read_only.flags.writeable = False
+    for image, part in [
+        (good["image"][:2], f"has shape .2, 3, 24, 24., .*{call}"),
+        (good["image"].astype(np.float64), f"is float64, and .* float32; .*{call}"),
+        (np.zeros((4, 24, 24, 3), np.float32).transpose(0, 3, 1, 2), "has gaps"),
+        (read_only, "read-?only"),
+        ([1.0], "list is no tensor"),
+    ]:
+        with (
+            even.open(device="sim") as loader,
+            pytest.raises(infeed.ConfigError, match=f"(?i)field `image`: .*{part}"),
+        ):
+            loader.next_into({"image": image})
+    with even.open(device="sim") as loader:
+        for _ in range(3):
+            with pytest.raises(
+                infeed.ConfigError, match=r"`images`.* has image, label"
+            ):
+                loader.next_into(good | {"images": good["image"]})
+        assert loader.next_into(good).step == 0, "no batch was lost"
+        with pytest.raises(infeed.ConfigError, match="by name"):
+            loader.next_into([good["image"]])
+        with pytest.raises(TypeError, match="no streams"):
+            loader.next_into(good, stream=7)
+        steps = iter(loader)
+        next(steps)
+        with pytest.raises(infeed.IteratorError, match="end that loop"):
+            loader.next_into(good)
+
+
+def test_batches_of_differing_sizes_fill_no_tensors(photos, even):
+    last = 'last batch of an epoch has 2 rows, and places are for 4; .*tail="drop"'
+    for pipeline, options, text in [
+        (photos, {"device": "sim"}, last),
+        (photos.batch(5), {"device": "sim", "on_error": "skip"}, "substitute"),
+        (even, {}, 'device="cuda"'),
+    ]:
+        with (
+            pipeline.open(**options) as loader,
+            pytest.raises(infeed.ConfigError, match=text),
+        ):
+            loader.next_into(places())
+
+
+def test_tensors_of_torch_are_filled_where_they_are(even):
+    torch = pytest.importorskip("torch")
+    from infeed.torch import Loader
+
+    with even.open() as loader:
+        loader.seek(1)
+        wanted = epoch(loader)
+    image = torch.zeros(ROWS, 3, 24, 24)
+    static = {"image": image, "label": torch.zeros(ROWS, dtype=torch.int64)}
+    address = image.data_ptr()
+    with Loader(even, device="sim") as loader:
+        # A loop that was left has ended its epoch.
+        next(iter(loader))
+        for one in wanted:
+            loader.next_into(static)
+            assert equal([{n: t.numpy() for n, t in static.items()}], [one])
+        with pytest.raises(infeed.ConfigError, match=r"`image`.*[Gg]rad"):
+            loader.next_into({"image": torch.zeros(1, requires_grad=True)})
+    assert image.data_ptr() == address
+
+
 def test_threads_of_a_device_end_with_the_loader(photos):
     before = threading.active_count()
     with photos.open(device="sim") as loader:

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use infeed::batch::Values;
 use infeed::device::any::{AnyQueue, Kind};
-use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, RingStats};
+use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, Ring, RingStats};
 use infeed::device::{Any, Device};
 use infeed::loader::ahead::{DeviceLoader, Placed, Placement};
 use infeed::{Batch, Error};
@@ -33,19 +33,43 @@ pub(crate) fn queue_on(device: &Any, stream: Option<Queue>) -> Option<AnyQueue> 
         .map(Kind::Cuda)
 }
 
-/// A loader's device and what it gets.
+/// A loader's device, or all of them, and what was sent there.
 pub(crate) struct Sent {
     name: String,
     stats: RingStats,
     placed: Placed,
 }
 
-/// What is sent to a loader's device, and who makes rows larger for it.
-pub(crate) fn sent(on: &DeviceLoader<Any>) -> Result<Sent, Error> {
-    Ok(Sent {
-        name: on.ring().device().name(),
-        stats: on.ring().stats()?,
-        placed: on.placed(),
+/// What is sent to each of a loader's devices, and who makes rows larger for it.
+pub(crate) fn sent(on: &DeviceLoader<Any>) -> Result<Vec<Sent>, Error> {
+    let of = |ring: &Ring<Any>| {
+        Ok(Sent {
+            name: ring.device().name(),
+            stats: ring.stats()?,
+            placed: on.placed(),
+        })
+    };
+    on.rings().iter().map(of).collect()
+}
+
+/// All devices together: steps of the first, sums of what crosses the bus, and the longest waits.
+pub(crate) fn together(each: &[Sent]) -> Option<Sent> {
+    let (first, others) = each.split_first()?;
+    let names: Vec<&str> = each.iter().map(|sent| sent.name.as_str()).collect();
+    let mut stats = first.stats;
+    for Sent { stats: other, .. } in others {
+        stats.transfers += other.transfers;
+        stats.bytes += other.bytes;
+        stats.slots += other.slots;
+        stats.overflow += other.overflow;
+        if stats.gaps.waited < other.gaps.waited {
+            stats.gaps = other.gaps;
+        }
+    }
+    Some(Sent {
+        name: names.join(", "),
+        stats,
+        placed: first.placed.clone(),
     })
 }
 
@@ -113,7 +137,8 @@ impl Delivered {
     }
 }
 
-fn no_streams() -> PyErr {
+/// The arrays are the CPU's.
+pub(crate) fn no_streams() -> PyErr {
     PyTypeError::new_err(
         "the arrays are the CPU's, where there are no streams; open with device=\"cuda\"",
     )
@@ -179,13 +204,15 @@ impl DeviceArray {
         let (shape, dtype) = (array.shape(), data_type(array.dtype()));
         let tensor = match &**array.memory() {
             Kind::Cuda(memory) => {
-                let Consumer::Queue(queue) = consumer_stream(stream.as_ref())? else {
-                    return Err(PyBufferError::new_err(
-                        "stream=-1 does not tell when the memory may be used again; name the \
-                         stream that reads it, or use device=None",
-                    ));
+                let handed = match consumer_stream(stream.as_ref())? {
+                    Consumer::Queue(queue) => py.detach(|| array.ready_on(Kind::Cuda(queue))),
+                    // It waits for nothing, so the bytes are there before it has them.
+                    Consumer::NoSync => py.detach(|| {
+                        array.synchronize()?;
+                        array.record_stream(Kind::Cuda(Queue::LEGACY))
+                    }),
                 };
-                raise(py, py.detach(|| array.ready_on(Kind::Cuda(queue))))?;
+                raise(py, handed)?;
                 Tensor::on_card(Arc::clone(memory), array.clone(), 0, shape, dtype)
             }
             Kind::Sim(_) => {

@@ -11,6 +11,7 @@ mod error;
 mod explain;
 mod function;
 mod given;
+mod into;
 mod items;
 mod loader;
 mod log;

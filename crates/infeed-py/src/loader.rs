@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use infeed::device::Any;
+use infeed::device::ring::Ring;
 use infeed::explain::{running, running_on};
-use infeed::loader::ahead::{DeviceLoader, DeviceStep};
+use infeed::loader::ahead::{DeviceLoader, PartsStep};
 use infeed::loader::digest::{Digest, Digested};
 use infeed::loader::feeders::{Feeders, Local};
 use infeed::loader::{BadRecord, State};
@@ -25,6 +26,7 @@ use crate::description::{Handles, parse};
 use crate::device::{self, Delivered, placement, queue_on};
 use crate::error::raise;
 use crate::explain::Explanation;
+use crate::into::Places;
 use crate::log;
 use crate::stats::dict_from;
 
@@ -35,6 +37,8 @@ const SLICE: Duration = Duration::from_millis(100);
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Loader {
     inner: Arc<Inner>,
+    /// Tensors that are filled.
+    places: Places,
     /// Answers Prometheus, if it was asked for.
     metrics: Mutex<Option<MetricsServer>>,
     source: Arc<dyn Source>,
@@ -48,7 +52,8 @@ enum Inner {
 
 /// What a call got.
 enum Got {
-    Batch(Delivered),
+    /// One, or one a device.
+    Batches(Vec<Delivered>),
     End,
     Timeout,
 }
@@ -61,19 +66,32 @@ impl Inner {
         }
     }
 
-    fn next_within(&self, patience: Duration, stream: Option<Queue>) -> Result<Got, Error> {
+    /// Devices that each get a part of a batch; one, where it is not cut.
+    fn parts(&self) -> usize {
+        match self {
+            Inner::Host(_) => 1,
+            Inner::Device(on) => on.rings().len(),
+        }
+    }
+
+    /// The next batch, where the consumer works in these streams, one a device.
+    fn next_within(&self, patience: Duration, streams: &[Option<Queue>]) -> Result<Got, Error> {
         match self {
             Inner::Host(loader) => Ok(match loader.next_within(patience)? {
-                Step::Batch(batch) => Got::Batch(Delivered::Host(batch)),
+                Step::Batch(batch) => Got::Batches(vec![Delivered::Host(batch)]),
                 Step::End => Got::End,
                 Step::Timeout => Got::Timeout,
             }),
             Inner::Device(on) => {
-                let stream = queue_on(on.ring().device(), stream);
-                Ok(match on.next_within(patience, stream)? {
-                    DeviceStep::Batch(batch) => Got::Batch(Delivered::Device(batch)),
-                    DeviceStep::End => Got::End,
-                    DeviceStep::Timeout => Got::Timeout,
+                let named = streams.iter().copied().chain(std::iter::repeat(None));
+                let queue = |(ring, stream): (&Ring<Any>, _)| queue_on(ring.device(), stream);
+                let queues: Vec<_> = on.rings().iter().zip(named).map(queue).collect();
+                Ok(match on.next_parts(patience, &queues)? {
+                    PartsStep::Parts(parts) => {
+                        Got::Batches(parts.into_iter().map(Delivered::Device).collect())
+                    }
+                    PartsStep::End => Got::End,
+                    PartsStep::Timeout => Got::Timeout,
                 })
             }
         }
@@ -115,7 +133,7 @@ impl Loader {
     #[new]
     #[pyo3(signature = (
         description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
-        timeline_s, stall_s, digest, digest_file, device, placement, slots, feeders
+        timeline_s, stall_s, digest, digest_file, devices, placement, slots, feeders
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -133,7 +151,7 @@ impl Loader {
         stall_s: Option<f64>,
         digest: &str,
         digest_file: Option<PathBuf>,
-        device: Option<&str>,
+        devices: Option<Vec<String>>,
         placement: &str,
         slots: usize,
         feeders: Option<(Vec<String>, Option<String>, bool, f64)>,
@@ -157,14 +175,15 @@ impl Loader {
         let feeders = feeders.map(|given| fed_by(py, given)).transpose()?;
         options.feeders = feeders;
         let place = self::placement(placement)?;
-        let open = || match device {
+        let open = || match &devices {
             None => {
                 let loader = pipeline.open_with(&handles.0, &options)?;
                 Ok(Inner::Host(Box::new(loader)))
             }
-            Some(name) => {
-                let device = Any::open(name)?;
-                let loader = pipeline.open_on(device, place, slots, &handles.0, &options)?;
+            Some(names) => {
+                let devices = names.iter().map(|name| Any::open(name));
+                let devices = devices.collect::<Result<Vec<_>, Error>>()?;
+                let loader = pipeline.open_on_all(devices, place, slots, &handles.0, &options)?;
                 Ok(Inner::Device(loader))
             }
         };
@@ -174,6 +193,7 @@ impl Loader {
         let source = raise(py, inner.loader().source())?;
         Ok(Loader {
             inner: Arc::new(inner),
+            places: Places::default(),
             metrics: Mutex::default(),
             source,
             steps,
@@ -182,18 +202,51 @@ impl Loader {
 
     #[pyo3(signature = (stream=None))]
     fn next(&self, py: Python<'_>, stream: Option<Bound<'_, PyAny>>) -> PyResult<Option<Batch>> {
-        let stream = stream.as_ref().map(stream_from).transpose()?;
+        let parts = self.inner.parts();
+        if parts != 1 {
+            let problem = format!("a step gives {parts} batches, one a device");
+            return raise(py, Err(Error::config("devices", problem)));
+        }
+        let batches = self.next_parts(py, vec![stream])?;
+        Ok(batches.and_then(|batches| batches.into_iter().next()))
+    }
+
+    fn next_parts(
+        &self,
+        py: Python<'_>,
+        streams: Vec<Option<Bound<'_, PyAny>>>,
+    ) -> PyResult<Option<Vec<Batch>>> {
+        let queue =
+            |stream: &Option<Bound<'_, PyAny>>| stream.as_ref().map(stream_from).transpose();
+        let queues: Vec<_> = streams.iter().map(queue).collect::<PyResult<_>>()?;
         loop {
-            let step = py.detach(|| self.inner.next_within(SLICE, stream));
+            let step = py.detach(|| self.inner.next_within(SLICE, &queues));
             log::hand_over(py)?;
             match raise(py, step)? {
-                Got::Batch(batch) => {
-                    return Ok(Some(Batch::new(batch, Arc::clone(&self.source))));
+                Got::Batches(batches) => {
+                    let batch = |batch| Batch::new(batch, Arc::clone(&self.source));
+                    return Ok(Some(batches.into_iter().map(batch).collect()));
                 }
                 Got::End => return Ok(None),
                 Got::Timeout => py.check_signals()?,
             }
         }
+    }
+
+    #[pyo3(signature = (tensors, stream=None))]
+    fn next_into(
+        &self,
+        py: Python<'_>,
+        tensors: Vec<(String, Bound<'_, PyAny>)>,
+        stream: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<(u64, u64, usize)> {
+        let Inner::Device(on) = &*self.inner else {
+            let problem = "batches are on the host; open the pipeline with device=\"cuda\"";
+            return raise(py, Err(Error::config("next_into", problem)));
+        };
+        let places = &self.places;
+        let filled = places.fill(py, on, tensors, stream.as_ref(), SLICE)?;
+        Ok((filled.epoch, filled.step, filled.samples))
     }
 
     fn end_epoch(&self, py: Python<'_>) -> PyResult<()> {
@@ -227,14 +280,14 @@ impl Loader {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = raise(py, py.detach(|| self.inner.loader().stats()))?;
         let dict = dict_from(py, &stats)?;
-        let device = match &*self.inner {
-            Inner::Host(_) => None,
-            Inner::Device(on) => Some(raise(py, py.detach(|| device::sent(on)))?),
+        let sent = match &*self.inner {
+            Inner::Host(_) => Vec::new(),
+            Inner::Device(on) => raise(py, py.detach(|| device::sent(on)))?,
         };
-        let device = device
-            .map(|sent| device::dict_from(py, &sent))
-            .transpose()?;
-        dict.set_item("device", device)?;
+        let all = device::together(&sent).map(|sent| device::dict_from(py, &sent));
+        dict.set_item("device", all.transpose()?)?;
+        let each = sent.iter().map(|sent| device::dict_from(py, sent));
+        dict.set_item("devices", each.collect::<PyResult<Vec<_>>>()?)?;
         Ok(dict)
     }
 
@@ -288,6 +341,7 @@ impl Loader {
         py.detach(|| {
             drop(lock(&self.metrics).take());
             self.inner.close();
+            self.places.close();
         });
         log::hand_over(py)
     }

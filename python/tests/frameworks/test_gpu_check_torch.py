@@ -37,6 +37,17 @@ def test_a_network_trains_on_what_every_loader_feeds():
     assert all(way["value"] > 0 for way in ways)
 
 
+def test_tensors_at_fixed_addresses_and_two_devices_pass(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    from gpu_parts import places
+
+    found = places.measure("sim", 1.0)
+
+    assert len(found["checks"]) == 2
+    assert all(check["passed"] for check in found["checks"]), found
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_a_machine_without_nvidias_decoder_is_told_why(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
