@@ -1,0 +1,155 @@
+"""Batches at addresses that stay, in captured graphs, and on several cards at once."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+import infeed.torch
+from infeed import sources
+from infeed import transforms as T
+
+ROWS, SIDE, COUNT = 64, 32, 2048
+
+
+def measure(device: str, seconds: float) -> dict:
+    """What a user's own tensors, graphs and several devices get, against the host's."""
+    pipeline = described()
+    with pipeline.open() as loader:
+        expected = [(b["image"].copy(), b["label"].copy()) for b in loader]
+    simulated = device.split(":")[0] == "sim"
+    checks = [("tensors at fixed addresses get every batch", filled)]
+    if not simulated:
+        checks += [
+            ("a captured graph reads every batch where it was", replayed),
+            ("a batch dropped during a capture gives its slot back", dropped),
+            ("an array taken with stream=-1 is there", unsynchronized),
+        ]
+    if simulated or torch.cuda.device_count() > 1:
+        checks.append(("two devices have every batch between them", shared))
+    return {"checks": [run(*check, pipeline, device, expected) for check in checks]}
+
+
+def described() -> infeed.Pipeline:
+    """Normalized images in batches of one size."""
+    random = np.random.default_rng(1)
+    images = random.integers(0, 256, (COUNT, SIDE, SIDE, 3), dtype=np.uint8)
+    source = sources.Memory(image=images, label=np.arange(COUNT))
+    floats = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
+    made = infeed.Pipeline(source).shuffle(seed=0).transform(floats, layout="CHW")
+    return made.batch(ROWS, tail="drop")
+
+
+def run(name: str, check: Callable, pipeline, device: str, expected: list) -> dict:
+    """A check's entry: how many steps it found to be others than the host's."""
+    began = time.perf_counter()
+    wrong, steps = check(pipeline, device, expected)
+    return {
+        "name": name,
+        "passed": wrong == 0 and steps > 0,
+        "detail": f"{wrong} of {steps} steps differ from what they are to be",
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def tensors(device: str) -> dict[str, torch.Tensor]:
+    """Places for a batch."""
+    here = "cpu" if device.split(":")[0] == "sim" else device
+    image = torch.zeros(ROWS, 3, SIDE, SIDE, device=here)
+    return {"image": image, "label": torch.zeros(ROWS, dtype=torch.int64, device=here)}
+
+
+def late(device: str, step: int) -> None:
+    """Holds the stream up by some milliseconds, more or less."""
+    if device.split(":")[0] != "sim":
+        torch.cuda._sleep((step * 7919 % 5) * 1_000_000)
+
+
+def differ(found: tuple, expected: tuple) -> bool:
+    """Whether tensors are others than the host's arrays."""
+    pairs = zip(found, expected, strict=True)
+    return any((ours.cpu().numpy() != theirs).any() for ours, theirs in pairs)
+
+
+def filled(pipeline, device: str, expected: list) -> tuple[int, int]:
+    """Every step is copied to the same tensors, while the stream is late."""
+    static, kept = tensors(device), []
+    with infeed.torch.Loader(pipeline, device=device) as loader:
+        for step in range(len(expected)):
+            late(device, step)
+            loader.next_into(static)
+            kept.append(tuple(static[name].clone() for name in ("image", "label")))
+    wrong = sum(map(differ, kept, expected))
+    return wrong, len(kept)
+
+
+def replayed(pipeline, device: str, expected: list) -> tuple[int, int]:
+    """A graph that was captured once works on what is copied there each step."""
+    static, kept = tensors(device), []
+    image, label = static["image"], static["label"]
+    # The first kernels are loaded outside of the capture.
+    torch.cat([image.mul(2).flatten(), label.float()])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = (image.mul(2), label.add(1))
+    with infeed.torch.Loader(pipeline, device=device) as loader:
+        for step in range(len(expected)):
+            late(device, step)
+            loader.next_into(static)
+            graph.replay()
+            kept.append(tuple(part.clone() for part in out))
+    wanted = [(image * np.float32(2), label + 1) for image, label in expected]
+    wrong = sum(map(differ, kept, wanted))
+    return wrong, len(kept)
+
+
+def dropped(pipeline, device: str, expected: list) -> tuple[int, int]:
+    """Slots of batches dropped while their stream was captured are used again."""
+    side = torch.cuda.Stream(device)
+    with pipeline.open(device=device) as loader:
+        steps = iter(loader)
+        with torch.cuda.stream(side):
+            for _ in range(4):
+                batch = next(steps)
+                array = batch.array("label")
+                label = torch.from_dlpack(array)
+                label.add(1)
+                graph = torch.cuda.CUDAGraph()
+                spare = torch.zeros(8, device=device)
+                with torch.cuda.graph(graph, stream=side):
+                    spare.add(1)
+                    del label, array, batch
+        torch.cuda.synchronize()
+        for _ in range(4):
+            next(steps)
+        sent = loader.stats()["device"]
+    return int(sent["slots"] > 5), 8
+
+
+def unsynchronized(pipeline, device: str, expected: list) -> tuple[int, int]:
+    """Who waits for nothing gets the bytes all the same."""
+    wrong = steps = 0
+    with pipeline.open(device=device) as loader:
+        for batch, wanted in zip(loader, expected, strict=True):
+            arrays = [batch.array(name) for name in ("image", "label")]
+            capsules = [array.__dlpack__(stream=-1) for array in arrays]
+            found = tuple(torch.utils.dlpack.from_dlpack(c) for c in capsules)
+            wrong += differ(found, wanted)
+            steps += 1
+            del found, capsules, arrays
+    return wrong, steps
+
+
+def shared(pipeline, device: str, expected: list) -> tuple[int, int]:
+    """The rows of a batch, in order, on two devices."""
+    names = ["sim", "sim"] if device.split(":")[0] == "sim" else ["cuda:0", "cuda:1"]
+    wrong = steps = 0
+    with infeed.torch.Loader(pipeline, devices=names) as loader:
+        for parts, wanted in zip(loader, expected, strict=True):
+            columns = ("image", "label")
+            found = tuple(torch.cat([p[n].cpu() for p in parts]) for n in columns)
+            wrong += differ(found, wanted)
+            steps += 1
+    return wrong, steps
