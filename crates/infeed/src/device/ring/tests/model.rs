@@ -96,6 +96,7 @@ fn routes() -> Vec<Route> {
             super::super::Upload::Stay => route::Upload::Stay,
             super::super::Upload::Copy => route::Upload::Copy,
             super::super::Upload::Expand(kernel) => route::Upload::Expand(kernel),
+            super::super::Upload::Resize(kernel) => route::Upload::Resize(kernel),
         };
         Route {
             host: route.host,
