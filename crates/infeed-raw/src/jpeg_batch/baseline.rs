@@ -400,7 +400,7 @@ fn refused(marker: u8) -> NotBaseline {
         0xC2 => Other("is progressive"),
         0xC3 => Other("is lossless"),
         0xC5..=0xC7 | 0xCD..=0xCF | 0xDE | 0xDF => Other("is hierarchical"),
-        0xC9..=0xCB | 0xCC => Other("is coded arithmetically"),
+        0xC9..=0xCC => Other("is coded arithmetically"),
         0xD8 => Damaged("begins twice"),
         0xD9 => Damaged("ends before its scan"),
         _ => Other("has segments of a kind that baseline files have not"),
