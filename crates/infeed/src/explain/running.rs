@@ -110,10 +110,23 @@ fn explained(
         notes: run::selected(loader.selection())
             .into_iter()
             .chain(stats.tuned.iter().map(|tuned| tuned.text.clone()))
+            .chain(fed(&stats))
             .collect(),
         run,
         stall,
     })
+}
+
+/// What other machines did, which the model does not know.
+fn fed(stats: &Stats) -> Option<String> {
+    if stats.feeders.is_empty() {
+        return None;
+    }
+    let made: u64 = stats.feeders.iter().map(|feeder| feeder.batches).sum();
+    Some(format!(
+        "feeders made {made} batches; what is said of cores and storage is about the part that this \
+         machine made, and the network is not in it"
+    ))
 }
 
 /// Encoded bytes of one record.

@@ -34,7 +34,7 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// Runs a session to its end.
 pub(super) fn run(shared: &Shared, stream: &TcpStream) -> Result<(), WireError> {
-    let ends = || shared.is_closing();
+    let ends = |_| shared.is_closing();
     let socket = Socket::new(stream, SHAKING, &ends)?;
     socket.set_limit(Some(SHAKING));
     let token = &shared.options.token;
@@ -105,7 +105,7 @@ fn hear(
     over: &AtomicBool,
     (met, partition): (&Met, Partition),
 ) -> Result<(), WireError> {
-    let ends = || shared.is_closing() || over.load(Ordering::Acquire);
+    let ends = |_| shared.is_closing() || over.load(Ordering::Acquire);
     let socket = Socket::new(stream, SILENCE, &ends)?;
     let mut from = BufReader::with_capacity(1 << 10, &socket);
     let terms = Terms {
@@ -163,10 +163,10 @@ fn send(
     stream: &TcpStream,
     over: &AtomicBool,
 ) -> Result<(), WireError> {
-    let ends = || shared.is_closing() || over.load(Ordering::Acquire);
+    let ends = |_| shared.is_closing() || over.load(Ordering::Acquire);
     let socket = Socket::new(stream, TAKING, &ends)?;
     let mut to = BufWriter::with_capacity(BUFFER, &socket);
-    while !ends() {
+    while !ends(false) {
         let sheet = match line.serve(number, SLICE) {
             Served::Sheet(sheet) => sheet,
             Served::Timeout => continue,

@@ -15,8 +15,11 @@ pub struct Socket<'a> {
     patience: Cell<Duration>,
     /// When all of it has to be over.
     until: Cell<Option<Instant>>,
-    /// Asked now and then while nothing comes or goes; true ends the wait with an error.
-    ends: &'a dyn Fn() -> bool,
+    /// When it looked up last.
+    looked: Cell<Instant>,
+    /// Asked now and then, with whether nothing comes or goes; true ends the conversation with an
+    /// error.
+    ends: &'a dyn Fn(bool) -> bool,
 }
 
 impl<'a> Socket<'a> {
@@ -28,7 +31,7 @@ impl<'a> Socket<'a> {
     pub fn new(
         stream: &'a TcpStream,
         patience: Duration,
-        ends: &'a dyn Fn() -> bool,
+        ends: &'a dyn Fn(bool) -> bool,
     ) -> io::Result<Socket<'a>> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SLICE))?;
@@ -37,6 +40,7 @@ impl<'a> Socket<'a> {
             stream,
             patience: Cell::new(patience),
             until: Cell::new(None),
+            looked: Cell::new(Instant::now()),
             ends,
         })
     }
@@ -54,22 +58,25 @@ impl<'a> Socket<'a> {
 
     fn wait(&self, mut once: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
         let begun = Instant::now();
+        let mut stalled = false;
         loop {
-            if self
-                .until
-                .get()
-                .is_some_and(|until| until <= Instant::now())
-            {
+            let now = Instant::now();
+            if self.until.get().is_some_and(|until| until <= now) {
                 return Err(ErrorKind::TimedOut.into());
+            }
+            // Also where bytes keep coming.
+            if now.duration_since(self.looked.get()) > SLICE {
+                self.looked.set(now);
+                if (self.ends)(stalled) {
+                    return Err(ErrorKind::ConnectionAborted.into());
+                }
             }
             match once(self.stream) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
-                    if (self.ends)() {
-                        return Err(ErrorKind::ConnectionAborted.into());
-                    }
+                    stalled = true;
                     if begun.elapsed() >= self.patience.get() {
                         return Err(ErrorKind::TimedOut.into());
                     }

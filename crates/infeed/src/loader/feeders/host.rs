@@ -28,6 +28,9 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// How often a feeder hears that the trainer is there, while it is asked for nothing.
 const HERE: Duration = Duration::from_secs(5);
 
+/// Deadlines that a batch may be on its way, once it comes: drops that never end are no answer.
+const FRAME: u32 = 10;
+
 /// Batches changed on the way, one after the other, before the connection is given up.
 const STRIKES: u32 = 3;
 
@@ -100,7 +103,7 @@ fn connect(shared: &Shared, host: &Host) -> Result<TcpStream, WireError> {
         }
     }
     let stream = found?;
-    let ends = || shared.is_closed();
+    let ends = |_| shared.is_closed();
     let socket = Socket::new(&stream, CONNECTING, &ends)?;
     socket.set_limit(Some(CONNECTING));
     hello::greet(&socket, &shared.call.feeders.token, &shared.call.hello)?;
@@ -190,13 +193,13 @@ fn converse(shared: &Shared, host: &Host, stream: &TcpStream) -> Result<(), Wire
 
 /// Asks for batches, a few ahead.
 fn ask(shared: &Shared, stream: &TcpStream, asked: &Asked) -> Result<(), WireError> {
-    let ends = || shared.is_closed() || asked.lock().over;
+    let ends = |_| shared.is_closed() || asked.lock().over;
     let patience = shared.call.feeders.deadline.max(CONNECTING);
     let socket = Socket::new(stream, patience, &ends)?;
     let steps = shared.lender.job().partition().steps();
     let mut said = Instant::now();
     loop {
-        if ends() {
+        if ends(false) {
             return Ok(());
         }
         if said.elapsed() > HERE {
@@ -239,9 +242,11 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
     let heard = Cell::new(Instant::now());
     // Whether rows of a tray are in these hands, for which a reset waits.
     let filling = Cell::new(false);
-    let ends = || {
+    let ends = |stalled| {
         let late = find_late(shared, host, asked, heard.get());
-        late || shared.is_closed() || (filling.get() && shared.lender.is_stopping())
+        // Rows that are coming are let go between two of them, and the rest is read.
+        let waited_for = stalled && filling.get() && shared.lender.is_stopping();
+        late || shared.is_closed() || waited_for
     };
     let socket = Socket::new(stream, Duration::MAX, &ends)?;
     let mut from = BufReader::with_capacity(BUFFER, &socket);
@@ -251,12 +256,15 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
     let mut strikes = 0;
     loop {
         socket.set_patience(Duration::MAX);
+        socket.set_limit(None);
         let head = frame::head(&mut from, |kind| match kind {
             Kind::Rows => HEAD_BYTES,
             Kind::Declined => CONTROL_BYTES,
             _ => 0,
         })?;
-        socket.set_patience(asked.lock().deadline(least));
+        let deadline = asked.lock().deadline(least);
+        socket.set_patience(deadline);
+        socket.set_limit(Some(deadline.saturating_mul(FRAME)));
         let body = frame::body(&mut from, head)?;
         let declined = match head.kind {
             Kind::Rows => false,
@@ -290,7 +298,8 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
             Ok(head) => receive::check(&head, job, shared.call.hello.policy).and_then(|()| {
                 let begun = shared.lender.begin(lease);
                 filling.set(begun.is_some());
-                receive::columns(&mut from, head, &shared.call.layout, begun, job, tray)
+                let layout = &shared.call.layout;
+                receive::columns(&mut from, head, layout, begun, &shared.lender, tray)
             }),
             Err(error) => Err(error),
         };

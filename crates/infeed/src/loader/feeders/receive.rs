@@ -4,7 +4,7 @@ use std::io::Read;
 
 use crate::batch::{Cell, PADDING};
 use crate::exec::Job;
-use crate::exec::lend::Begun;
+use crate::exec::lend::{Begun, Lender};
 use crate::loader::digest::Digest;
 use crate::loader::made::Done;
 use crate::loader::parcel::BadRecord;
@@ -58,7 +58,7 @@ pub(super) fn columns(
     head: RowsHead,
     layout: &Layout,
     mut begun: Option<Begun<'_, Records>>,
-    job: &Records,
+    lender: &Lender<Records>,
     tray: u64,
 ) -> Result<Came, WireError> {
     let (mut whole, mut bytes) = (true, 0);
@@ -67,6 +67,10 @@ pub(super) fn columns(
         let mut sum = Checksum::default();
         for (number, row) in head.rows.iter().enumerate() {
             let Some(kept) = &row.kept else { continue };
+            if begun.is_some() && lender.is_stopping() {
+                // A reset waits for these rows.
+                begun = None;
+            }
             let cell = begun
                 .as_mut()
                 .map(|begun| &mut begun.rows[number].cells[at]);
@@ -84,7 +88,7 @@ pub(super) fn columns(
     if !whole {
         return Ok(Came::Corrupt);
     }
-    let done = done(head, &mut begun, job, tray)?;
+    let done = done(head, &mut begun, lender.job(), tray)?;
     begun.finish(done.into_iter().map(Ok).collect());
     Ok(Came::Filled(bytes))
 }

@@ -18,6 +18,8 @@ pub(super) struct Weather {
     pub(super) reset_after: Option<u64>,
     /// After so many bytes nothing comes any more, and nobody is told.
     pub(super) cut_after: Option<u64>,
+    /// After so many bytes they come one by one.
+    pub(super) drop_by_drop_after: Option<u64>,
     /// Every so many bytes one is changed, those of the handshake aside.
     pub(super) changed_every: Option<u64>,
 }
@@ -115,6 +117,17 @@ impl Shared {
         }
     }
 
+    /// Writes a part, if asked byte by byte; false where nobody takes it.
+    fn hand_on(&self, part: &[u8], to: &mut TcpStream, drops: bool) -> bool {
+        if !drops {
+            return to.write_all(part).is_ok();
+        }
+        part.iter().all(|byte| {
+            thread::sleep(SLICE);
+            !self.closing.load(Ordering::SeqCst) && to.write_all(&[*byte]).is_ok()
+        })
+    }
+
     fn carry(&self, mut from: TcpStream, mut to: TcpStream, weathered: bool) {
         from.set_nonblocking(false).expect("a socket");
         from.set_read_timeout(Some(SLICE)).expect("a socket");
@@ -155,7 +168,13 @@ impl Shared {
                 }
             }
             carried += read as u64;
-            if to.write_all(part).is_err() {
+            let drops = weathered && {
+                let weather = *self.weather.lock().expect("no panic");
+                weather
+                    .drop_by_drop_after
+                    .is_some_and(|after| carried > after)
+            };
+            if !self.hand_on(part, &mut to, drops) {
                 break;
             }
         }

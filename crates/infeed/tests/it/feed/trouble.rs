@@ -189,3 +189,25 @@ fn who_takes_nothing_keeps_nobody_else_waiting() {
     assert!(stats(&loader)[0].batches > 10);
     drop(stuck);
 }
+
+#[test]
+fn a_feeder_that_sends_in_drops_is_given_up() {
+    let root = photos(30);
+    let pipeline = pipeline(root.path());
+    let feeder = feeder(&pipeline);
+    let expected = locally(&pipeline, &Options::default(), 1);
+    let proxy = Proxy::new(
+        feeder.address(),
+        Weather {
+            drop_by_drop_after: Some(20_000),
+            ..Weather::default()
+        },
+    );
+    let mut options = hurried([proxy.host()], Local::Help);
+    if let Some(feeders) = &mut options.feeders {
+        feeders.deadline = Duration::from_millis(100);
+    }
+    let loader = open(&pipeline, &options);
+
+    assert!(epochs(&loader, 1) == expected);
+}
