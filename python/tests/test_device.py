@@ -221,7 +221,7 @@ def joined(parts):
 def test_each_of_several_devices_has_its_rows_of_every_batch(even):
     with even.open() as loader:
         wanted = epoch(loader) + epoch(loader)
-    with even.open(devices=["sim", "sim:latency=50us"]) as loader:
+    with even.open(devices=["sim", "sim:latency=50000ns"]) as loader:
         found = []
         for _ in range(2):
             for first, second in loader:
@@ -233,9 +233,9 @@ def test_each_of_several_devices_has_its_rows_of_every_batch(even):
         stats = loader.stats()
     assert [device["name"] for device in stats["devices"]] == [
         "sim",
-        "sim:latency=50us",
+        "sim:latency=50000ns",
     ]
-    assert stats["device"]["name"] == "sim, sim:latency=50us"
+    assert stats["device"]["name"] == "sim, sim:latency=50000ns"
     both = [device["bytes"] for device in stats["devices"]]
     assert stats["device"]["bytes"] == sum(both)
     assert all(device["batches"] >= len(wanted) for device in stats["devices"])

@@ -84,13 +84,16 @@ pub struct Feeder {
     listening: Option<JoinHandle<()>>,
 }
 
+/// A kitchen, by world size and whether rows are those for a device.
+type Known = ((u64, bool), Weak<Line>);
+
 struct Shared {
     pipeline: Pipeline,
     source: Arc<dyn Source>,
     handles: Vec<Handle>,
     options: FeedOptions,
     /// Kitchens by world size and form of rows, for as long as a session uses them.
-    lines: Mutex<Vec<((u64, bool), Weak<Line>)>>,
+    lines: Mutex<Vec<Known>>,
     closing: AtomicBool,
     sessions: AtomicUsize,
     /// Number of the next session.
@@ -233,7 +236,7 @@ impl Shared {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lines(&self) -> MutexGuard<'_, Vec<((u64, bool), Weak<Line>)>> {
+    fn lines(&self) -> MutexGuard<'_, Vec<Known>> {
         // What it guards is whole after every statement.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }

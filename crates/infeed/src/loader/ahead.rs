@@ -78,10 +78,13 @@ struct Shared<D: Device> {
     changed: Condvar,
 }
 
+/// A batch that is on its way, one part a device, and what the consumer is told with it.
+type OnTheWay<D> = (Vec<Sent<D>>, Told);
+
 #[derive(Debug)]
 struct Ahead<D: Device> {
     /// A batch's parts, one a device.
-    sent: VecDeque<(Vec<Sent<D>>, Told)>,
+    sent: VecDeque<OnTheWay<D>>,
     /// What comes behind those, for good until a seek.
     failed: Option<Failed>,
     /// True while somebody moves the loader to another place.
@@ -490,7 +493,7 @@ impl<D: Device> Shared<D> {
         Ok(true)
     }
 
-    fn send_one(&self) -> Result<Option<(Vec<Sent<D>>, Told)>, Failed> {
+    fn send_one(&self) -> Result<Option<OnTheWay<D>>, Failed> {
         let conveyor = self.loader.conveyor().map_err(Failed::Fault)?;
         let made = match conveyor.next(SLICE) {
             Next::Batch(made) => made,
@@ -509,7 +512,7 @@ impl<D: Device> Shared<D> {
     }
 
     /// The consumer's next batch.
-    fn next(&self, patience: Duration) -> Next<(Vec<Sent<D>>, Told), Error> {
+    fn next(&self, patience: Duration) -> Next<OnTheWay<D>, Error> {
         let begun = Instant::now();
         let mut ahead = self.lock();
         let next = loop {

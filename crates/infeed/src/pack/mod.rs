@@ -415,7 +415,11 @@ impl Job<'_> {
     }
 
     fn shards(&self, out: &Path) -> Result<Written, Error> {
-        let (form, shapes, first) = shaped(&self.maker, self.chosen, self.pipeline, self.options)?;
+        let Shaped {
+            form,
+            shapes,
+            first,
+        } = shaped(&self.maker, self.chosen, self.pipeline, self.options)?;
         let out = self.begin(out)?;
         let run = shards::ShardRun {
             maker: &self.maker,
@@ -440,14 +444,21 @@ impl Job<'_> {
     }
 }
 
-/// What records become in the shards of a dataset, the shapes of pixels that are not encoded, and
-/// the record that has set those.
+/// What records become in the shards of a dataset.
+struct Shaped {
+    form: Box<dyn form::Form>,
+    /// Of pixels that are not encoded.
+    shapes: Vec<Option<make::Shape>>,
+    /// The record that has set those.
+    first: u64,
+}
+
 fn shaped(
     maker: &make::Maker<'_>,
     chosen: &Chosen,
     pipeline: &Pipeline,
     options: &PackOptions,
-) -> Result<(Box<dyn form::Form>, Vec<Option<make::Shape>>, u64), Error> {
+) -> Result<Shaped, Error> {
     let mut first = chosen.at(0);
     let mut shapes = vec![None; maker.fields.len()];
     if maker.fields.iter().any(form::is_pixels) {
@@ -462,7 +473,11 @@ fn shaped(
         shards::check_number(chosen.len().div_ceil(rows.max(1)), options)?;
     }
     let form = forms::form(options, columns, classes, rows)?;
-    Ok((form, shapes, first))
+    Ok(Shaped {
+        form,
+        shapes,
+        first,
+    })
 }
 
 /// The pipeline over its packed source, of which all records were selected.

@@ -128,15 +128,15 @@ impl Parts {
         let chosen = Chosen::new(records.as_deref(), source.len())?;
         let fields = fields::arrange(pipeline, source.fields(), options)?;
         let maker = maker(pipeline, &*source, &fields, options);
-        let (form, shapes, first) = super::shaped(&maker, &chosen, pipeline, options)?;
+        let shaped = super::shaped(&maker, &chosen, pipeline, options)?;
         shards::reads_whole(&maker, options)?;
         Ok(Parts {
             pipeline: pipeline.clone(),
             source,
             chosen,
             fields,
-            form,
-            shapes: (shapes, first),
+            form: shaped.form,
+            shapes: (shaped.shapes, shaped.first),
             options: options.clone(),
             folder: out.to_owned(),
             done: Vec::new(),

@@ -26,11 +26,14 @@ pub struct SentTimes {
     pub expanding: Duration,
 }
 
+/// The marks before and behind some work.
+pub(super) type Round<D> = (Arc<<D as Device>::Event>, Arc<<D as Device>::Event>);
+
 /// Marks round a batch's copies, and round its kernels if there are any.
 #[derive(Debug)]
 pub(super) struct Marks<D: Device> {
-    pub(super) copies: (Arc<D::Event>, Arc<D::Event>),
-    pub(super) kernels: Option<(Arc<D::Event>, Arc<D::Event>)>,
+    pub(super) copies: Round<D>,
+    pub(super) kernels: Option<Round<D>>,
     pub(super) bytes: u64,
 }
 
