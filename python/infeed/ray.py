@@ -149,18 +149,15 @@ class _Crew:
 
     def __init__(self, what: tuple[str, str, str], cpus: float):
         self._what = what
-        settings = {"num_cpus": cpus, "max_retries": _RETRIES}
-        self._weigh = ray.remote(_weigh).options(**settings)
-        self._shard = ray.remote(_shard).options(**settings)
+        self._weigh, self._shard = ray.remote(_weigh), ray.remote(_shard)
+        self._settings = {"num_cpus": cpus, "max_retries": _RETRIES}
         self._tasks: set[Any] = set()
 
     def weigh(self, begin: int, end: int) -> Any:
-        name = f"infeed pack: weigh {begin} to {end}"
-        return self._begun(self._weigh.options(name=name), begin, end)
+        return self._begun(self._weigh, f"weigh {begin} to {end}", begin, end)
 
     def shard(self, number: int, begin: int, end: int) -> Any:
-        name = f"infeed pack: shard {number}"
-        return self._begun(self._shard.options(name=name), number, begin, end)
+        return self._begun(self._shard, f"shard {number}", number, begin, end)
 
     def ended(self, tasks: Sequence[Any]) -> list[Any]:
         ready, _ = ray.wait(list(tasks), num_returns=1, timeout=_TICK_S)
@@ -181,8 +178,9 @@ class _Crew:
             ray.cancel(task)
         self._tasks.clear()
 
-    def _begun(self, function: Any, *places: int) -> Any:
-        task = function.remote(*self._what, *places)
+    def _begun(self, function: Any, name: str, *places: int) -> Any:
+        named = function.options(name=f"infeed pack: {name}", **self._settings)
+        task = named.remote(*self._what, *places)
         self._tasks.add(task)
         return task
 
