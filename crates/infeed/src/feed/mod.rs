@@ -75,6 +75,9 @@ pub struct FeedStats {
     pub problem: Option<String>,
 }
 
+/// Kitchens by world size and whether a device makes rows larger.
+type Lines = Vec<((u64, bool), Weak<Line>)>;
+
 /// A feeder at work. Dropping it ends all connections and joins their threads.
 #[derive(Debug)]
 pub struct Feeder {
@@ -84,16 +87,13 @@ pub struct Feeder {
     listening: Option<JoinHandle<()>>,
 }
 
-/// A kitchen, by world size and whether rows are those for a device.
-type Known = ((u64, bool), Weak<Line>);
-
 struct Shared {
     pipeline: Pipeline,
     source: Arc<dyn Source>,
     handles: Vec<Handle>,
     options: FeedOptions,
     /// Kitchens by world size and form of rows, for as long as a session uses them.
-    lines: Mutex<Vec<Known>>,
+    lines: Mutex<Lines>,
     closing: AtomicBool,
     sessions: AtomicUsize,
     /// Number of the next session.
@@ -236,7 +236,7 @@ impl Shared {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lines(&self) -> MutexGuard<'_, Vec<Known>> {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
         // What it guards is whole after every statement.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }

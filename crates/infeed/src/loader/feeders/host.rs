@@ -104,11 +104,9 @@ fn connect(shared: &Shared, host: &Host) -> Result<TcpStream, WireError> {
     }
     let stream = found?;
     let ends = |_| shared.is_closed();
-    {
-        let socket = Socket::new(&stream, CONNECTING, &ends)?;
-        socket.set_limit(Some(CONNECTING));
-        hello::greet(&socket, &shared.call.feeders.token, &shared.call.hello)?;
-    }
+    let socket = Socket::new(&stream, CONNECTING, &ends)?;
+    socket.set_limit(Some(CONNECTING));
+    hello::greet(&socket, &shared.call.feeders.token, &shared.call.hello)?;
     Ok(stream)
 }
 
