@@ -149,8 +149,8 @@ pub(super) struct Prepared {
     selection: String,
 }
 
-/// Checks a description over its source and shares out memory. `placement` says who makes rows larger; `beside` batches are under way beside those that threads of one machine
-/// have.
+/// Checks a description over its source and shares out memory. `placement` says who makes rows
+/// larger; `beside` batches are under way beside those that threads of one machine have.
 pub(super) fn prepare(
     pipeline: &Pipeline,
     source: Arc<dyn Source>,
