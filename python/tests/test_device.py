@@ -354,7 +354,7 @@ def test_a_tensor_that_does_not_fit_is_told_with_the_one_that_would(even):
     good = places()
     call = r"torch.empty\(\[4, 3, 24, 24\], dtype=torch.float32, device=\"cpu\"\)"
     read_only = good["image"].copy()
-    read_only.flags.writeable = False
+    read_only.setflags(write=False)
     for image, part in [
         (good["image"][:2], f"has shape .2, 3, 24, 24., .*{call}"),
         (good["image"].astype(np.float64), f"is float64, and .* float32; .*{call}"),

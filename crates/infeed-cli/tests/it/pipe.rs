@@ -29,15 +29,16 @@ fn every_command_ends_quietly_when_nobody_reads_what_it_prints() {
         &["sample", "classification", &made, "--count", "3"],
     ];
     for args in commands {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_infeed"))
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        drop(child.stdout.take());
+        // Nobody can read before the command begins: one that is quick would else be done first.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
 
-        let output = child.wait_with_output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_infeed"))
+            .args(args)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
 
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(141), "{args:?}: {text}");
