@@ -81,10 +81,13 @@ def test_a_loop_on_the_host_sends_nothing(photos):
 
 
 def test_the_command_line_says_which_side_the_work_belongs_on(classification, tmp_path):
-    page = tmp_path / "report.html"
+    page, description = tmp_path / "report.html", tmp_path / "small.toml"
+    pipeline = infeed.Pipeline(sources.Folder(classification.path)).decode()
+    small = pipeline.transform(T.Resize((SIDE, SIDE)), T.ToFloat("image"))
+    small.batch(4).save(description)
     told = subprocess.run(
         [
-            *COMMAND, "explain", str(classification.path),
+            *COMMAND, "explain", str(description),
             "--device", "sim:bandwidth=1e6,latency=1us", "--seconds", "0.3",
             "--no-remedies", "--json", "--html", str(page),
         ],
