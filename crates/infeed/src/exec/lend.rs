@@ -2,7 +2,7 @@
 //!
 //! Whoever fills them takes the next tray that nobody has, as the own threads do. The first who
 //! brings a tray's rows fills it; what others bring for it is not wanted any more. A tray that was
-//! given back goes to the next who asks, and after [`TRIES`] to the own threads.
+//! given back goes to the next who asks, and after two losses to the own threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
