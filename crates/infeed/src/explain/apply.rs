@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::case::Case;
-use super::findings::{Explanation, Interval, LedgerEntry, Remedy};
+use super::findings::{Explanation, LedgerEntry, Remedy};
+use super::interval::Interval;
 use super::now_s;
 use super::prepare::Among;
 use super::remedies::by_id;

@@ -1,7 +1,8 @@
 //! What each resource allows: capacity over demand, as arithmetic that a reader can follow. The
 //! rate of a pipeline is the least of them.
 
-use super::findings::{Interval, Limit, Resource, StageCost, Stall};
+use super::findings::{Limit, Resource, StageCost, Stall};
+use super::interval::Interval;
 use crate::source::PythonTime;
 
 /// Two limits closer than this cannot be told apart.

@@ -2,7 +2,8 @@
 //! functions share.
 
 use super::capacity::COUNTED;
-use super::findings::{Interval, Limit, Run};
+use super::findings::{Limit, Run};
+use super::interval::Interval;
 use crate::function::On;
 use crate::pipeline::Pipeline;
 

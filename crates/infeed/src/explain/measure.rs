@@ -8,8 +8,9 @@ use super::case::Case;
 use super::difference::difference;
 use super::feed::Feed;
 use super::findings::{
-    Explanation, Interval, Limit, Machine, NotTried, Remedy, Resource, Run, Subject, VERSION,
+    Explanation, Limit, Machine, NotTried, Remedy, Resource, Run, Subject, VERSION,
 };
+use super::interval::Interval;
 use super::prepare::{Among, Written};
 use super::ready::{ready, refused};
 use super::remedies::{Candidate, Change, candidates};

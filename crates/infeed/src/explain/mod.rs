@@ -19,6 +19,7 @@ mod difference;
 mod feed;
 mod findings;
 mod functions;
+mod interval;
 pub mod ledger;
 mod measure;
 mod placement;
@@ -40,9 +41,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use apply::{Applied, apply, remedy};
 pub use case::{Case, Conditions, Stand};
 pub use findings::{
-    Explanation, Interval, LedgerEntry, Limit, Machine, NotTried, QueuePoint, Remedy, Resource,
-    Run, Span, StageCost, Stall, Subject, VERSION, Verdict,
+    Explanation, LedgerEntry, Limit, Machine, NotTried, QueuePoint, Remedy, Resource, Run, Span,
+    StageCost, Stall, Subject, VERSION, Verdict,
 };
+pub use interval::Interval;
 pub use measure::explain;
 pub use placement::{Allowed, Bound, Change, Known, Placing, Split, Way};
 pub use running::{running, running_on};

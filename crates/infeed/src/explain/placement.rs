@@ -12,7 +12,7 @@ mod words;
 
 use serde::{Deserialize, Serialize};
 
-use super::findings::Interval;
+use super::interval::Interval;
 
 /// Rates closer than this are equal: then less work for the device counts, less for the host's cores,
 /// fewer bytes.

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use super::capacity::{COUNTED, Capacities, costliest, in_python};
 use super::case::{Case, Conditions};
 use super::feed::crossed;
-use super::findings::{
-    Explanation, Interval, Limit, Machine, NotTried, QueuePoint, Run, Subject, VERSION,
-};
+use super::findings::{Explanation, Limit, Machine, NotTried, QueuePoint, Run, Subject, VERSION};
+use super::interval::Interval;
 use super::transfers::Transfers;
 use super::units::{bytes, per_s};
 use super::verdict::verdict;

@@ -7,7 +7,8 @@ use infeed_raw::kernel::Kernel;
 
 use super::capacity::Capacities;
 use super::case::{Case, Stand};
-use super::findings::{Interval, Limit};
+use super::findings::Limit;
+use super::interval::Interval;
 use super::placement::{About, Bound, Cost, EQUAL, Known, Placing, Split, Supply, UNKNOWN, place};
 use super::units::{bytes, per_s};
 use crate::device::ring::{Route, Upload};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use infeed_raw::machine::drop_pages;
 
-use super::findings::Interval;
+use super::interval::Interval;
 use crate::error::Error;
 use crate::sample::Record;
 use crate::source::Source;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use infeed_raw::machine::{machine_cpu_time, process_cpu_time, usable_cores};
 
-use super::findings::Interval;
+use super::interval::Interval;
 use crate::error::Error;
 use crate::loader::{Loader, Options};
 use crate::pipeline::Pipeline;

@@ -2,8 +2,9 @@
 
 use super::capacity::{Capacities, TIE};
 use super::case::Case;
-use super::findings::{Interval, Limit, Remedy, Run, Stall, Verdict};
+use super::findings::{Limit, Remedy, Run, Stall, Verdict};
 use super::functions;
+use super::interval::Interval;
 
 /// Remedies named as advice at most.
 const ADVICE: usize = 3;

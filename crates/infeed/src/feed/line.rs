@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::loader::Options;
-use crate::loader::named::{Maker, Named, Sheet};
+use crate::loader::named::{Maker, Sheet};
+use crate::loader::names::Named;
 use crate::pipeline::{Handle, Pipeline};
 use crate::source::Source;
 

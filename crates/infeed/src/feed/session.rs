@@ -9,7 +9,7 @@ use super::Shared;
 use super::line::{ASKED, Line, Served};
 use crate::loader::OnError;
 use crate::loader::digest::Digested;
-use crate::loader::named::{Named, Terms};
+use crate::loader::names::{Named, Terms};
 use crate::order::partition::Partition;
 use crate::wire::WireError;
 use crate::wire::bytes::Take;

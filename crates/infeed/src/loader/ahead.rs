@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::made::Told;
-use super::open::Aim;
 use super::placing::{Delivery, Placing};
+use super::prepare::Aim;
 use super::several;
 use super::{Loader, Options, State};
 use crate::batch::Ready;

@@ -3,23 +3,22 @@
 //! The same job as a loader's makes the rows. What differs is which batch the number of a tray means,
 //! whose terms hold for it, and that a tray's rows are not made into a batch here but handed on.
 
-use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::OnError;
 use super::digest::Digested;
 use super::facts;
 use super::made::Done;
-use super::open::prepare;
+use super::names::{Named, Names};
 use super::options::Options;
 use super::parcel::{Parcel, Tried, Want};
+use super::prepare::prepare;
 use super::records::{RecordRead, RecordTray, Records, Worker};
 use crate::batch::{Array, BatchRow, ColumnKind, ColumnSpec};
 use crate::error::Error;
 use crate::exec::{Conveyor, Filled, Gate, Job, Joined, Next, Place, Run, Taking, Ticket};
-use crate::order::partition::{Partition, PartitionError, Spot, Tail};
+use crate::order::partition::{Partition, PartitionError, Tail};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::device::Placement;
 use crate::source::Source;
@@ -31,106 +30,6 @@ use crate::wire::rows::{Column, HEAD_BYTES, KeptRow, Layout, RowHead, RowsHead};
 
 /// Batches under way beside those that keep all cores at work: they are on the wire.
 const BESIDE: usize = 4;
-
-/// By what rules a batch is made, beside its description: those of who asked for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    /// What becomes of bad records.
-    pub(crate) on_error: OnError,
-    /// What digests of rows cover.
-    pub(crate) digested: Digested,
-    /// Beyond which a record is a bad one.
-    pub(crate) limits: Limits,
-}
-
-/// A batch that somebody asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
-    /// How the rank of who asks cuts the order.
-    pub(crate) partition: Partition,
-    /// Epoch of the batch.
-    pub(crate) epoch: u64,
-    /// Its step.
-    pub(crate) step: u64,
-    /// By what rules.
-    pub(crate) terms: Terms,
-    /// Who asks, for who hands it on.
-    pub(crate) by: u64,
-}
-
-impl Named {
-    /// Whether the order has such a batch.
-    pub(crate) fn is_there(&self) -> bool {
-        // Tickets are counted on over all epochs.
-        let countable = u64::MAX / 2 / self.partition.rows_an_epoch().max(1);
-        self.step < self.partition.steps() && self.epoch < countable
-    }
-}
-
-/// Which batch each tray is, of those under way.
-#[derive(Debug)]
-pub(crate) struct Names {
-    /// Tickets from tray to tray: rows of a full batch.
-    stride: u64,
-    state: Mutex<Asked>,
-}
-
-#[derive(Debug, Default)]
-struct Asked {
-    /// Number of the oldest tray.
-    front: u64,
-    batches: VecDeque<Named>,
-}
-
-impl Names {
-    fn lock(&self) -> MutexGuard<'_, Asked> {
-        // Nothing panics while it is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The batch that a tray is.
-    pub(super) fn get(&self, tray: u64) -> Option<Named> {
-        let asked = self.lock();
-        let at = usize::try_from(tray.checked_sub(asked.front)?).ok()?;
-        asked.batches.get(at).copied()
-    }
-
-    /// The batch that a ticket belongs to.
-    pub(super) fn at(&self, ticket: Ticket) -> Option<Named> {
-        self.get(ticket / self.stride)
-    }
-
-    pub(super) fn place(&self, ticket: Ticket) -> Place {
-        Place {
-            tray: ticket / self.stride,
-            row: (ticket % self.stride) as usize,
-        }
-    }
-
-    pub(super) fn first(&self, tray: u64) -> Ticket {
-        tray.saturating_mul(self.stride)
-    }
-
-    /// Where the row of a ticket lies in the order.
-    pub(super) fn spot(&self, ticket: Ticket) -> Option<Spot> {
-        let Named {
-            partition,
-            epoch,
-            step,
-            ..
-        } = self.at(ticket)?;
-        Some(partition.spot(partition.ticket(epoch, step) + ticket % self.stride))
-    }
-
-    /// One past the last row of the batch that a ticket belongs to; all are cut alike but for the rank.
-    pub(super) fn rows_end(&self, ticket: Ticket, partition: &Partition) -> Ticket {
-        let rows = match self.at(ticket) {
-            Some(named) => partition.rows_at(named.step),
-            None => self.stride,
-        };
-        self.first(ticket / self.stride) + rows
-    }
-}
 
 impl Records {
     /// What its rows are, as frames tell of them.
@@ -304,10 +203,7 @@ impl Maker {
         let prepared = prepare(pipeline, source, handles, options, None, placement, BESIDE)?;
         let facts = facts::facts(&prepared.begin, prepared.job.plan().columns())?;
         let partition = *prepared.job.partition();
-        let names = Arc::new(Names {
-            stride: partition.rows(),
-            state: Mutex::default(),
-        });
+        let names = Arc::new(Names::new(partition.rows()));
         let layout = prepared.job.layout(options.digest);
         let source = Arc::clone(prepared.job.source());
         let begin = &prepared.begin;
@@ -364,7 +260,7 @@ impl Maker {
         if !named.is_there() {
             return false;
         }
-        self.names.lock().batches.push_back(named);
+        self.names.push(named);
         self.conveyor.ask(1);
         true
     }
@@ -385,9 +281,7 @@ impl Maker {
             Next::Broken(text) => return Err(Error::Panicked { text }),
             Next::Forked => return Err(Error::Forked),
         };
-        let mut asked = self.names.lock();
-        asked.front += 1;
-        let named = asked.batches.pop_front();
+        let named = self.names.pop();
         Ok(named.map(|named| Sheet { named, rows }))
     }
 

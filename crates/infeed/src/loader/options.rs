@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digested;
-use super::feeders::Feeders;
+use super::hosts::Feeders;
 
 /// A wait that is worth a line in the log, unless the user says otherwise: longer than a storage's
 /// hiccup, shorter than a user's patience.

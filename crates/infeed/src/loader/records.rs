@@ -13,7 +13,7 @@ use super::digest::{Digest, Digested};
 use super::failed::sample_error;
 use super::finish::Finisher;
 use super::made::{Done, Made};
-use super::named::{Names, Terms};
+use super::names::{Names, Terms};
 use super::parcel::{BadRecord, Content, Parcel, Role, Tried, Want};
 use super::whole::fits;
 use super::{OnError, Options};

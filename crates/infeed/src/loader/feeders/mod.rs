@@ -16,45 +16,21 @@ use std::time::{Duration, Instant};
 
 use super::digest::Digested;
 use super::facts;
-use super::open::Prepared;
 use super::options::{OnError, Options};
+use super::prepare::Prepared;
 use super::records::Records;
 use crate::error::Error;
 use crate::exec::lend::Lender;
 use crate::wire::hello::{Hello, Policy, Refusal};
 use crate::wire::rows::Layout;
-use crate::wire::token::Token;
+
+pub use super::hosts::{Feeders, Local};
 
 /// Batches that one feeder is asked for at once: one that it makes, one on the way, one asked for.
 pub(super) const DEPTH: usize = 3;
 
 /// How long opening waits for feeders to answer.
 const OPENING: Duration = Duration::from_secs(5);
-
-/// Feeders of a loader.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Feeders {
-    /// Where they listen: `host:port`.
-    pub hosts: Vec<String>,
-    /// What they and this trainer know; [`Token::default`] is none.
-    pub token: Token,
-    /// What the cores of this machine do.
-    pub local: Local,
-    /// After so long a batch is asked for elsewhere, or after five times what the feeder usually takes
-    /// if that is more; five times this before it has answered once.
-    pub deadline: Duration,
-}
-
-/// What a trainer's own cores do beside feeders.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Local {
-    /// They make batches too: whoever is free takes the next.
-    #[default]
-    Help,
-    /// They make what feeders cannot make or have not made in time, and all while there is none.
-    Fallback,
-}
 
 /// What a feeder did for this loader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,22 +58,6 @@ pub struct FeederStats {
     pub refused: u64,
     /// What went wrong last.
     pub problem: Option<String>,
-}
-
-impl Feeders {
-    /// These, without a token, beside the trainer's own cores.
-    pub fn new<T: Into<String>>(hosts: impl IntoIterator<Item = T>) -> Feeders {
-        Feeders {
-            hosts: hosts.into_iter().map(Into::into).collect(),
-            token: Token::default(),
-            local: Local::default(),
-            deadline: Duration::from_secs(1),
-        }
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.hosts.len()
-    }
 }
 
 /// What feeders are told, known before the conveyor runs.
