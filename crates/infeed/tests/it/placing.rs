@@ -171,15 +171,17 @@ fn a_run_goes_on_from_anywhere_in_the_middle_of_trying() {
     while !loader.placed().settled {
         let batch = step(&loader);
         assert!(fetched(&batch) == *wanted.at(&batch));
-        if (batch.epoch() * 6 + batch.step()).is_multiple_of(11) {
-            states.push((loader.loader().state(), loader.placed()));
+        // The step that was just taken may be the one that settled it.
+        let is_turn = (batch.epoch() * 6 + batch.step()).is_multiple_of(5);
+        if is_turn && !loader.placed().settled {
+            states.push(loader.loader().state());
         }
         assert!(begun.elapsed() < PATIENCE);
     }
-    assert!(states.iter().all(|(_, placed)| !placed.settled) && states.len() > 3);
+    assert!(states.len() > 3, "{} states", states.len());
 
     let hosts = on(&sim, &pipeline, Placement::Host, 2);
-    for (state, _) in &states {
+    for state in &states {
         loader.restore(state).expect("the same run");
         hosts.restore(state).expect("the same run");
         let place = loader.loader().place();

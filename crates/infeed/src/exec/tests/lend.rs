@@ -135,11 +135,13 @@ fn a_declined_tray_is_made_by_own_threads_even_where_they_are_to_have_none() {
 
 #[test]
 fn what_was_taken_before_a_reset_is_not_wanted_after_it() {
-    let conveyor = Conveyor::start(Integers::default(), shared(1, 4), 0).expect("threads");
+    // Own threads that may have trays could have taken all of them before the first is asked for.
+    let conveyor = Conveyor::start(Integers::default(), shared(0, 4), 0).expect("threads");
     let lender = conveyor.lender();
     let Taken::Tray(lease) = lender.take(LONG) else {
         panic!("there is one");
     };
+    lender.set_own(1);
 
     conveyor.reset(lease.tray());
 
