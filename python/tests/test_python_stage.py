@@ -472,15 +472,20 @@ def test_a_sample_that_ends_two_processes_is_a_bad_record_that_says_how():
 def test_a_process_that_was_killed_while_it_was_idle_is_replaced():
     pipeline = numbers().python(steps.where, processes=1).batch(20)
     processes = set()
+    full = 1
     with pipeline.open(workers=1) as loader:
         for _ in range(6):
             (batch,) = loader
             processes |= {*batch["process"].tolist()}
-            # Batches of the next epochs are made until as many lie ready as may.
-            ready = 0
-            while ready == 0 or ready != loader.stats()["ready"]:
-                ready = loader.stats()["ready"]
-                time.sleep(0.3)
+            # Batches of the next epochs are made until as many lie ready as may: as many
+            # as before the last kill, and no more for a second.
+            ready, since = 0, time.monotonic()
+            while ready < full or time.monotonic() < since + 1:
+                now = loader.stats()["ready"]
+                if now != ready:
+                    ready, since = now, time.monotonic()
+                time.sleep(0.02)
+            full = ready
             for child in children():
                 os.kill(child, signal.SIGKILL)
                 assert gone(child)
