@@ -477,8 +477,8 @@ def test_a_process_that_was_killed_while_it_was_idle_is_replaced():
         for _ in range(6):
             (batch,) = loader
             processes |= {*batch["process"].tolist()}
-            # Batches of the next epochs are made until as many lie ready as may: as many
-            # as before the last kill, and no more for a second.
+            # Batches of the next epochs are made until all that may be ready is:
+            # as many as before the last kill, and no more for a second.
             ready, since = 0, time.monotonic()
             while ready < full or time.monotonic() < since + 1:
                 now = loader.stats()["ready"]
