@@ -1,8 +1,4 @@
-"""infeed on Ray: a dataset packed by the machines of a cluster.
-
-Ray places, starts, watches and restarts; what is worked on, and that the result is the
-same whoever did it and how often, is infeed's.
-"""
+"""A dataset packed by the machines of a cluster, one shard a task."""
 
 import functools
 import json
@@ -13,12 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-try:
-    import ray
-except ImportError as error:
-    raise ImportError(
-        "infeed.ray needs Ray, which is not installed: pip install 'infeed[ray]'"
-    ) from error
+import ray
 
 from infeed import _check, _core, packing, sources
 from infeed._parting import Sums, distribute
