@@ -204,9 +204,10 @@ impl<D: Device> Ring<D> {
         Ok(self.shared.slots.has_room(patience))
     }
 
-    /// Enqueues a batch and returns without waiting for the device. Waits for a slot: without limit
-    /// while batches are ahead of the consumer, else as long as the settings say, and then makes one
-    /// more. Its arrays on the host are let go by a later call, once they are copied.
+    /// Enqueues a batch and returns without waiting for it. Waits for a slot: without limit while batches
+    /// are ahead of the consumer, else as long as the settings say, and then makes one more. Its arrays
+    /// on the host are let go by a later call, once they are copied; a consumer may run ahead of the
+    /// device, so this waits for the oldest copy where as many batches are being copied as there are slots.
     ///
     /// # Errors
     ///
@@ -216,7 +217,8 @@ impl<D: Device> Ring<D> {
     ///
     /// # Cost
     ///
-    /// One copy a column, one kernel where one is needed, and a few events: none of them waits.
+    /// One copy a column, one kernel where one is needed, and a few events: none of them waits for the
+    /// device.
     pub fn send(&self, batch: Batch) -> Result<Sent<D>, Error> {
         self.send_as(0, batch)
     }
@@ -237,6 +239,7 @@ impl<D: Device> Ring<D> {
         let loads = self.loads(routes, &parcels.arrays, rows)?;
         let _turn = sync::lock(&self.sending);
         self.shared.poll()?;
+        self.shared.thin(self.settings.slots)?;
         self.shared.settle(true);
         let mut slot = self.slot(routes, rows)?;
         let mut transfers = Vec::new();

@@ -240,6 +240,28 @@ impl<D: Device> Shared<D> {
         self.told(resolved)
     }
 
+    /// Waits on the host until fewer than `limit` batches are being copied, so that what their arrays take
+    /// on the host is bounded. Who sends alone finds it so until it sends.
+    ///
+    /// # Errors
+    ///
+    /// What the device failed with.
+    pub(super) fn thin(&self, limit: usize) -> Result<(), Error> {
+        loop {
+            let oldest = match &*sync::lock(&self.flights) {
+                flights if flights.len() < limit => return Ok(()),
+                flights => flights.front().map(|flight| Arc::clone(&flight.copied)),
+            };
+            match oldest.map(|copied| self.device.synchronize(&copied)) {
+                // Nothing is waited for while a stream is being captured; one more is no harm.
+                Some(Err(DeviceError::Refused { .. })) => return Ok(()),
+                Some(waited) => self.told(waited)?,
+                None => return Ok(()),
+            }
+            self.poll()?;
+        }
+    }
+
     /// Waits for all copies, so that the host's arrays are nobody's.
     pub(super) fn land(&self) -> Result<(), Error> {
         let flights = std::mem::take(&mut *sync::lock(&self.flights));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::batch::{Batcher, Cell, Values};
+use crate::batch::{Batch, Batcher, Cell, Values};
 use crate::device::sim::{SimConfig, SimQueue};
 use crate::device::{Device, DeviceBatch, Ring, Sim};
 use crate::error::Error;
@@ -236,12 +236,8 @@ fn larger_batches_grow_their_slot_and_smaller_ones_leave_it() {
     assert_in_order(ring.device());
 }
 
-#[test]
-fn arrays_on_the_host_go_back_to_their_pool_once_they_are_copied() {
-    let sim = Sim::with_own_clock(SimConfig::default());
-    let spec = column("label", DType::Int64, &[]);
-    let ring = Ring::new(sim, vec![Route::copy(spec.clone())], settings(2, 2)).expect("a ring");
-    let batcher = Batcher::new(vec![spec], 2, 1);
+/// Two rows of threes, in the memory of a pool.
+fn threes(batcher: &Batcher) -> Batch {
     let (tray, rows) = batcher.begin(2).expect("memory");
     let fill = |mut row: crate::batch::BatchRow| {
         if let Cell::Slab(row) = &mut row.cells[0] {
@@ -250,9 +246,16 @@ fn arrays_on_the_host_go_back_to_their_pool_once_they_are_copied() {
         Some(row.finish(0))
     };
     let done = rows.into_iter().map(fill).collect();
-    let batch = batcher.finish(tray, done, 0, 0).expect("memory");
+    batcher.finish(tray, done, 0, 0).expect("memory")
+}
 
-    let sent = ring.send(batch).expect("sent");
+#[test]
+fn arrays_on_the_host_go_back_to_their_pool_once_they_are_copied() {
+    let sim = Sim::with_own_clock(SimConfig::default());
+    let spec = column("label", DType::Int64, &[]);
+    let ring = Ring::new(sim, vec![Route::copy(spec.clone())], settings(2, 2)).expect("a ring");
+    let batcher = Batcher::new(vec![spec], 2, 1);
+    let sent = ring.send(threes(&batcher)).expect("sent");
     ring.stats().expect("stats");
     assert_eq!(batcher.live(), 1, "on its way");
 
@@ -260,6 +263,31 @@ fn arrays_on_the_host_go_back_to_their_pool_once_they_are_copied() {
     ring.stats().expect("stats");
     assert_eq!(batcher.live(), 0);
     drop(sent);
+}
+
+#[test]
+fn a_consumer_that_never_waits_for_the_device_leaves_no_more_arrays_on_the_host_than_slots() {
+    let sim = Sim::with_own_clock(SimConfig::default());
+    let queue = sim.stream().expect("a stream");
+    let spec = column("label", DType::Int64, &[]);
+    let ring = Ring::new(sim, vec![Route::copy(spec.clone())], settings(2, 3)).expect("a ring");
+    let batcher = Batcher::new(vec![spec], 2, 1);
+
+    let mut most = 0;
+    for _ in 0..50 {
+        let sent = ring.send(threes(&batcher)).expect("sent");
+        let batch = sent.hand_over(None).expect("handed over");
+        batch.ready_on(queue).expect("a wait");
+        ring.device()
+            .work(queue, Duration::from_secs(1))
+            .expect("a step");
+        most = most.max(batcher.live());
+    }
+
+    assert_eq!(most, 3);
+    ring.close().expect("closed");
+    assert_eq!(batcher.live(), 0);
+    assert_in_order(ring.device());
 }
 
 #[test]
