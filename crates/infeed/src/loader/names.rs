@@ -9,6 +9,15 @@ use crate::exec::{Place, Ticket};
 use crate::order::partition::{Partition, Spot};
 use crate::wire::hello::Limits;
 
+/// Where a row lies whose batch nobody asks for any more.
+const NOWHERE: Spot = Spot {
+    epoch: 0,
+    step: 0,
+    row: 0,
+    position: 0,
+    taken_from: None,
+};
+
 /// By what rules a batch is made, beside its description: those of who asked for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
@@ -108,15 +117,18 @@ impl Names {
         tray.saturating_mul(self.stride)
     }
 
-    /// Where the row of a ticket lies in the order.
-    pub(super) fn spot(&self, ticket: Ticket) -> Option<Spot> {
-        let Named {
+    /// Where the row of a ticket lies in the order; nowhere for those of trays that are not under way.
+    pub(super) fn spot(&self, ticket: Ticket) -> Spot {
+        let Some(Named {
             partition,
             epoch,
             step,
             ..
-        } = self.at(ticket)?;
-        Some(partition.spot(partition.ticket(epoch, step) + ticket % self.stride))
+        }) = self.at(ticket)
+        else {
+            return NOWHERE;
+        };
+        partition.spot(partition.ticket(epoch, step) + ticket % self.stride)
     }
 
     /// One past the last row of the batch that a ticket belongs to; all are cut alike but for the rank.

@@ -40,15 +40,6 @@ const ROOM: u64 = 2;
 /// gets there once in 10^19 positions.
 const ATTEMPTS: u32 = 64;
 
-/// Where a row lies whose batch nobody asks for any more.
-const NOWHERE: Spot = Spot {
-    epoch: 0,
-    step: 0,
-    row: 0,
-    position: 0,
-    taken_from: None,
-};
-
 /// The job of a loader.
 #[derive(Debug)]
 pub(crate) struct Records {
@@ -165,7 +156,7 @@ impl Records {
     pub(super) fn spot(&self, ticket: Ticket) -> Spot {
         match &self.names {
             None => self.partition.spot(ticket),
-            Some(names) => names.spot(ticket).unwrap_or(NOWHERE),
+            Some(names) => names.spot(ticket),
         }
     }
 
