@@ -16,23 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
-
-PIPELINE = """\
-[source]
-kind = "folder"
-path = {path}
-labels = "none"
-[shuffle]
-seed = 0
-[decode]
-[[transforms]]
-kind = "RandomResizedCrop"
-size = 224
-[[transforms]]
-kind = "RandomHorizontalFlip"
-[batch]
-size = 64
-"""
+from pipelines import classification
 
 
 def main() -> int:
@@ -40,7 +24,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="feeders-") as folder:
         work = Path(folder)
         pipeline, token = work / "pipeline.toml", work / "token"
-        pipeline.write_text(PIPELINE.format(path=json.dumps(str(args.folder))))
+        pipeline.write_text(classification(args.folder))
         token.write_text("0123456789abcdef0123456789abcdef")
         feeders = [start(args, pipeline, token) for _ in range(args.feeders)]
         hosts = ",".join(host for _, host in feeders)

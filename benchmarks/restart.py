@@ -18,24 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
-
-# What the engine runs: decoding and resizing dominate, as in training on photographs.
-PIPELINE = """\
-[source]
-kind = "folder"
-path = {path}
-labels = "none"
-[shuffle]
-seed = 0
-[decode]
-[[transforms]]
-kind = "RandomResizedCrop"
-size = 224
-[[transforms]]
-kind = "RandomHorizontalFlip"
-[batch]
-size = 64
-"""
+from pipelines import classification
 
 LOOP = "cargo run --quiet --release -p infeed --example restart_tiles --"
 
@@ -68,7 +51,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=args.data, prefix="restart-") as folder:
         work = Path(folder)
         original = work / "original.toml"
-        original.write_text(PIPELINE.format(path=json.dumps(str(args.folder))))
+        original.write_text(classification(args.folder))
         ways = [Way("as they are", original)]
         ways += [packed(args, original, work, width) for width in args.widths]
         for turn in range(args.turns + 1):

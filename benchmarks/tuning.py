@@ -19,6 +19,7 @@ from typing import Any
 
 import datasets
 import machine
+from pipelines import classification
 
 CASES = {
     "decode": "photographs, no step",
@@ -36,24 +37,6 @@ STEP = 3.0
 STORAGE = 0.4
 ITEM_S = 3e-3
 EXAMPLE = "cargo run --quiet --release -p infeed --example throttled --"
-
-TOML = """\
-[source]
-kind = "folder"
-path = {path}
-labels = "none"
-[shuffle]
-seed = 0
-[decode]
-[[transforms]]
-kind = "RandomResizedCrop"
-size = 224
-[[transforms]]
-kind = "RandomHorizontalFlip"
-[batch]
-size = 32
-drop_last = true
-"""
 
 
 @dataclass
@@ -166,7 +149,7 @@ def one(
     if case == "storage":
         pipeline = args.data / "tuning.toml"
         pipeline.parent.mkdir(parents=True, exist_ok=True)
-        pipeline.write_text(TOML.format(path=json.dumps(str(photos))))
+        pipeline.write_text(classification(photos, batch=BATCH, drop_last=True))
         rate = f"{calibrated['storage_mb_per_s']:.3f}"
         command = [*shlex.split(args.throttled), str(pipeline), rate, workers]
         command += [str(args.seconds), str(args.settle)]
