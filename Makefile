@@ -101,7 +101,7 @@ $(VENV)/ready: scripts/requirements-dev.txt
 
 ALONE := scripts/requirements-alone.txt
 $(VENV_ALL)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt $(ALONE)
-	@scripts/needs
+	@scripts/needs all
 	@$(PYTHON) -m venv $(VENV_ALL)
 	@$(VENV_ALL)/bin/pip install --quiet --disable-pip-version-check \
 		$(addprefix -r ,$(filter-out $(ALONE),$^))

@@ -116,6 +116,29 @@ pub fn serve(
     handles: &[Handle],
     options: &FeedOptions,
 ) -> Result<Feeder, Error> {
+    start(pipeline, pipeline.open_source(handles)?, handles, options)
+}
+
+/// As [`serve`], over a source of one's own, of which records are selected as the description says; its
+/// own source is not opened.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub fn serve_over(
+    pipeline: &Pipeline,
+    source: Arc<dyn Source>,
+    options: &FeedOptions,
+) -> Result<Feeder, Error> {
+    start(pipeline, pipeline.select(source)?, &[], options)
+}
+
+fn start(
+    pipeline: &Pipeline,
+    source: Arc<dyn Source>,
+    handles: &[Handle],
+    options: &FeedOptions,
+) -> Result<Feeder, Error> {
     let wrong = |problem: String| Error::config("listen", problem);
     let mut found = options
         .listen
@@ -140,7 +163,6 @@ pub fn serve(
         tracing::warn!(target: "infeed::feed", "{text}");
         notices.push(text);
     }
-    let source = pipeline.open_source(handles)?;
     let shared = Arc::new(Shared {
         pipeline: pipeline.clone(),
         source,

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""What a run loses, and how long it pauses, when feeders are killed or cut off.
+
+Feeders run in network namespaces of their own, so it has to be run as root on Linux,
+with `ip` (iproute2) there. See README.md, "Feeders". Needs the `infeed` package.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import infeed
+import machine
+from pipelines import classification
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+PORT = 7077
+COMMAND = [sys.executable, "-c", "import infeed._cli as c, sys; sys.exit(c.main())"]
+
+# What becomes of feeders on the way.
+FAULTS = {
+    "none": [],
+    "one killed": ["kill"],
+    "one cut off": ["cut"],
+    "one killed, one cut off": ["kill", "cut"],
+    "two killed": ["kill", "kill"],
+}
+
+
+@dataclass
+class Machine:
+    """A feeder in a namespace."""
+
+    number: int
+    process: subprocess.Popen[str]
+
+    @property
+    def host(self) -> str:
+        return f"{address(self.number)}:{PORT}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def cut(self) -> None:
+        """Nothing comes through any more, and nobody is told."""
+        sh(f"ip link set infeed{self.number}h down")
+
+
+def main() -> int:
+    args = parse()
+    if shutil.which("ip") is None:
+        sys.exit("ip is not there: apt-get install iproute2")
+    rng = random.Random(args.seed)
+    print(f"seed {args.seed}")
+    found = []
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        work = Path(folder)
+        path = work / "pipeline.toml"
+        path.write_text(classification(args.folder, batch=args.batch))
+        (work / "token").write_text(TOKEN)
+        pipeline = infeed.Pipeline.load(path)
+        steps = args.steps
+        expected = [seen for seen, _ in run(pipeline, steps, {}, workers=None)]
+        for _ in range(args.turns):
+            for name, faults in FAULTS.items():
+                found.append(once(args, rng, pipeline, work, name, faults, expected))
+                print(line(found[-1]), flush=True)
+    if args.json:
+        kept = {"machine": machine.describe(), "seed": args.seed, "runs": found}
+        args.json.write_text(json.dumps(kept, indent=1) + "\n")
+    return 0 if all(run["equal"] for run in found) else 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="JPEGs, in any folders")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--turns", type=int, default=3, help="runs of each fault")
+    parser.add_argument("--feeders", type=int, default=3)
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="of the network")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps all runs")
+    args = parser.parse_args()
+    args.folder = args.folder.resolve()
+    return args
+
+
+def once(
+    args: argparse.Namespace,
+    rng: random.Random,
+    pipeline: infeed.Pipeline,
+    work: Path,
+    name: str,
+    faults: list[str],
+    expected: list[str],
+) -> dict[str, Any]:
+    """A run with feeders, some of which fail at random steps."""
+    with ExitStack() as stack:
+        machines = [
+            stack.enter_context(fed(number, work, args.delay_ms))
+            for number in range(1, args.feeders + 1)
+        ]
+        feeders = infeed.Feeders(
+            [m.host for m in machines], token=TOKEN, local="fallback", workers=1
+        )
+        # Not before all feeders work, not where the run ends anyway.
+        at = sorted(
+            rng.sample(range(args.steps // 4, args.steps * 3 // 4), len(faults))
+        )
+        victims = rng.sample(machines, len(faults))
+        events = {
+            step: getattr(victim, fault)
+            for step, victim, fault in zip(at, victims, faults, strict=True)
+        }
+        told: list[dict[str, Any]] = []
+        steps = list(run(pipeline, args.steps, events, feeders, told))
+    waits = [seconds for _, seconds in steps]
+    return {
+        "fault": name,
+        "at": at,
+        "equal": [seen for seen, _ in steps] == expected,
+        "usual_s": statistics.median(waits),
+        "longest_s": max(waits[5:]),
+        # A network that is cut is noticed by silence, some steps later.
+        "pause_s": max((max(waits[step:]) for step in at), default=0.0),
+        "feeders": told,
+    }
+
+
+def run(
+    pipeline: infeed.Pipeline,
+    steps: int,
+    events: dict[int, Callable[[], None]],
+    workers: infeed.Feeders | None,
+    told: list[dict[str, Any]] | None = None,
+) -> Iterator[tuple[str, float]]:
+    """Digest of each batch, its records included, and how long it was waited for."""
+    with pipeline.open(workers=workers) as loader:
+        batches = endless(loader)
+        for step in range(steps):
+            if step in events:
+                events[step]()
+            begun = time.monotonic()
+            batch = next(batches)
+            waited = time.monotonic() - begun
+            digest = hashlib.sha256(batch["image"].tobytes())
+            digest.update(repr((batch.epoch, batch.step, batch.records)).encode())
+            yield digest.hexdigest(), waited
+        if told is not None:
+            told.extend(loader.stats()["feeders"])
+
+
+def endless(loader: infeed.Loader) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def address(number: int, end: int = 2) -> str:
+    return f"10.77.{number}.{end}"
+
+
+@contextmanager
+def fed(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
+    """A namespace with a feeder; its link has two ends, `h` here and `n` there."""
+    space, here, there = (f"infeed{number}{end}" for end in ("", "h", "n"))
+    subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
+    sh(f"ip netns add {space}")
+    inside = f"ip netns exec {space}"
+    process = None
+    try:
+        sh(f"ip link add {here} type veth peer name {there} netns {space}")
+        sh(f"ip addr add {address(number, 1)}/30 dev {here}")
+        sh(f"ip link set {here} up")
+        sh(f"{inside} ip addr add {address(number)}/30 dev {there}")
+        sh(f"{inside} ip link set {there} up")
+        if delay_ms:
+            sh(f"tc qdisc add dev {here} root netem delay {delay_ms}ms")
+        options = ["--listen", f"{address(number)}:{PORT}", "--workers", "1"]
+        options += ["--token-file", str(work / "token")]
+        process = subprocess.Popen(
+            [*inside.split(), *COMMAND, "feed", str(work / "pipeline.toml"), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        if not process.stdout.readline().startswith("feeding at"):
+            sys.exit(f"the feeder in {space} did not start")
+        yield Machine(number, process)
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+        # The link goes with it.
+        sh(f"ip netns del {space}")
+
+
+def sh(command: str) -> None:
+    done = subprocess.run(command.split(), capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{command}: {done.stderr.strip()}")
+
+
+def line(run: dict[str, Any]) -> str:
+    redone = sum(feeder["redone"] for feeder in run["feeders"])
+    result = "same order and bits" if run["equal"] else "DIFFERENT"
+    return (
+        f"{run['fault']:24} {result:19} a batch {run['usual_s'] * 1e3:5.1f} ms, longest"
+        f" {run['longest_s']:5.2f} s, after the fault {run['pause_s']:5.2f} s, "
+        f"{redone} redone"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
