@@ -68,7 +68,10 @@ def start(
     """A feeder, and where it listens."""
     command = [args.infeed, "feed", str(pipeline), "--listen", "127.0.0.1:0"]
     feeder = subprocess.Popen(
-        [*command, "--token-file", str(token)], stdout=subprocess.PIPE, text=True
+        [*command, "--token-file", str(token)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert feeder.stdout is not None
     line = feeder.stdout.readline()

@@ -73,7 +73,9 @@ def main() -> int:
         (work / "token").write_text(TOKEN)
         pipeline = infeed.Pipeline.load(path)
         steps = args.steps
-        expected = [seen for seen, _ in run(pipeline, steps, {}, workers=None)]
+        expected = [
+            seen for seen, _ in run(pipeline, steps, {}, workers=machine.cores())
+        ]
         for _ in range(args.turns):
             for name, faults in FAULTS.items():
                 found.append(once(args, rng, pipeline, work, name, faults, expected))
@@ -145,7 +147,7 @@ def run(
     pipeline: infeed.Pipeline,
     steps: int,
     events: dict[int, Callable[[], None]],
-    workers: infeed.Feeders | None,
+    workers: infeed.Feeders | int,
     told: list[dict[str, Any]] | None = None,
 ) -> Iterator[tuple[str, float]]:
     """Digest of each batch, its records included, and how long it was waited for."""
@@ -177,7 +179,8 @@ def address(number: int, end: int = 2) -> str:
 def fed(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
     """A namespace with a feeder; its link has two ends, `h` here and `n` there."""
     space, here, there = (f"infeed{number}{end}" for end in ("", "h", "n"))
-    subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
+    for left in (f"link del {here}", f"netns del {space}"):
+        subprocess.run(["ip", *left.split()], stderr=subprocess.DEVNULL)
     sh(f"ip netns add {space}")
     inside = f"ip netns exec {space}"
     process = None
@@ -205,7 +208,8 @@ def fed(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
         if process is not None:
             process.kill()
             process.wait()
-        # The link goes with it.
+        # By itself the link would go with the namespace, but some time later.
+        sh(f"ip link del {here}")
         sh(f"ip netns del {space}")
 
 

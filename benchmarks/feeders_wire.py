@@ -87,7 +87,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="of a run")
     parser.add_argument("--records", type=int, default=1024, help="images there are")
     parser.add_argument(
-        "--counts", type=int, nargs="+", default=[1, 2, 5, 10, 20, 50, 100]
+        "--counts", type=int, nargs="*", default=[1, 2, 5, 10, 20, 50, 100]
     )
     parser.add_argument(
         "--rate", type=float, default=800.0, help="images/s that a feeder makes"
