@@ -153,7 +153,8 @@ def simulated(
     args: argparse.Namespace, pipeline: Path, count: int, cores: set[int]
 ) -> Iterator[tuple[list[str], int]]:
     """Feeders in one process that sleep where machines would work, and its number."""
-    command = [*shlex.split(args.simulated), str(pipeline), str(count), str(args.rate)]
+    command = [*shlex.split(args.simulated), str(pipeline), str(count)]
+    command.append(str(args.rate * IMAGE))
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

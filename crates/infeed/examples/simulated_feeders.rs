@@ -1,9 +1,8 @@
 //! Feeders whose machines are not there, for `benchmarks/feeders.py`:
-//! `cargo run --release --example simulated_feeders -- PIPELINE COUNT RECORDS_PER_S`.
+//! `cargo run --release --example simulated_feeders -- PIPELINE COUNT BYTES_PER_S`.
 //!
-//! Each serves the pipeline on a port of its own, one record after another at the rate that was recorded
-//! elsewhere: it sleeps where a machine would decode, and what it sends has the size of what would be
-//! sent. Prints where they listen, a line each, and serves until its input ends.
+//! Each serves the pipeline on a port of its own, at the rate that was recorded elsewhere: it sleeps where
+//! a machine would decode, and what it sends has the size of what would be sent. Prints where they listen, a line each, and serves until its input ends.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,15 +12,18 @@ use infeed::Pipeline;
 use infeed::feed::{FeedOptions, serve_over};
 use infeed::source::throttled::{Throttle, Throttled};
 
+/// Of each, for a few batches.
+const MEMORY: u64 = 80 << 20;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [path, count, rate] = args.as_slice() else {
-        return Err("PIPELINE COUNT RECORDS_PER_S are wanted".into());
+        return Err("PIPELINE COUNT BYTES_PER_S are wanted".into());
     };
     let count: usize = count.parse()?;
     let throttle = Throttle {
-        bytes_per_s: f64::INFINITY,
-        requests_per_s: rate.parse()?,
+        bytes_per_s: rate.parse()?,
+        requests_per_s: f64::INFINITY,
         latency: Duration::ZERO,
     };
     let pipeline = Pipeline::load(path)?;
@@ -30,6 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // They sleep; what they copy and send is all they do.
     options.workers = Some(1);
     options.readers = Some(1);
+    // A machine makes all its slabs with its first batches; here, that is a processor's work for all.
+    options.memory = Some(MEMORY);
 
     let mut feeders = Vec::with_capacity(count);
     for _ in 0..count {
