@@ -17,8 +17,10 @@ __all__ = [
     "Batch",
     "DeviceArray",
     "Explanation",
+    "Feeder",
     "Function",
     "Given",
+    "Hosts",
     "Loader",
     "PackParts",
     "__version__",
@@ -211,7 +213,7 @@ class Loader:
         devices: Sequence[str] | None,
         placement: str,
         slots: int,
-        feeders: tuple[list[str], str | None, bool, float] | None,
+        feeders: tuple[Hosts, bool, float] | None,
     ) -> Loader: ...
     def next(self, stream: object | None = None) -> Batch | None:
         """The next batch, or None once at the end of each epoch.
@@ -311,6 +313,42 @@ class PackParts:
 
     def shard(self, number: int, begin: int, end: int) -> str:
         """Writes one shard, and gives what is in it as JSON."""
+
+@final
+class Hosts:
+    """Where the feeders of a loader listen, which may change while it runs."""
+
+    def __new__(cls, count: int) -> Hosts: ...
+    def set(
+        self, number: int, host: str, token: str | None = None, node: str = ""
+    ) -> None:
+        """Tells where one listens from now on; at ``""``: nowhere.
+
+        Raises:
+            ConfigError: There is none of this number, or the token is too short.
+        """
+
+@final
+class Feeder:
+    """Makes batches of a pipeline for those who ask at its address."""
+
+    def __new__(
+        cls,
+        description: str,
+        listen: str,
+        token: str | None,
+        workers: int | None,
+        memory: int | None,
+    ) -> Feeder: ...
+    @property
+    def address(self) -> str:
+        """``host:port``, with the port that was taken."""
+
+    def stats(self) -> dict[str, Any] | None:
+        """What it did so far; None once it was closed. Hands over what was logged."""
+
+    def close(self) -> None:
+        """Ends all connections."""
 
 def check(description: str) -> None:
     """Refuses a description that cannot work, without touching its data.

@@ -1,24 +1,59 @@
 """Other machines that make batches beside a trainer's own cores."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from infeed import _check
+from infeed import _check, _core
 from infeed.errors import ConfigError
 
-__all__ = ["Feeders"]
+__all__ = ["Feeders", "Feeding"]
 
 _LOCAL = ("help", "fallback")
 
 
-@dataclass(frozen=True, init=False, repr=False)
-class Feeders:
+class Feeding:
+    """What `Pipeline.open` asks of those who feed it, whoever places and starts them.
+
+    Made by `Feeders`, or by `infeed.ray.Feeders`.
+    """
+
+    local: Literal["help", "fallback"]
+    workers: int | None
+    deadline: float
+
+    def __init__(self, local: str, workers: int | None, deadline: float):
+        if workers is not None:
+            workers = _check.integer(self, "workers", workers, low=1)
+        self.workers = workers
+        self.local = _check.choice(self, "local", local, _LOCAL)
+        self.deadline = float(_check.number(self, "deadline", deadline, 0.01))
+
+    def _check_data(self, in_memory: bool) -> None:
+        """Refuses a pipeline whose data they cannot see, where that is known here.
+
+        Raises:
+            ConfigError: It lies in the memory of this process.
+        """
+
+    def _hosts(self) -> _core.Hosts:
+        """Where they are, for one loader."""
+        raise NotImplementedError
+
+    def _begin(
+        self, description: str, hosts: _core.Hosts
+    ) -> Callable[[], None] | None:
+        """Keeps hosts up to date from now on; gives what ends that."""
+        return None
+
+
+class Feeders(Feeding):
     """Machines that run ``infeed feed``, for ``Pipeline.open(workers=...)``.
 
     Who makes a batch is not seen in it: order and bits, states, digests and bad records
     are those of a run without feeders. A feeder that is lost or late costs no batch,
     and one that comes back is asked again.
+
+    On a Ray cluster, `infeed.ray.Feeders` places and starts them.
 
     Example:
         On other machines ``infeed feed pipeline.toml --listen 10.0.0.7:7077
@@ -42,12 +77,6 @@ class Feeders:
         ConfigError: An argument is wrong.
     """
 
-    hosts: tuple[str, ...]
-    token: str | None
-    local: Literal["help", "fallback"]
-    workers: int | None
-    deadline: float
-
     def __init__(
         self,
         hosts: Sequence[str],
@@ -65,17 +94,15 @@ class Feeders:
             raise ConfigError("Feeders: hosts is empty; give at least one host:port")
         if token is not None and not isinstance(token, str):
             raise ConfigError("Feeders: token must be a text of 16 characters or more")
-        if workers is not None:
-            workers = _check.integer(self, "workers", workers, low=1)
-        # What is frozen is set once.
-        setting = object.__setattr__
-        setting(self, "hosts", tuple(hosts))
-        setting(self, "token", token)
-        setting(self, "local", _check.choice(self, "local", local, _LOCAL))
-        setting(self, "workers", workers)
-        setting(
-            self, "deadline", float(_check.number(self, "deadline", deadline, 0.01))
-        )
+        super().__init__(local, workers, deadline)
+        self.hosts = tuple(hosts)
+        self.token = token
+
+    def _hosts(self) -> _core.Hosts:
+        hosts = _core.Hosts(len(self.hosts))
+        for number, host in enumerate(self.hosts):
+            hosts.set(number, host, self.token)
+        return hosts
 
     def __repr__(self) -> str:
         # A token belongs in no log.

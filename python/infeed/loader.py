@@ -74,8 +74,15 @@ class Loader:
     Its threads end with `close`, at the end of ``with``, or when it is dropped.
     """
 
-    def __init__(self, core: _core.Loader, parts: int = 0):
+    def __init__(
+        self,
+        core: _core.Loader,
+        parts: int = 0,
+        ended: Callable[[], None] | None = None,
+    ):
         self._core = core
+        # What is to be done once, when this was closed or is gone.
+        self._ended = None if ended is None else weakref.finalize(self, ended)
         # How many devices get a part of each batch; 0: batches are not cut.
         self._parts = parts
         _open.add(self)
@@ -273,7 +280,8 @@ class Loader:
             ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
             stream was known, and ``placement``: the ``name`` of who makes rows larger
             now, whether that has ``settled`` and a line of ``text`` that says why, else
-            None; ``feeders``, of each its ``host``, whether it is ``connected``,
+            None; ``feeders``, of each its ``host`` and ``node``, where they are
+            known, whether it is ``connected``,
             ``batches`` and ``bytes`` that it made, ``wait_s`` from asking to having
             them, batches ``redone`` elsewhere, ``declined`` or ``corrupt``, how often
             it was ``lost`` or ``refused`` this run, and its last ``problem``;
@@ -329,6 +337,8 @@ class Loader:
     def close(self) -> None:
         """Ends all threads and waits for them. Batches that are held stay valid."""
         self._core.close()
+        if self._ended is not None:
+            self._ended()
 
     def __enter__(self) -> Self:
         return self

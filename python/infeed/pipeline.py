@@ -15,7 +15,7 @@ from infeed._select import Filter, Selecting, Split, Weights
 from infeed._select import seed as _seed
 from infeed.batch import Batch
 from infeed.errors import ConfigError
-from infeed.feeders import Feeders
+from infeed.feeders import Feeding
 from infeed.loader import Loader
 from infeed.preview import Preview
 
@@ -326,7 +326,7 @@ class Pipeline(Selecting):
     def open(
         self,
         *,
-        workers: int | Literal["auto"] | Feeders = "auto",
+        workers: int | Literal["auto"] | Feeding = "auto",
         memory: int | str | None = None,
         rank: int = 0,
         world_size: int = 1,
@@ -347,8 +347,8 @@ class Pipeline(Selecting):
         Args:
             workers: Threads that decode and transform. ``"auto"``: as many as make the
                 training step shortest and no more, found while it runs; begins with the
-                cores that this process may use, shared with other ranks. `Feeders`:
-                other machines make batches too.
+                cores that this process may use, shared with other ranks. `Feeders`
+                or `infeed.ray.Feeders`: other machines make batches too.
             memory: Budget for batches, read-ahead and decoding, in bytes or as
                 ``"2GiB"``. None: what four batches and their making need, at most half
                 of what this process may still use.
@@ -393,9 +393,12 @@ class Pipeline(Selecting):
             BudgetError: ``memory`` does not hold two batches.
             OpenError: The data cannot be listed.
         """
-        feeders = workers if isinstance(workers, Feeders) else None
+        feeders = workers if isinstance(workers, Feeding) else None
+        feeding = None
         if feeders is not None:
             workers = feeders.workers or "auto"
+            feeders._check_data(bool(self.source._buffers() or self._held()))
+            feeding = (feeders._hosts(), feeders.local == "help", feeders.deadline)
         if workers != "auto":
             workers = _check.integer("open", "workers", workers, low=1)
         if max_bad is not None:
@@ -439,9 +442,17 @@ class Pipeline(Selecting):
             devices=[device] if device is not None else devices,
             placement=_check.choice("open", "placement", placement, places),
             slots=_check.integer("open", "slots", slots, low=2),
-            feeders=None if feeders is None else _feeding(feeders),
+            feeders=feeding,
         )
-        return Loader(core, parts=0 if devices is None else len(devices))
+        parts = 0 if devices is None else len(devices)
+        if feeders is None or feeding is None:
+            return Loader(core, parts)
+        # Own cores are at work by now.
+        try:
+            return Loader(core, parts, feeders._begin(self._json(), feeding[0]))
+        except BaseException:
+            core.close()
+            raise
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._kept())
@@ -691,13 +702,3 @@ def _bytes_from(memory: int | str, part: str = "open", name: str = "memory") -> 
         expected = 'bytes, or a text such as "2GiB"'
         raise _check.refusal(part, name, expected, memory)
     return size
-
-
-def _feeding(feeders: Feeders) -> tuple[list[str], str | None, bool, float]:
-    """Feeders as the engine takes them."""
-    return (
-        list(feeders.hosts),
-        feeders.token,
-        feeders.local == "help",
-        feeders.deadline,
-    )

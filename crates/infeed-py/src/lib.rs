@@ -9,6 +9,7 @@ mod description;
 mod device;
 mod error;
 mod explain;
+mod feed;
 mod function;
 mod given;
 mod into;
@@ -49,6 +50,8 @@ mod _core {
     use super::device::DeviceArray;
     #[pymodule_export]
     use super::explain::Explanation;
+    #[pymodule_export]
+    use super::feed::{Feeder, Hosts};
     #[pymodule_export]
     use super::function::Function;
     #[pymodule_export]

@@ -13,7 +13,6 @@ use infeed::loader::feeders::{Feeders, Local};
 use infeed::loader::{BadRecord, State};
 use infeed::report::{MetricsServer, prometheus, serve_metrics};
 use infeed::source::Source;
-use infeed::wire::token::Token;
 use infeed::{Error, OnError, Options, Step};
 use infeed_raw::cuda::Queue;
 use infeed_raw::python::stream_from;
@@ -26,6 +25,7 @@ use crate::description::{Handles, parse};
 use crate::device::{self, Delivered, placement, queue_on};
 use crate::error::raise;
 use crate::explain::Explanation;
+use crate::feed::Hosts;
 use crate::into::Places;
 use crate::log;
 use crate::stats::dict_from;
@@ -154,7 +154,7 @@ impl Loader {
         devices: Option<Vec<String>>,
         placement: &str,
         slots: usize,
-        feeders: Option<(Vec<String>, Option<String>, bool, f64)>,
+        feeders: Option<(PyRef<'_, Hosts>, bool, f64)>,
     ) -> PyResult<Loader> {
         log::collect();
         let pipeline = parse(py, description)?;
@@ -172,8 +172,7 @@ impl Loader {
         options.stall = time(stall_s);
         options.digest = digested(digest)?;
         options.digest_file = digest_file;
-        let feeders = feeders.map(|given| fed_by(py, given)).transpose()?;
-        options.feeders = feeders;
+        options.feeders = feeders.map(|(hosts, help, deadline)| fed_by(&hosts, help, deadline));
         let place = self::placement(placement)?;
         let open = || match &devices {
             None => {
@@ -347,22 +346,16 @@ impl Loader {
     }
 }
 
-/// Feeders, of their hosts, the token, whether own cores help, and the deadline in seconds.
-fn fed_by(
-    py: Python<'_>,
-    (hosts, token, help, deadline): (Vec<String>, Option<String>, bool, f64),
-) -> PyResult<Feeders> {
-    let mut feeders = Feeders::new(hosts);
-    if let Some(text) = token {
-        feeders.token = raise(py, Token::new(&text))?;
-    }
+/// Feeders, of their hosts, whether own cores help, and the deadline in seconds.
+fn fed_by(hosts: &Hosts, help: bool, deadline: f64) -> Feeders {
+    let mut feeders = Feeders::at(hosts.inner.clone());
     if !help {
         feeders.local = Local::Fallback;
     }
     if let Ok(deadline) = Duration::try_from_secs_f64(deadline) {
         feeders.deadline = deadline;
     }
-    Ok(feeders)
+    feeders
 }
 
 /// What becomes of bad records, by its name.

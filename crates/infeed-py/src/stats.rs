@@ -48,7 +48,9 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
     let feeders = PyList::empty(py);
     for feeder in &stats.feeders {
         let entry = PyDict::new(py);
-        entry.set_item("host", &feeder.host)?;
+        let named = |text: &String| (!text.is_empty()).then(|| text.clone());
+        entry.set_item("host", named(&feeder.host))?;
+        entry.set_item("node", named(&feeder.node))?;
         entry.set_item("connected", feeder.connected)?;
         entry.set_item("batches", feeder.batches)?;
         entry.set_item("bytes", feeder.bytes)?;

@@ -11,8 +11,9 @@ except ImportError as error:
         "infeed.ray needs Ray, which is not installed: pip install 'infeed[ray]'"
     ) from error
 
+from infeed.ray.feeders import Feeders
 from infeed.ray.packing import pack
 
-__all__ = ["pack"]
+__all__ = ["Feeders", "pack"]
 
 del ray

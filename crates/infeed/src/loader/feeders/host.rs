@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::receive::{self, Came};
-use super::{DEPTH, First, Host, Shared, add, lock};
+use super::{DEPTH, First, Host, Place, Shared, add, lock};
 use crate::exec::lend::{Lease, Returned, Taken};
 use crate::wire::WireError;
 use crate::wire::bytes::{Put, Take};
@@ -48,21 +48,27 @@ pub(super) fn run(shared: &Shared, number: usize, first: &Sender<(usize, First)>
             let _ = first.send((number, what));
         }
     };
+    let hosts = &shared.call.feeders.hosts;
     while !shared.is_closed() {
-        let failed = match connect(shared, host) {
+        let place = host.look(hosts);
+        if place.host.is_empty() {
+            tell(First::Unreachable);
+            std::thread::sleep(REST);
+            continue;
+        }
+        let failed = match connect(shared, host, &place) {
             Ok(stream) => {
                 rest = REST;
                 host.able.store(true, Ordering::Release);
                 shared.share_out();
-                tracing::info!(target: "infeed::feeders", "{}: feeds this run", host.name);
+                tracing::info!(target: "infeed::feeders", "{}: feeds this run", host.name());
                 tell(First::Connected);
                 let ended = converse(shared, host, &stream);
                 host.able.store(false, Ordering::Release);
                 shared.share_out();
-                if shared.is_closed() {
-                    return;
+                if !shared.is_over(host) {
+                    add(&host.lost, 1);
                 }
-                add(&host.lost, 1);
                 ended.err().map_or("it ended".to_owned(), |e| e.to_string())
             }
             Err(error) => {
@@ -75,38 +81,47 @@ pub(super) fn run(shared: &Shared, number: usize, first: &Sender<(usize, First)>
                 error.to_string()
             }
         };
+        if shared.is_over(host) {
+            rest = REST;
+            continue;
+        }
         let before = lock(&host.problem).replace(failed.clone());
         if before.as_ref() != Some(&failed) {
             tracing::warn!(
                 target: "infeed::feeders",
-                "{}: {failed}; its batches are made elsewhere until it is back", host.name
+                "{}: {failed}; its batches are made elsewhere until it is back", host.name()
             );
         }
         let until = Instant::now() + rest;
-        while Instant::now() < until && !shared.is_closed() {
+        while Instant::now() < until && !shared.is_over(host) {
             std::thread::sleep(SLICE.min(rest));
         }
-        rest = (2 * rest).min(LONGEST_REST);
+        rest = match shared.is_over(host) {
+            true => REST,
+            false => (2 * rest).min(LONGEST_REST),
+        };
     }
 }
 
 /// A connection on which both sides know each other.
-fn connect(shared: &Shared, host: &Host) -> Result<TcpStream, WireError> {
+fn connect(shared: &Shared, host: &Host, place: &Place) -> Result<TcpStream, WireError> {
     let mut found = Err(io::Error::new(
         io::ErrorKind::NotFound,
         "the host has no address",
     ));
-    for address in host.name.to_socket_addrs()? {
+    for address in place.host.to_socket_addrs()? {
         found = TcpStream::connect_timeout(&address, CONNECTING);
-        if found.is_ok() || shared.is_closed() {
+        if found.is_ok() || shared.is_over(host) {
             break;
         }
     }
     let stream = found?;
-    let ends = |_| shared.is_closed();
+    let ends = |_| shared.is_over(host);
     let socket = Socket::new(&stream, CONNECTING, &ends)?;
     socket.set_limit(Some(CONNECTING));
-    hello::greet(&socket, &shared.call.feeders.token, &shared.call.hello)?;
+    let token = place.token.as_ref();
+    let token = token.unwrap_or(&shared.call.feeders.token);
+    hello::greet(&socket, token, &shared.call.hello)?;
     Ok(stream)
 }
 
@@ -170,8 +185,8 @@ fn converse(shared: &Shared, host: &Host, stream: &TcpStream) -> Result<(), Wire
     let asked = Asked::default();
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| {
-            if let Err(error) = ask(shared, stream, &asked) {
-                tracing::debug!(target: "infeed::feeders", "{}: {error}", host.name);
+            if let Err(error) = ask(shared, host, stream, &asked) {
+                tracing::debug!(target: "infeed::feeders", "{}: {error}", host.name());
             }
             // Whoever hears has nothing to wait for.
             asked.end();
@@ -191,8 +206,8 @@ fn converse(shared: &Shared, host: &Host, stream: &TcpStream) -> Result<(), Wire
 }
 
 /// Asks for batches, a few ahead.
-fn ask(shared: &Shared, stream: &TcpStream, asked: &Asked) -> Result<(), WireError> {
-    let ends = |_| shared.is_closed() || asked.lock().over;
+fn ask(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Result<(), WireError> {
+    let ends = |_| shared.is_over(host) || asked.lock().over;
     let patience = shared.call.feeders.deadline.max(CONNECTING);
     let socket = Socket::new(stream, patience, &ends)?;
     let steps = shared.lender.job().partition().steps();
@@ -245,7 +260,7 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
         let late = find_late(shared, host, asked, heard.get());
         // Rows that are coming are let go between two of them, and the rest is read.
         let waited_for = stalled && filling.get() && shared.lender.is_stopping();
-        late || shared.is_closed() || waited_for
+        late || shared.is_over(host) || waited_for
     };
     let socket = Socket::new(stream, Duration::MAX, &ends)?;
     let mut from = BufReader::with_capacity(BUFFER, &socket);
@@ -285,7 +300,7 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
             let why = Take::new(&body[16..], "an answer").text(1024)?;
             tracing::debug!(
                 target: "infeed::feeders",
-                "{}: leaves epoch {epoch}, step {step} to this machine: {why}", host.name
+                "{}: leaves epoch {epoch}, step {step} to this machine: {why}", host.name()
             );
             shared.lender.give_back(lease, Returned::Declined);
             add(&host.declined, 1);
@@ -326,7 +341,7 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
                 strikes += 1;
                 tracing::warn!(
                     target: "infeed::feeders",
-                    "{}: bytes of epoch {epoch}, step {step} were changed on the way", host.name
+                    "{}: bytes of epoch {epoch}, step {step} were changed on the way", host.name()
                 );
                 if strikes >= STRIKES {
                     return Err(WireError::Corrupt("one batch after the other"));
@@ -382,7 +397,7 @@ fn find_late(shared: &Shared, host: &Host, asked: &Asked, heard: Instant) -> boo
         tracing::warn!(
             target: "infeed::feeders",
             "{}: no batch for {:.1} s; what it was asked for is made elsewhere",
-            host.name,
+            host.name(),
             deadline.as_secs_f64()
         );
     }

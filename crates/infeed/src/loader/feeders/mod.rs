@@ -24,7 +24,7 @@ use crate::exec::lend::Lender;
 use crate::wire::hello::{Hello, Policy, Refusal};
 use crate::wire::rows::Layout;
 
-pub use super::hosts::{Feeders, Local};
+pub use super::hosts::{Feeders, Hosts, Local, Place};
 
 /// Batches that one feeder is asked for at once: one that it makes, one on the way, one asked for.
 pub(super) const DEPTH: usize = 3;
@@ -36,8 +36,10 @@ const OPENING: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeederStats {
-    /// `host:port`, as it was given.
+    /// `host:port`, as it was given; empty while nobody knows it.
     pub host: String,
+    /// Its machine, where it was named; else empty.
+    pub node: String,
     /// Whether it is connected and answers in time.
     pub connected: bool,
     /// Batches that it made.
@@ -90,7 +92,9 @@ struct Shared {
 /// One feeder.
 #[derive(Debug, Default)]
 struct Host {
-    name: String,
+    number: usize,
+    /// Where it is called.
+    at: Mutex<Arc<Place>>,
     /// Connected, and not late.
     able: AtomicBool,
     batches: AtomicU64,
@@ -117,7 +121,7 @@ impl Call {
         let Some(feeders) = &options.feeders else {
             return Ok(None);
         };
-        if feeders.hosts.is_empty() {
+        if feeders.count() == 0 {
             let problem = "there is no host; give \"host:port\" of at least one";
             return Err(Error::config("feeders", problem));
         }
@@ -152,13 +156,13 @@ impl Call {
 
     /// Begins to ask. A feeder that cannot be reached may come later; one that refuses is an error.
     pub(super) fn start(self, lender: Lender<Records>, own: usize) -> Result<Fed, Error> {
-        let host = |name: &String| Host {
-            name: name.clone(),
+        let host = |number| Host {
+            number,
             ..Host::default()
         };
         let shared = Arc::new(Shared {
             lender,
-            hosts: self.feeders.hosts.iter().map(host).collect(),
+            hosts: (0..self.feeders.count()).map(host).collect(),
             call: self,
             own,
             closed: AtomicBool::new(false),
@@ -184,7 +188,7 @@ impl Call {
         for _ in 0..shared.hosts.len() {
             match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((number, First::Refused(refusal))) => {
-                    let host = &shared.hosts[number].name;
+                    let host = shared.hosts[number].name();
                     let problem = format!("{host} does not feed this run: {refusal}");
                     return Err(Error::config("feeders", problem));
                 }
@@ -200,7 +204,10 @@ impl Call {
 impl Fed {
     /// What each of them did.
     pub(super) fn stats(&self) -> Vec<FeederStats> {
-        self.shared.hosts.iter().map(Host::stats).collect()
+        let hosts = &self.shared.call.feeders.hosts;
+        let each = self.shared.hosts.iter();
+        each.map(|host| host.stats(&hosts.place(host.number)))
+            .collect()
     }
 }
 
@@ -224,6 +231,11 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Whether nobody is to talk to a feeder where it was called.
+    fn is_over(&self, host: &Host) -> bool {
+        self.is_closed() || host.has_moved(&self.call.feeders.hosts)
+    }
+
     /// Lets own threads work as is to be done beside the feeders that there are now.
     fn share_out(&self) {
         let able = |host: &Host| host.able.load(Ordering::Acquire);
@@ -237,10 +249,27 @@ impl Shared {
 }
 
 impl Host {
-    fn stats(&self) -> FeederStats {
+    /// Where it is from now on called.
+    fn look(&self, hosts: &Hosts) -> Arc<Place> {
+        let place = hosts.place(self.number);
+        *lock(&self.at) = Arc::clone(&place);
+        place
+    }
+
+    fn has_moved(&self, hosts: &Hosts) -> bool {
+        !Arc::ptr_eq(&lock(&self.at), &hosts.place(self.number))
+    }
+
+    /// What messages call it.
+    fn name(&self) -> String {
+        lock(&self.at).to_string()
+    }
+
+    fn stats(&self, place: &Place) -> FeederStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         FeederStats {
-            host: self.name.clone(),
+            host: place.host.clone(),
+            node: place.node.clone(),
             connected: self.able.load(Ordering::Relaxed),
             batches: count(&self.batches),
             bytes: count(&self.bytes),

@@ -1,0 +1,123 @@
+//! Feeders: one that runs in this process, and where those of a loader are.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use infeed::feed::{self, FeedOptions, serve};
+use infeed::loader::feeders::{self, Place};
+use infeed::wire::token::Token;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::description::parse;
+use crate::error::raise;
+use crate::log;
+
+/// Where the feeders of loaders listen, as long as anybody tells.
+#[pyclass(frozen, module = "infeed._core")]
+pub(crate) struct Hosts {
+    pub(crate) inner: feeders::Hosts,
+}
+
+#[pymethods]
+impl Hosts {
+    #[new]
+    fn new(count: usize) -> Hosts {
+        Hosts {
+            inner: feeders::Hosts::awaited(count),
+        }
+    }
+
+    #[pyo3(signature = (number, host, token=None, node=""))]
+    fn set(
+        &self,
+        py: Python<'_>,
+        number: usize,
+        host: &str,
+        token: Option<&str>,
+        node: &str,
+    ) -> PyResult<()> {
+        let place = Place {
+            host: host.to_owned(),
+            node: node.to_owned(),
+            token: token.map(|text| raise(py, Token::new(text))).transpose()?,
+        };
+        raise(py, self.inner.set(number, place))
+    }
+}
+
+/// A feeder at work.
+#[pyclass(frozen, module = "infeed._core")]
+pub(crate) struct Feeder {
+    /// None once it was closed.
+    inner: Mutex<Option<feed::Feeder>>,
+    address: String,
+}
+
+#[pymethods]
+impl Feeder {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        description: &str,
+        listen: String,
+        token: Option<&str>,
+        workers: Option<usize>,
+        memory: Option<u64>,
+    ) -> PyResult<Feeder> {
+        log::collect();
+        let pipeline = parse(py, description)?;
+        let mut options = FeedOptions::default();
+        options.listen = listen;
+        if let Some(text) = token {
+            options.token = raise(py, Token::new(text))?;
+        }
+        (options.workers, options.memory) = (workers, memory);
+        let served = py.detach(|| serve(&pipeline, &[], &options));
+        log::hand_over(py)?;
+        let feeder = raise(py, served)?;
+        Ok(Feeder {
+            address: feeder.address().to_string(),
+            inner: Mutex::new(Some(feeder)),
+        })
+    }
+
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        log::hand_over(py)?;
+        let stats = py.detach(|| self.lock().as_ref().map(feed::Feeder::stats));
+        let Some(stats) = stats else {
+            return Ok(None);
+        };
+        let dict = PyDict::new(py);
+        dict.set_item("sessions", stats.sessions)?;
+        dict.set_item("batches", stats.batches)?;
+        dict.set_item("bytes", stats.bytes)?;
+        dict.set_item("declined", stats.declined)?;
+        dict.set_item("refused", stats.refused)?;
+        dict.set_item("problem", stats.problem)?;
+        Ok(Some(dict))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| drop(self.lock().take()));
+        log::hand_over(py)
+    }
+}
+
+impl Feeder {
+    fn lock(&self) -> MutexGuard<'_, Option<feed::Feeder>> {
+        // It is taken out whole.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        // Its threads are joined, and may wait for the interpreter to give back what they hold.
+        Python::attach(|py| py.detach(|| drop(self.lock().take())));
+    }
+}

@@ -1,0 +1,287 @@
+"""A cluster of three nodes in processes of this machine, and what trainers got on it.
+
+Run by `test_ray_feeders` with a folder of photographs and a seed; prints JSON at last.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import ray
+from ray.cluster_utils import Cluster
+
+import infeed
+import infeed.ray
+from infeed import sources
+from infeed import transforms as T
+
+SIZE = {"object_store_memory": 100_000_000, "num_cpus": 1}
+
+# Far more than anything takes here.
+GENEROUS_S = 90
+
+# A driver of its own: the trainer that is started again.
+AGAIN = """
+import json, sys
+import ray, infeed.ray
+from fed_by_ray import Trainer, pipeline
+
+photos, address, state = sys.argv[1:]
+ray.init(address=address, log_to_driver=False)
+feeders = infeed.ray.Feeders(num=1, name="lasting", local="fallback", workers=1)
+trainer = Trainer(pipeline(photos), feeders)
+trainer.loader.load_state_dict(json.loads(state))
+trainer.until(lambda each: each[0]["batches"] > 2)
+trainer.finish()
+feeders.close()
+print(json.dumps(trainer.report()))
+"""
+
+
+def pipeline(photos, seed=3):
+    """What all trainers here read."""
+    made = infeed.Pipeline(sources.Folder(photos)).shuffle(seed=seed).decode()
+    made = made.transform(T.RandomResizedCrop(48), T.RandomHorizontalFlip())
+    return made.batch(6, drop_last=True)
+
+
+class Trainer:
+    """A loader, what it delivered, and how it goes on."""
+
+    def __init__(self, made, feeders, **options):
+        begun = time.monotonic()
+        self.loader = made.open(workers=feeders, **options)
+        self.opened_s = time.monotonic() - begun
+        self.batches = (batch for _ in iter(int, 1) for batch in self.loader)
+        self.found, self.met = [], True
+
+    def step(self):
+        """The next batch: records, and a hash of the bytes."""
+        batch = next(self.batches)
+        data = b"".join(batch[name].tobytes() for name in ("image", "label"))
+        records = [number for number, _ in batch.records]
+        self.found.append((records, hashlib.sha256(data).hexdigest()))
+
+    def feeders(self):
+        return self.loader.stats()["feeders"]
+
+    def until(self, what):
+        """Steps until something is so of what feeders did."""
+        begun = time.monotonic()
+        while not what(self.feeders()):
+            if time.monotonic() - begun > GENEROUS_S:
+                self.met = False
+                return
+            self.step()
+            time.sleep(0.02)
+
+    def finish(self):
+        """Goes to the end of an epoch."""
+        while self.loader.state_dict()["position"] or not self.found:
+            self.step()
+        self.last = self.feeders()
+        self.loader.close()
+
+    def report(self, **more):
+        own = {"found": self.found, "met": self.met, "feeders": self.last}
+        return own | {"opened_s": self.opened_s} | more
+
+
+def all_feed(each):
+    return all(feeder["batches"] > 1 for feeder in each)
+
+
+def killed(made, cluster, nodes, count, dice):
+    """A run that loses so many nodes at some step, once all of them feed it."""
+    local = dice.choice(["help", "fallback"])
+    trainer = Trainer(made, infeed.ray.Feeders(num=3, local=local, workers=1))
+    trainer.until(all_feed)
+    for _ in range(dice.randrange(8)):
+        trainer.step()
+    victims, nodes[:] = nodes[:count], nodes[count:]
+    threads = [
+        threading.Thread(target=cluster.remove_node, args=(node, False))
+        for node in victims
+    ]
+    for thread in threads:
+        thread.start()
+    pause, begun = 0.0, time.monotonic()
+    gone = {node.node_id for node in victims}
+
+    def seen():
+        lost = {f["node"] for f in trainer.feeders() if f["lost"]}
+        return lost >= gone
+
+    for after in range(10**6):
+        last = time.monotonic()
+        trainer.step()
+        pause = max(pause, time.monotonic() - last)
+        if after > 40 and (seen() or time.monotonic() - begun > GENEROUS_S):
+            break
+        time.sleep(0.02)
+    lost = seen()
+    trainer.finish()
+    for thread in threads:
+        thread.join()
+    nodes += [cluster.add_node(**SIZE) for _ in victims]
+    return trainer.report(pause_s=pause, seen=lost, local=local)
+
+
+def restarted(made):
+    """A feeder whose process is killed: Ray starts it anew, and it is found."""
+    with infeed.ray.Feeders(num=1, local="fallback", workers=1) as feeders:
+        trainer = Trainer(made, feeders)
+        trainer.until(all_feed)
+        (first,) = trainer.feeders()
+        process = feeders._actor(0).__ray_call__.remote(lambda _: os.getpid())
+        os.kill(ray.get(process), signal.SIGKILL)
+
+        def back(each):
+            moved = each[0]["host"] != first["host"] and each[0]["connected"]
+            return moved and each[0]["batches"] > first["batches"] + 2
+
+        trainer.until(back)
+        trainer.finish()
+    return trainer.report()
+
+
+@ray.remote(num_cpus=0)
+def rank(photos, feeders, number):
+    """A trainer of two, in a process of its own."""
+    trainer = Trainer(pipeline(photos), feeders, rank=number, world_size=2)
+    trainer.until(all_feed)
+    trainer.finish()
+    return trainer.report()
+
+
+def ranks(photos):
+    """Two trainers that share feeders which this process has begun."""
+    with infeed.ray.Feeders(num=2, local="fallback", workers=1) as feeders:
+        return ray.get([rank.remote(photos, feeders, number) for number in range(2)])
+
+
+def resumed(photos, address):
+    """A trainer that ends, and another one from its state."""
+    feeders = infeed.ray.Feeders(num=1, name="lasting", local="fallback", workers=1)
+    trainer = Trainer(pipeline(photos), feeders)
+    trainer.until(all_feed)
+    state = trainer.loader.state_dict()
+    trainer.last = trainer.feeders()
+    trainer.loader.close()
+    folder = os.path.dirname(__file__)
+    ended = subprocess.run(
+        [sys.executable, "-c", AGAIN, photos, address, json.dumps(state)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([folder, *sys.path])},
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return [trainer.report(), json.loads(ended.stdout.splitlines()[-1])]
+
+
+def unplaceable(made):
+    """More feeders than there is room for, one of which fits."""
+    feeders = infeed.ray.Feeders(num=2, resources={"spot": 1}, local="help", workers=1)
+    trainer = Trainer(made, feeders)
+    trainer.until(lambda each: lines("were asked of Ray"))
+    trainer.finish()
+    return trainer.report(told=lines("were asked of Ray"))
+
+
+def refused(photos):
+    """Feeders of another seed than the trainer's, as another file would have."""
+    feeders = infeed.ray.Feeders(num=1, local="help", workers=1)
+    other, begin = pipeline(photos, seed=4)._json(), feeders._begin
+    feeders._begin = lambda _, hosts: begin(other, hosts)
+    trainer = Trainer(pipeline(photos), feeders)
+    trainer.until(lambda each: each[0]["refused"])
+    trainer.finish()
+    return trainer.report(told=lines("`seed` differs"))
+
+
+def closed(made):
+    """What is left of feeders once their loader is closed."""
+    feeders = infeed.ray.Feeders(num=2, local="help", workers=1)
+    trainer = Trainer(made, feeders)
+    trainer.until(all_feed)
+    trainer.finish()
+    begun = time.monotonic()
+
+    def left():
+        return [f["host"] for f in trainer.last if answers(f["host"])]
+
+    while left() and time.monotonic() - begun < GENEROUS_S:
+        time.sleep(0.05)
+    threads = [t.name for t in threading.enumerate() if t.name == "infeed-ray"]
+    return trainer.report(left=left(), threads=threads)
+
+
+def answers(host):
+    address, _, port = host.rpartition(":")
+    try:
+        socket.create_connection((address, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+class Lines(logging.Handler):
+    """What was logged."""
+
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+LOGGED = Lines()
+
+
+def lines(part):
+    return [text for text in LOGGED.texts if part in text]
+
+
+def main():
+    photos, seed = sys.argv[1:]
+    logging.getLogger("infeed").addHandler(LOGGED)
+    dice = random.Random(int(seed))
+    cluster = Cluster(initialize_head=True, head_node_args=SIZE | {"num_cpus": 0})
+    nodes = [cluster.add_node(**SIZE) for _ in range(2)]
+    nodes.append(cluster.add_node(**SIZE, resources={"spot": 1}))
+    cluster.wait_for_nodes()
+    ray.init(address=cluster.address, log_to_driver=False)
+    made, found = pipeline(photos), {}
+    begun = time.monotonic()
+
+    def did(name, what):
+        nonlocal begun
+        found[name], now = what, time.monotonic()
+        print(f"{name}: {now - begun:.1f} s", file=sys.stderr, flush=True)
+        begun = now
+
+    did("unplaceable", unplaceable(made))
+    did("refused", refused(photos))
+    did("closed", closed(made))
+    did("restarted", restarted(made))
+    did("ranks", ranks(photos))
+    did("resumed", resumed(photos, cluster.address))
+    for count in range(3):
+        did(f"killed {count}", killed(made, cluster, nodes, count, dice))
+    print(json.dumps(found))
+    ray.shutdown()
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Feeders on a Ray cluster: who makes batches, and which nodes die, is not seen in them."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from installed import framework_test, needed
+from running import environment, run
+
+import infeed
+
+needed("ray")
+pytestmark = framework_test
+
+SCRIPT = Path(__file__).parent / "fed_by_ray.py"
+
+# Five seconds are what is promised on a machine that does nothing else.
+PAUSE_S = 30
+
+
+@pytest.fixture(scope="module")
+def on_cluster(classification):
+    """What trainers got on one cluster, each of another story."""
+    seed = int(os.environ.get("INFEED_SEED", time.time_ns() % 10**6))
+    print(f"INFEED_SEED={seed}")
+    ended = subprocess.run(
+        [sys.executable, SCRIPT, classification.path, str(seed)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env=environment(RAY_DEDUP_LOGS="0"),
+    )
+    print(ended.stderr[-4000:])
+    assert ended.returncode == 0, f"seed {seed}"
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def local(classification):
+    """What a run without feeders delivers: so many steps of some rank."""
+    sys.path.insert(0, str(SCRIPT.parent))
+    import fed_by_ray
+
+    made = fed_by_ray.pipeline(classification.path)
+
+    def delivered(steps, rank=0, world_size=1):
+        trainer = fed_by_ray.Trainer(made, 1, rank=rank, world_size=world_size)
+        while len(trainer.found) < steps:
+            trainer.step()
+        trainer.loader.close()
+        return [list(step) for step in trainer.found]
+
+    return delivered
+
+
+def same(report, local, **of):
+    """Whether a run delivered what it delivers without feeders, by records and bytes."""
+    return report["met"] and report["found"] == local(len(report["found"]), **of)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_run_that_loses_nodes_delivers_the_local_runs_order_and_bits(
+    on_cluster, local, count
+):
+    report = on_cluster[f"killed {count}"]
+
+    assert same(report, local)
+    assert report["seen"], report["feeders"]
+    assert sum(feeder["lost"] > 0 for feeder in report["feeders"]) == count
+    assert report["pause_s"] < PAUSE_S
+    print(f"{count} nodes killed: the longest wait was {report['pause_s']:.2f} s")
+
+
+def test_a_feeder_that_ray_starts_anew_is_found_at_its_new_address(on_cluster, local):
+    report = on_cluster["restarted"]
+
+    assert same(report, local)
+    (feeder,) = report["feeders"]
+    assert feeder["connected"]
+    assert feeder["lost"] == 1
+
+
+def test_two_ranks_share_feeders_that_another_process_began(on_cluster, local):
+    reports = on_cluster["ranks"]
+
+    hosts = [[feeder["host"] for feeder in report["feeders"]] for report in reports]
+    assert hosts[0] == hosts[1]
+    for rank, report in enumerate(reports):
+        assert same(report, local, rank=rank, world_size=2)
+
+
+def test_a_trainer_that_is_started_again_finds_its_feeders_running(on_cluster, local):
+    first, second = on_cluster["resumed"]
+
+    both = first["found"] + second["found"]
+    assert both == local(len(both))
+    assert first["met"]
+    assert second["met"]
+    (before,), (after,) = first["feeders"], second["feeders"]
+    assert (before["host"], before["node"]) == (after["host"], after["node"])
+
+
+def test_feeders_without_a_place_are_one_warning_and_the_run_goes_on(on_cluster, local):
+    report = on_cluster["unplaceable"]
+
+    assert same(report, local)
+    (line,) = report["told"]
+    assert line == (
+        "2 feeders of 1 CPU, 1 spot each were asked of Ray, which has room for 1: on 4 "
+        "nodes there are 3 CPUs (3 free), 1 spot (1 free); the run goes on, and uses "
+        "those that come"
+    )
+
+
+def test_a_feeder_that_means_something_else_is_told_with_its_node(on_cluster, local):
+    report = on_cluster["refused"]
+
+    assert same(report, local)
+    (feeder,) = report["feeders"]
+    assert feeder["batches"] == 0
+    assert f"{feeder['host']} (node {feeder['node'][:12]})" in report["told"][0]
+    assert "3 at the trainer, 4 at the feeder" in report["told"][0]
+
+
+def test_a_closed_loader_ends_its_feeders_and_their_watch(on_cluster, local):
+    report = on_cluster["closed"]
+
+    assert same(report, local)
+    assert report["left"] == []
+    assert report["threads"] == []
+
+
+def test_opening_does_not_wait_for_ray(on_cluster):
+    opened = [on_cluster[name]["opened_s"] for name in ("unplaceable", "closed")]
+
+    # Ray takes seconds to start an actor.
+    assert max(opened) < GENEROUS_S, opened
+
+
+GENEROUS_S = 10
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num": 0}, "num must be an integer of at least 1"),
+        ({"num": 1, "cpus": 0}, "cpus must be a number over 0"),
+        ({"num": 1, "cpus": "many"}, "cpus must be a number"),
+        ({"num": 1, "name": ""}, "name must be a text"),
+        ({"num": 1, "local": "never"}, "local must be"),
+        ({"num": 1, "memory": "lots"}, "memory must be bytes"),
+        ({"num": 1, "resources": {"spot": 0}}, r"resources\['spot'\] must be"),
+    ],
+)
+def test_arguments_that_cannot_work_are_told(wrong, message):
+    import infeed.ray
+
+    with pytest.raises(infeed.ConfigError, match=message):
+        infeed.ray.Feeders(**wrong)
+
+
+def test_feeders_that_nobody_keeps_are_not_sent_elsewhere():
+    import infeed.ray
+
+    with pytest.raises(infeed.ConfigError, match="must have been started"):
+        pickle.dumps(infeed.ray.Feeders(2))
+    named = pickle.loads(pickle.dumps(infeed.ray.Feeders(2, cpus=3, name="some")))
+    assert repr(named) == "Feeders(2, cpus=3, name='some', local='help')"
+
+
+def test_what_no_feeder_can_run_is_refused_before_ray_is_asked():
+    script = (
+        "import infeed, infeed.ray, ray\n"
+        "from infeed import sources\n"
+        "feeders = infeed.ray.Feeders(2)\n"
+        "made = infeed.Pipeline(sources.Memory(x=[1, 2]))\n"
+        "whole = infeed.Pipeline(sources.Folder('.'))\n"
+        "for wrong in (made, made.python(lambda s: s)):\n"
+        "    try: wrong.open(workers=feeders)\n"
+        "    except infeed.ConfigError as error: print(error)\n"
+        "print(ray.is_initialized())\n"
+    )
+
+    memory, function, asked = run(script).splitlines()
+
+    assert "memory of this process" in memory
+    assert "memory of this process" in function or "cannot run on a feeder" in function
+    assert asked == "False"
