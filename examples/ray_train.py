@@ -1,4 +1,4 @@
-"""Trains a small network with Ray Train: two workers, fed by other nodes of the cluster.
+"""Trains a small network with Ray Train, whose workers are fed by other nodes.
 
 Made-up data to try it with, and the run, on this machine alone or with RAY_ADDRESS on a
 cluster whose nodes all see the folders; it needs pip install "infeed[ray]" "ray[train]"
@@ -106,24 +106,24 @@ def train(config: dict) -> None:
         at = saved["loader"]["position"]
         print(f"rank {rank} goes on in epoch {loader.epoch} after {at} samples")
 
-    losses: list[float] = []
+    def state() -> dict:
+        return {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "loader": loader.state_dict(),  # a few hundred bytes
+        }
+
     for epoch in range(loader.epoch, config["epochs"]):
         model.train()
-        for images, labels in loader:
+        for step, (images, labels) in enumerate(loader, start=1):
             optimizer.zero_grad()
             loss = cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())
-            if len(losses) % config["every"] == 0:
-                state = {
-                    "model": model.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "loader": loader.state_dict(),  # a few hundred bytes
-                }
-                report(rank, {"epoch": epoch, "loss": losses[-1]}, state)
+            if step % config["every"] == 0:
+                report(rank, {"epoch": epoch, "loss": loss.item()}, state())
 
-    stats = loader.loader.stats()
+    last, stats = state(), loader.loader.stats()
     metrics = {
         "waited": stats["wait_s"] / stats["elapsed_s"],
         "fed": sum(feeder["batches"] for feeder in stats["feeders"]),
@@ -134,14 +134,14 @@ def train(config: dict) -> None:
         whole = validation(config["data"] / "val")
         held_out = infeed.torch.Loader(whole, "tuple", rank=0, world_size=1)
         metrics["accuracy"] = accuracy(model.module, held_out)
-    report(rank, metrics)
+    report(rank, metrics, last)
 
 
-def report(rank: int, metrics: dict, state: dict | None = None) -> None:
-    """Tells Ray; what all ranks have in common is saved by one of them."""
+def report(rank: int, metrics: dict, state: dict) -> None:
+    """Tells Ray; the state, which all ranks have in common, is saved by one of them."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = None
-        if state is not None and rank == 0:
+        if rank == 0:
             torch.save(state, Path(folder, STATE))
             checkpoint = ray.train.Checkpoint.from_directory(folder)
         ray.train.report(metrics, checkpoint=checkpoint)

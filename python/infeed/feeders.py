@@ -21,11 +21,17 @@ class Feeding:
     workers: int | None
     deadline: float
 
-    def __init__(self, local: str, workers: int | None, deadline: float):
+    def __init__(
+        self,
+        local: Literal["help", "fallback"],
+        workers: int | None,
+        deadline: float,
+    ):
         if workers is not None:
             workers = _check.integer(self, "workers", workers, low=1)
         self.workers = workers
-        self.local = _check.choice(self, "local", local, _LOCAL)
+        _check.choice(self, "local", local, _LOCAL)
+        self.local = local
         self.deadline = float(_check.number(self, "deadline", deadline, 0.01))
 
     def _check_data(self, in_memory: bool) -> None:
@@ -39,9 +45,7 @@ class Feeding:
         """Where they are, for one loader."""
         raise NotImplementedError
 
-    def _begin(
-        self, description: str, hosts: _core.Hosts
-    ) -> Callable[[], None] | None:
+    def _begin(self, description: str, hosts: _core.Hosts) -> Callable[[], None] | None:
         """Keeps hosts up to date from now on; gives what ends that."""
         return None
 

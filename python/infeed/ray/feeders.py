@@ -185,20 +185,21 @@ class Feeders(Feeding):
             ray.init()
         if self._begun_elsewhere or self._actors is not None:
             return
-        asked = ray.remote(Feeder).options(
-            num_cpus=self.cpus,
-            memory=self.memory,
-            resources=self.resources or None,
-            namespace=_NAMESPACE,
-            max_restarts=-1,
-            scheduling_strategy="SPREAD",
-        )
-        lasting = {"lifetime": "detached", "get_if_exists": True}
+        options: dict[str, Any] = {
+            "num_cpus": self.cpus,
+            "memory": self.memory,
+            "resources": self.resources or None,
+            "namespace": _NAMESPACE,
+            "max_restarts": -1,
+            "scheduling_strategy": "SPREAD",
+        }
         if self.name is None:
-            self._run, lasting = secrets.token_hex(4), {}
-        threads = max(1, int(self.cpus))
+            self._run = secrets.token_hex(4)
+        else:
+            options |= {"lifetime": "detached", "get_if_exists": True}
+        actor, threads = ray.remote(Feeder), max(1, int(self.cpus))
         self._actors = [
-            asked.options(name=self._actor_name(number), **lasting).remote(
+            actor.options(name=self._actor_name(number), **options).remote(
                 number, threads, self.memory
             )
             for number in range(self.num)
@@ -335,9 +336,7 @@ class _Watch:
         try:
             address, token, node = ray.get(call)
         except Exception as error:
-            # What was raised there, without Ray's wrapping.
-            cause = getattr(error, "cause", None)
-            self._failed(number, cause if isinstance(cause, Exception) else error)
+            self._failed(number, error)
             return
         self._hosts.set(number, address, token, node)
         self._known[number] = address
@@ -345,23 +344,40 @@ class _Watch:
         self._due[number], self._rests[number] = 0.0, _REST_S
 
     def _failed(self, number: int, error: Exception) -> None:
-        """Asks again after a rest. Where it was, it may still be: the connection says
-        so sooner than Ray."""
+        """Asks again after a rest."""
         rest = self._rests[number]
         self._rests[number] = min(2 * rest, _LONGEST_REST_S)
         self._due[number] = time.monotonic() + rest
         self._known.pop(number, None)
-        text = f"{error}".strip() or type(error).__name__
-        line = text.splitlines()[0]
-        if self._told.get(number) != line and not self._over.is_set():
-            self._told[number] = line
-            _log.warning(
-                "feeder %d of %d does not feed this run: %s; it is asked again, and "
-                "its batches are made elsewhere",
+        if isinstance(error, ray.exceptions.ActorDiedError):
+            self._hosts.set(number, "")
+        # Of one that is only out of Ray's reach the connection knows more. Where that
+        # is lost, it is told already, and Ray is at work.
+        lost = isinstance(error, ray.exceptions.ActorUnavailableError)
+        why = "Ray does not reach it" if lost else _reason(error)
+        if self._told.get(number) != why and not self._over.is_set():
+            self._told[number] = why
+            _log.log(
+                logging.INFO if lost else logging.WARNING,
+                "feeder %d of %d: %s; it is asked again",
                 number,
                 self._feeders.num,
-                line,
+                why,
             )
+
+
+def _reason(error: Exception) -> str:
+    """One line of what Ray raised."""
+    # What was raised there, without Ray's wrapping.
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        error = cause
+    lines = [line.strip() for line in f"{error}".splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    # Ray ends with what was raised where an actor begins.
+    begins = getattr(error, "actor_init_failed", False)
+    return f"it cannot begin: {lines[-1]}" if begins else lines[0]
 
 
 class _Placing:

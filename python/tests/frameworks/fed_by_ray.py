@@ -3,6 +3,7 @@
 Run by `test_ray_feeders` with a folder of photographs and a seed; prints JSON at last.
 """
 
+import gc
 import hashlib
 import json
 import logging
@@ -197,32 +198,50 @@ def unplaceable(made):
     return trainer.report(told=lines("were asked of Ray"))
 
 
-def refused(photos):
-    """Feeders of another seed than the trainer's, as another file would have."""
+def other(photos, meant, part):
+    """Feeders that mean something else than the trainer, as where files differ."""
     feeders = infeed.ray.Feeders(num=1, local="help", workers=1)
-    other, begin = pipeline(photos, seed=4)._json(), feeders._begin
-    feeders._begin = lambda _, hosts: begin(other, hosts)
+    begin = feeders._begin
+    feeders._begin = lambda _, hosts: begin(meant._json(), hosts)
     trainer = Trainer(pipeline(photos), feeders)
-    trainer.until(lambda each: each[0]["refused"])
+    trainer.until(lambda _: lines(part))
     trainer.finish()
-    return trainer.report(told=lines("`seed` differs"))
+    return trainer.report(told=lines(part))
 
 
 def closed(made):
-    """What is left of feeders once their loader is closed."""
+    """What is left of feeders while a loader needs them, and once none does."""
     feeders = infeed.ray.Feeders(num=2, local="help", workers=1)
-    trainer = Trainer(made, feeders)
+    trainer, second = Trainer(made, feeders), Trainer(made, feeders)
     trainer.until(all_feed)
+    second.finish()
+    time.sleep(1)
+    kept = left(trainer.feeders())
     trainer.finish()
-    begun = time.monotonic()
-
-    def left():
-        return [f["host"] for f in trainer.last if answers(f["host"])]
-
-    while left() and time.monotonic() - begun < GENEROUS_S:
-        time.sleep(0.05)
+    after = left(trainer.last, wait=True)
+    # They begin again with the next loader, here one that nobody closes.
+    third = Trainer(made, feeders)
+    third.until(all_feed)
+    again = third.feeders()
+    del third
+    gc.collect()
     threads = [t.name for t in threading.enumerate() if t.name == "infeed-ray"]
-    return trainer.report(left=left(), threads=threads)
+    return trainer.report(
+        kept=len(kept),
+        left=after + left(again, wait=True),
+        moved=not {f["host"] for f in again} & {f["host"] for f in trainer.last},
+        threads=threads,
+    )
+
+
+def left(feeders, wait=False):
+    """Which of them can be connected to; whoever waits waits until none can."""
+    begun = time.monotonic()
+    while True:
+        answer = [f["host"] for f in feeders if answers(f["host"])]
+        if not (answer and wait) or time.monotonic() - begun > GENEROUS_S:
+            return answer
+        time.sleep(0.05)
 
 
 def answers(host):
@@ -271,7 +290,8 @@ def main():
         begun = now
 
     did("unplaceable", unplaceable(made))
-    did("refused", refused(photos))
+    did("refused", other(photos, pipeline(photos, seed=4), "`seed` differs"))
+    did("without data", other(photos, pipeline("/missing"), "/missing"))
     did("closed", closed(made))
     did("restarted", restarted(made))
     did("ranks", ranks(photos))

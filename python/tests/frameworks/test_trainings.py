@@ -1,7 +1,9 @@
 """The trainings of examples: each learns what it says, on data the command makes."""
 
 import importlib.util
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +72,40 @@ def test_pytorch_trains_in_two_processes(photos):
     assert ended.returncode == 0, ended.stderr[-4000:]
     assert ended.stdout.count("epoch 0: loss") == 2, "each process says its own"
     assert ended.stdout.count("\naccuracy: ") == 1
+
+
+def test_ray_train_goes_on_when_a_worker_is_killed_in_the_middle_of_an_epoch(
+    photos, tmp_path
+):
+    needed("torch")
+    needed("ray")
+    options = ("--cpus", 4, "--runs", tmp_path / "runs", "--every", 3, "--epochs", 8)
+    command = (sys.executable, "-u", EXAMPLES / "ray_train.py", "--data", photos)
+    running = subprocess.Popen(
+        [str(argument) for argument in (*command, *options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(OMP_NUM_THREADS="1", RAY_DEDUP_LOGS="0"),
+    )
+    printed, killed = [], False
+    with running:
+        for line in running.stdout:
+            printed.append(line)
+            worker = re.search(r"RayTrainWorker pid=(\d+).*Checkpoint success", line)
+            if worker is not None and not killed:
+                os.kill(int(worker[1]), signal.SIGKILL)
+                killed = True
+    text = "".join(printed)
+
+    assert running.returncode == 0, text[-4000:]
+    assert killed
+    assert result(text) > 0.8
+    # What was delivered before counts: no step is taken twice, and none left out.
+    epoch, samples = re.findall(r"goes on in epoch (\d+) after (\d+) samples", text)[-1]
+    _, batches = re.findall(r"made by feeders: (\d+) of (\d+) batches", text)[-1]
+    assert int(samples) in (3 * 32, 6 * 32)
+    assert int(epoch) * 7 + int(samples) // 32 + int(batches) == 8 * 7
 
 
 def test_jax_learns_the_classes(photos):
