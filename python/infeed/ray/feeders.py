@@ -25,6 +25,9 @@ __all__ = ["Feeders"]
 
 _log = logging.getLogger("infeed.ray")
 
+# How long the end of a loader waits for the thread that asks Ray, at most.
+_ENDING_S = 5.0
+
 # Where all jobs of a cluster look for feeders.
 _NAMESPACE = "infeed"
 
@@ -115,7 +118,10 @@ class Feeders(Feeding):
         self._begun_elsewhere = False
         self._actors: list[Any] | None = None
         self._loaders = 0
-        self._lock = threading.Lock()
+        # How often they were ended here.
+        self._ends = 0
+        # A loader may be collected, and say that it left, wherever this is held.
+        self._lock = threading.RLock()
 
     def start(self) -> Self:
         """Asks Ray for them now; they stay until `close`. Does not wait for them."""
@@ -127,6 +133,8 @@ class Feeders(Feeding):
     def close(self) -> None:
         """Ends them, whoever began them. Loaders that they feed go on without."""
         with self._lock:
+            if self.name is not None and not ray.is_initialized():
+                ray.init()
             self._end()
             self._kept = self.name is not None
 
@@ -154,7 +162,8 @@ class Feeders(Feeding):
             )
         state = self.__dict__.copy()
         # Whoever gets these looks the actors up by their names.
-        del state["_lock"], state["_actors"], state["_loaders"]
+        for own in _own():
+            del state[own]
         return _restored, (state,)
 
     def _check_data(self, in_memory: bool) -> None:
@@ -169,9 +178,14 @@ class Feeders(Feeding):
 
     def _begin(self, description: str, hosts: _core.Hosts) -> Callable[[], None]:
         with self._lock:
-            self._start()
+            # Before they begin, so that no other loader's end is theirs.
             self._loaders += 1
-        return _Watch(self, description, hosts).end
+            try:
+                self._start()
+                return _Watch(self, description, hosts).end
+            except BaseException:
+                self._left()
+                raise
 
     def _left(self) -> None:
         """A loader has ended."""
@@ -220,6 +234,7 @@ class Feeders(Feeding):
         return f"infeed feeder {self._run}/{number}"
 
     def _end(self) -> None:
+        self._ends += 1
         # With Ray, all but named ones have ended.
         for number in range(self.num if ray.is_initialized() else 0):
             # One that is not there needs no end.
@@ -236,9 +251,13 @@ class Feeders(Feeding):
 def _restored(state: dict[str, Any]) -> Feeders:
     """Feeders that another process began, and ends."""
     feeders = Feeders.__new__(Feeders)
-    fresh = {"_lock": threading.Lock(), "_actors": None, "_loaders": 0}
-    feeders.__dict__.update(state | fresh, _begun_elsewhere=state["name"] is None)
+    feeders.__dict__.update(state | _own(), _begun_elsewhere=state["name"] is None)
     return feeders
+
+
+def _own() -> dict[str, Any]:
+    """What each process has of its own of feeders, at first."""
+    return {"_actors": None, "_loaders": 0, "_ends": 0, "_lock": threading.RLock()}
 
 
 def _positive(owner: object, name: str, value: Any) -> float:
@@ -275,8 +294,11 @@ class _Watch:
         self._due = dict.fromkeys(range(feeders.num), 0.0)
         self._rests = dict.fromkeys(range(feeders.num), _REST_S)
         self._told: dict[int, str] = {}
+        self._calls: dict[Any, int] = {}
+        self._placing = _Placing(feeders)
+        self._ends = feeders._ends
         self._over = threading.Event()
-        self._ending = threading.Lock()
+        self._ending = threading.RLock()
         _watches.add(self)
         self._thread = threading.Thread(
             target=self._run, name="infeed-ray", daemon=True
@@ -290,47 +312,57 @@ class _Watch:
             if self._over.is_set():
                 return
             self._over.set()
-        # A loader may be collected in that very thread.
+        # A loader may be collected in that very thread, or where that waits for this.
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(_ENDING_S)
         self._feeders._left()
 
     def _run(self) -> None:
-        try:
-            self._watch()
-        except Exception:
-            if not self._over.is_set():
-                _log.exception("feeders that move or come are not found from now on")
-
-    def _watch(self) -> None:
-        placing = _Placing(self._feeders)
-        calls: dict[Any, int] = {}
+        told = None
         # Ray would begin anew for whoever calls it after its end.
         while ray.is_initialized() and not self._over.is_set():
-            now = time.monotonic()
-            for number in [n for n, due in self._due.items() if due <= now]:
-                del self._due[number]
-                self._ask(number, calls)
-            placing.look(self._waiting())
-            if not calls:
-                self._over.wait(_TICK_S)
-                continue
-            ready, _ = ray.wait(list(calls), timeout=_TICK_S)
-            for call in ready:
-                self._hear(calls.pop(call), call)
+            if self._ended():
+                for number in range(self._feeders.num):
+                    self._hosts.set(number, "")
+                return
+            try:
+                self._look()
+            except Exception as error:
+                # The run needs none of this; Ray may be back.
+                if told != (told := _reason(error)) and not self._over.is_set():
+                    _log.warning("feeders cannot be watched: %s", told)
+                self._over.wait(_LONGEST_REST_S)
+
+    def _look(self) -> None:
+        """Asks those that are to be asked, and hears who answers for a moment."""
+        now = time.monotonic()
+        for number in [n for n, due in self._due.items() if due <= now]:
+            del self._due[number]
+            self._ask(number)
+        self._placing.look(self._waiting())
+        if not self._calls:
+            self._over.wait(_TICK_S)
+            return
+        ready, _ = ray.wait(list(self._calls), timeout=_TICK_S)
+        for call in ready:
+            self._hear(self._calls.pop(call), call)
+
+    def _ended(self) -> bool:
+        """Whether this process ended the feeders, which is nobody's failure."""
+        return self._feeders._ends != self._ends
 
     def _waiting(self) -> int:
         """How many have not said a word so far."""
         return self._feeders.num - len(self._known.keys() | self._told.keys())
 
-    def _ask(self, number: int, calls: dict[Any, int]) -> None:
+    def _ask(self, number: int) -> None:
         try:
             actor = self._feeders._actor(number)
             call = actor.where.remote(*self._what, self._known.get(number))
         except (ValueError, ray.exceptions.RayError) as error:
             self._failed(number, error)
         else:
-            calls[call] = number
+            self._calls[call] = number
 
     def _hear(self, number: int, call: Any) -> None:
         try:
@@ -345,6 +377,8 @@ class _Watch:
 
     def _failed(self, number: int, error: Exception) -> None:
         """Asks again after a rest."""
+        if self._ended():
+            return
         rest = self._rests[number]
         self._rests[number] = min(2 * rest, _LONGEST_REST_S)
         self._due[number] = time.monotonic() + rest

@@ -211,7 +211,7 @@ def other(photos, meant, part):
 
 def closed(made):
     """What is left of feeders while a loader needs them, and once none does."""
-    feeders = infeed.ray.Feeders(num=2, local="help", workers=1)
+    feeders = infeed.ray.Feeders(num=2, memory="200 MB", workers=1)
     trainer, second = Trainer(made, feeders), Trainer(made, feeders)
     trainer.until(all_feed)
     second.finish()
@@ -232,6 +232,18 @@ def closed(made):
         moved=not {f["host"] for f in again} & {f["host"] for f in trainer.last},
         threads=threads,
     )
+
+
+def ended(made):
+    """A run whose feeders are ended under it."""
+    before = len(LOGGED.texts)
+    feeders = infeed.ray.Feeders(num=1, local="fallback", workers=1).start()
+    trainer = Trainer(made, feeders)
+    trainer.until(all_feed)
+    feeders.close()
+    trainer.until(lambda each: not each[0]["connected"] and not each[0]["host"])
+    trainer.finish()
+    return trainer.report(told=LOGGED.texts[before:])
 
 
 def left(feeders, wait=False):
@@ -293,6 +305,7 @@ def main():
     did("refused", other(photos, pipeline(photos, seed=4), "`seed` differs"))
     did("without data", other(photos, pipeline("/missing"), "/missing"))
     did("closed", closed(made))
+    did("ended", ended(made))
     did("restarted", restarted(made))
     did("ranks", ranks(photos))
     did("resumed", resumed(photos, cluster.address))

@@ -144,6 +144,14 @@ def test_the_last_loader_ends_its_feeders_and_their_watch(on_cluster, local):
     assert report["threads"] == []
 
 
+def test_a_run_whose_feeders_are_ended_on_purpose_goes_on_without(on_cluster, local):
+    report = on_cluster["ended"]
+
+    assert same(report, local)
+    # That the connection ended is said, and nothing of Ray.
+    assert not [text for text in report["told"] if text.startswith("feeder 0")]
+
+
 def test_opening_does_not_wait_for_ray(on_cluster):
     opened = [on_cluster[name]["opened_s"] for name in ("unplaceable", "closed")]
 

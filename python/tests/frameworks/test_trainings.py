@@ -100,7 +100,7 @@ def test_ray_train_goes_on_when_a_worker_is_killed_in_the_middle_of_an_epoch(
 
     assert running.returncode == 0, text[-4000:]
     assert killed
-    assert result(text) > 0.8
+    assert float(re.findall(r"^accuracy: ([\d.]+)$", text, re.M)[-1]) > 0.8
     # What was delivered before counts: no step is taken twice, and none left out.
     epoch, samples = re.findall(r"goes on in epoch (\d+) after (\d+) samples", text)[-1]
     _, batches = re.findall(r"made by feeders: (\d+) of (\d+) batches", text)[-1]
