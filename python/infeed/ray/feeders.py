@@ -299,6 +299,7 @@ class _Watch:
         self._ends = feeders._ends
         self._over = threading.Event()
         self._ending = threading.RLock()
+        self._pid = os.getpid()
         _watches.add(self)
         self._thread = threading.Thread(
             target=self._run, name="infeed-ray", daemon=True
@@ -309,7 +310,8 @@ class _Watch:
         """Ends the thread, and the feeders if nobody else needs them. May be called
         again."""
         with self._ending:
-            if self._over.is_set():
+            # In a fork, thread and feeders are the parent's.
+            if self._over.is_set() or os.getpid() != self._pid:
                 return
             self._over.set()
         # A loader may be collected in that very thread, or where that waits for this.

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,8 @@ def test_ray_train_goes_on_when_a_worker_is_killed_in_the_middle_of_an_epoch(
         env=environment(OMP_NUM_THREADS="1", RAY_DEDUP_LOGS="0"),
     )
     printed, saved = [], 0
+    late = threading.Timer(400, running.kill)
+    late.start()
     with running:
         for line in running.stdout:
             printed.append(line)
@@ -97,6 +100,7 @@ def test_ray_train_goes_on_when_a_worker_is_killed_in_the_middle_of_an_epoch(
             # By the third, Ray has taken note of the first.
             if worker is not None and saved == 3:
                 os.kill(int(worker[1]), signal.SIGKILL)
+    late.cancel()
     text = "".join(printed)
 
     assert running.returncode == 0, text[-4000:]
