@@ -103,12 +103,18 @@ impl Feeder {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| drop(self.lock().take()));
+        py.detach(|| self.end());
         log::hand_over(py)
     }
 }
 
 impl Feeder {
+    fn end(&self) {
+        // Its threads are joined with nothing locked.
+        let feeder = self.lock().take();
+        drop(feeder);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<feed::Feeder>> {
         // It is taken out whole.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -117,7 +123,7 @@ impl Feeder {
 
 impl Drop for Feeder {
     fn drop(&mut self) {
-        // Its threads are joined, and may wait for the interpreter to give back what they hold.
-        Python::attach(|py| py.detach(|| drop(self.lock().take())));
+        // Its threads may wait for the interpreter to give back what they hold.
+        Python::attach(|py| py.detach(|| self.end()));
     }
 }

@@ -154,6 +154,25 @@ def restarted(made):
     return trainer.report()
 
 
+def several(photos):
+    """More pipelines than a feeder serves at a time, beside one that stays."""
+    with infeed.ray.Feeders(num=1, local="fallback", workers=1) as feeders:
+        stays = Trainer(pipeline(photos), feeders)
+        stays.until(all_feed)
+        hosts, met = [], True
+        for seed in [*range(10, 20), 10]:
+            passing = Trainer(pipeline(photos, seed), feeders)
+            passing.until(all_feed)
+            met &= passing.met
+            hosts.append(passing.feeders()[0]["host"])
+            passing.loader.close()
+            stays.step()
+        served = feeders._actor(0).__ray_call__.remote(lambda own: len(own._served))
+        served = ray.get(served)
+        stays.finish()
+    return stays.report(hosts=hosts, met=met and stays.met, served=served)
+
+
 @ray.remote(num_cpus=0)
 def rank(photos, feeders, number):
     """A trainer of two, in a process of its own."""
@@ -307,6 +326,7 @@ def main():
     did("closed", closed(made))
     did("ended", ended(made))
     did("restarted", restarted(made))
+    did("several", several(photos))
     did("ranks", ranks(photos))
     did("resumed", resumed(photos, cluster.address))
     for count in range(3):

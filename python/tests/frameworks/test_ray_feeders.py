@@ -83,6 +83,19 @@ def test_a_feeder_that_ray_starts_anew_is_found_at_its_new_address(on_cluster, l
     assert feeder["lost"] == 1
 
 
+def test_feeders_serve_several_pipelines_and_leave_those_that_nobody_asks_for(
+    on_cluster, local
+):
+    report = on_cluster["several"]
+
+    assert same(report, local)
+    assert report["feeders"][0]["lost"] == 0, "the one that was fed all the while"
+    assert report["served"] == 8
+    *hosts, again = report["hosts"]
+    assert len(set(hosts)) == 10
+    assert again not in hosts, "it was served anew"
+
+
 def test_two_ranks_share_feeders_that_another_process_began(on_cluster, local):
     reports = on_cluster["ranks"]
 
