@@ -55,6 +55,8 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
         entry.set_item("batches", feeder.batches)?;
         entry.set_item("bytes", feeder.bytes)?;
         entry.set_item("wait_s", feeder.wait.as_secs_f64())?;
+        entry.set_item("receiving_s", feeder.receiving.as_secs_f64())?;
+        entry.set_item("cpu_s", feeder.cpu.as_secs_f64())?;
         entry.set_item("redone", feeder.redone)?;
         entry.set_item("declined", feeder.declined)?;
         entry.set_item("corrupt", feeder.corrupt)?;

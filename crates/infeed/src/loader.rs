@@ -447,6 +447,9 @@ impl Loader {
         let conveyor = self.conveyor()?;
         let progress = self.progress();
         let first_batch = Duration::from_nanos(self.first_batch_ns.load(Ordering::Relaxed));
+        let of_fed = |fed: &Fed| (fed.stats(), fed.receiving());
+        let fed = lock(&self.fed).as_ref().map(of_fed);
+        let (feeders, receiving) = fed.unwrap_or_default();
         Ok(Stats {
             batches: progress.batches,
             samples: progress.samples,
@@ -457,7 +460,8 @@ impl Loader {
             elapsed: self.opened.elapsed(),
             tuned: self.tuning.as_ref().map(|tuning| lock(tuning).tuned()),
             readers: self.readers,
-            feeders: lock(&self.fed).as_ref().map(Fed::stats).unwrap_or_default(),
+            feeders,
+            receiving,
             ..stats::gather(&conveyor, &self.shares)
         })
     }

@@ -67,6 +67,8 @@ pub struct FeedStats {
     pub batches: u64,
     /// Bytes of them.
     pub bytes: u64,
+    /// Processor time for sending them.
+    pub cpu: Duration,
     /// Batches left to the trainer.
     pub declined: u64,
     /// Trainers that were refused.
@@ -100,6 +102,7 @@ struct Shared {
     next: AtomicU64,
     batches: AtomicU64,
     bytes: AtomicU64,
+    cpu_ns: AtomicU64,
     declined: AtomicU64,
     refused: AtomicU64,
     problem: Mutex<Option<String>>,
@@ -174,6 +177,7 @@ fn start(
         next: AtomicU64::new(0),
         batches: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
+        cpu_ns: AtomicU64::new(0),
         declined: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         problem: Mutex::default(),
@@ -223,6 +227,7 @@ impl Feeder {
             sessions: shared.sessions.load(Ordering::Relaxed),
             batches: count(&shared.batches),
             bytes: count(&shared.bytes),
+            cpu: Duration::from_nanos(count(&shared.cpu_ns)),
             declined: count(&shared.declined),
             refused: count(&shared.refused),
             problem: shared.problem().clone(),

@@ -5,6 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use infeed_raw::machine::thread_cpu_time;
+
 use super::Shared;
 use super::line::{ASKED, Line, Served};
 use crate::loader::OnError;
@@ -172,7 +174,11 @@ fn send(
             Served::Timeout => continue,
             Served::Broken(error) => return Err(WireError::malformed(error.chain())),
         };
+        let before = thread_cpu_time();
         let sent = line.maker().send(&sheet, &mut to);
+        let cpu = thread_cpu_time().saturating_sub(before);
+        let cpu_ns = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+        shared.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
         drop(sheet);
         line.sent(number);
         let (bytes, were_rows) = sent?;

@@ -54,6 +54,8 @@ pub struct Stats {
     pub parcel_peak_bytes: u64,
     /// What each feeder did, in the order in which they were given.
     pub feeders: Vec<FeederStats>,
+    /// Time during which bytes came from any of them, counted once where several sent.
+    pub receiving: Duration,
 }
 
 /// What the conveyor and its job counted.

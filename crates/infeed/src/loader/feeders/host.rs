@@ -8,6 +8,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::busy::CpuLaps;
 use super::receive::{self, Came};
 use super::{DEPTH, First, Host, Place, Shared, add, lock};
 use crate::exec::lend::{Lease, Returned, Taken};
@@ -268,7 +269,9 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
     let rows_at = |step: u64| job.partition().rows_at(step) as usize;
     let steps = job.partition().steps();
     let mut strikes = 0;
+    let mut cpu = CpuLaps::begin();
     loop {
+        cpu.lap(&host.cpu_ns);
         socket.set_patience(Duration::MAX);
         socket.set_limit(None);
         let head = frame::head(&mut from, |kind| match kind {
@@ -276,6 +279,7 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
             Kind::Declined => CONTROL_BYTES,
             _ => 0,
         })?;
+        let receiving = shared.receiving.begin(&host.receiving_ns);
         let deadline = asked.lock().deadline(least);
         socket.set_patience(deadline);
         socket.set_limit(Some(deadline.saturating_mul(FRAME)));
@@ -318,6 +322,7 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
             Err(error) => Err(error),
         };
         filling.set(false);
+        drop(receiving);
         if came.is_err() {
             // Nobody else knows that this one is lost; if its rows were out, it came back with them.
             shared.lender.give_back(lease, Returned::Lost);

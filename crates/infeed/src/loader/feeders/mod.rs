@@ -5,6 +5,7 @@
 //! Each feeder has two threads here, one that asks and one that reads what comes into the slabs.
 //! What happens when: `feed/README.md`.
 
+mod busy;
 mod host;
 mod receive;
 
@@ -23,6 +24,7 @@ use crate::error::Error;
 use crate::exec::lend::Lender;
 use crate::wire::hello::{Hello, Policy, Refusal};
 use crate::wire::rows::Layout;
+use busy::Busy;
 
 pub use super::hosts::{Feeders, Hosts, Local, Place};
 
@@ -48,6 +50,10 @@ pub struct FeederStats {
     pub bytes: u64,
     /// From asking to having them, summed over batches.
     pub wait: Duration,
+    /// Time during which bytes of a batch came from it.
+    pub receiving: Duration,
+    /// Processor time of this machine for what came from it.
+    pub cpu: Duration,
     /// Batches that were asked of it and had to be made elsewhere: it was lost or late.
     pub redone: u64,
     /// Batches that it could not make, such as for a bad record that stops the run.
@@ -86,6 +92,8 @@ struct Shared {
     /// Trays that own threads may have.
     own: usize,
     hosts: Vec<Host>,
+    /// While bytes come from any of them.
+    receiving: Busy,
     closed: AtomicBool,
 }
 
@@ -100,6 +108,8 @@ struct Host {
     batches: AtomicU64,
     bytes: AtomicU64,
     wait_ns: AtomicU64,
+    receiving_ns: AtomicU64,
+    cpu_ns: AtomicU64,
     redone: AtomicU64,
     declined: AtomicU64,
     corrupt: AtomicU64,
@@ -165,6 +175,7 @@ impl Call {
             hosts: (0..self.feeders.count()).map(host).collect(),
             call: self,
             own,
+            receiving: Busy::default(),
             closed: AtomicBool::new(false),
         });
         let mut fed = Fed {
@@ -208,6 +219,11 @@ impl Fed {
         let each = self.shared.hosts.iter();
         each.map(|host| host.stats(&hosts.place(host.number)))
             .collect()
+    }
+
+    /// Time during which bytes came from any of them, counted once where several sent.
+    pub(super) fn receiving(&self) -> Duration {
+        self.shared.receiving.total()
     }
 }
 
@@ -274,6 +290,8 @@ impl Host {
             batches: count(&self.batches),
             bytes: count(&self.bytes),
             wait: Duration::from_nanos(count(&self.wait_ns)),
+            receiving: Duration::from_nanos(count(&self.receiving_ns)),
+            cpu: Duration::from_nanos(count(&self.cpu_ns)),
             redone: count(&self.redone),
             declined: count(&self.declined),
             corrupt: count(&self.corrupt),
