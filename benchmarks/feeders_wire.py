@@ -17,8 +17,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ size = {batch}
 """
 
 SIMULATED = "cargo run --quiet --release -p infeed --example simulated_feeders --"
+
+# Of a trainer.
+MEMORY = "512MB"
+
+# Of a control group's quota: short, so that a trainer never rests long.
+PERIOD_US = 10_000
 
 # Bytes that a bare connection sends at once.
 CHUNK = 1 << 20
@@ -92,6 +99,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--rate", type=float, default=800.0, help="images/s that a feeder makes"
     )
+    parser.add_argument(
+        "--share", type=float, help="processors that a trainer of many may use (root)"
+    )
     parser.add_argument("--data", type=Path, default=None, help="folder for pixels")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps all runs")
     return parser.parse_args()
@@ -115,7 +125,10 @@ def wire(args: argparse.Namespace, pipeline: Path) -> list[dict[str, float]]:
 
 
 def many(args: argparse.Namespace, pipeline: Path) -> list[dict[str, Any]]:
-    """More and more feeders. They have one half of the cores, the trainer the other."""
+    """More and more feeders. They have one half of the cores, the trainer the other, or
+    of that a share: what plays the feeders works as hard as the trainer, and it is the
+    trainer whose limit is wanted.
+    """
     cores = sorted(os.sched_getaffinity(0))
     half = max(1, len(cores) // 2)
     ours = set(cores[:half])
@@ -124,12 +137,15 @@ def many(args: argparse.Namespace, pipeline: Path) -> list[dict[str, Any]]:
     for count in args.counts:
         runs = []
         for _ in range(args.turns):
-            with simulated(args, pipeline, count, theirs) as (hosts, pid):
+            with (
+                simulated(args, pipeline, count, theirs) as (hosts, pid),
+                limited(args.share) as limit,
+            ):
                 before = processor_time(pid)
-                run = bench(args, pipeline, hosts, ours)
+                run = bench(args, pipeline, hosts, ours, limit)
                 run["feeders_cpu_s"] = processor_time(pid) - before
             runs.append(run)
-        rows.append({"count": count, "cores": half, "runs": runs})
+        rows.append({"count": count, "cores": half, "share": args.share, "runs": runs})
     return rows
 
 
@@ -179,17 +195,26 @@ def bench(
     pipeline: Path,
     hosts: list[str],
     cores: set[int] | None = None,
+    limit: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """A run of a trainer that makes nothing itself."""
+
+    def begin() -> None:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        limit()
+
     command = [args.infeed, "bench", str(pipeline), "--json", "--local", "fallback"]
     command += ["--feeders", ",".join(hosts), "--seconds", str(args.seconds)]
+    # A trainer makes all its slabs with its first batches, which is not what is asked.
+    command += ["--memory", MEMORY]
     before = children()
     done = subprocess.run(
         command,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores) if cores else None,
+        preexec_fn=begin,
     )
     cpu_s = children() - before
     run = json.loads(done.stdout)
@@ -205,6 +230,40 @@ def bench(
         "elapsed_s": run["elapsed_s"],
         "cpu_s": cpu_s,
     }
+
+
+@contextmanager
+def limited(share: float | None) -> Iterator[Callable[[], None]]:
+    """What a process calls to have no more than so many processors' time."""
+    if share is None:
+        yield lambda: None
+        return
+    quota, name = int(share * PERIOD_US), f"infeed-{os.getpid()}"
+    # The second version of control groups, and the first.
+    ways = {
+        "/sys/fs/cgroup": {"cpu.max": f"{quota} {PERIOD_US}"},
+        "/sys/fs/cgroup/cpu": {
+            "cpu.cfs_period_us": f"{PERIOD_US}",
+            "cpu.cfs_quota_us": f"{quota}",
+        },
+    }
+    for root, settings in ways.items():
+        if not Path(root, "cgroup.procs").exists():
+            continue
+        group = Path(root, name)
+        group.mkdir()
+        try:
+            for setting, value in settings.items():
+                (group / setting).write_text(value)
+            yield partial(join, group / "cgroup.procs")
+        finally:
+            group.rmdir()
+        return
+    sys.exit("--share needs control groups, and root")
+
+
+def join(group: Path) -> None:
+    group.write_text(f"{os.getpid()}")
 
 
 def children() -> float:
@@ -277,7 +336,8 @@ def many_table(rows: list[dict[str, Any]], args: argparse.Namespace) -> str:
     for row in rows:
         runs, cores = row["runs"], row["cores"]
         each = [run["cpu_s"] / max(run["received"], 1) * 1e3 for run in runs]
-        busy = [run["cpu_s"] / run["elapsed_s"] / cores for run in runs]
+        may_use = row["share"] or cores
+        busy = [run["cpu_s"] / run["elapsed_s"] / may_use for run in runs]
         theirs = [run["feeders_cpu_s"] / run["elapsed_s"] / cores for run in runs]
         lines.append(
             f"{row['count']:7}{row['count'] * args.rate:9.0f}"
