@@ -212,6 +212,7 @@ class Loader:
         digest_file: str | None,
         devices: Sequence[str] | None,
         placement: str,
+        decode: str,
         slots: int,
         feeders: tuple[Hosts, bool, float] | None,
     ) -> Loader: ...

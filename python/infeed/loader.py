@@ -276,6 +276,7 @@ class Loader:
             items of a Python object: ``items``, ``wait_s`` for the interpreter's lock
             and ``inside_s`` in Python, else None; ``device``, where batches go to one:
             its ``name``, ``batches`` sent, ``transfers`` and ``bytes`` copied to it,
+            ``jpegs`` that it decoded,
             ``slots`` there are, ``overflow`` of them made because batches were kept,
             ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
             stream was known, and ``placement``: the ``name`` of who makes rows larger

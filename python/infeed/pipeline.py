@@ -340,6 +340,7 @@ class Pipeline(Selecting):
         device: str | None = None,
         devices: Sequence[str] | None = None,
         placement: Literal["auto", "host", "device", "device-resize"] = "auto",
+        decode: Literal["auto", "cpu", "gpu"] | float = "auto",
         slots: int = _core.SLOTS,
     ) -> Loader:
         """Lists the data, starts the threads and prepares the first batch.
@@ -383,13 +384,20 @@ class Pipeline(Selecting):
                 bus; ``"device-resize"`` lets the device resize images, too. ``"auto"``
                 tries the host and the device in turn while it runs and keeps whichever
                 makes steps shorter. The bits are the same.
+            decode: Who decodes baseline JPEGs: the ``"cpu"``, or the ``"gpu"``, whose
+                pixels are near the CPU's and not the same, and which resizes them, too.
+                Other files are the CPU's either way. A number between 0 and 1 is the
+                share of records that are the GPU's, in sixteenths, each always the
+                same. ``"auto"`` changes no bit, and so is ``"cpu"``. A state of the
+                one is refused by the other.
             slots: Batches on the device at once, the training loop's own included, as
                 long as that holds no more. At least 2.
 
         Raises:
             ConfigError: The arguments do not go together, or the ranks do not divide
                 the batch, or a feeder does not feed this run.
-            DeviceError: The device cannot be opened, or has no memory left.
+            DeviceError: The device cannot be opened, has no memory left, or has no
+                decoder where ``decode`` asks for one.
             BudgetError: ``memory`` does not hold two batches.
             OpenError: The data cannot be listed.
         """
@@ -441,6 +449,7 @@ class Pipeline(Selecting):
             digest_file=None if digest_file is None else os.fspath(digest_file),
             devices=[device] if device is not None else devices,
             placement=_check.choice("open", "placement", placement, places),
+            decode=_decoding(decode),
             slots=_check.integer("open", "slots", slots, low=2),
             feeders=feeding,
         )
@@ -702,3 +711,14 @@ def _bytes_from(memory: int | str, part: str = "open", name: str = "memory") -> 
         expected = 'bytes, or a text such as "2GiB"'
         raise _check.refusal(part, name, expected, memory)
     return size
+
+
+def _decoding(decode: str | float) -> str:
+    """Who decodes, as the engine takes it."""
+    ways = ("auto", "cpu", "gpu")
+    if isinstance(decode, str) and decode in ways:
+        return decode
+    if isinstance(decode, float) and 0 < decode < 1:
+        return repr(float(decode))
+    known = '"auto", "cpu", "gpu" or the GPU\'s share, a number between 0 and 1'
+    raise _check.refusal("open", "decode", known, decode)

@@ -480,3 +480,46 @@ def test_a_fork_is_told_and_harms_nobody(photos):
         assert "fork" in told_by_fork(lambda: host(first, "image").sum())
         assert told_by_fork(lambda: loader.close()) == "None"
         assert next(steps).step == 1
+
+
+def test_what_a_simulated_device_decodes_is_what_the_cpu_decodes(photos):
+    with photos.open() as loader:
+        wanted = epoch(loader)
+    with photos.open(device="sim", decode="gpu") as loader:
+        assert equal(epoch(loader), wanted)
+        device = loader.stats()["device"]
+        assert 0 < device["jpegs"] <= ROWS * device["batches"]
+        assert device["placement"]["name"] == "device-resize"
+    with photos.open(device="sim", decode=0.5) as loader:
+        assert equal(epoch(loader), wanted)
+        assert 0 < loader.stats()["device"]["jpegs"] < device["jpegs"]
+    with photos.open(device="sim", placement="device-resize", decode="cpu") as loader:
+        assert equal(epoch(loader), wanted)
+        assert loader.stats()["device"]["jpegs"] == 0
+
+
+def test_a_state_of_a_run_that_a_device_decoded_is_refused_by_another(photos, caplog):
+    with photos.open(device="sim", decode="gpu") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with photos.open(device="sim", decode="gpu") as loader:
+        loader.load_state_dict(state)
+    with photos.open(device="sim") as loader:
+        with pytest.raises(infeed.ConfigError, match="decode is cpu, was gpu"):
+            loader.load_state_dict(state)
+        loader.load_state_dict(state, strict=False)
+    assert "decode is cpu, was gpu" in caplog.text
+
+
+def test_a_device_that_cannot_decode_says_why_and_what_to_do(photos):
+    with pytest.raises(infeed.DeviceError, match="leave `jpeg=none` out"):
+        photos.open(device="sim:jpeg=none", decode="gpu")
+    with pytest.raises(infeed.ConfigError, match='device="cuda"'):
+        photos.open(decode="gpu")
+    with pytest.raises(infeed.ConfigError, match='placement="device-resize"'):
+        photos.open(device="sim", placement="host", decode="gpu")
+    with pytest.raises(infeed.ConfigError, match='digest="ids"'):
+        photos.open(device="sim", decode="gpu", digest="pixels")
+    for decode in ("nvjpeg", 1.5, 0.0, True):
+        with pytest.raises(infeed.ConfigError, match='decode must be "auto", "cpu"'):
+            photos.open(device="sim", decode=decode)

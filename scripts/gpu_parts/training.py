@@ -125,6 +125,12 @@ def contenders(device, here, size, scratch: Path, closing: ExitStack):
     }
     missing = {}
     try:
+        # Whether it has a decoder is told when it is opened, and not by the first batch.
+        crops.open(device=device, decode="gpu").close()
+        feeds["infeed from JPEGs, decoded on the device"] = ours(crops, decode="gpu")
+    except infeed.DeviceError as error:
+        missing["a ResNet-50 fed from JPEGs decoded on the device"] = str(error)
+    try:
         feeds["DALI"] = dali(photographs, here, size)
     except ImportError:
         missing["a ResNet-50 fed by DALI"] = "DALI is not installed here"

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use infeed::device::busy::Watch;
+use infeed::loader::DecodeBy;
 use infeed::loader::ahead::Placement;
 use infeed::loader::feeders::{Feeders, Local};
 use infeed::{OnError, Options};
@@ -77,6 +78,10 @@ pub(crate) struct Args {
     /// Who makes rows larger, such as floats of bytes
     #[arg(long, value_enum, default_value_t = Place::Auto, requires = "device")]
     placement: Place,
+    /// Who decodes baseline JPEGs: cpu, gpu (whose pixels are near the CPU's, and which resizes
+    /// them, too), the GPU's share such as 0.5, or auto, which changes no bit
+    #[arg(long, value_name = "WHO", default_value = "auto", requires = "device")]
+    decode: DecodeBy,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -160,6 +165,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     };
     options.memory = args.memory;
     options.on_error = args.on_error.into();
+    options.decode = args.decode;
     if !args.feeders.is_empty() {
         let mut feeders = Feeders::new(args.feeders.iter().cloned());
         feeders.token = token(args.token_file.as_ref())?;

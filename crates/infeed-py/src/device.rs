@@ -6,6 +6,7 @@ use infeed::batch::Values;
 use infeed::device::any::{AnyQueue, Kind};
 use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, Ring, RingStats};
 use infeed::device::{Any, Device};
+use infeed::loader::DecodeBy;
 use infeed::loader::ahead::{DeviceLoader, Placed, Placement};
 use infeed::{Batch, Error};
 use infeed_raw::cuda::{Consumer, Queue};
@@ -60,6 +61,7 @@ pub(crate) fn together(each: &[Sent]) -> Option<Sent> {
     for Sent { stats: other, .. } in others {
         stats.transfers += other.transfers;
         stats.bytes += other.bytes;
+        stats.jpegs += other.jpegs;
         stats.slots += other.slots;
         stats.overflow += other.overflow;
         if stats.gaps.waited < other.gaps.waited {
@@ -254,6 +256,11 @@ pub(crate) fn placement(name: &str) -> PyResult<Placement> {
     }
 }
 
+/// Who decodes, by its name.
+pub(crate) fn decode_by(name: &str) -> PyResult<DecodeBy> {
+    name.parse().map_err(PyValueError::new_err::<String>)
+}
+
 /// What was sent to a device.
 pub(crate) fn dict_from<'py>(py: Python<'py>, sent: &Sent) -> PyResult<Bound<'py, PyDict>> {
     let Sent {
@@ -266,6 +273,7 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, sent: &Sent) -> PyResult<Bound<'py
     dict.set_item("batches", stats.batches)?;
     dict.set_item("transfers", stats.transfers)?;
     dict.set_item("bytes", stats.bytes)?;
+    dict.set_item("jpegs", stats.jpegs)?;
     dict.set_item("slots", stats.slots)?;
     dict.set_item("overflow", stats.overflow)?;
     dict.set_item("gap_s", stats.gaps.waited.as_secs_f64())?;

@@ -22,7 +22,7 @@ use pyo3::types::PyDict;
 
 use crate::batch::Batch;
 use crate::description::{Handles, parse};
-use crate::device::{self, Delivered, placement, queue_on};
+use crate::device::{self, Delivered, decode_by, placement, queue_on};
 use crate::error::raise;
 use crate::explain::Explanation;
 use crate::feed::Hosts;
@@ -133,7 +133,7 @@ impl Loader {
     #[new]
     #[pyo3(signature = (
         description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
-        timeline_s, stall_s, digest, digest_file, devices, placement, slots, feeders
+        timeline_s, stall_s, digest, digest_file, devices, placement, decode, slots, feeders
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -153,6 +153,7 @@ impl Loader {
         digest_file: Option<PathBuf>,
         devices: Option<Vec<String>>,
         placement: &str,
+        decode: &str,
         slots: usize,
         feeders: Option<(PyRef<'_, Hosts>, bool, f64)>,
     ) -> PyResult<Loader> {
@@ -174,6 +175,7 @@ impl Loader {
         options.digest_file = digest_file;
         options.feeders = feeders.map(|(hosts, help, deadline)| fed_by(&hosts, help, deadline));
         let place = self::placement(placement)?;
+        options.decode = decode_by(decode)?;
         let open = || match &devices {
             None => {
                 let loader = pipeline.open_with(&handles.0, &options)?;

@@ -3,6 +3,7 @@
 pub mod ahead;
 mod budget;
 mod certificate;
+mod decoders;
 pub mod digest;
 pub mod digest_file;
 mod facts;
@@ -41,6 +42,8 @@ use crate::error::Error;
 use crate::exec::{Conveyor, Next, Situation};
 use crate::pipeline::Pipeline;
 use crate::source::Source;
+
+pub use crate::plan::device::DecodeBy;
 
 use budget::Shares;
 use certificate::Certificate;

@@ -98,6 +98,7 @@ impl Measured {
                 "batches": sent.batches,
                 "transfers": sent.transfers,
                 "bytes": sent.bytes,
+                "jpegs": sent.jpegs,
                 "slots": sent.slots,
                 "copying_s": sent.times.copying.as_secs_f64(),
                 "expanding_s": sent.times.expanding.as_secs_f64(),

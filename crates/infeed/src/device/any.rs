@@ -256,6 +256,14 @@ impl Device for Any {
         }
     }
 
+    fn decoder_name(&self, decoder: &AnyDecoder) -> String {
+        match (self, decoder) {
+            (Any::Cuda(cuda), Kind::Cuda(decoder)) => cuda.decoder_name(decoder),
+            (Any::Sim(sim), Kind::Sim(decoder)) => sim.decoder_name(decoder),
+            _ => "of a device of another kind".to_owned(),
+        }
+    }
+
     fn decode(
         &self,
         queue: AnyQueue,

@@ -12,7 +12,7 @@ use infeed_raw::slab::Slab;
 
 pub use infeed_raw::cuda::{Card, NoCuda, probe};
 
-use super::jpeg::{self, DecoderSettings, Decoding, Later, Place};
+use super::jpeg::{self, DecoderSettings, Decoding, Place};
 use super::{Device, DeviceError, HostSource};
 use crate::error::Error;
 
@@ -202,6 +202,11 @@ impl Device for Cuda {
         }
     }
 
+    fn decoder_name(&self, decoder: &Decoder) -> String {
+        let (major, minor) = decoder.version();
+        format!("nvJPEG {major}.{minor}, {}", decoder.way())
+    }
+
     fn decode(
         &self,
         queue: Queue,
@@ -213,8 +218,7 @@ impl Device for Cuda {
         jpeg::span(jpegs.len(), places, to.len())?;
         let decoding = told("decoding JPEGs", decoder.decode(queue, jpegs, to, places))?;
         // What the library finds out it says when it is called.
-        let none = Later::default();
-        Ok(Decoding::new(decoding.transfer, decoding.refused, none))
+        Ok(Decoding::new(decoding.transfer, decoding.refused, None))
     }
 
     fn record(&self, event: &Event, queue: Queue) -> Result<(), DeviceError> {

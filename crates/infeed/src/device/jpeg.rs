@@ -21,7 +21,8 @@ pub struct Decoding<T> {
     /// Holds the files until the device has read them.
     pub transfer: T,
     refused: Vec<Refused>,
-    later: Later,
+    /// None where all is found out before the batch begins.
+    later: Option<Later>,
 }
 
 /// Files that are found broken while they are decoded.
@@ -29,7 +30,7 @@ pub(super) type Later = Arc<Mutex<Vec<Refused>>>;
 
 impl<T> Decoding<T> {
     /// A batch of which these files were refused before it began.
-    pub(super) fn new(transfer: T, refused: Vec<Refused>, later: Later) -> Decoding<T> {
+    pub(super) fn new(transfer: T, refused: Vec<Refused>, later: Option<Later>) -> Decoding<T> {
         Decoding {
             transfer,
             refused,
@@ -46,11 +47,22 @@ impl<T> Decoding<T> {
     /// began, and those found broken so far. Complete when an event behind the batch is past, as far
     /// as the device finds out at all; see [`Device::decode`](super::Device::decode).
     pub fn refused(&self) -> Vec<Refused> {
-        let later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<Refused> = self.refused.iter().chain(later.iter()).cloned().collect();
+        let mut all = self.refused.clone();
+        all.extend(self.later.iter().flat_map(found));
         all.sort_by_key(|refused| refused.row);
         all
     }
+
+    /// What holds the files, which of them were refused before the batch began, and where the device
+    /// says what it finds out later, if it does.
+    pub(super) fn parts(self) -> (T, Vec<Refused>, Option<Later>) {
+        (self.transfer, self.refused, self.later)
+    }
+}
+
+/// The files that were found broken so far.
+pub(super) fn found(later: &Later) -> Vec<Refused> {
+    later.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// The bytes from the first place to the last, if there is one for each of so many files, and each

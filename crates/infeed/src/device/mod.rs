@@ -148,6 +148,10 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// refuses.
     fn decoder(&self, settings: &DecoderSettings) -> Result<Self::Decoder, DeviceError>;
 
+    /// What decodes, as far as pixels depend on it: a library with its version, and what of the device
+    /// it uses.
+    fn decoder_name(&self, decoder: &Self::Decoder) -> String;
+
     /// Decodes each file into its place in `to`, as red, green and blue.
     ///
     /// Files that the decoder does not take, or that are not of the size of their places, are refused

@@ -68,7 +68,7 @@ impl Case {
         wanted
             && self
                 .routes(Split::Device)
-                .is_ok_and(|routes| routes.iter().any(|route| kernel(route).is_some()))
+                .is_ok_and(|routes| routes.iter().any(|route| route.kernel().is_some()))
     }
 
     /// Decides where the work belongs; None without a device and without a profile that has one.
@@ -191,16 +191,9 @@ impl Capacities {
     }
 }
 
-fn kernel(route: &Route) -> Option<&Kernel> {
-    match &route.upload {
-        Upload::Expand(kernel) | Upload::Resize(kernel) => Some(kernel),
-        _ => None,
-    }
-}
-
 /// What the device does with a column, a few words.
 fn left(route: &Route) -> Option<String> {
-    let what = match kernel(route)? {
+    let what = match route.kernel()? {
         Kernel::Expand { .. } => "floats and layout",
         Kernel::OneHot { .. } => "one-hot",
         Kernel::Classes { .. } | Kernel::Widen { .. } => "class numbers",
@@ -220,5 +213,5 @@ fn bus_bytes(route: &Route) -> f64 {
 /// Bytes of a row that a kernel reads and writes.
 fn moved_bytes(route: &Route) -> f64 {
     let written = route.device.kind.row_bytes().unwrap_or(0) as f64;
-    kernel(route).map_or(0.0, |_| bus_bytes(route) + written)
+    route.kernel().map_or(0.0, |_| bus_bytes(route) + written)
 }

@@ -299,6 +299,7 @@ mod tests {
             batches: 12,
             transfers: 12,
             bytes: 12 * 960_000,
+            jpegs: 0,
             slots: 3,
             ahead: 2,
             free: 0,

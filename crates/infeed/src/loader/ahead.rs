@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use super::made::Told;
 use super::placing::{Delivery, Placing};
 use super::prepare::Aim;
-use super::several;
-use super::{Loader, Options, State};
+use super::{Loader, Options, State, decoders, several};
 use crate::batch::Ready;
 use crate::device::Device;
 use crate::device::ring::{Asked, DeviceBatch, Ring, Sent, Settings};
@@ -167,6 +166,8 @@ impl Pipeline {
         handles: &[Handle],
         options: &Options,
     ) -> Result<DeviceLoader<D>, Error> {
+        decoders::check(options, Some(placement))?;
+        let (decoders, decoder) = decoders::of(&devices, options)?;
         let node = several::node(&devices);
         let near = node.clone();
         let (pinning, told) = (devices.clone(), AtomicBool::new(false));
@@ -185,6 +186,7 @@ impl Pipeline {
                 }
             })),
             slots,
+            decoder,
         };
         let (loader, forms) = Loader::open_for(self, source, handles, options, Some(aim))?;
         let rows = several::share(&loader, devices.len())?;
@@ -194,8 +196,15 @@ impl Pipeline {
         };
         let placing = Placing::new(&forms, &loader);
         let routes: Vec<_> = forms.each.into_iter().map(|(_, routes)| routes).collect();
-        let ring = |device| Ring::of_forms(device, routes.clone(), settings);
-        let rings = devices.into_iter().map(ring).collect::<Result<_, _>>()?;
+        let ring = |(device, decoder): (D, Option<D::Decoder>)| {
+            let ring = Ring::of_forms(device, routes.clone(), settings)?;
+            Ok(match decoder {
+                Some(decoder) => ring.decoding_by(decoder),
+                None => ring,
+            })
+        };
+        let rings = devices.into_iter().zip(decoders).map(ring);
+        let rings = rings.collect::<Result<_, Error>>()?;
         let shared = Arc::new(Shared {
             loader,
             rings,
@@ -507,6 +516,15 @@ impl<D: Device> Shared<D> {
         let mut sent = Vec::with_capacity(parts.len());
         for (ring, part) in self.rings.iter().zip(parts) {
             sent.push(ring.send_as(told.form, part).map_err(Failed::Fault)?);
+        }
+        let mut undecoded = Vec::new();
+        for part in &sent {
+            undecoded.extend(part.undecoded().map_err(Failed::Fault)?);
+        }
+        if !undecoded.is_empty() {
+            drop(sent);
+            self.loader.make_again(&conveyor, &told, &undecoded);
+            return Ok(None);
         }
         Ok(Some((sent, told)))
     }

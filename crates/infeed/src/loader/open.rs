@@ -8,7 +8,7 @@ use super::certificate::Certificate;
 use super::hosts::Feeders;
 use super::options::Options;
 use super::prepare::{Aim, Prepared, prepare};
-use super::{Loader, Progress, feeders, settle, tuning};
+use super::{Loader, Progress, decoders, feeders, settle, tuning};
 use crate::batch::Ready;
 use crate::error::Error;
 use crate::exec::Conveyor;
@@ -59,6 +59,7 @@ impl Pipeline {
             placement: Placement::Device,
             ready: Ready(Arc::new(|_| {})),
             slots: 0,
+            decoder: None,
         };
         let source = self.select(source)?;
         Loader::open_for(self, source, &[], options, Some(aim)).map(|(loader, _)| loader)
@@ -130,10 +131,12 @@ impl Loader {
             // What feeders bring would be taken for what the own threads make.
             options.workers = Some(tuning::cores(options.world_size));
         }
+        decoders::check(&options, aim.as_ref().map(|aim| aim.placement))?;
         let placement = match aim.as_ref().map_or(Placement::Host, |aim| aim.placement) {
             // Feeders are told once what rows are to be, and resize by themselves, so that less
             // crosses the network.
             Placement::Auto | Placement::Resize if options.feeders.is_some() => Placement::Device,
+            Placement::Auto if options.decode.is_by_device() => Placement::Resize,
             placement => placement,
         };
         let hosts = options.feeders.as_ref().map_or(0, Feeders::count);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digested;
 use super::hosts::Feeders;
+use crate::plan::device::DecodeBy;
 
 /// A wait that is worth a line in the log, unless the user says otherwise: longer than a storage's
 /// hiccup, shorter than a user's patience.
@@ -46,6 +47,8 @@ pub struct Options {
     /// Other machines that make batches beside this one. With them, `workers: None` means the cores that
     /// this process may use.
     pub feeders: Option<Feeders>,
+    /// Who decodes JPEGs, for batches on a device.
+    pub decode: DecodeBy,
 }
 
 impl Default for Options {
@@ -63,6 +66,7 @@ impl Default for Options {
             digest: Digested::Ids,
             digest_file: None,
             feeders: None,
+            decode: DecodeBy::Auto,
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::order::ORDER;
 use crate::order::partition::{Partition, Tail};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;
-use crate::plan::device::{Forms, Placement};
+use crate::plan::device::{DecodeBy, Forms, Placement};
 use crate::source::Source;
 
 /// A device that batches go to.
@@ -32,6 +32,8 @@ pub(super) struct Aim {
     pub(super) ready: Ready,
     /// Batches that may be on their way to it.
     pub(super) slots: usize,
+    /// What decodes JPEGs there, if it does.
+    pub(super) decoder: Option<String>,
 }
 
 /// All that is found out before a thread runs.
@@ -70,7 +72,8 @@ pub(super) fn prepare(
     let pipeline = &settled;
     let mut plan = Plan::over(pipeline, &*source)?;
     // A digest of bytes is one of finished rows, which are the same wherever they are made.
-    let forms = plan.for_device(placement, options.digest != Digested::Ids);
+    let by_bytes = options.digest != Digested::Ids;
+    let forms = plan.for_device_by(options.decode, placement, by_bytes)?;
     let for_device = forms.each.iter().any(|(by, _)| *by == Placement::Device);
     let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
         (Some(size), None) => size,
@@ -126,7 +129,10 @@ pub(super) fn prepare(
     // The consumer holds one batch, and for a moment the next one too.
     let slots = aim.as_ref().map_or(0, |aim| aim.slots);
     let held = 2 + slots;
-    let ready = aim.map(|aim| aim.ready);
+    let (ready, decoder) = match aim {
+        Some(aim) => (Some(aim.ready), aim.decoder),
+        None => (None, None),
+    };
     let keep = shares.trays + held;
     let batcher = Batcher::of_forms(plan.forms(), rows, keep, ready.as_ref());
     let in_trays = shares.trays as u64 * partition.rows();
@@ -164,6 +170,11 @@ pub(super) fn prepare(
         data: state::hex(source.fingerprint()),
         description: state::hex(state::fingerprint(pipeline, order.fingerprint())),
         digest: None,
+        decoder,
+        decoder_share: match options.decode {
+            DecodeBy::Mix(1..) => Some(options.decode.share()),
+            _ => None,
+        },
         python: state::functions(pipeline),
         ranks: pipeline.has_batch_functions().then_some(options.world_size),
         bad: Vec::new(),

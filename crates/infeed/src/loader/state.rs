@@ -7,6 +7,7 @@ use super::digest::Digest;
 use crate::error::Error;
 use crate::order::partition::Tail;
 use crate::pipeline::Pipeline;
+use crate::plan::device::DecodeBy;
 use crate::random::{hash, hash_bytes};
 
 /// Version of the state's form.
@@ -49,6 +50,12 @@ pub struct State {
     // Written even so: distributed checkpoints want the keys that a fresh loader has.
     #[serde(default)]
     pub digest: Option<Digest>,
+    /// What decoded JPEGs where a device did: other pixels than the host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder: Option<String>,
+    /// Records of 16 that were the device's, where not all were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoder_share: Option<u8>,
     /// Names of the functions that samples and batches go through.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<String>,
@@ -97,6 +104,10 @@ impl State {
             [] => "none".to_owned(),
             names => names.join(", "),
         };
+        let decode = |state: &State| match (&state.decoder, state.decoder_share) {
+            (None, _) => DecodeBy::told(DecodeBy::Cpu.share()),
+            (Some(_), share) => DecodeBy::told(share.unwrap_or(DecodeBy::Gpu.share())),
+        };
         let ranks = |state: &State| state.ranks.map_or(String::new(), |ranks| ranks.to_string());
         let facts = |state: &State| {
             [
@@ -107,6 +118,7 @@ impl State {
                 ("records", state.records.to_string()),
                 ("global batch", state.batch.to_string()),
                 ("tail", tail(state).to_owned()),
+                ("decode", decode(state)),
                 ("python", names(&state.python)),
                 ("ranks (python_batch sees the batch of one)", ranks(state)),
                 (
@@ -236,6 +248,16 @@ impl Loader {
 
     fn go_on(&self, saved: &State, step: u64) -> Result<(), Error> {
         self.seek(saved.epoch, step)?;
+        if let (Some(now), Some(then)) = (&self.begin.decoder, &saved.decoder)
+            && now != then
+        {
+            let text = format!(
+                "JPEGs are decoded by {now} from here on, and were by {then}: their pixels are near \
+                 each other's and not the same"
+            );
+            tracing::warn!("{text}");
+            self.progress().notices.push(text);
+        }
         self.take_bad_from(saved);
         self.take_digest_from(saved);
         Ok(())
@@ -270,6 +292,8 @@ mod tests {
                 ids: u64::MAX,
                 pixels: None,
             }),
+            decoder: None,
+            decoder_share: None,
             python: Vec::new(),
             ranks: None,
             bad: Vec::new(),

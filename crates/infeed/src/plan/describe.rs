@@ -165,6 +165,9 @@ impl Plan {
                 if !places.decode.is_empty() {
                     parts.push(format!("only what {} cuts out", places.decode.join(", ")));
                 }
+                if let Some(devices) = self.devices.as_ref().filter(|_| plan.leaves_files) {
+                    parts.push(devices.told());
+                }
                 if self.decode.verify {
                     parts.push("checksums verified".to_owned());
                 }

@@ -3,15 +3,20 @@
 //!
 //! The device's kernels have the host's formulas, so a batch has the same bits either way.
 
+use std::str::FromStr;
+
 use infeed_raw::kernel::{Integer, Kernel};
 use infeed_raw::simd;
 
+use super::devices::Devices;
 use super::write::simd_layout;
 use super::{FieldPlan, Finish, PixelPlan, Plan, Planned};
 use crate::batch::{ColumnKind, ColumnSpec};
+use crate::decode::ColorMode;
 use crate::device::ring::{Route, Upload, crops};
+use crate::error::Error;
 use crate::pipeline::Layout;
-use crate::sample::{DType, Depth, Size};
+use crate::sample::{DType, Depth, Pixels, Size};
 use crate::transform::{Filter, Transform};
 
 /// Where the part of the work is done that can be done on either side of the copy.
@@ -36,6 +41,76 @@ impl Placement {
             Placement::Device => "device",
             Placement::Resize => "device-resize",
             Placement::Auto => "auto",
+        }
+    }
+}
+
+/// Who decodes JPEGs that a device may decode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DecodeBy {
+    /// Whoever gives the host's pixels, so that it changes no bit: the host.
+    #[default]
+    Auto,
+    /// The host.
+    Cpu,
+    /// The device, whose pixels are near the host's and not the same.
+    Gpu,
+    /// The device for so many records of 16, and the host for the others: which those are, a hash of
+    /// seed and record says.
+    Mix(u8),
+}
+
+const NO_RESIZE: &str = "since no uint8 image has a bilinear resize that only flips follow";
+
+/// Parts that a share is given in.
+const PARTS: u8 = 16;
+
+impl DecodeBy {
+    /// Records that are the device's, of 16.
+    pub(crate) fn share(self) -> u8 {
+        match self {
+            DecodeBy::Auto | DecodeBy::Cpu => 0,
+            DecodeBy::Gpu => PARTS,
+            DecodeBy::Mix(share) => share.min(PARTS),
+        }
+    }
+
+    /// Whether some files are the device's.
+    pub(crate) fn is_by_device(self) -> bool {
+        self.share() > 0
+    }
+
+    /// Who decodes where the device has such a share, as users name it.
+    pub(crate) fn told(share: u8) -> String {
+        match share {
+            0 => "cpu".to_owned(),
+            PARTS => "gpu".to_owned(),
+            share => format!("{share}/{PARTS} gpu"),
+        }
+    }
+}
+
+impl FromStr for DecodeBy {
+    type Err = String;
+
+    /// `auto`, `cpu`, `gpu`, or the device's share, a number between 0 and 1, which is rounded to
+    /// sixteenths.
+    fn from_str(text: &str) -> Result<DecodeBy, String> {
+        match text {
+            "auto" => return Ok(DecodeBy::Auto),
+            "cpu" => return Ok(DecodeBy::Cpu),
+            "gpu" => return Ok(DecodeBy::Gpu),
+            _ => {}
+        }
+        match text.parse::<f64>() {
+            Ok(share) if 0.0 < share && share < 1.0 => {
+                let parts = (share * f64::from(PARTS)).round() as u8;
+                Ok(DecodeBy::Mix(parts.clamp(1, PARTS - 1)))
+            }
+            _ => Err(format!(
+                "{text:?} decodes nothing; there are \"auto\", \"cpu\", \"gpu\", and the device's \
+                 share, a number between 0 and 1"
+            )),
         }
     }
 }
@@ -79,14 +154,13 @@ impl Plan {
             let only = "since no column is one that a device makes larger";
             return Forms::one(Placement::Host, whole, only);
         }
-        let resizes = |route: &Route| matches!(route.upload, Upload::Resize(_));
+        let resizes = |route: &Route| matches!(route.upload, Upload::Resize(_) | Upload::Decode(_));
         match wanted {
             Placement::Resize if routes.iter().any(resizes) => {
                 return Forms::one(Placement::Resize, routes, "as asked");
             }
             Placement::Resize => {
-                let only = "since no uint8 image has a bilinear resize that only flips follow";
-                return Forms::one(Placement::Device, routes, only);
+                return Forms::one(Placement::Device, routes, NO_RESIZE);
             }
             Placement::Device => return Forms::one(Placement::Device, routes, "as asked"),
             Placement::Auto | Placement::Host => {}
@@ -96,6 +170,40 @@ impl Plan {
             each: vec![(Placement::Device, routes), (Placement::Host, whole)],
             only: "",
         }
+    }
+
+    /// As [`Plan::for_device`], with files left to a device that is to decode.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if there is none that it could decode.
+    pub(crate) fn for_device_by(
+        &mut self,
+        decode: DecodeBy,
+        wanted: Placement,
+        by_bytes: bool,
+    ) -> Result<Forms, Error> {
+        self.devices = decode
+            .is_by_device()
+            .then(|| Devices::with_share(decode.share()));
+        let forms = self.for_device(wanted, by_bytes);
+        let decodes = |route: &Route| matches!(route.upload, Upload::Decode(_));
+        let routes = forms.each.iter().flat_map(|(_, routes)| routes);
+        if decode.is_by_device() && !routes.into_iter().any(decodes) {
+            let why = match (self.why_finished(by_bytes), forms.each.first()) {
+                (Some(why), _) => why,
+                (None, Some((Placement::Resize, _))) => {
+                    "since no image is a file that becomes \"rgb\""
+                }
+                (None, _) => NO_RESIZE,
+            };
+            let problem = format!(
+                "\"gpu\" leaves JPEGs to the device together with their resize, and here there is \
+                 nothing to leave to it, {why}; use decode=\"cpu\""
+            );
+            return Err(Error::config("decode", problem));
+        }
+        Ok(forms)
     }
 
     /// Why rows have to be finished on the host, if they have to.
@@ -121,6 +229,7 @@ impl Plan {
         });
         let mut routes = Vec::with_capacity(self.columns.len());
         let resizes = resizes && resizes_last(&self.transforms);
+        let decodes = self.devices.is_some();
         for (at, column) in self.columns.iter_mut().enumerate() {
             let route = if resizes
                 && let Some(FieldPlan::Pixels(plan)) = self.fields.get_mut(at)
@@ -129,7 +238,11 @@ impl Plan {
                 let device = column.clone();
                 plan.on_device = Some((layout, device.kind.clone()));
                 column.kind = plan.kind();
-                Route::resize(column.clone(), kernel, device)
+                plan.leaves_files = decodes && plan.is_file_of_colours();
+                match plan.leaves_files {
+                    true => Route::decode(column.clone(), kernel, device),
+                    false => Route::resize(column.clone(), kernel, device),
+                }
             } else if let Some(FieldPlan::Pixels(plan)) = self.fields.get_mut(at)
                 && (!erased || plan.is_mask)
                 && let Some((kernel, layout)) = plan.leave_to_device()
@@ -292,6 +405,11 @@ impl PixelPlan {
             bias: [0.0; 4],
         };
         Some((kernel, layout))
+    }
+
+    /// Whether records hold files that become what a device's decoder gives.
+    fn is_file_of_colours(&self) -> bool {
+        self.stored == Pixels::Encoded && self.mode == ColorMode::Rgb
     }
 
     /// The column of rows of its size.

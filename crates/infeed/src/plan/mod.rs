@@ -5,6 +5,7 @@
 
 mod describe;
 pub(crate) mod device;
+mod devices;
 pub mod failure;
 pub mod fold;
 pub(crate) mod function;
@@ -43,6 +44,8 @@ pub struct Plan {
     unknown_pixels: AtomicU64,
     /// None: every sample is its own.
     mixer: Option<mix::Mixer>,
+    /// None: all files are decoded on the host.
+    devices: Option<devices::Devices>,
     /// Functions of the user's, those on samples first.
     calls: Vec<function::Call>,
     /// Columns of a batch as its rows are filled, where they are not those of the last of these: the
@@ -89,6 +92,8 @@ struct PixelPlan {
     on_device: Option<(Layout, ColumnKind)>,
     /// Bytes of a row, where a device resizes: the host writes what is to be resized, where it can.
     crop_bytes: Option<usize>,
+    /// Whether rows may hold files, for a device that decodes.
+    leaves_files: bool,
 }
 
 /// The pass that writes the row.
@@ -200,6 +205,7 @@ impl Plan {
         };
         Ok(Plan {
             mixer,
+            devices: None,
             calls,
             marked,
             fields: plans,
@@ -578,6 +584,7 @@ impl<'a> Checked<'a> {
             finish,
             on_device: None,
             crop_bytes: None,
+            leaves_files: false,
         })
     }
 

@@ -93,6 +93,8 @@ pub(super) struct Looked<'a> {
     /// None for raw pixels.
     pub(super) header: Option<Header>,
     pub(super) size: Size,
+    /// Whether a device decodes it, if it is such a file.
+    pub(super) is_devices: bool,
 }
 
 impl Plan {
@@ -262,6 +264,7 @@ impl Plan {
                 bytes,
                 header,
                 size,
+                is_devices: plan.leaves_files && self.is_devices(record.index),
             });
         }
         Ok(looked)
@@ -344,6 +347,13 @@ impl Plan {
             transform: None,
             error,
         };
+        if let (Some(request), Cell::Slab(cell)) = (request, &mut row.cells[look.field])
+            && let Some(bytes) = look.leave_file(folded, request, cell.bytes_mut())
+        {
+            counters.count(Stage::Write, 0, bytes, bytes);
+            bench.meter.lap(Stage::Write, counters);
+            return Ok(());
+        }
         let [first, second] = &mut bench.images;
         let (mut current, mut other) = (first, second);
         let raw = match (request, &look.header) {

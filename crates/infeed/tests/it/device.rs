@@ -20,7 +20,7 @@ use infeed::{Error, OnError, Options, Pipeline};
 use crate::data::{bits, epoch, open, pairs, photo, photos};
 
 /// A device whose commands take between nothing and twice as long, so that nothing is in time.
-const ODD: &str = "sim:bandwidth=2e8,latency=30us,kernel=4e8,jitter=1,seed=";
+pub(crate) const ODD: &str = "sim:bandwidth=2e8,latency=30us,kernel=4e8,jitter=1,seed=";
 
 fn on_device(pipeline: &Pipeline, placement: Placement, seed: u64) -> (Sim, DeviceLoader<Sim>) {
     let sim = Sim::parse(&format!("{ODD}{seed}")).expect("a device");
@@ -33,7 +33,7 @@ fn on_device(pipeline: &Pipeline, placement: Placement, seed: u64) -> (Sim, Devi
 }
 
 /// Records and bytes, columns behind each other, as [`bits`] gives them of the host's.
-fn fetched(batch: &DeviceBatch<Sim>) -> (Vec<u64>, Vec<u8>) {
+pub(crate) fn fetched(batch: &DeviceBatch<Sim>) -> (Vec<u64>, Vec<u8>) {
     let names: Vec<&str> = batch.names().collect();
     let bytes = names.into_iter().flat_map(|name| {
         match (batch.host(name), batch.array(name).expect("a device")) {
@@ -45,7 +45,7 @@ fn fetched(batch: &DeviceBatch<Sim>) -> (Vec<u64>, Vec<u8>) {
     (batch.records().to_vec(), bytes.collect())
 }
 
-fn device_epoch(loader: &DeviceLoader<Sim>) -> Vec<(Vec<u64>, Vec<u8>)> {
+pub(crate) fn device_epoch(loader: &DeviceLoader<Sim>) -> Vec<(Vec<u64>, Vec<u8>)> {
     let batch = || loader.next_batch().expect("no bad record");
     std::iter::from_fn(batch).map(|b| fetched(&b)).collect()
 }
@@ -85,7 +85,7 @@ fn normalize() -> Normalize {
     Normalize::new([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 }
 
-fn floats(root: &std::path::Path) -> Pipeline {
+pub(crate) fn floats(root: &std::path::Path) -> Pipeline {
     Pipeline::new(SourceSpec::folder(root))
         .shuffle(3)
         .decode()

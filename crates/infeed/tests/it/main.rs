@@ -3,6 +3,7 @@
 mod bad_records;
 mod curriculum;
 mod data;
+mod decoding;
 mod device;
 mod explain;
 mod fast_plan;

@@ -23,7 +23,7 @@ pub struct Apart {
     pub sampled: f64,
 }
 
-const SAMPLINGS: [(Subsampling, &str); 5] = [
+pub(super) const SAMPLINGS: [(Subsampling, &str); 5] = [
     (Subsampling::None, "4:4:4"),
     (Subsampling::Half, "4:2:2"),
     (Subsampling::HalfRows, "4:4:0"),
@@ -32,7 +32,7 @@ const SAMPLINGS: [(Subsampling, &str); 5] = [
 ];
 
 /// Heights and widths: whole units of every sampling, and none.
-const SIZES: [(u32, u32); 4] = [(32, 64), (149, 227), (71, 65), (240, 320)];
+pub(super) const SIZES: [(u32, u32); 4] = [(32, 64), (149, 227), (71, 65), (240, 320)];
 
 /// Files of a batch, above the number from which card's cores read the codes.
 const BATCH: usize = 64;
@@ -61,14 +61,18 @@ fn picture(key: u64, height: u32, width: u32) -> Vec<u8> {
     rgb
 }
 
-fn jpeg(key: u64, size: (u32, u32), subsampling: Subsampling) -> Result<Vec<u8>, Wrong> {
+pub(super) fn jpeg(key: u64, size: (u32, u32), subsampling: Subsampling) -> Result<Vec<u8>, Wrong> {
     let (height, width) = size;
     let rgb = picture(key, height, width);
     Ok(encode(&rgb, width, height, 88, subsampling)?)
 }
 
 /// What the host decodes.
-fn on_host(decoder: &mut JpegDecoder, bytes: &[u8], place: &Place) -> Result<Vec<u8>, Wrong> {
+pub(super) fn on_host(
+    decoder: &mut JpegDecoder,
+    bytes: &[u8],
+    place: &Place,
+) -> Result<Vec<u8>, Wrong> {
     let Place { height, width, .. } = *place;
     let task = JpegTask {
         width,
@@ -107,7 +111,7 @@ fn places(sizes: impl IntoIterator<Item = (u32, u32)>) -> (Vec<Place>, usize) {
 }
 
 /// The pixels of a place.
-fn cut(bytes: &[u8], place: &Place) -> Vec<u8> {
+pub(super) fn cut(bytes: &[u8], place: &Place) -> Vec<u8> {
     let rows = bytes[place.offset..].chunks(place.row_bytes);
     let line = place.width as usize * 3;
     let rows = rows.take(place.height as usize);
@@ -115,7 +119,7 @@ fn cut(bytes: &[u8], place: &Place) -> Vec<u8> {
 }
 
 /// The largest and the mean distance of two images' levels.
-fn distance(one: &[u8], other: &[u8]) -> (u8, f64) {
+pub(super) fn distance(one: &[u8], other: &[u8]) -> (u8, f64) {
     let apart = || one.iter().zip(other).map(|(a, b)| a.abs_diff(*b));
     let total: u64 = apart().map(u64::from).sum();
     let most = apart().max().unwrap_or(0);

@@ -4,6 +4,7 @@
 //! Everything goes through the seam, so it is the same code for both. A check says what it found;
 //! nothing here panics, and one that fails does not keep the others from running.
 
+mod decoded;
 mod jpeg;
 mod kernels;
 mod rates;
@@ -242,6 +243,10 @@ pub fn check<D: Checked>(device: &D, lasting: Duration, decoders: &DecoderSettin
     note("JPEGs that are not decoded are named", &mut |_| {
         jpeg::refusals(device, decoders)
     });
+    note(
+        "JPEGs among rows are decoded and resized to the host's pixels, or near them",
+        &mut |figures| decoded::rows(device, decoders, figures),
+    );
     note("decoding of JPEGs is timed", &mut |figures| {
         jpeg::rates(device, decoders, effort, figures)
     });

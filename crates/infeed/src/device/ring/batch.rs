@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::sample::DType;
 
+use super::decoding::Doubts;
 use super::gaps::Asked;
 use super::shared::Held;
 use super::sync::{self, Arc};
@@ -37,6 +38,9 @@ pub(super) enum Part {
 pub struct Sent<D: Device> {
     pub(super) held: Held<D>,
     pub(super) content: Content,
+    pub(super) doubts: Doubts,
+    /// Behind its copies.
+    pub(super) copied: Arc<D::Event>,
 }
 
 impl<D: Device> Sent<D> {
@@ -53,6 +57,23 @@ impl<D: Device> Sent<D> {
     /// Number of each row's record, as in [`Batch::records`](crate::batch::Batch::records).
     pub fn records(&self) -> &[u64] {
         &self.content.records
+    }
+
+    /// Records whose rows do not hold what their files show, since neither the device nor the host could
+    /// decode them. Where the device finds that out while it decodes, this waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`]; [`Error::Device`] if the device failed since.
+    pub fn undecoded(&self) -> Result<Vec<u64>, Error> {
+        let shared = self.held.shared();
+        shared.check()?;
+        if !self.doubts.are_settled() {
+            shared.told(shared.device.synchronize(&self.copied))?;
+        }
+        let rows = self.doubts.rows().into_iter();
+        let records = rows.filter_map(|row| self.content.records.get(row).copied());
+        Ok(records.collect())
     }
 
     /// Gives it to the consumer, at once, wherever its bytes are by now. With what the consumer

@@ -2,14 +2,14 @@
 //!
 //! Such a row begins with a head: height, width, how the result is mirrored, and 0, each of 4 bytes
 //! in the order of the machine. Behind it lie the image's lines, one after another. What is left of the row
-//! means nothing.
+//! means nothing. A last number other than 0 is that of a row that holds a file; see `files`.
 
 use infeed_raw::kernel::{Bilinear, Kernel, KernelError, ResizeTable, ResizeView, RowView};
 
 use crate::sample::Size;
 
 /// Bytes of a head.
-const HEAD: usize = 16;
+pub(super) const HEAD: usize = 16;
 
 /// Room for images, in sizes of what becomes of them. A crop of a photograph is mostly smaller, and
 /// one that is not is brought to its size on the host.
@@ -27,11 +27,14 @@ pub(crate) fn row_bytes(to: Size, channels: usize) -> Option<usize> {
 
 /// Whether an image may lie in a row for images that come to another size.
 pub(crate) fn takes(from: Size, to: Size) -> bool {
+    shrinks(from, to) && from.pixels() <= to.pixels().saturating_mul(ROOM as u64)
+}
+
+/// Whether a table has room for what brings an image to another size.
+pub(super) fn shrinks(from: Size, to: Size) -> bool {
     let fits =
         |from: u32, to: u32| from > 0 && u64::from(from) <= u64::from(to) * u64::from(SHRINKS);
-    fits(from.height, to.height)
-        && fits(from.width, to.width)
-        && from.pixels() <= to.pixels().saturating_mul(ROOM as u64)
+    fits(from.height, to.height) && fits(from.width, to.width)
 }
 
 /// Writes the head of an image, and gives the place for its lines; None if the row is too short.
@@ -41,14 +44,63 @@ pub(crate) fn begin(
     channels: usize,
     (flip_x, flip_y): (bool, bool),
 ) -> Option<&mut [u8]> {
-    let mut flags = 0;
-    flags |= if flip_x { RowView::FLIP_X } else { 0 };
-    flags |= if flip_y { RowView::FLIP_Y } else { 0 };
     let (head, room) = row.split_at_mut_checked(HEAD)?;
-    let words = [size.height, size.width, flags, 0].map(u32::to_ne_bytes);
+    let words = [size.height, size.width, flags(flip_x, flip_y), 0].map(u32::to_ne_bytes);
     head.copy_from_slice(words.as_flattened());
     let bytes = usize::try_from(size.pixels()).ok()?.checked_mul(channels)?;
     room.get_mut(..bytes)
+}
+
+/// How a result is mirrored, as heads and tables say it.
+pub(super) fn flags(flip_x: bool, flip_y: bool) -> u32 {
+    let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+    flag(flip_x, RowView::FLIP_X) | flag(flip_y, RowView::FLIP_Y)
+}
+
+/// What a row says of the image in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) size: Size,
+    pub(super) flags: u32,
+    /// Bytes of a file; 0 where the row holds pixels.
+    pub(super) file: u32,
+}
+
+impl Head {
+    /// The head of a row, and what lies behind it.
+    pub(super) fn read(row: &[u8]) -> Option<(Head, &[u8])> {
+        let (head, room) = row.split_first_chunk::<HEAD>()?;
+        let (words, _) = head.as_chunks::<4>();
+        let [height, width, flags, file] = [0, 1, 2, 3].map(|n| u32::from_ne_bytes(words[n]));
+        let size = Size { height, width };
+        Some((Head { size, flags, file }, room))
+    }
+
+    /// Bytes of its lines, and of one, if the image is one that a row takes and lies in this room.
+    pub(super) fn pixels(&self, channels: usize, room: usize, to: Size) -> Option<(usize, u32)> {
+        let line = (self.size.width as usize).checked_mul(channels)?;
+        let image = line.checked_mul(self.size.height as usize)?;
+        let is_image = self.file == 0 && image <= room && takes(self.size, to);
+        is_image.then_some((image, u32::try_from(line).ok()?))
+    }
+}
+
+/// Size and channels of what a kernel resizes to; None if it resizes nothing.
+pub(super) fn target(kernel: &Kernel) -> Option<(Size, usize)> {
+    let Kernel::Resize {
+        height,
+        width,
+        channels,
+        ..
+    } = *kernel
+    else {
+        return None;
+    };
+    let size = Size {
+        height: u32::try_from(height).ok()?,
+        width: u32::try_from(width).ok()?,
+    };
+    Some((size, channels))
 }
 
 /// Bytes of the table of so many rows at most; None if that is no number.
@@ -74,45 +126,24 @@ pub(super) fn table(
     bytes: &[u8],
     weights: &mut Bilinear,
 ) -> Result<ResizeTable, KernelError> {
-    let Kernel::Resize {
-        height,
-        width,
-        channels,
-        ..
-    } = *kernel
-    else {
+    let Some((to, channels)) = target(kernel) else {
         return Err(KernelError::Table { row: 0 });
     };
     let row_bytes = bytes.len().checked_div(rows).unwrap_or(0);
-    let to = Size {
-        height: u32::try_from(height).unwrap_or(0),
-        width: u32::try_from(width).unwrap_or(0),
-    };
     let mut views = Vec::with_capacity(rows);
     for (row, held) in bytes.chunks_exact(row_bytes.max(1)).take(rows).enumerate() {
-        let Some((head, room)) = held.split_first_chunk::<HEAD>() else {
-            return Err(KernelError::Table { row });
-        };
-        let (words, _) = head.as_chunks::<4>();
-        let [height, width, flags] = [0, 1, 2].map(|n| u32::from_ne_bytes(words[n]));
-        let size = Size { height, width };
-        let line = (width as usize).checked_mul(channels);
-        let image = line.and_then(|line| line.checked_mul(height as usize));
-        let (Some(line), true) = (line, image.is_some_and(|image| image <= room.len())) else {
-            return Err(KernelError::Table { row });
-        };
-        if !takes(size, to) {
-            return Err(KernelError::Table { row });
-        }
+        let wrong = KernelError::Table { row };
+        let (head, room) = Head::read(held).ok_or(wrong.clone())?;
+        let (_, line) = head.pixels(channels, room.len(), to).ok_or(wrong)?;
         views.push(ResizeView {
             offset: (row * row_bytes + HEAD) as u64,
-            row_bytes: line as u32,
-            flags,
-            height,
-            width,
+            row_bytes: line,
+            flags: head.flags,
+            height: head.size.height,
+            width: head.size.width,
         });
     }
-    ResizeTable::of(height, width, &views, weights)
+    ResizeTable::of(to.height as usize, to.width as usize, &views, weights)
 }
 
 #[cfg(test)]
@@ -179,6 +210,7 @@ mod tests {
             (0, &[0, 41, 1 << 31, u32::MAX][..]),
             (1, &[0, 33, 100, u32::MAX]),
             (2, &[4, u32::MAX]),
+            (3, &[1, u32::MAX]),
         ] {
             for value in values {
                 let mut bytes = whole.clone();

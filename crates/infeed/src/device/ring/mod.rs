@@ -15,9 +15,13 @@ mod times;
 
 mod shared;
 
-mod batch;
-
 pub(crate) mod crops;
+
+pub(crate) mod files;
+
+mod decoding;
+
+mod batch;
 
 mod route;
 

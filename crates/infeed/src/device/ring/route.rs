@@ -8,6 +8,7 @@ use crate::sample::DType;
 
 use super::batch::{Content, Part};
 use super::crops;
+use super::files::Staged;
 
 /// How a column gets to the device.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +22,19 @@ pub enum Upload {
     /// Images of a size of their own each, which a [`Kernel::Resize`] brings to one there. A row is
     /// uint8, and says itself how large its image is.
     Resize(Kernel),
+    /// As `Resize`; but a row may hold a JPEG in place of pixels, which the device decodes first. A ring
+    /// needs a decoder for it.
+    Decode(Kernel),
+}
+
+/// What a kernel needs beside the rows.
+#[derive(Debug)]
+pub(super) enum Beside {
+    Nothing,
+    /// Where each row's image is, all of which lie as they come from the host.
+    Table(ResizeTable),
+    /// The same of images that are brought to places of their own.
+    Staged(Staged),
 }
 
 /// A column of a batch, on the host and as the consumer gets it.
@@ -87,8 +101,27 @@ impl Route {
         }
     }
 
+    /// A column of images, each of its own size, or of files with them, that a kernel brings to one.
+    pub(crate) fn decode(host: ColumnSpec, kernel: Kernel, device: ColumnSpec) -> Route {
+        Route {
+            host,
+            upload: Upload::Decode(kernel),
+            device,
+        }
+    }
+
+    /// What works on it on the device.
+    pub(crate) fn kernel(&self) -> Option<&Kernel> {
+        match &self.upload {
+            Upload::Stay | Upload::Copy => None,
+            Upload::Expand(kernel) | Upload::Resize(kernel) | Upload::Decode(kernel) => {
+                Some(kernel)
+            }
+        }
+    }
+
     pub(super) fn has_kernel(&self) -> bool {
-        matches!(self.upload, Upload::Expand(_) | Upload::Resize(_))
+        self.kernel().is_some()
     }
 
     pub(super) fn is_copied(&self) -> bool {
@@ -126,7 +159,8 @@ impl Route {
                 table: 0,
                 output: of(&self.device)?,
             },
-            Upload::Resize(kernel) => Bytes {
+            // What is decoded needs more or less, as a batch's files say.
+            Upload::Resize(kernel) | Upload::Decode(kernel) => Bytes {
                 staging: of(&self.host)?,
                 table: crops::table_bytes(kernel, rows)
                     .ok_or_else(|| self.wrong(format!("{kernel:?} resizes no images")))?,
@@ -147,7 +181,7 @@ impl Route {
             Upload::Copy if self.host.kind != self.device.kind => {
                 return Err(self.wrong("a copy changes neither type nor shape"));
             }
-            Upload::Copy | Upload::Resize(_) => {}
+            Upload::Copy | Upload::Resize(_) | Upload::Decode(_) => {}
             Upload::Expand(kernel) => {
                 let (input, output) = (
                     kernel.input_bytes(rows.max(1)),
@@ -159,7 +193,7 @@ impl Route {
                 }
             }
         }
-        if let Upload::Resize(kernel) = &self.upload {
+        if let Upload::Resize(kernel) | Upload::Decode(kernel) = &self.upload {
             let rows_are_bytes =
                 matches!(self.fixed(&self.host)?, (DType::UInt8, shape) if shape.len() == 1);
             if !rows_are_bytes || kernel.output_bytes(rows.max(1)) != Some(bytes.output) {
@@ -185,20 +219,23 @@ impl Route {
         )))
     }
 
-    /// The table of a batch's array, where the column has one.
-    pub(super) fn table(
+    /// What the kernel needs beside a batch's array.
+    pub(super) fn beside(
         &self,
         array: &Array,
         rows: usize,
         weights: &mut Bilinear,
-    ) -> Result<Option<ResizeTable>, Error> {
-        let Upload::Resize(kernel) = &self.upload else {
-            return Ok(None);
+    ) -> Result<Beside, Error> {
+        let beside = match &self.upload {
+            Upload::Resize(kernel) => {
+                crops::table(kernel, rows, array.bytes(), weights).map(Beside::Table)
+            }
+            Upload::Decode(kernel) => {
+                Staged::of(kernel, rows, array.bytes(), weights).map(Beside::Staged)
+            }
+            Upload::Stay | Upload::Copy | Upload::Expand(_) => return Ok(Beside::Nothing),
         };
-        let table = crops::table(kernel, rows, array.bytes(), weights);
-        table
-            .map(Some)
-            .map_err(|error| self.wrong(error.to_string()))
+        beside.map_err(|error| self.wrong(error.to_string()))
     }
 
     /// Shape and type of what the consumer gets, for so many rows.
@@ -206,6 +243,17 @@ impl Route {
         let (dtype, shape) = self.fixed(&self.device)?;
         let shape = std::iter::once(rows).chain(shape.iter().copied()).collect();
         Ok(Part::Device { at, shape, dtype })
+    }
+}
+
+impl Beside {
+    /// Where the kernel finds each row's image.
+    pub(super) fn table(&self) -> Option<&ResizeTable> {
+        match self {
+            Beside::Nothing => None,
+            Beside::Table(table) => Some(table),
+            Beside::Staged(staged) => Some(&staged.table),
+        }
     }
 }
 

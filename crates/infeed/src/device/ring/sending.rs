@@ -7,15 +7,16 @@ use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use infeed_raw::kernel::{Bilinear, ResizeTable, Table};
+use infeed_raw::kernel::{Bilinear, Table};
 
 use crate::batch::{Array, Batch};
 use crate::device::{Device, DeviceError, HostSource};
 use crate::error::Error;
 
 use super::batch::Sent;
+use super::decoding::{Decoders, Doubts, Sums};
 use super::gaps::{Asked, Gap, GapTotals};
-use super::route::{self, Route, Upload};
+use super::route::{self, Beside, Route};
 use super::shared::{Flight, Held, Lost, Shared, Slot, SlotColumn};
 use super::slots::{Slots, Taken};
 use super::sync::{self, Arc, Mutex};
@@ -56,6 +57,8 @@ pub struct RingStats {
     pub transfers: u64,
     /// Bytes of them.
     pub bytes: u64,
+    /// JPEGs that the device decodes.
+    pub jpegs: u64,
     /// Slots there are.
     pub slots: usize,
     /// Those that hold a batch ahead of the consumer.
@@ -84,11 +87,14 @@ pub struct Ring<D: Device> {
     kernels: Option<D::Queue>,
     /// Of images that a device resizes.
     weights: Mutex<Bilinear>,
+    /// None if no column has files.
+    decoders: Option<Mutex<Decoders<D>>>,
     /// Held while a batch is enqueued, so that streams get batches in one order.
     sending: Mutex<()>,
     batches: AtomicU64,
     transfers: AtomicU64,
     bytes: AtomicU64,
+    jpegs: AtomicU64,
     /// A wait that is left out on purpose, to see that the simulated device notices.
     #[cfg(test)]
     pub(super) without: std::sync::atomic::AtomicU8,
@@ -113,13 +119,14 @@ struct NoSlot {
 struct Load<'a> {
     route: &'a Route,
     array: &'a Array,
-    table: Option<ResizeTable>,
+    beside: Beside,
 }
 
 /// Marks behind a batch's copies, and behind all of it.
 struct Enqueued<D: Device> {
     copied: Arc<D::Event>,
     ready: Arc<D::Event>,
+    doubts: Doubts,
 }
 
 impl<D: Device> Ring<D> {
@@ -168,13 +175,22 @@ impl<D: Device> Ring<D> {
             copies,
             kernels,
             weights: Mutex::new(Bilinear::new()),
+            decoders: None,
             sending: Mutex::new(()),
             batches: AtomicU64::new(0),
             transfers: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            jpegs: AtomicU64::new(0),
             #[cfg(test)]
             without: std::sync::atomic::AtomicU8::new(0),
         })
+    }
+
+    /// The same with a decoder of its device, which columns with files need ([`Upload::Decode`]).
+    #[must_use]
+    pub fn decoding_by(mut self, decoder: D::Decoder) -> Ring<D> {
+        self.decoders = Some(Mutex::new(Decoders::new(decoder)));
+        self
     }
 
     /// The device.
@@ -241,14 +257,20 @@ impl<D: Device> Ring<D> {
         self.shared.poll()?;
         self.shared.thin(self.settings.slots)?;
         self.shared.settle(true);
-        let mut slot = self.slot(routes, rows)?;
+        let needed = self.needed(routes, &loads, rows)?;
+        let mut slot = self.slot(&needed)?;
         let mut transfers = Vec::new();
         match self.enqueue(&loads, &mut slot, rows, &mut transfers) {
-            Ok(Enqueued { copied, ready }) => {
+            Ok(enqueued) => {
+                let copied = Arc::clone(&enqueued.copied);
                 self.shared.fly(Flight { copied, transfers });
-                let held = Held::new(Arc::clone(&self.shared), slot, ready);
-                let content = parcels.content;
-                Ok(Sent { held, content })
+                let held = Held::new(Arc::clone(&self.shared), slot, enqueued.ready);
+                Ok(Sent {
+                    held,
+                    content: parcels.content,
+                    doubts: enqueued.doubts,
+                    copied: enqueued.copied,
+                })
             }
             Err(error) => {
                 let error = self.shared.fail(error);
@@ -286,6 +308,7 @@ impl<D: Device> Ring<D> {
             batches: self.batches.load(Ordering::Relaxed),
             transfers: self.transfers.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            jpegs: self.jpegs.load(Ordering::Relaxed),
             slots: counts.made,
             ahead: counts.ahead,
             free: counts.free,
@@ -340,8 +363,29 @@ impl<D: Device> Ring<D> {
         Ok(())
     }
 
-    /// A slot with room for `rows` rows.
-    fn slot(&self, routes: &[Route], rows: usize) -> Result<Slot<D>, Error> {
+    /// What a batch needs of a slot, for each column that goes to the device.
+    fn needed(
+        &self,
+        routes: &[Route],
+        loads: &[Load<'_>],
+        rows: usize,
+    ) -> Result<Vec<route::Bytes>, Error> {
+        let mut needed = Vec::with_capacity(loads.len());
+        for route in routes {
+            let mut bytes = route.bytes(rows.max(self.settings.rows))?;
+            if bytes.output == 0 {
+                continue;
+            }
+            if let Some(Beside::Staged(staged)) = loads.get(needed.len()).map(|load| &load.beside) {
+                bytes.staging = roomy(staged.bytes);
+            }
+            needed.push(bytes);
+        }
+        Ok(needed)
+    }
+
+    /// A slot with room for so much.
+    fn slot(&self, needed: &[route::Bytes]) -> Result<Slot<D>, Error> {
         let shared = &self.shared;
         let slot = match shared.slots.take() {
             Taken::Closed => return Err(Error::Closed),
@@ -378,7 +422,7 @@ impl<D: Device> Ring<D> {
             shared.slots.gone(true);
             return Err(fault);
         }
-        self.grown(slot, routes, rows.max(self.settings.rows))
+        self.grown(slot, needed)
     }
 
     /// Frees a slot that is not needed any more, unless a consumer's stream may still read it.
@@ -396,19 +440,11 @@ impl<D: Device> Ring<D> {
         Ok(())
     }
 
-    /// The slot with memory for so many rows in every column.
-    fn grown(&self, mut slot: Slot<D>, routes: &[Route], rows: usize) -> Result<Slot<D>, Error> {
-        let needed: Vec<route::Bytes> = match routes.iter().map(|r| r.bytes(rows)).collect() {
-            Ok(needed) => needed,
-            Err(error) => {
-                self.shared.give_back(slot, true);
-                return Err(error);
-            }
-        };
-        let needed: Vec<route::Bytes> = needed.into_iter().filter(|n| n.output > 0).collect();
+    /// The slot with so much memory in every column.
+    fn grown(&self, mut slot: Slot<D>, needed: &[route::Bytes]) -> Result<Slot<D>, Error> {
         // What is outgrown is freed. A batch larger than the settings say is rare, and may wait.
         let len = |memory: &StdArc<D::Memory>| self.shared.device.len(memory);
-        let mut columns = slot.columns.iter().zip(&needed);
+        let mut columns = slot.columns.iter().zip(needed);
         let outgrown = columns.any(|(column, needed)| {
             let (mut staging, mut table) = (column.staging.iter(), column.table.iter());
             len(&column.output) < needed.output
@@ -420,7 +456,7 @@ impl<D: Device> Ring<D> {
             self.shared.slots.gone(true);
             return Err(error);
         }
-        let made = self.grow(&mut slot, &needed);
+        let made = self.grow(&mut slot, needed);
         let Err(source) = made else { return Ok(slot) };
         // Half a slot is of no use to the next, and nothing was enqueued on what is new in it.
         self.shared.free(slot);
@@ -487,11 +523,15 @@ impl<D: Device> Ring<D> {
         let mut weights = sync::lock(&self.weights);
         let load = |(route, array): &'a (usize, Array)| {
             let route = &routes[*route];
-            let table = route.table(array, rows, &mut weights)?;
+            let beside = route.beside(array, rows, &mut weights)?;
+            if matches!(beside, Beside::Staged(_)) && self.decoders.is_none() {
+                let problem = "it has files, and the ring was made without a decoder";
+                return Err(Error::config("device", problem));
+            }
             Ok(Load {
                 route,
                 array,
-                table,
+                beside,
             })
         };
         arrays.iter().map(load).collect()
@@ -528,8 +568,18 @@ impl<D: Device> Ring<D> {
             releases(self.copies)?;
         }
         device.record(&begun, self.copies)?;
-        let mut sent_bytes = 0;
+        let (mut sent_bytes, mut doubts) = (0, Doubts::default());
         for (load, column) in loads.iter().zip(&slot.columns) {
+            if let (Beside::Staged(staged), Some(decoders), Some(to)) =
+                (&load.beside, &self.decoders, &column.staging)
+            {
+                let (on, from) = ((device, self.copies), (load.array, staged));
+                let mut decoders = sync::lock(decoders);
+                let sums = decoders.send(on, from, to, &mut doubts, transfers)?;
+                sent_bytes += sums.bytes;
+                self.count(sums);
+                continue;
+            }
             let bytes = load.array.bytes().len();
             sent_bytes += bytes as u64;
             let to = match &column.staging {
@@ -539,8 +589,7 @@ impl<D: Device> Ring<D> {
             let from: HostSource = std::sync::Arc::new(load.array.clone());
             if bytes > 0 {
                 transfers.push(device.copy(self.copies, from, bytes, to, 0)?);
-                self.transfers.fetch_add(1, Ordering::Relaxed);
-                self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                self.count(Sums::one(bytes));
             }
         }
         device.record(&copied, self.copies)?;
@@ -558,21 +607,19 @@ impl<D: Device> Ring<D> {
                 releases(kernels)?;
                 device.record(&begun, kernels)?;
                 for (load, column) in loads.iter().zip(&slot.columns) {
-                    let (Upload::Expand(kernel) | Upload::Resize(kernel), Some(staging), true) =
-                        (&load.route.upload, &column.staging, rows > 0)
+                    let (Some(kernel), Some(staging), true) =
+                        (load.route.kernel(), &column.staging, rows > 0)
                     else {
                         continue;
                     };
                     let table = load
-                        .table
-                        .as_ref()
+                        .beside
+                        .table()
                         .map(Table::from)
                         .zip(column.table.as_ref());
                     device.launch(kernels, kernel, rows, staging, table, &column.output)?;
                     if let Some((table, _)) = table {
-                        let bytes = table.bytes().len() as u64;
-                        self.transfers.fetch_add(1, Ordering::Relaxed);
-                        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                        self.count(Sums::one(table.bytes().len()));
                     }
                 }
                 device.record(&ready, kernels)?;
@@ -587,7 +634,18 @@ impl<D: Device> Ring<D> {
         self.batches.fetch_add(1, Ordering::Relaxed);
         slot.released.clear();
         slot.ready = Some(Arc::clone(&ready));
-        Ok(Enqueued { copied, ready })
+        Ok(Enqueued {
+            copied,
+            ready,
+            doubts,
+        })
+    }
+
+    fn count(&self, sums: Sums) {
+        // Relaxed: figures, which order nothing.
+        self.transfers.fetch_add(sums.transfers, Ordering::Relaxed);
+        self.bytes.fetch_add(sums.bytes, Ordering::Relaxed);
+        self.jpegs.fetch_add(sums.files, Ordering::Relaxed);
     }
 
     #[cfg(test)]
@@ -599,6 +657,13 @@ impl<D: Device> Ring<D> {
     fn is_left_out(&self, _what: Without) -> bool {
         false
     }
+}
+
+/// Bytes to allocate where so many are needed and the next batch needs more or less: a few sizes, at
+/// most a fifth more.
+fn roomy(bytes: usize) -> usize {
+    let step = bytes.max(1 << 12).next_power_of_two() / 8;
+    bytes.max(1).checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
 /// Waits that tests leave out to see that they are missed. Nothing else can.

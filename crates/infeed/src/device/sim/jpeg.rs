@@ -14,7 +14,7 @@ use crate::device::HostSource;
 use crate::device::jpeg::Later;
 
 /// What the library is called in a refusal.
-const LIBRARY: &str = "libjpeg-turbo";
+pub(super) const LIBRARY: &str = "libjpeg-turbo";
 
 /// A decoder of a simulated device.
 #[derive(Debug)]

@@ -567,6 +567,10 @@ impl Device for Sim {
         made.map_err(|error| failed("decoder", Arc::new(error)))
     }
 
+    fn decoder_name(&self, _decoder: &SimDecoder) -> String {
+        jpeg::LIBRARY.to_owned()
+    }
+
     fn decode(
         &self,
         queue: SimQueue,
@@ -601,7 +605,7 @@ impl Device for Sim {
             landed: state.mark(stream, end_ns),
             process: self.inner.process,
         };
-        Ok(Decoding::new(transfer, refused, later))
+        Ok(Decoding::new(transfer, refused, Some(later)))
     }
 
     fn record(&self, event: &SimEvent, queue: SimQueue) -> Result<(), DeviceError> {

@@ -10,8 +10,12 @@
 mod batch;
 #[path = "../crops.rs"]
 mod crops;
+#[path = "../decoding.rs"]
+mod decoding;
 #[path = "../events.rs"]
 mod events;
+#[path = "../files.rs"]
+mod files;
 #[path = "../gaps.rs"]
 mod gaps;
 #[path = "../route.rs"]
@@ -97,6 +101,7 @@ fn routes() -> Vec<Route> {
             super::super::Upload::Copy => route::Upload::Copy,
             super::super::Upload::Expand(kernel) => route::Upload::Expand(kernel),
             super::super::Upload::Resize(kernel) => route::Upload::Resize(kernel),
+            super::super::Upload::Decode(kernel) => route::Upload::Decode(kernel),
         };
         Route {
             host: route.host,

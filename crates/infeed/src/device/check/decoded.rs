@@ -1,0 +1,212 @@
+//! A batch of JPEGs as a pipeline sends them with `decode="gpu"`: decoded, cut out, resized and mirrored
+//! on the device, and held against the same parts of the host's pixels resized there.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use infeed_raw::jpeg::JpegDecoder;
+use infeed_raw::kernel::Kernel;
+use infeed_raw::simd::{Dtype, Layout};
+use infeed_raw::slab::Slab;
+
+use super::jpeg::{SAMPLINGS, SIZES, cut, distance, jpeg, on_host};
+use super::{Checked, Figure, Wrong, wrong};
+use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
+use crate::device::jpeg::{DecoderSettings, Place};
+use crate::device::ring::{Ring, Route, Settings, crops, files};
+use crate::device::{Device, DeviceError};
+use crate::random;
+use crate::sample::{DType, Region, Size};
+
+const ROWS: usize = 48;
+
+/// What all parts come to.
+const TO: Size = Size {
+    height: 64,
+    width: 80,
+};
+
+const CHANNELS: usize = 3;
+
+/// What becomes of a file.
+fn part(key: usize, (height, width): (u32, u32)) -> files::Cut {
+    let number = |of: u64, below: u32| {
+        let hash = random::hash(&[key as u64, of]);
+        (hash % u64::from(below.max(1))) as u32
+    };
+    let size = Size {
+        height: height / 4 + number(0, height / 4),
+        width: width / 4 + number(1, width / 4),
+    };
+    let region = Region {
+        top: number(2, height - size.height),
+        left: number(3, width - size.width),
+        size,
+    };
+    files::Cut {
+        image: Size { height, width },
+        region,
+        flips: (number(4, 2) == 1, number(5, 2) == 1),
+    }
+}
+
+/// The batches: one of files, of which every fifth row is pixels all the same, and one of pixels.
+fn batches(row_bytes: usize) -> Result<[Batch; 2], Wrong> {
+    let mut host = JpegDecoder::new()?;
+    let mut slabs = [
+        Slab::zeroed(ROWS, row_bytes)?,
+        Slab::zeroed(ROWS, row_bytes)?,
+    ];
+    let [files, pixels] = &mut slabs;
+    let rows = files.as_mut().chunks_exact_mut(row_bytes);
+    let rows = rows.zip(pixels.as_mut().chunks_exact_mut(row_bytes));
+    for (row, (of_file, of_pixels)) in rows.enumerate() {
+        let (height, width) = SIZES[row / SAMPLINGS.len() % SIZES.len()];
+        let file = jpeg(
+            row as u64,
+            (height, width),
+            SAMPLINGS[row % SAMPLINGS.len()].0,
+        )?;
+        let whole = on_host(&mut host, &file, &Place::dense(0, height, width))?;
+        let part = part(row, (height, width));
+        let Region { top, left, size } = part.region;
+        let inside = Place {
+            offset: (top as usize * width as usize + left as usize) * CHANNELS,
+            row_bytes: width as usize * CHANNELS,
+            height: size.height,
+            width: size.width,
+        };
+        let too_long = || wrong(format!("row {row}: no room for {} bytes", file.len()));
+        let place = crops::begin(of_pixels, size, CHANNELS, part.flips).ok_or_else(too_long)?;
+        place.copy_from_slice(&cut(&whole, &inside));
+        if row % 5 == 4 {
+            of_file.copy_from_slice(of_pixels);
+        } else if !part.write(&file, of_file) {
+            return Err(too_long());
+        }
+    }
+    let [files, pixels] = slabs;
+    Ok([batch(files, row_bytes, 0)?, batch(pixels, row_bytes, 1)?])
+}
+
+fn batch(slab: Slab, row_bytes: usize, step: u64) -> Result<Batch, Wrong> {
+    let array = Array::of_slab(slab, vec![ROWS, row_bytes], DType::UInt8);
+    let array = array.ok_or_else(|| wrong("a slab is shorter than its batch"))?;
+    Ok(Batch {
+        columns: vec![Column {
+            name: "image".to_owned(),
+            values: Values::Array(array),
+        }],
+        records: (0..ROWS as u64).collect(),
+        epoch: 0,
+        step,
+    })
+}
+
+fn route(row_bytes: usize) -> Route {
+    let column = |shape: Vec<usize>| ColumnSpec {
+        name: "image".to_owned(),
+        kind: ColumnKind::Fixed {
+            dtype: DType::UInt8,
+            shape,
+        },
+    };
+    let (height, width) = (TO.height as usize, TO.width as usize);
+    let kernel = Kernel::Resize {
+        height,
+        width,
+        channels: CHANNELS,
+        dtype: Dtype::U8,
+        layout: Layout::Hwc,
+        scale: [1.0; 4],
+        bias: [0.0; 4],
+    };
+    let device = column(vec![height, width, CHANNELS]);
+    Route::decode(column(vec![row_bytes]), kernel, device)
+}
+
+/// What a batch is on the device.
+fn fetched<D: Checked>(device: &D, ring: &Ring<D>, batch: Batch) -> Result<Vec<u8>, Wrong> {
+    let sent = ring.send(batch)?;
+    if let Some(row) = sent.undecoded()?.first() {
+        return Err(wrong(format!("row {row} is whole, and nobody decoded it")));
+    }
+    let batch = sent.hand_over(None)?;
+    let array = batch.array("image")?;
+    let array = array.ok_or_else(|| wrong("the images are not on the device"))?;
+    let queue = device.stream()?;
+    array.ready_on(queue)?;
+    let seen = device.fetch(queue, array.memory(), Slab::zeroed(1, array.bytes())?)?;
+    Ok(seen.as_ref().to_vec())
+}
+
+/// Sends both batches through a ring with each decoder that the device has, and compares them.
+pub(super) fn rows<D: Checked>(
+    device: &D,
+    settings: &DecoderSettings,
+    figures: &mut Vec<Figure>,
+) -> Result<String, Wrong> {
+    let too_large = || wrong("a row is too large");
+    let row_bytes = crops::row_bytes(TO, CHANNELS).ok_or_else(too_large)?;
+    let mut text = String::new();
+    for &way in D::WAYS {
+        let name = way.map_or("its threads".to_owned(), |way| way.to_string());
+        let separator = if text.is_empty() { "" } else { "; " };
+        let settings = DecoderSettings {
+            way,
+            ..settings.clone()
+        };
+        let found = match device.decoder(&settings) {
+            Ok(decoder) => compared(device, decoder, row_bytes, &name, figures)?,
+            Err(DeviceError::NoDecoder { source }) => format!("not checked: {source}"),
+            Err(error) => return Err(error.into()),
+        };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{separator}by {name}: {found}");
+    }
+    Ok(text)
+}
+
+fn compared<D: Checked>(
+    device: &D,
+    decoder: D::Decoder,
+    row_bytes: usize,
+    way: &str,
+    figures: &mut Vec<Figure>,
+) -> Result<String, Wrong> {
+    let before = device.complaints().len();
+    let ring = Ring::new(device.clone(), vec![route(row_bytes)], Settings::new(ROWS))?;
+    let ring = ring.decoding_by(decoder);
+    let [files, pixels] = batches(row_bytes)?;
+    let (seen, expected) = (
+        fetched(device, &ring, files)?,
+        fetched(device, &ring, pixels)?,
+    );
+    let image = TO.pixels() as usize * CHANNELS;
+    let mut worst = 0.0_f64;
+    for (row, (seen, expected)) in seen.chunks(image).zip(expected.chunks(image)).enumerate() {
+        let (_, mean) = distance(seen, expected);
+        let allowed = match row % 5 {
+            4 => 0.0,
+            _ => D::APART.sampled,
+        };
+        if mean > allowed {
+            return Err(wrong(format!(
+                "by {way}: row {row}: {mean:.3} levels from the host's pixels in the mean, and \
+                 {allowed} is allowed"
+            )));
+        }
+        worst = worst.max(mean);
+    }
+    figures.push(Figure {
+        name: format!("jpeg/by={way}/resized/pixels apart from the host's/mean"),
+        value: worst,
+        unit: "levels",
+    });
+    let decoded = ring.stats()?.jpegs;
+    ring.close()?;
+    if let Some(first) = device.complaints().get(before) {
+        return Err(wrong(first));
+    }
+    Ok(format!("{decoded} of {ROWS} rows decoded there"))
+}

@@ -1,0 +1,436 @@
+//! JPEGs that a device decodes. The simulated device's pixels are the host's, so everything has the
+//! host's bits: whatever is in the files, and whatever becomes of bad ones.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use infeed::device::Upload;
+use infeed::device::sim::Sim;
+use infeed::loader::DecodeBy;
+use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement};
+use infeed::loader::digest::Digested;
+use infeed::pipeline::{Layout, SourceSpec, Tail};
+use infeed::sample::DType;
+use infeed::transform::{
+    CenterCrop, MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip,
+    Resize,
+};
+use infeed::{Error, OnError, Options, Pipeline};
+use tempfile::TempDir;
+
+use crate::data::{bits, epoch, open, pairs, photo, photos};
+use crate::device::{ODD, device_epoch, fetched};
+
+/// Side of what images become: rows have room for most files, and not for all.
+const SIDE: u32 = 33;
+
+fn by_device(on_error: OnError) -> Options {
+    let mut options = Options::default();
+    (options.workers, options.on_error) = (Some(2), on_error);
+    options.decode = DecodeBy::Gpu;
+    options
+}
+
+fn opened(
+    pipeline: &Pipeline,
+    device: &str,
+    placement: Placement,
+    options: &Options,
+) -> Result<(Sim, DeviceLoader<Sim>), Error> {
+    let sim = Sim::parse(device)?;
+    let loader = pipeline.open_on(sim.clone(), placement, 3, &[], options)?;
+    Ok((sim, loader))
+}
+
+fn on_device(pipeline: &Pipeline, seed: u64, on_error: OnError) -> (Sim, DeviceLoader<Sim>) {
+    let options = by_device(on_error);
+    let opened = opened(pipeline, &format!("{ODD}{seed}"), Placement::Auto, &options);
+    opened.expect("images that a device resizes")
+}
+
+/// JPEGs of every kind, some other pictures, and photographs.
+fn pictures() -> TempDir {
+    let root = photos(9);
+    let conformance = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/conformance");
+    let mut names: Vec<String> = fs::read_dir(conformance)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .map(|name| name.into_string().expect("a name"))
+        .filter(|name| name.ends_with(".jpg") || name.starts_with("c2b08"))
+        .collect();
+    names.sort();
+    for name in names {
+        let to = root.path().join("cat").join(&name);
+        fs::copy(format!("{conformance}/{name}"), to).expect("copies");
+    }
+    root
+}
+
+fn cropped(root: &Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(root))
+        .shuffle(3)
+        .decode()
+        .transform(RandomResizedCrop::new(SIDE))
+        .transform(RandomHorizontalFlip::new(0.5))
+        .transform(Normalize::new([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+        .batch(4)
+}
+
+/// Files that a device decoded, of how many, in two epochs that equal the host's.
+fn decoded(pipeline: &Pipeline, seed: u64) -> (u64, usize) {
+    let host = open(pipeline, 2);
+    let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
+    let (sim, loader) = on_device(pipeline, seed, OnError::Stop);
+    let mut rows = 0;
+    for wanted in &wanted {
+        let found = device_epoch(&loader);
+        assert!(found == *wanted, "{pipeline:?}");
+        rows += found
+            .iter()
+            .map(|(records, _)| records.len())
+            .sum::<usize>();
+    }
+    let routes = loader.ring().routes();
+    let decodes = |upload: &Upload| matches!(upload, Upload::Decode(_));
+    assert!(routes.iter().any(|route| decodes(&route.upload)));
+    assert_eq!(loader.placed().choice, Placement::Resize);
+    let stats = loader.ring().stats().expect("a device");
+    loader.close();
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    (stats.jpegs, rows)
+}
+
+#[test]
+fn files_of_every_kind_that_a_device_decodes_are_the_hosts_pixels() {
+    let root = pictures();
+    let base = || {
+        Pipeline::new(SourceSpec::folder(root.path()))
+            .shuffle(8)
+            .decode()
+    };
+    for (seed, layout) in [(1, Layout::Hwc), (2, Layout::Chw)] {
+        let (files, all) = decoded(&cropped(root.path()).layout(layout), seed);
+        // Photographs and the plain ones of the others, in two epochs.
+        assert!(30 < files && files < all as u64 - 30, "{files} of {all}");
+        let half = cropped(root.path()).layout(layout).dtype(DType::BFloat16);
+        decoded(&half, seed + 2);
+    }
+    let whole = base()
+        .transform(Resize::new([40, 30]))
+        .transform(RandomVerticalFlip::new(0.5))
+        .batch(7);
+    assert!(decoded(&whole, 5).0 > 30);
+    // As large as it is cut, so that nothing is resized.
+    let cut = base()
+        .transform(CenterCrop::new(28))
+        .transform(Resize::new([28, 28]))
+        .batch(3);
+    assert!(decoded(&cut, 6).0 > 30);
+    // Blocks that are decoded to fewer pixels are the host's, whose pixels these are.
+    let mut scaled = base().transform(Resize::new([16, 16])).batch(5);
+    if let Some(decode) = &mut scaled.decode {
+        decode.dct_scale = true;
+    }
+    let (files, all) = decoded(&scaled, 7);
+    assert!(files < all as u64 / 4, "{files} of {all}");
+}
+
+#[test]
+fn files_that_are_larger_than_a_row_are_decoded_on_the_host() {
+    let root = photos(8);
+    let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
+        .decode()
+        .transform(Resize::new([12, 12]))
+        .batch(4);
+    let sizes = (0..8).map(|n| photo(root.path(), n).metadata().expect("a file").len());
+    assert!(sizes.min() > Some(4 * 12 * 12 * 3 + 16));
+
+    assert_eq!(decoded(&pipeline, 3), (0, 16));
+}
+
+/// Files that lack their ends, are no pictures, or hold nonsense between whole markers.
+fn damaged() -> TempDir {
+    let root = photos(40);
+    let change = |n: u64, change: &dyn Fn(&mut Vec<u8>)| {
+        let path = photo(root.path(), n);
+        let mut bytes = fs::read(&path).expect("it is there");
+        change(&mut bytes);
+        fs::write(&path, bytes).expect("writes");
+    };
+    change(3, &|bytes| bytes.truncate(bytes.len() / 2));
+    change(8, &|bytes| *bytes = b"<html>not found</html>".to_vec());
+    for n in [12, 19, 27, 33] {
+        change(n, &|bytes| {
+            let end = bytes.len() - 2;
+            bytes[end / 2..end].fill(0x55);
+        });
+    }
+    for n in [14, 21, 30] {
+        change(n, &|bytes| {
+            let at = bytes.len() - 200 - n as usize;
+            bytes[at] ^= 0x10;
+        });
+    }
+    root
+}
+
+#[test]
+fn files_that_only_the_decoder_finds_broken_are_bad_records_as_on_the_host() {
+    let root = damaged();
+    let pipeline = cropped(root.path());
+    for on_error in [OnError::Substitute, OnError::Skip] {
+        let mut options = by_device(on_error);
+        options.decode = DecodeBy::Cpu;
+        let host = pipeline.open(&options).expect("opens");
+        let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
+        let (sim, loader) = on_device(&pipeline, 4, on_error);
+        for wanted in &wanted {
+            assert!(device_epoch(&loader) == *wanted, "{on_error:?}");
+        }
+        let bad = |loader: &infeed::Loader| -> Vec<(String, u64, u64)> {
+            let all = loader.quarantine();
+            all.iter()
+                .map(|bad| (bad.reason.to_string(), bad.epoch, bad.position))
+                .collect()
+        };
+        assert!(bad(&host).len() > 4, "{:?}", bad(&host));
+        assert_eq!(bad(loader.loader()), bad(&host));
+        assert_eq!(loader.loader().digest(), host.digest());
+        assert!(loader.ring().stats().expect("a device").jpegs > 20);
+        loader.close();
+        assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    }
+
+    let host = pipeline.open(&Options::default()).expect("opens");
+    let mut before = Vec::new();
+    let wanted = loop {
+        match host.next_batch() {
+            Ok(batch) => before.extend(batch.map(|batch| bits(&[batch]).remove(0))),
+            Err(error) => break error.to_string(),
+        }
+    };
+    let (_, loader) = on_device(&pipeline, 5, OnError::Stop);
+    let mut came = Vec::new();
+    let found = loop {
+        match loader.next_batch() {
+            Ok(batch) => came.extend(batch.map(|batch| fetched(&batch))),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(came == before);
+    assert_eq!(found, wanted);
+    assert_eq!(loader.next_batch().expect_err("stopped").to_string(), found);
+}
+
+#[test]
+fn a_run_goes_on_from_its_state_and_says_where_another_decoded() {
+    let root = damaged();
+    let pipeline = cropped(root.path());
+    let substitute = OnError::Substitute;
+    let (_, loader) = on_device(&pipeline, 1, substitute);
+    let whole: Vec<_> = (0..2).flat_map(|_| device_epoch(&loader)).collect();
+    for killed in [1, 4, 9, 10, 13] {
+        let (_, loader) = on_device(&pipeline, killed, substitute);
+        let mut taken = 0;
+        while taken < killed {
+            taken += u64::from(loader.next_batch().expect("none is lost").is_some());
+        }
+        let state = loader.loader().state();
+        assert_eq!(state.decoder.as_deref(), Some("libjpeg-turbo"));
+        loader.close();
+
+        let (_, resumed) = on_device(&pipeline, 7, substitute);
+        resumed.restore(&state).expect("the same run");
+        let rest: Vec<_> = (0..2).flat_map(|_| device_epoch(&resumed)).collect();
+        let left = &whole[killed as usize..];
+        let rest = &rest[..left.len().min(rest.len())];
+        assert!(rest == &left[..rest.len()] && rest.len() > 6, "{killed}");
+
+        let host = open(&pipeline, 1);
+        let refused = host.restore(&state).expect_err("other pixels").to_string();
+        assert!(refused.contains("decode is cpu, was gpu"), "{refused}");
+        let notes = host.restore_anyway(&state).expect("as asked");
+        assert!(notes[0].contains("decode is cpu"), "{notes:?}");
+        let own = host.state();
+        let refused = resumed.restore(&own).expect_err("other pixels").to_string();
+        assert!(refused.contains("decode is gpu, was cpu"), "{refused}");
+
+        let mut other = state.clone();
+        other.decoder = Some("nvJPEG 12.4, the engine".to_owned());
+        resumed.restore(&other).expect("it is told, and goes on");
+        let notices = resumed.loader().take_notices();
+        assert!(
+            notices[0].contains("by libjpeg-turbo from here on, and were by nvJPEG 12.4"),
+            "{notices:?}"
+        );
+    }
+}
+
+#[test]
+fn a_share_of_the_records_is_the_devices_and_always_the_same() {
+    let root = photos(60);
+    let pipeline = cropped(root.path());
+    let wanted = bits(&epoch(&open(&pipeline, 2)));
+    // Files that the device decodes of each record's batch of one.
+    let of_records = |pipeline: &Pipeline, share: &str, workers: usize, skipped: u64| {
+        let mut options = by_device(OnError::Stop);
+        options.workers = Some(workers);
+        options.decode = share.parse().expect("a share");
+        let (_, loader) = opened(pipeline, "sim", Placement::Auto, &options).expect("opens");
+        loader.seek(1, skipped).expect("a step");
+        let mut found = Vec::new();
+        while let Some(batch) = loader.next_batch().expect("none is bad") {
+            found.extend_from_slice(batch.records());
+        }
+        let jpegs = loader.ring().stats().expect("a device").jpegs;
+        (found.len() as u64, jpegs, loader.loader().state())
+    };
+    let mut options = by_device(OnError::Stop);
+    options.decode = "0.5".parse().expect("a share");
+    assert_eq!(options.decode, DecodeBy::Mix(8));
+    let (sim, loader) = opened(&pipeline, &format!("{ODD}9"), Placement::Auto, &options)
+        .expect("images that a device resizes");
+    assert!(device_epoch(&loader) == wanted);
+    let plan = loader.loader().plan().expect("open");
+    assert!(plan.contains("of 8 records in 16 by the device"), "{plan}");
+    loader.close();
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+
+    let one = |workers| {
+        let pipeline = pipeline.clone().batch(1);
+        of_records(&pipeline, "0.5", workers, 0)
+    };
+    let (all, some, state) = one(1);
+    assert_eq!(all, 60);
+    assert!((18..=42).contains(&some), "{some} of {all}");
+    assert_eq!(one(3).1, some, "whoever works");
+    let fifteen = of_records(&pipeline, "0.999", 2, 0).1;
+    assert!((46..60).contains(&fifteen), "{fifteen} of {all}");
+    assert_eq!(of_records(&pipeline, "gpu", 2, 5).1, 40);
+
+    assert_eq!((state.decoder_share, state.batch), (Some(8), 1));
+    let (_, other) = opened(
+        &pipeline.clone().batch(1),
+        "sim",
+        Placement::Auto,
+        &by_device(OnError::Stop),
+    )
+    .expect("opens");
+    let refused = other.restore(&state).expect_err("other pixels").to_string();
+    assert!(refused.contains("decode is gpu, was 8/16 gpu"), "{refused}");
+    for wrong in ["0", "1", "-0.5", "nan", "nvjpeg", ""] {
+        let error = wrong.parse::<DecodeBy>().expect_err("no share");
+        assert!(error.contains("between 0 and 1"), "{error}");
+    }
+}
+
+#[test]
+fn several_devices_decode_the_files_of_their_rows() {
+    let root = damaged();
+    let pipeline = cropped(root.path());
+    let mut options = by_device(OnError::Substitute);
+    options.decode = DecodeBy::Cpu;
+    let host = pipeline.open(&options).expect("opens");
+    let wanted = epoch(&host);
+    let sims: Vec<Sim> = (5..7)
+        .map(|seed| Sim::parse(&format!("{ODD}{seed}")).expect("a device"))
+        .collect();
+    let options = by_device(OnError::Substitute);
+    let loader = pipeline.open_on_all(sims.clone(), Placement::Resize, 2, &[], &options);
+    let loader = loader.expect("four rows, two devices");
+
+    for wanted in &wanted {
+        let parts = loop {
+            let next = loader.next_parts(Duration::from_secs(1), &[]);
+            match next.expect("none is lost") {
+                PartsStep::Parts(parts) => break parts,
+                PartsStep::End => panic!("too early"),
+                PartsStep::Timeout => {}
+            }
+        };
+        let image = |part| {
+            let (_, bytes): (Vec<u64>, Vec<u8>) = fetched(part);
+            bytes[..bytes.len() - 2 * 8].to_vec()
+        };
+        let found: Vec<u8> = parts.iter().flat_map(image).collect();
+        assert!(found == wanted.array("image").expect("an image").bytes());
+    }
+    for ring in loader.rings() {
+        assert!(ring.stats().expect("a device").jpegs > 0);
+    }
+    loader.close();
+    for sim in &sims {
+        assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    }
+}
+
+#[test]
+fn what_cannot_be_decoded_on_a_device_says_why() {
+    let root = photos(6);
+    let pipeline = cropped(root.path());
+    let gpu = by_device(OnError::Stop);
+    let refused = |pipeline: &Pipeline, device: &str, placement, options: &Options| {
+        let opened = opened(pipeline, device, placement, options);
+        let error = opened.err().expect("it cannot be");
+        error.chain()
+    };
+    let says = |text: String, words: &str| assert!(text.contains(words), "{words}: {text}");
+
+    says(
+        pipeline.open(&gpu).expect_err("no device").to_string(),
+        "give one, such as device=\"cuda\"",
+    );
+    for placement in [Placement::Host, Placement::Device] {
+        says(
+            refused(&pipeline, "sim", placement, &gpu),
+            "use placement=\"device-resize\"",
+        );
+    }
+    says(
+        refused(&pipeline, "sim:jpeg=none", Placement::Auto, &gpu),
+        "leave `jpeg=none` out",
+    );
+    let mut pixels = gpu.clone();
+    pixels.digest = Digested::Pixels;
+    says(
+        refused(&pipeline, "sim", Placement::Auto, &pixels),
+        "use digest=\"ids\"",
+    );
+
+    let auto = |pipeline: &Pipeline| refused(pipeline, "sim", Placement::Auto, &gpu);
+    let base = || Pipeline::new(SourceSpec::folder(root.path())).decode();
+    let cut = base().transform(CenterCrop::new(20)).batch(2);
+    says(auto(&cut), "no uint8 image has a bilinear resize");
+    let mut padded = cropped(root.path());
+    padded.batch.tail = Some(Tail::Pad);
+    says(auto(&padded), "since tail=\"pad\" fills up");
+    let mut mixed = cropped(root.path()).transform(MixUp::new(0.4));
+    mixed.batch.drop_last = true;
+    says(auto(&mixed), "since MixUp and CutMix");
+    let mut gray = base().transform(Resize::new([20, 20])).batch(2);
+    if let Some(decode) = &mut gray.decode {
+        let mode = infeed::decode::ColorMode::Gray;
+        decode.modes.insert("image".to_owned(), mode);
+    }
+    says(auto(&gray), "no image is a file that becomes \"rgb\"");
+
+    // Files of another kind are no reason: who knows before they are read?
+    let root = pairs(5, 40, 50);
+    let (images, masks) = (root.path().join("images"), root.path().join("masks"));
+    let png = Pipeline::new(SourceSpec::pairs(images, masks))
+        .decode()
+        .transform(Resize::new([20, 20]))
+        .batch(2);
+    assert_eq!(decoded(&png, 1), (0, 10));
+}
+
+#[test]
+fn the_plan_says_who_decodes() {
+    let root = photos(6);
+    let (_, loader) = on_device(&cropped(root.path()), 1, OnError::Stop);
+
+    let plan = loader.loader().plan().expect("open");
+
+    assert!(plan.contains("baseline JPEGs by the device"), "{plan}");
+}
