@@ -125,7 +125,7 @@ def contenders(device, here, size, scratch: Path, closing: ExitStack):
     }
     missing = {}
     try:
-        # Whether it has a decoder is told when it is opened, and not by the first batch.
+        # A device without a decoder says so when it is opened.
         crops.open(device=device, decode="gpu").close()
         feeds["infeed from JPEGs, decoded on the device"] = ours(crops, decode="gpu")
     except infeed.DeviceError as error:

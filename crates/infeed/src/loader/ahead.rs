@@ -167,7 +167,8 @@ impl Pipeline {
         options: &Options,
     ) -> Result<DeviceLoader<D>, Error> {
         decoders::check(options, Some(placement))?;
-        let (decoders, decoder) = decoders::of(&devices, options)?;
+        let with = decoders::of(&devices, options)?;
+        let decoder = decoders::named(&devices, &with);
         let node = several::node(&devices);
         let near = node.clone();
         let (pinning, told) = (devices.clone(), AtomicBool::new(false));
@@ -203,7 +204,7 @@ impl Pipeline {
                 None => ring,
             })
         };
-        let rings = devices.into_iter().zip(decoders).map(ring);
+        let rings = devices.into_iter().zip(with).map(ring);
         let rings = rings.collect::<Result<_, Error>>()?;
         let shared = Arc::new(Shared {
             loader,

@@ -4,6 +4,7 @@
 //! batch is made again, and what is wrong with the record is found, told, skipped or substituted as
 //! ever. A device that finds it out late costs that batch and those begun behind it, once a record.
 
+use super::digest::Digested;
 use super::made::Told;
 use super::records::Records;
 use super::{Loader, Options, lock};
@@ -11,8 +12,6 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::exec::Conveyor;
 use crate::plan::device::Placement;
-
-use super::digest::Digested;
 
 /// Refuses what cannot go with files that a device decodes; `placement` is None where batches stay on the
 /// host.
@@ -43,8 +42,7 @@ pub(super) fn check(options: &Options, placement: Option<Placement>) -> Result<(
     Err(Error::config("decode", problem))
 }
 
-/// The decoders that batches of these devices need, one each, if files are theirs at all; and what they
-/// are, for states.
+/// The decoders that batches of these devices need, one each, where files are theirs.
 ///
 /// # Errors
 ///
@@ -52,24 +50,27 @@ pub(super) fn check(options: &Options, placement: Option<Placement>) -> Result<(
 pub(super) fn of<D: Device>(
     devices: &[D],
     options: &Options,
-) -> Result<(Vec<Option<D::Decoder>>, Option<String>), Error> {
-    let mut names: Vec<String> = Vec::new();
-    let mut decoders = Vec::with_capacity(devices.len());
-    for device in devices {
+) -> Result<Vec<Option<D::Decoder>>, Error> {
+    let decoder = |device: &D| {
         if !options.decode.is_by_device() {
-            decoders.push(None);
-            continue;
+            return Ok(None);
         }
         let decoder = device.decoder(&Default::default());
-        let decoder = decoder.map_err(|error| error.on(device.name()))?;
-        let name = device.decoder_name(&decoder);
+        decoder.map(Some).map_err(|error| error.on(device.name()))
+    };
+    devices.iter().map(decoder).collect()
+}
+
+/// What these decoders are, for states; None where there are none.
+pub(super) fn named<D: Device>(devices: &[D], decoders: &[Option<D::Decoder>]) -> Option<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (device, decoder) in devices.iter().zip(decoders) {
+        let name = device.decoder_name(decoder.as_ref()?);
         if !names.contains(&name) {
             names.push(name);
         }
-        decoders.push(Some(decoder));
     }
-    let name = (!names.is_empty()).then(|| names.join(" and "));
-    Ok((decoders, name))
+    (!names.is_empty()).then(|| names.join(" and "))
 }
 
 impl Loader {

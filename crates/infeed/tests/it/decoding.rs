@@ -372,7 +372,7 @@ fn what_cannot_be_decoded_on_a_device_says_why() {
     let gpu = by_device(OnError::Stop);
     let refused = |pipeline: &Pipeline, device: &str, placement, options: &Options| {
         let opened = opened(pipeline, device, placement, options);
-        let error = opened.err().expect("it cannot be");
+        let error = opened.expect_err("it cannot be");
         error.chain()
     };
     let says = |text: String, words: &str| assert!(text.contains(words), "{words}: {text}");

@@ -2,7 +2,6 @@
 //! on the device, and held against the same parts of the host's pixels resized there.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use infeed_raw::jpeg::JpegDecoder;
 use infeed_raw::kernel::Kernel;
@@ -12,9 +11,9 @@ use infeed_raw::slab::Slab;
 use super::jpeg::{SAMPLINGS, SIZES, cut, distance, jpeg, on_host};
 use super::{Checked, Figure, Wrong, wrong};
 use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
+use crate::device::DeviceError;
 use crate::device::jpeg::{DecoderSettings, Place};
 use crate::device::ring::{Ring, Route, Settings, crops, files};
-use crate::device::{Device, DeviceError};
 use crate::random;
 use crate::sample::{DType, Region, Size};
 
