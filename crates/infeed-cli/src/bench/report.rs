@@ -162,6 +162,12 @@ impl Measured {
                 sent.transfers / batches,
                 sent.slots,
             ));
+            if sent.jpegs > 0 {
+                line(format!(
+                    "  decoded     {} JPEGs a batch, by the device",
+                    sent.jpegs / batches,
+                ));
+            }
             let each = |time: Duration, batches: u64| {
                 human_seconds(time.as_secs_f64() / batches.max(1) as f64)
             };

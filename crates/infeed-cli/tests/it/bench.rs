@@ -235,6 +235,48 @@ fn a_simulated_device_gets_bytes_and_makes_floats_of_them() {
 }
 
 #[test]
+fn a_simulated_device_decodes_what_it_is_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 24);
+    let device = ["--epochs", "1", "--device", "sim:latency=0ns"];
+    let run = |decode: &str| {
+        let args = ["bench", &photos, "--json", "--decode", decode];
+        let out = infeed(args.iter().chain(&device));
+        assert!(out.status.success(), "{}", stderr(&out));
+        json(&out)["device"].clone()
+    };
+
+    let (gpu, mix, cpu) = (run("gpu"), run("0.5"), run("cpu"));
+
+    assert_eq!(gpu["placement"]["name"], "device-resize");
+    // Batches of the next epoch may be on their way.
+    let a_batch =
+        |of: &serde_json::Value| of["jpegs"].as_f64().unwrap() / of["batches"].as_f64().unwrap();
+    assert!(gpu["jpegs"].as_u64() >= Some(24), "{gpu}");
+    assert!(
+        0.0 < a_batch(&mix) && a_batch(&mix) < a_batch(&gpu),
+        "{mix}"
+    );
+    assert_eq!(cpu["jpegs"].as_u64(), Some(0));
+    let table = infeed(["bench", &photos, "--decode", "gpu"].iter().chain(&device));
+    let text = String::from_utf8(table.stdout).unwrap();
+    assert!(text.contains("baseline JPEGs by the device"), "{text}");
+    assert!(text.contains("JPEGs a batch, by the device"), "{text}");
+    let wrong = infeed(["bench", &photos, "--decode", "2"].iter().chain(&device));
+    assert!(
+        stderr(&wrong).contains("between 0 and 1"),
+        "{}",
+        stderr(&wrong)
+    );
+    let on_host = infeed(["bench", &photos, "--decode", "gpu"]);
+    assert!(
+        stderr(&on_host).contains("--device"),
+        "{}",
+        stderr(&on_host)
+    );
+}
+
+#[test]
 fn what_is_no_device_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 4);

@@ -157,7 +157,11 @@ impl Plan {
         let resizes = |route: &Route| matches!(route.upload, Upload::Resize(_) | Upload::Decode(_));
         match wanted {
             Placement::Resize if routes.iter().any(resizes) => {
-                return Forms::one(Placement::Resize, routes, "as asked");
+                let only = match self.devices {
+                    Some(_) => "since it decodes",
+                    None => "as asked",
+                };
+                return Forms::one(Placement::Resize, routes, only);
             }
             Placement::Resize => {
                 return Forms::one(Placement::Device, routes, NO_RESIZE);

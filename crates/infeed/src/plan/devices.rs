@@ -107,3 +107,60 @@ fn is_resized(folded: &Folded, to: Size) -> bool {
     let keeps = folded.middle.is_empty() && folded.region.size == to;
     (keeps || folded.middle == [resize]) && folded.view == to.whole()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{Pipeline, SourceSpec};
+    use crate::plan::device::{DecodeBy, Placement};
+    use crate::transform::RandomResizedCrop;
+
+    fn plan(seed: u64, decode: DecodeBy) -> Plan {
+        let pipeline = Pipeline::new(SourceSpec::folder("photos"))
+            .shuffle(seed)
+            .decode()
+            .transform(RandomResizedCrop::new(224))
+            .batch(4);
+        let fields = pipeline.source.known_fields().expect("fields");
+        let mut plan = Plan::new(&pipeline, &fields.expect("known")).expect("a plan");
+        let forms = plan.for_device_by(decode, Placement::Resize, false);
+        forms.expect("images that a device resizes");
+        plan
+    }
+
+    fn of(plan: &Plan) -> Vec<u64> {
+        (0..16_000)
+            .filter(|&record| plan.is_devices(record))
+            .collect()
+    }
+
+    #[test]
+    fn a_record_is_the_devices_by_seed_and_number_alone() {
+        for share in 1..16 {
+            let found = of(&plan(3, DecodeBy::Mix(share)));
+            let wanted = 1000 * usize::from(share);
+            assert!(
+                found.len().abs_diff(wanted) < 250,
+                "{} of {wanted}",
+                found.len()
+            );
+            assert_eq!(found, of(&plan(3, DecodeBy::Mix(share))));
+            let more = of(&plan(3, DecodeBy::Mix(share + 1)));
+            assert!(
+                found
+                    .iter()
+                    .all(|record| more.binary_search(record).is_ok())
+            );
+            assert_ne!(found, of(&plan(4, DecodeBy::Mix(share))));
+        }
+        assert_eq!(of(&plan(3, DecodeBy::Gpu)).len(), 16_000);
+        assert!(of(&plan(3, DecodeBy::Auto)).is_empty());
+    }
+
+    #[test]
+    fn a_record_that_is_kept_on_the_host_is_its_from_then_on() {
+        let plan = plan(1, DecodeBy::Gpu);
+        plan.keep_on_host(7);
+        assert!(!plan.is_devices(7) && plan.is_devices(8));
+    }
+}

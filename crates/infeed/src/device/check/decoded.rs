@@ -209,3 +209,88 @@ fn compared<D: Checked>(
     }
     Ok(format!("{decoded} of {ROWS} rows decoded there"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::sim::Sim;
+
+    /// A file of the conformance set, whose whole image is used, and the host's pixels of it.
+    fn progressive() -> (Vec<u8>, files::Cut, Vec<u8>) {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/conformance");
+        let file = std::fs::read(format!("{folder}/s420p.jpg")).expect("a file");
+        let mut decoder = crate::decode::Decoder::new();
+        let header = decoder
+            .header(&file, false, &Default::default())
+            .expect("a header");
+        let request = crate::decode::Request::whole(&header, crate::decode::ColorMode::Rgb);
+        let mut image = crate::sample::Image::default();
+        decoder
+            .decode(&file, &header, &request, &mut image)
+            .expect("it decodes");
+        let cut = files::Cut {
+            image: header.size,
+            region: header.size.whole(),
+            flips: (true, false),
+        };
+        (file, cut, image.data)
+    }
+
+    #[test]
+    fn files_that_the_device_refuses_are_decoded_on_the_host_and_those_of_nobody_are_named() {
+        let sim = Sim::parse("sim:jitter=0.5,seed=3").expect("a device");
+        let row_bytes = crops::row_bytes(TO, CHANNELS).expect("small");
+        let settings = Settings::new(ROWS);
+        let ring = Ring::new(sim.clone(), vec![route(row_bytes)], settings).expect("a ring");
+        let [files, pixels] = batches(row_bytes).ok().expect("they fit");
+        let Err(refused) = ring.send(files.clone()) else {
+            panic!("it has no decoder");
+        };
+        assert!(refused.to_string().contains("without a decoder"));
+        let ring = ring.decoding_by(sim.decoder(&Default::default()).expect("one"));
+        let slab = |batch: &Batch| {
+            let array = batch.array("image").expect("images");
+            let mut slab = Slab::zeroed(ROWS, row_bytes).expect("memory");
+            slab.as_mut().copy_from_slice(array.bytes());
+            slab
+        };
+        let (mut of_files, mut of_pixels) = (slab(&files), slab(&pixels));
+        let (file, cut, whole) = progressive();
+        for row in [0, 7, 9] {
+            let at = row * row_bytes..(row + 1) * row_bytes;
+            assert!(cut.write(&file, &mut of_files.as_mut()[at.clone()]));
+            let room = &mut of_pixels.as_mut()[at];
+            let place = crops::begin(room, cut.image, CHANNELS, cut.flips);
+            place.expect("it fits").copy_from_slice(&whole);
+        }
+        let made = |slab, step| batch(slab, row_bytes, step).ok().expect("a batch");
+        let expected = fetched(&sim, &ring, made(of_pixels, 0)).ok().expect("sent");
+        assert_eq!(ring.stats().expect("a device").jpegs, 0);
+
+        let whole = slab(&made(of_files, 1));
+        let mut again = Slab::zeroed(ROWS, row_bytes).expect("memory");
+        again.as_mut().copy_from_slice(whole.as_ref());
+        let found = fetched(&sim, &ring, made(whole, 2)).ok().expect("sent");
+        assert!(found == expected);
+        let jpegs = (0..ROWS).filter(|row| row % 5 != 4 && ![0, 7, 9].contains(row));
+        let sent = ring.stats().expect("a device").jpegs;
+        assert_eq!(sent, jpegs.count() as u64, "the host decodes three");
+
+        // Of another size than its head says, and cut.
+        let other = files::Cut {
+            image: Size {
+                height: cut.image.height + 1,
+                ..cut.image
+            },
+            ..cut
+        };
+        let row = |n: usize| n * row_bytes..(n + 1) * row_bytes;
+        assert!(other.write(&file, &mut again.as_mut()[row(3)]));
+        assert!(cut.write(&file[..file.len() / 2], &mut again.as_mut()[row(11)]));
+        let sent = ring.send(made(again, 3)).expect("the others are whole");
+        assert_eq!(sent.undecoded().expect("a device"), [3, 11]);
+        drop(sent);
+        ring.close().expect("a device");
+        assert!(sim.complaints().is_empty(), "{:?}", sim.complaints());
+    }
+}
