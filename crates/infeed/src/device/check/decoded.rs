@@ -213,6 +213,7 @@ fn compared<D: Checked>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Device;
     use crate::device::sim::Sim;
 
     /// A file of the conformance set, whose whole image is used, and the host's pixels of it.
