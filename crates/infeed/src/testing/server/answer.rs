@@ -1,4 +1,4 @@
-//! What a request is answered with, before anything goes wrong.
+//! What a request that changes nothing is answered with, before anything goes wrong.
 
 use bytes::Bytes;
 
@@ -50,6 +50,18 @@ impl Answer {
             body: Body::default(),
             range: None,
             whole: 0,
+        }
+    }
+
+    /// A text that is read as XML.
+    pub(super) fn xml(kind: Kind, text: String) -> Answer {
+        Answer {
+            headers: vec![("content-type", "application/xml".to_owned())],
+            body: Body {
+                bytes: text.into(),
+                chunked: false,
+            },
+            ..Answer::status(kind, 200)
         }
     }
 
@@ -123,14 +135,10 @@ fn bounds(text: &str) -> Option<(u64, u64)> {
 
 /// A page of the list of a bucket.
 fn list(state: &State, head: &Head) -> Answer {
-    let asked = |name: &str| {
-        let mut found = head.query.iter().filter(|(key, _)| key == name);
-        found.next().map(|(_, value)| value.as_str())
-    };
     let bucket = format!("{}/", head.path.trim_end_matches('/'));
     let (prefix, after) = (
-        asked("prefix").unwrap_or_default(),
-        asked("continuation-token").unwrap_or_default(),
+        head.asked("prefix").unwrap_or_default(),
+        head.asked("continuation-token").unwrap_or_default(),
     );
     let mut shown = 0;
     let mut last = String::new();
@@ -142,7 +150,8 @@ fn list(state: &State, head: &Head) -> Answer {
         let Some(rest) = key.strip_prefix(prefix) else {
             continue;
         };
-        let folder = asked("delimiter")
+        let folder = head
+            .asked("delimiter")
             .and_then(|delimiter| rest.find(delimiter))
             .map(|at| &key[..=prefix.len() + at]);
         let name = folder.unwrap_or(key);
@@ -181,17 +190,10 @@ fn list(state: &State, head: &Head) -> Answer {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><IsTruncated>{is_cut}\
          </IsTruncated>{contents}{folders}{next}</ListBucketResult>"
     );
-    Answer {
-        headers: vec![("content-type", "application/xml".to_owned())],
-        body: Body {
-            bytes: text.into(),
-            chunked: false,
-        },
-        ..Answer::status(Kind::List, 200)
-    }
+    Answer::xml(Kind::List, text)
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -12,6 +12,17 @@ pub(super) struct Head {
     pub(super) query: Vec<(String, String)>,
     pub(super) range: Option<String>,
     pub(super) if_match: Option<String>,
+    pub(super) if_none_match: Option<String>,
+    /// Length of the body.
+    pub(super) length: u64,
+}
+
+impl Head {
+    /// The value of a part of the query.
+    pub(super) fn asked(&self, name: &str) -> Option<&str> {
+        let mut found = self.query.iter().filter(|(key, _)| key == name);
+        found.next().map(|(_, value)| value.as_str())
+    }
 }
 
 /// The head of a request; None for what is none.
@@ -39,6 +50,8 @@ pub(super) fn parse(text: &str) -> Option<Head> {
         match key.to_ascii_lowercase().as_str() {
             "range" => head.range = Some(value.trim().to_owned()),
             "if-match" => head.if_match = Some(value.trim().to_owned()),
+            "if-none-match" => head.if_none_match = Some(value.trim().to_owned()),
+            "content-length" => head.length = value.trim().parse().ok()?,
             _ => {}
         }
     }
@@ -66,10 +79,16 @@ fn decoded(text: &str) -> String {
 
 /// What a request is for, from its head.
 pub(super) fn kind(head: &Head) -> Kind {
-    let lists = head.query.iter().any(|(key, _)| key == "list-type");
-    match (lists, head.method.as_str()) {
-        (true, _) => Kind::List,
-        (_, "HEAD") => Kind::Look,
+    let of_parts = head.asked("uploadId").is_some();
+    match head.method.as_str() {
+        "HEAD" => Kind::Look,
+        "PUT" if of_parts => Kind::Part,
+        "PUT" => Kind::Write,
+        "DELETE" => Kind::Remove,
+        "POST" if head.asked("delete").is_some() => Kind::Remove,
+        "POST" if of_parts => Kind::Complete,
+        "POST" => Kind::Begin,
+        _ if head.asked("list-type").is_some() => Kind::List,
         _ => Kind::Read,
     }
 }

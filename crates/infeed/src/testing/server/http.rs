@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::answer::{Answer, Body, answer};
-use super::head::{Head, parse};
+use super::head::{Head, kind, parse};
+use super::write::write;
 use super::{Fault, Request, Shared};
 
 /// How often a connection without requests looks whether the server goes.
@@ -15,6 +18,9 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Longest head of a request.
 const LONGEST: usize = 64 << 10;
+
+/// Longest body of a request.
+const LONGEST_BODY: u64 = 1 << 30;
 
 /// Takes connections until the server goes.
 pub(super) fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
@@ -38,17 +44,37 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut pending = Vec::new();
     while let Some(head) = next_head(&mut stream, &mut pending, shared)? {
-        let (found, fault, latency) = {
+        let kind = kind(&head);
+        let (fault, latency) = {
             let mut state = shared.lock();
-            let found = answer(&state, &head);
+            (state.next_fault(kind), state.latency)
+        };
+        let body = match fault {
+            Some(Fault::Cut(after)) if kind.changes() => {
+                body(&mut stream, &mut pending, after.min(head.length), shared)?;
+                break;
+            }
+            _ => body(&mut stream, &mut pending, head.length, shared)?,
+        };
+        let Some(body) = body else { break };
+        let found = {
+            let mut state = shared.lock();
+            let found = match (kind.changes(), fault) {
+                (false, _) => answer(&state, &head),
+                // Nothing was done.
+                (true, Some(Fault::Status(status))) => Answer::status(kind, status),
+                (true, _) => write(&mut state, &head, kind, &body),
+            };
             state.log.push(Request {
-                kind: found.kind,
+                kind,
                 key: head.path.clone(),
                 range: found.range,
             });
-            let fault = state.next_fault(found.kind);
-            (found, fault, state.latency)
+            found
         };
+        if fault == Some(Fault::Lost) {
+            break;
+        }
         if !shared.sleep(latency) || !give(&mut stream, found, fault, &head, shared)? {
             break;
         }
@@ -79,6 +105,35 @@ fn next_head(
             return Ok(None);
         }
     }
+}
+
+/// So many bytes of the body of a request; None where they do not come.
+fn body(
+    stream: &mut TcpStream,
+    pending: &mut Vec<u8>,
+    length: u64,
+    shared: &Shared,
+) -> io::Result<Option<Bytes>> {
+    if length > LONGEST_BODY {
+        return Ok(None);
+    }
+    let mut body = Vec::with_capacity(length as usize);
+    let there = pending.len().min(length as usize);
+    body.extend(pending.drain(..there));
+    let mut buffer = vec![0; 64 << 10];
+    while body.len() < length as usize {
+        let most = buffer.len().min(length as usize - body.len());
+        match stream.read(&mut buffer[..most]) {
+            Ok(0) => return Ok(None),
+            Ok(more) => body.extend_from_slice(&buffer[..more]),
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error),
+        }
+        if shared.closing() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(body.into()))
 }
 
 fn is_timeout(error: &io::Error) -> bool {

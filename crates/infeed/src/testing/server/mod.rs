@@ -1,12 +1,14 @@
 //! A web server on this machine that holds objects in memory and misbehaves as it is told.
 //!
 //! It answers GET and HEAD with ranges and tags, and lists buckets as S3 does
-//! (`ListObjectsV2`, by path), so that one server stands in for a web server and for a bucket.
+//! (`ListObjectsV2`, by path), so that one server stands in for a web server and for a bucket. What a
+//! bucket takes it takes too: objects whole (`If-None-Match: *` among them) and in parts, and removals.
 //! Signatures are not looked at.
 
 mod answer;
 mod head;
 mod http;
+mod write;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,8 +30,11 @@ use crate::random::mix;
 pub enum Fault {
     /// A status instead of an answer, such as 503.
     Status(u16),
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after so many bytes of the body: that of the answer, or of a request that
+    /// would change something and does not then.
     Cut(u64),
+    /// What was asked is done, and the connection ends without an answer.
+    Lost,
     /// So many bytes less than asked for, under a length that agrees with them.
     Short(u64),
     /// So many bytes more than asked for, under a length that agrees with them.
@@ -58,6 +63,23 @@ pub enum Kind {
     Look,
     /// A page of a list.
     List,
+    /// An object that comes whole.
+    Write,
+    /// The beginning of an object in parts.
+    Begin,
+    /// A part of an object.
+    Part,
+    /// The end of an object in parts: it is there then.
+    Complete,
+    /// The removal of objects, or of the parts of one that was not ended.
+    Remove,
+}
+
+impl Kind {
+    /// Whether it changes what there is.
+    fn changes(self) -> bool {
+        !matches!(self, Kind::Read | Kind::Look | Kind::List)
+    }
 }
 
 /// A request that came.
@@ -77,6 +99,14 @@ struct Object {
     tag: String,
 }
 
+/// An object that comes in parts.
+#[derive(Debug, Default)]
+struct Upload {
+    key: String,
+    /// By number, with their tags.
+    parts: BTreeMap<u32, Object>,
+}
+
 #[derive(Debug)]
 struct Rule {
     kind: Kind,
@@ -87,9 +117,17 @@ struct Rule {
 #[derive(Debug, Default)]
 struct State {
     objects: BTreeMap<String, Object>,
+    uploads: BTreeMap<String, Upload>,
     rules: Vec<Rule>,
     /// Seed and share of 100 of reads that go wrong at random.
     chaos: Option<(u64, u64)>,
+    /// The same of requests that change something.
+    chaos_of_writes: Option<(u64, u64)>,
+    /// Requests that change something, so far, and how many may.
+    writes: u64,
+    most_writes: Option<u64>,
+    /// Answers that it knows no puts that depend on what is there.
+    unconditional: bool,
     latency: Duration,
     log: Vec<Request>,
     revisions: u64,
@@ -167,10 +205,23 @@ impl Server {
     /// Puts an object, under another tag than any before.
     pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
         let mut state = self.shared.lock();
-        state.revisions += 1;
-        let tag = format!("{:016x}", mix(state.revisions));
-        let bytes = bytes.into();
-        state.objects.insert(key.to_owned(), Object { bytes, tag });
+        let object = state.object(bytes.into());
+        state.objects.insert(key.to_owned(), object);
+    }
+
+    /// The objects whose keys begin with `prefix` and a slash, by what follows.
+    pub fn objects(&self, prefix: &str) -> BTreeMap<String, Bytes> {
+        let state = self.shared.lock();
+        let below = |(key, object): (&String, &Object)| {
+            let name = key.strip_prefix(prefix)?.strip_prefix('/')?;
+            Some((name.to_owned(), object.bytes.clone()))
+        };
+        state.objects.iter().filter_map(below).collect()
+    }
+
+    /// Objects in parts that were begun and neither ended nor given up.
+    pub fn uploads(&self) -> usize {
+        self.shared.lock().uploads.len()
     }
 
     /// Puts all files below a folder, links followed, under keys that begin with `prefix` and a slash.
@@ -215,6 +266,23 @@ impl Server {
         self.shared.lock().chaos = Some((seed, of_100));
     }
 
+    /// Makes requests that change something go wrong at random, so many of 100.
+    pub fn chaos_of_writes(&self, seed: u64, of_100: u64) {
+        self.shared.lock().chaos_of_writes = Some((seed, of_100));
+    }
+
+    /// Refuses all requests that change something after so many more, as if whoever makes them were
+    /// dead by then. None: no more.
+    pub fn refuse_writes_after(&self, writes: Option<u64>) {
+        let mut state = self.shared.lock();
+        state.most_writes = writes.map(|more| state.writes + more);
+    }
+
+    /// Makes it a service that knows no puts that depend on what is there.
+    pub fn without_conditions(&self) {
+        self.shared.lock().unconditional = true;
+    }
+
     /// Makes every answer begin so much later.
     pub fn set_latency(&self, latency: Duration) {
         self.shared.lock().latency = latency;
@@ -249,8 +317,21 @@ impl Drop for Server {
 }
 
 impl State {
+    /// An object under another tag than any before.
+    fn object(&mut self, bytes: Bytes) -> Object {
+        self.revisions += 1;
+        let tag = format!("{:016x}", mix(self.revisions));
+        Object { bytes, tag }
+    }
+
     /// What becomes of a request.
     fn next_fault(&mut self, kind: Kind) -> Option<Fault> {
+        if kind.changes() {
+            self.writes += 1;
+            if self.most_writes.is_some_and(|most| self.writes > most) {
+                return Some(Fault::Status(403));
+            }
+        }
         if let Some(rule) = self
             .rules
             .iter_mut()
@@ -258,6 +339,16 @@ impl State {
         {
             rule.left -= 1;
             return Some(rule.fault);
+        }
+        if let Some((seed, share)) = self.chaos_of_writes.filter(|_| kind.changes()) {
+            let dice = mix(seed ^ mix(self.writes));
+            return (dice % 100 < share).then(|| match (dice >> 8) % 5 {
+                0 => Fault::Status(503),
+                1 => Fault::Status(500),
+                2 => Fault::Cut(mix(dice) % 70_000),
+                3 => Fault::Lost,
+                _ => Fault::Delay(Duration::from_millis(mix(dice) % 20)),
+            });
         }
         let (seed, share) = self.chaos.filter(|_| kind == Kind::Read)?;
         let dice = mix(seed ^ self.log.len() as u64);
