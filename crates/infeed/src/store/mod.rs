@@ -24,7 +24,9 @@ pub(crate) use cache::Cache;
 pub use cache::{CacheUse, cache_use, set_cache};
 pub use local::LocalFile;
 pub(crate) use pattern::MOST as MOST_NAMES;
-pub(crate) use remote::{Bucket, Found, PARALLEL_READS, Wanted, below, look, read};
+pub(crate) use remote::{
+    Body, Bucket, BucketFolder, Created, Found, PARALLEL_READS, Wanted, below, look, read,
+};
 pub use remote::{Entry, Requests, configure, entries, is_url, objects, requests};
 
 /// What the URL of a file of this machine begins with.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectMeta, ObjectStore, RetryConfig};
 
@@ -40,6 +42,9 @@ pub(crate) struct Bucket {
     pub(super) realm: String,
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+    pub(super) parts: Option<Arc<dyn MultipartStore>>,
+    /// Whether it was found to know no puts that depend on what is there.
+    pub(super) unconditional: AtomicBool,
     pub(super) patience: Patience,
     pub(super) pace: Pace,
     /// What a user whose credentials were refused should know.
@@ -56,8 +61,13 @@ impl fmt::Debug for Bucket {
     }
 }
 
-/// A client as it is built: for objects, and for lists where the service has them.
-type Client = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
+/// A client as it is built: for objects, and for lists and objects in parts where the service has
+/// them.
+struct Client {
+    store: Arc<dyn ObjectStore>,
+    pages: Option<Arc<dyn PaginatedListStore>>,
+    parts: Option<Arc<dyn MultipartStore>>,
+}
 
 impl Bucket {
     /// The bucket of a URL, with the settings of now; made once for the same settings.
@@ -93,14 +103,16 @@ impl Bucket {
             Service::Azure => azure(url, &settings)?,
             Service::Http => http(url, &settings)?,
         };
-        let ((store, pages), realm) = built;
+        let (client, realm) = built;
         Ok(Bucket {
             base: url.base.clone(),
             query: url.query.clone(),
             service: url.service,
             realm,
-            store,
-            pages,
+            store: client.store,
+            pages: client.pages,
+            parts: client.parts,
+            unconditional: AtomicBool::new(false),
             patience,
             pace: Pace::default(),
             hint,
@@ -201,9 +213,13 @@ fn unknown(key: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, problem)
 }
 
-fn both<S: ObjectStore + PaginatedListStore>(store: S) -> Client {
+fn all<S: ObjectStore + PaginatedListStore + MultipartStore>(store: S) -> Client {
     let store = Arc::new(store);
-    (Arc::clone(&store) as Arc<dyn ObjectStore>, Some(store))
+    Client {
+        store: Arc::clone(&store) as Arc<dyn ObjectStore>,
+        pages: Some(Arc::clone(&store) as Arc<dyn PaginatedListStore>),
+        parts: Some(store),
+    }
 }
 
 fn s3(
@@ -289,7 +305,7 @@ fn s3(
         .with_retry(once())
         .build()
         .map_err(refused)?;
-    Ok((both(store), realm))
+    Ok((all(store), realm))
 }
 
 fn google(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
@@ -308,7 +324,7 @@ fn google(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
         .with_retry(once())
         .build()
         .map_err(refused)?;
-    Ok((both(store), base.to_owned()))
+    Ok((all(store), base.to_owned()))
 }
 
 fn azure(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
@@ -328,7 +344,7 @@ fn azure(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
         .with_retry(once())
         .build()
         .map_err(refused)?;
-    Ok((both(store), account))
+    Ok((all(store), account))
 }
 
 fn http(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
@@ -351,7 +367,12 @@ fn http(url: &Url, settings: &Settings) -> io::Result<(Client, String)> {
         }
         built => built?,
     };
-    Ok(((Arc::new(store), None), "http".to_owned()))
+    let client = Client {
+        store: Arc::new(store),
+        pages: None,
+        parts: None,
+    };
+    Ok((client, "http".to_owned()))
 }
 
 /// A key with what URLs do not hold written as `%` and two digits.

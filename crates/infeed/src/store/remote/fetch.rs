@@ -139,16 +139,31 @@ impl Bucket {
     pub(super) async fn ask<T, F>(
         &self,
         name: impl Fn() -> String,
+        request: impl FnMut() -> F,
+    ) -> io::Result<T>
+    where
+        F: Future<Output = object_store::Result<T>>,
+    {
+        self.ask_with(0, name, request).await
+    }
+
+    /// The same of a request that goes or comes with so many bytes, for which it has more time.
+    pub(super) async fn ask_with<T, F>(
+        &self,
+        bytes: u64,
+        name: impl Fn() -> String,
         mut request: impl FnMut() -> F,
     ) -> io::Result<T>
     where
         F: Future<Output = object_store::Result<T>>,
     {
-        let deadline = Instant::now() + self.patience.deadline;
+        // Nothing tells how much of a body has gone.
+        let once = self.patience.idle + (self.patience.deadline_of(bytes) - self.patience.deadline);
+        let deadline = Instant::now() + self.patience.deadline_of(bytes);
         let mut tries = Tries::new(self, deadline);
         loop {
             REQUESTS.fetch_add(1, Ordering::Relaxed);
-            let answer = timeout(self.patience.idle, request());
+            let answer = timeout(once, request());
             let answer = tries.limit(async {
                 match answer.await {
                     Ok(answer) => answer.map_err(|error| self.failure(error)),
@@ -346,6 +361,16 @@ impl Bucket {
         };
         Failure::Final(io::Error::new(kind, text))
     }
+}
+
+/// Whether an error says that the service does not know what it was asked for.
+pub(super) fn is_unknown(error: &object_store::Error) -> bool {
+    use object_store::Error as Told;
+    let told = causes(error).find_map(|cause| Answer::of(&cause.to_string()));
+    matches!(
+        error,
+        Told::NotImplemented { .. } | Told::NotSupported { .. }
+    ) || told == Some(Answer::Status(501))
 }
 
 /// Attempts at one thing.

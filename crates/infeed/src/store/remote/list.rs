@@ -272,7 +272,7 @@ fn look_at(
     Ok(())
 }
 
-async fn look_once(bucket: &Bucket, key: &str) -> io::Result<ObjectMeta> {
+pub(super) async fn look_once(bucket: &Bucket, key: &str) -> io::Result<ObjectMeta> {
     let path = bucket.key(key)?;
     let name = || bucket.url(key);
     let request = || async {
@@ -317,7 +317,10 @@ async fn all(bucket: &Arc<Bucket>, prefix: String) -> io::Result<Vec<ObjectMeta>
 }
 
 /// Objects whose keys begin with a prefix and hold no slash after it, and the folders beside them.
-async fn level(bucket: &Arc<Bucket>, prefix: String) -> io::Result<(Vec<ObjectMeta>, Vec<String>)> {
+pub(super) async fn level(
+    bucket: &Arc<Bucket>,
+    prefix: String,
+) -> io::Result<(Vec<ObjectMeta>, Vec<String>)> {
     if bucket.pages.is_some() {
         return pages(bucket, prefix, Some("/")).await;
     }
@@ -395,7 +398,7 @@ async fn whole(bucket: &Bucket, prefix: &str) -> io::Result<Vec<ObjectMeta>> {
 
 /// Does work at once, up to a limit, and gives the results in order. What is not begun is not made
 /// yet, however much it is.
-async fn at_once<T, F>(work: impl ExactSizeIterator<Item = F>) -> io::Result<Vec<T>>
+pub(super) async fn at_once<T, F>(work: impl ExactSizeIterator<Item = F>) -> io::Result<Vec<T>>
 where
     T: Send + 'static,
     F: Future<Output = io::Result<T>> + Send + 'static,
@@ -418,7 +421,7 @@ where
     }
 }
 
-fn text(folder: &Path) -> Result<String, Error> {
+pub(super) fn text(folder: &Path) -> Result<String, Error> {
     debug_assert!(is_url(folder), "only URLs come here");
     let text = folder.to_str().map(str::to_owned);
     text.ok_or_else(|| Error::config("source", format!("{folder:?} is not Unicode")))

@@ -3,7 +3,7 @@
 //! The protocols, credentials and signatures are `object_store`'s. What is here: which client a
 //! URL needs (`bucket.rs`), what the environment says of it (`settings.rs`, `profile.rs`), reads
 //! that come whole or fail with the reason (`fetch.rs`), a second request where the first hangs
-//! (`pace.rs`), and lists (`list.rs`).
+//! (`pace.rs`), lists (`list.rs`), and objects that are written (`write.rs`).
 
 mod bucket;
 mod each_process;
@@ -14,6 +14,7 @@ mod process;
 mod profile;
 mod settings;
 mod url;
+mod write;
 
 use std::fmt;
 use std::io;
@@ -33,6 +34,7 @@ pub(crate) use list::{Found, below, look};
 pub(super) use list::{matches, named, open};
 pub use settings::configure;
 pub use url::is_url;
+pub(crate) use write::{Body, BucketFolder, Created};
 
 /// Reads at once that a bucket answers as fast as one: each waits tens of milliseconds for its
 /// first byte, and 64 records of 100 kB under way fill a line of 10 Gbit/s at 5 ms, of 2 Gbit/s
