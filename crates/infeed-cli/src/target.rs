@@ -11,7 +11,7 @@ use infeed::transform::{
 use infeed::{Loader, Options};
 
 use crate::error::CliError;
-use crate::files::{Layout, images_below, layout, peek, read};
+use crate::files::{Layout, images_below, layout, peek};
 use crate::named::{CROP, IMAGENET_MEAN, IMAGENET_STD};
 use crate::{named, npy};
 
@@ -34,34 +34,27 @@ impl Target {
     /// A path that is missing, a file that is no pipeline, a folder that holds nothing known, a
     /// packed dataset that is not complete, shards that do not open.
     pub(crate) fn of(path: &Path) -> Result<Target, CliError> {
-        if !packed::is_packed(path)
-            && let Some(source) = named::source(path)
-        {
+        let named = named::source(path);
+        // What a URL names as a file is not asked for.
+        let is_file = store::is_url(path) && (named.is_some() || is_pipeline_at_url(path));
+        let is_packed = !is_file && packed::is_packed(path);
+        if let Some(source) = named.filter(|_| !is_packed) {
             return Ok(Target {
                 pipeline: named::pipeline(source)?,
                 guessed: true,
             });
         }
-        if store::is_url(path) {
-            if path.extension().is_none_or(|extension| extension != "toml") {
-                return Target::default_for(layout(path)?);
-            }
-            let bytes = read(path)?;
-            let text = String::from_utf8_lossy(&bytes);
-            let pipeline = Pipeline::from_toml(&text).map_err(|error| CliError::failed(&error))?;
-            return Ok(Target {
-                pipeline,
-                guessed: false,
-            });
+        if store::is_url(path) && !is_packed && !is_pipeline_at_url(path) {
+            return Target::default_for(layout(path)?);
         }
-        if !path.exists() {
+        if !store::is_url(path) && !path.exists() {
             return Err(CliError::Usage(format!(
                 "{} does not exist; name a pipeline file, a folder of data, shards, or make some with \
                  `infeed sample`",
                 path.display()
             )));
         }
-        if path.is_dir() && !packed::is_packed(path) {
+        if path.is_dir() && !is_packed {
             return Target::default_for(layout(path)?);
         }
         if path.extension().is_some_and(|extension| extension == "npy") {
@@ -106,6 +99,14 @@ impl Target {
         // What came from a file or a folder holds no handles, so it can be written as one.
         self.pipeline.to_toml().unwrap_or_default()
     }
+}
+
+/// Whether a path is the URL of a pipeline file.
+fn is_pipeline_at_url(path: &Path) -> bool {
+    store::is_url(path)
+        && path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
 }
 
 fn classification(dir: &Path) -> Pipeline {

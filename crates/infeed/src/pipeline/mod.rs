@@ -480,12 +480,11 @@ impl Pipeline {
     /// is not complete.
     pub fn load(path: impl AsRef<Path>) -> Result<Pipeline, Error> {
         let path = path.as_ref();
-        let is_folder = path.is_dir();
-        let file = match is_folder {
+        let file = match packed::is_folder(path) {
             true => packed::pipeline_of(path)?,
             false => path.to_owned(),
         };
-        let text = fs::read_to_string(&file).map_err(|error| Error::open(&file, error))?;
+        let text = packed::text_of(&file)?;
         let pipeline = Pipeline::from_toml(&text).map_err(|error| match error {
             Error::Config { problem, .. } => Error::config(file.display().to_string(), problem),
             other => other,

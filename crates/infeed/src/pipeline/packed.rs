@@ -1,10 +1,12 @@
 //! A packed dataset as a place that pipelines lie in: the names of its files, whether it is
 //! complete, and paths that mean the folder they stand in, so that it can be moved.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Pipeline, SourceSpec};
 use crate::error::Error;
+use crate::store;
 
 /// Name of the file that marks a packed dataset as complete and says how it was made.
 pub const MANIFEST: &str = "infeed-pack.json";
@@ -16,21 +18,26 @@ pub const BEGUN: &str = "infeed-pack.begun";
 /// that folder, while those in any other pipeline file mean the current one.
 pub const PIPELINE: &str = "pipeline.toml";
 
-/// Whether a folder is a packed dataset, or was to become one.
+/// Whether a folder, which may be a URL, is a packed dataset, or was to become one.
 pub fn is_packed(folder: &Path) -> bool {
-    folder.join(MANIFEST).is_file() || folder.join(BEGUN).is_file()
+    match is_there(&folder.join(MANIFEST)) {
+        Ok(false) => is_there(&folder.join(BEGUN)).unwrap_or(false),
+        // Who opens the folder is told what is in the way.
+        found => found.unwrap_or(false),
+    }
 }
 
 /// The pipeline file of a packed dataset.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] if the dataset is not complete, or the folder is none.
+/// [`Error::Config`] if the dataset is not complete, or the folder is none; [`Error::Open`] for a
+/// bucket that says neither.
 pub(super) fn pipeline_of(folder: &Path) -> Result<PathBuf, Error> {
-    let problem = if folder.join(BEGUN).is_file() {
+    let problem = if is_there(&folder.join(BEGUN))? {
         "its packing was begun and not finished; run the same `infeed pack` again, which goes on \
          from there"
-    } else if !folder.join(MANIFEST).is_file() {
+    } else if !is_there(&folder.join(MANIFEST))? {
         "it holds no infeed-pack.json, so it is no packed dataset, or not a complete one; name a \
          pipeline file, or the folder that `infeed pack` made"
     } else {
@@ -45,6 +52,45 @@ pub(super) fn belongs(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name == PIPELINE) && is_packed(folder)
 }
 
+/// Whether a path or URL names a folder rather than a pipeline file.
+pub(super) fn is_folder(path: &Path) -> bool {
+    match store::is_url(path) {
+        true => path.extension().is_none_or(|extension| extension != "toml"),
+        false => path.is_dir(),
+    }
+}
+
+/// The text of a pipeline file.
+pub(super) fn text_of(file: &Path) -> Result<String, Error> {
+    let read = || match store::is_url(file) {
+        true => {
+            let blob = store::open(&file.to_string_lossy())?;
+            let bytes = blob.read(0..blob.len());
+            bytes.map_err(|error| Error::open(file, error))
+        }
+        false => std::fs::read(file)
+            .map(bytes::Bytes::from)
+            .map_err(|error| Error::open(file, error)),
+    };
+    String::from_utf8(read()?.into()).map_err(|error| Error::open(file, error))
+}
+
+fn is_there(file: &Path) -> Result<bool, Error> {
+    if !store::is_url(file) {
+        return Ok(file.is_file());
+    }
+    match store::open(&file.to_string_lossy()) {
+        Ok(_) => Ok(true),
+        Err(Error::Open { source, .. }) if is_missing(&*source) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_missing(error: &(dyn std::error::Error + 'static)) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 impl Pipeline {
     /// The same, relative paths of its source taken from a folder.
     #[must_use]
@@ -56,6 +102,13 @@ impl Pipeline {
     /// The same, paths of its source below a folder written relative to it.
     #[must_use]
     pub fn within_folder(mut self, folder: &Path) -> Pipeline {
+        if store::is_url(folder) {
+            self.source.change_names(&mut |name| {
+                let below = Path::new(name).strip_prefix(folder).ok();
+                below.map_or_else(|| name.to_owned(), |below| below.to_string_lossy().into())
+            });
+            return self;
+        }
         self.source
             .map_paths(|path| match path.strip_prefix(folder) {
                 Ok(below) if below.as_os_str().is_empty() => PathBuf::from("."),
@@ -70,6 +123,18 @@ impl SourceSpec {
     /// Changes every path it names; URLs stay as they are.
     pub fn map_paths(&mut self, mut change: impl FnMut(&Path) -> PathBuf) {
         self.change_paths(&mut change);
+    }
+
+    /// Changes the names of all shards, URLs too.
+    fn change_names(&mut self, change: &mut dyn FnMut(&str) -> String) {
+        if let SourceSpec::WebDataset { shards: names, .. }
+        | SourceSpec::TfRecord { shards: names, .. }
+        | SourceSpec::Parquet { files: names, .. }
+        | SourceSpec::Arrow { files: names, .. }
+        | SourceSpec::Npz { files: names, .. } = self
+        {
+            names.iter_mut().for_each(|name| *name = change(name));
+        }
     }
 
     fn change_paths(&mut self, change: &mut dyn FnMut(&Path) -> PathBuf) {
@@ -138,6 +203,23 @@ mod tests {
             moved.from_folder(Path::new("/new")).source,
             SourceSpec::folder("/new/.")
         );
+    }
+
+    #[test]
+    fn shards_of_a_dataset_in_a_bucket_are_named_from_its_folder() {
+        let folder = Path::new("s3://bucket/packed");
+        let of = |shards: &[&str]| {
+            Pipeline::new(SourceSpec::TfRecord {
+                shards: shards.iter().map(|&name| name.to_owned()).collect(),
+                fields: Vec::new(),
+            })
+        };
+        let whole = of(&["s3://bucket/packed/{0..9}.tfrecord", "s3://other/packed/x"]);
+
+        let relative = whole.clone().within_folder(folder);
+
+        assert_eq!(relative, of(&["{0..9}.tfrecord", "s3://other/packed/x"]));
+        assert_eq!(relative.from_folder(folder), whole);
     }
 
     #[test]
