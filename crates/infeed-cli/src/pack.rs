@@ -26,6 +26,7 @@ use crate::{Outcome, args, interrupt};
   infeed pack streets streets-fast --to folder --image png-fast
   infeed pack photos photos-tiles --to folder --restart-index
   infeed pack photos arrays --to arrays --short-side 256 --center-crop 224x224
+  infeed pack s3://raw/photos s3://packed/photos --to webdataset --short-side 256
 
 What is written:
   webdataset  tar shards, an image or number a member; any reader that goes front to back
@@ -62,7 +63,8 @@ The original is never touched. Ctrl-C stops; the same command goes on with what 
 pub(crate) struct Args {
     /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
     source: PathBuf,
-    /// Folder to make; may hold what an earlier run of this command left
+    /// Folder to make, or for shards the URL of one in a bucket; may hold what an earlier run of
+    /// this command left
     out: PathBuf,
     /// What is written
     #[arg(long, value_name = "FORM")]

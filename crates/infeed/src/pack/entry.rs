@@ -42,11 +42,6 @@ impl Entry {
         let places = self.records.checked_add(self.bad)?;
         self.end.checked_sub(places)
     }
-
-    /// Whether its file is in a folder, as long as it should be.
-    pub(super) fn is_in(&self, folder: &Path) -> bool {
-        fs::metadata(folder.join(&self.file)).is_ok_and(|of| of.len() == self.bytes)
-    }
 }
 
 /// A bad record, as the list has it.
@@ -113,7 +108,11 @@ pub(super) fn write_named(folder: &Path, name: &str, tag: &str, bytes: &[u8]) ->
         file.sync_all()?;
         fs::rename(&part, &path)
     };
-    write().map_err(|error| Error::write(&path, error))
+    write().map_err(|error| {
+        // What is left of it would only take room.
+        let _ = fs::remove_file(&part);
+        Error::write(&path, error)
+    })
 }
 
 /// Makes names durable, where the system can.

@@ -10,24 +10,29 @@
 //!
 //! Shards that other processes have written are noted beside them (`noted`); those that follow on
 //! the journal's are taken into it when it is opened.
+//!
+//! In a bucket no file can grow. Every shard is noted there, and this keeps, in memory, what follows
+//! on each other, and the list of bad records in a file without a name until it is put at the end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crc_fast::crc32_iscsi;
 
-use super::entry::{BAD_LIST, Entry, JOURNAL, shard_name, sync_folder};
-use super::noted;
+use super::entry::{BAD_LIST, Entry, JOURNAL, shard_name};
+use super::noted::{self, Noted};
 use super::out::Out;
+use super::place::{Files, Place};
 use crate::error::Error;
 
-/// The journal of a folder, open for the shards that follow.
+/// The journal of a folder or bucket, open for the shards that follow.
 pub(super) struct Journal {
-    folder: PathBuf,
+    place: Place,
     entries: Vec<Entry>,
-    file: File,
+    /// None of a bucket.
+    file: Option<File>,
     list: Option<File>,
     listed_bytes: u64,
     /// Shards that are finished before one that precedes them, with their bad records.
@@ -44,42 +49,52 @@ impl Journal {
     ///
     /// [`Error::Write`]; [`Error::Open`] for a journal that is there and cannot be read.
     pub(super) fn open(out: &Out, extension: &str) -> Result<Journal, Error> {
-        let folder = out.path();
-        let path = folder.join(JOURNAL);
+        let place = out.place();
         let Found {
             entries,
             bytes,
             told,
+            files,
         } = find(out, extension)?;
         if entries.len() < told {
             out.forget()?;
         }
         let listed_bytes = entries.last().map_or(0, |entry| entry.listed_bytes);
-        cut_list(folder, listed_bytes)?;
         let end = entries.last().map_or(0, |entry| entry.end);
-        let noted = noted::following(folder, extension, entries.len(), end);
-        let known = entries.iter().chain(noted.iter().map(|noted| &noted.entry));
-        remove_others(folder, extension, known);
-        let lines: Vec<u8> = entries.iter().flat_map(line).collect();
-        if bytes.is_none_or(|bytes| bytes != lines) {
-            out.write_durable(&path, &lines)?;
-        }
-        let file = File::options().append(true).open(&path);
+        let noted = noted::read_all(place, &files, extension, entries.len())?;
+        let noted = noted::following(noted, entries.len(), end);
+        let (file, list) = match place {
+            Place::Folder(folder) => {
+                cut_list(folder, listed_bytes)?;
+                let known = entries.iter().chain(noted.iter().map(|noted| &noted.entry));
+                remove_others(folder, extension, known);
+                let path = folder.join(JOURNAL);
+                let lines: Vec<u8> = entries.iter().flat_map(line).collect();
+                if bytes.is_none_or(|bytes| bytes != lines) {
+                    out.write_durable(&path, &lines)?;
+                }
+                let file = File::options().append(true).open(&path);
+                (Some(file.map_err(|error| Error::write(path, error))?), None)
+            }
+            Place::Bucket(_) => (None, Some(copied_list(place, listed_bytes)?)),
+        };
         let mut journal = Journal {
-            folder: folder.to_owned(),
+            place: place.clone(),
             entries,
-            file: file.map_err(|error| Error::write(path, error))?,
-            list: None,
+            file,
+            list,
             listed_bytes,
             early: BTreeMap::new(),
             failed: None,
         };
         let first = journal.entries.len();
-        for (nth, noted) in noted.into_iter().enumerate() {
-            journal.note(first + nth, noted.entry, noted.bad)?;
+        for (nth, Noted { entry, bad }) in noted.into_iter().enumerate() {
+            journal.note(first + nth, entry, bad)?;
         }
-        // They say nothing that the journal does not.
-        noted::remove_all(folder);
+        if let Place::Folder(_) = place {
+            // They say nothing that the journal does not. What stays is removed by the next run.
+            let _ = place.remove(&noted::names(&files));
+        }
         Ok(journal)
     }
 
@@ -92,7 +107,7 @@ impl Journal {
         self.entries.last().map_or(0, |entry| entry.end)
     }
 
-    /// Notes a shard that is on the disk, and the bad records of its range. It counts once all
+    /// Notes a shard that is there, and the bad records of its range. It counts once all
     /// before it do.
     ///
     /// # Errors
@@ -121,14 +136,16 @@ impl Journal {
             return Ok(());
         }
         self.list(&bad_lines)?;
-        // The names of the shards, and of the list.
-        sync_folder(&self.folder);
-        let lines: Vec<u8> = ready.iter().flat_map(line).collect();
-        let write = || -> io::Result<()> {
-            (&self.file).write_all(&lines)?;
-            self.file.sync_data()
-        };
-        write().map_err(|error| Error::write(self.folder.join(JOURNAL), error))?;
+        if let Some(mut file) = self.file.as_ref() {
+            // The names of the shards, and of the list.
+            self.place.sync();
+            let lines: Vec<u8> = ready.iter().flat_map(line).collect();
+            let mut write = || -> io::Result<()> {
+                file.write_all(&lines)?;
+                file.sync_data()
+            };
+            write().map_err(|error| Error::write(self.place.path().join(JOURNAL), error))?;
+        }
         self.entries.append(&mut ready);
         Ok(())
     }
@@ -137,7 +154,7 @@ impl Journal {
         if lines.is_empty() {
             return Ok(());
         }
-        let path = self.folder.join(BAD_LIST);
+        let path = self.place.path().join(BAD_LIST);
         let mut write = || -> io::Result<()> {
             let file = match self.list.take() {
                 Some(file) => file,
@@ -152,9 +169,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds bad records behind the last shard to the list.
+    /// Adds bad records behind the last shard to the list, which is there then.
     pub(super) fn finish(&mut self, bad: &str) -> Result<(), Error> {
-        self.list(bad)
+        self.list(bad)?;
+        match (&self.place, &self.list) {
+            (Place::Bucket(_), Some(list)) => self.place.write_file(BAD_LIST, list),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -166,6 +187,8 @@ pub(super) struct Found {
     bytes: Option<Vec<u8>>,
     /// How many shards it told of, or else the manifest.
     told: usize,
+    /// What lies there.
+    pub(super) files: Files,
 }
 
 /// Looks for the shards of an earlier run, and changes nothing.
@@ -174,28 +197,32 @@ pub(super) struct Found {
 ///
 /// [`Error::Open`] for a journal that is there and cannot be read.
 pub(super) fn find(out: &Out, extension: &str) -> Result<Found, Error> {
-    let folder = out.path();
-    let path = folder.join(JOURNAL);
-    let bytes = match fs::read(&path) {
-        Ok(bytes) => Some(bytes),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Error::open(path, error)),
+    let path = out.path().join(JOURNAL);
+    let bytes = match out.place() {
+        Place::Folder(_) => match fs::read(&path) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Error::open(path, error)),
+        },
+        Place::Bucket(_) => None,
     };
     let mut entries = match &bytes {
         Some(bytes) => parse(bytes),
         None => out.shards().to_vec(),
     };
     let told = entries.len();
-    let list = fs::metadata(folder.join(BAD_LIST)).map_or(0, |of| of.len());
+    let files = out.place().files()?;
+    let list = files.length(BAD_LIST).unwrap_or(0);
     entries.truncate(unbroken(&entries, extension));
-    let kept = entries
-        .iter()
-        .take_while(|entry| entry.is_in(folder) && entry.listed_bytes <= list);
+    let kept = entries.iter().take_while(|entry| {
+        files.length(&entry.file) == Some(entry.bytes) && entry.listed_bytes <= list
+    });
     entries.truncate(kept.count());
     Ok(Found {
         entries,
         bytes,
         told,
+        files,
     })
 }
 
@@ -239,6 +266,22 @@ fn unbroken(entries: &[Entry], extension: &str) -> usize {
         .map(follows)
         .position(|fits| !fits);
     broken.unwrap_or(entries.len())
+}
+
+/// The list of bad records of a bucket up to a length, in a file without a name.
+fn copied_list(place: &Place, length: u64) -> Result<File, Error> {
+    let list = match length {
+        0 => None,
+        _ => place.read(BAD_LIST, u64::MAX)?,
+    };
+    let list = list.unwrap_or_default();
+    let kept = list.get(..length as usize).unwrap_or(&list);
+    let copy = || -> io::Result<File> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(kept)?;
+        Ok(file)
+    };
+    copy().map_err(|error| Error::write(place.path().join(BAD_LIST), error))
 }
 
 /// Shortens the list of bad records to a length.
@@ -315,9 +358,9 @@ mod tests {
         let path = folder.join(JOURNAL);
         fs::write(&path, "").expect("writes");
         Journal {
-            folder: folder.to_owned(),
+            place: Place::Folder(folder.to_owned()),
             entries: Vec::new(),
-            file: File::open(path).expect("for reading alone"),
+            file: Some(File::open(path).expect("for reading alone")),
             list: None,
             listed_bytes: 0,
             early: BTreeMap::new(),
@@ -332,7 +375,7 @@ mod tests {
         let path = folder.path().join(JOURNAL);
 
         let first = journal.note(0, entry(0), String::new());
-        journal.file = File::options().append(true).open(&path).expect("opens");
+        journal.file = Some(File::options().append(true).open(&path).expect("opens"));
         let second = journal.note(1, entry(1), String::new());
 
         let told = |noted: Result<(), Error>| noted.expect_err("no gap").chain();
@@ -346,7 +389,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut journal = refusing(folder.path());
         let path = folder.path().join(JOURNAL);
-        journal.file = File::options().append(true).open(&path).expect("opens");
+        journal.file = Some(File::options().append(true).open(&path).expect("opens"));
         fs::create_dir(folder.path().join(BAD_LIST)).expect("in the way");
 
         let first = journal.note(0, entry(0), "{}\n".to_owned());

@@ -7,7 +7,7 @@
 //! `shards`. `out` keeps the folder that is written to. Nothing is ever written over or into the
 //! original, and a file has its name only once it is whole, so that a run that was stopped is taken
 //! up again: by file in a folder, by row in arrays, by shard elsewhere (`journal`). Many processes
-//! can write the shards of one dataset (`parts`).
+//! can write the shards of one dataset (`parts`). Shards may lie in a bucket (`place`).
 
 mod arrays;
 mod arrow;
@@ -32,6 +32,7 @@ mod npz;
 mod out;
 mod parquet;
 mod parts;
+mod place;
 pub mod quality;
 mod restart;
 mod run;
@@ -51,6 +52,7 @@ use crate::decode::ColorMode;
 use crate::error::Error;
 use crate::pipeline::{Handle, Pipeline, SourceSpec};
 use crate::source::Source;
+use crate::store;
 use crate::transform::{Crop, Transform};
 use chosen::Chosen;
 
@@ -179,7 +181,8 @@ pub struct Packed {
 /// `progress` is called a few times a second, and returns false to stop. The same call goes on with
 /// what is missing. A file is done anew if its original is younger; shards take it that the source
 /// is the same. `out` may be missing, empty, or of an earlier call with the same options. It holds
-/// the packed pipeline too, so that [`Pipeline::load`] takes the folder.
+/// the packed pipeline too, so that [`Pipeline::load`] takes the folder. Shards may go to a bucket:
+/// `out` is a URL (`s3://`, `gs://`, `az://`, `abfss://`) then, reached as URLs that are read are.
 ///
 /// # Errors
 ///
@@ -189,6 +192,9 @@ pub struct Packed {
 /// or the first if all are bad; [`Error::Write`]; [`Error::Interrupted`] after `progress` said stop.
 ///
 /// # Cost
+///
+/// Of a bucket, the temporary folder holds the shards that are under way, five at most, and memory
+/// 16 MiB of each shard that is put, four parts of 8 MiB of a longer one.
 ///
 /// Memory for 64 MiB of records that wait to be written and one record a thread, whatever the size
 /// of the dataset; with [`Target::Npz`] a batch for each file under way, with Arrow and Parquet up
@@ -287,6 +293,14 @@ fn select<'a>(
 fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), Error> {
     let name = options.to.name();
     if !options.to.is_shards() {
+        if store::is_url(out) {
+            let problem = format!(
+                "{name} are written to folders, and {} is a URL; pack to shards, which a bucket \
+                 takes, or to a folder that is copied there",
+                out.display()
+            );
+            return Err(Error::config("to", problem));
+        }
         return match options.shuffle {
             None => Ok(()),
             Some(_) => {

@@ -2,16 +2,17 @@
 //! whole.
 //!
 //! A note is a checksum and a JSON object on one line, as in the journal, with the lines of the bad
-//! records of its range. It is written after the shard is on the disk under its name. Whoever opens
-//! the journal takes those notes into it that follow on each other.
+//! records of its range. It is written after the shard is there under its name. Whoever opens the
+//! journal takes those notes into it that follow on each other. In a bucket, where no file can grow,
+//! notes are all that is known of shards until the manifest is there.
 
-use std::fs;
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use crc_fast::crc32_iscsi;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, shard_name, sync_folder, write_named};
+use super::entry::{Entry, shard_name};
+use super::place::{Files, Place};
 use crate::error::Error;
 
 /// Extension of a note.
@@ -28,70 +29,83 @@ pub(super) struct Noted {
     pub(super) bad: String,
 }
 
-/// Notes a shard that is on the disk under its name.
+/// Notes a shard that is there under its name.
 ///
 /// # Errors
 ///
 /// [`Error::Write`].
-pub(super) fn write(folder: &Path, number: usize, tag: &str, noted: &Noted) -> Result<(), Error> {
+pub(super) fn write(place: &Place, number: usize, tag: &str, noted: &Noted) -> Result<(), Error> {
     // The name of the shard before the note of it.
-    sync_folder(folder);
+    place.sync();
     let text = serde_json::to_string(noted).unwrap_or_default();
     let line = format!("{:08x} {text}\n", crc32_iscsi(text.as_bytes()));
-    write_named(folder, &shard_name(number, EXTENSION), tag, line.as_bytes())
+    place.write(&shard_name(number, EXTENSION), tag, &line.into())
 }
 
-/// A shard that was noted, and is there.
-pub(super) fn read(folder: &Path, extension: &str, number: usize) -> Option<Noted> {
-    let path = folder.join(shard_name(number, EXTENSION));
-    if fs::metadata(&path).ok()?.len() > MOST_BYTES {
-        return None;
-    }
-    let noted = parse(&fs::read(path).ok()?)?;
-    let entry = &noted.entry;
-    let fits = entry.file == shard_name(number, extension)
-        && entry.records > 0
-        && entry.begin().is_some()
-        && entry.is_in(folder);
-    fits.then_some(noted)
-}
-
-/// The shards noted in a folder that follow on each other, from a number and a place on.
-pub(super) fn following(
-    folder: &Path,
+/// The shards that were noted and are there, by their numbers, from one on.
+///
+/// # Errors
+///
+/// [`Error::Open`].
+pub(super) fn read_all(
+    place: &Place,
+    files: &Files,
     extension: &str,
+    first: usize,
+) -> Result<BTreeMap<usize, Noted>, Error> {
+    let numbers = numbers(files).into_iter().filter(|&number| number >= first);
+    let numbers: Vec<usize> = numbers.collect();
+    let names: Vec<String> = numbers.iter().map(|&n| shard_name(n, EXTENSION)).collect();
+    let mut all = BTreeMap::new();
+    let mut numbers = numbers.into_iter();
+    place.read_each(&names, MOST_BYTES, |_, bytes| {
+        let (Some(number), Some(bytes)) = (numbers.next(), bytes) else {
+            return;
+        };
+        let fits = |noted: &Noted| {
+            let entry = &noted.entry;
+            entry.file == shard_name(number, extension)
+                && entry.records > 0
+                && entry.begin().is_some()
+                && files.length(&entry.file) == Some(entry.bytes)
+        };
+        if let Some(noted) = parse(&bytes).filter(fits) {
+            all.insert(number, noted);
+        }
+    })?;
+    Ok(all)
+}
+
+/// Those of them that follow on each other, from a number and a place on.
+pub(super) fn following(
+    mut all: BTreeMap<usize, Noted>,
     number: usize,
     mut begin: u64,
 ) -> Vec<Noted> {
     let follows = |number| {
-        let noted = read(folder, extension, number)?;
+        let noted: Noted = all.remove(&number)?;
         (noted.entry.begin() == Some(begin)).then(|| begin = noted.entry.end)?;
         Some(noted)
     };
     (number..).map_while(follows).collect()
 }
 
-/// The numbers of the notes in a folder, whatever is in them, ascending.
-pub(super) fn numbers(folder: &Path) -> Vec<usize> {
-    let names = fs::read_dir(folder).into_iter().flatten().flatten();
-    let number = |name: String| {
+/// The numbers of the notes that are there, whatever is in them, ascending.
+fn numbers(files: &Files) -> Vec<usize> {
+    let number = |name: &str| {
         let (digits, extension) = name.strip_prefix("shard-")?.split_once('.')?;
         let number = digits.parse().ok()?;
         (extension == EXTENSION && name == shard_name(number, EXTENSION)).then_some(number)
     };
-    let mut numbers: Vec<usize> = names
-        .filter_map(|entry| number(entry.file_name().to_string_lossy().into_owned()))
-        .collect();
+    let mut numbers: Vec<usize> = files.names().filter_map(number).collect();
     numbers.sort_unstable();
     numbers
 }
 
-/// Removes all notes.
-pub(super) fn remove_all(folder: &Path) {
-    for number in numbers(folder) {
-        // What stays is removed by the next run.
-        let _ = fs::remove_file(folder.join(shard_name(number, EXTENSION)));
-    }
+/// The names of all notes that are there.
+pub(super) fn names(files: &Files) -> Vec<String> {
+    let numbers = numbers(files).into_iter();
+    numbers.map(|n| shard_name(n, EXTENSION)).collect()
 }
 
 fn parse(bytes: &[u8]) -> Option<Noted> {
@@ -103,6 +117,8 @@ fn parse(bytes: &[u8]) -> Option<Noted> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::pack::form::Extensions;
 
@@ -123,43 +139,55 @@ mod tests {
     }
 
     /// A folder with shards 0 to 3, each of them noted.
-    fn folder() -> tempfile::TempDir {
+    fn folder() -> (tempfile::TempDir, Place) {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let place = Place::of(folder.path()).expect("a folder");
         for number in 0..4 {
             let name = shard_name(number, "tar");
             fs::write(folder.path().join(name), "abc").expect("writes");
-            write(folder.path(), number, ".a", &noted(number)).expect("writes");
+            write(&place, number, ".a", &noted(number)).expect("writes");
         }
-        folder
+        (folder, place)
+    }
+
+    /// Those that follow from a number and a place on.
+    fn found(place: &Place, extension: &str, number: usize, begin: u64) -> Vec<Noted> {
+        let files = place.files().expect("readable");
+        let all = read_all(place, &files, extension, number).expect("readable");
+        following(all, number, begin)
     }
 
     #[test]
     fn notes_are_taken_up_to_the_first_shard_that_is_not_whole() {
-        let folder = folder();
+        let (folder, place) = folder();
         let path = folder.path();
-        assert_eq!(numbers(path), [0, 1, 2, 3]);
-        assert_eq!(following(path, "tar", 0, 0), [0, 1, 2, 3].map(noted));
-        assert_eq!(following(path, "tar", 2, 20), [2, 3].map(noted));
-        assert!(following(path, "tar", 2, 10).is_empty(), "there is a gap");
-        assert!(following(path, "arrow", 0, 0).is_empty(), "another form");
+        assert_eq!(found(&place, "tar", 0, 0), [0, 1, 2, 3].map(noted));
+        assert_eq!(found(&place, "tar", 2, 20), [2, 3].map(noted));
+        assert!(found(&place, "tar", 2, 10).is_empty(), "there is a gap");
+        assert!(found(&place, "arrow", 0, 0).is_empty(), "another form");
 
         fs::write(path.join(shard_name(2, "tar")), "ab").expect("cut");
-        assert_eq!(following(path, "tar", 0, 0).len(), 2);
+        assert_eq!(found(&place, "tar", 0, 0).len(), 2);
         fs::remove_file(path.join(shard_name(1, EXTENSION))).expect("removes");
-        assert_eq!(following(path, "tar", 0, 0).len(), 1);
-        remove_all(path);
-        assert!(numbers(path).is_empty());
+        assert_eq!(found(&place, "tar", 0, 0).len(), 1);
+
+        let notes = names(&place.files().expect("readable"));
+        assert_eq!(notes, [0, 2, 3].map(|n| shard_name(n, EXTENSION)));
+        place.remove(&notes).expect("removes");
+        assert!(names(&place.files().expect("readable")).is_empty());
         assert!(path.join(shard_name(3, "tar")).exists());
     }
 
     #[test]
     fn a_note_that_was_cut_or_changed_is_none() {
-        let folder = folder();
+        let (folder, place) = folder();
         let path = folder.path().join(shard_name(0, EXTENSION));
         let whole = fs::read(&path).expect("a note");
+        let files = place.files().expect("readable");
         let read = |bytes: &[u8]| {
             fs::write(&path, bytes).expect("writes");
-            read(folder.path(), "tar", 0)
+            let mut all = read_all(&place, &files, "tar", 0).expect("readable");
+            all.remove(&0)
         };
 
         assert_eq!(read(&whole), Some(noted(0)));

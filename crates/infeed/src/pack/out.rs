@@ -1,16 +1,22 @@
 //! The folder that is written to: whose it is, whole files only, and the mark that it is complete.
+//!
+//! A folder of this machine is locked. One of a bucket cannot be: two that pack into it do the same
+//! work twice, and put the same bytes.
 
+use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::PackOptions;
 use super::chosen::Chosen;
 use super::count::Totals;
-use super::entry::{BAD_LIST, Entry, JOURNAL, bad_line, sync_folder};
-
+use super::entry::{BAD_LIST, Entry, JOURNAL, bad_line};
+use super::noted::{self, Noted};
+use super::place::{Files, Place};
 use crate::error::Error;
 use crate::pipeline::packed::{BEGUN, MANIFEST, PIPELINE};
 use crate::pipeline::{Pipeline, SourceSpec};
@@ -20,15 +26,18 @@ use crate::transform::Transform;
 /// Version of the manifest.
 const VERSION: u32 = 1;
 
+/// Longest manifest that is read of a bucket, in bytes: one of a million shards.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// The folder, ours alone while this lives.
 pub(super) struct Out {
-    path: PathBuf,
+    place: Place,
     description: Description,
     /// Whether an earlier run finished it.
     pub(super) was_complete: bool,
     /// The shards that its manifest names.
     shards: Vec<Entry>,
-    /// Whether it was made here.
+    /// Whether it was made here, or in a bucket, was begun here.
     is_new: bool,
     /// The folder itself, or its mark where folders cannot be locked; locked until this is closed.
     _lock: Option<File>,
@@ -113,6 +122,10 @@ impl Out {
         values: Option<String>,
     ) -> Result<Out, Error> {
         let description = describe(pipeline, chosen, options, values);
+        let place = Place::of(path)?;
+        if let Place::Bucket(_) = place {
+            return Out::begin_in_bucket(place, description);
+        }
         let is_new = !path.exists();
         // Before anything is looked at: what another process is about to finish is not taken up.
         let lock = lock(path)?;
@@ -120,15 +133,11 @@ impl Out {
         let was_complete = manifest.exists();
         let mut shards = Vec::new();
         if was_complete {
-            shards = is_same(path, &manifest, &description)?;
+            shards = is_same_at(path, &manifest, &description)?;
         } else if begun.exists() {
-            is_same(path, &begun, &description)?;
+            is_same_at(path, &begun, &description)?;
         } else if !is_empty(path).map_err(|error| Error::write(path, error))? {
-            let problem = format!(
-                "{} is not empty and `infeed pack` did not make it; name a new folder",
-                path.display()
-            );
-            return Err(Error::config("out", problem));
+            return Err(not_ours(path));
         }
         if !begun.exists() {
             let manifest = Manifest::new(&description, None);
@@ -142,13 +151,71 @@ impl Out {
             )?,
         };
         Ok(Out {
-            path: path.to_owned(),
+            place,
             description,
             was_complete,
             shards,
             is_new,
             _lock: lock,
         })
+    }
+
+    fn begin_in_bucket(place: Place, description: Description) -> Result<Out, Error> {
+        let files = place.files()?;
+        let mut shards = Vec::new();
+        let mut was_complete = false;
+        if files.length(MANIFEST).is_some() {
+            // Taken away since, it is of nobody.
+            let text = place.read(MANIFEST, MOST_BYTES)?.unwrap_or_default();
+            shards = is_same(place.path(), &text, &description)?;
+            was_complete = true;
+        } else if files.length(BEGUN).is_none() && !files.is_empty() {
+            return Err(not_ours(place.path()));
+        }
+        let is_new = files.length(BEGUN).is_none();
+        if is_new {
+            let text = Manifest::new(&description, None).text();
+            place.begin_mark(BEGUN, &text.into())?;
+        }
+        // Of two that begin at the same time with different options one reads the other's.
+        let text = place.read(BEGUN, MOST_BYTES)?.unwrap_or_default();
+        is_same(place.path(), &text, &description)?;
+        let mut out = Out {
+            place,
+            description,
+            was_complete,
+            shards,
+            is_new,
+            _lock: None,
+        };
+        out.note_what_is_left(&files)?;
+        Ok(out)
+    }
+
+    /// Where shards of a complete dataset in a bucket are gone, notes those that are there, and takes
+    /// away the mark: from then on they are known from their notes.
+    fn note_what_is_left(&mut self, files: &Files) -> Result<(), Error> {
+        let list = files.length(BAD_LIST).unwrap_or(0);
+        let is_there = |entry: &Entry| {
+            files.length(&entry.file) == Some(entry.bytes) && entry.listed_bytes <= list
+        };
+        if self.shards.iter().all(is_there) {
+            return Ok(());
+        }
+        let list = self.place.read(BAD_LIST, u64::MAX)?.unwrap_or_default();
+        let mut from = 0;
+        for (number, mut entry) in std::mem::take(&mut self.shards).into_iter().enumerate() {
+            let lines = from..entry.listed_bytes as usize;
+            from = lines.end;
+            let Some(bad) = list.get(lines).filter(|_| is_there(&entry)) else {
+                continue;
+            };
+            let bad = String::from_utf8_lossy(bad).into_owned();
+            entry.listed_bytes = 0;
+            noted::write(&self.place, number, "", &Noted { entry, bad })?;
+        }
+        self.was_complete = false;
+        self.forget()
     }
 
     /// Looks at the folder from another process than the one that has begun it, without a lock.
@@ -164,18 +231,18 @@ impl Out {
         values: Option<String>,
     ) -> Result<Out, Error> {
         let description = describe(pipeline, chosen, options, values);
-        let begun = path.join(BEGUN);
-        if !begun.exists() {
+        let place = Place::of(path)?;
+        let Some(text) = place.read(BEGUN, MOST_BYTES)? else {
             let problem = format!(
                 "nobody packs into {} just now, or this machine does not see it; name a folder \
                  that all machines share",
                 path.display()
             );
             return Err(Error::config("out", problem));
-        }
-        is_same(path, &begun, &description)?;
+        };
+        is_same(path, &text, &description)?;
         Ok(Out {
-            path: path.to_owned(),
+            place,
             description,
             was_complete: false,
             shards: Vec::new(),
@@ -187,24 +254,41 @@ impl Out {
     /// Leaves a folder in which nothing was written as it was before, so that it is in nobody's
     /// way who changes the options.
     pub(super) fn abandon(&self) {
-        let journal = self.path.join(JOURNAL);
+        let path = match &self.place {
+            Place::Folder(path) => path,
+            place => {
+                let is_bare = |files: Files| self.is_new && files.is_only(BEGUN);
+                if place.files().is_ok_and(is_bare) {
+                    // Where this fails, the folder says whose it is.
+                    let _ = place.remove(&[BEGUN.to_owned()]);
+                }
+                return;
+            }
+        };
+        let journal = path.join(JOURNAL);
         let is_empty = fs::metadata(&journal).is_ok_and(|of| of.len() == 0);
         let is_mark = |entry: io::Result<fs::DirEntry>| {
             let name = entry.map(|entry| entry.file_name());
             name.is_ok_and(|name| name == BEGUN || (name == JOURNAL && is_empty))
         };
-        if fs::read_dir(&self.path).is_ok_and(|mut entries| entries.all(is_mark)) {
+        if fs::read_dir(path).is_ok_and(|mut entries| entries.all(is_mark)) {
             let _ = fs::remove_file(journal);
             // Where this fails, the folder says whose it is.
-            let _ = fs::remove_file(self.path.join(BEGUN));
+            let _ = fs::remove_file(path.join(BEGUN));
             if self.is_new {
-                let _ = fs::remove_dir(&self.path);
+                let _ = fs::remove_dir(path);
             }
         }
     }
 
+    /// The folder, of this machine or of a bucket.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Its path or URL.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.place.path()
     }
 
     /// Writes a file that appears whole or not at all. `tag` tells apart writers of one file.
@@ -224,19 +308,13 @@ impl Out {
 
     /// Takes away the mark that the dataset is complete.
     pub(super) fn forget(&self) -> Result<(), Error> {
-        let manifest = self.path.join(MANIFEST);
-        match fs::remove_file(&manifest) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::write(manifest, error))
-            }
-            _ => Ok(()),
-        }
+        self.place.remove(&[MANIFEST.to_owned()])
     }
 
     /// Writes the list of records that were left out, or removes one of an earlier run.
     pub(super) fn list_bad<'a>(&self, bad: impl Iterator<Item = &'a Error>) -> Result<(), Error> {
         let lines: String = bad.map(bad_line).collect();
-        let path = self.path.join(BAD_LIST);
+        let path = self.path().join(BAD_LIST);
         if !lines.is_empty() {
             return write_whole(&path, "", lines.as_bytes(), true);
         }
@@ -250,16 +328,67 @@ impl Out {
     pub(super) fn finish(&self, pipeline: &Pipeline, done: &Done<'_>) -> Result<(), Error> {
         // A function that no file can hold is the caller's to add again.
         let named = pipeline.without_held_functions();
-        let text = named.within_folder(&self.path).to_toml()?;
-        self.write_durable(&self.path.join(PIPELINE), text.as_bytes())?;
+        let text = named.within_folder(self.path()).to_toml()?;
+        if let Place::Bucket(_) = &self.place {
+            self.check_mark()?;
+        }
+        self.place.write(PIPELINE, "", &text.into())?;
         let manifest = Manifest::new(&self.description, Some(done));
-        self.write_durable(&self.path.join(MANIFEST), &manifest.text())?;
-        sync_folder(&self.path);
-        // It says nothing that the manifest does not.
-        let _ = fs::remove_file(self.path.join(JOURNAL));
-        let begun = self.path.join(BEGUN);
-        fs::remove_file(&begun).map_err(|error| Error::write(begun, error))
+        self.place.write(MANIFEST, "", &manifest.text().into())?;
+        self.place.sync();
+        match &self.place {
+            // It says nothing that the manifest does not.
+            Place::Folder(path) => drop(fs::remove_file(path.join(JOURNAL))),
+            Place::Bucket(_) => self.remove_others(done.shards)?,
+        }
+        self.place.remove(&[BEGUN.to_owned()])
     }
+
+    /// Refuses to finish in a bucket what is another dataset's by now.
+    fn check_mark(&self) -> Result<(), Error> {
+        let mut mark = self.place.read(BEGUN, MOST_BYTES)?;
+        if mark.is_none() {
+            // Somebody else may have finished the same.
+            mark = self.place.read(MANIFEST, MOST_BYTES)?;
+        }
+        let Some(mark) = mark else {
+            let problem = format!(
+                "{} was removed while it was packed into; pack anew",
+                self.path().display()
+            );
+            return Err(Error::config("out", problem));
+        };
+        is_same(self.path(), &mark, &self.description).map(drop)
+    }
+
+    /// Removes notes, and shards that are none of the dataset, from a bucket.
+    fn remove_others(&self, shards: &[Entry]) -> Result<(), Error> {
+        let files = self.place.files()?;
+        let known: HashSet<&str> = shards.iter().map(|entry| stem(&entry.file)).collect();
+        let is_other = |name: &&str| {
+            let digits = stem(name).strip_prefix("shard-").unwrap_or_default();
+            let is_shard = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            is_shard && !known.contains(stem(name))
+        };
+        let others = files.names().filter(is_other).map(str::to_owned);
+        let mut names: Vec<String> = others.chain(noted::names(&files)).collect();
+        names.sort_unstable();
+        names.dedup();
+        self.place.remove(&names)
+    }
+}
+
+/// A name up to its first dot.
+fn stem(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(stem, _)| stem)
+}
+
+fn not_ours(path: &Path) -> Error {
+    let problem = format!(
+        "{} is not empty and `infeed pack` did not make it; name a new folder",
+        path.display()
+    );
+    Error::config("out", problem)
 }
 
 impl Manifest {
@@ -316,10 +445,14 @@ fn describe(
     }
 }
 
-/// Refuses a folder that was made differently; gives the shards that the manifest names.
-fn is_same(out: &Path, manifest: &Path, wanted: &Description) -> Result<Vec<Entry>, Error> {
-    let text = fs::read(manifest).map_err(|error| Error::open(manifest, error))?;
-    let found: Option<Manifest> = serde_json::from_slice(&text).ok();
+fn is_same_at(out: &Path, file: &Path, wanted: &Description) -> Result<Vec<Entry>, Error> {
+    let text = fs::read(file).map_err(|error| Error::open(file, error))?;
+    is_same(out, &text.into(), wanted)
+}
+
+/// Refuses a folder that was made differently; gives the shards that its manifest names.
+fn is_same(out: &Path, text: &Bytes, wanted: &Description) -> Result<Vec<Entry>, Error> {
+    let found: Option<Manifest> = serde_json::from_slice(text).ok();
     let differs = match &found {
         Some(found) if found.version == VERSION => found.description.difference(wanted),
         _ => Some("its manifest is of another version of infeed".to_owned()),

@@ -8,10 +8,9 @@
 //! what is missing, and finishes the dataset, whose bytes are those that one process would write.
 
 use std::collections::hash_map::RandomState;
-use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -19,12 +18,13 @@ use std::thread;
 use serde_json::json;
 
 use super::chosen::{CLAIM, Chosen};
-use super::entry::{Entry, bad_line, part_of, shard_name};
+use super::entry::{Entry, bad_line, shard_name};
 use super::fields::{self, FieldWork};
 use super::form::{Form, Made};
 use super::make::{Maker, Shape};
 use super::noted::{self, Noted};
 use super::out::{self, Out};
+use super::place::Place;
 use super::run::{Cores, READERS};
 use super::sequence::{Outcome, Places, Sequence};
 use super::shards::{self, Filling, Most, Open};
@@ -35,7 +35,6 @@ use crate::pipeline::Pipeline;
 use crate::pipeline::packed::BEGUN;
 use crate::source::Source;
 use crate::source::walk::Claims;
-use crate::store;
 
 /// A dataset that is being packed, as one of its processes sees it.
 pub struct Parts {
@@ -47,7 +46,7 @@ pub struct Parts {
     /// Shapes of pixels that are not encoded, and the record that set them.
     shapes: (Vec<Option<Shape>>, u64),
     options: PackOptions,
-    folder: PathBuf,
+    place: Place,
     /// Those of an earlier run, by number.
     done: Vec<(usize, Entry)>,
 }
@@ -74,22 +73,17 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// As [`pack`](super::pack), and [`Error::Config`] for what is no shards, or lies in memory, and
-    /// for a folder that is a URL.
+    /// As [`pack`](super::pack), and [`Error::Config`] for what is no shards, or lies in memory.
     pub fn begin(pipeline: &Pipeline, out: &Path, options: &PackOptions) -> Result<Parts, Error> {
         let mut parts = Parts::open(pipeline, out, options)?;
         let out = Out::begin(out, &parts.pipeline, &parts.chosen, &parts.options, None)?;
         let extension = parts.form.extension();
-        let found = journal::find(&out, extension)?.entries;
-        let journalled = found.len();
-        parts.done = found.into_iter().enumerate().collect();
-        for number in noted::numbers(&parts.folder) {
-            if number >= journalled
-                && let Some(noted) = noted::read(&parts.folder, extension, number)
-            {
-                parts.done.push((number, noted.entry));
-            }
-        }
+        let found = journal::find(&out, extension)?;
+        let noted = noted::read_all(&parts.place, &found.files, extension, found.entries.len())?;
+        let noted = noted
+            .into_iter()
+            .map(|(number, noted)| (number, noted.entry));
+        parts.done = found.entries.into_iter().enumerate().chain(noted).collect();
         Ok(parts)
     }
 
@@ -112,13 +106,6 @@ impl Parts {
             );
             return Err(Error::config("to", problem));
         }
-        if store::is_url(out) {
-            let problem = format!(
-                "{} is no folder; pack into one that all machines share, and copy it there",
-                out.display()
-            );
-            return Err(Error::config("out", problem));
-        }
         check(options, pipeline, out)?;
         refuse_weights(pipeline, options)?;
         out::refuse_overlap(&pipeline.source, out)?;
@@ -138,7 +125,7 @@ impl Parts {
             form: shaped.form,
             shapes: (shaped.shapes, shaped.first),
             options: options.clone(),
-            folder: out.to_owned(),
+            place: Place::of(out)?,
             done: Vec::new(),
         })
     }
@@ -210,21 +197,16 @@ impl Parts {
         let tag = tag();
         let written = self.write(number, places, &tag);
         if written.is_err() {
-            let part = |extension| {
-                let name = shard_name(number, extension);
-                part_of(&self.folder, &name, &tag)
-            };
-            for extension in [self.form.extension(), "idx", noted::EXTENSION] {
-                // What is left would only take room.
-                let _ = fs::remove_file(part(extension));
-            }
+            let extensions = [self.form.extension(), "idx", noted::EXTENSION];
+            let names = extensions.map(|extension| shard_name(number, extension));
+            self.place.give_up(&names, &tag);
         }
         written
     }
 
     fn write(&self, number: usize, places: Range<u64>, tag: &str) -> Result<Part, Error> {
         let name = shard_name(number, self.form.extension());
-        let mut open = Open::begin(&*self.form, &self.folder, number, tag)?;
+        let mut open = Open::begin(&*self.form, &self.place, number, tag)?;
         let (mut bad, mut bad_count) = (String::new(), 0);
         let end = places.end;
         let unmarked = self.each(places, &mut |outcome| {
@@ -241,13 +223,13 @@ impl Parts {
                 return Err(self.no_shard(&name));
             }
             open.add(made, weight)
-                .map_err(|error| Error::write(self.folder.join(&name), error))
+                .map_err(|error| self.place.not_made(&name, error))
         })?;
         let entry = open.entry(number, &*self.form, end, bad_count);
         if entry.records == 0 {
             return Err(self.no_shard(&name));
         }
-        let entry = shards::put(&self.folder, number, open.shard, entry, tag)?;
+        let entry = shards::put(&self.place, number, open.shard, entry, tag)?;
         let part = Part {
             records: entry.records,
             bad: entry.bad,
@@ -256,8 +238,8 @@ impl Parts {
             unmarked,
         };
         // Somebody who was thought lost must leave nothing in a dataset that is complete.
-        if self.folder.join(BEGUN).exists() {
-            noted::write(&self.folder, number, tag, &Noted { entry, bad })?;
+        if self.place.has(BEGUN)? {
+            noted::write(&self.place, number, tag, &Noted { entry, bad })?;
         }
         Ok(part)
     }
@@ -266,7 +248,7 @@ impl Parts {
         let problem = format!(
             "the records of {name} are not those that were weighed; the source of {} has changed \
              since, so remove it and pack anew",
-            self.folder.display()
+            self.place.path().display()
         );
         Error::config("out", problem)
     }
@@ -374,7 +356,7 @@ impl Part {
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Parts")
-            .field("folder", &self.folder)
+            .field("place", &self.place.path())
             .field("places", &self.chosen.len())
             .finish_non_exhaustive()
     }

@@ -1,12 +1,11 @@
 //! A dataset as shards: records in the packed order, cut where a shard has its bytes.
 //!
 //! Threads make the records (`sequence`), one thread writes them in order to the shard of the
-//! moment, and others finish shards: the rest of the file, `fsync`, the final name, a line of the
-//! `journal`. Where a shard ends depends on the records before it alone, so its bytes are the same
+//! moment, and others finish shards: the rest of the file, `fsync` or the way to a bucket, the final
+//! name, a line of the `journal`. Where a shard ends depends on the records before it alone, so its bytes are the same
 //! whatever the number of threads, and after an interruption. A shard is the unit of going on: of
 //! one that was not finished nothing is kept.
 
-use std::fs::{self, File};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +15,13 @@ use std::time::Duration;
 use super::chosen::{CLAIM, Chosen};
 use super::count::{Counted, Progress, Totals};
 use super::encoding::Target;
-use super::entry::{BAD_LIST, Entry, bad_line, part_of, shard_name, write_named};
+use super::entry::{BAD_LIST, Entry, bad_line, shard_name};
 use super::form::{Extensions, Form, Made, Shard, Sink};
 use super::journal::Journal;
 use super::make::{Maker, Shape};
+use super::noted::{self, Noted};
 use super::out::Out;
+use super::place::Place;
 use super::run::{Cores, READERS};
 use super::sequence::{Places, Sequence};
 use super::{PackOptions, arrays};
@@ -325,18 +326,14 @@ impl Shared<'_> {
                 Some(shard) => shard,
                 None => {
                     check_number(number as u64 + 1, run.options)?;
-                    open.insert(Open::begin(run.form, run.out.path(), number, "")?)
+                    open.insert(Open::begin(run.form, run.out.place(), number, "")?)
                 }
             };
             place += 1;
             let bytes_in = made.bytes_in;
             shard.add(made, weight).map_err(|error| {
-                Error::write(
-                    run.out
-                        .path()
-                        .join(shard_name(number, run.form.extension())),
-                    error,
-                )
+                let name = shard_name(number, run.form.extension());
+                run.out.place().not_made(&name, error)
             })?;
             let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
             counted.one(bytes_in, weight);
@@ -393,33 +390,40 @@ impl Shared<'_> {
     }
 
     fn finish(&self, full: Full) -> Result<(), Error> {
-        let entry = put(self.run.out.path(), full.number, full.shard, full.entry, "")?;
+        let place = self.run.out.place();
+        let entry = put(place, full.number, full.shard, full.entry, "")?;
+        let (number, noted) = (
+            full.number,
+            Noted {
+                entry,
+                bad: full.bad,
+            },
+        );
+        if let Place::Bucket(_) = place {
+            // The journal is this machine's, and ends with it.
+            noted::write(place, number, "", &noted)?;
+        }
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        journal.note(full.number, entry, full.bad)
+        journal.note(number, noted.entry, noted.bad)
     }
 }
 
 /// Gives a shard its bytes, its index and its name, in that order. `tag` is that of [`Open::begin`].
 pub(super) fn put(
-    folder: &Path,
+    place: &Place,
     number: usize,
     shard: Box<dyn Shard>,
     mut entry: Entry,
     tag: &str,
 ) -> Result<Entry, Error> {
-    let path = folder.join(&entry.file);
-    let part = part_of(folder, &entry.file, tag);
-    let not_written = |error| Error::write(&path, error);
-    let finished = shard.finish().map_err(not_written)?;
-    let file = finished.out.into_file().map_err(not_written)?;
-    file.sync_all().map_err(not_written)?;
-    entry.bytes = file.metadata().map_err(not_written)?.len();
-    entry.extensions = finished.extensions;
+    let not_made = |error| place.not_made(&entry.file, error);
+    let finished = shard.finish().map_err(not_made)?;
+    let file = finished.out.into_file().map_err(not_made)?;
     if let Some(index) = finished.index {
-        let name = shard_name(number, "idx");
-        write_named(folder, &name, tag, index.as_bytes())?;
+        place.write_new(&shard_name(number, "idx"), tag, &index.into())?;
     }
-    fs::rename(&part, &path).map_err(not_written)?;
+    entry.bytes = place.finish(&entry.file, tag, &file)?;
+    entry.extensions = finished.extensions;
     Ok(entry)
 }
 
@@ -507,14 +511,14 @@ impl Open {
     /// Begins a shard in a file that has not its name yet.
     pub(super) fn begin(
         form: &dyn Form,
-        folder: &Path,
+        place: &Place,
         number: usize,
         tag: &str,
     ) -> Result<Open, Error> {
         let name = shard_name(number, form.extension());
-        let begin = || form.begin(Sink::new(File::create(part_of(folder, &name, tag))?));
+        let begin = || form.begin(Sink::new(place.begin(&name, tag)?));
         Ok(Open {
-            shard: begin().map_err(|error| Error::write(folder.join(&name), error))?,
+            shard: begin().map_err(|error| place.not_made(&name, error))?,
             filling: Filling::default(),
             bytes_in: 0,
         })

@@ -16,6 +16,7 @@ mod mixup;
 mod order;
 mod pack;
 mod pack_groups;
+mod pack_parts;
 mod pack_shards;
 mod pack_taken_up;
 mod placement;
