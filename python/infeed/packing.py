@@ -134,6 +134,7 @@ def pack(
     Args:
         pipeline: Whose source is packed, decoded as it says where it must be.
         out: The folder, missing, empty, or of an earlier call with the same options.
+            For shards also a URL of a bucket, such as ``"s3://packed/photos"``.
         to: ``"webdataset"``, ``"tfrecord"``, ``"arrow"``, ``"parquet"``: shards.
             ``"npz"``: a compressed NumPy file a batch. ``"folder"``: image files.
             ``"arrays"``: one ``.npy`` a field.

@@ -563,8 +563,8 @@ class Pipeline(Selecting):
 
         Args:
             path: The file, or the folder of a packed dataset, which may have been
-                moved: paths of its own pipeline mean that folder. Relative paths of
-                any other file mean the current one.
+                moved, and may lie in a bucket: paths of its own pipeline mean that
+                folder. Relative paths of any other file mean the current one.
 
         Raises:
             ConfigError: It is no description of a pipeline, or the dataset is not

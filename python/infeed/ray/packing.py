@@ -40,7 +40,7 @@ def pack(
     ::
 
         ray.init("auto")
-        infeed.ray.pack("s3://raw/", "/shared/packed", resize_short=256, jobs=64)
+        infeed.ray.pack("s3://raw/", "s3://packed/", resize_short=256, jobs=64)
 
     The files are those that `infeed.pack` writes with the same options, byte for byte.
     Where shards end follows from their records, so each record is made twice, to be
@@ -54,8 +54,8 @@ def pack(
     Args:
         source: A pipeline over files that all machines see by the same path or URL; or
             the path or URL of a folder of images.
-        out: A folder that all machines see by the same path, missing, empty, or of an
-            earlier call with the same options.
+        out: A folder that all machines see by the same path, or one of a bucket by its
+            URL; missing, empty, or of an earlier call with the same options.
         jobs: Tasks at a time. None: as many as the cluster has room for now.
         cpus: What a task asks of Ray, and how many threads it has, at least one.
         progress: As for `infeed.pack`.

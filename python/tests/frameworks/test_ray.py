@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from buckets import bucket
 from installed import framework_test, needed
 from running import run
 
@@ -107,6 +108,27 @@ def test_a_call_that_was_stopped_is_taken_up_by_another_cluster(
 
     assert 0 < found["reused"] < 30
     assert files(tmp_path / "out") == files(one)
+
+
+def test_a_cluster_that_loses_a_node_packs_into_a_bucket_the_bytes_of_a_folder(
+    classification, one
+):
+    with bucket() as there:
+        ended = run(
+            CLUSTER,
+            classification.path,
+            "s3://packed/photos",
+            "killed",
+            timeout_s=400,
+            **there.variables,
+        )
+        found = json.loads(ended.splitlines()[-1])
+
+        assert found["killed"] == 1
+        assert (found["records"], found["reused"]) == (30, 0)
+        assert there.below("packed/photos/") == files(one)
+        assert found["labels"] == sorted(found["labels"])
+        assert found["path"] == "s3://packed/photos"
 
 
 def test_what_no_other_machine_sees_is_refused_before_a_cluster_is_asked(tmp_path):

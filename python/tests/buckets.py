@@ -1,0 +1,177 @@
+"""A bucket in this process, as far as packing and reading need one."""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+_TIME = "Thu, 01 Jan 2026 00:00:00 GMT"
+
+
+class Bucket(ThreadingHTTPServer):
+    """Objects by key, put and read as Amazon S3's are; nobody's signature is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, bytes] = {}
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.asked: list[str] = []
+        self.lock = threading.Lock()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment in which it is S3."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server_port}",
+            "AWS_SKIP_SIGNATURE": "true",
+            "AWS_REGION": "us-east-1",
+        }
+
+    def below(self, prefix: str) -> dict[str, bytes]:
+        """The objects below a folder, by name."""
+        with self.lock:
+            return {
+                key.removeprefix(prefix): held
+                for key, held in sorted(self.objects.items())
+                if key.startswith(prefix)
+            }
+
+    def handle_error(self, *_: object) -> None:
+        """A client that goes away is no news."""
+
+
+@contextmanager
+def bucket() -> Iterator[Bucket]:
+    """A bucket, while the block runs."""
+    with Bucket() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Bucket
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _give(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        length = headers.pop("length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _asked(self) -> tuple[str, dict[str, str], bytes]:
+        """Key, query and body."""
+        url = urlsplit(self.path)
+        query = parse_qs(url.query, keep_blank_values=True)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        key = unquote(url.path).lstrip("/")
+        with self.server.lock:
+            self.server.asked.append(f"{self.command} {key}")
+        return key, {name: values[0] for name, values in query.items()}, body
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        key, query, _ = self._asked()
+        if "list-type" in query:
+            self._list(key.rstrip("/") + "/", query)
+            return
+        with self.server.lock:
+            held = self.server.objects.get(key)
+        if held is None:
+            self._give(404)
+            return
+        known = {"ETag": _tag(held), "Last_Modified": _TIME}
+        if self.command == "HEAD":
+            self._give(200, length=str(len(held)), **known)
+            return
+        if (span := self.headers.get("Range")) is None:
+            self._give(200, held, **known)
+            return
+        first, last = span.removeprefix("bytes=").split("-")
+        begin, end = int(first), min(int(last) + 1, len(held))
+        told = f"bytes {begin}-{end - 1}/{len(held)}"
+        self._give(206, held[begin:end], Content_Range=told, **known)
+
+    def _list(self, bucket: str, query: dict[str, str]) -> None:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
+        lines, folders = [], set()
+        for name, held in self.server.below(bucket).items():
+            if not name.startswith(prefix):
+                continue
+            rest = name.removeprefix(prefix)
+            if delimiter and delimiter in rest:
+                folders.add(prefix + rest.split(delimiter)[0] + delimiter)
+                continue
+            lines.append(
+                f"<Contents><Key>{escape(name)}</Key><Size>{len(held)}</Size>"
+                "<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+                f"<ETag>{escape(_tag(held))}</ETag></Contents>"
+            )
+        common = (
+            f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>"
+            for f in sorted(folders)
+        )
+        self._xml("ListBucketResult", "".join([*lines, *common]))
+
+    def do_PUT(self) -> None:
+        key, query, body = self._asked()
+        with self.server.lock:
+            if "uploadId" in query:
+                parts = self.server.uploads[query["uploadId"]]
+                parts[int(query["partNumber"])] = body
+            elif self.headers.get("If-None-Match") and key in self.server.objects:
+                self._give(412)
+                return
+            else:
+                self.server.objects[key] = body
+        self._give(200, ETag=_tag(body))
+
+    def do_POST(self) -> None:
+        key, query, body = self._asked()
+        with self.server.lock:
+            if "delete" in query:
+                for name in ElementTree.fromstring(body).iter():
+                    if name.tag.endswith("Key"):
+                        self.server.objects.pop(f"{key.rstrip('/')}/{name.text}", None)
+                answer = ("DeleteResult", "<Deleted><Key>all</Key></Deleted>")
+            elif "uploadId" in query:
+                parts = self.server.uploads.pop(query["uploadId"])
+                whole = b"".join(parts[number] for number in sorted(parts))
+                self.server.objects[key] = whole
+                tag = f"<ETag>{escape(_tag(whole))}</ETag>"
+                answer = ("CompleteMultipartUploadResult", tag)
+            else:
+                name = f"upload-{len(self.server.asked)}"
+                self.server.uploads[name] = {}
+                told = f"<UploadId>{name}</UploadId>"
+                answer = ("InitiateMultipartUploadResult", told)
+        self._xml(*answer)
+
+    def do_DELETE(self) -> None:
+        key, query, _ = self._asked()
+        with self.server.lock:
+            if "uploadId" in query:
+                self.server.uploads.pop(query["uploadId"], None)
+            else:
+                self.server.objects.pop(key, None)
+        self._give(204)
+
+    def _xml(self, name: str, inner: str) -> None:
+        self._give(200, f"<{name}>{inner}</{name}>".encode())
+
+
+def _tag(held: bytes) -> str:
+    return f'"{hashlib.md5(held, usedforsecurity=False).hexdigest()}"'
