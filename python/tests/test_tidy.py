@@ -12,7 +12,7 @@ ADAPTERS = {
     "jax": {"jax"},
     # Keras gives the arrays of its backend where they are on a device.
     "keras": {"keras", "torch"},
-    "ray": {"ray"},
+    "ray": {"pyarrow", "ray"},
     "tensorflow": {"tensorflow"},
     "torch": {"torch"},
     "transformers": {"transformers"},

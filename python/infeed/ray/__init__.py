@@ -11,9 +11,10 @@ except ImportError as error:
         "infeed.ray needs Ray, which is not installed: pip install 'infeed[ray]'"
     ) from error
 
+from infeed.ray.data import read, source
 from infeed.ray.feeders import Feeders
 from infeed.ray.packing import pack
 
-__all__ = ["Feeders", "pack"]
+__all__ = ["Feeders", "pack", "read", "source"]
 
 del ray
