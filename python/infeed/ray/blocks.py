@@ -59,9 +59,15 @@ def write(path: Path, dataset: "ray.data.Dataset") -> None:
 
 def _alike(nth: int, table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A table with the columns of those before it."""
+    for field in schema:
+        at = table.schema.get_field_index(field.name)
+        kinds = (field.type, table.schema.types[at]) if at >= 0 else ()
+        shapes = {tuple(k.shape) for k in kinds if _is_tensor(k)}
+        if len(shapes) > 1:
+            raise _of_several_shapes(field.name)
     try:
         return table.select(schema.names).cast(schema)
-    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (KeyError, pa.ArrowException) as error:
         raise ConfigError(
             f"source: block {nth} has other columns than those before it "
             f"({table.schema.to_string(show_schema_metadata=False)!r}); make them "
@@ -73,24 +79,30 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column in types of Arrow's own."""
     kind = column.type
     if isinstance(kind, extensions.ArrowVariableShapedTensorType):
-        raise ConfigError(
-            f"source: `{name}` holds tensors of several shapes; give them one in the "
-            "dataset, or keep images encoded and let the pipeline decode them"
-        )
+        raise _of_several_shapes(name)
     if isinstance(kind, extensions.ArrowTensorType | extensions.ArrowTensorTypeV2):
         shape = tuple(kind.shape)
         chunks = [_tensor(chunk, shape) for chunk in column.chunks]
         return pa.chunked_array(chunks)
     if pa.types.is_dictionary(kind):
         return column.cast(kind.value_type)
-    if isinstance(kind, pa.ExtensionType) and not isinstance(
-        kind, pa.FixedShapeTensorType
-    ):
+    if isinstance(kind, pa.ExtensionType) and not _is_tensor(kind):
         raise ConfigError(
             f"source: `{name}` holds objects of Python ({kind.extension_name}), which "
             "no file can; make them numbers, text or bytes in the dataset"
         )
     return column
+
+
+def _is_tensor(kind: Any) -> bool:
+    return isinstance(kind, pa.FixedShapeTensorType)
+
+
+def _of_several_shapes(name: str) -> ConfigError:
+    return ConfigError(
+        f"source: `{name}` holds tensors of several shapes; give them one in the "
+        "dataset, or keep images encoded and let the pipeline decode them"
+    )
 
 
 def _tensor(chunk: Any, shape: tuple[int, ...]) -> pa.Array:

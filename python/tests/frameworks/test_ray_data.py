@@ -164,7 +164,7 @@ tell(
 def test_what_cannot_go_is_refused_with_the_mend(classification):
     found = told(
         """
-plain = infeed.Pipeline(photos).decode()
+plain = infeed.Pipeline(photos).decode().batch(4, pad=True)
 named = sources.Memory(record=np.arange(4))
 half = decoded.transform(T.ToFloat(), dtype="bfloat16").batch(4)
 shapes = ray.data.from_items([{"x": np.zeros((n + 1, 2))} for n in range(3)])
