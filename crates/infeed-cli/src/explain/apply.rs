@@ -67,7 +67,7 @@ pub(super) fn apply(
 }
 
 /// A name beside the data: `photos-resize` for `photos`, `train-uint8` for `train.toml`. What lies
-/// in a bucket gets one in the current folder: packing writes to disks.
+/// in a bucket gets one in the current folder: to write to a bucket is asked for by name.
 fn beside(path: &Path, id: &str) -> PathBuf {
     if store::is_url(path) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
