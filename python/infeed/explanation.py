@@ -24,14 +24,15 @@ class Explanation:
 
         ``verdict`` holds ``limit``, ``rate``, ``next_limit`` and ``next_rate``;
         ``stages`` what each stage cost; ``stall`` where the consumer's time went. Of a
-        loader on a device, ``transfers`` says what crossed to it.
+        loader on a device, ``transfers`` says what crossed to it; of one with feeders,
+        ``feeding`` says what each of them did and what more would give.
         """
         found: dict[str, Any] = json.loads(self._core.json())
         return found
 
     @property
     def limit(self) -> str:
-        """What limits, such as decode, storage, copy, device or step."""
+        """What limits, such as decode, storage, wire, copy, device or step."""
         limit: str = self.to_dict()["verdict"]["limit"]
         return limit
 

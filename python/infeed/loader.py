@@ -284,7 +284,8 @@ class Loader:
             None; ``feeders``, of each its ``host`` and ``node``, where they are
             known, whether it is ``connected``,
             ``batches`` and ``bytes`` that it made, ``wait_s`` from asking to having
-            them, batches ``redone`` elsewhere, ``declined`` or ``corrupt``, how often
+            them, ``receiving_s`` in which bytes came, ``cpu_s`` of processor time that
+            took here, batches ``redone`` elsewhere, ``declined`` or ``corrupt``, how often
             it was ``lost`` or ``refused`` this run, and its last ``problem``;
             ``devices``, a list of the same as ``device`` for each where there are
             several, of which that then has the sums and the longest gaps; and

@@ -33,6 +33,43 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// Share of an Ethernet's bits that are a batch's: of 1538 bytes on the wire for a full frame, TCP
+/// carries 1448.
+const PAYLOAD: f64 = 0.94;
+
+/// Bytes of batches a second on a network: of `10Gbit`, less what headers take; of `1.1GB` as it is.
+pub(crate) fn network(text: &str) -> Result<f64, String> {
+    let wrong = || "write a rate, such as 10Gbit, 900Mbit or 1.1GB".to_owned();
+    let text = text.trim().to_ascii_lowercase();
+    let text = text.strip_suffix("/s").unwrap_or(&text);
+    let bits = ["bit", "bps"]
+        .iter()
+        .find_map(|unit| text.strip_suffix(unit));
+    let rate = match bits {
+        Some(number) => {
+            let end = number
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .unwrap_or(number.len());
+            let (number, unit) = number.split_at(end);
+            let factor = match unit.trim() {
+                "" => 1.0,
+                "k" => 1e3,
+                "m" => 1e6,
+                "g" => 1e9,
+                "t" => 1e12,
+                _ => return Err(wrong()),
+            };
+            let number: f64 = number.parse().map_err(|_| wrong())?;
+            number * factor / 8.0 * PAYLOAD
+        }
+        None => bytes(text).map_err(|_| wrong())? as f64,
+    };
+    match rate >= 1.0 && rate.is_finite() {
+        true => Ok(rate),
+        false => Err(wrong()),
+    }
+}
+
 /// `WIDTHxHEIGHT`, in pixels, each 1 to 16384.
 pub(crate) fn size(text: &str) -> Result<Size, String> {
     let sides = text.split_once(['x', 'X']).and_then(|(width, height)| {
@@ -98,6 +135,18 @@ mod tests {
         assert_eq!(bytes("4096"), Ok(4096));
         for wrong in ["", "GiB", "2 gigs", "1.2.3M", "-1", "999999999999T"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_told_in_bits_or_in_bytes() {
+        assert_eq!(network("10Gbit"), Ok(1.175e9));
+        assert_eq!(network("10 Gbit/s"), Ok(1.175e9));
+        assert_eq!(network("900Mbps"), network("0.9gbit"));
+        assert_eq!(network("1.1GB/s"), Ok(1.1e9));
+        assert_eq!(network("1GiB"), Ok(f64::from(1 << 30)));
+        for wrong in ["", "fast", "0Gbit", "10Xbit", "-1GB", "Gbit"] {
+            assert!(network(wrong).is_err(), "{wrong}");
         }
     }
 

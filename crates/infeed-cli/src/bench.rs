@@ -88,11 +88,20 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Own {
+pub(crate) enum Own {
     /// They make batches too
     Help,
     /// They make what feeders do not
     Fallback,
+}
+
+impl From<Own> for Local {
+    fn from(own: Own) -> Local {
+        match own {
+            Own::Help => Local::Help,
+            Own::Fallback => Local::Fallback,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -169,10 +178,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if !args.feeders.is_empty() {
         let mut feeders = Feeders::new(args.feeders.iter().cloned());
         feeders.token = token(args.token_file.as_ref())?;
-        feeders.local = match args.local {
-            Own::Help => Local::Help,
-            Own::Fallback => Local::Fallback,
-        };
+        feeders.local = args.local.into();
         options.feeders = Some(feeders);
     }
     let device = args

@@ -11,13 +11,15 @@ use std::time::Duration;
 use clap::Parser;
 use indicatif::ProgressBar;
 use infeed::device::Any;
-use infeed::explain::{Case, Conditions, Explanation, Stand, explain, ledger};
+use infeed::explain::{Case, Conditions, Explanation, Stand, applies, explain, ledger};
+use infeed::loader::feeders::Feeders;
 use infeed::probe;
 use infeed::report;
 use infeed::source::throttled::Throttle;
 
-use crate::bench::Policy;
+use crate::bench::{Own, Policy};
 use crate::error::CliError;
+use crate::feed::token;
 use crate::ledger::default_path;
 use crate::target::Target;
 use crate::terminal::{spinner, width};
@@ -33,6 +35,8 @@ const DEFAULT_SECONDS: f64 = 6.0;
   infeed explain photos --on hdd            as if the data lay on a hard disk
   infeed explain photos --device cuda:0     with batches on a card: what belongs there, what crosses
   infeed explain photos --on h100x8         what would belong on cards that are not here
+  infeed explain train.toml --step-ms 12 --network 10Gbit    how many feeders the step would need
+  infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    what a feeder that runs gives
   infeed explain photos --html report.html  with the timeline, to look at
   infeed explain photos --apply 1           do what helps most, measure it, keep the ledger
 
@@ -65,6 +69,21 @@ pub(crate) struct Args {
     /// Deliver batches on a device, such as cuda:0 or sim, and say what of the work belongs there
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+    /// Measure feeders that run (`infeed feed`) beside this machine's cores: host:port, several by commas
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    feeders: Vec<String>,
+    /// File with the token that the feeders know
+    #[arg(long, value_name = "FILE", requires = "feeders")]
+    token_file: Option<PathBuf>,
+    /// What the cores of this machine do beside feeders
+    #[arg(long, value_enum, default_value_t = Own::Help, requires = "feeders")]
+    local: Own,
+    /// Plan feeders behind a network of this rate, such as 10Gbit [default: loopback, as a bound]
+    #[arg(long, value_name = "RATE", value_parser = args::network)]
+    network: Option<f64>,
+    /// Plan feeders of so many cores like those here [default: as many as work here]
+    #[arg(long, value_name = "N", value_parser = args::threads)]
+    feeder_cores: Option<usize>,
     /// Leave the remedies out: limits alone, in a third of the time
     #[arg(long, conflicts_with = "apply")]
     no_remedies: bool,
@@ -139,6 +158,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let device = args.device.as_deref().map(Any::open).transpose();
     conditions.device = device.map_err(told)?;
     conditions.try_remedies = !args.no_remedies;
+    conditions.network = args.network;
+    conditions.feeder_cores = args.feeder_cores;
+    if !args.feeders.is_empty() {
+        let mut feeders = Feeders::new(args.feeders.iter().map(String::as_str));
+        feeders.token = token(args.token_file.as_ref())?;
+        feeders.local = args.local.into();
+        conditions.feeders = Some(feeders);
+    }
     let name = args.path.display().to_string();
     let case = Case::new(name, &target.pipeline, &[], conditions).map_err(told)?;
     if target.guessed && !args.json {
@@ -169,8 +196,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
     let mut wanted = args.apply.clone();
     if wanted.iter().any(|wanted| wanted == "all") {
-        let ids = explanation.remedies.iter().map(|remedy| remedy.id.clone());
-        wanted = ids.collect();
+        let remedies = explanation.remedies.iter();
+        let there = remedies.filter(|remedy| applies(&case, remedy).is_ok());
+        wanted = there.map(|remedy| remedy.id.clone()).collect();
     }
     let mut left_out = Vec::new();
     for wanted in &wanted {

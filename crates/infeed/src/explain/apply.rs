@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::case::Case;
+use super::feeders::applies;
 use super::findings::{Explanation, LedgerEntry, Remedy};
 use super::interval::Interval;
 use super::now_s;
@@ -77,6 +78,7 @@ pub fn apply(
     out: &Path,
     progress: super::Progress<'_>,
 ) -> Result<Applied, Error> {
+    applies(case, remedy)?;
     let records = survey(case)?.records;
     let Some(candidate) = by_id(case, records, &remedy.id) else {
         let problem = format!(

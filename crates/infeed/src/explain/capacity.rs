@@ -1,8 +1,9 @@
 //! What each resource allows: capacity over demand, as arithmetic that a reader can follow. The
 //! rate of a pipeline is the least of them.
 
-use super::findings::{Limit, Resource, StageCost, Stall};
+use super::findings::{StageCost, Stall};
 use super::interval::Interval;
+use super::limit::{Limit, Resource};
 use crate::source::PythonTime;
 
 /// Two limits closer than this cannot be told apart.
@@ -57,6 +58,21 @@ impl Capacities {
         self.with(limit, rate)
     }
 
+    /// Takes out what a resource allows.
+    pub(super) fn take(&mut self, limit: Limit) -> Option<Resource> {
+        let at = self.0.iter().position(|resource| resource.limit == limit)?;
+        Some(self.0.remove(at))
+    }
+
+    /// Takes out what the cores allow.
+    pub(super) fn take_cores(&mut self) -> Option<Resource> {
+        let at = self
+            .0
+            .iter()
+            .position(|resource| is_cores(resource.limit))?;
+        Some(self.0.remove(at))
+    }
+
     /// All, the tightest first.
     pub(super) fn all(&self) -> &[Resource] {
         &self.0
@@ -92,7 +108,7 @@ impl Capacities {
     }
 
     /// Splits the time the consumer waited: what is added to the time of a sample by one resource
-    /// after the other, in the order step, device and copy, cores, storage.
+    /// after the other, in the order step, device and copy, cores, wire, storage.
     ///
     /// Source: the differences of DS-Analyzer (Mohan et al., VLDB 2021), which runs the loader
     /// without preparation, and then without storage.
@@ -103,14 +119,17 @@ impl Capacities {
         let copy = step.max(device).max(time(self.rate_of(Limit::Copy)));
         let memory = time(self.rate_of(Limit::Memory));
         let prep = copy.max(time(self.cores())).max(memory);
-        let fetch = prep.max(time(self.rate_of(Limit::Storage)));
-        let (by_copy, by_prep, by_fetch) = (copy - step, prep - copy, fetch - prep);
-        let all = by_copy + by_prep + by_fetch;
+        let wire = prep.max(time(self.rate_of(Limit::Wire)));
+        let fetch = wire.max(time(self.rate_of(Limit::Storage)));
+        let (by_copy, by_prep) = (copy - step, prep - copy);
+        let (by_wire, by_fetch) = (wire - prep, fetch - wire);
+        let all = by_copy + by_prep + by_wire + by_fetch;
         // Waiting that no resource accounts for is the preparation's: it is what delivers.
         let share = |part: f64| if all > 0.0 { waited * part / all } else { 0.0 };
         Stall {
             fetch: share(by_fetch),
             prep: if all > 0.0 { share(by_prep) } else { waited },
+            wire: share(by_wire),
             copy: share(by_copy),
             compute: 1.0 - waited,
         }
@@ -118,7 +137,10 @@ impl Capacities {
 }
 
 fn is_cores(limit: Limit) -> bool {
-    matches!(limit, Limit::Decode | Limit::Transform | Limit::Python)
+    matches!(
+        limit,
+        Limit::Decode | Limit::Transform | Limit::Python | Limit::Feeders | Limit::Receive
+    )
 }
 
 /// Decoding, what comes after it, or functions of the user's, in which threads may also sleep.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::device::Any;
 use crate::error::Error;
 use crate::loader::Options;
+use crate::loader::feeders::Feeders;
 use crate::order::Order;
 use crate::order::window::Groups;
 use crate::pipeline::{Decode, Handle, Pipeline};
@@ -67,6 +68,13 @@ pub struct Conditions {
     pub device: Option<Any>,
     /// Whether remedies are tried.
     pub try_remedies: bool,
+    /// Feeders to measure beside this machine's cores. The rest of an explanation is about this machine
+    /// alone.
+    pub feeders: Option<Feeders>,
+    /// Cores of the feeders that are planned for. None: as many as work here.
+    pub feeder_cores: Option<usize>,
+    /// Bytes of batches a second that the network to feeders carries. None: not known.
+    pub network: Option<f64>,
 }
 
 impl Default for Conditions {
@@ -78,6 +86,9 @@ impl Default for Conditions {
             stand: None,
             device: None,
             try_remedies: true,
+            feeders: None,
+            feeder_cores: None,
+            network: None,
         }
     }
 }

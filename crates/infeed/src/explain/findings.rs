@@ -4,51 +4,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::feeding::Feeding;
 use super::interval::Interval;
+use super::limit::{Limit, Resource};
 use super::placement::Placing;
 use super::transfers::Transfers;
 use crate::device::busy::Utilisation;
 
 /// Version of the JSON form.
 pub const VERSION: u32 = 1;
-
-/// A resource that can be the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Limit {
-    /// Reading encoded bytes.
-    Storage,
-    /// Processor cores, most of whose time goes into decoding.
-    Decode,
-    /// Processor cores, most of whose time goes into transforms and writing rows.
-    Transform,
-    /// Python's lock, or a function in Python.
-    Python,
-    /// Memory bandwidth.
-    Memory,
-    /// The bus to the device.
-    Copy,
-    /// The device's work on rows, which it does beside the step.
-    Device,
-    /// The training step itself: the loader keeps up.
-    Step,
-}
-
-impl Limit {
-    /// Lower-case name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Limit::Storage => "storage",
-            Limit::Decode => "decode",
-            Limit::Transform => "transform",
-            Limit::Python => "python",
-            Limit::Memory => "memory",
-            Limit::Copy => "copy",
-            Limit::Device => "device",
-            Limit::Step => "step",
-        }
-    }
-}
 
 /// Everything `infeed explain` found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,13 +37,16 @@ pub struct Explanation {
     pub resources: Vec<Resource>,
     /// The limit, in words and numbers.
     pub verdict: Verdict,
-    /// What would help, best first; those that gain nothing last.
+    /// What would help, best first; feeders that are not there last.
     pub remedies: Vec<Remedy>,
     /// Remedies that were not tried, and why.
     pub not_tried: Vec<NotTried>,
     /// What of the work belongs on the device; None without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placing>,
+    /// What other machines give or would give; None where they were not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feeding: Option<Feeding>,
     /// What crossed to the device; None where batches stayed on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
@@ -200,21 +167,13 @@ pub struct Stall {
     pub fetch: f64,
     /// Waited for processor cores.
     pub prep: f64,
+    /// Waited for the network to feeders.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub wire: f64,
     /// Waited for the bus, or for the device's work on rows.
     pub copy: f64,
     /// Computed.
     pub compute: f64,
-}
-
-/// What one resource allows.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Resource {
-    /// Which.
-    pub limit: Limit,
-    /// Samples a second it allows.
-    pub rate: Interval,
-    /// How the rate was come by: `2 workers / 6.4 ms per sample = 312 samples/s`.
-    pub arithmetic: String,
 }
 
 /// The limit, in words and numbers.
@@ -328,6 +287,10 @@ pub struct LedgerEntry {
     /// Bad records that were left out of what was rewritten.
     #[serde(default, skip_serializing_if = "is_none")]
     pub left_out: u64,
+}
+
+fn is_nothing(share: &f64) -> bool {
+    *share == 0.0
 }
 
 fn is_none(count: &u64) -> bool {

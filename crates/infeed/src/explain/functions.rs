@@ -2,8 +2,9 @@
 //! functions share.
 
 use super::capacity::COUNTED;
-use super::findings::{Limit, Run};
+use super::findings::Run;
 use super::interval::Interval;
+use super::limit::Limit;
 use crate::function::On;
 use crate::pipeline::Pipeline;
 

@@ -80,8 +80,8 @@ pub fn accuracy(entries: &[LedgerEntry]) -> Option<Accuracy> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::Limit;
     use super::super::interval::Interval;
+    use super::super::limit::Limit;
     use super::*;
 
     fn entry(predicted: f64, measured: f64) -> LedgerEntry {

@@ -7,10 +7,9 @@ use super::capacity::{Capacities, costliest, in_python};
 use super::case::Case;
 use super::difference::difference;
 use super::feed::Feed;
-use super::findings::{
-    Explanation, Limit, Machine, NotTried, Remedy, Resource, Run, Subject, VERSION,
-};
+use super::findings::{Explanation, Machine, NotTried, Remedy, Run, Subject, VERSION};
 use super::interval::Interval;
+use super::limit::{Limit, Resource};
 use super::prepare::{Among, Written};
 use super::ready::{ready, refused};
 use super::remedies::{Candidate, Change, candidates};
@@ -19,7 +18,7 @@ use super::storage::Storage;
 use super::survey::{Survey, survey};
 use super::trial::{Others, Variant, fixed, interleave, interval, ratio};
 use super::verdict::verdict;
-use super::{Progress, functions, now_s, run};
+use super::{Progress, feeders, functions, now_s, run};
 use crate::device::busy::Watch;
 use crate::error::Error;
 use crate::probe;
@@ -108,7 +107,21 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
             lasting = capacities.clone();
         }
     }
-    let (remedies, not_tried) = trials.remedies(case, &lasting, storage.as_ref(), &subject);
+    let known = feeders::Known {
+        run: &run,
+        subject: &subject,
+        own: trials.base,
+        capacities: &lasting,
+    };
+    let fed = feeders::feeding(case, &known, progress)?;
+    let (mut remedies, mut not_tried) = trials.remedies(case, &lasting, storage.as_ref(), &subject);
+    // Those that there are rank with the others; machines that have to be found stand last.
+    remedies.extend(fed.remedies);
+    if case.conditions.feeders.is_some() {
+        remedies.sort_by(|a, b| b.gain.mid.total_cmp(&a.gain.mid));
+    }
+    not_tried.extend(fed.not_tried);
+    notes.extend(fed.notes);
     let waited = run.wait_s / (run.seconds - run.first_batch_s).max(1e-9);
     let stall = capacities.stall(waited.clamp(0.0, 1.0));
     Ok(Explanation {
@@ -124,6 +137,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         remedies,
         not_tried,
         placement,
+        feeding: fed.feeding,
         transfers,
         utilisation,
         timeline,

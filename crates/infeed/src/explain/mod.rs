@@ -8,6 +8,9 @@
 //! Where there is a device, or one is planned for, the same arithmetic says what of the work belongs on
 //! it ([`Placing`]); [`Transfers`] tells what crossed to it.
 //!
+//! Other machines are in it too: what so many [feeders](crate::feed) would give before one is started, and
+//! what those give that there are ([`Feeding`]).
+//!
 //! The model is arithmetic: the rate is the least over resources of capacity over demand. What
 //! cores give is never computed from single parts but measured, with all of them at work, as the
 //! ratio of two runs in turn.
@@ -17,10 +20,13 @@ mod capacity;
 mod case;
 mod difference;
 mod feed;
+mod feeders;
+mod feeding;
 mod findings;
 mod functions;
 mod interval;
 pub mod ledger;
+mod limit;
 mod measure;
 mod placement;
 mod prepare;
@@ -40,17 +46,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use apply::{Applied, apply, remedy};
 pub use case::{Case, Conditions, Stand};
+pub use feeders::applies;
+pub use feeding::{Fed, FedHost, FeederCount, FeederKnown, Feeding, Network, NetworkKnown};
 pub use findings::{
-    Explanation, LedgerEntry, Limit, Machine, NotTried, QueuePoint, Remedy, Resource, Run, Span,
-    StageCost, Stall, Subject, VERSION, Verdict,
+    Explanation, LedgerEntry, Machine, NotTried, QueuePoint, Remedy, Run, Span, StageCost, Stall,
+    Subject, VERSION, Verdict,
 };
 pub use interval::Interval;
+pub use limit::{Limit, Resource};
 pub use measure::explain;
 pub use placement::{Allowed, Bound, Change, Known, Placing, Split, Way};
 pub use running::{running, running_on};
 pub use transfers::{Carried, Transfers};
 
-/// Told what is being done and which share of it is done; says whether to go on.
+/// FeederKnown what is being done and which share of it is done; says whether to go on.
 pub type Progress<'a> = &'a (dyn Fn(&str, f64) -> bool + Sync);
 
 /// Seconds since 1970.

@@ -8,6 +8,7 @@ use super::remedies::{Candidate, Change};
 use super::trial::Variant;
 use crate::error::Error;
 use crate::loader::OnError;
+use crate::loader::feeders::Feeders;
 use crate::pack;
 use crate::source::Source;
 use crate::source::chosen::Chosen;
@@ -94,6 +95,23 @@ impl Case {
             options,
             step,
             expands: self.expands(),
+            selects: false,
+        })
+    }
+
+    /// All records in the pipeline's own order, selected by it as feeders select them, with feeders or
+    /// without.
+    pub(super) fn whole(&self, feeders: Option<&Feeders>) -> Result<Variant, Error> {
+        let mut options = self.conditions.open.clone();
+        options.timeline = None;
+        options.feeders = feeders.cloned();
+        Ok(Variant {
+            pipeline: self.pipeline.clone(),
+            source: self.behind(self.pipeline.source.open(&self.handles)?),
+            options,
+            step: self.conditions.step,
+            expands: self.expands(),
+            selects: true,
         })
     }
 
@@ -113,6 +131,7 @@ impl Case {
         match &candidate.change {
             Change::Workers(workers) => variant.options.workers = Some(*workers),
             Change::Readers(readers) => variant.options.readers = Some(*readers),
+            Change::Feeders => variant = self.whole(self.conditions.feeders.as_ref())?,
             Change::Description(pipeline) => {
                 let source = Arc::clone(&self.own);
                 variant = self.variant_over((**pipeline).clone(), source, None, among)?;

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use super::capacity::{COUNTED, Capacities, costliest, in_python};
 use super::case::{Case, Conditions};
 use super::feed::crossed;
-use super::findings::{Explanation, Limit, Machine, NotTried, QueuePoint, Run, Subject, VERSION};
+use super::feeders::{counted, made_here};
+use super::feeding::Feeding;
+use super::findings::{Explanation, Machine, NotTried, QueuePoint, Run, Subject, VERSION, Verdict};
 use super::interval::Interval;
+use super::limit::Limit;
 use super::transfers::Transfers;
 use super::units::{bytes, per_s};
 use super::verdict::verdict;
@@ -56,8 +59,6 @@ fn explained(
     if let Some(transfers) = &transfers {
         capacities.add_transfers(transfers, rows);
     }
-    let after_first = (run.seconds - run.first_batch_s).max(1e-9);
-    let stall = capacities.stall((run.wait_s / after_first).clamp(0.0, 1.0));
     let mut conditions = Conditions::default();
     conditions.open.workers = Some(stats.workers);
     conditions.open.readers = Some(stats.readers);
@@ -67,6 +68,14 @@ fn explained(
     let mut described = pipeline.clone();
     (described.batch.size, described.batch.per_rank) = (None, Some(rows));
     let case = Case::over(name, &described, &[], Arc::clone(&source), conditions)?;
+    let small_bytes = match &transfers {
+        // It is as small as it gets.
+        Some(_) => None,
+        None => case.small_bytes(),
+    };
+    let feeding = counted(&stats, &run, &mut capacities, (rows, small_bytes));
+    let after_first = (run.seconds - run.first_batch_s).max(1e-9);
+    let stall = capacities.stall((run.wait_s / after_first).clamp(0.0, 1.0));
     let found = probe::machine();
     Ok(Explanation {
         version: VERSION,
@@ -92,7 +101,10 @@ fn explained(
             fits_in_memory: false,
         },
         plan: loader.plan()?,
-        verdict: verdict(&case, &run, &stall, &capacities, &[]),
+        verdict: advised(
+            verdict(&case, &run, &stall, &capacities, &[]),
+            feeding.as_ref(),
+        ),
         resources: capacities.all().to_vec(),
         remedies: Vec::new(),
         not_tried: vec![NotTried {
@@ -101,6 +113,7 @@ fn explained(
             why: "a running loader is not disturbed; `infeed explain` tries them".to_owned(),
         }],
         placement: None,
+        feeding,
         transfers,
         utilisation: None,
         timeline: run::spans(loader.timeline()?),
@@ -109,23 +122,17 @@ fn explained(
         notes: run::selected(loader.selection())
             .into_iter()
             .chain(stats.tuned.iter().map(|tuned| tuned.text.clone()))
-            .chain(fed(&stats))
             .collect(),
         run,
         stall,
     })
 }
 
-/// What other machines did, which the model does not know.
-fn fed(stats: &Stats) -> Option<String> {
-    if stats.feeders.is_empty() {
-        return None;
-    }
-    let made: u64 = stats.feeders.iter().map(|feeder| feeder.batches).sum();
-    Some(format!(
-        "feeders made {made} batches; what is said of cores and storage is about the part that this \
-         machine made, and the network is not in it"
-    ))
+/// A verdict with what helps against a limit that has to do with feeders.
+fn advised(mut verdict: Verdict, feeding: Option<&Feeding>) -> Verdict {
+    let about = feeding.map(|feeding| feeding.advice(verdict.limit));
+    verdict.advice.extend(about.unwrap_or_default());
+    verdict
 }
 
 /// Encoded bytes of one record.
@@ -192,7 +199,7 @@ impl Capacities {
 
 fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Capacities {
     let mut all = Capacities::default();
-    let samples = stats.samples.max(1) as f64;
+    let samples = made_here(stats, run).max(1.0);
     let wall = |name: &str| {
         let found = run.stages.iter().find(|stage| stage.name == name);
         found.map_or(0.0, |stage| stage.wall_s)

@@ -7,8 +7,8 @@ use infeed_raw::kernel::Kernel;
 
 use super::capacity::Capacities;
 use super::case::{Case, Stand};
-use super::findings::Limit;
 use super::interval::Interval;
+use super::limit::Limit;
 use super::placement::{About, Bound, Cost, EQUAL, Known, Placing, Split, Supply, UNKNOWN, place};
 use super::units::{bytes, per_s};
 use crate::device::ring::{Route, Upload};
@@ -59,6 +59,14 @@ impl Case {
         // Asked for one of them there is one form, at least.
         let forms = plan.for_device(placement, false).each;
         Ok(forms.into_iter().next().map_or(Vec::new(), |form| form.1))
+    }
+
+    /// Bytes of a row as the host leaves it to a device that makes rows larger; None where rows differ
+    /// in size.
+    pub(super) fn small_bytes(&self) -> Option<f64> {
+        let routes = self.routes(Split::Device).ok()?;
+        let bytes = routes.iter().map(|route| route.host.kind.row_bytes());
+        Some(bytes.sum::<Option<usize>>()? as f64)
     }
 
     /// Whether host and device can share the work in more than one way, where there is a device or

@@ -9,7 +9,7 @@ use infeed_raw::machine::{machine_cpu_time, process_cpu_time, usable_cores};
 
 use super::interval::Interval;
 use crate::error::Error;
-use crate::loader::{Loader, Options};
+use crate::loader::{Loader, Options, Stats};
 use crate::pipeline::Pipeline;
 use crate::source::Source;
 
@@ -45,12 +45,25 @@ pub(super) struct Variant {
     pub(super) step: Option<Duration>,
     /// Whether what makes rows larger is left to a device, so that the host makes bytes.
     pub(super) expands: bool,
+    /// Whether the source is all there is, of which the pipeline selects: feeders know it so.
+    pub(super) selects: bool,
+}
+
+/// What one slice gave.
+pub(super) struct Slice {
+    /// Samples a second, after its beginning.
+    pub(super) rate: f64,
+    /// What its loader counted from the first batch on.
+    pub(super) stats: Stats,
 }
 
 impl Variant {
     fn open(&self) -> Result<Loader, Error> {
         // The records are selected and repeated here; what one costs, weights do not change.
-        let pipeline = self.pipeline.plain();
+        let pipeline = match self.selects {
+            true => self.pipeline.clone(),
+            false => self.pipeline.plain(),
+        };
         let options = fixed(&self.options);
         let source = Arc::clone(&self.source);
         match self.expands {
@@ -61,6 +74,11 @@ impl Variant {
 
     /// Samples a second during one slice.
     pub(super) fn slice(&self, length: Duration) -> Result<f64, Error> {
+        self.watched(length).map(|slice| slice.rate)
+    }
+
+    /// One slice with what was counted in it.
+    pub(super) fn watched(&self, length: Duration) -> Result<Slice, Error> {
         let loader = self.open()?;
         let begun = Instant::now();
         let mut batches = 0;
@@ -90,7 +108,10 @@ impl Variant {
             }
         }
         let span = timed.map_or(Duration::ZERO, |timed| end - timed);
-        Ok(rows as f64 / span.as_secs_f64().max(1e-9))
+        Ok(Slice {
+            rate: rows as f64 / span.as_secs_f64().max(1e-9),
+            stats: loader.stats()?,
+        })
     }
 }
 

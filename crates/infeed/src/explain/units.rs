@@ -1,4 +1,4 @@
-//! Bytes in the sentences of an explanation.
+//! Bytes and times in the sentences of an explanation.
 
 /// `960.0 kB`.
 pub(super) fn bytes(count: f64) -> String {
@@ -15,6 +15,15 @@ pub(super) fn per_s(count: f64) -> String {
     format!("{}/s", bytes(count))
 }
 
+/// `1.02 ms`.
+pub(super) fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.1} µs", 1e6 * s),
+        s if s < 1.0 => format!("{:.2} ms", 1e3 * s),
+        s => format!("{s:.2} s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +34,7 @@ mod tests {
         assert_eq!(bytes(960_000.0), "960.0 kB");
         assert_eq!(per_s(9.6e9), "9.60 GB/s");
         assert_eq!(per_s(2e5), "200.0 kB/s");
+        assert_eq!(time(0.00102), "1.02 ms");
+        assert_eq!(time(0.000_008_71), "8.7 µs");
     }
 }

@@ -2,9 +2,10 @@
 
 use super::capacity::{Capacities, TIE};
 use super::case::Case;
-use super::findings::{Limit, Remedy, Run, Stall, Verdict};
+use super::findings::{Remedy, Run, Stall, Verdict};
 use super::functions;
 use super::interval::Interval;
+use super::limit::Limit;
 
 /// Remedies named as advice at most.
 const ADVICE: usize = 3;
@@ -46,6 +47,9 @@ fn subject(limit: Limit) -> &'static str {
         Limit::Transform => "transforming and writing rows",
         Limit::Python => "Python",
         Limit::Memory => "memory bandwidth",
+        Limit::Feeders => "preparing, here and on feeders,",
+        Limit::Wire => "the network to feeders",
+        Limit::Receive => "receiving from feeders",
         Limit::Copy => "the copy to the device",
         Limit::Device => "the device's work on rows",
         Limit::Step => "the step",

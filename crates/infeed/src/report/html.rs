@@ -5,6 +5,7 @@
 
 mod data;
 mod device;
+mod feeders;
 mod markup;
 
 use markup::{Cell, Row, escaped, list, table};
@@ -33,6 +34,8 @@ pub fn html(e: &Explanation) -> String {
         timeline(e),
         device::placement(e),
         device::transfers(e),
+        feeders::hosts(e),
+        feeders::counts(e),
         remedies(e),
         ledger(e),
         notes(e),

@@ -2,6 +2,7 @@
 //! gain, and how earlier predictions came out.
 
 mod device;
+mod feeders;
 
 use super::numbers;
 use super::table::{ALWAYS, Column, length, set, wrap};
@@ -19,8 +20,8 @@ const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// The terminal form: verdict, stages, what belongs on a device and what crossed to it, remedies,
-/// ledger, notes. Colour adds weight, no meaning.
+/// The terminal form: verdict, stages, what belongs on a device and what crossed to it, what other
+/// machines give, remedies, ledger, notes. Colour adds weight, no meaning.
 ///
 /// Lines are at most `width` characters long. The exception is a command that the shell allows to
 /// be broken nowhere: it is there to be copied.
@@ -34,6 +35,7 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     stages(&mut page, &e.run.stages);
     device::placement(&mut page, e);
     device::transfers(&mut page, e);
+    feeders::feeders(&mut page, e);
     remedies(&mut page, e);
     ledger(&mut page, &e.ledger);
     if !e.notes.is_empty() {

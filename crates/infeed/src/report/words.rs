@@ -2,7 +2,9 @@
 
 use super::numbers;
 use crate::device::busy::Utilisation;
-use crate::explain::{Bound, Explanation, LedgerEntry, Limit, Placing, Verdict, Way};
+use crate::explain::{
+    Bound, Explanation, FedHost, FeederCount, Feeding, LedgerEntry, Limit, Placing, Verdict, Way,
+};
 
 /// A share of the consumer's time.
 #[derive(Clone, Copy, Debug)]
@@ -18,19 +20,55 @@ pub(super) struct Part {
 }
 
 /// Where the consumer's time went, in the order data flows.
-pub(super) fn stall(e: &Explanation) -> [Part; 4] {
+pub(super) fn stall(e: &Explanation) -> Vec<Part> {
     let part = |share, what, term, colour| Part {
         share,
         what,
         term,
         colour,
     };
-    [
+    let mut parts = vec![
         part(e.stall.fetch, "waiting for storage", "fetch stall", "read"),
         part(e.stall.prep, "waiting for cores", "prep stall", "decode"),
         part(e.stall.copy, stall_of_copy(e), "copy stall", "write"),
         part(e.stall.compute, "computing", "compute", "step"),
-    ]
+    ];
+    if e.stall.wire > 0.0 {
+        let wire = part(
+            e.stall.wire,
+            "waiting for feeders' network",
+            "wire stall",
+            "python",
+        );
+        parts.insert(1, wire);
+    }
+    parts
+}
+
+/// `2 (there, enough)`.
+pub(super) fn count_name(feeding: &Feeding, count: &FeederCount) -> String {
+    let there = feeding.hosts.iter().filter(|host| host.connected).count() as u32;
+    let marks = [
+        (count.feeders == there && there > 0, "there"),
+        (Some(count.feeders) == feeding.enough, "enough"),
+    ];
+    let marks: Vec<&str> = marks
+        .iter()
+        .filter(|(is, _)| *is)
+        .map(|(_, mark)| *mark)
+        .collect();
+    match marks.is_empty() {
+        true => count.feeders.to_string(),
+        false => format!("{} ({})", count.feeders, marks.join(", ")),
+    }
+}
+
+/// `10.0.0.7:7077`, and that it is not there.
+pub(super) fn of_host(host: &FedHost) -> String {
+    match host.connected {
+        true => host.host.clone(),
+        false => format!("{} (not connected)", host.host),
+    }
 }
 
 /// What a loop waits for between the host and its step.

@@ -2,6 +2,7 @@
 //! is tried on a few hundred records here and applied to all of them by [`super::apply`].
 
 mod arrange;
+mod fed;
 mod open;
 mod processes;
 mod rewrite;
@@ -14,6 +15,7 @@ use super::findings::NotTried;
 use super::storage::Storage;
 
 pub(super) use arrange::without_floats;
+pub(super) use fed::{candidate as fed, count_of};
 
 /// What a remedy changes.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub(super) enum Change {
     Workers(usize),
     /// I/O threads.
     Readers(usize),
+    /// The feeders that were named.
+    Feeders,
     /// The description, over the same data.
     Description(Box<Pipeline>),
     /// The data; the same description goes on over what is written.
@@ -67,7 +71,9 @@ pub(super) fn candidates(
 
 /// The remedy that an explanation of this case calls `id`.
 pub(super) fn by_id(case: &Case, records: Records, id: &str) -> Option<Candidate> {
-    let opened = open::by_id(case, id).or_else(|| processes::by_id(case, id));
+    let opened = open::by_id(case, id)
+        .or_else(|| processes::by_id(case, id))
+        .or_else(|| fed::by_id(id));
     opened.or_else(|| {
         let (found, _) = candidates(case, records, None);
         found.into_iter().find(|candidate| candidate.id == id)

@@ -31,6 +31,17 @@ pub(super) fn json(e: &Explanation) -> String {
         "stages": e.run.stages.iter().filter(|s| s.samples > 0).map(stage).collect::<Vec<_>>(),
         "resources": e.resources.iter().map(|r| resource(e, r)).collect::<Vec<_>>(),
         "placement": e.placement.iter().flat_map(placement).collect::<Vec<_>>(),
+        "feeders": e.feeding.iter().flat_map(|feeding| &feeding.counts)
+            .map(|count| json!({
+                "name": count.feeders.to_string(),
+                "own": count.own,
+                "fed": count.fed,
+                "rate": count.rate.mid,
+                "limit": count.limit.name(),
+                "arithmetic": count.arithmetic,
+            }))
+            .collect::<Vec<_>>(),
+        "fed_step": fed_step(e),
         "busy": e.utilisation.iter().flat_map(|found| &found.looks)
             .map(|look| json!({ "at": look.at_s, "busy": look.busy }))
             .collect::<Vec<_>>(),
@@ -126,6 +137,13 @@ fn resource(e: &Explanation, resource: &Resource) -> Value {
         "limit": resource.limit == e.verdict.limit,
         "arithmetic": resource.arithmetic,
     })
+}
+
+/// Samples a second that the step takes, where feeders are told of.
+fn fed_step(e: &Explanation) -> Option<f64> {
+    let step = e.subject.step_s.filter(|step| *step > 0.0)?;
+    e.feeding.as_ref()?;
+    Some(e.subject.batch_rows as f64 / step)
 }
 
 /// What each resource allows in each way.

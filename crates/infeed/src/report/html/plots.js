@@ -184,6 +184,30 @@
     });
   });
 
+  draw("feeders", (width) => {
+    const known = data.feeders.filter((d) => d.rate !== null);
+    const names = known.map((d) => d.name);
+    const marginLeft = 48;
+    const step = data.fed_step === null ? [] : [data.fed_step];
+    return plot(width, {
+      height: 74 + 30 * names.length,
+      marginLeft,
+      marginTop: 28,
+      marginRight: 120,
+      x: { label: "samples/s", zero: true, grid: true, ticks: Math.max(2, width / 110) },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.35 },
+      marks: [
+        Plot.barX(known, { x1: 0, x2: "own", y: "name", fill: colour("decode") }),
+        Plot.barX(known, { x1: "own", x2: (d) => d.own + d.fed, y: "name", fill: colour("decode"), fillOpacity: 0.45 }),
+        Plot.text(known, { x: "rate", y: "name", text: (d) => `${figures(d.rate)}, ${d.limit}`, textAnchor: "start", dx: 6, fill: "currentColor" }),
+        Plot.ruleX(step, { stroke: "currentColor", strokeDasharray: "4 3" }),
+        Plot.text(step, { x: (d) => d, frameAnchor: "top", dy: -16, text: (d) => `step ${figures(d)}`, fill: "currentColor" }),
+        Plot.tip(known, Plot.pointerY({ x: "rate", y: "name", title: (d) => d.arithmetic, lineWidth: Math.min(30, width / 14) })),
+        Plot.ruleX([0]),
+      ],
+    });
+  });
+
   // A point tells of the time since the one before; the first of the time since the beginning.
   const queue = data.queue.length > 0 ? [{ ...data.queue[0], at: 0 }, ...data.queue] : [];
   const most = Math.max(1, ...data.queue.map((d) => d.ready));

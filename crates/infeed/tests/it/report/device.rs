@@ -7,13 +7,14 @@ use infeed::explain::{
 use infeed::report;
 use serde_json::Value;
 
-use super::synthetic;
+use super::{feeders, synthetic};
 
 /// The usual case with its batches on a card.
 pub(super) fn on_device() -> Explanation {
     let mut e = synthetic::usual();
     e.placement = Some(placing());
     e.transfers = Some(transfers());
+    e.feeding = Some(feeders::feeding());
     let looks = (1..=30).map(|n| Look {
         at_s: 0.2 * f64::from(n),
         busy: f64::from(40 + (n * 37) % 55) / 100.0,

@@ -2,6 +2,7 @@
 
 mod browser;
 mod device;
+mod feeders;
 mod page;
 mod synthetic;
 mod told;

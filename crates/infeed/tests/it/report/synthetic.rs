@@ -42,6 +42,7 @@ pub(crate) fn usual() -> Explanation {
     let stall = Stall {
         fetch: 0.01,
         prep: 0.58,
+        wire: 0.0,
         copy: 0.0,
         compute: 0.41,
     };
@@ -81,6 +82,7 @@ pub(crate) fn usual() -> Explanation {
                 .into(),
         }],
         placement: None,
+        feeding: None,
         transfers: None,
         utilisation: None,
         timeline,
@@ -110,6 +112,7 @@ pub(crate) fn tie() -> Explanation {
     e.stall = Stall {
         fetch: 0.29,
         prep: 0.30,
+        wire: 0.0,
         copy: 0.0,
         compute: 0.41,
     };
@@ -146,6 +149,7 @@ pub(crate) fn step_bound() -> Explanation {
     e.stall = Stall {
         fetch: 0.0,
         prep: 0.004,
+        wire: 0.0,
         copy: 0.0,
         compute: 0.996,
     };
