@@ -57,6 +57,24 @@ def test_batches_are_those_of_a_run_without_feeders(served, local):
     assert told["bytes"] > 0
 
 
+def test_a_running_loop_tells_of_its_feeders_and_of_the_wire(served):
+    pipeline, host, _ = served
+    feeders = infeed.Feeders([host], token=TOKEN, local="fallback", workers=1)
+
+    with pipeline.open(workers=feeders) as loader:
+        contents(loader, 2)
+        (told,) = loader.stats()["feeders"]
+        explanation = loader.explain()
+
+    found = explanation.to_dict()
+    assert told["receiving_s"] > 0
+    assert told["cpu_s"] > 0
+    assert found["feeding"]["known"] == "counted"
+    assert [feeder["host"] for feeder in found["feeding"]["hosts"]] == [host]
+    assert {"feeders", "wire", "receive"} <= {r["limit"] for r in found["resources"]}
+    assert "remote" in str(explanation)
+
+
 def test_a_feeder_that_is_killed_costs_no_batch(served):
     pipeline, host, feeder = served
     with pipeline.open(workers=1) as loader:

@@ -257,13 +257,20 @@ fn what_makes_no_sense_is_one_line_with_the_mend() {
         "[source]\nkind = \"folder\"\npath = \"x\"\n[bacth]\nsize = 3\n",
     )
     .unwrap();
-    let cases: [(&str, &[&str], &str); 7] = [
+    let cases: [(&str, &[&str], &str); 10] = [
         ("nowhere", &[], "does not exist"),
         (&empty.display().to_string(), &[], "no images"),
         (&typo.display().to_string(), &[], "bacth"),
         (&photos, &["--on", "floppy"], "there are hdd"),
         (&photos, &["--apply", "magic"], "no remedy `magic`; 1 to"),
         (&photos, &["--workers", "0"], "1 to 4096"),
+        (&photos, &["--network", "fast"], "such as 10Gbit"),
+        (&photos, &["--token-file", "token"], "--feeders"),
+        (
+            &photos,
+            &["--network", "1GB", "--apply", "feeders-1"],
+            "name them, here 0 are",
+        ),
         (
             &photos,
             &["--apply", "1", "--apply", "2", "--out", "x"],
@@ -277,6 +284,25 @@ fn what_makes_no_sense_is_one_line_with_the_mend() {
         assert!(stderr(&output).contains(mend), "{}", stderr(&output));
         assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn feeders_are_planned_behind_a_network_and_told_as_a_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+    let more = ["--no-remedies", "--network", "10Gbit", "--step-ms", "0.001"];
+
+    let output = explain(dir.path(), &photos, &more);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in ["  feeders ", "receiving", "  parts ", "1.18 GB/s /"] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
 }
 
 #[test]

@@ -95,3 +95,45 @@ fn a_run_is_fed_by_processes_and_goes_on_when_one_is_killed() {
         stderr(&refused)
     );
 }
+
+#[test]
+fn feeders_that_run_are_explained_applied_and_kept_in_the_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 24);
+    let path = |name: &str| dir.path().join(name);
+    let (pipeline, token, ledger) = (path("pipeline.toml"), path("token"), path("ledger.jsonl"));
+    let text = format!(
+        "version = 1\n[source]\nkind = \"folder\"\npath = \"{photos}\"\n[decode]\n\
+         [[transforms]]\nkind = \"RandomResizedCrop\"\nsize = 16\n[batch]\nsize = 4\n"
+    );
+    fs::write(&pipeline, text).unwrap();
+    fs::write(&token, "0123456789abcdef\n").unwrap();
+    let feeder = Feeder::start(&pipeline, &token);
+
+    let output = infeed([
+        "explain".as_ref(),
+        pipeline.as_os_str(),
+        "--feeders".as_ref(),
+        feeder.address.as_ref(),
+        "--token-file".as_ref(),
+        token.as_os_str(),
+        "--seconds".as_ref(),
+        "0.3".as_ref(),
+        "--apply".as_ref(),
+        "feeders-1".as_ref(),
+        "--ledger".as_ref(),
+        ledger.as_os_str(),
+        "--json".as_ref(),
+    ]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found = json(&output);
+    let feeding = &found["feeding"];
+    assert_eq!(feeding["known"], "measured");
+    assert_eq!(feeding["hosts"][0]["host"], feeder.address.as_str());
+    assert!(feeding["measured"]["predicted"]["mid"].as_f64().unwrap() > 0.0);
+    let kept = fs::read_to_string(&ledger).unwrap();
+    let kept: serde_json::Value = serde_json::from_str(kept.trim()).unwrap();
+    assert_eq!(kept["remedy"], "feeders-1");
+    assert!(kept["measured"].as_f64().unwrap() > 0.0);
+}

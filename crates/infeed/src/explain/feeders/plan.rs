@@ -59,68 +59,51 @@ pub(in crate::explain) fn feeding(
         return Ok(Found::default());
     }
     if let Some(why) = useless(case, known.capacities.limit(), asked) {
-        let not_tried = why.map(|why| NotTried {
-            id: "feeders".to_owned(),
-            name: "feeders: other machines that make batches too".to_owned(),
-            why,
-        });
-        return Ok(Found {
-            not_tried: not_tried.into_iter().collect(),
-            ..Found::default()
-        });
+        return Ok(why.map_or_else(Found::default, not_tried));
     }
     progress("sending batches from this machine to itself", 0.0);
-    let (sample_bytes, small_bytes) = case.wire_bytes(known.run);
-    let wire = match loopback(sample_bytes, case.rows()) {
+    let bytes = case.wire_bytes(known.run);
+    let wire = match loopback(bytes.0, case.rows()) {
         Ok(wire) => wire,
         // What is planned is one remedy of many; what was asked for has to be there.
-        Err(error) if !asked => {
-            return Ok(Found {
-                not_tried: vec![NotTried {
-                    id: "feeders".to_owned(),
-                    name: "feeders: other machines that make batches too".to_owned(),
-                    why: error.chain(),
-                }],
-                ..Found::default()
-            });
-        }
+        Err(error) if !asked => return Ok(not_tried(error.chain())),
         Err(error) => return Err(error),
     };
-    let (supply, mut feeding) = planned(case, known, &wire, (sample_bytes, small_bytes));
+    let (supply, mut feeding) = planned(case, known, &wire, bytes);
     let step = conditions.step;
-    let mut about = About {
+    let about = About {
         step: step.map(|step| case.rows() as f64 / step.as_secs_f64().max(1e-9)),
         record_bytes: known.subject.bytes as f64 / known.subject.records.max(1) as f64,
         whole_groups: case.own.groups().is_some_and(|groups| groups.whole),
-        there: 0,
+        there: named.map_or(0, |named| named.hosts.len() as u32),
     };
     let mut notes = Vec::new();
-    let mut wanted: Vec<u32> = Vec::new();
+    let mut measured = None;
     if let Some(named) = named {
-        about.there = named.hosts.len() as u32;
-        wanted.push(about.there);
         let going = |share| progress("running with feeders and without, in turn", share);
         let found = given(case, named, &going)?;
         let predicted = supply.with(about.there).gain;
-        let measured = add(case, &mut feeding, &supply, (found, predicted), &mut notes);
-        if let Some(measured) = measured {
-            fill(&mut feeding, &measured, &about, &wanted);
-            let remedies = remedies(case, known, &supply, &about);
-            return Ok(Found {
-                feeding: Some(feeding),
-                remedies,
-                notes,
-                ..Found::default()
-            });
-        }
+        measured = add(case, &mut feeding, &supply, (found, predicted), &mut notes);
     }
-    fill(&mut feeding, &supply, &about, &wanted);
+    fill(&mut feeding, measured.as_ref().unwrap_or(&supply), &about);
     Ok(Found {
+        // What a remedy predicts is known before a feeder runs.
         remedies: remedies(case, known, &supply, &about),
         feeding: Some(feeding),
         notes,
         ..Found::default()
     })
+}
+
+fn not_tried(why: String) -> Found {
+    Found {
+        not_tried: vec![NotTried {
+            id: "feeders".to_owned(),
+            name: "feeders: other machines that make batches too".to_owned(),
+            why,
+        }],
+        ..Found::default()
+    }
 }
 
 /// Why feeders are not planned: with a reason that is told, or without one.
@@ -273,11 +256,10 @@ fn add(
 }
 
 /// The numbers and the words of what a supply gives.
-fn fill(feeding: &mut Feeding, supply: &Supply, about: &About, wanted: &[u32]) {
+fn fill(feeding: &mut Feeding, supply: &Supply, about: &About) {
     feeding.enough = about.step.and_then(|step| supply.enough(step));
     feeding.saturated = supply.saturated();
-    let mut wanted = wanted.to_vec();
-    wanted.extend(feeding.enough);
+    let wanted: Vec<u32> = feeding.enough.into_iter().chain([about.there]).collect();
     feeding.counts = supply.counts(&wanted);
     tell(feeding, supply, about);
 }

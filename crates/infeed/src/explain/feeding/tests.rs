@@ -117,7 +117,7 @@ fn receiving_limits_where_it_takes_all_cores() {
     // 2 cores / 4 ms, and nothing is left for making.
     assert_eq!(found.limit, Limit::Receive);
     assert!(
-        close(found.rate.mid, 500.0) && found.own == 0.0,
+        close(found.rate.mid, 500.0) && found.own < 1e-9,
         "{found:?}"
     );
     assert!(close(found.receive_cores, 2.0));
@@ -192,7 +192,7 @@ fn feeders_that_cost_more_to_hear_than_to_do_without_gain_nothing() {
 /// Batches a second of a loop fed for so long, step by step in time: each feeder makes one batch at a
 /// time and keeps three, one wire carries them, cores receive before they make, a consumer takes.
 fn simulated(supply: &Supply, feeders: usize, rows: f64) -> f64 {
-    const TICK: f64 = 2e-5;
+    const TICK: f64 = 5e-5;
     const SECONDS: f64 = 12.0;
     const READY: f64 = 8.0;
     let wire = supply.wire.map_or(f64::INFINITY, |wire| wire.mid);
@@ -216,6 +216,8 @@ fn simulated(supply: &Supply, feeders: usize, rows: f64) -> f64 {
             room -= one;
             next = (next + 1) % feeders;
         }
+        // Another one is first each time.
+        next = (next + 1) % feeders.max(1);
         let mut cores = supply.cores * TICK;
         let space = (READY - ready).max(0.0);
         let taken = match supply.receive_s > 0.0 {
@@ -378,8 +380,8 @@ fn what_feeders_gave_stands_beside_what_was_predicted() {
     feeding.known = FeederKnown::Measured;
     feeding.measured = Some(Fed {
         without: 200.0,
-        with: 520.0,
-        gain: Interval::exact(2.6),
+        with: 540.0,
+        gain: Interval::exact(2.7),
         predicted: supply().with(1).gain,
         limit: Limit::Feeders,
         busy: 0.2,
@@ -394,7 +396,7 @@ fn what_feeders_gave_stands_beside_what_was_predicted() {
     assert!(
         says(
             &feeding,
-            "520 samples/s with 1 feeder, 200 without: 2.60x, within the 2.80x [2.62 to 2.98]"
+            "540 samples/s with 1 feeder, 200 without: 2.70x, within the 2.80x [2.62 to 2.98]"
         ),
         "{feeding:#?}"
     );

@@ -87,7 +87,7 @@ fn feeders_that_run_are_measured_and_stand_beside_what_was_predicted() {
     assert_eq!(feeding.hosts.len(), 2);
     for (told, feeder) in feeding.hosts.iter().zip(&feeders) {
         assert_eq!(told.host, host(feeder));
-        assert!(told.connected && told.batches > 0, "{told:?}");
+        assert!(told.connected, "{told:?}");
         assert!(told.alone.is_some_and(|rate| rate.mid > 0.0), "{told:?}");
         assert!(
             told.bytes_per_s > 0.0 && (0.0..=1.0).contains(&told.busy),
