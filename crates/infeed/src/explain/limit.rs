@@ -49,6 +49,23 @@ impl Limit {
             Limit::Step => "step",
         }
     }
+
+    /// What it is in a sentence about the loader.
+    pub(super) fn subject(self) -> &'static str {
+        match self {
+            Limit::Storage => "storage",
+            Limit::Decode => "decoding",
+            Limit::Transform => "transforming and writing rows",
+            Limit::Python => "Python",
+            Limit::Memory => "memory bandwidth",
+            Limit::Feeders => "preparing here and on feeders",
+            Limit::Wire => "the network to feeders",
+            Limit::Receive => "receiving from feeders",
+            Limit::Copy => "the copy to the device",
+            Limit::Device => "the device's work on rows",
+            Limit::Step => "the step",
+        }
+    }
 }
 
 /// What one resource allows.

@@ -39,23 +39,6 @@ pub(super) fn verdict(
     }
 }
 
-/// What each limit is, in a sentence about the loader.
-fn subject(limit: Limit) -> &'static str {
-    match limit {
-        Limit::Storage => "storage",
-        Limit::Decode => "decoding",
-        Limit::Transform => "transforming and writing rows",
-        Limit::Python => "Python",
-        Limit::Memory => "memory bandwidth",
-        Limit::Feeders => "preparing, here and on feeders,",
-        Limit::Wire => "the network to feeders",
-        Limit::Receive => "receiving from feeders",
-        Limit::Copy => "the copy to the device",
-        Limit::Device => "the device's work on rows",
-        Limit::Step => "the step",
-    }
-}
-
 fn claim(limit: Limit, tied: Option<Limit>, case: &Case, waited: f64) -> String {
     let stood_in = case.conditions.stand.as_ref();
     let place = stood_in.map_or(String::new(), |stand| format!(" on {}", stand.name));
@@ -63,8 +46,8 @@ fn claim(limit: Limit, tied: Option<Limit>, case: &Case, waited: f64) -> String 
         return format!(
             "{} and {} limit this run together{place}: within 5 % of each other, so a remedy for \
              one alone gains little",
-            subject(limit),
-            subject(other),
+            limit.subject(),
+            other.subject(),
         );
     }
     match (limit, case.conditions.step) {
@@ -75,10 +58,10 @@ fn claim(limit: Limit, tied: Option<Limit>, case: &Case, waited: f64) -> String 
         ),
         (_, Some(_)) => format!(
             "{} limits this run{place}: the consumer waited {:.0} % of the time",
-            subject(limit),
+            limit.subject(),
             100.0 * waited
         ),
-        (_, None) => format!("{} limits how fast this runs{place}", subject(limit)),
+        (_, None) => format!("{} limits how fast this runs{place}", limit.subject()),
     }
 }
 
@@ -146,9 +129,9 @@ fn not_worth(limit: Limit, remedies: &[Remedy]) -> Vec<String> {
     worthless
         .map(|remedy| {
             let why = if remedy.limit == limit {
-                format!("{} stays the limit", subject(limit))
+                format!("{} stays the limit", limit.subject())
             } else {
-                format!("{} limits then", subject(remedy.limit))
+                format!("{} limits then", remedy.limit.subject())
             };
             let Interval { low, mid, high } = remedy.gain;
             format!("{}: {mid:.2}x ({low:.2}-{high:.2}), {why}", remedy.name)

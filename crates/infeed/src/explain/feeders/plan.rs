@@ -305,11 +305,11 @@ fn remedy(case: &Case, known: &Known<'_>, supply: &Supply, count: u32) -> Remedy
         quality: candidate.quality.unwrap_or_default().to_owned(),
         limit: found.limit,
         arithmetic: format!(
-            "{:.0} here + {:.0} of feeders = {:.0} samples/s; {} limits then",
+            "{:.0} here + {:.0} of feeders = {:.0} samples/s, limited by {}",
             found.own,
             found.fed,
             rate.mid,
-            found.limit.name()
+            found.limit.subject()
         ),
     }
 }

@@ -342,7 +342,7 @@ fn what_is_said_has_the_numbers_of_the_arithmetic() {
     assert!(
         says(
             &narrow,
-            "no number of feeders keeps the step fed: it takes 2000 samples/s, and wire"
+            "no number of feeders keeps the step fed: it takes 2000 samples/s, and the network to feeders"
         ),
         "{narrow:#?}"
     );

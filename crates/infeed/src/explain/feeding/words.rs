@@ -72,9 +72,9 @@ fn more(feeding: &Feeding) -> Option<String> {
     let gain = then.rate.mid / now.rate.mid;
     (then.feeders > there).then(|| {
         format!(
-            "{} instead of {there}: {gain:.2}x, then {} limits",
+            "{} instead of {there}: {gain:.2}x, then limited by {}",
             feeders(then.feeders),
-            then.limit.name()
+            then.limit.subject()
         )
     })
 }
@@ -160,7 +160,7 @@ fn arithmetic(count: &FeederCount, one: f64, sample_bytes: f64, supply: &Supply)
     if count.feeders == 0 {
         return format!(
             "{rate:.0} samples/s here, limited by {}",
-            count.limit.name()
+            count.limit.subject()
         );
     }
     let fed = match count.limit {
@@ -168,9 +168,9 @@ fn arithmetic(count: &FeederCount, one: f64, sample_bytes: f64, supply: &Supply)
         Limit::Wire => format!("{:.0} that the wire carries", count.fed),
         Limit::Receive => format!("{:.0} that these cores receive", count.fed),
         limit => format!(
-            "{:.0} of feeders, all as {} takes them",
+            "{:.0} of feeders, limited by {}",
             count.fed,
-            limit.name()
+            limit.subject()
         ),
     };
     let own = match supply.helps {
@@ -189,15 +189,15 @@ fn step(feeding: &Feeding, about: &About) -> Option<String> {
     let step = about.step?;
     Some(match feeding.enough {
         Some(0) => format!(
-            "no feeder is needed: this machine alone gives the {step:.0} samples/s that \
-                            the step takes"
+            "no feeder is needed: this machine alone gives the {step:.0} samples/s that the step takes"
         ),
         Some(enough) => {
             let with = feeding.of(enough).map_or(step, |count| count.rate.mid);
-            let feeders = feeders(enough);
-            format!(
-                "{feeders} keep the step fed: {with:.0} samples/s of the {step:.0} that it takes"
-            )
+            let feeders = match enough {
+                1 => "1 feeder keeps".to_owned(),
+                n => format!("{n} feeders keep"),
+            };
+            format!("{feeders} the step fed: {with:.0} samples/s of the {step:.0} that it takes")
         }
         None => {
             let most = feeding
@@ -207,7 +207,7 @@ fn step(feeding: &Feeding, about: &About) -> Option<String> {
             format!(
                 "no number of feeders keeps the step fed: it takes {step:.0} samples/s, and {} \
                  allows {:.0} with {}",
-                most.limit.name(),
+                most.limit.subject(),
                 most.rate.mid,
                 feeders(most.feeders),
             )
@@ -225,10 +225,10 @@ fn growth(feeding: &Feeding) -> Option<String> {
         format!("one gives {:.2}x, ", one.gain.mid)
     });
     Some(format!(
-        "{first}{} give {:.2}x, and beyond that {} limits",
+        "{first}{} give {:.2}x, and more of them no more: limited by {}",
         feeders(last.feeders),
         last.gain.mid,
-        last.limit.name(),
+        last.limit.subject(),
     ))
 }
 
@@ -241,7 +241,7 @@ fn given(feeding: &Feeding, about: &About) -> Option<String> {
     };
     Some(format!(
         "measured, in turn: {:.0} samples/s with {}, {:.0} without: {:.2}x, {verdict} the {:.2}x \
-         [{:.2} to {:.2}] that machines like this one would give; {} limits",
+         [{:.2} to {:.2}] that machines like this one would give; limited by {}",
         found.with,
         feeders(about.there),
         found.without,
@@ -249,7 +249,7 @@ fn given(feeding: &Feeding, about: &About) -> Option<String> {
         found.predicted.mid,
         found.predicted.low,
         found.predicted.high,
-        found.limit.name(),
+        found.limit.subject(),
     ))
 }
 
