@@ -95,6 +95,12 @@ impl Hosts {
         }
     }
 
+    /// Each by itself, where it listens now.
+    pub(crate) fn each(&self) -> Vec<Hosts> {
+        let alone = |number| Hosts::of(std::iter::once(Place::clone(&self.place(number))));
+        (0..self.count()).map(alone).collect()
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.places.len()

@@ -9,7 +9,7 @@ use crate::explain::feeding::FedHost;
 use crate::explain::interval::Interval;
 use crate::explain::trial::{Slice, Variant, interval, median, ratio};
 use crate::loader::Stats;
-use crate::loader::feeders::{FeederStats, Feeders, Local};
+use crate::loader::feeders::{FeederStats, Feeders, Hosts, Local};
 
 /// Turns of each.
 const ROUNDS: usize = 3;
@@ -78,15 +78,15 @@ pub(super) fn given(
     go_on: &dyn Fn(f64) -> bool,
 ) -> Result<Given, Error> {
     let base = case.whole(None)?;
-    let with = |hosts: &[String], local: Local| {
+    let with = |hosts: &Hosts, local: Local| {
         let mut asked = feeders.clone();
-        (asked.hosts, asked.local) = (hosts.to_vec(), local);
+        (asked.hosts, asked.local) = (hosts.clone(), local);
         let mut variant = base.clone();
         variant.options.feeders = Some(asked);
         variant
     };
     // What feeders give by themselves is asked for, not what a step takes.
-    let alone = |hosts: &[String]| {
+    let alone = |hosts: &Hosts| {
         let mut variant = with(hosts, Local::Fallback);
         variant.step = None;
         Way::new(variant)
@@ -97,8 +97,8 @@ pub(super) fn given(
         Way::new(with(hosts, feeders.local)),
         alone(hosts),
     ];
-    if (2..=ALONE).contains(&hosts.len()) {
-        ways.extend(hosts.iter().map(|host| alone(std::slice::from_ref(host))));
+    if (2..=ALONE).contains(&hosts.count()) {
+        ways.extend(hosts.each().iter().map(alone));
     }
     let total = (ROUNDS * ways.len()) as f64;
     let mut length = SLICE;
@@ -123,11 +123,11 @@ pub(super) fn given(
             "stopped before feeders were measured",
         ));
     }
-    Ok(summed(case.rows() as f64, hosts, &ways))
+    Ok(summed(case.rows() as f64, hosts.count(), &ways))
 }
 
 /// The numbers of all turns. Ways are: none, all beside own cores, all alone, and each alone.
-fn summed(rows: f64, hosts: &[String], ways: &[Way]) -> Given {
+fn summed(rows: f64, count: usize, ways: &[Way]) -> Given {
     let (none, help, all) = (&ways[0], &ways[1], &ways[2]);
     let of_feeders = |way: &Way, what: &dyn Fn(&FeederStats) -> f64| {
         way.sum(|stats| stats.feeders.iter().map(what).sum::<f64>())
@@ -148,8 +148,8 @@ fn summed(rows: f64, hosts: &[String], ways: &[Way]) -> Given {
             .map(|(_, stage)| stage.cpu.as_secs_f64());
         cpu.sum()
     };
-    let hosts: Vec<FedHost> = (0..hosts.len())
-        .map(|at| host(help, all, ways.get(3 + at), at, hosts.len()))
+    let hosts: Vec<FedHost> = (0..count)
+        .map(|at| host(help, all, ways.get(3 + at), at, count))
         .collect();
     let reached: Vec<f64> = hosts
         .iter()

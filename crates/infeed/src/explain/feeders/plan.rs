@@ -75,7 +75,7 @@ pub(in crate::explain) fn feeding(
         step: step.map(|step| case.rows() as f64 / step.as_secs_f64().max(1e-9)),
         record_bytes: known.subject.bytes as f64 / known.subject.records.max(1) as f64,
         whole_groups: case.own.groups().is_some_and(|groups| groups.whole),
-        there: named.map_or(0, |named| named.hosts.len() as u32),
+        there: named.map_or(0, |named| named.hosts.count() as u32),
     };
     let mut notes = Vec::new();
     let mut measured = None;
@@ -353,7 +353,7 @@ pub fn applies(case: &Case, remedy: &Remedy) -> Result<(), Error> {
         return Ok(());
     };
     let named = case.conditions.feeders.as_ref();
-    let there = named.map_or(0, |feeders| feeders.hosts.len());
+    let there = named.map_or(0, |feeders| feeders.hosts.count());
     if there == wanted as usize {
         return Ok(());
     }

@@ -167,14 +167,15 @@ impl State {
         }
     }
 
-    /// Takes what an answer is to: of a tray that was asked for twice, the later.
-    fn answered(&mut self, tray: u64) -> Option<(Lease, Option<Duration>)> {
+    /// Takes what an answer is to, and when that was asked for, if not too long ago: of a tray that was
+    /// asked for twice, the later.
+    fn answered(&mut self, tray: u64) -> Option<(Lease, Option<Instant>)> {
         let of_tray = |lease: &Lease| lease.tray() == tray;
         let open = self.open.iter().enumerate();
         let open = open.filter(|(_, (lease, _))| of_tray(lease));
         if let Some((at, _)) = open.max_by_key(|(_, (lease, _))| *lease) {
             let (lease, asked) = self.open.remove(at);
-            return Some((lease, Some(asked.elapsed())));
+            return Some((lease, Some(asked)));
         }
         let at = self.late.iter().position(of_tray)?;
         Some((self.late.swap_remove(at), None))
@@ -255,13 +256,15 @@ fn say(mut socket: &Socket<'_>, kind: Kind, body: &[u8]) -> Result<(), WireError
 fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Result<(), WireError> {
     let least = shared.call.feeders.deadline;
     let heard = Cell::new(Instant::now());
+    // Whether a batch is being read: what is asked for behind it cannot come before it is.
+    let reading = Cell::new(false);
     // Whether rows of a tray are in these hands, for which a reset waits.
     let filling = Cell::new(false);
     let ends = |stalled| {
-        let late = find_late(shared, host, asked, heard.get());
+        let late = !reading.get() && find_late(shared, host, asked, heard.get());
         // Rows that are coming are let go between two of them, and the rest is read.
         let waited_for = stalled && filling.get() && shared.lender.is_stopping();
-        late || shared.is_over(host) || waited_for
+        late || asked.lock().over || shared.is_over(host) || waited_for
     };
     let socket = Socket::new(stream, Duration::MAX, &ends)?;
     let mut from = BufReader::with_capacity(BUFFER, &socket);
@@ -280,6 +283,7 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
             _ => 0,
         })?;
         let receiving = shared.receiving.begin(&host.receiving_ns);
+        reading.set(true);
         let deadline = asked.lock().deadline(least);
         socket.set_patience(deadline);
         socket.set_limit(Some(deadline.saturating_mul(FRAME)));
@@ -296,10 +300,12 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
         let tray = epoch.checked_mul(steps).and_then(|t| t.checked_add(step));
         let tray = tray.filter(|_| step < steps);
         let found = tray.and_then(|tray| asked.lock().answered(tray));
-        let (Some(tray), Some((lease, took))) = (tray, found) else {
+        let (Some(tray), Some((lease, asked_at))) = (tray, found) else {
             let what = format!("epoch {epoch}, step {step}, which it was not asked for");
             return Err(WireError::malformed(what));
         };
+        // Before what it was asked for earlier had been read, nothing could come.
+        let took = asked_at.map(|at| at.max(heard.get()).elapsed());
         if declined {
             let why = Take::new(&body[16..], "an answer").text(1024)?;
             tracing::debug!(
@@ -308,8 +314,9 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
             );
             shared.lender.give_back(lease, Returned::Declined);
             add(&host.declined, 1);
-            answered(shared, host, asked, took);
             heard.set(Instant::now());
+            reading.set(false);
+            answered(shared, host, asked, took);
             continue;
         }
         let came = match RowsHead::decode(&body, &shared.call.layout, rows_at(step)) {
@@ -322,6 +329,7 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
             Err(error) => Err(error),
         };
         filling.set(false);
+        reading.set(false);
         drop(receiving);
         if came.is_err() {
             // Nobody else knows that this one is lost; if its rows were out, it came back with them.
@@ -332,7 +340,7 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
             Came::Filled(bytes) => {
                 add(&host.batches, 1);
                 add(&host.bytes, bytes);
-                let took = took.unwrap_or_default();
+                let took = asked_at.map(|at| at.elapsed()).unwrap_or_default();
                 add(
                     &host.wait_ns,
                     u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
@@ -353,8 +361,8 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
                 }
             }
         }
-        answered(shared, host, asked, took);
         heard.set(Instant::now());
+        answered(shared, host, asked, took);
     }
 }
 
@@ -376,14 +384,15 @@ fn answered(shared: &Shared, host: &Host, asked: &Asked, took: Option<Duration>)
     }
 }
 
-/// Gives back what took too long; whether the connection is to be given up.
+/// Gives back what did not come for too long, though nothing else did; whether the connection is to be
+/// given up.
 fn find_late(shared: &Shared, host: &Host, asked: &Asked, heard: Instant) -> bool {
     let mut state = asked.lock();
     if state.over {
         return true;
     }
     let deadline = state.deadline(shared.call.feeders.deadline);
-    let is_late = |(_, asked): &(Lease, Instant)| asked.elapsed() > deadline;
+    let is_late = |(_, asked): &(Lease, Instant)| heard.max(*asked).elapsed() > deadline;
     let late: Vec<Lease> = state
         .open
         .extract_if(.., |open| is_late(open))

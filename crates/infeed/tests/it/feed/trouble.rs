@@ -63,6 +63,28 @@ fn every_weather_gives_the_batches_of_a_local_run() {
 }
 
 #[test]
+fn a_network_that_is_slower_than_its_feeders_has_nothing_made_twice() {
+    let root = photos(30);
+    let pipeline = pipeline(root.path());
+    let feeder = feeder(&pipeline);
+    // A batch is a few parts of 4 kB, so three of them, as many as are asked for at once, are on the way for
+    // longer than a feeder may say nothing.
+    let slow = Weather {
+        latency: HURRIED / 4,
+        ..Weather::default()
+    };
+    let proxy = Proxy::new(feeder.address(), slow);
+    let options = hurried([proxy.host()], Local::Fallback);
+
+    let loader = open(&pipeline, &options);
+
+    assert!(epochs(&loader, 2) == locally(&pipeline, &options, 2));
+    let told = stats(&loader);
+    assert_eq!((told[0].redone, told[0].lost), (0, 0), "{told:?}");
+    assert!(told[0].batches >= 14, "{told:?}");
+}
+
+#[test]
 fn feeders_killed_anywhere_cost_no_batch_and_give_none_twice() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
