@@ -66,8 +66,10 @@ pub(super) fn loopback(row_bytes: f64, rows: u64) -> Result<Loopback, Error> {
     })
     .batch(rows as u64);
     let handles = [Handle::from(Bytes::from(vec![0x5a; row * rows * BATCHES]))];
-    let mut listening = FeedOptions::default();
-    listening.workers = Some(1);
+    let listening = FeedOptions {
+        workers: Some(1),
+        ..FeedOptions::default()
+    };
     let feeder = serve(&pipeline, &handles, &listening)?;
     let host = feeder.address().to_string();
     let source = pipeline.open_source(&handles)?;

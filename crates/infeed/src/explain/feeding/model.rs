@@ -142,9 +142,11 @@ impl Supply {
 
     /// The fewest with which something else than cores that make batches limits.
     pub(in crate::explain) fn saturated(&self) -> Option<u32> {
-        let makes = |limit| limit == Limit::Feeders || limit == self.own_limit;
         let within = |limit| self.here.iter().any(|(what, _)| *what == limit);
-        self.fewest(|count| !makes(count.limit) && !(count.feeders == 0 && within(count.limit)))
+        self.fewest(|count| match count.feeders {
+            0 => count.limit != self.own_limit && !within(count.limit),
+            _ => count.limit != Limit::Feeders,
+        })
     }
 
     /// None, and then twice as many each time until something else limits; those that are wanted

@@ -253,16 +253,12 @@ fn given(feeding: &Feeding, about: &About) -> Option<String> {
     ))
 }
 
-/// What to do about a wire that limits, in time or already.
+/// What to do about bytes that limit, with more feeders or already: on the wire, or where they are received.
 fn wire(feeding: &Feeding) -> Option<String> {
-    let limits = feeding
-        .counts
-        .iter()
-        .any(|count| count.limit == Limit::Wire);
-    let measured = feeding
-        .measured
-        .is_some_and(|found| found.limit == Limit::Wire);
-    (limits || measured).then(|| format!("where the wire limits: {}", relief(feeding)))
+    let bytes = |limit| matches!(limit, Limit::Wire | Limit::Receive);
+    let limits = feeding.counts.iter().any(|count| bytes(count.limit));
+    let measured = feeding.measured.is_some_and(|found| bytes(found.limit));
+    (limits || measured).then(|| format!("where the wire or receiving limits: {}", relief(feeding)))
 }
 
 /// What makes the wire carry more.

@@ -82,14 +82,13 @@ pub(super) fn counts(e: &Explanation) -> String {
             figure("feeders", caption) + &table("cards", &heads, &rows)
         }
     };
-    let parts: Vec<String> = feeding.parts.iter().map(|p| p.arithmetic.clone()).collect();
-    let notes = |lines: &[String]| list(lines).replacen("<ul>", "<ul class=\"notes\">", 1);
+    let parts = feeding.parts.iter().map(|part| &part.arithmetic);
+    let said: Vec<String> = feeding.said.iter().chain(parts).cloned().collect();
     section(
         "What other machines would add",
         &format!(
-            "<p>{known}</p>\n{body}{}{}",
-            notes(&parts),
-            notes(&feeding.said)
+            "<p>{known}</p>\n{body}{}",
+            list(&said).replacen("<ul>", "<ul class=\"notes\">", 1)
         ),
     )
 }
