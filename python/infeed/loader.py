@@ -285,8 +285,8 @@ class Loader:
             known, whether it is ``connected``,
             ``batches`` and ``bytes`` that it made, ``wait_s`` from asking to having
             them, ``receiving_s`` in which bytes came, ``cpu_s`` of processor time that
-            took here, batches ``redone`` elsewhere, ``declined`` or ``corrupt``, how often
-            it was ``lost`` or ``refused`` this run, and its last ``problem``;
+            took here, batches ``redone`` elsewhere, ``declined`` or ``corrupt``, how
+            often it was ``lost`` or ``refused`` this run, and its last ``problem``;
             ``devices``, a list of the same as ``device`` for each where there are
             several, of which that then has the sums and the longest gaps; and
             ``stages``, a list of ``name``,
