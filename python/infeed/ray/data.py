@@ -135,8 +135,14 @@ def source(
         raise
     if folder is None:
         # What is mapped stays readable for those that have it open.
-        weakref.finalize(made, shutil.rmtree, place, ignore_errors=True)
+        weakref.finalize(made, _remove, place, os.getpid())
     return made
+
+
+def _remove(place: Path, owner: int) -> None:
+    # A fork that ends leaves what is its parent's.
+    if os.getpid() == owner:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _has_data(name: str) -> None:

@@ -71,12 +71,16 @@ again = infeed.Pipeline(back).decode().transform(T.Resize(48), T.CenterCrop(40))
 here, there = rows(decoded.batch(7)), rows(again.batch(7))
 file = Path(back.files[0])
 was_there = file.is_file()
+loader = again.batch(7).open(workers=1)
 del back, again
+still = sum(batch.rows for batch in loader)
+loader.close()
 tell(
     types=[str(t) for t in table.schema.types], count=data.count(), same=sum(same),
     records=table["record"].to_pylist(), blocks=data.materialize().num_blocks(),
     pixels=bool((here[0] == there[0]).all()), labels=here[1] == there[1],
     shape=list(there[0].shape), was_there=was_there, is_there=file.parent.exists(),
+    still=still,
 )
 """,
         classification.path,
@@ -91,6 +95,7 @@ tell(
     assert found["shape"] == [30, 40, 40, 3]
     assert found["was_there"]
     assert not found["is_there"]
+    assert found["still"] == 30
 
 
 def test_a_pipeline_gives_tensors_in_its_own_order(classification):
