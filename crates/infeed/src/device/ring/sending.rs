@@ -186,7 +186,8 @@ impl<D: Device> Ring<D> {
         })
     }
 
-    /// The same with a decoder of its device, which columns with files need ([`Upload::Decode`]).
+    /// The same with a decoder of its device, which columns with files need
+    /// ([`Upload::Decode`](super::Upload::Decode)).
     #[must_use]
     pub fn decoding_by(mut self, decoder: D::Decoder) -> Ring<D> {
         self.decoders = Some(Mutex::new(Decoders::new(decoder)));
