@@ -33,7 +33,7 @@ def test_a_network_trains_on_what_every_loader_feeds():
     found = json.loads(ran.stdout.splitlines()[-1])
     assert [check["passed"] for check in found["checks"]] == [True]
     ways = [f for f in found["figures"] if f["name"].endswith("/step")]
-    assert len(ways) == 6
+    assert len(ways) == 7
     assert all(way["value"] > 0 for way in ways)
 
 
