@@ -87,7 +87,9 @@ def test_bytes_cross_the_bus_and_floats_are_made_behind_it(photos):
     assert sent["transfers"] == 2 * sent["batches"]
     with photos.open(device="sim", placement="host") as loader:
         epoch(loader)
-        assert loader.stats()["device"]["bytes"] > 3.5 * sent["bytes"]
+        floats = loader.stats()["device"]
+    # How many of the next epoch are on their way differs.
+    assert floats["bytes"] / floats["batches"] > 3.5 * sent["bytes"] / sent["batches"]
 
 
 def test_a_device_that_is_slow_is_left_in_peace_and_stats_say_so(photos):
