@@ -40,6 +40,11 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Whether an explanation says what limits: one resource, or two that are too close to tell.
+fn names_a_limit(text: &str) -> bool {
+    text.contains("limits how fast this runs") || text.contains("limit this run together")
+}
+
 /// Small photographs of three classes; returns their folder.
 fn photos(dir: &Path, count: u32) -> String {
     sample(
