@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from infeed import _check, _code, _core
+from infeed._identity import identity
 from infeed.batch import numpy_from
 from infeed.errors import ConfigError
 
@@ -253,6 +254,14 @@ class Adapter:
         except Exception as error:
             return f"it cannot be pickled ({error}); put it in a module"
         return None
+
+    def identity(self, name: str) -> tuple[str, str]:
+        """Its code and what runs it, to be compared with what another machine has.
+
+        Raises:
+            ConfigError: That cannot be told.
+        """
+        return identity(name, self.function)
 
     def launch(self) -> tuple[str, list[str], bytes]:
         """Program and arguments of a process that runs it, and the function, pickled.

@@ -1,38 +1,18 @@
 """Other machines that make batches, here other processes."""
 
-import subprocess
-import sys
-
 import pytest
+from feeding import TOKEN, feeding
 from test_examples import classification_pipeline
 
 import infeed
-
-COMMAND = [sys.executable, "-c", "import infeed._cli as c, sys; sys.exit(c.main())"]
-TOKEN = "0123456789abcdef"
 
 
 @pytest.fixture
 def served(classification, tmp_path):
     """A pipeline, and the address of a process that feeds it."""
     pipeline = classification_pipeline(classification)
-    pipeline.save(tmp_path / "pipeline.toml")
-    (tmp_path / "token").write_text(TOKEN)
-    arguments = ["--listen", "127.0.0.1:0", "--workers", "1"]
-    arguments += ["--token-file", str(tmp_path / "token")]
-    feeder = subprocess.Popen(
-        [*COMMAND, "feed", str(tmp_path / "pipeline.toml"), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        line = feeder.stdout.readline()
-        yield pipeline, line.removeprefix("feeding at ").strip(), feeder
-    finally:
-        feeder.kill()
-        feeder.wait()
-        feeder.stdout.close()
+    with feeding(pipeline, tmp_path) as (host, feeder):
+        yield pipeline, host, feeder
 
 
 def contents(loader, epochs: int) -> list[tuple[bytes, bytes]]:
@@ -100,18 +80,6 @@ def test_what_a_feeder_refuses_is_an_error_that_says_what_differs(served):
     other = pipeline.shuffle(seed=9)
     with pytest.raises(infeed.ConfigError, match="`seed` differs: 9 at the trainer"):
         other.open(workers=infeed.Feeders([host], token=TOKEN))
-
-
-def test_functions_in_python_are_refused(served):
-    pipeline, host, _ = served
-    with_function = pipeline.python_batch(same)
-
-    with pytest.raises(infeed.ConfigError, match="cannot run on a feeder"):
-        with_function.open(workers=infeed.Feeders([host], token=TOKEN))
-
-
-def same(batch):
-    return batch
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ const SLICE: Duration = Duration::from_millis(100);
   infeed bench pipeline.toml --feeders 10.0.0.7:7077 --token-file token
 
 Give each feeder the pipeline file of the run and its own view of the same data. A trainer of other
-data, another description or another version is refused, and told what differs. Nothing is
-encrypted: listen on a private network. The token is 16 or more characters that trainers and
-feeders share; `openssl rand -hex 16 > token` makes one.")]
+data, another description or another version is refused, and told what differs. Functions in Python
+are imported by their names when it starts (PYTHONPATH), never sent. Nothing is encrypted: listen on
+a private network. The token is 16 or more characters that trainers and feeders share;
+`openssl rand -hex 16 > token` makes one.")]
 pub(crate) struct Args {
     /// Pipeline file (TOML)
     path: PathBuf,

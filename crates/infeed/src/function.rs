@@ -41,6 +41,15 @@ pub trait Function: fmt::Debug + Send + Sync {
     /// Why it can be called in this process alone, if that is so.
     fn bound_here(&self) -> Option<String>;
 
+    /// What it is, so that another machine can tell whether what has its name there does the same.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be told, with the mend.
+    fn identity(&self) -> Result<Identity, String> {
+        Err("what it does cannot be told from its name".to_owned())
+    }
+
     /// Makes it ready to be called by several threads at once: in this process, or in so many
     /// others.
     ///
@@ -49,6 +58,15 @@ pub trait Function: fmt::Debug + Send + Sync {
     /// [`Error::Config`] if it cannot be called in other processes, [`Error::Process`] if they
     /// do not start.
     fn start(&self, processes: usize) -> Result<Box<dyn Running>, Error>;
+}
+
+/// What a function is, beyond its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Where its code is, and a hash of that: short, and equal where the code is.
+    pub code: String,
+    /// Its language, and whatever else makes the same code do something else, with versions.
+    pub language: String,
 }
 
 /// A function that is ready. Dropping it ends its processes.
@@ -164,7 +182,10 @@ pub fn find(name: &str, on: On) -> Result<Arc<dyn Function>, Error> {
     match FINDER.get() {
         Some(finder) => finder(name, on),
         None => {
-            let problem = format!("{name} is Python, which is not here; open the pipeline there");
+            let problem = format!(
+                "{name} is Python, which is not here; open the pipeline from Python, or with the \
+                 `infeed` that comes with the Python package"
+            );
             Err(Error::config("python", problem))
         }
     }

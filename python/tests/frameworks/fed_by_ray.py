@@ -24,6 +24,9 @@ import infeed.ray
 from infeed import sources
 from infeed import transforms as T
 
+# Where the module of a function is, which only who is told finds.
+SENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sent")
+
 SIZE = {"object_store_memory": 100_000_000, "num_cpus": 1}
 
 # Far more than anything takes here.
@@ -44,6 +47,31 @@ trainer.until(lambda each: each[0]["batches"] > 2)
 trainer.finish()
 feeders.close()
 print(json.dumps(trainer.report()))
+"""
+
+# A driver of its own: a trainer with a function, whose module is sent along, or is not.
+WITH_FUNCTION = """
+import json, sys
+import ray, infeed.ray
+import fed_by_ray
+from fed_by_ray import SENT, Trainer, pipeline
+
+photos, address, told = sys.argv[1:]
+sys.path.append(SENT)
+import fed_steps
+
+fed_by_ray.hear()
+env = None if told else {"working_dir": SENT}
+ray.init(address=address, log_to_driver=False, runtime_env=env)
+made = pipeline(photos).python(fed_steps.speckled)
+feeders = infeed.ray.Feeders(num=1, local="help" if told else "fallback", workers=1)
+trainer = Trainer(made, feeders)
+if told:
+    trainer.until(lambda _: fed_by_ray.lines(told))
+else:
+    trainer.until(fed_by_ray.all_feed)
+trainer.finish()
+print(json.dumps(trainer.report(told=fed_by_ray.lines(told))))
 """
 
 
@@ -196,16 +224,21 @@ def resumed(photos, address):
     state = trainer.loader.state_dict()
     trainer.last = trainer.feeders()
     trainer.loader.close()
+    return [trainer.report(), driver(AGAIN, photos, address, json.dumps(state))]
+
+
+def driver(script, *arguments):
+    """What another driver reports."""
     folder = os.path.dirname(__file__)
     ended = subprocess.run(
-        [sys.executable, "-c", AGAIN, photos, address, json.dumps(state)],
+        [sys.executable, "-c", script, *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([folder, *sys.path])},
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
-    return [trainer.report(), json.loads(ended.stdout.splitlines()[-1])]
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def unplaceable(made):
@@ -298,13 +331,18 @@ class Lines(logging.Handler):
 LOGGED = Lines()
 
 
+def hear():
+    """Keeps what is logged from now on."""
+    logging.getLogger("infeed").addHandler(LOGGED)
+
+
 def lines(part):
     return [text for text in LOGGED.texts if part in text]
 
 
 def main():
     photos, seed = sys.argv[1:]
-    logging.getLogger("infeed").addHandler(LOGGED)
+    hear()
     dice = random.Random(int(seed))
     cluster = Cluster(initialize_head=True, head_node_args=SIZE | {"num_cpus": 0})
     nodes = [cluster.add_node(**SIZE) for _ in range(2)]
@@ -329,6 +367,9 @@ def main():
     did("several", several(photos))
     did("ranks", ranks(photos))
     did("resumed", resumed(photos, cluster.address))
+    with_function = (WITH_FUNCTION, photos, cluster.address)
+    did("function", driver(*with_function, ""))
+    did("function not there", driver(*with_function, "cannot be imported"))
     for count in range(3):
         did(f"killed {count}", killed(made, cluster, nodes, count, dice))
     print(json.dumps(found))

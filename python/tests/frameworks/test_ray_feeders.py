@@ -46,8 +46,9 @@ def local(classification):
 
     made = fed_by_ray.pipeline(classification.path)
 
-    def delivered(steps, rank=0, world_size=1):
-        trainer = fed_by_ray.Trainer(made, 1, rank=rank, world_size=world_size)
+    def delivered(steps, rank=0, world_size=1, function=None):
+        wanted = made if function is None else made.python(function)
+        trainer = fed_by_ray.Trainer(wanted, 1, rank=rank, world_size=world_size)
         while len(trainer.found) < steps:
             trainer.step()
         trainer.loader.close()
@@ -147,6 +148,40 @@ def test_a_feeder_that_does_not_see_the_data_is_told_with_what_it_says(
     assert report["told"][0].startswith("feeder 0 of 1: cannot open /missing")
 
 
+@pytest.fixture
+def speckled(monkeypatch):
+    """A function that the cluster's processes do not find by themselves."""
+    import fed_by_ray
+
+    monkeypatch.syspath_prepend(fed_by_ray.SENT)
+    import fed_steps
+
+    return fed_steps.speckled
+
+
+def test_a_function_whose_module_ray_sends_along_runs_on_feeders(
+    on_cluster, local, speckled
+):
+    report = on_cluster["function"]
+
+    assert same(report, local, function=speckled)
+    (feeder,) = report["feeders"]
+    assert feeder["batches"] > 1
+    assert feeder["declined"] == 0
+
+
+def test_a_function_that_a_feeder_cannot_import_is_told_and_the_run_goes_on(
+    on_cluster, local, speckled
+):
+    report = on_cluster["function not there"]
+
+    assert same(report, local, function=speckled)
+    (feeder,) = report["feeders"]
+    assert feeder["batches"] == 0
+    told = "feeder 0 of 1: fed_steps:speckled cannot be imported (No module named"
+    assert report["told"][0].startswith(told)
+
+
 def test_the_last_loader_ends_its_feeders_and_their_watch(on_cluster, local):
     report = on_cluster["closed"]
 
@@ -199,20 +234,21 @@ def test_feeders_that_nobody_keeps_are_not_sent_elsewhere():
     assert repr(named) == "Feeders(2, cpus=3, name='some', local='help')"
 
 
-def test_what_no_feeder_can_run_is_refused_before_ray_is_asked():
+def test_what_no_feeder_can_run_is_refused_before_ray_is_asked(classification):
     script = (
-        "import infeed, infeed.ray, ray\n"
+        "import sys, infeed, infeed.ray, ray\n"
         "from infeed import sources\n"
         "feeders = infeed.ray.Feeders(2)\n"
-        "made = infeed.Pipeline(sources.Memory(x=[1, 2]))\n"
-        "for wrong in (made, made.python(lambda s: s)):\n"
+        "held = infeed.Pipeline(sources.Memory(x=[1, 2]))\n"
+        "photos = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()\n"
+        "for wrong in (held, photos.python(lambda sample: sample)):\n"
         "    try: wrong.open(workers=feeders)\n"
         "    except infeed.ConfigError as error: print(error)\n"
         "print(ray.is_initialized())\n"
     )
 
-    memory, function, asked = run(script).splitlines()
+    memory, function, asked = run(script, classification.path).splitlines()
 
     assert "memory of this process" in memory
-    assert "memory of this process" in function or "cannot run on a feeder" in function
+    assert "__main__:<lambda> cannot run on feeders" in function
     assert asked == "False"

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use infeed::Error;
-use infeed::function::{Failed, On, Running};
+use infeed::function::{Failed, Identity, On, Running};
 use pyo3::prelude::*;
 
 use here::Here;
@@ -59,6 +59,19 @@ impl infeed::function::Function for User {
             self.adapter.bind(py).call_method0("bound_here")?.extract()
         });
         asked.unwrap_or_else(|error| Some(text(&error)))
+    }
+
+    fn identity(&self) -> Result<Identity, String> {
+        let told = Python::attach(|py| -> PyResult<(String, String)> {
+            self.adapter
+                .bind(py)
+                .call_method1("identity", (&self.name,))?
+                .extract()
+        });
+        match told {
+            Ok((code, language)) => Ok(Identity { code, language }),
+            Err(error) => Err(text(&error)),
+        }
     }
 
     fn start(&self, processes: usize) -> Result<Box<dyn Running>, Error> {

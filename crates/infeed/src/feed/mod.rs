@@ -112,8 +112,8 @@ struct Shared {
 ///
 /// # Errors
 ///
-/// As [`Pipeline::open`]; [`Error::Config`] if the pipeline calls functions, if the address cannot be
-/// had, or if others than this machine reach it without a token.
+/// As [`Pipeline::open`]; [`Error::Config`] if a function on samples is not found here by its name, if
+/// the address cannot be had, or if others than this machine reach it without a token.
 pub fn serve(
     pipeline: &Pipeline,
     handles: &[Handle],
@@ -167,7 +167,7 @@ fn start(
         notices.push(text);
     }
     let shared = Arc::new(Shared {
-        pipeline: pipeline.clone(),
+        pipeline: pipeline.without_batch_functions(),
         source,
         handles: handles.to_vec(),
         options: options.clone(),

@@ -1,23 +1,31 @@
 //! What a trainer and its feeders must agree on, so that a batch has the same bits whoever makes it.
 
-use super::state::{State, hex};
-use crate::batch::ColumnSpec;
+use super::prepare::Prepared;
+use super::state::{self, hex};
 use crate::error::Error;
-use crate::pipeline::Pipeline;
+use crate::function::Identity;
+use crate::pipeline::{FunctionSpec, Pipeline};
 use crate::plan::function::kind_text;
 use crate::random::hash_bytes;
 use crate::wire::bits;
 use crate::wire::hello::Fact;
 
-/// Longest text of columns that is shown; of a longer one, its hash.
-const COLUMNS_BYTES: usize = 1000;
+/// Longest text of columns or functions that is shown; of a longer one, its hash.
+const TEXT_BYTES: usize = 1000;
 
 /// All of them, those first that say most where they differ.
 ///
 /// # Errors
 ///
-/// If this machine fails its self-test.
-pub(super) fn facts(begin: &State, columns: &[ColumnSpec]) -> Result<Vec<Fact>, Error> {
+/// [`Error::Config`] for a function that no other machine can run; or if this machine fails its
+/// self-test.
+pub(super) fn facts(prepared: &Prepared) -> Result<Vec<Fact>, Error> {
+    let Prepared {
+        begin,
+        job,
+        pipeline,
+        ..
+    } = prepared;
     let fact = |name: &str, value: String| Fact {
         name: name.to_owned(),
         value,
@@ -28,45 +36,78 @@ pub(super) fn facts(begin: &State, columns: &[ColumnSpec]) -> Result<Vec<Fact>, 
         (false, Some(tail)) => tail.name(),
         (false, None) => "keep",
     };
-    let columns: Vec<String> = columns
+    let columns: Vec<String> = job
+        .plan()
+        .columns()
         .iter()
         .map(|column| format!("{} {}", column.name, kind_text(&column.kind)))
         .collect();
-    let mut columns = columns.join(", ");
-    if columns.len() > COLUMNS_BYTES {
-        columns = hex(hash_bytes(columns.as_bytes()));
-    }
-    Ok(vec![
+    // Functions on batches are called where batches are put together, which is the trainer.
+    let rows = pipeline.without_batch_functions();
+    let description = state::fingerprint(&rows, job.order().fingerprint());
+    let (functions, language) = functions(&rows)?;
+    let mut facts = vec![
         fact("infeed", env!("CARGO_PKG_VERSION").to_owned()),
         fact("data", begin.data.clone()),
         fact("records", begin.records.to_string()),
-        fact("description", begin.description.clone()),
+        fact("functions", functions),
+        fact("description", hex(description)),
         fact("seed", number(begin.seed)),
         fact(
             "order",
             format!("{}, windows {}", begin.order, number(begin.window)),
         ),
         fact("batch", format!("{} rows, tail {tail}", begin.batch)),
-        fact("columns", columns),
+        fact("columns", shown(columns.join(", "))),
         fact("bits", hex(bits::own()?)),
-    ])
+    ];
+    if let Some(language) = language {
+        let behind = facts.iter().position(|fact| fact.name == "functions");
+        facts.insert(behind.map_or(0, |at| at + 1), fact("language", language));
+    }
+    Ok(facts)
 }
 
-/// Functions of the user's run where they were defined.
-///
-/// # Errors
-///
-/// [`Error::Config`] if the pipeline has one.
-pub(super) fn refuse_functions(pipeline: &Pipeline) -> Result<(), Error> {
-    match pipeline.python.first() {
-        None => Ok(()),
-        Some(spec) => {
-            let problem = format!(
-                "the function {} cannot run on a feeder, which takes no code; run this pipeline \
-                 without feeders, or call the function in the training loop",
-                spec.function
-            );
-            Err(Error::config("feeders", problem))
-        }
+/// A text, if it is short; else its hash.
+fn shown(text: String) -> String {
+    match text.len() > TEXT_BYTES {
+        true => hex(hash_bytes(text.as_bytes())),
+        false => text,
+    }
+}
+
+/// What the functions on samples are, and what they run on, if there are any.
+fn functions(pipeline: &Pipeline) -> Result<(String, Option<String>), Error> {
+    let (mut told, mut language) = (Vec::new(), None);
+    for spec in &pipeline.python {
+        let Identity { code, language: on } = identity(spec)?;
+        told.push(format!("{} ({code})", spec.function));
+        language.get_or_insert(on);
+    }
+    match told.is_empty() {
+        true => Ok(("none".to_owned(), None)),
+        false => Ok((shown(told.join("; ")), language)),
+    }
+}
+
+/// What a function is, if feeders can find it by its name.
+fn identity(spec: &FunctionSpec) -> Result<Identity, Error> {
+    let refused = |why: String| {
+        let problem = format!(
+            "the function {} cannot run on feeders, which import functions by module and name: {why}",
+            spec.function
+        );
+        Error::config("feeders", problem)
+    };
+    match (&spec.bound.0, spec.handle) {
+        (Some(function), None) => function.identity().map_err(refused),
+        _ if spec.function.starts_with("__main__:") => Err(refused(
+            "it is of the script or notebook that runs; put it in a module that they can import"
+                .to_owned(),
+        )),
+        _ => Err(refused(
+            "no module has it under a name; define it in one that they can import, with `def`"
+                .to_owned(),
+        )),
     }
 }

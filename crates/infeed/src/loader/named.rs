@@ -187,7 +187,7 @@ pub(crate) struct Maker {
 
 impl Maker {
     /// Opens a pipeline for batches of one of `options.world_size` ranks; `for_device` with rows as they
-    /// go to a device that makes them larger.
+    /// go to a device that makes them larger. It has no functions on batches, which trainers call.
     pub(crate) fn open(
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
@@ -195,13 +195,12 @@ impl Maker {
         options: &Options,
         for_device: bool,
     ) -> Result<Maker, Error> {
-        facts::refuse_functions(pipeline)?;
         let placement = match for_device {
             true => Placement::Device,
             false => Placement::Host,
         };
         let prepared = prepare(pipeline, source, handles, options, None, placement, BESIDE)?;
-        let facts = facts::facts(&prepared.begin, prepared.job.plan().columns())?;
+        let facts = facts::facts(&prepared)?;
         let partition = *prepared.job.partition();
         let names = Arc::new(Names::new(partition.rows()));
         let layout = prepared.job.layout(options.digest);

@@ -174,6 +174,10 @@ impl Records {
         &self.partition
     }
 
+    pub(super) fn order(&self) -> &Order {
+        &self.order
+    }
+
     pub(super) fn batcher(&self) -> &Batcher {
         &self.batcher
     }

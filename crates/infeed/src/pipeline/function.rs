@@ -120,6 +120,14 @@ impl Pipeline {
             .try_for_each(|function| function.bind(handles))
     }
 
+    /// The description without the functions on batches, which whoever puts batches together calls:
+    /// what rows are made by.
+    pub fn without_batch_functions(&self) -> Pipeline {
+        let mut pipeline = self.clone();
+        pipeline.python.retain(|spec| spec.on != On::Batch);
+        pipeline
+    }
+
     /// Whether any function is called with batches, whose rows depend on the number of ranks.
     pub fn has_batch_functions(&self) -> bool {
         self.python.iter().any(|spec| spec.on == On::Batch)

@@ -111,6 +111,8 @@ impl fmt::Display for Refusal {
             "token" => return f.write_str("the token differs; give both sides the same one"),
             "protocol" | "infeed" => "install one version of infeed on both sides",
             "data" | "records" => "both must see the same data under the same names",
+            "functions" => "both need the same functions, in modules that hold the same",
+            "language" => "install the same versions on both sides: they may compute other numbers",
             "bits" => "its processor or build would give other bits, so it cannot be used",
             _ => "start it with the pipeline file of this run",
         };

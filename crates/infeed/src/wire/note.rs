@@ -28,8 +28,9 @@ pub struct Note {
     pub reason: Reason,
 }
 
-/// What is wrong with a record. What depends on memory or on the machine is none: the trainer finds
-/// out about that itself.
+/// What is wrong with a record. What depends on memory or on the machine is none, and so is what a
+/// function of the user's raised, for which a file may be missing there: the trainer finds out about
+/// that itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Reason {

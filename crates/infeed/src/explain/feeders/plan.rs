@@ -108,9 +108,20 @@ fn not_tried(why: String) -> Found {
 
 /// Why feeders are not planned: with a reason that is told, or without one.
 fn useless(case: &Case, limit: Limit, asked: bool) -> Option<Option<String>> {
-    if let Some(spec) = case.pipeline.python.first() {
+    let functions = &case.pipeline.python;
+    if let Some(spec) = functions.iter().find(|spec| spec.handle.is_some()) {
         let why = format!(
-            "{} cannot run on a feeder, which takes no code",
+            "{} is in this process alone; put it in a module",
+            spec.function
+        );
+        return Some(Some(why));
+    }
+    if let Some(spec) = functions.first()
+        && case.conditions.feeders.is_none()
+    {
+        let why = format!(
+            "{} is Python, and what it takes elsewhere is not predicted; name feeders that run, and \
+             they are measured",
             spec.function
         );
         return Some(Some(why));

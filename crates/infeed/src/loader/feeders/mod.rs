@@ -135,10 +135,9 @@ impl Call {
             let problem = "there is no host; give \"host:port\" of at least one";
             return Err(Error::config("feeders", problem));
         }
-        facts::refuse_functions(&prepared.pipeline)?;
         let job = &prepared.job;
         let hello = Hello {
-            facts: facts::facts(&prepared.begin, job.plan().columns())?,
+            facts: facts::facts(prepared)?,
             rank: options.rank,
             world_size: options.world_size,
             for_device: prepared.for_device,

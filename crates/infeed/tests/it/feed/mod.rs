@@ -1,6 +1,7 @@
 //! Feeders over loopback: the trainer gets what it would have made, whatever happens on the way.
 
 mod explained;
+mod functions;
 mod moving;
 mod proxy;
 mod refusals;

@@ -1,0 +1,171 @@
+"""Functions in Python beside feeders: run there by their names, if they are equal."""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import stage_functions as steps
+from feeding import TOKEN, arguments, feeding
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+HERE = Path(__file__).parent
+
+
+def photographs(data) -> infeed.Pipeline:
+    made = infeed.Pipeline(sources.Folder(data.path)).shuffle(seed=3).decode()
+    return made.transform(T.RandomResizedCrop(16)).batch(5)
+
+
+def fed(host: str, local="fallback") -> infeed.Feeders:
+    return infeed.Feeders([host], token=TOKEN, local=local, workers=1, deadline=60)
+
+
+def delivered(loader: infeed.Loader, epochs: int = 2) -> list[tuple]:
+    """Fields and bytes of all that comes."""
+    return [
+        (batch.records, [(name, batch[name].tobytes()) for name in [*batch.keys()]])
+        for _ in range(epochs)
+        for batch in loader
+    ]
+
+
+def told(loader: infeed.Loader) -> dict:
+    (feeder,) = loader.stats()["feeders"]
+    return feeder
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("function", [steps.halved, steps.noisy, steps.keyed])
+def test_a_feeder_makes_and_draws_what_this_process_does(
+    classification, tmp_path, function, processes
+):
+    pipeline = photographs(classification).python(function, processes=processes)
+    with pipeline.open(workers=1) as loader:
+        expected = delivered(loader)
+
+    with (
+        feeding(pipeline, tmp_path, HERE) as (host, _),
+        pipeline.open(workers=fed(host)) as loader,
+    ):
+        assert delivered(loader) == expected
+        assert told(loader)["batches"] > 0
+        assert told(loader)["declined"] == 0
+
+
+def test_functions_on_batches_are_called_here_and_need_no_module(
+    classification, tmp_path
+):
+    rows = photographs(classification)
+    last = {"seen": 0}
+
+    def counted(batch):
+        last["seen"] += 1
+        return {"sum": batch["image"].sum(axis=(1, 2, 3), dtype=np.float64)}
+
+    pipeline = rows.python_batch(steps.mixed).python_batch(counted)
+    with pipeline.open(workers=1) as loader:
+        expected = delivered(loader)
+    last["seen"] = 0
+
+    # The feeder's file has no functions, and it finds no modules.
+    with (
+        feeding(rows, tmp_path) as (host, _),
+        pipeline.open(workers=fed(host)) as loader,
+    ):
+        assert delivered(loader) == expected
+        assert told(loader)["batches"] > 0
+    assert last["seen"] >= len(expected)
+
+
+def test_an_error_on_a_feeder_is_the_error_of_this_process(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(40))
+    arrays = np.load(tmp_path / "x.npy", mmap_mode="r")
+    pipeline = infeed.Pipeline(sources.Memory(x=arrays)).batch(8)
+    pipeline = pipeline.python(steps.picky, output={"x": "int64"})
+
+    def met(workers) -> tuple:
+        with pipeline.open(workers=workers, on_error="substitute") as loader:
+            batches, bad = delivered(loader), loader.quarantine
+        with (
+            pipeline.open(workers=workers) as loader,
+            pytest.raises(infeed.errors.FunctionError, match="is odd") as raised,
+        ):
+            delivered(loader)
+        return batches, bad, str(raised.value), raised.value.__notes__
+
+    with feeding(pipeline, tmp_path, HERE) as (host, _):
+        assert met(fed(host)) == met(1)
+
+
+def test_a_function_whose_file_differs_is_refused_with_both_hashes(
+    classification, tmp_path
+):
+    pipeline = photographs(classification).python(steps.noisy)
+    other = tmp_path / "modules"
+    other.mkdir()
+    shutil.copy(HERE / "stage_functions.py", other)
+    with open(other / "stage_functions.py", "a") as file:
+        file.write("\nMORE = 1\n")
+    found = r"stage_functions:noisy \(stage_functions [0-9a-f]{16}\)"
+
+    with feeding(pipeline, tmp_path, other) as (host, _):
+        refused = f"`functions` differs: {found} at the trainer, {found} at the feeder"
+        with pytest.raises(infeed.ConfigError, match=refused):
+            pipeline.open(workers=fed(host))
+
+
+def test_a_feeder_that_cannot_import_a_function_says_so_and_ends(
+    classification, tmp_path
+):
+    pipeline = photographs(classification).python(steps.noisy)
+
+    ended = subprocess.run(
+        arguments(pipeline, tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(infeed.__file__).parents[1])},
+    )
+
+    assert ended.returncode != 0
+    assert "stage_functions:noisy cannot be imported" in ended.stderr
+    assert "found on sys.path" in ended.stderr
+
+
+def test_what_no_feeder_can_import_is_refused_with_the_mend(classification):
+    rows = photographs(classification)
+    feeders = infeed.Feeders(["127.0.0.1:1"], token=TOKEN)
+
+    for function in (lambda sample: sample, functools.partial(steps.halved)):
+        with pytest.raises(infeed.ConfigError, match="define it in one that they can"):
+            rows.python(function).open(workers=feeders)
+
+
+def test_a_function_of_the_script_that_runs_is_refused_with_the_mend(classification):
+    script = (
+        "import sys, infeed\n"
+        "from infeed import sources\n"
+        "def same(sample): return sample\n"
+        "made = infeed.Pipeline(sources.Folder(sys.argv[1])).decode().python(same)\n"
+        "try: made.open(workers=infeed.Feeders(['127.0.0.1:1']))\n"
+        "except infeed.ConfigError as error: print(error)\n"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script, classification.path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert "__main__:same cannot run on feeders" in ended.stdout, ended.stderr
+    assert "put it in a module that they can import" in ended.stdout
