@@ -3,6 +3,7 @@
 pub mod ahead;
 mod budget;
 mod certificate;
+pub(crate) mod contents;
 mod decoders;
 pub mod digest;
 pub mod digest_file;

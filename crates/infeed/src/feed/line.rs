@@ -15,6 +15,7 @@ use crate::loader::named::{Maker, Sheet};
 use crate::loader::names::Named;
 use crate::pipeline::{Handle, Pipeline};
 use crate::source::Source;
+use crate::wire::looks::Look;
 
 /// Batches that one trainer may have asked for and not been sent.
 pub(super) const ASKED: usize = 64;
@@ -70,11 +71,12 @@ impl Line {
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
         handles: &[Handle],
+        looks: &[Look],
         options: &Options,
         for_device: bool,
     ) -> Result<Line, Error> {
         let shared = Arc::new(Shared {
-            maker: Maker::open(pipeline, source, handles, options, for_device)?,
+            maker: Maker::open(pipeline, source, handles, looks, options, for_device)?,
             floor: Mutex::default(),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),

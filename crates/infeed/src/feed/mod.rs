@@ -15,9 +15,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::loader::{OnError, Options};
+use crate::loader::{OnError, Options, contents};
 use crate::pipeline::{Handle, Pipeline};
 use crate::source::Source;
+use crate::wire::looks::Look;
 use crate::wire::token::Token;
 use line::Line;
 
@@ -92,6 +93,8 @@ pub struct Feeder {
 struct Shared {
     pipeline: Pipeline,
     source: Arc<dyn Source>,
+    /// What some of its records hold.
+    looks: Vec<Look>,
     handles: Vec<Handle>,
     options: FeedOptions,
     /// Kitchens by world size and form of rows, for as long as a session uses them.
@@ -168,6 +171,7 @@ fn start(
     }
     let shared = Arc::new(Shared {
         pipeline: pipeline.without_batch_functions(),
+        looks: contents::look(&*source),
         source,
         handles: handles.to_vec(),
         options: options.clone(),
@@ -291,6 +295,7 @@ impl Shared {
             &self.pipeline,
             Arc::clone(&self.source),
             &self.handles,
+            &self.looks,
             &options,
             for_device,
         )?);

@@ -8,18 +8,19 @@ use crate::pipeline::{FunctionSpec, Pipeline};
 use crate::plan::function::kind_text;
 use crate::random::hash_bytes;
 use crate::wire::bits;
-use crate::wire::hello::Fact;
+use crate::wire::hello::{CONTENTS, Fact};
+use crate::wire::looks::{self, Look};
 
 /// Longest text of columns or functions that is shown; of a longer one, its hash.
 const TEXT_BYTES: usize = 1000;
 
-/// All of them, those first that say most where they differ.
+/// All of them, those first that say most where they differ; `looks` are what some records hold.
 ///
 /// # Errors
 ///
 /// [`Error::Config`] for a function that no other machine can run; or if this machine fails its
 /// self-test.
-pub(super) fn facts(prepared: &Prepared) -> Result<Vec<Fact>, Error> {
+pub(super) fn facts(prepared: &Prepared, looks: &[Look]) -> Result<Vec<Fact>, Error> {
     let Prepared {
         begin,
         job,
@@ -50,6 +51,7 @@ pub(super) fn facts(prepared: &Prepared) -> Result<Vec<Fact>, Error> {
         fact("infeed", env!("CARGO_PKG_VERSION").to_owned()),
         fact("data", begin.data.clone()),
         fact("records", begin.records.to_string()),
+        fact(CONTENTS, looks::text(looks)),
         fact("functions", functions),
         fact("description", hex(description)),
         fact("seed", number(begin.seed)),

@@ -25,6 +25,7 @@ use crate::source::Source;
 use crate::wire::WireError;
 use crate::wire::frame::{self, Checksum, Kind};
 use crate::wire::hello::{Fact, Limits};
+use crate::wire::looks::Look;
 use crate::wire::note::Note;
 use crate::wire::rows::{Column, HEAD_BYTES, KeptRow, Layout, RowHead, RowsHead};
 
@@ -187,11 +188,13 @@ pub(crate) struct Maker {
 
 impl Maker {
     /// Opens a pipeline for batches of one of `options.world_size` ranks; `for_device` with rows as they
-    /// go to a device that makes them larger. It has no functions on batches, which trainers call.
+    /// go to a device that makes them larger. It has no functions on batches, which trainers call;
+    /// `looks` are what some records of the source hold.
     pub(crate) fn open(
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
         handles: &[Handle],
+        looks: &[Look],
         options: &Options,
         for_device: bool,
     ) -> Result<Maker, Error> {
@@ -200,7 +203,7 @@ impl Maker {
             false => Placement::Host,
         };
         let prepared = prepare(pipeline, source, handles, options, None, placement, BESIDE)?;
-        let facts = facts::facts(&prepared)?;
+        let facts = facts::facts(&prepared, looks)?;
         let partition = *prepared.job.partition();
         let names = Arc::new(Names::new(partition.rows()));
         let layout = prepared.job.layout(options.digest);

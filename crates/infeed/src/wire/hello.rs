@@ -14,8 +14,12 @@ use std::io::{Read, Write};
 
 use super::bytes::{Put, Take};
 use super::frame::{self, Kind};
+use super::looks;
 use super::token::{MAC_BYTES, NONCE_BYTES, Nonce, Speaker, Token, nonce};
 use super::{VERSION, WireError};
+
+/// The fact that tells what some records hold, compared record by record.
+pub const CONTENTS: &str = "contents";
 
 const MAGIC: [u8; 8] = *b"infeed\0w";
 
@@ -111,6 +115,7 @@ impl fmt::Display for Refusal {
             "token" => return f.write_str("the token differs; give both sides the same one"),
             "protocol" | "infeed" => "install one version of infeed on both sides",
             "data" | "records" => "both must see the same data under the same names",
+            CONTENTS => "both must see the same data, byte for byte",
             "functions" => "both need the same functions, in modules that hold the same",
             "language" => "install the same versions on both sides: they may compute other numbers",
             "bits" => "its processor or build would give other bits, so it cannot be used",
@@ -128,10 +133,16 @@ pub fn difference(trainer: &[Fact], feeder: &[Fact]) -> Option<Refusal> {
     feeder.iter().find_map(|own| {
         let said = trainer.iter().find(|fact| fact.name == own.name);
         let said = said.map_or("unknown", |fact| fact.value.as_str());
-        (said != own.value).then(|| Refusal {
-            what: own.name.clone(),
-            trainer: said.to_owned(),
-            feeder: own.value.clone(),
+        let (trainer, feeder) = match own.name.as_str() {
+            CONTENTS => looks::difference(said, &own.value)?,
+            _ if said == own.value => return None,
+            _ => (said.to_owned(), own.value.clone()),
+        };
+        let what = own.name.clone();
+        Some(Refusal {
+            what,
+            trainer,
+            feeder,
         })
     })
 }

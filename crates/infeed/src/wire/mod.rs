@@ -12,6 +12,7 @@ pub mod bits;
 pub mod bytes;
 pub mod frame;
 pub mod hello;
+pub mod looks;
 pub mod note;
 pub mod rows;
 pub mod socket;

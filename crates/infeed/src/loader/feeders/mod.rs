@@ -16,10 +16,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::digest::Digested;
-use super::facts;
 use super::options::{OnError, Options};
 use super::prepare::Prepared;
 use super::records::Records;
+use super::{contents, facts};
 use crate::error::Error;
 use crate::exec::lend::Lender;
 use crate::wire::hello::{Hello, Policy, Refusal};
@@ -136,8 +136,9 @@ impl Call {
             return Err(Error::config("feeders", problem));
         }
         let job = &prepared.job;
+        let looks = contents::look(&**job.source());
         let hello = Hello {
-            facts: facts::facts(prepared)?,
+            facts: facts::facts(prepared, &looks)?,
             rank: options.rank,
             world_size: options.world_size,
             for_device: prepared.for_device,

@@ -1,5 +1,6 @@
 //! Feeders over loopback: the trainer gets what it would have made, whatever happens on the way.
 
+mod contents;
 mod explained;
 mod functions;
 mod moving;

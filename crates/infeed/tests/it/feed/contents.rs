@@ -1,0 +1,89 @@
+//! Data under the same names that holds something else.
+
+use std::fs;
+use std::path::Path;
+
+use infeed::testing::server::Server;
+use infeed::{Error, store};
+use tempfile::TempDir;
+
+use super::*;
+use crate::data::{photo, photos};
+
+/// Why a pipeline does not open, if it does not.
+fn refused(pipeline: &Pipeline, feeder: &Feeder) -> Option<String> {
+    match pipeline.open(&asking([host(feeder)], Local::Help)) {
+        Err(error @ Error::Config { .. }) => Some(error.to_string()),
+        Err(error) => panic!("{error}"),
+        Ok(_) => None,
+    }
+}
+
+/// Another folder with the same files.
+fn copied(root: &Path, count: u64) -> TempDir {
+    let copy = photos(0);
+    for n in 0..count {
+        fs::copy(photo(root, n), photo(copy.path(), n)).expect("copies");
+    }
+    copy
+}
+
+#[test]
+fn a_copy_of_other_pixels_under_the_same_names_is_refused() {
+    let root = photos(60);
+    let feeder = feeder(&pipeline(root.path()));
+    let copy = copied(root.path(), 60);
+    assert_eq!(refused(&pipeline(copy.path()), &feeder), None, "it is one");
+    // Each holds what the next of its class does.
+    for n in 0..58 {
+        fs::copy(photo(root.path(), n + 2), photo(copy.path(), n)).expect("copies");
+    }
+
+    let text = refused(&pipeline(copy.path()), &feeder).expect("other pixels");
+
+    assert!(text.contains("`contents` differs: record 0 is "), "{text}");
+    assert!(text.contains("byte for byte"), "{text}");
+}
+
+#[test]
+fn a_record_that_differs_is_named_by_its_number_in_the_whole() {
+    let root = photos(40);
+    let copy = copied(root.path(), 40);
+    let dogs = |root: &Path| {
+        let mut made = pipeline(root);
+        made.filter = vec![toml::from_str("label = \"dog\"").expect("a filter")];
+        made
+    };
+    let feeder = feeder(&dogs(root.path()));
+    // The first dog is behind twenty cats.
+    fs::copy(photo(root.path(), 3), photo(copy.path(), 1)).expect("copies");
+
+    let text = refused(&dogs(copy.path()), &feeder).expect("another dog");
+
+    assert!(text.contains("`contents` differs: record 20 is "), "{text}");
+}
+
+#[test]
+fn a_folder_and_its_copy_in_a_bucket_are_the_same() {
+    let root = photos(40);
+    let server = Server::start().expect("a free port");
+    let endpoint = server.url();
+    let options = [
+        ("aws_endpoint_url", endpoint.as_str()),
+        ("aws_skip_signature", "true"),
+        ("aws_region", "us-east-1"),
+    ];
+    store::configure("s3://feed-contents", &options).expect("known options");
+    let put = server.put_folder("feed-contents/photos", root.path());
+    put.expect("reads");
+    let there = pipeline(Path::new("s3://feed-contents/photos"));
+    let feeder = feeder(&there);
+    let here = pipeline(root.path());
+
+    assert_eq!(refused(&here, &feeder), None);
+
+    server.put("feed-contents/photos/cat/0000.jpg", "no image");
+    let changed = super::feeder(&there);
+    let text = refused(&here, &changed).expect("one is no image");
+    assert!(text.contains("`contents` differs: record 0 is"), "{text}");
+}
