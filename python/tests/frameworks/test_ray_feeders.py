@@ -178,7 +178,7 @@ def test_a_function_that_a_feeder_cannot_import_is_told_and_the_run_goes_on(
     assert same(report, local, function=speckled)
     (feeder,) = report["feeders"]
     assert feeder["batches"] == 0
-    told = "feeder 0 of 1: fed_steps:speckled cannot be imported (No module named"
+    told = "feeder 0 of 1: python: fed_steps:speckled cannot be imported (No module"
     assert report["told"][0].startswith(told)
 
 
