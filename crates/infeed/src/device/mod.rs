@@ -287,6 +287,24 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// Whether an error of the engine says that a device has no memory left, or gives none now. It works
+    /// on.
+    pub(crate) fn denies_memory(error: &Error) -> bool {
+        let Error::Device { source, .. } = error else {
+            return false;
+        };
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**source);
+        while let Some(error) = cause {
+            if let Some(DeviceError::OutOfMemory { .. } | DeviceError::Refused { .. }) =
+                error.downcast_ref()
+            {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     /// As an error of the engine, about `device`.
     pub fn on(self, device: impl Into<String>) -> Error {
         Error::Device {

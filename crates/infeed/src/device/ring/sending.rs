@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc as StdArc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use infeed_raw::kernel::{Bilinear, Table};
@@ -24,6 +24,9 @@ use super::times::{Marks, SentTimes};
 
 /// Slots where nobody says how many: one with the consumer, one ready, one being filled.
 pub const SLOTS: usize = 3;
+
+/// Stands for all forms in place of the number of one.
+const ALL: usize = usize::MAX;
 
 /// Sizes of a ring.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +92,8 @@ pub struct Ring<D: Device> {
     weights: Mutex<Bilinear>,
     /// None if no column has files.
     decoders: Option<Mutex<Decoders<D>>>,
+    /// Number of the form that slots have memory for, and no more than that; [`ALL`] if none is.
+    kept: AtomicUsize,
     /// Held while a batch is enqueued, so that streams get batches in one order.
     sending: Mutex<()>,
     batches: AtomicU64,
@@ -176,6 +181,7 @@ impl<D: Device> Ring<D> {
             kernels,
             weights: Mutex::new(Bilinear::new()),
             decoders: None,
+            kept: AtomicUsize::new(ALL),
             sending: Mutex::new(()),
             batches: AtomicU64::new(0),
             transfers: AtomicU64::new(0),
@@ -207,6 +213,13 @@ impl<D: Device> Ring<D> {
     /// As [`routes`](Ring::routes), in each form that batches may have.
     pub fn forms(&self) -> &[Vec<Route>] {
         &self.forms
+    }
+
+    /// Lets slots have memory for batches of this form, by its number, and for no more than that; or, as at
+    /// first, for whatever form a batch of theirs had. What is too much goes as they are used again.
+    pub fn keep(&self, form: Option<usize>) {
+        // Relaxed: a sender that learns of it later frees later.
+        self.kept.store(form.unwrap_or(ALL), Ordering::Relaxed);
     }
 
     /// Whether [`send`](Ring::send) would not wait without limit, now or within `patience`: for who
@@ -259,7 +272,8 @@ impl<D: Device> Ring<D> {
         self.shared.thin(self.settings.slots)?;
         self.shared.settle(true);
         let needed = self.needed(routes, &loads, rows)?;
-        let mut slot = self.slot(&needed)?;
+        let trims = self.kept.load(Ordering::Relaxed) == form;
+        let mut slot = self.slot(&needed, trims)?;
         let mut transfers = Vec::new();
         match self.enqueue(&loads, &mut slot, rows, &mut transfers) {
             Ok(enqueued) => {
@@ -385,10 +399,10 @@ impl<D: Device> Ring<D> {
         Ok(needed)
     }
 
-    /// A slot with room for so much.
-    fn slot(&self, needed: &[route::Bytes]) -> Result<Slot<D>, Error> {
+    /// A slot with room for so much, and for no more if it `trims` them.
+    fn slot(&self, needed: &[route::Bytes], trims: bool) -> Result<Slot<D>, Error> {
         let shared = &self.shared;
-        let slot = match shared.slots.take() {
+        let mut slot = match shared.slots.take() {
             Taken::Closed => return Err(Error::Closed),
             Taken::Free(slot, surplus) => {
                 if let Some(surplus) = surplus
@@ -423,7 +437,27 @@ impl<D: Device> Ring<D> {
             shared.slots.gone(true);
             return Err(fault);
         }
+        if trims {
+            self.trim(&mut slot, needed);
+        }
         self.grown(slot, needed)
+    }
+
+    /// Frees what a slot has for batches of another form, unless a kernel may still read it: then later.
+    fn trim(&self, slot: &mut Slot<D>, needed: &[route::Bytes]) {
+        let device = &self.shared.device;
+        let Some(Ok(true)) = slot.ready.as_ref().map(|ready| device.is_done(ready)) else {
+            return;
+        };
+        for (column, needed) in slot.columns.iter_mut().zip(needed) {
+            // What is needed of it, `grow` makes anew.
+            column
+                .staging
+                .take_if(|staging| device.len(staging) > needed.staging);
+            column
+                .table
+                .take_if(|table| device.len(table) > needed.table);
+        }
     }
 
     /// Frees a slot that is not needed any more, unless a consumer's stream may still read it.
@@ -453,8 +487,14 @@ impl<D: Device> Ring<D> {
                 || table.any(|t| len(t) < needed.table)
         });
         if outgrown && let Err(error) = self.shared.rest(&slot) {
-            drop(slot);
-            self.shared.slots.gone(true);
+            match self.shared.check() {
+                // Nothing is waited for while a stream is captured: the slot stays what it was.
+                Ok(()) => self.shared.give_back(slot, true),
+                Err(_) => {
+                    drop(slot);
+                    self.shared.slots.gone(true);
+                }
+            }
             return Err(error);
         }
         let made = self.grow(&mut slot, needed);

@@ -1,41 +1,90 @@
-//! A ring whose batches have one of two forms each: what a kernel makes of bytes, or the same come as
-//! it is.
+//! A ring whose batches have one of three forms each: what a kernel makes of bytes, the same as it is, or
+//! what a kernel makes of images that say themselves how large they are.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use infeed_raw::kernel::Kernel;
+use infeed_raw::simd::{Dtype, Layout};
+
 use crate::batch::{Array, Batch, Values};
 use crate::device::sim::{SimConfig, SimQueue, SimRead, Violation};
-use crate::device::{Device, DeviceBatch, Ring, Sim};
+use crate::device::{Device, DeviceBatch, DeviceError, Ring, Sim};
 use crate::error::Error;
 use crate::random;
-use crate::sample::DType;
+use crate::sample::{DType, Size};
 
-use super::super::Route;
 use super::super::sending::Without;
-use super::{SIDE, batch, column, expanded, routes, settings};
+use super::super::{Route, Upload, crops};
+use super::{PIXELS, SIDE, batch, column, expanded, pixels, routes, settings};
 
 const ROWS: usize = 2;
+const SIZE: Size = Size {
+    height: SIDE as u32,
+    width: SIDE as u32,
+};
 
-/// [`routes`], and those of a host that expands.
+/// Bytes of a row that says how large its image is.
+fn crop_bytes() -> usize {
+    crops::row_bytes(SIZE, 3).expect("small")
+}
+
+/// [`routes`], those of a host that expands, and those of a device that resizes.
 fn forms() -> Vec<Vec<Route>> {
     let whole = routes().into_iter().map(|route| match route.upload {
-        super::super::Upload::Expand(_) => Route::copy(route.device),
+        Upload::Expand(_) => Route::copy(route.device),
         _ => route,
     });
-    vec![routes(), whole.collect()]
+    let resize = Kernel::Resize {
+        height: SIDE,
+        width: SIDE,
+        channels: 3,
+        dtype: Dtype::BF16,
+        layout: Layout::Chw,
+        scale: [1.0; 4],
+        bias: [-1.0; 4],
+    };
+    let resized = routes().into_iter().map(|route| match route.upload {
+        Upload::Expand(_) => {
+            let crop = column("image", DType::UInt8, &[crop_bytes()]);
+            Route::resize(crop, resize.clone(), route.device)
+        }
+        _ => route,
+    });
+    vec![routes(), whole.collect(), resized.collect()]
 }
 
 /// The batch of a step in a form.
 fn batch_as(form: usize, step: u64) -> Batch {
     let mut batch = batch(step, ROWS);
-    if form == 1 {
-        let shape = vec![ROWS, 3, SIDE, SIDE];
-        let image = Array::own(&expanded(step, ROWS), shape, DType::BFloat16).expect("memory");
-        batch.columns[0].values = Values::Array(image);
-    }
+    let image = match form {
+        1 => {
+            let shape = vec![ROWS, 3, SIDE, SIDE];
+            Array::own(&expanded(step, ROWS), shape, DType::BFloat16)
+        }
+        2 => Array::own(&crops_of(step), vec![ROWS, crop_bytes()], DType::UInt8),
+        _ => return batch,
+    };
+    batch.columns[0].values = Values::Array(image.expect("memory"));
     batch
+}
+
+/// Rows of images that have their size, of which those of odd steps are mirrored on the device.
+fn crops_of(step: u64) -> Vec<u8> {
+    let flip = !step.is_multiple_of(2);
+    let mut rows = vec![0xa5; ROWS * crop_bytes()];
+    let all = pixels(step, ROWS);
+    for (row, image) in rows.chunks_exact_mut(crop_bytes()).zip(all.chunks(PIXELS)) {
+        let place = crops::begin(row, SIZE, 3, (flip, false)).expect("it fits");
+        for (to, line) in place.chunks_mut(3 * SIDE).zip(image.chunks(3 * SIDE)) {
+            for (x, pixel) in line.chunks(3).enumerate() {
+                let x = if flip { SIDE - 1 - x } else { x };
+                to[3 * x..3 * x + 3].copy_from_slice(pixel);
+            }
+        }
+    }
+    rows
 }
 
 fn ring(sim: &Sim, slots: usize) -> Ring<Sim> {
@@ -68,7 +117,7 @@ fn run(seed: u64, steps: u64, without: Option<Without>) -> (usize, Vec<Violation
     let mut wrong = 0;
     for step in 0..steps {
         let drawn = random::hash(&[seed, step]);
-        let form = (drawn % 2) as usize;
+        let form = (drawn % 3) as usize;
         let sent = ring.send_as(form, batch_as(form, step)).expect("sent");
         if (drawn >> 40).is_multiple_of(8) {
             // Nobody read it, so nobody else's release is waited for.
@@ -118,30 +167,98 @@ fn a_missing_wait_between_forms_is_noticed() {
 }
 
 #[test]
-fn a_slot_has_memory_for_both_once_both_came() {
-    let sim = Sim::with_own_clock(SimConfig::default());
+fn a_slot_has_memory_for_all_that_came_until_one_of_them_is_kept() {
+    let sim = Sim::new(SimConfig::default());
     let ring = ring(&sim, 1);
-    let mut used = Vec::new();
-
-    for form in [1, 0, 1, 0] {
-        let sent = ring.send_as(form, batch_as(form, 0)).expect("sent");
-        drop(sent.hand_over(None).expect("handed over"));
-        used.push(sim.used_bytes());
-    }
-
+    let used = |forms: &[usize]| -> Vec<u64> {
+        let send = |form: &usize| {
+            let sent = ring.send_as(*form, batch_as(*form, 0)).expect("sent");
+            let batch = sent.hand_over(None).expect("handed over");
+            batch.synchronize().expect("it has come");
+            drop(batch);
+            sim.used_bytes()
+        };
+        forms.iter().map(send).collect()
+    };
     let rows = ROWS as u64;
-    let whole = rows * (96 + 8);
+    let (whole, bytes) = (rows * (96 + 8), rows * 48);
+
     assert_eq!(
-        used,
-        [
-            whole,
-            whole + rows * 48,
-            whole + rows * 48,
-            whole + rows * 48
-        ]
+        used(&[1, 0, 1, 0]),
+        [whole, whole + bytes, whole + bytes, whole + bytes]
     );
-    let stats = ring.stats().expect("stats");
-    assert_eq!(stats.bytes, 2 * whole + 2 * rows * (48 + 8));
+    let both = ring.stats().expect("stats").bytes;
+    assert_eq!(both, 2 * whole + 2 * (bytes + rows * 8));
+    let crops = rows * crop_bytes() as u64;
+    let all = used(&[2])[0];
+    assert!(all > whole + crops, "a table, too");
+    assert_eq!(used(&[0, 1, 2]), [all; 3]);
+
+    // What is kept is fitted; what comes of another form has memory all the same.
+    ring.keep(Some(0));
+    assert_eq!(used(&[0, 0, 1]), [whole + bytes; 3]);
+    assert_eq!(used(&[2, 1, 0]), [all, all, whole + bytes]);
+    ring.keep(Some(1));
+    assert_eq!(used(&[0, 1, 1]), [whole + bytes, whole, whole]);
+    ring.keep(Some(2));
+    assert_eq!(used(&[2, 2]), [all; 2]);
+    ring.keep(None);
+    assert_eq!(used(&[0, 1, 2]), [all; 3]);
+    drop(ring);
+    assert!(sim.violations().is_empty(), "{}", sim.violations()[0]);
+}
+
+#[test]
+fn a_slot_is_fitted_only_once_the_kernel_that_reads_it_is_done() {
+    let sim = Sim::new(SimConfig {
+        kernel_bytes_per_s: 1e3,
+        ..SimConfig::default()
+    });
+    let ring = ring(&sim, 1);
+    let hand = |form: usize| {
+        let sent = ring.send_as(form, batch_as(form, 0)).expect("sent");
+        sent.hand_over(None).expect("handed over")
+    };
+    let batch = hand(2);
+    let all = sim.used_bytes();
+    drop(batch);
+    ring.keep(Some(0));
+
+    // The kernel of the batch before takes half a second.
+    let batch = hand(0);
+    assert_eq!(sim.used_bytes(), all);
+    batch.synchronize().expect("it has come");
+    drop(batch);
+    let batch = hand(0);
+    assert!(sim.used_bytes() < all);
+    batch.synchronize().expect("it has come");
+    let array = batch.array("image").expect("no fault").expect("a column");
+    assert_eq!(array.to_host().expect("read"), expanded(0, ROWS));
+    drop((batch, ring));
+    assert!(sim.violations().is_empty(), "{}", sim.violations()[0]);
+}
+
+#[test]
+fn a_slot_that_cannot_grow_takes_what_fits_it_still() {
+    let sim = Sim::new(SimConfig {
+        memory_bytes: 700,
+        ..SimConfig::default()
+    });
+    let ring = ring(&sim, 1);
+    for form in [0, 2, 0, 2, 1] {
+        match ring.send_as(form, batch_as(form, 3)) {
+            Ok(sent) => {
+                assert_ne!(form, 2);
+                let batch = sent.hand_over(None).expect("handed over");
+                let array = batch.array("image").expect("no fault").expect("a column");
+                assert_eq!(array.to_host().expect("read"), expanded(3, ROWS));
+            }
+            Err(error) => {
+                assert_eq!(form, 2);
+                assert!(DeviceError::denies_memory(&error), "{}", error.chain());
+            }
+        }
+    }
 }
 
 #[test]
@@ -168,7 +285,7 @@ fn a_form_that_there_is_not_is_an_error_and_no_end() {
     let sim = Sim::new(SimConfig::default());
     let ring = ring(&sim, 2);
 
-    let error = ring.send_as(2, batch_as(0, 0)).expect_err("no such form");
+    let error = ring.send_as(3, batch_as(0, 0)).expect_err("no such form");
 
     assert!(matches!(error, Error::Config { .. }), "{error}");
     assert!(ring.send_as(1, batch_as(1, 0)).is_ok());
