@@ -280,7 +280,9 @@ class Loader:
             ``slots`` there are, ``overflow`` of them made because batches were kept,
             ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
             stream was known, and ``placement``: the ``name`` of who makes rows larger
-            now, whether that has ``settled`` and a line of ``text`` that says why, else
+            now, whether that has ``settled``, a line of ``text`` that says why,
+            ``step_s`` that a step took when that was found, and ``others`` that were
+            tried, by name how many times as long their steps take, else
             None; ``feeders``, of each its ``host`` and ``node``, where they are
             known, whether it is ``connected``,
             ``batches`` and ``bytes`` that it made, ``wait_s`` from asking to having

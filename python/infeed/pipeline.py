@@ -382,8 +382,8 @@ class Pipeline(Selecting):
             placement: Who makes rows larger (floats of pixels, one-hot masks of class
                 numbers): the ``"host"``, or the ``"device"``, so that bytes cross the
                 bus; ``"device-resize"`` lets the device resize images, too. ``"auto"``
-                tries the host and the device in turn while it runs and keeps whichever
-                makes steps shorter. The bits are the same.
+                tries these in turn while it runs, as far as they can help, and keeps
+                whichever makes steps shortest. The bits are the same.
             decode: Who decodes baseline JPEGs: the ``"cpu"``, or the ``"gpu"``, whose
                 pixels are near the CPU's and not the same, and which resizes them, too.
                 Other files are the CPU's either way. A number between 0 and 1 is the

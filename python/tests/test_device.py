@@ -111,12 +111,16 @@ def test_a_device_that_is_slow_is_left_in_peace_and_stats_say_so(photos):
         placement = loader.stats()["device"]["placement"]
     assert placement["name"] == "host"
     assert placement["text"].startswith("placement: host; its steps take ")
+    assert placement["others"]["device"] > 1.03
+    assert placement["step_s"] > 0
     with photos.open(device="sim", placement="device") as loader:
         placement = loader.stats()["device"]["placement"]
     assert placement == {
         "name": "device",
         "settled": True,
         "text": "placement: device, as asked",
+        "step_s": None,
+        "others": {},
     }
 
 

@@ -282,6 +282,12 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, sent: &Sent) -> PyResult<Bound<'py
     placement.set_item("name", placed.choice.name())?;
     placement.set_item("settled", placed.settled)?;
     placement.set_item("text", &placed.why)?;
+    placement.set_item("step_s", placed.step.map(|step| step.as_secs_f64()))?;
+    let others = PyDict::new(py);
+    for tried in &placed.others {
+        others.set_item(tried.placement.name(), tried.ratio)?;
+    }
+    placement.set_item("others", others)?;
     dict.set_item("placement", placement)?;
     Ok(dict)
 }

@@ -109,6 +109,11 @@ impl Measured {
                     "name": placed.choice.name(),
                     "settled": placed.settled,
                     "text": placed.why,
+                    "step_s": placed.step.map(|step| step.as_secs_f64()),
+                    "others": placed.others.iter().map(|tried| json!({
+                        "name": tried.placement.name(),
+                        "ratio": tried.ratio,
+                    })).collect::<Vec<_>>(),
                 })),
             })),
             "bad": bad.collect::<Vec<_>>(),
@@ -177,6 +182,10 @@ impl Measured {
                     each(sent.times.copying, sent.times.batches),
                     each(sent.times.expanding, sent.times.expanded),
                 ));
+            }
+            if let Some(placed) = &self.placed {
+                let why = placed.why.strip_prefix("placement: ");
+                line(format!("  placement   {}", why.unwrap_or(&placed.why)));
             }
         }
         if let Some(found) = &self.utilisation {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::case::Case;
 use super::transfers::{Transfers, transfers};
 use crate::device::any::AnyQueue;
-use crate::device::ring::{Route, Upload};
 use crate::device::{Any, Device, SLOTS};
 use crate::error::Error;
 use crate::loader::ahead::{DeviceLoader, DeviceStep, Placement};
@@ -108,12 +107,8 @@ pub(super) fn crossed<D: Device>(loader: &DeviceLoader<D>) -> Result<Transfers, 
     let name = ring.device().name();
     let simulated = is_simulated(&name);
     let placed = loader.placed();
-    // Where two forms of a batch are tried, the one that is sent now is told field by field.
-    let expands =
-        |routes: &&Vec<Route>| routes.iter().any(|r| matches!(r.upload, Upload::Expand(_)));
-    let mut forms = ring.forms().iter();
-    let form = forms.find(|form| expands(form) == (placed.choice == Placement::Device));
-    let routes = form.map_or(ring.routes(), Vec::as_slice);
+    // Where several forms of a batch are tried, the one that is sent now is told field by field.
+    let routes = loader.routes();
     // The first batch is waited for by every loop, whatever comes after.
     let waited_s = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
     let sent = ring.stats()?;

@@ -139,16 +139,19 @@ fn contention(host_s: f64, device_s: f64, expanding_s: f64, gap_s: f64) -> Optio
 }
 
 impl Transfers {
-    /// Adds what trying both placements on the run's own steps has come to.
+    /// Adds what trying placements in turn on the run's own steps has come to.
     pub(super) fn add_trial(&mut self, placed: &Placed) {
         self.seen.push(placed.why.clone());
         let per = |time: f64, count: u64| time / count.max(1) as f64;
-        if let (Some(step), Some(ratio), true) = (placed.step, placed.ratio, self.gap_batches > 0) {
-            let (chosen_s, other_s) = (step.as_secs_f64(), step.as_secs_f64() * ratio);
-            let (host_s, device_s) = match placed.choice {
-                Placement::Host => (chosen_s, other_s),
-                _ => (other_s, chosen_s),
-            };
+        // Of a host's steps and of those beside the kernels of one form: what each of two takes is not known.
+        let sides = match (placed.choice, &placed.others[..]) {
+            (Placement::Host, [other]) => Some((1.0, other.ratio)),
+            (_, [other]) if other.placement == Placement::Host => Some((other.ratio, 1.0)),
+            _ => None,
+        };
+        if let (Some(step), Some((host, device)), true) = (placed.step, sides, self.gap_batches > 0)
+        {
+            let (host_s, device_s) = (step.as_secs_f64() * host, step.as_secs_f64() * device);
             let expanding_s = per(self.expanding_s, self.expanded);
             // Before the first batch every device waits.
             let gap_s = per(self.gap_s - self.longest_gap_s, self.gap_batches);

@@ -12,18 +12,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::made::Told;
-use super::placing::{Delivery, Placing};
+use super::placing::{Crossed, Delivery, Placing};
 use super::prepare::Aim;
+use super::records::Records;
 use super::{Loader, Options, State, decoders, several};
 use crate::batch::Ready;
-use crate::device::Device;
-use crate::device::ring::{Asked, DeviceBatch, Ring, Sent, Settings};
+use crate::device::ring::{Asked, DeviceBatch, Ring, Route, Sent, Settings};
+use crate::device::{Device, DeviceError};
 use crate::error::Error;
-use crate::exec::{Next, told_by};
+use crate::exec::{Conveyor, Next, told_by};
 use crate::pipeline::{Handle, Pipeline};
 use crate::source::Source;
 
-pub use super::placing::Placed;
+pub use super::placing::{Placed, Tried};
 pub use crate::plan::device::Placement;
 
 /// How long the sender waits for a batch or a slot between two looks at whether it should pause.
@@ -261,6 +262,13 @@ impl<D: Device> DeviceLoader<D> {
         self.shared.placing.placed()
     }
 
+    /// How the columns of batches that are begun now get to the device.
+    pub fn routes(&self) -> &[Route] {
+        let ring = self.ring();
+        let now = ring.forms().get(self.shared.placing.now());
+        now.map_or(ring.routes(), Vec::as_slice)
+    }
+
     /// The next batch of the epoch, or None once at its end; the call after that begins the next
     /// epoch. Blocks until the batch is made and sent, not until it has arrived: whoever reads it
     /// waits for that on the device.
@@ -343,14 +351,12 @@ impl<D: Device> DeviceLoader<D> {
             rows: told.rows as u64,
         };
         loader.deliver(&conveyor, asked, told)?;
-        let rings = &self.shared.rings;
-        // They are for a choice that changes no bit: those of a device that failed are not missed. A
-        // step is as late as the last of them.
-        let waited = |ring: &Ring<D>| ring.stats().map(|stats| stats.gaps.waited);
-        let gaps = || rings.iter().flat_map(waited).max().unwrap_or_default();
+        // Figures for a choice that changes no bit: those of a device that failed are not missed.
+        let stats = || self.shared.rings.iter().flat_map(Ring::stats);
+        let crossed = || Crossed::of(stats());
         let placing = &self.shared.placing;
-        if let Some(text) = placing.delivered(loader, &conveyor, &delivery, gaps) {
-            tracing::info!(target: "infeed::loader", "{text}");
+        if placing.delivered(loader, &conveyor, &delivery, crossed) {
+            self.shared.placed_anew();
         }
         Ok(PartsStep::Parts(parts))
     }
@@ -516,7 +522,15 @@ impl<D: Device> Shared<D> {
         let parts = several::cut(batch, self.rings.len()).map_err(Failed::Fault)?;
         let mut sent = Vec::with_capacity(parts.len());
         for (ring, part) in self.rings.iter().zip(parts) {
-            sent.push(ring.send_as(told.form, part).map_err(Failed::Fault)?);
+            match ring.send_as(told.form, part) {
+                Ok(part) => sent.push(part),
+                Err(error) if self.goes_without(&error, &conveyor, told.form) => {
+                    drop(sent);
+                    self.loader.make_again(&conveyor, &told, &[]);
+                    return Ok(None);
+                }
+                Err(error) => return Err(Failed::Fault(error)),
+            }
         }
         let mut undecoded = Vec::new();
         for part in &sent {
@@ -528,6 +542,30 @@ impl<D: Device> Shared<D> {
             return Ok(None);
         }
         Ok(Some((sent, told)))
+    }
+
+    /// Whether a batch that could not be sent may have another form, which then those have that are begun
+    /// from now on: the device has no memory for what is merely tried.
+    fn goes_without(&self, error: &Error, conveyor: &Conveyor<Records>, form: usize) -> bool {
+        let is_denied = DeviceError::denies_memory(error);
+        if !is_denied || !self.placing.refuse(&self.loader, conveyor, form) {
+            return false;
+        }
+        tracing::debug!(target: "infeed::device", "{}", error.chain());
+        self.placed_anew();
+        true
+    }
+
+    /// Tells what was found, and lets slots have memory for what is kept alone, or again for all.
+    fn placed_anew(&self) {
+        let placed = self.placing.placed();
+        if placed.settled {
+            tracing::info!(target: "infeed::loader", "{}", placed.why);
+        }
+        let kept = self.placing.kept();
+        for ring in &self.rings {
+            ring.keep(kept);
+        }
     }
 
     /// The consumer's next batch.

@@ -1,10 +1,11 @@
-//! `placement="auto"`: who makes rows larger, the host or the device, found and kept while the run goes
-//! on.
+//! `placement="auto"`: how much of the work on rows is the device's, found and kept while the run goes on.
 //!
-//! Batches of the two forms are the same bits once they are on the device, so both are tried on the
-//! run's own steps, in turn, before the number of workers is tuned, and the better is kept. `judge`
-//! says which that is; here, steps become windows and what it wants is done.
+//! Batches of all forms are the same bits once they are on the device, so ways are tried on the run's own
+//! steps, in turn, before the number of workers is tuned, and the best is kept. `judge` says which that is;
+//! here, steps become windows and what it wants is done.
 
+mod duel;
+mod finding;
 mod judge;
 
 use std::sync::Mutex;
@@ -13,10 +14,12 @@ use std::time::{Duration, Instant};
 use super::records::Records;
 use super::window::{Collector, Counters, Step};
 use super::{Loader, lock, tuning};
+use crate::device::ring::{RingStats, Route, Upload};
 use crate::exec::Conveyor;
 use crate::plan::device::{Forms, Placement};
 
-use judge::{Judge, Turn};
+use duel::Turn;
+use judge::{Judge, Way};
 
 /// Steps that are left out at the beginning beside batches under way: memory is touched for the first
 /// time there.
@@ -26,20 +29,38 @@ const WARM_UP: u32 = 3;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Placed {
-    /// [`Placement::Host`], [`Placement::Device`] or, where it was asked for, [`Placement::Resize`]: what
-    /// batches are begun with now.
+    /// [`Placement::Host`], [`Placement::Device`] or [`Placement::Resize`]: what batches are begun with
+    /// now.
     pub choice: Placement,
     /// Whether it stays, for as long as the load stays what it is.
     pub settled: bool,
-    /// What was tried beside it, once that has settled.
-    pub runner_up: Option<Placement>,
-    /// Time of a step with the runner-up, as a share of that with the choice.
-    pub ratio: Option<f64>,
+    /// What was tried beside it, once that has settled; the nearest first.
+    pub others: Vec<Tried>,
     /// Time of a step with the choice, when it was chosen.
     pub step: Option<Duration>,
     /// What was chosen and why, in one line.
     pub why: String,
 }
+
+/// A way that was tried, and not chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Tried {
+    /// Which.
+    pub placement: Placement,
+    /// Time of a step with it, as a share of that with the choice.
+    pub ratio: f64,
+}
+
+impl Placed {
+    /// The nearest to the choice of what was tried beside it.
+    pub fn runner_up(&self) -> Option<Placement> {
+        self.others.first().map(|tried| tried.placement)
+    }
+}
+
+/// A way that is not tried, and why.
+type LeftOut = Option<(Placement, &'static str)>;
 
 /// The placement of one loader's batches.
 #[derive(Debug)]
@@ -48,6 +69,8 @@ pub(super) struct Placing {
     forms: Vec<Placement>,
     /// Why there is one.
     only: &'static str,
+    /// A way that is not tried, and why; from the beginning.
+    left_out: LeftOut,
     /// None where there is one.
     trial: Option<Mutex<Trial>>,
 }
@@ -55,6 +78,8 @@ pub(super) struct Placing {
 #[derive(Debug)]
 struct Trial {
     judge: Judge,
+    /// A way that is not tried, and why; by now.
+    left_out: LeftOut,
     collector: Collector,
     opened: Instant,
     /// When the consumer got its last batch; None where the next step does not count.
@@ -69,6 +94,28 @@ pub(super) struct Delivery {
     pub(super) rows: u64,
 }
 
+/// What a device did so far, or devices that each have a part of every batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Crossed {
+    /// How long the consumer's stream waited for batches; the longest.
+    pub(super) gaps: Duration,
+    /// How long copies of batches took, and of how many.
+    pub(super) copying: Duration,
+    pub(super) copied: u64,
+}
+
+impl Crossed {
+    /// What several devices did.
+    pub(super) fn of(each: impl Iterator<Item = RingStats>) -> Crossed {
+        each.fold(Crossed::default(), |sum, stats| Crossed {
+            // A step is as late as the last of them.
+            gaps: sum.gaps.max(stats.gaps.waited),
+            copying: sum.copying + stats.times.copying,
+            copied: sum.copied + stats.times.batches,
+        })
+    }
+}
+
 impl Placing {
     /// Of a loader that was just opened.
     pub(super) fn new(forms: &Forms, loader: &Loader) -> Placing {
@@ -76,8 +123,13 @@ impl Placing {
         if tries {
             loader.let_tuning_wait(true);
         }
+        let way = |(placement, routes): &(Placement, Vec<Route>)| Way {
+            placement: *placement,
+            row_bytes: row_bytes(routes),
+        };
         let trial = || Trial {
-            judge: Judge::new(),
+            judge: Judge::new(forms.each.iter().map(way).collect()),
+            left_out: forms.left_out,
             collector: Collector::new(loader.flight.begun.saturating_add(WARM_UP)),
             opened: Instant::now(),
             delivered: None,
@@ -85,6 +137,7 @@ impl Placing {
         Placing {
             forms: forms.each.iter().map(|(placement, _)| *placement).collect(),
             only: forms.only,
+            left_out: forms.left_out,
             trial: tries.then(|| Mutex::new(trial())),
         }
     }
@@ -93,31 +146,54 @@ impl Placing {
     pub(super) fn placed(&self) -> Placed {
         let Some(trial) = &self.trial else {
             let choice = self.forms[0];
+            let why = match self.left_out {
+                None => format!("placement: {}, {}", choice.name(), self.only),
+                Some(_) => format!("placement: {}{}", choice.name(), told(self.left_out)),
+            };
             return Placed {
                 choice,
                 settled: true,
-                runner_up: None,
-                ratio: None,
+                others: Vec::new(),
                 step: None,
-                why: format!("placement: {}, {}", choice.name(), self.only),
+                why,
             };
         };
         let trial = lock(trial);
         let (choice, finding) = (trial.judge.placement(), trial.judge.finding());
+        let others = finding.map(|finding| {
+            let tried = |other: &finding::Other| Tried {
+                placement: other.placement,
+                ratio: other.ratio,
+            };
+            finding.others.iter().map(tried).collect()
+        });
+        let why = match finding {
+            Some(finding) => finding.to_string(),
+            None => format!(
+                "placement: {}, which is being tried; not settled yet",
+                choice.name()
+            ),
+        };
         Placed {
             choice,
             settled: finding.is_some(),
-            runner_up: finding.map(judge::Finding::runner_up),
-            ratio: finding.map(|finding| finding.ratio),
+            others: others.unwrap_or_default(),
             step: finding.map(|finding| Duration::from_secs_f64(finding.step_s.clamp(0.0, 1e9))),
-            why: match finding {
-                Some(finding) => finding.to_string(),
-                None => format!(
-                    "placement: {}, which is being tried; not settled yet",
-                    choice.name()
-                ),
-            },
+            why: why + &told(trial.left_out),
         }
+    }
+
+    /// Number of the form that batches are begun with now.
+    pub(super) fn now(&self) -> usize {
+        let trial = self.trial.as_ref();
+        trial.map_or(0, |trial| self.form(lock(trial).judge.placement()))
+    }
+
+    /// Number of the form that batches have from now on; None while others are tried.
+    pub(super) fn kept(&self) -> Option<usize> {
+        let trial = lock(self.trial.as_ref()?);
+        let finding = trial.judge.finding()?;
+        Some(self.form(finding.choice))
     }
 
     /// Leaves out what is under way: the consumer went elsewhere in the order.
@@ -129,25 +205,29 @@ impl Placing {
         }
     }
 
-    /// Enters a batch that was handed over now; `gaps` tells how long the device has waited so far.
-    /// Gives a line for the log when it settles.
+    /// Enters a batch that was handed over now; `crossed` tells what the device did so far. Says whether it
+    /// settled with that, or began to try again.
     pub(super) fn delivered(
         &self,
         loader: &Loader,
         conveyor: &Conveyor<Records>,
         delivery: &Delivery,
-        gaps: impl Fn() -> Duration,
-    ) -> Option<String> {
-        let trial = &mut *lock(self.trial.as_ref()?);
+        crossed: impl Fn() -> Crossed,
+    ) -> bool {
+        let Some(trial) = &self.trial else {
+            return false;
+        };
+        let trial = &mut *lock(trial);
         let now = Instant::now();
-        let last = trial.delivered.replace(now)?;
+        let Some(last) = trial.delivered.replace(now) else {
+            return false;
+        };
         let skip = loader.flight.begun;
-        let was_settled = trial.judge.finding().is_some();
         let before = trial.judge.placement();
-        if was_settled && !loader.is_tuned() {
+        if trial.judge.finding().is_some() && !loader.is_tuned() {
             // What changes meanwhile is the search's doing.
             trial.collector.restart(skip);
-            return None;
+            return false;
         }
         if self.forms[delivery.form] != before {
             // It was begun before the last change, and there may be more of them.
@@ -159,16 +239,65 @@ impl Placing {
             wait: now.saturating_duration_since(delivery.asked.max(last)),
             rows: delivery.rows,
         };
-        let counters = || Counters {
-            gaps: gaps(),
-            ..tuning::counters(conveyor)
+        let counters = || {
+            let crossed = crossed();
+            Counters {
+                gaps: crossed.gaps,
+                copying: crossed.copying,
+                copied: crossed.copied,
+                ..tuning::counters(conveyor)
+            }
         };
-        let window = trial.collector.step(step, skip, counters)?;
-        trial.judge.observe(Turn {
-            step_s: window.step_s,
-            // The device waits while the consumer does, and may wait longer.
-            wait: window.wait().max(window.gap),
+        let Some(window) = trial.collector.step(step, skip, counters) else {
+            return false;
+        };
+        self.changed(trial, loader, conveyor, |judge| {
+            judge.observe(Turn {
+                step_s: window.step_s,
+                // The device waits while the consumer does, and may wait longer.
+                wait: window.wait().max(window.gap),
+                bus: window.bus,
+            });
+        })
+    }
+
+    /// Leaves out a form for which the device has no memory, if batches may have another: they are begun
+    /// with that from now on.
+    pub(super) fn refuse(
+        &self,
+        loader: &Loader,
+        conveyor: &Conveyor<Records>,
+        form: usize,
+    ) -> bool {
+        let (Some(trial), Some(&placement)) = (&self.trial, self.forms.get(form)) else {
+            return false;
+        };
+        if placement != Placement::Resize {
+            // The others take no more than what every loader on a device takes.
+            return false;
+        }
+        let trial = &mut *lock(trial);
+        trial.left_out = Some((placement, "the device has no memory for its larger rows"));
+        trial.delivered = None;
+        trial.collector.restart(loader.flight.refilled);
+        self.changed(trial, loader, conveyor, |judge| {
+            judge.refuse(placement);
         });
+        true
+    }
+
+    /// Has the judge look at something, and does what it then wants. Says whether it settled, or
+    /// began to try again.
+    fn changed(
+        &self,
+        trial: &mut Trial,
+        loader: &Loader,
+        conveyor: &Conveyor<Records>,
+        look: impl FnOnce(&mut Judge),
+    ) -> bool {
+        let was_settled = trial.judge.finding().is_some();
+        let before = trial.judge.placement();
+        look(&mut trial.judge);
         let placement = trial.judge.placement();
         if placement != before {
             tracing::debug!(
@@ -177,20 +306,27 @@ impl Placing {
                 before.name()
             );
             conveyor.job().set_form(self.form(placement));
-            trial.collector.restart(skip);
+            trial.collector.restart(loader.flight.begun);
         }
-        let settled = trial.judge.finding();
-        if settled.is_some() != was_settled {
-            // Slabs have room for what is tried, and no more than that for what is kept.
-            let kept = self.form(placement);
-            conveyor.job().batcher().make_room(match settled {
-                Some(_) => kept..kept + 1,
-                None => 0..self.forms.len(),
-            });
-            loader.let_tuning_wait(settled.is_none());
+        let is_settled = trial.judge.finding().is_some();
+        if is_settled == was_settled {
+            return false;
         }
-        let settled = settled.filter(|_| !was_settled)?;
-        Some(settled.to_string())
+        // Slabs have room for what is tried, and no more than that for what is kept.
+        let kept = self.form(placement);
+        conveyor.job().batcher().make_room(match is_settled {
+            true => kept..kept + 1,
+            false => 0..self.tried(trial),
+        });
+        loader.let_tuning_wait(!is_settled);
+        true
+    }
+
+    /// How many of the forms are tried: what may be left out comes last.
+    fn tried(&self, trial: &Trial) -> usize {
+        let left_out = trial.left_out.map(|(placement, _)| placement);
+        let is_there = left_out.is_some() && self.forms.last() == left_out.as_ref();
+        self.forms.len() - usize::from(is_there)
     }
 
     /// Number of the form of a placement.
@@ -198,4 +334,21 @@ impl Placing {
         let mut forms = self.forms.iter();
         forms.position(|form| *form == placement).unwrap_or(0)
     }
+}
+
+/// What is told of a way that is not tried.
+fn told(left_out: LeftOut) -> String {
+    let told = |(placement, why): (Placement, &str)| {
+        format!("; {} is left out, since {why}", placement.name())
+    };
+    left_out.map(told).unwrap_or_default()
+}
+
+/// Bytes of a row that cross the bus.
+fn row_bytes(routes: &[Route]) -> u64 {
+    let sent = routes
+        .iter()
+        .filter(|route| !matches!(route.upload, Upload::Stay));
+    let bytes = sent.filter_map(|route| route.host.kind.row_bytes());
+    bytes.map(|bytes| bytes as u64).sum()
 }

@@ -73,7 +73,7 @@ pub(super) fn prepare(
     let mut plan = Plan::over(pipeline, &*source)?;
     // A digest of bytes is one of finished rows, which are the same wherever they are made.
     let by_bytes = options.digest != Digested::Ids;
-    let forms = plan.for_device_by(options.decode, placement, by_bytes)?;
+    let mut forms = plan.for_device_by(options.decode, placement, by_bytes)?;
     let for_device = forms.each.iter().any(|(by, _)| *by == Placement::Device);
     let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
         (Some(size), None) => size,
@@ -115,16 +115,11 @@ pub(super) fn prepare(
     }
     let rows = usize::try_from(partition.rows())
         .map_err(|_| Error::config("batch", "it has more rows than memory has bytes"))?;
-    // Whatever form batches have later, the largest is counted.
-    let slab_bytes = Batcher::of_forms(plan.forms(), rows, 0, None).slab_bytes()
-        + Finisher::new(&plan, rows, 0, None).slab_bytes();
-    let own_cells = plan.has_own_cells();
     let whole = Whole::of(pipeline, &*source, options.on_error);
-    let slabs = Slabs {
-        bytes: slab_bytes,
-        trays: TRAYS + beside as u64,
-    };
-    let (shares, most, tuning) = tuning::shared_out(options, slabs, own_cells, whole)?;
+    let trays = TRAYS + beside as u64;
+    let (shares, most, tuning) = shared_out(&mut plan, &mut forms, rows, |bytes, own_cells| {
+        tuning::shared_out(options, Slabs { bytes, trays }, own_cells, whole)
+    })?;
     let working = tuning.as_ref().map_or(most, Tuning::workers);
     // The consumer holds one batch, and for a moment the next one too.
     let slots = aim.as_ref().map_or(0, |aim| aim.slots);
@@ -204,4 +199,115 @@ pub(super) fn prepare(
         pipeline: settled,
         selection,
     })
+}
+
+/// What came of sharing out memory: the shares, the most workers there may be, and who looks for their
+/// number.
+type SharedOut = (Shares, usize, Option<Tuning>);
+
+/// Shares out memory among slabs of so many bytes a batch and all else, as `ask` does it. Whatever form
+/// batches have later, the largest is counted. One that a device resizes is larger than others, and is left
+/// out where it would cost batches under way or workers: what is merely tried takes nothing from a run.
+fn shared_out(
+    plan: &mut Plan,
+    forms: &mut Forms,
+    rows: usize,
+    ask: impl Fn(u64, bool) -> Result<SharedOut, Error>,
+) -> Result<SharedOut, Error> {
+    let of = |plan: &Plan, forms: usize| {
+        let forms: Vec<_> = plan.forms().into_iter().take(forms).collect();
+        Batcher::of_forms(forms, rows, 0, None).slab_bytes()
+            + Finisher::new(plan, rows, 0, None).slab_bytes()
+    };
+    let own_cells = plan.has_own_cells();
+    let count = forms.each.len();
+    let all = of(plan, count);
+    let smaller = matches!(forms.each.last(), Some((Placement::Resize, _)) if count > 1)
+        .then(|| of(plan, count - 1))
+        .filter(|&smaller| smaller < all);
+    let Some(smaller) = smaller else {
+        return ask(all, own_cells);
+    };
+    // One after the other: what is shared out is taken from other loaders until it is dropped.
+    let size = |(shares, most, _): SharedOut| (shares.trays, most);
+    let (trays, most) = size(ask(smaller, own_cells)?);
+    let fits = ask(all, own_cells).map(size);
+    if fits.is_ok_and(|fits| fits.0 >= trays && fits.1 >= most) {
+        return ask(all, own_cells);
+    }
+    plan.leave_out_resize(
+        forms,
+        "memory has no room for its larger rows beside as many batches under way",
+    );
+    ask(smaller, own_cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::SourceSpec;
+    use crate::sample::{DType, Depth, Image, Size};
+    use crate::testing::synthetic::png;
+    use crate::transform::{RandomResizedCrop, ToFloat};
+
+    /// Halves of floats: finished rows are twice as large as bytes, those of crops four times.
+    fn halves(root: &std::path::Path) -> Pipeline {
+        let (height, width) = (8, 8);
+        let mut image = Image::default();
+        image.reset(Size { height, width }, 3, Depth::U8);
+        let bytes = png(&image).expect("encodes");
+        for n in 0..128 {
+            std::fs::write(root.join(format!("{n}.png")), &bytes).expect("writes");
+        }
+        Pipeline::new(SourceSpec::folder(root))
+            .decode()
+            .transform(RandomResizedCrop::new(128))
+            .transform(ToFloat::default())
+            .dtype(DType::Float16)
+            .batch(64)
+    }
+
+    #[test]
+    fn rows_of_crops_cost_no_batch_under_way_and_no_worker_under_any_budget() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let pipeline = halves(root.path());
+        let prepared = |memory, workers, placement| {
+            let mut options = Options::default();
+            (options.memory, options.workers) = (Some(memory), workers);
+            let source = pipeline.open_source(&[]).expect("opens");
+            prepare(&pipeline, source, &[], &options, None, placement, 0)
+        };
+        // Slabs of finished rows: what they are where crops are left out.
+        let slab = 64 * 128 * 128 * 3 * 2;
+        for workers in [Some(2), None] {
+            let mut outs = Vec::new();
+            for memory in (1..24).map(|n| n * slab) {
+                let host = prepared(memory, workers, Placement::Host);
+                let auto = prepared(memory, workers, Placement::Auto);
+                let (Ok(host), Ok(auto)) = (&host, &auto) else {
+                    assert_eq!(host.is_ok(), auto.is_ok(), "{memory}");
+                    continue;
+                };
+                let (trays, most) = (auto.shares.trays, auto.config.workers);
+                assert!(trays >= host.shares.trays && most >= host.config.workers);
+                let is_out = auto.forms.left_out.is_some();
+                let forms = auto.job.plan().forms();
+                assert_eq!(
+                    (forms.len(), auto.forms.each.len()),
+                    match is_out {
+                        true => (2, 2),
+                        false => (3, 3),
+                    }
+                );
+                let bytes = if is_out { slab } else { 2 * slab };
+                assert!((bytes..=bytes + 64 * 32).contains(&auto.shares.slab_bytes));
+                assert!(auto.shares.trays as u64 * auto.shares.slab_bytes <= memory);
+                outs.push(is_out);
+            }
+            assert!(
+                outs.first() == Some(&true) && outs.last() == Some(&false),
+                "{outs:?}"
+            );
+        }
+    }
 }

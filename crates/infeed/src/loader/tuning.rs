@@ -203,6 +203,6 @@ pub(super) fn counters(conveyor: &Conveyor<Records>) -> Counters {
         starved: time(&conveyor.waits().starved_ns),
         own_cpu: counted.cpu,
         process_cpu: process_cpu_time(),
-        gaps: Duration::ZERO,
+        ..Counters::default()
     }
 }

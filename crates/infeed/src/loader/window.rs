@@ -39,6 +39,9 @@ pub(super) struct Counters {
     pub(super) process_cpu: Duration,
     /// Time that a device waited for batches, as far as it is known.
     pub(super) gaps: Duration,
+    /// Time that copies of batches to a device took, and of how many.
+    pub(super) copying: Duration,
+    pub(super) copied: u64,
 }
 
 /// One step of the consumer.
@@ -72,6 +75,8 @@ pub(super) struct Window {
     pub(super) step_cores: f64,
     /// Share of the time that a device waited, as far as it is known.
     pub(super) gap: f64,
+    /// Share of a step that the copy of its batch to a device takes; None where none is known.
+    pub(super) bus: Option<f64>,
 }
 
 impl Window {
@@ -207,14 +212,20 @@ impl Collector {
         };
         let steps = f64::from(window.steps);
         let (cores, own) = (over(|c| c.process_cpu), over(|c| c.own_cpu));
+        let step_s = seconds / steps * change.drain(&now);
+        // By the batch: at the edges of a window some copies are not known yet.
+        let copied = now.copied.saturating_sub(window.counters.copied);
+        let copying = now.copying.saturating_sub(window.counters.copying);
+        let copy_s = copying.as_secs_f64() / copied as f64;
         let found = Window {
-            step_s: seconds / steps * change.drain(&now),
+            step_s,
             wait_s: self.wait.as_secs_f64() / steps,
             busy: over(|c| c.busy),
             starved: over(|c| c.starved),
             cores,
             step_cores: (cores - own).max(0.0),
             gap: over(|c| c.gaps),
+            bus: (copied > 0).then_some(copy_s / step_s),
         };
         self.begin(Since::new(at, now));
         Some(found)
@@ -313,6 +324,9 @@ mod tests {
                 own_cpu: Duration::from_secs_f64(1.25 * self.at),
                 process_cpu: Duration::from_secs_f64(1.75 * self.at),
                 gaps: Duration::from_secs_f64(0.05 * self.at),
+                // Ten batches a second, of which each takes 0.02 s.
+                copying: Duration::from_secs_f64(0.02 * (10.0 * self.at).floor()),
+                copied: (10.0 * self.at) as u64,
             };
             self.collector.step(step, 2, || counters)
         }
@@ -331,6 +345,7 @@ mod tests {
         assert!((window.busy - 1.5).abs() < 1e-9 && (window.starved - 0.25).abs() < 1e-9);
         assert!((window.step_cores - 0.5).abs() < 1e-9 && (window.cores - 1.75).abs() < 1e-9);
         assert!((window.gap - 0.05).abs() < 1e-9);
+        assert!(window.bus.is_some_and(|bus| (bus - 0.2).abs() < 1e-9));
     }
 
     #[test]

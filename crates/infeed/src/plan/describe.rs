@@ -84,9 +84,12 @@ impl Places {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (field, column) in self.fields.iter().zip(&self.columns) {
+        for (at, (field, column)) in self.fields.iter().zip(&self.columns).enumerate() {
             match field {
-                FieldPlan::Pixels(plan) => self.pixels(f, plan, column)?,
+                FieldPlan::Pixels(plan) => {
+                    self.pixels(f, plan, column)?;
+                    self.others(f, at, plan)?;
+                }
                 FieldPlan::Copy => {
                     writeln!(f, "{}: copied -> {}", column.name, shape(&column.kind))?
                 }
@@ -209,14 +212,31 @@ impl Plan {
             }
             parts.push(format!("in one pass behind the copy -> {}", shape(kind)));
             line("device", &parts)?;
-            if self.second.is_some() {
-                line(
-                    "or",
-                    &["the host writes that; steps show which is better".to_owned()],
-                )?;
-            }
         }
         Ok(())
+    }
+
+    /// What else is tried with the field at this place, if anything.
+    fn others(&self, f: &mut fmt::Formatter<'_>, at: usize, first: &PixelPlan) -> fmt::Result {
+        let ways = self.others.iter().filter_map(|(fields, _)| {
+            let Some(FieldPlan::Pixels(other)) = fields.get(at) else {
+                return None;
+            };
+            match (&first.on_device, &other.on_device) {
+                (Some(_), None) => Some("the host writes that"),
+                (None, Some(_)) => Some("the device resizes that"),
+                _ if other.crop_bytes != first.crop_bytes => Some("the device resizes that, too"),
+                _ => None,
+            }
+        });
+        let ways: Vec<&str> = ways.collect();
+        let which = match ways.len() {
+            0 => return Ok(()),
+            1 => "better",
+            _ => "best",
+        };
+        let ways = ways.join(", or ");
+        writeln!(f, "  {:<10} {ways}; steps show which is {which}", "or")
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Placement {
     Device,
     /// As `Device`, and images are resized there, too: crops of any size cross the bus. Same bits.
     Resize,
-    /// Whichever makes the run's own steps shorter: both are tried in turn while it runs.
+    /// Whichever makes the run's own steps shortest: the others are tried in turn while it runs.
     #[default]
     Auto,
 }
@@ -115,26 +115,40 @@ impl FromStr for DecodeBy {
     }
 }
 
-/// The forms that batches may have on their way to a device: one, or one of two.
+/// The forms that batches may have on their way to a device: one, or one of several that are tried.
 #[derive(Debug)]
 pub(crate) struct Forms {
-    /// Who makes rows larger, and how the columns that are delivered get to the device. Where there
-    /// are two, the device comes first.
+    /// Who does what of the work on rows, and how the columns that are delivered get to the device. Where
+    /// there are several, batches are begun in the first, and a device that resizes comes last.
     pub(crate) each: Vec<(Placement, Vec<Route>)>,
     /// Why there is one, as the end of a sentence that says which.
     pub(crate) only: &'static str,
+    /// What would have been tried, too, and why it is not.
+    pub(crate) left_out: Option<(Placement, &'static str)>,
 }
 
 impl Forms {
     fn one(placement: Placement, routes: Vec<Route>, only: &'static str) -> Forms {
-        let each = vec![(placement, routes)];
-        Forms { each, only }
+        let (each, left_out) = (vec![(placement, routes)], None);
+        Forms {
+            each,
+            only,
+            left_out,
+        }
     }
+}
+
+/// One of the ways in which rows can be made.
+struct Way {
+    placement: Placement,
+    fields: Vec<FieldPlan>,
+    columns: Vec<ColumnSpec>,
+    routes: Vec<Route>,
 }
 
 impl Plan {
     /// Leaves to a device what it can make larger by itself, as far as that is wanted: from here on
-    /// the host makes smaller rows, or rows of two forms. `by_bytes` says that something looks at the
+    /// the host makes smaller rows, or rows of several forms. `by_bytes` says that something looks at the
     /// bytes of finished rows.
     ///
     /// Columns that functions of the user's or mixing look at stay as they are described: those see
@@ -148,31 +162,66 @@ impl Plan {
         if let Some(only) = only {
             return Forms::one(Placement::Host, whole, only);
         }
-        let finished = (self.fields.clone(), self.columns.clone());
-        let routes = self.leave_to_device(wanted == Placement::Resize);
-        if routes == whole {
-            let only = "since no column is one that a device makes larger";
-            return Forms::one(Placement::Host, whole, only);
-        }
+        let device = self.left_to_device(false, &whole);
         let resizes = |route: &Route| matches!(route.upload, Upload::Resize(_) | Upload::Decode(_));
-        match wanted {
-            Placement::Resize if routes.iter().any(resizes) => {
+        let resize = self.left_to_device(true, &whole);
+        let resize = resize.filter(|way| way.routes.iter().any(resizes));
+        let (ways, only) = match (wanted, device, resize) {
+            (_, None, None) => {
+                let only = "since no column is one that a device makes larger";
+                return Forms::one(Placement::Host, whole, only);
+            }
+            (Placement::Auto, device, resize) => {
+                let host = Way {
+                    placement: Placement::Host,
+                    fields: self.fields.clone(),
+                    columns: self.columns.clone(),
+                    routes: whole,
+                };
+                let ways = [device, Some(host), resize].into_iter().flatten();
+                (ways.collect(), "")
+            }
+            (Placement::Resize, _, Some(resize)) => {
                 let only = match self.devices {
                     Some(_) => "since it decodes",
                     None => "as asked",
                 };
-                return Forms::one(Placement::Resize, routes, only);
+                (vec![resize], only)
             }
-            Placement::Resize => {
-                return Forms::one(Placement::Device, routes, NO_RESIZE);
+            (Placement::Resize, Some(device), None) => (vec![device], NO_RESIZE),
+            (_, Some(device), _) => (vec![device], "as asked"),
+            (_, None, Some(_)) => {
+                let only = "since no column is one that a device makes larger but by its resize";
+                return Forms::one(Placement::Host, whole, only);
             }
-            Placement::Device => return Forms::one(Placement::Device, routes, "as asked"),
-            Placement::Auto | Placement::Host => {}
+        };
+        self.begin_as(ways, only)
+    }
+
+    /// Lets rows be made in the first of these ways, or in the others.
+    fn begin_as(&mut self, ways: Vec<Way>, only: &'static str) -> Forms {
+        let mut each = Vec::with_capacity(ways.len());
+        self.others.clear();
+        for (at, way) in ways.into_iter().enumerate() {
+            match at {
+                0 => (self.fields, self.columns) = (way.fields, way.columns),
+                _ => self.others.push((way.fields, way.columns)),
+            }
+            each.push((way.placement, way.routes));
         }
-        self.second = Some(finished);
         Forms {
-            each: vec![(Placement::Device, routes), (Placement::Host, whole)],
-            only: "",
+            each,
+            only,
+            left_out: None,
+        }
+    }
+
+    /// Leaves out the way in which a device resizes, where it is one of several.
+    pub(crate) fn leave_out_resize(&mut self, forms: &mut Forms, why: &'static str) {
+        let is_last = matches!(forms.each.last(), Some((Placement::Resize, _)));
+        if is_last && self.others.pop().is_some() {
+            forms.each.pop();
+            forms.left_out = Some((Placement::Resize, why));
         }
     }
 
@@ -226,17 +275,19 @@ impl Plan {
         }
     }
 
-    /// Takes from the passes that write rows what a device makes larger, and gives the columns' ways.
-    fn leave_to_device(&mut self, resizes: bool) -> Vec<Route> {
+    /// What remains of the passes that write rows without what a device makes larger, and the columns'
+    /// ways; None if all stays as it is in `whole`.
+    fn left_to_device(&self, resizes: bool, whole: &[Route]) -> Option<Way> {
         let erased = self.transforms.iter().any(|planned| {
             matches!(planned.transform, Transform::RandomErasing(_)) && planned.finished
         });
-        let mut routes = Vec::with_capacity(self.columns.len());
+        let (mut fields, mut columns) = (self.fields.clone(), self.columns.clone());
+        let mut routes = Vec::with_capacity(columns.len());
         let resizes = resizes && resizes_last(&self.transforms);
         let decodes = self.devices.is_some();
-        for (at, column) in self.columns.iter_mut().enumerate() {
+        for (at, column) in columns.iter_mut().enumerate() {
             let route = if resizes
-                && let Some(FieldPlan::Pixels(plan)) = self.fields.get_mut(at)
+                && let Some(FieldPlan::Pixels(plan)) = fields.get_mut(at)
                 && let Some((kernel, layout)) = plan.leave_resize()
             {
                 let device = column.clone();
@@ -247,7 +298,7 @@ impl Plan {
                     true => Route::decode(column.clone(), kernel, device),
                     false => Route::resize(column.clone(), kernel, device),
                 }
-            } else if let Some(FieldPlan::Pixels(plan)) = self.fields.get_mut(at)
+            } else if let Some(FieldPlan::Pixels(plan)) = fields.get_mut(at)
                 && (!erased || plan.is_mask)
                 && let Some((kernel, layout)) = plan.leave_to_device()
             {
@@ -260,7 +311,16 @@ impl Plan {
             };
             routes.push(route);
         }
-        routes
+        let placement = match resizes {
+            true => Placement::Resize,
+            false => Placement::Device,
+        };
+        (routes != whole).then_some(Way {
+            placement,
+            fields,
+            columns,
+            routes,
+        })
     }
 }
 

@@ -34,9 +34,9 @@ pub const VALID: &str = "valid";
 pub struct Plan {
     fields: Vec<FieldPlan>,
     columns: Vec<ColumnSpec>,
-    /// What rows are made of in their second form, where batches have one of two: finished ones
-    /// instead of those of which a device makes the rest.
-    second: Option<(Vec<FieldPlan>, Vec<ColumnSpec>)>,
+    /// What rows are made of in their other forms, where batches have one of several: more of a row is
+    /// made by the host there, or less.
+    others: Vec<(Vec<FieldPlan>, Vec<ColumnSpec>)>,
     transforms: Vec<Planned>,
     decode: Decode,
     limits: Limits,
@@ -210,7 +210,7 @@ impl Plan {
             marked,
             fields: plans,
             columns,
-            second: None,
+            others: Vec::new(),
             transforms: checked.transforms,
             limits: Limits {
                 max_pixels: decode.max_pixels,
@@ -232,18 +232,16 @@ impl Plan {
 
     /// Columns of a batch as its rows are filled, in each form that it may have.
     pub(crate) fn forms(&self) -> Vec<Vec<ColumnSpec>> {
-        let second = self.second.as_ref().map(|(_, columns)| columns.clone());
+        let others = self.others.iter().map(|(_, columns)| columns.clone());
         std::iter::once(self.columns().to_vec())
-            .chain(second)
+            .chain(others)
             .collect()
     }
 
-    /// What becomes of the fields in a form; only where there are two is there another than 0.
+    /// What becomes of the fields in a form; only where there are several is there another than 0.
     fn fields(&self, form: usize) -> &[FieldPlan] {
-        match &self.second {
-            Some((fields, _)) if form > 0 => fields,
-            _ => &self.fields,
-        }
+        let other = form.checked_sub(1).and_then(|at| self.others.get(at));
+        other.map_or(&self.fields, |(fields, _)| fields)
     }
 
     /// Columns of a batch that the consumer gets: what functions on batches make of

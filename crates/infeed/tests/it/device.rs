@@ -72,7 +72,7 @@ fn equals_host(pipeline: &Pipeline) -> usize {
         expanded = kernels.count();
         assert!(expanded == 0 || placement != Placement::Host);
         assert_eq!(
-            loader.ring().forms().len() == 2,
+            loader.ring().forms().len() > 1,
             expanded > 0 && placement == Placement::Auto
         );
         loader.close();

@@ -32,3 +32,4 @@ mod tails;
 mod tidy;
 mod tuning;
 mod verify;
+mod ways;

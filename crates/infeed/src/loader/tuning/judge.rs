@@ -138,6 +138,7 @@ mod tests {
             cores: 1.0,
             step_cores: 0.0,
             gap: 0.0,
+            bus: None,
         }
     }
 

@@ -394,5 +394,6 @@ fn mean(seen: &[Window]) -> Window {
         cores: of(|w| w.cores),
         step_cores: of(|w| w.step_cores),
         gap: of(|w| w.gap),
+        bus: None,
     }
 }

@@ -57,6 +57,7 @@ impl Simulated {
             cores: (own_cores + step_cores).min(cores),
             step_cores: step_cores.min(cores - own_cores.min(cores)),
             gap: 0.0,
+            bus: None,
         }
     }
 
