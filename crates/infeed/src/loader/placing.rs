@@ -278,11 +278,12 @@ impl Placing {
         }
         let trial = &mut *lock(trial);
         trial.left_out = Some((placement, "the device has no memory for its larger rows"));
-        trial.delivered = None;
-        trial.collector.restart(loader.flight.refilled);
         self.changed(trial, loader, conveyor, |judge| {
             judge.refuse(placement);
         });
+        // All that was begun is made again.
+        trial.delivered = None;
+        trial.collector.restart(loader.flight.refilled);
         true
     }
 
