@@ -383,8 +383,12 @@ def order(
         ValueError: They are not positions of so many records.
     """
 
-def plan(description: str, handles: Sequence[np.ndarray]) -> str:
-    """The plan, a few lines a field."""
+def plan(
+    description: str,
+    handles: Sequence[np.ndarray],
+    on_device: tuple[str, str] | None,
+) -> str:
+    """The plan, a few lines a field; placement and decode for batches on a device."""
 
 def preview(
     description: str, handles: Sequence[np.ndarray], position: int, epoch: int

@@ -26,6 +26,7 @@ Mode = Literal["rgb", "gray", "rgba", "stored", "stored16"]
 _VERSION = 1
 _MODES = ("rgb", "gray", "rgba", "stored", "stored16")
 _LAYOUTS = ("HWC", "CHW")
+_PLACES = ("auto", "host", "device", "device-resize")
 _TAILS = ("keep", "drop", "pad", "wrap")
 _DTYPES = ("uint8", "float32", "float16", "bfloat16")
 
@@ -422,7 +423,6 @@ class Pipeline(Selecting):
         if rank >= world_size:
             raise _check.refusal("open", "rank", f"below world_size={world_size}", rank)
         policies = ("stop", "substitute", "skip")
-        places = ("auto", "host", "device", "device-resize")
         if device is not None and not isinstance(device, str):
             raise _check.refusal("open", "device", 'a name such as "cuda:0"', device)
         if devices is not None:
@@ -448,8 +448,8 @@ class Pipeline(Selecting):
             digest=_check.choice("open", "digest", digest, ("ids", "pixels")),
             digest_file=None if digest_file is None else os.fspath(digest_file),
             devices=[device] if device is not None else devices,
-            placement=_check.choice("open", "placement", placement, places),
-            decode=_decoding(decode),
+            placement=_check.choice("open", "placement", placement, _PLACES),
+            decode=_decoding("open", decode),
             slots=_check.integer("open", "slots", slots, low=2),
             feeders=feeding,
         )
@@ -509,16 +509,32 @@ class Pipeline(Selecting):
         record, stages = _core.preview(*given, position, epoch)
         return Preview(position, epoch, record, stages)
 
-    def explain(self) -> str:
+    def explain(
+        self,
+        *,
+        placement: Literal["auto", "host", "device", "device-resize"] | None = None,
+        decode: Literal["auto", "cpu", "gpu"] | float = "auto",
+    ) -> str:
         """The plan: which records come, what is done where, without running it.
 
         Crops that the decoder makes and what one pass does together are named so.
+
+        Args:
+            placement: As for `open` with a device: what would be left to one, of any
+                kind, is in the plan then. None: batches stay on the host.
+            decode: As for `open`; other than ``"auto"`` it means a device, too. In the
+                shell ``infeed explain --device cuda:0`` measures what it would gain.
 
         Raises:
             ConfigError: As `open`.
             OpenError: As `open`.
         """
-        return _core.plan(self._json(), self._buffers())
+        on_device = None
+        if placement is not None or decode != "auto":
+            place = "auto" if placement is None else placement
+            place = _check.choice("explain", "placement", place, _PLACES)
+            on_device = (place, _decoding("explain", decode))
+        return _core.plan(self._json(), self._buffers(), on_device)
 
     @property
     def shapes(self) -> Mapping[str, Column]:
@@ -713,7 +729,7 @@ def _bytes_from(memory: int | str, part: str = "open", name: str = "memory") -> 
     return size
 
 
-def _decoding(decode: str | float) -> str:
+def _decoding(owner: str, decode: str | float) -> str:
     """Who decodes, as the engine takes it."""
     ways = ("auto", "cpu", "gpu")
     if isinstance(decode, str) and decode in ways:
@@ -721,4 +737,4 @@ def _decoding(decode: str | float) -> str:
     if isinstance(decode, float) and 0 < decode < 1:
         return repr(float(decode))
     known = '"auto", "cpu", "gpu" or the GPU\'s share, a number between 0 and 1'
-    raise _check.refusal("open", "decode", known, decode)
+    raise _check.refusal(owner, "decode", known, decode)

@@ -102,6 +102,46 @@ def test_the_command_line_says_which_side_the_work_belongs_on(classification, tm
     assert "Which side of the bus the work belongs on" in page.read_text()
 
 
+def test_the_command_line_says_what_a_decoder_would_gain(classification, tmp_path):
+    page = tmp_path / "report.html"
+    told = subprocess.run(
+        [
+            *COMMAND, "explain", str(classification.path),
+            "--device", "sim:jpeg=2e5,latency=1us", "--decode", "1/16",
+            "--seconds", "0.3", "--no-remedies", "--json", "--html", str(page),
+        ],
+        capture_output=True, check=True, text=True,
+    )  # fmt: skip
+
+    found = json.loads(told.stdout)
+    assert found["decoding"]["now"] == 1
+    assert [way["share"] for way in found["decoding"]["ways"]][-1] == 16
+    assert found["decoding"]["ways"][-1]["binding"] == "decoder"
+    assert "Who decodes JPEGs" in page.read_text()
+
+
+def test_the_plan_for_a_device_says_what_is_left_to_it(classification):
+    pipeline = infeed.Pipeline(sources.Folder(classification.path)).decode()
+    crop = T.RandomResizedCrop(SIDE)
+    normalize = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
+    pipeline = pipeline.transform(crop, normalize).batch(ROWS)
+
+    assert "behind the copy" not in pipeline.explain()
+    assert pipeline.explain(placement="host") == pipeline.explain()
+    assert "behind the copy" in pipeline.explain(placement="device")
+    resized = pipeline.explain(placement="device-resize")
+    device = [line for line in resized.splitlines() if line.startswith("  device")]
+    assert "RandomResizedCrop" in device[0]
+    assert "baseline JPEGs by the device" in pipeline.explain(decode="gpu")
+    assert "of 5 records in 16 by the device" in pipeline.explain(decode=5 / 16)
+    with pytest.raises(infeed.ConfigError, match="device-resize"):
+        pipeline.explain(placement="host", decode="gpu")
+    with pytest.raises(infeed.ConfigError, match="placement"):
+        pipeline.explain(placement="moon")
+    with pytest.raises(infeed.ConfigError, match='decode must be "auto"'):
+        pipeline.explain(decode="moon")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -79,7 +79,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Place::Auto, requires = "device")]
     placement: Place,
     /// Who decodes baseline JPEGs: cpu, gpu (whose pixels are near the CPU's, and which resizes
-    /// them, too), the GPU's share such as 0.5, or auto, which changes no bit
+    /// them, too), the GPU's share such as 5/16 or 0.5, or auto, which changes no bit
     #[arg(long, value_name = "WHO", default_value = "auto", requires = "device")]
     decode: DecodeBy,
     /// Print one JSON object instead of a table

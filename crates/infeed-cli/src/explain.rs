@@ -12,6 +12,7 @@ use clap::Parser;
 use indicatif::ProgressBar;
 use infeed::device::Any;
 use infeed::explain::{Case, Conditions, Explanation, Stand, applies, explain, ledger};
+use infeed::loader::DecodeBy;
 use infeed::loader::feeders::Feeders;
 use infeed::probe;
 use infeed::report;
@@ -34,6 +35,7 @@ const DEFAULT_SECONDS: f64 = 6.0;
   infeed explain pipeline.toml --step-ms 12 with a training step of 12 ms beside it
   infeed explain photos --on hdd            as if the data lay on a hard disk
   infeed explain photos --device cuda:0     with batches on a card: what belongs there, what crosses
+  infeed explain photos --device cuda:0 --decode gpu         with JPEGs decoded there
   infeed explain photos --on h100x8         what would belong on cards that are not here
   infeed explain train.toml --step-ms 12 --network 10Gbit    how many feeders the step would need
   infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    what a feeder that runs gives
@@ -69,6 +71,10 @@ pub(crate) struct Args {
     /// Deliver batches on a device, such as cuda:0 or sim, and say what of the work belongs there
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+    /// Who decodes baseline JPEGs in what runs: cpu, gpu (whose pixels are near the CPU's), the GPU's
+    /// share such as 5/16 or 0.3, or auto, which changes no bit
+    #[arg(long, value_name = "WHO", default_value = "auto", requires = "device")]
+    decode: DecodeBy,
     /// Measure feeders that run (`infeed feed`) beside this machine's cores: host:port, several by commas
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     feeders: Vec<String>,
@@ -152,6 +158,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     conditions.open.readers = args.io_threads;
     conditions.open.memory = args.memory;
     conditions.open.on_error = args.on_error.into();
+    conditions.open.decode = args.decode;
     conditions.step = args.step_ms.map(|ms| Duration::from_secs_f64(ms / 1e3));
     conditions.seconds = args.seconds;
     conditions.stand = args.on.map(stand);

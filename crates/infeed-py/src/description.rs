@@ -11,6 +11,7 @@ use pyo3::Borrowed;
 use pyo3::prelude::*;
 
 use crate::array::object_from;
+use crate::device::{decode_by, placement};
 use crate::error::raise;
 use crate::function::Function;
 use crate::given::Given;
@@ -52,11 +53,22 @@ pub(crate) fn check(py: Python<'_>, description: &str) -> PyResult<()> {
     raise(py, py.detach(|| pipeline.check()))
 }
 
-/// The plan, as text; lists the source and runs nothing.
+/// The plan, as text, for batches on the host, or on a device to which so much is left; lists the source
+/// and runs nothing.
 #[pyfunction]
-pub(crate) fn plan(py: Python<'_>, description: &str, handles: Handles) -> PyResult<String> {
+pub(crate) fn plan(
+    py: Python<'_>,
+    description: &str,
+    handles: Handles,
+    on_device: Option<(&str, &str)>,
+) -> PyResult<String> {
     let pipeline = parse(py, description)?;
-    raise(py, py.detach(|| pipeline.explain(&handles.0)))
+    let Some((place, decode)) = on_device else {
+        return raise(py, py.detach(|| pipeline.explain(&handles.0)));
+    };
+    let (place, decode) = (placement(place)?, decode_by(decode)?);
+    let told = py.detach(|| pipeline.explain_on(&handles.0, place, decode));
+    raise(py, told)
 }
 
 /// Name, kind, element type and shape of one row of each column.

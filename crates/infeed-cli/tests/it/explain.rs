@@ -323,3 +323,58 @@ fn an_empty_ledger_says_how_to_fill_it() {
 
     assert!(stdout(&output).contains("--apply 1"), "{}", stdout(&output));
 }
+
+#[test]
+fn who_could_decode_is_told_for_a_device_that_has_a_decoder() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+    let with = |decode: &str, more: &[&str]| {
+        let mut args = vec!["--no-remedies", "--device", "sim:latency=1us"];
+        args.extend(["--decode", decode]);
+        args.extend(more);
+        explain(dir.path(), &photos, &args)
+    };
+
+    let output = with("5/16", &[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in [
+        "  decode ",
+        "  5/16 (",
+        "  gpu",
+        "  JPEGs ",
+        "device-resize",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 100),
+        "{text}"
+    );
+    let found = json(&with("auto", &["--json"]));
+    assert_eq!(found["decoding"]["now"], 0);
+    assert_eq!(found["decoding"]["ways"][0]["share"], 0);
+    assert_eq!(found["placement"]["now"], "device");
+    let found = json(&with("gpu", &["--json"]));
+    assert_eq!(found["decoding"]["now"], 16);
+    assert_eq!(found["placement"]["decodes"], true);
+}
+
+#[test]
+fn a_decoder_is_a_devices_and_a_share_one_of_sixteen() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 4);
+
+    let on_host = explain(dir.path(), &photos, &["--decode", "gpu"]);
+    assert!(
+        stderr(&on_host).contains("--device"),
+        "{}",
+        stderr(&on_host)
+    );
+    for wrong in ["0/16", "16/16", "5/8", "17/16", "-1/16"] {
+        let decode = format!("--decode={wrong}");
+        let output = explain(dir.path(), &photos, &["--device", "sim", &decode]);
+        let told = stderr(&output);
+        assert!(told.contains("sixteenths such as 5/16"), "{wrong}: {told}");
+    }
+}

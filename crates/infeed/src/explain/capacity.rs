@@ -116,7 +116,9 @@ impl Capacities {
         let time = |rate: Option<Interval>| rate.map_or(0.0, |rate| 1.0 / rate.mid.max(1e-9));
         let step = time(self.rate_of(Limit::Step));
         let device = time(self.rate_of(Limit::Device));
-        let copy = step.max(device).max(time(self.rate_of(Limit::Copy)));
+        let decoder = time(self.rate_of(Limit::Decoder));
+        let copy = step.max(device).max(decoder);
+        let copy = copy.max(time(self.rate_of(Limit::Copy)));
         let memory = time(self.rate_of(Limit::Memory));
         let prep = copy.max(time(self.cores())).max(memory);
         let wire = prep.max(time(self.rate_of(Limit::Wire)));

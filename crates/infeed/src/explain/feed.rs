@@ -44,8 +44,9 @@ impl Feed {
                 .map(Feed::Host);
         };
         let stream = device.stream().map_err(|error| error.on(device.name()))?;
-        let device = device.clone();
-        let loader = pipeline.open_on_over(device, Placement::Device, SLOTS, source, options)?;
+        let (device, aim) = (device.clone(), case.aim(options.decode));
+        let placement = aim.unwrap_or(Placement::Device);
+        let loader = pipeline.open_on_over(device, placement, SLOTS, source, options)?;
         Ok(Feed::Device {
             loader: Box::new(loader),
             stream,

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::decoding::Decoding;
 use super::feeding::Feeding;
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
@@ -44,6 +45,9 @@ pub struct Explanation {
     /// What of the work belongs on the device; None without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placing>,
+    /// What leaving JPEGs to the device's decoder would give; None where it has nothing to decode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoding: Option<Decoding>,
     /// What other machines give or would give; None where they were not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feeding: Option<Feeding>,

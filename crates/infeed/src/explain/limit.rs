@@ -26,6 +26,8 @@ pub enum Limit {
     Receive,
     /// The bus to the device.
     Copy,
+    /// The device's decoder of JPEGs.
+    Decoder,
     /// The device's work on rows, which it does beside the step.
     Device,
     /// The training step itself: the loader keeps up.
@@ -45,6 +47,7 @@ impl Limit {
             Limit::Wire => "wire",
             Limit::Receive => "receive",
             Limit::Copy => "copy",
+            Limit::Decoder => "decoder",
             Limit::Device => "device",
             Limit::Step => "step",
         }
@@ -62,6 +65,7 @@ impl Limit {
             Limit::Wire => "the network to feeders",
             Limit::Receive => "receiving from feeders",
             Limit::Copy => "the copy to the device",
+            Limit::Decoder => "the device's decoder",
             Limit::Device => "the device's work on rows",
             Limit::Step => "the step",
         }

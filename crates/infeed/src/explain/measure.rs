@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use super::capacity::{Capacities, costliest, in_python};
 use super::case::Case;
+use super::decoding::Decoding;
 use super::difference::difference;
 use super::feed::Feed;
 use super::findings::{Explanation, Machine, NotTried, Remedy, Run, Subject, VERSION};
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
+use super::placement::{Placing, Way};
 use super::prepare::{Among, Written};
 use super::ready::{ready, refused};
 use super::remedies::{Candidate, Change, candidates};
-use super::sides::HostRates;
 use super::storage::Storage;
 use super::survey::{Survey, survey};
 use super::trial::{Others, Variant, fixed, interleave, interval, ratio};
 use super::verdict::verdict;
+use super::ways::Tried;
 use super::{Progress, feeders, functions, now_s, run};
 use crate::device::busy::Watch;
 use crate::error::Error;
@@ -47,6 +49,7 @@ const GIVEN: f64 = 0.02;
 ///
 /// As opening and running the pipeline.
 pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error> {
+    case.check_decode()?;
     let others = Others::watch();
     let looked = survey(case)?;
     let mut options = fixed(&case.conditions.open);
@@ -74,9 +77,19 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let subject = subject(case, &looked);
     let mut capacities = capacities(case, &run, storage.as_ref(), &trials, subject.bytes as f64);
     progress("timing copies and kernels", 0.0);
-    let placement = case.placing(trials.host, capacities.rate_of(Limit::Storage))?;
-    if let Some(placement) = &placement {
-        capacities.add_device(placement, case);
+    let reading = capacities.rate_of(Limit::Storage);
+    let mut untried = Vec::new();
+    let placement = case.placing(&trials.ways, reading, &mut untried)?;
+    let decoding = match &placement {
+        Some(placing) => case.decoding(&trials.ways, placing, reading, &mut untried)?,
+        None => None,
+    };
+    notes.extend(case.no_decoder());
+    if case.conditions.device.is_some()
+        && let Some(now) = way_now(placement.as_ref(), decoding.as_ref())
+        && let Some(placing) = &placement
+    {
+        capacities.add_device(now, &placing.device);
     }
     if let Some(storage) = storage.as_ref().filter(|_| case.throttle().is_none()) {
         notes.push(storage_note(storage, case, &subject));
@@ -120,6 +133,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     if case.conditions.feeders.is_some() {
         remedies.sort_by(|a, b| b.gain.mid.total_cmp(&a.gain.mid));
     }
+    not_tried.extend(untried);
     not_tried.extend(fed.not_tried);
     notes.extend(fed.notes);
     let waited = run.wait_s / (run.seconds - run.first_batch_s).max(1e-9);
@@ -137,6 +151,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         remedies,
         not_tried,
         placement,
+        decoding,
         feeding: fed.feeding,
         transfers,
         utilisation,
@@ -145,6 +160,17 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         notes,
         subject,
     })
+}
+
+/// The way that ran, whoever decoded in it.
+fn way_now<'a>(placing: Option<&'a Placing>, decoding: Option<&'a Decoding>) -> Option<&'a Way> {
+    let placing = placing?;
+    // Where nothing is for the decoder, all that is left to the device is the resize.
+    let Some(decoding) = decoding.filter(|_| placing.decodes) else {
+        return placing.ways.iter().find(|way| way.split == placing.now);
+    };
+    let now = decoding.ways.iter().find(|way| way.share == decoding.now);
+    now.map(|now| &now.way)
 }
 
 impl Case {
@@ -231,13 +257,13 @@ fn machine(case: &Case) -> Machine {
 struct Trials {
     /// Samples a second of the pipeline as it is, from memory, with the consumer always ready.
     base: Interval,
-    /// The same, and with the work shared with a device in the other way.
-    host: HostRates,
-    tried: Vec<Tried>,
+    /// The ways to share the work with a device, with what the cores give in each.
+    ways: Vec<Tried>,
+    tried: Vec<Gained>,
     not: Vec<NotTried>,
 }
 
-struct Tried {
+struct Gained {
     candidate: Candidate,
     gain: Interval,
     written: Option<Written>,
@@ -274,20 +300,13 @@ impl Trials {
         // First and last in each turn: what every gain is measured against has to be known best.
         let mut variants: Vec<Variant> = vec![base.clone()];
         variants.extend(kept.iter().map(|(_, prepared, _)| prepared.variant.clone()));
-        let has_sides = case.has_sides();
-        if has_sides {
-            let mut other = base.clone();
-            other.expands = !other.expands;
-            variants.push(other);
-        }
+        let ways = case.ways(&base);
+        variants.extend(ways.variants().cloned());
         variants.push(base);
         let going = |share| progress("trying remedies on a few records: running", share);
         let mut rates = interleave(&variants, ROUNDS, SLICE, &going);
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
-        let other = match has_sides {
-            true => rates.pop().unwrap_or_else(|| Ok(Vec::new()))?,
-            false => Vec::new(),
-        };
+        let shared = rates.split_off(1 + kept.len());
         let mut rates = rates.into_iter();
         let first = rates.next().unwrap_or_else(|| Ok(Vec::new()))?;
         let both = first.iter().zip(&last);
@@ -315,7 +334,7 @@ impl Trials {
                 let all = looked.sample.len();
                 quality = format!("{quality}; leaves out {left_out} of {all} records tried");
             }
-            tried.push(Tried {
+            tried.push(Gained {
                 gain: ratio(&rates, &base_rates),
                 candidate,
                 written: prepared.written,
@@ -325,12 +344,7 @@ impl Trials {
         let base = interval(&base_rates);
         Ok(Trials {
             base,
-            host: HostRates {
-                now: base,
-                // Rounds in turn tell the ratio better than either rate.
-                other: (!other.is_empty())
-                    .then(|| ratio(&other, &base_rates).map(|ratio| ratio * base.mid)),
-            },
+            ways: ways.tried(shared, (&base_rates, base), &mut not),
             tried,
             not,
         })
@@ -359,9 +373,9 @@ fn remedy(
     now: &Capacities,
     storage: Option<&Storage>,
     subject: &Subject,
-    tried: Tried,
+    tried: Gained,
 ) -> Remedy {
-    let Tried {
+    let Gained {
         candidate,
         gain,
         written,

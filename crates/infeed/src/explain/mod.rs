@@ -6,7 +6,8 @@
 //! [`ledger`] keeps what was predicted and what came of it.
 //!
 //! Where there is a device, or one is planned for, the same arithmetic says what of the work belongs on
-//! it ([`Placing`]); [`Transfers`] tells what crossed to it.
+//! it ([`Placing`]), and which share of the JPEGs its decoder might have ([`Decoding`]); [`Transfers`] tells
+//! what crossed to it.
 //!
 //! Other machines are in it too: what so many [feeders](crate::feed) would give before one is started, and
 //! what those give that there are ([`Feeding`]).
@@ -18,6 +19,8 @@
 mod apply;
 mod capacity;
 mod case;
+mod decoders;
+mod decoding;
 mod difference;
 mod feed;
 mod feeders;
@@ -41,11 +44,13 @@ mod transfers;
 mod trial;
 mod units;
 mod verdict;
+mod ways;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use apply::{Applied, apply, remedy};
 pub use case::{Case, Conditions, Stand};
+pub use decoding::{Decoding, DecodingWay};
 pub use feeders::applies;
 pub use feeding::{Fed, FedHost, FeederCount, FeederKnown, Feeding, Network, NetworkKnown};
 pub use findings::{

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
 
+pub(super) use words::factor;
+
 /// Rates closer than this are equal: then less work for the device counts, less for the host's cores,
 /// fewer bytes.
 pub(super) const EQUAL: f64 = 1.03;
@@ -26,13 +28,16 @@ const STRIDE: f64 = 1.01;
 
 /// Up to where the host does the work on a row; one further down leaves more to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Split {
     /// To the end: finished rows cross the bus.
     Host,
     /// To the last bytes: they cross, and the device makes floats and one-hot masks of them.
     Device,
+    /// To the decoded crops: they cross, and the device resizes them, too.
+    #[serde(rename = "device-resize")]
+    Resize,
 }
 
 impl Split {
@@ -41,6 +46,7 @@ impl Split {
         match self {
             Split::Host => "host",
             Split::Device => "device",
+            Split::Resize => "device-resize",
         }
     }
 }
@@ -55,6 +61,8 @@ pub enum Bound {
     Host,
     /// The bus to the device.
     Bus,
+    /// The device's decoder of JPEGs, which has the copies' stream.
+    Decoder,
     /// The device's work on the rows, beside the step.
     Device,
     /// The step itself.
@@ -62,11 +70,21 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Every one, in the order data flows.
+    /// Those of ways with the host's pixels, in the order data flows.
     pub const ALL: [Bound; 5] = [
         Bound::Storage,
         Bound::Host,
         Bound::Bus,
+        Bound::Device,
+        Bound::Step,
+    ];
+
+    /// Those of ways in which a device may decode, in the order data flows.
+    pub const DECODING: [Bound; 6] = [
+        Bound::Storage,
+        Bound::Host,
+        Bound::Bus,
+        Bound::Decoder,
         Bound::Device,
         Bound::Step,
     ];
@@ -77,6 +95,7 @@ impl Bound {
             Bound::Storage => "storage",
             Bound::Host => "host",
             Bound::Bus => "bus",
+            Bound::Decoder => "decoder",
             Bound::Device => "device",
             Bound::Step => "step",
         }
@@ -108,6 +127,10 @@ pub struct Placing {
     pub ways: Vec<Way>,
     /// The way that ran, or would run unless another is asked for.
     pub now: Split,
+    /// Whether files were left to the device's decoder besides: what ran is in no way of these, which all
+    /// give the host's pixels.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub decodes: bool,
     /// The best.
     pub chosen: Split,
     /// The next; None where there is one way.
@@ -184,6 +207,8 @@ pub(super) struct Cost {
     pub(super) bus_bytes: f64,
     /// Of one sample.
     pub(super) bus_s: f64,
+    /// Of one sample: the device's decoder, which works in the stream of the copies.
+    pub(super) decoder_s: f64,
     /// Of one sample, with nothing beside it.
     pub(super) device_s: f64,
 }
@@ -214,6 +239,7 @@ pub(super) struct About {
     pub(super) device: String,
     pub(super) known: Known,
     pub(super) now: Split,
+    pub(super) decodes: bool,
 }
 
 /// Decides between ways, of which there is one at least.
@@ -230,6 +256,7 @@ pub(super) fn place(about: About, costs: &[Cost], supply: &Supply) -> Option<Pla
         devices: supply.devices.max(1),
         ways,
         now: about.now,
+        decodes: about.decodes,
         chosen,
         runner_up,
         contention: supply.contention,
@@ -242,7 +269,8 @@ pub(super) fn place(about: About, costs: &[Cost], supply: &Supply) -> Option<Pla
     Some(placing)
 }
 
-fn way(cost: &Cost, supply: &Supply) -> Way {
+/// A way with its rate.
+pub(super) fn way(cost: &Cost, supply: &Supply) -> Way {
     let allows = allows(cost, supply);
     let (rate, binding) = least(&allows);
     Way {
@@ -271,10 +299,20 @@ fn allows(cost: &Cost, supply: &Supply) -> Vec<Allowed> {
         mid: beside(supply.contention.mid),
         high: beside(supply.contention.low),
     });
+    // Copies and decoding take turns in one stream: what takes longer is the limit, for the time of both.
+    let both = cost.bus_s + cost.decoder_s;
+    let (bus_s, decoder_s) = match cost.decoder_s > cost.bus_s {
+        true => (cost.bus_s, both),
+        false => (both, cost.decoder_s),
+    };
     let found = [
         (Bound::Storage, supply.storage.map(shared)),
         (Bound::Host, Some(shared(cost.host))),
-        (Bound::Bus, (cost.bus_s > 0.0).then(|| inverse(cost.bus_s))),
+        (Bound::Bus, (bus_s > 0.0).then(|| inverse(bus_s))),
+        (
+            Bound::Decoder,
+            (decoder_s > 0.0).then(|| inverse(decoder_s)),
+        ),
         (Bound::Device, device),
         (Bound::Step, (step_s > 0.0).then(|| inverse(step_s))),
     ];
@@ -340,6 +378,7 @@ fn with(costs: &[Cost], supply: &Supply, bound: Bound, factor: f64) -> (Vec<Cost
         match bound {
             Bound::Host => cost.host = cost.host.map(|rate| rate * factor),
             Bound::Bus => cost.bus_s /= factor,
+            Bound::Decoder => cost.decoder_s /= factor,
             Bound::Device => cost.device_s /= factor,
             Bound::Storage | Bound::Step => {}
         }
@@ -347,7 +386,7 @@ fn with(costs: &[Cost], supply: &Supply, bound: Bound, factor: f64) -> (Vec<Cost
     match bound {
         Bound::Storage => supply.storage = supply.storage.map(|r| r.map(|rate| rate * factor)),
         Bound::Step => supply.step_s = supply.step_s.map(|time| time / factor),
-        Bound::Host | Bound::Bus | Bound::Device => {}
+        Bound::Host | Bound::Bus | Bound::Decoder | Bound::Device => {}
     }
     (costs, supply)
 }

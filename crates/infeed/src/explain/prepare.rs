@@ -7,9 +7,12 @@ use super::case::Case;
 use super::remedies::{Candidate, Change};
 use super::trial::Variant;
 use crate::error::Error;
-use crate::loader::OnError;
+use crate::loader::ahead::Placement;
 use crate::loader::feeders::Feeders;
+use crate::loader::{DecodeBy, OnError};
 use crate::pack;
+use crate::pipeline::Pipeline;
+use crate::plan::Plan;
 use crate::source::Source;
 use crate::source::chosen::Chosen;
 
@@ -60,13 +63,14 @@ impl Case {
     /// A pipeline over a source whose records are, or are chosen from, those of this case.
     fn variant_over(
         &self,
-        mut pipeline: crate::pipeline::Pipeline,
+        mut pipeline: Pipeline,
         source: Arc<dyn Source>,
         chosen: Option<&[u64]>,
         among: &Among<'_>,
     ) -> Result<Variant, Error> {
         let mut options = self.conditions.open.clone();
         options.timeline = None;
+        options.decode = self.decode_of(&pipeline, &*source);
         let (source, step): (Arc<dyn Source>, _) = match among {
             Among::Trial {
                 records,
@@ -92,11 +96,24 @@ impl Case {
         Ok(Variant {
             pipeline,
             source,
+            aim: self.aim(options.decode),
             options,
             step,
-            expands: self.expands(),
             selects: false,
         })
+    }
+
+    /// Who decodes the files of a pipeline, which may be another than that of this case: whoever is wanted
+    /// here, if there are files left that a device decodes.
+    fn decode_of(&self, pipeline: &Pipeline, source: &dyn Source) -> DecodeBy {
+        let wanted = self.conditions.open.decode;
+        let forms = Plan::over(pipeline, source)
+            .and_then(|mut plan| plan.for_device_by(wanted, Placement::Resize, false));
+        match forms {
+            Ok(_) => wanted,
+            // It says what is wrong when it is opened, if anything else is.
+            Err(_) => DecodeBy::Auto,
+        }
     }
 
     /// All records in the pipeline's own order, selected by it as feeders select them, with feeders or
@@ -110,7 +127,7 @@ impl Case {
             source: self.behind(self.pipeline.source.open(&self.handles)?),
             options,
             step: self.conditions.step,
-            expands: self.expands(),
+            aim: self.aim(self.conditions.open.decode),
             selects: true,
         })
     }

@@ -113,6 +113,7 @@ fn explained(
             why: "a running loader is not disturbed; `infeed explain` tries them".to_owned(),
         }],
         placement: None,
+        decoding: None,
         feeding,
         transfers,
         utilisation: None,

@@ -7,6 +7,10 @@ use crate::batch::ColumnSpec;
 use crate::device::ring::{RingStats, Route, Upload};
 use crate::loader::ahead::{Placed, Placement};
 
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 /// What a loader sent to a device. It brings nothing back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transfers {
@@ -28,6 +32,9 @@ pub struct Transfers {
     pub slots: u64,
     /// Slots made because the loop kept all others.
     pub overflow: u64,
+    /// JPEGs that the device decoded.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub jpegs: u64,
     /// Batches whose times on the device's clock are known.
     pub timed: u64,
     /// Bytes of those.
@@ -65,6 +72,10 @@ pub struct Carried {
     pub row_bytes: u64,
     /// Bytes of a row as the loop gets it on the device; 0 if it stays on the host.
     pub device_bytes: u64,
+    /// Whether rows hold files that the device decodes, or crops: what crosses then is those alone, and
+    /// `row_bytes` the room for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub files: bool,
 }
 
 impl Carried {
@@ -77,6 +88,7 @@ impl Carried {
             name: route.host.name.clone(),
             row_bytes: of(&route.host),
             device_bytes: of(&route.device),
+            files: matches!(route.upload, Upload::Decode(_)),
         }
     }
 
@@ -103,6 +115,7 @@ pub(super) fn transfers(
         fields: routes.iter().map(Carried::of).collect(),
         slots: stats.slots as u64,
         overflow: stats.overflow,
+        jpegs: stats.jpegs,
         timed: stats.times.batches,
         timed_bytes: stats.times.bytes,
         copying_s: stats.times.copying.as_secs_f64(),
@@ -211,8 +224,12 @@ impl Transfers {
         let mut lines = Vec::new();
         if self.timed > 0 && self.copying_s > 0.0 {
             let mut line = format!(
-                "a batch is {} on the bus, {}",
+                "a batch is {} on the bus{}, {}",
                 ms(self.copying_s, self.timed),
+                match self.jpegs {
+                    0 => "",
+                    _ => " and in the decoder",
+                },
                 per_s(self.timed_bytes as f64 / self.copying_s),
             );
             if self.expanding_s > 0.0 {
@@ -222,6 +239,12 @@ impl Transfers {
                 );
             }
             lines.push(line);
+        }
+        if self.jpegs > 0 {
+            lines.push(format!(
+                "{:.1} files of a batch were decoded on the device",
+                self.jpegs as f64 / self.batches.max(1) as f64
+            ));
         }
         if self.gap_batches > 0 {
             lines.push(format!(

@@ -9,6 +9,7 @@ use infeed_raw::machine::{machine_cpu_time, process_cpu_time, usable_cores};
 
 use super::interval::Interval;
 use crate::error::Error;
+use crate::loader::ahead::Placement;
 use crate::loader::{Loader, Options, Stats};
 use crate::pipeline::Pipeline;
 use crate::source::Source;
@@ -43,8 +44,8 @@ pub(super) struct Variant {
     pub(super) source: Arc<dyn Source>,
     pub(super) options: Options,
     pub(super) step: Option<Duration>,
-    /// Whether what makes rows larger is left to a device, so that the host makes bytes.
-    pub(super) expands: bool,
+    /// For whom rows are made: a device, with so much left to it; None: they are finished.
+    pub(super) aim: Option<Placement>,
     /// Whether the source is all there is, of which the pipeline selects: feeders know it so.
     pub(super) selects: bool,
 }
@@ -66,9 +67,9 @@ impl Variant {
         };
         let options = fixed(&self.options);
         let source = Arc::clone(&self.source);
-        match self.expands {
-            true => pipeline.open_for_device(source, &options),
-            false => pipeline.open_over(source, &options),
+        match self.aim {
+            Some(placement) => pipeline.open_for_device(source, placement, &options),
+            None => pipeline.open_over(source, &options),
         }
     }
 

@@ -48,15 +48,16 @@ impl Pipeline {
         Loader::open(self, self.select(source)?, &[], options)
     }
 
-    /// As [`Pipeline::open_over`], with the batches that would be sent to a device which makes rows
-    /// larger by itself: for measuring what is left to the host.
+    /// As [`Pipeline::open_over`], with the batches that would be sent to a device to which so much is
+    /// left: for measuring what the host does then.
     pub(crate) fn open_for_device(
         &self,
         source: Arc<dyn Source>,
+        placement: Placement,
         options: &Options,
     ) -> Result<Loader, Error> {
         let aim = Aim {
-            placement: Placement::Device,
+            placement,
             ready: Ready(Arc::new(|_| {})),
             slots: 0,
             decoder: None,

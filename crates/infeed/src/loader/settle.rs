@@ -2,11 +2,13 @@
 //! anything runs.
 
 use super::failed::sample_error;
+use super::{Options, decoders};
 use crate::batch::{Array, Column, ColumnKind, ColumnSpec, Values};
 use crate::error::Error;
 use crate::function::{Failed, Form, On, Sink};
 use crate::pipeline::{FieldSpec, FunctionSpec, Handle, Pipeline};
 use crate::plan::Plan;
+use crate::plan::device::{DecodeBy, Placement};
 use crate::plan::failure::{Failure, SampleError};
 use crate::plan::function::{Call, Gives, form_bytes, takes};
 use crate::plan::preview::PreviewStage;
@@ -69,6 +71,33 @@ impl Pipeline {
     /// As [`Pipeline::describe`], [`Pipeline::select`] and [`Pipeline::order`].
     pub fn explain(&self, handles: &[Handle]) -> Result<String, Error> {
         let (plan, source) = self.planned(handles)?;
+        let order = self.order(&*source, handles)?;
+        Ok(format!("{}{plan}", self.selection(&*source, &order)))
+    }
+
+    /// As [`Pipeline::explain`], of batches that go to a device to which so much is left, files as `decode`
+    /// says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::explain`]; [`Error::Config`] where there is nothing that the device could decode.
+    pub fn explain_on(
+        &self,
+        handles: &[Handle],
+        placement: Placement,
+        decode: DecodeBy,
+    ) -> Result<String, Error> {
+        let options = Options {
+            decode,
+            ..Options::default()
+        };
+        decoders::check(&options, Some(placement))?;
+        let (mut plan, source) = self.planned(handles)?;
+        let placement = match decode.is_by_device() {
+            true => Placement::Resize,
+            false => placement,
+        };
+        plan.for_device_by(decode, placement, false)?;
         let order = self.order(&*source, handles)?;
         Ok(format!("{}{plan}", self.selection(&*source, &order)))
     }

@@ -93,14 +93,18 @@ impl DecodeBy {
 impl FromStr for DecodeBy {
     type Err = String;
 
-    /// `auto`, `cpu`, `gpu`, or the device's share, a number between 0 and 1, which is rounded to
-    /// sixteenths.
+    /// `auto`, `cpu`, `gpu`, or the device's share: sixteenths, as `5/16`, or a number between 0 and 1,
+    /// which is rounded to them.
     fn from_str(text: &str) -> Result<DecodeBy, String> {
         match text {
             "auto" => return Ok(DecodeBy::Auto),
             "cpu" => return Ok(DecodeBy::Cpu),
             "gpu" => return Ok(DecodeBy::Gpu),
             _ => {}
+        }
+        let sixteenths = text.strip_suffix("/16").map(str::parse::<u8>);
+        if let Some(Ok(share @ 1..PARTS)) = sixteenths {
+            return Ok(DecodeBy::Mix(share));
         }
         match text.parse::<f64>() {
             Ok(share) if 0.0 < share && share < 1.0 => {
@@ -109,7 +113,7 @@ impl FromStr for DecodeBy {
             }
             _ => Err(format!(
                 "{text:?} decodes nothing; there are \"auto\", \"cpu\", \"gpu\", and the device's \
-                 share, a number between 0 and 1"
+                 share, a number between 0 and 1 or sixteenths such as 5/16"
             )),
         }
     }

@@ -33,6 +33,7 @@ pub fn html(e: &Explanation) -> String {
         queue(e),
         timeline(e),
         device::placement(e),
+        device::decoding(e),
         device::transfers(e),
         feeders::hosts(e),
         feeders::counts(e),

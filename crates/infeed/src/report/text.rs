@@ -34,6 +34,7 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     verdict(&mut page, e);
     stages(&mut page, &e.run.stages);
     device::placement(&mut page, e);
+    device::decoding(&mut page, e);
     device::transfers(&mut page, e);
     feeders::feeders(&mut page, e);
     remedies(&mut page, e);

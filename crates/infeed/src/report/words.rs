@@ -3,7 +3,8 @@
 use super::numbers;
 use crate::device::busy::Utilisation;
 use crate::explain::{
-    Bound, Explanation, FedHost, FeederCount, Feeding, LedgerEntry, Limit, Placing, Verdict, Way,
+    Bound, Decoding, DecodingWay, Explanation, FedHost, FeederCount, Feeding, LedgerEntry, Limit,
+    Placing, Verdict, Way,
 };
 
 /// A share of the consumer's time.
@@ -73,7 +74,9 @@ pub(super) fn of_host(host: &FedHost) -> String {
 
 /// What a loop waits for between the host and its step.
 fn stall_of_copy(e: &Explanation) -> &'static str {
-    let device = |resource: &crate::explain::Resource| resource.limit == Limit::Device;
+    let device = |resource: &crate::explain::Resource| {
+        matches!(resource.limit, Limit::Device | Limit::Decoder)
+    };
     match e.resources.iter().any(device) {
         true => "waiting for the bus or the device",
         false => "waiting for the bus",
@@ -82,12 +85,25 @@ fn stall_of_copy(e: &Explanation) -> &'static str {
 
 /// `device (best, now)`.
 pub(super) fn way_name(placing: &Placing, way: &Way) -> String {
-    let marks = [(placing.chosen, "best"), (placing.now, "now")];
-    let marks = marks.iter().filter(|(split, _)| *split == way.split);
-    let marks: Vec<&str> = marks.map(|(_, mark)| *mark).collect();
+    let is_now = placing.now == way.split && !placing.decodes;
+    marked(way.split.name(), placing.chosen == way.split, is_now)
+}
+
+/// `5/16 (best, now)`.
+pub(super) fn decoding_name(decoding: &Decoding, way: &DecodingWay) -> String {
+    let is_best = decoding.share == way.share;
+    marked(&way.name(), is_best, decoding.now == way.share)
+}
+
+/// A name, and in brackets whether it is the best and what runs now.
+fn marked(name: &str, is_best: bool, is_now: bool) -> String {
+    let marks: Vec<&str> = [(is_best, "best"), (is_now, "now")]
+        .iter()
+        .filter_map(|(is, mark)| is.then_some(*mark))
+        .collect();
     match marks.is_empty() {
-        true => way.split.name().to_owned(),
-        false => format!("{} ({})", way.split.name(), marks.join(", ")),
+        true => name.to_owned(),
+        false => format!("{name} ({})", marks.join(", ")),
     }
 }
 

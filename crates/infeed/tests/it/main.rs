@@ -6,6 +6,7 @@ mod data;
 mod decoding;
 mod device;
 mod explain;
+mod explained_decoding;
 mod fast_plan;
 mod feed;
 mod fields;

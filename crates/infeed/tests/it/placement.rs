@@ -12,7 +12,7 @@ use infeed::explain::{
 use infeed::loader::ahead::Placement;
 use infeed::pipeline::SourceSpec;
 use infeed::source::throttled::Throttle;
-use infeed::transform::{Normalize, RandomResizedCrop};
+use infeed::transform::{Filter, Normalize, RandomResizedCrop};
 use infeed::{Options, Pipeline};
 
 use crate::data;
@@ -151,10 +151,62 @@ fn cores_limit_where_bus_and_device_are_fast() {
     let found = explained(&photos(root.path()), device);
 
     let placing = placing(&found);
-    for way in &placing.ways {
-        assert_eq!(way.binding, Bound::Host, "{placing:?}");
+    for split in [Split::Host, Split::Device] {
+        assert_eq!(way(placing, split).binding, Bound::Host, "{placing:?}");
     }
-    assert_eq!(placing.ways.len(), 2);
+    assert_eq!(placing.ways.len(), 3);
+}
+
+#[test]
+fn crops_that_a_device_resizes_cross_the_bus_with_all_their_room() {
+    let root = data::photos(12);
+    // Rows of 4 x 24 x 24 pixels and a head take 4.6 ms each over this bus.
+    let device = conditions(Some("sim:bandwidth=1.5e6,kernel=2e7,latency=1us"));
+
+    let found = explained(&photos(root.path()), device);
+
+    let placing = placing(&found);
+    let crops = way(placing, Split::Resize);
+    let room = 4.0 * (BYTES - 8.0) + 16.0 + 8.0;
+    // And the weights of so small an image, which are a part of it that shows.
+    let bytes = crops.bus_bytes;
+    assert!(room < bytes && bytes < 1.5 * room, "{crops:?}");
+    assert_eq!(crops.binding, Bound::Bus, "{crops:?}");
+    let part = crops.rate.mid / (1.5e6 / room);
+    assert!((0.5..1.05).contains(&part), "{crops:?}");
+    // Floats are written, and crops of more than a few pixels read.
+    let written_s = 4.0 * (BYTES - 8.0) / 2e7;
+    assert!(crops.device_s > written_s, "{crops:?}");
+    assert_eq!(crops.left, "resize, floats and layout of image");
+    assert_eq!(placing.chosen, Split::Device, "{placing:?}");
+}
+
+#[test]
+fn crops_on_devices_that_are_not_here_are_planned_by_their_bytes() {
+    let root = data::photos(12);
+    let mut planned = conditions(None);
+    planned.stand = Some(Stand {
+        name: "a card".to_owned(),
+        storage: None,
+        bus_bytes_per_s: Some(1e12),
+        device_bytes_per_s: Some(1e12),
+        devices: 1,
+    });
+
+    let found = explained(&photos(root.path()), planned);
+
+    let placing = placing(&found);
+    let crops = way(placing, Split::Resize);
+    let room = 4.0 * (BYTES - 8.0) + 16.0 + 8.0;
+    assert_eq!(crops.bus_bytes, room);
+    assert!((crops.bus_s - room / 1e12).abs() < 1e-15);
+    // Floats written, and between one pixel and all the room read.
+    let floats = 4.0 * (BYTES - 8.0);
+    let moved = crops.device_s * 1e12;
+    assert!(floats < moved && moved <= floats + room, "{moved}");
+    let cores = crops.allowed(Bound::Host).expect("cores").mid;
+    assert!(cores > 0.0 && cores.is_finite());
+    assert!(found.decoding.is_none(), "no rate of a decoder is known");
 }
 
 #[test]
@@ -218,9 +270,12 @@ fn a_named_machine_is_planned_for_and_its_devices_share_the_host() {
 #[test]
 fn rows_that_a_device_cannot_make_larger_leave_nothing_to_choose() {
     let root = data::photos(12);
+    // The device's resize is bilinear.
+    let mut cubic = RandomResizedCrop::new(SIDE);
+    cubic.interpolation = Filter::Bicubic;
     let bytes = Pipeline::new(SourceSpec::folder(root.path()))
         .decode()
-        .transform(RandomResizedCrop::new(SIDE))
+        .transform(cubic)
         .batch(ROWS);
 
     let found = explained(&bytes, conditions(Some("sim")));

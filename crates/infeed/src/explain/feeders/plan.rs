@@ -126,6 +126,10 @@ fn useless(case: &Case, limit: Limit, asked: bool) -> Option<Option<String>> {
         );
         return Some(Some(why));
     }
+    if case.decodes() {
+        let why = "they leave no files to a device's decoder, which has some here";
+        return Some(Some(why.to_owned()));
+    }
     if !case.handles.is_empty() {
         let why = "the records are in the memory of this process, and feeders read their own";
         return Some(Some(why.to_owned()));

@@ -11,6 +11,7 @@ fn costs() -> [Cost; 2] {
         host: Interval::exact(host),
         bus_bytes,
         bus_s: bus_bytes / 8e9,
+        decoder_s: 0.0,
         device_s,
     };
     [
@@ -34,6 +35,7 @@ fn placed(costs: &[Cost], supply: &Supply) -> Placing {
         device: "a device".to_owned(),
         known: Known::Measured,
         now: Split::Device,
+        decodes: false,
     };
     place(about, costs, supply).expect("there are ways")
 }
@@ -272,6 +274,129 @@ fn with_one_way_there_is_nothing_to_choose() {
     assert!(said.contains("nothing that the device could do"), "{said}");
 }
 
+/// The same with images that are resized on the device: 20 000 a second of cores that only decode; whole
+/// rows of 400 kB cross, and the kernel takes 3 us.
+fn three() -> [Cost; 3] {
+    let [host, device] = costs();
+    let resize = Cost {
+        split: Split::Resize,
+        host: Interval::exact(20_000.0),
+        bus_bytes: 400e3,
+        bus_s: 400e3 / 8e9,
+        device_s: 3e-6,
+        ..device.clone()
+    };
+    [host, device, resize]
+}
+
+/// The best of the three ways, with what limits it, without a step unless there is one.
+fn best_of(costs: &[Cost], supply: &Supply) -> (Split, Bound) {
+    let placing = placed(costs, supply);
+    assert_eq!(placing.ways.len(), 3);
+    (placing.chosen, chosen(&placing).binding)
+}
+
+fn no_step() -> Supply {
+    Supply {
+        step_s: None,
+        ..supply()
+    }
+}
+
+#[test]
+fn where_cores_limit_the_resize_is_left_to_the_device_as_well() {
+    let mut costs = three();
+    let best = best_of(&costs, &no_step());
+    // At 20 000 a second the rows take the bus for as long as the cores.
+    assert_eq!(best, (Split::Resize, Bound::Host));
+    costs[2].host = Interval::exact(19_000.0);
+    assert_eq!(best_of(&costs, &no_step()), (Split::Resize, Bound::Host));
+    // Less than 3 % more is not worth it.
+    costs[2].host = Interval::exact(12_300.0);
+    assert_eq!(best_of(&costs, &no_step()), (Split::Device, Bound::Host));
+}
+
+#[test]
+fn where_the_bus_limits_whole_rows_of_crops_do_not_cross_it() {
+    let mut costs = three();
+    for cost in &mut costs {
+        cost.bus_s *= 2.0;
+    }
+    // 10 000 rows and 40 000 samples of bytes: the bus takes away what the cores would gain.
+    assert_eq!(best_of(&costs, &no_step()), (Split::Device, Bound::Host));
+    for cost in &mut costs {
+        cost.bus_s *= 10.0;
+    }
+    assert_eq!(best_of(&costs, &no_step()), (Split::Device, Bound::Bus));
+}
+
+#[test]
+fn where_the_device_is_slow_with_crops_they_are_resized_on_the_host() {
+    let mut costs = three();
+    costs[2].device_s = 100e-6;
+
+    assert_eq!(best_of(&costs, &no_step()), (Split::Device, Bound::Host));
+    costs[1].device_s = 100e-6;
+    costs[0].host = Interval::exact(11_000.0);
+    assert_eq!(best_of(&costs, &no_step()), (Split::Host, Bound::Host));
+}
+
+#[test]
+fn where_storage_or_the_step_limits_nothing_is_left_to_the_device() {
+    let mut slow = no_step();
+    slow.storage = Some(Interval::exact(5_000.0));
+    assert_eq!(best_of(&three(), &slow), (Split::Host, Bound::Storage));
+    let mut long = no_step();
+    long.step_s = Some(1e-3);
+    assert_eq!(best_of(&three(), &long), (Split::Host, Bound::Step));
+}
+
+#[test]
+fn a_device_with_time_to_spare_beside_its_step_resizes_as_well() {
+    // A step of 55 us, then 3 us of kernels: 17 241, and cores that resize give 12 000.
+    let mut supply = supply();
+    supply.step_s = Some(55e-6);
+
+    let placing = placed(&three(), &supply);
+
+    assert_eq!(placing.chosen, Split::Resize);
+    assert_eq!(chosen(&placing).binding, Bound::Device);
+    assert_eq!(placing.runner_up, Some(Split::Device));
+    let said = placing.said.join("\n");
+    assert!(
+        said.contains("best: placement=\"device-resize\", where crops cross the bus"),
+        "{said}"
+    );
+    let change = placing.change.expect("more cores do the resize");
+    assert_eq!(change.bound, Bound::Host);
+}
+
+#[test]
+fn ways_are_named_as_a_placement_is_asked_for() {
+    for split in [Split::Host, Split::Device, Split::Resize] {
+        let json = serde_json::to_string(&split).expect("a name");
+        assert_eq!(json, format!("\"{}\"", split.name()));
+    }
+    assert_eq!(Split::Resize.name(), "device-resize");
+}
+
+#[test]
+fn copies_and_a_decoder_share_a_stream_and_the_longer_is_the_limit() {
+    let mut cost = three()[2].clone();
+    cost.decoder_s = 200e-6;
+
+    let slow = way(&cost, &no_step());
+
+    assert_eq!(slow.binding, Bound::Decoder);
+    assert!((slow.rate.mid - 4_000.0).abs() < 1e-6, "1 / (50 + 200) us");
+    let bus = slow.allowed(Bound::Bus).expect("a bus").mid;
+    assert!((bus - 20_000.0).abs() < 1e-6);
+    cost.decoder_s = 30e-6;
+    let quick = way(&cost, &no_step());
+    assert_eq!(quick.binding, Bound::Bus);
+    assert!((quick.rate.mid - 12_500.0).abs() < 1e-6, "1 / (50 + 30) us");
+}
+
 #[test]
 fn rates_that_are_no_numbers_do_not_stop_the_arithmetic() {
     let mut costs = costs();
@@ -286,6 +411,7 @@ fn rates_that_are_no_numbers_do_not_stop_the_arithmetic() {
         device: String::new(),
         known: Known::Planned,
         now: Split::Host,
+        decodes: false,
     };
     assert!(place(about, &[], &supply()).is_none());
 }

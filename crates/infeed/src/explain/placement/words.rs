@@ -9,6 +9,7 @@ impl Split {
         match self {
             Split::Host => "finished rows cross the bus",
             Split::Device => "bytes cross the bus and are expanded on the device",
+            Split::Resize => "crops cross the bus and are resized on the device",
         }
     }
 }
@@ -20,6 +21,7 @@ impl Bound {
             Bound::Storage => "storage",
             Bound::Host => "the host's cores",
             Bound::Bus => "the bus",
+            Bound::Decoder => "the device's decoder",
             Bound::Device => "the device's work on rows beside the step",
             Bound::Step => "the step",
         }
@@ -103,7 +105,7 @@ fn best(placing: &Placing, chosen: &Way) -> String {
         text += "; others that are no more than 3 % faster load the device more";
     }
     let now = placing.ways.iter().find(|way| way.split == placing.now);
-    if let Some(now) = now.filter(|now| now.split != chosen.split) {
+    if let Some(now) = now.filter(|now| now.split != chosen.split && !placing.decodes) {
         text += &format!(
             "; now it is \"{}\", {:.0} samples/s",
             now.split.name(),
@@ -144,6 +146,8 @@ fn would_change(change: Option<Change>, next: Split) -> String {
         (Bound::Host, false) => "fewer cores",
         (Bound::Bus, true) => "a faster bus",
         (Bound::Bus, false) => "a slower bus",
+        (Bound::Decoder, true) => "a faster decoder",
+        (Bound::Decoder, false) => "a slower decoder",
         (Bound::Device, true) => "a device that is faster with rows",
         (Bound::Device, false) => "a device that is slower with rows",
         (Bound::Step, true) => "a faster step",
@@ -186,7 +190,7 @@ fn contention(placing: &Placing) -> Option<String> {
 }
 
 /// `0.52x`, with three figures at most.
-fn factor(times: f64) -> String {
+pub(in crate::explain) fn factor(times: f64) -> String {
     match times {
         t if t < 9.995 => format!("{t:.2}x"),
         t if t < 99.95 => format!("{t:.1}x"),
@@ -205,6 +209,12 @@ pub(super) fn arithmetic(cost: &Cost, supply: &Supply) -> String {
         ));
     }
     let us = |time: f64| format!("{:.2} µs", 1e6 * time);
+    if cost.decoder_s > 0.0 {
+        parts.push(format!(
+            "decoder {} per sample in the copies' stream",
+            us(cost.decoder_s)
+        ));
+    }
     let step = supply.step_s.filter(|&step| step > 0.0);
     match (cost.device_s > 0.0, step) {
         (true, Some(step)) => parts.push(format!(

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::colour;
 use crate::explain::{
-    Allowed, Explanation, Interval, LedgerEntry, Placing, QueuePoint, Remedy, Resource, StageCost,
-    Way,
+    Allowed, Decoding, DecodingWay, Explanation, Interval, LedgerEntry, Placing, QueuePoint,
+    Remedy, Resource, StageCost, Way,
 };
 use crate::report::numbers;
 use crate::report::timeline::{merge, tracks};
-use crate::report::words::{Part, error, stall, way_name};
+use crate::report::words::{Part, decoding_name, error, stall, way_name};
 
 /// Spans that are drawn; a timeline with more is cut short. Of 6000, Chromium 156 makes and lays out
 /// the plot in 0.11 s (median of 3, two shared cores), of 20 000 in 0.36 s, and it does so at every
@@ -31,6 +31,7 @@ pub(super) fn json(e: &Explanation) -> String {
         "stages": e.run.stages.iter().filter(|s| s.samples > 0).map(stage).collect::<Vec<_>>(),
         "resources": e.resources.iter().map(|r| resource(e, r)).collect::<Vec<_>>(),
         "placement": e.placement.iter().flat_map(placement).collect::<Vec<_>>(),
+        "decoding": e.decoding.iter().flat_map(decoding).collect::<Vec<_>>(),
         "feeders": e.feeding.iter().flat_map(|feeding| &feeding.counts)
             .map(|count| json!({
                 "name": count.feeders.to_string(),
@@ -148,18 +149,26 @@ fn fed_step(e: &Explanation) -> Option<f64> {
 
 /// What each resource allows in each way.
 fn placement(placing: &Placing) -> Vec<Value> {
-    let of = |way: &Way| -> Vec<Value> {
-        let bar = |allowed: &Allowed| {
-            json!({
-                "way": way_name(placing, way),
-                "name": allowed.bound.name(),
-                "mid": allowed.rate.mid,
-                "limit": allowed.bound == way.binding,
-            })
-        };
-        way.allows.iter().map(bar).collect()
-    };
+    let of = |way: &Way| bars(&way_name(placing, way), way);
     placing.ways.iter().flat_map(of).collect()
+}
+
+/// What each resource allows with each share of the records left to the device's decoder.
+fn decoding(decoding: &Decoding) -> Vec<Value> {
+    let of = |of: &DecodingWay| bars(&decoding_name(decoding, of), &of.way);
+    decoding.ways.iter().flat_map(of).collect()
+}
+
+fn bars(name: &str, way: &Way) -> Vec<Value> {
+    let bar = |allowed: &Allowed| {
+        json!({
+            "way": name,
+            "name": allowed.bound.name(),
+            "mid": allowed.rate.mid,
+            "limit": allowed.bound == way.binding,
+        })
+    };
+    way.allows.iter().map(bar).collect()
 }
 
 /// Points of the queue, of a long run only as many as can be seen: of those that are drawn as one

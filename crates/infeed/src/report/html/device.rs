@@ -1,10 +1,10 @@
-//! What belongs on a device and what crossed to it, as sections of the page.
+//! What belongs on a device, who could decode, and what crossed, as sections of the page.
 
 use super::markup::{Cell, Row, escaped, list, table};
 use super::{figure, section};
-use crate::explain::{Bound, Explanation, Known, Placing, Way};
+use crate::explain::{Bound, DecodingWay, Explanation, Known, Placing, Way};
 use crate::report::numbers;
-use crate::report::words::{busy, way_name, when_limited};
+use crate::report::words::{busy, decoding_name, way_name, when_limited};
 
 /// The ways there are, and the answer.
 pub(super) fn placement(e: &Explanation) -> String {
@@ -22,11 +22,7 @@ pub(super) fn placement(e: &Explanation) -> String {
         "limit",
     ];
     let rows: Vec<Row> = placing.ways.iter().map(|way| row(placing, way)).collect();
-    let known = match placing.known {
-        Known::Measured => "measured",
-        Known::Simulated => "simulated",
-        Known::Planned => "planned",
-    };
+    let known = known(placing.known);
     let said = match placing.devices {
         1 => format!("Samples a second on {}, {known}.", placing.device),
         n => format!(
@@ -48,10 +44,64 @@ pub(super) fn placement(e: &Explanation) -> String {
     )
 }
 
+/// Who could decode JPEGs, and what each share would give.
+pub(super) fn decoding(e: &Explanation) -> String {
+    let Some(decoding) = &e.decoding else {
+        return String::new();
+    };
+    let heads = [
+        "decode",
+        "storage",
+        "host",
+        "bus",
+        "decoder",
+        "device",
+        "step",
+        "samples/s",
+        "limit",
+    ];
+    let row = |of: &DecodingWay| {
+        let name = decoding_name(decoding, of);
+        row_of(name, &of.way, &Bound::DECODING, of.share == decoding.share)
+    };
+    let rows: Vec<Row> = decoding.ways.iter().map(row).collect();
+    let said = format!(
+        "Samples a second with JPEGs left to the decoder of {}, {}. Its pixels are near the host's, and \
+         not the same.",
+        decoding.device,
+        known(decoding.known)
+    );
+    let caption = "Bars: what each resource allows, by the records of 16 that the device decodes. The \
+                   limit of each is marked.";
+    section(
+        "Who decodes JPEGs",
+        &format!(
+            "<p>{}</p>\n{}{}{}",
+            escaped(&said),
+            figure("decoding", caption),
+            table("cards", &heads, &rows),
+            list(&decoding.said).replacen("<ul>", "<ul class=\"notes\">", 1),
+        ),
+    )
+}
+
+fn known(known: Known) -> &'static str {
+    match known {
+        Known::Measured => "measured",
+        Known::Simulated => "simulated",
+        Known::Planned => "planned",
+    }
+}
+
 fn row(placing: &Placing, way: &Way) -> Row {
-    let mut cells = vec![Cell::markup(escaped(&way_name(placing, way)).to_string())];
-    let allows = Bound::ALL.map(|bound| Cell::number(when_limited(way, bound)));
-    cells.extend(allows);
+    let is_best = way.split == placing.chosen;
+    row_of(way_name(placing, way), way, &Bound::ALL, is_best)
+}
+
+fn row_of(name: String, way: &Way, bounds: &[Bound], is_best: bool) -> Row {
+    let mut cells = vec![Cell::markup(escaped(&name).to_string())];
+    let allows = bounds.iter().map(|&bound| when_limited(way, bound));
+    cells.extend(allows.map(Cell::number));
     cells.push(Cell::number(numbers::interval(way.rate, numbers::figures)));
     cells.push(Cell::text(way.binding.name()));
     let about = [&way.left, &way.arithmetic];
@@ -61,7 +111,7 @@ fn row(placing: &Placing, way: &Way) -> Row {
         .map(|text| escaped(text).to_string())
         .collect();
     Row {
-        class: match way.split == placing.chosen {
+        class: match is_best {
             true => "limit",
             false => "",
         },
@@ -107,9 +157,14 @@ fn field(field: &crate::explain::Carried) -> Row {
         0 => "stays on the host".to_owned(),
         count => numbers::bytes(count as f64),
     };
+    let over = match field.files {
+        // A row has room for more than the file in it, or the crop.
+        true => format!("at most {}", bytes(field.row_bytes)),
+        false => bytes(field.row_bytes),
+    };
     Row::plain(vec![
         Cell::markup(escaped(&field.name).to_string()),
-        Cell::number(bytes(field.row_bytes)),
+        Cell::number(over),
         Cell::number(bytes(field.device_bytes)),
     ])
 }

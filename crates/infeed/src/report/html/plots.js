@@ -152,11 +152,11 @@
     });
   });
 
-  draw("placement", (width) => {
-    const known = data.placement.filter((d) => d.mid !== null);
+  const sides = (rows) => (width) => {
+    const known = rows.filter((d) => d.mid !== null);
     const ways = [...new Set(known.map((d) => d.way))];
     // In the order data flows, also where the first way leaves one out.
-    const order = ["storage", "host", "bus", "device", "step"];
+    const order = ["storage", "host", "bus", "decoder", "device", "step"];
     const names = order.filter((name) => known.some((d) => d.name === name));
     const marginLeft = margin(names, width);
     return plot(width, {
@@ -182,7 +182,9 @@
         Plot.ruleX([0]),
       ],
     });
-  });
+  };
+  draw("placement", sides(data.placement));
+  draw("decoding", sides(data.decoding));
 
   draw("feeders", (width) => {
     const known = data.feeders.filter((d) => d.rate !== null);

@@ -2,7 +2,8 @@
 
 use infeed::device::busy::{Look, Utilisation};
 use infeed::explain::{
-    Allowed, Bound, Carried, Change, Explanation, Interval, Known, Placing, Split, Transfers, Way,
+    Allowed, Bound, Carried, Change, Decoding, DecodingWay, Explanation, Interval, Known, Placing,
+    Split, Transfers, Way,
 };
 use infeed::report;
 use serde_json::Value;
@@ -13,6 +14,7 @@ use super::{feeders, synthetic};
 pub(super) fn on_device() -> Explanation {
     let mut e = synthetic::usual();
     e.placement = Some(placing());
+    e.decoding = Some(decoding());
     e.transfers = Some(transfers());
     e.feeding = Some(feeders::feeding());
     let looks = (1..=30).map(|n| Look {
@@ -27,7 +29,15 @@ pub(super) fn on_device() -> Explanation {
 }
 
 fn way(split: Split, left: &str, bus_bytes: f64, allows: [Option<f64>; 5]) -> Way {
-    let allows = Bound::ALL.into_iter().zip(allows);
+    way_of(split, left, bus_bytes, Bound::ALL.into_iter().zip(allows))
+}
+
+fn way_of(
+    split: Split,
+    left: &str,
+    bus_bytes: f64,
+    allows: impl Iterator<Item = (Bound, Option<f64>)>,
+) -> Way {
     let allows: Vec<Allowed> = allows
         .filter_map(|(bound, rate)| {
             Some(Allowed {
@@ -78,8 +88,21 @@ fn placing() -> Placing {
                     Some(667.0),
                 ],
             ),
+            way(
+                Split::Resize,
+                "resize, floats and layout of image, one-hot of mask",
+                4.6e6,
+                [
+                    Some(655.0),
+                    Some(301.0),
+                    Some(2608.0),
+                    Some(663.0),
+                    Some(667.0),
+                ],
+            ),
         ],
         now: Split::Device,
+        decodes: false,
         chosen: Split::Device,
         runner_up: Some(Split::Host),
         contention: Interval {
@@ -102,6 +125,39 @@ fn placing() -> Placing {
     }
 }
 
+fn decoding() -> Decoding {
+    let way = |share, decoder_s, allows: [Option<f64>; 6]| DecodingWay {
+        share,
+        decoder_s,
+        way: way_of(
+            Split::Resize,
+            "decoding, resize, floats and layout of image",
+            2.2e6,
+            Bound::DECODING.into_iter().zip(allows),
+        ),
+    };
+    let (storage, bus, device, step) = (Some(655.0), Some(5454.0), Some(664.0), Some(667.0));
+    Decoding {
+        device: "cuda:0".to_owned(),
+        known: Known::Measured,
+        taken: 0.93,
+        now: 0,
+        share: 9,
+        balance: Some(0.55),
+        gain: Interval::exact(1.98),
+        ways: vec![
+            way(0, 0.0, [storage, Some(292.0), bus, None, device, step]),
+            way(9, 1e-3, [storage, Some(578.0), bus, Some(592.0), device, step]),
+            way(16, 3e-3, [storage, Some(2400.0), bus, Some(333.0), device, step]),
+        ],
+        said: vec![
+            "fastest: decode=9/16, where the device decodes 9 records of 16: 578 samples/s, limited by \
+             the host's cores, 1.98x of the best with the host's pixels"
+                .to_owned(),
+        ],
+    }
+}
+
 fn transfers() -> Transfers {
     Transfers {
         device: "cuda:0".to_owned(),
@@ -115,16 +171,19 @@ fn transfers() -> Transfers {
                 name: "image".to_owned(),
                 row_bytes: 1_050_000,
                 device_bytes: 4_200_000,
+                files: false,
             },
             Carried {
                 name: "mask".to_owned(),
                 row_bytes: 350_000,
                 device_bytes: 16_800_000,
+                files: false,
             },
             Carried {
                 name: "caption".to_owned(),
                 row_bytes: 0,
                 device_bytes: 0,
+                files: false,
             },
         ],
         slots: 3,
@@ -168,10 +227,58 @@ fn the_ways_to_share_the_work_stand_in_a_table_with_the_best_and_the_one_now() {
         found("device (best"),
         "device (best, now) 655 292 8571 665 667 292 host"
     );
+    assert_eq!(
+        found("device-resize"),
+        "device-resize 655 301 2608 663 667 301 host"
+    );
     assert!(
         told.contains("  why        best: placement=\"device\""),
         "{told}"
     );
+}
+
+#[test]
+fn who_could_decode_stands_in_a_table_of_shares() {
+    let told = report::text(&on_device(), 100, false);
+
+    let found = |begins: &str| {
+        let line = told.lines().find(|line| line.starts_with(begins));
+        let line = line.unwrap_or_else(|| panic!("{begins} in\n{told}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        found("  decode       storage"),
+        "decode storage host bus decoder device step samples/s limit"
+    );
+    assert_eq!(
+        found("  cpu (now)"),
+        "cpu (now) 655 292 5454 none 664 667 292 host"
+    );
+    assert_eq!(
+        found("  9/16 (best)"),
+        "9/16 (best) 655 578 5454 592 664 667 578 host"
+    );
+    assert_eq!(found("  gpu"), "gpu 655 2400 5454 333 664 667 333 decoder");
+    assert!(
+        told.contains("  JPEGs      fastest: decode=9/16, where"),
+        "{told}"
+    );
+    assert!(!report::text(&synthetic::usual(), 100, false).contains("JPEGs  "));
+}
+
+#[test]
+fn a_run_whose_files_the_device_decodes_marks_no_way_with_the_hosts_pixels_as_its_own() {
+    let mut e = on_device();
+    let (placing, decoding) = (e.placement.as_mut(), e.decoding.as_mut());
+    let placing = placing.expect("there is one");
+    (placing.now, placing.decodes) = (Split::Resize, true);
+    decoding.expect("there is one").now = 16;
+
+    let told = report::text(&e, 100, false);
+
+    assert!(told.contains("  device (best) "), "{told}");
+    assert!(told.contains("  device-resize  "), "{told}");
+    assert!(told.contains("  gpu (now) "), "{told}");
 }
 
 #[test]
@@ -198,6 +305,9 @@ fn a_terminal_of_eighty_columns_has_all_columns_of_the_ways() {
             assert!(line.chars().count() <= width, "{width}: {line:?}");
             assert_eq!(line.trim_end(), line);
         }
+        let is_head = |line: &&str| line.starts_with("  decode ") && line.ends_with("limit");
+        let head = told.lines().find(is_head).expect("a table of shares");
+        assert!(head.contains("decoder") || width < 80, "{head}");
         let head = told.lines().find(|line| line.starts_with("  placement"));
         let head = head.expect("a table");
         assert!(head.ends_with("samples/s  limit") || width < 80, "{head}");
@@ -216,6 +326,9 @@ fn the_page_has_both_sections_in_words() {
         "Samples a second on cuda:0, measured.",
         "device (best, now)",
         "floats and layout of image, one-hot of mask; bus 12.00 GB/s",
+        "device-resize",
+        "Who decodes JPEGs",
+        "9/16 (best)",
         "What crossed the bus",
         "One batch a step to cuda:0",
         "16.8 MB",
@@ -236,6 +349,10 @@ fn json_has_both_under_their_names_and_without_a_device_neither() {
     assert_eq!(told["placement"]["known"], "measured");
     assert_eq!(told["placement"]["ways"][0]["binding"], "bus");
     assert_eq!(told["placement"]["change"]["bound"], "storage");
+    assert_eq!(told["placement"]["ways"][2]["split"], "device-resize");
+    assert_eq!(told["decoding"]["share"], 9);
+    assert_eq!(told["decoding"]["ways"][1]["binding"], "host");
+    assert_eq!(told["decoding"]["ways"][2]["share"], 16);
     assert_eq!(told["transfers"]["copies"], 402);
     assert_eq!(told["transfers"]["fields"][1]["name"], "mask");
     let again: Explanation = serde_json::from_value(told).expect("it is read back");

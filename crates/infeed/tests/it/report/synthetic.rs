@@ -82,6 +82,7 @@ pub(crate) fn usual() -> Explanation {
                 .into(),
         }],
         placement: None,
+        decoding: None,
         feeding: None,
         transfers: None,
         utilisation: None,

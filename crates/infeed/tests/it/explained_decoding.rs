@@ -1,0 +1,191 @@
+//! What explain tells of JPEGs that a device could decode, over simulated devices whose rates say which
+//! share of the records is right.
+
+use std::fs;
+use std::path::Path;
+
+use infeed::device::Any;
+use infeed::explain::{
+    Bound, Case, Conditions, Decoding, DecodingWay, Explanation, Known, Limit, Split, explain,
+};
+use infeed::loader::DecodeBy;
+use infeed::pipeline::SourceSpec;
+use infeed::testing::synthetic::{Subsampling, jpeg};
+use infeed::transform::{CenterCrop, Normalize, RandomResizedCrop};
+use infeed::{Options, Pipeline};
+use tempfile::TempDir;
+
+use crate::data;
+
+/// Pixels of a side of large images.
+const LARGE: u32 = 512;
+
+/// Of what becomes of them: rows have room for 49 kB, and all files.
+const SIDE: u32 = 64;
+
+fn cropped(root: &Path) -> Pipeline {
+    Pipeline::new(SourceSpec::folder(root))
+        .shuffle(0)
+        .decode()
+        .transform(RandomResizedCrop::new(SIDE))
+        .transform(Normalize::new([0.5; 3], [0.5; 3]))
+        .batch(8)
+}
+
+fn conditions(device: &str, decode: DecodeBy) -> Conditions {
+    let mut conditions = Conditions::default();
+    conditions.seconds = 0.5;
+    conditions.try_remedies = false;
+    conditions.open = Options::default();
+    conditions.open.workers = Some(1);
+    conditions.open.decode = decode;
+    conditions.device = Some(Any::open(device).expect("a device"));
+    conditions
+}
+
+fn explained(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
+    let case = Case::new("data", pipeline, &[], conditions).expect("a case");
+    explain(&case, &|_, _| true).expect("an explanation")
+}
+
+fn decoding(found: &Explanation) -> &Decoding {
+    found.decoding.as_ref().expect("it has a decoder")
+}
+
+fn of(decoding: &Decoding, share: u8) -> &DecodingWay {
+    let mut ways = decoding.ways.iter();
+    let found = ways.find(|way| way.share == share);
+    found.unwrap_or_else(|| panic!("{share} in {decoding:?}"))
+}
+
+/// Pictures that take a core some milliseconds each.
+fn large(count: u64) -> TempDir {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir(root.path().join("all")).expect("a new folder");
+    for n in 0..count {
+        let picture = data::picture(n, LARGE, LARGE);
+        let bytes = jpeg(&picture, 5, Subsampling::Quarter).expect("encodes");
+        fs::write(root.path().join(format!("all/{n:03}.jpg")), bytes).expect("writes");
+    }
+    root
+}
+
+#[test]
+fn a_decoder_that_is_slower_than_the_cores_is_told_to_be_left_alone() {
+    let root = data::photos(40);
+    // Some 4 000 pixels each: 25 files a second.
+    let found = explained(
+        &cropped(root.path()),
+        conditions("sim:jpeg=1e5,latency=1us", DecodeBy::Auto),
+    );
+
+    let decoding = decoding(&found);
+    assert_eq!((decoding.share, decoding.now), (0, 0), "{decoding:?}");
+    assert_eq!(decoding.known, Known::Simulated);
+    assert!((decoding.taken - 1.0).abs() < 1e-9, "all are baseline");
+    let gpu = of(decoding, 16);
+    assert_eq!(gpu.way.binding, Bound::Decoder);
+    assert!(
+        15.0 < gpu.way.rate.mid && gpu.way.rate.mid < 40.0,
+        "{gpu:?}"
+    );
+    let placing = found.placement.as_ref().expect("a device");
+    assert_eq!(placing.now, Split::Device);
+    assert!(!placing.decodes);
+    let best = placing.ways.iter().find(|way| way.split == placing.chosen);
+    let cpu = of(decoding, 0);
+    assert_eq!(Some(cpu.way.rate), best.map(|way| way.rate));
+    let said = decoding.said.join("\n");
+    assert!(said.contains("runs as fast as any share"), "{said}");
+}
+
+#[test]
+fn a_share_that_runs_has_the_rate_that_is_predicted_of_it() {
+    let root = data::photos(200);
+    // A quarter of the records of a decoder of some 25 a second: some 100 a second, whatever the cores do.
+    let mut mix = conditions("sim:jpeg=1e5,latency=1us", DecodeBy::Mix(4));
+    mix.seconds = 2.0;
+
+    let found = explained(&cropped(root.path()), mix);
+
+    let decoding = decoding(&found);
+    assert_eq!(decoding.now, 4);
+    let now = of(decoding, 4);
+    assert_eq!(now.way.binding, Bound::Decoder);
+    let (ran, predicted) = (found.run.samples_per_s, now.way.rate.mid);
+    let ratio = ran / predicted;
+    assert!((0.5..2.0).contains(&ratio), "{ran} of {predicted}");
+    assert_eq!(found.verdict.limit, Limit::Decoder, "{:?}", found.resources);
+    let placing = found.placement.as_ref().expect("a device");
+    assert!(placing.decodes && placing.now == Split::Resize);
+    // What ran is none of the ways with the host's pixels, and all three of those are told.
+    assert_eq!(placing.ways.len(), 3, "{placing:?}");
+    let crossed = found.transfers.as_ref().expect("it ran on a device");
+    assert!(crossed.jpegs > 0 && crossed.fields[0].files);
+    let seen = crossed.seen.join("\n");
+    assert!(seen.contains("on the bus and in the decoder"), "{seen}");
+    assert!(seen.contains("were decoded on the device"), "{seen}");
+    let said = decoding.said.join("\n");
+    assert!(said.contains("now it is decode=4/16"), "{said}");
+}
+
+#[test]
+fn the_share_that_is_told_runs_as_fast_as_it_is_told_to() {
+    let root = large(48);
+    let pipeline = cropped(root.path());
+    // A core takes milliseconds a file, the decoder 5.
+    let device = "sim:jpeg=5e7,latency=1us";
+    let found = explained(&pipeline, conditions(device, DecodeBy::Auto));
+
+    let told = decoding(&found);
+    assert!((1..16).contains(&told.share), "{told:?}");
+    let predicted = of(told, told.share).way.rate.mid;
+    assert!(told.gain.mid > 1.0, "{told:?}");
+    let again = explained(&pipeline, conditions(device, DecodeBy::Mix(told.share)));
+
+    let ratio = again.run.samples_per_s / predicted;
+    // The machine that simulates the decoder has other things to do.
+    assert!((0.3..3.0).contains(&ratio), "{ratio} of {predicted}");
+}
+
+#[test]
+fn what_leaves_no_files_to_a_device_is_not_weighed() {
+    let root = data::photos(12);
+    let cut = Pipeline::new(SourceSpec::folder(root.path()))
+        .decode()
+        .transform(CenterCrop::new(SIDE))
+        .transform(Normalize::new([0.5; 3], [0.5; 3]))
+        .batch(4);
+
+    let found = explained(&cut, conditions("sim:latency=1us", DecodeBy::Auto));
+
+    assert!(found.decoding.is_none());
+    let placing = found.placement.expect("a device");
+    let splits: Vec<Split> = placing.ways.iter().map(|way| way.split).collect();
+    assert_eq!(splits, [Split::Host, Split::Device], "nothing is resized");
+}
+
+#[test]
+fn a_device_without_a_decoder_says_so() {
+    let root = data::photos(12);
+    let pipeline = cropped(root.path());
+
+    let found = explained(&pipeline, conditions("sim:jpeg=none", DecodeBy::Auto));
+
+    assert!(found.decoding.is_none());
+    let notes = found.notes.join("\n");
+    assert!(notes.contains("JPEGs are the host's to decode"), "{notes}");
+    assert!(notes.contains("made without one"), "{notes}");
+}
+
+#[test]
+fn files_for_a_decoder_and_feeders_are_not_explained_together() {
+    let root = data::photos(12);
+    let mut both = conditions("sim", DecodeBy::Gpu);
+    both.feeders = Some(infeed::loader::feeders::Feeders::new(["127.0.0.1:9"]));
+    let case = Case::new("data", &cropped(root.path()), &[], both).expect("a case");
+
+    let error = explain(&case, &|_, _| true).expect_err("one of the two");
+
+    assert!(error.to_string().contains("decode"), "{error}");
+}
