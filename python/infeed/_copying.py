@@ -28,8 +28,9 @@ class Copies:
 
     Args:
         steps: Batches of a whole epoch.
-        form: What a batch is.
-        copy: Copies arrays that are on a device.
+        form: What a batch is: called with its fields, of several devices with those of
+            each.
+        copies: Copies arrays that are on a device; one for each device.
         kept: Makes what the framework wants of a column that stayed on the host.
         names: The fields that are wanted. None: all.
     """
@@ -37,21 +38,21 @@ class Copies:
     def __init__(
         self,
         steps: int,
-        form: Callable[[dict[str, Any]], Any],
-        copy: Copy,
+        form: Callable[..., Any],
+        copies: Sequence[Copy],
         kept: Callable[[str, Any], Any],
         names: Collection[str] | None = None,
     ):
         self._steps = steps
         self._form = form
-        self._copy = copy
+        self._copies = copies
         self._kept = kept
         self._names = names
-        # What waits for the copies of the last batch, and the batch.
-        self._begun: tuple[Callable[[], None], Batch] | None = None
+        # What waits for the copies of the last batch, and its parts.
+        self._begun: list[tuple[Callable[[], None], Batch]] = []
         self._failed: BaseException | None = None
 
-    def moved(self, batch: Batch) -> tuple[Any, bool]:
+    def moved(self, batch: Batch | tuple[Batch, ...]) -> tuple[Any, bool]:
         """The batch in its form, and whether it is the last one of its epoch.
 
         Raises:
@@ -60,6 +61,15 @@ class Copies:
         if self._failed is not None:
             failed, self._failed = self._failed, None
             raise failed
+        parts = batch if isinstance(batch, tuple) else (batch,)
+        fields = [
+            self._copied(part, copy)
+            for part, copy in zip(parts, self._copies, strict=True)
+        ]
+        return self._form(*fields), parts[0].step + 1 == self._steps
+
+    def _copied(self, batch: Batch, copy: Copy) -> dict[str, Any]:
+        """The fields of a batch on one device, the arrays among them copied there."""
         columns = {
             name: column
             for name, column in batch.columns()
@@ -72,25 +82,24 @@ class Copies:
         }
         for array in arrays.values():
             array.synchronize()
-        copies, made = self._copy(list(arrays.values()))
-        self._begun = made, batch
-        parts = dict(zip(arrays, copies, strict=True))
-        for name, column in columns.items():
-            if name not in parts:
-                parts[name] = self._kept(name, column)
-        fields = {name: parts[name] for name in columns}
-        return self._form(fields), batch.step + 1 == self._steps
+        copies, made = copy(list(arrays.values()))
+        # Also where copies on the next device fail, these are waited for.
+        self._begun.append((made, batch))
+        copied = dict(zip(arrays, copies, strict=True))
+        return {
+            name: copied[name] if name in copied else self._kept(name, column)
+            for name, column in columns.items()
+        }
 
     def settled(self) -> None:
         """Waits until the copies are made, and lets go of the batch."""
-        if self._begun is None:
-            return
-        try:
-            self._begun[0]()
-        except BaseException as error:
-            # The loop has the copies; who uses them is told, and so is who goes on.
-            self._failed = error
-        self._begun = None
+        for made, _ in self._begun:
+            try:
+                made()
+            except BaseException as error:
+                # The loop has the copies; who uses them is told, and so is who goes on.
+                self._failed = error
+        self._begun = []
 
     def hand_over(self, item: Any) -> None:
         """Nothing: copies are the framework's own."""

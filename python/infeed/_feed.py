@@ -18,7 +18,7 @@ from infeed._steps import Ahead, Steps
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, ForkedError
 from infeed.loader import Loader
-from infeed.pipeline import Pipeline
+from infeed.pipeline import Pipeline, _check_devices
 
 __all__ = ["Feed", "Form", "rank_within"]
 
@@ -32,17 +32,11 @@ class Feed:
     it can be pickled, and copied to the process that will use it.
     """
 
-    # Whether a step may be a tuple of what several devices have of it.
-    _takes_parts = False
-
     def __init__(self, pipeline: Pipeline, options: Mapping[str, Any]):
         if not isinstance(pipeline, Pipeline):
             raise _check.refusal(type(self).__name__, "pipeline", _EXPECTED, pipeline)
-        if options.get("devices") is not None and not self._takes_parts:
-            raise ConfigError(
-                f"{type(self).__module__} takes batches on one device; give device, or "
-                "use infeed.torch or Pipeline.open for several"
-            )
+        if options.get("devices") is not None:
+            _check_devices(options["devices"])
         self.pipeline = pipeline
         self._options = dict(options)
         self._opened: Loader | None = None

@@ -1,6 +1,6 @@
 """infeed in JAX: batches on one device, or as global arrays over a mesh."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -40,6 +40,9 @@ class Loader(Feed):
     JAX makes there, one batch ahead of the loop; they are committed to that card.
     ``"sim"`` simulates a device, and gives arrays on the CPU.
 
+    With ``devices=["cuda:0", "cuda:1"]`` each of them gets its rows of every batch, and
+    an array is a global one over all of them, by rows or as the sharding says.
+
     Each ``for`` is the next epoch; a ``for`` that begins while another one is in the
     middle of an epoch ends that epoch, as leaving it with ``break`` does.
 
@@ -47,8 +50,8 @@ class Loader(Feed):
         pipeline: What to read.
         device: A device of JAX, or a sharding whose first axis is that of the rows,
             and JAX moves the batches there; or the name of a device, as
-            `infeed.Pipeline.open` takes it, and infeed does. None: JAX's default
-            device.
+            `infeed.Pipeline.open` takes it, and infeed does. Beside ``devices``, the
+            sharding of what infeed brings there. None: JAX's default device.
         form: What a batch is: ``"dict"`` of arrays by field name; ``"tuple"`` in field
             order; ``"named"``, a tuple with names. Ragged fields are (values, offsets),
             on one device only; bytes and text are lists, of the rows that this process
@@ -56,10 +59,11 @@ class Loader(Feed):
         rank: Which of the shares of a batch this process reads. None: that of its
             devices in the sharding, or ``jax.process_index()`` on one device.
         world_size: How many shares there are; as ``rank``.
-        **options: As for `infeed.Pipeline.open`.
+        **options: As for `infeed.Pipeline.open`, ``devices`` among them.
 
     Raises:
-        ConfigError: An argument is not one of the above.
+        ConfigError: An argument is not one of the above; when it is opened, or at the
+            first batch: the sharding and ``devices`` do not go together.
         DeviceError: When it is opened: JAX has not the card that is named.
     """
 
@@ -76,6 +80,12 @@ class Loader(Feed):
         if isinstance(device, str):
             options, device = options | {"device": device}, None
         super().__init__(pipeline, options)
+        is_sharding = isinstance(device, jax.sharding.Sharding)
+        if self._options.get("devices") and device is not None and not is_sharding:
+            raise ConfigError(
+                f"Loader: devices are named, and {device!r} besides; give a sharding "
+                "over them, or nothing"
+            )
         self._form = Form(self, form)
         self._device = device
         rank_within(self, rank, world_size, (0, 1))
@@ -86,14 +96,29 @@ class Loader(Feed):
         """Begins the next epoch, or the rest of one whose state was loaded."""
         if self.device is None:
             return self._begin(self._converted)
-        steps = len(self.loader)
-        copies = Copies(steps, self._form, _jax_copies.copies, _kept)
+        steps, form = len(self.loader), self._form
+        devices = self._options.get("devices")
+        if devices is None:
+            copies = Copies(steps, form, [_jax_copies.copies], _kept)
+        else:
+            over = self._over(devices)
+
+            # Nothing in it leads to this object, which holds the loop that ends it.
+            def joined(*parts: dict[str, Any]) -> Any:
+                return form(over.joined(*parts))
+
+            copies = Copies(steps, joined, over.copies(), _kept)
         return self._begin_ahead(copies)
 
     def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
         if self.device is None:
             return options
+        if (devices := options.get("devices")) is not None:
+            return options | {"devices": self._over(devices).names}
         return options | {"device": _jax_copies.named(self.device)}
+
+    def _over(self, devices: Sequence[str]) -> _jax_copies.Over:
+        return _jax_copies.Over(devices, self._device, *self._place())
 
     def _converted(self, batch: Batch) -> Any:
         return self._form({name: self._put(name, part) for name, part in batch.items()})
@@ -106,13 +131,10 @@ class Loader(Feed):
             # The array that is put keeps the view, which keeps the memory.
             return jax.device_put(column, self._device)
         if isinstance(column, tuple):
-            raise ConfigError(
-                f"{name} is ragged, and a sharding needs rows of one shape; use "
-                ".batch(..., pad=True), or leave the field out"
-            )
+            raise _jax_copies.ragged(name, "a sharding needs")
         _, world_size = self._place()
         shape = (column.shape[0] * world_size, *column.shape[1:])
-        _divides(name, shape, self._device)
+        _jax_copies.divides(name, shape, self._device)
         return jax.make_array_from_process_local_data(self._device, column, shape)
 
     def _place(self) -> tuple[int, int]:
@@ -131,22 +153,6 @@ def _kept(name: str, column: Any) -> Any:
     if isinstance(column, tuple):
         return tuple(_kept(name, part) for part in column)
     return jax.device_put(numpy_from(name, column))
-
-
-def _divides(name: str, shape: tuple[int, ...], sharding: Any) -> None:
-    """Refuses a batch whose rows the devices cannot share.
-
-    Raises:
-        ConfigError: As said.
-    """
-    try:
-        sharding.shard_shape(shape)
-    except ValueError as error:
-        raise ConfigError(
-            f"{name}: a batch of shape {shape} does not divide among the devices of "
-            f"the sharding; use a batch that does, and a tail that is dropped or "
-            f"filled up ({error})"
-        ) from None
 
 
 def _share(device: Any) -> tuple[int, int]:

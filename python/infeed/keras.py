@@ -33,8 +33,14 @@ class Dataset(Feed, keras.utils.PyDataset):
 
     With ``device="cuda"`` they are on the card already: arrays that JAX copies there
     one batch ahead, or tensors of PyTorch over the batch's memory. Keras on TensorFlow
-    takes the data of ``fit`` on the host, and a `keras.distribution` places it itself.
-    ``"sim"`` simulates a device, and gives arrays on the CPU.
+    takes the data of ``fit`` on the host. ``"sim"`` simulates a device, and gives
+    arrays on the CPU.
+
+    With a `keras.distribution.DataParallel` on JAX, name all of its devices::
+
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        model = ...
+        model.fit(infeed.keras.Dataset(train, devices=["cuda:0", "cuda:1"]))
 
     The order is the pipeline's, another one each epoch where it shuffles. ``shuffle=``
     of ``fit`` has no say: batches are given in the order in which they are asked for,
@@ -68,7 +74,7 @@ class Dataset(Feed, keras.utils.PyDataset):
     ):
         Feed.__init__(self, pipeline, options)
         if self.device is not None:
-            _check_backend()
+            _check_backend(self._options.get("devices"))
         keras.utils.PyDataset.__init__(self, workers=1, use_multiprocessing=False)
         self._parts = _parts(pipeline, inputs, targets, sample_weight)
         self._lock = threading.Lock()
@@ -154,12 +160,23 @@ class Dataset(Feed, keras.utils.PyDataset):
         form = functools.partial(_parted, self._parts)
         names = {name for part in self._parts for name in _fields(part)}
         steps = len(self.loader)
-        copies = Copies(steps, form, _jax_copies.copies, numpy_from, names)
+        devices = self._options.get("devices")
+        if devices is None:
+            copies = Copies(steps, form, [_jax_copies.copies], numpy_from, names)
+            return self._begin_ahead(copies)
+        over = _over(devices)
+
+        def joined(*parts: dict[str, Any]) -> tuple[Any, ...]:
+            return form(over.joined(*parts))
+
+        copies = Copies(steps, joined, over.copies(), numpy_from, names)
         return self._begin_ahead(copies)
 
     def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
         if self.device is None:
             return options
+        if (devices := options.get("devices")) is not None:
+            return options | {"devices": _over(devices).names}
         if keras.backend.backend() == "jax":
             from infeed import _jax_copies
 
@@ -189,7 +206,7 @@ class Dataset(Feed, keras.utils.PyDataset):
         )
 
 
-def _check_backend() -> None:
+def _check_backend(devices: Sequence[str] | None) -> None:
     """Refuses a device where Keras would bring its batches back to the host.
 
     Raises:
@@ -201,11 +218,44 @@ def _check_backend() -> None:
             f"Dataset: Keras on {backend} takes the data of fit on the host; leave out "
             "device, train on JAX or PyTorch, or write the loop with infeed.tensorflow"
         )
-    if keras.distribution.distribution() is not None:
+    if devices is not None and backend == "torch":
+        raise ConfigError(
+            "Dataset: Keras on PyTorch trains on one card in a process; start one for "
+            "each, with rank, world_size and device, or write the loop with "
+            "infeed.torch, which takes devices"
+        )
+    distribution = keras.distribution.distribution()
+    if devices is None and distribution is not None:
         raise ConfigError(
             "Dataset: a keras.distribution places batches itself, from the host; leave "
-            "out device"
+            "out device, or, on JAX, name all of its devices by devices=[...]"
         )
+    if devices is not None and distribution is None:
+        raise ConfigError(
+            f"Dataset: devices={list(devices)} needs a distribution, or Keras trains "
+            "on one of them; call keras.distribution.set_distribution("
+            "keras.distribution.DataParallel()) before the model is made, or use device"
+        )
+
+
+def _over(devices: Sequence[str]) -> Any:
+    """The devices, and how the distribution of Keras lays rows out over them.
+
+    Raises:
+        ConfigError: They are not the distribution's, or those are in several processes.
+        DeviceError: JAX has not the device that is named.
+    """
+    from infeed import _jax_copies
+
+    distribution = keras.distribution.distribution()
+    sharding = distribution.get_data_layout((None,)).backend_layout
+    if not sharding.is_fully_addressable:
+        raise ConfigError(
+            "Dataset: the distribution's devices are in several processes, of which "
+            "Keras takes the rows of each from the host; leave out devices, or write "
+            "the loop with infeed.jax"
+        )
+    return _jax_copies.Over(devices, sharding)
 
 
 def _parted(parts: tuple[Any, ...], fields: Any) -> tuple[Any, ...]:

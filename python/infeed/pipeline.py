@@ -428,11 +428,7 @@ class Pipeline(Selecting):
         if devices is not None:
             if device is not None:
                 raise ConfigError("open: give device or devices, not both")
-            names = 'a list of names such as ["cuda:0", "cuda:1"]'
-            if isinstance(devices, str) or not isinstance(devices, Sequence):
-                raise _check.refusal("open", "devices", names, devices)
-            if not devices or not all(isinstance(name, str) for name in devices):
-                raise _check.refusal("open", "devices", names, devices)
+            _check_devices(devices)
         core = _core.Loader(
             self._json(),
             self._buffers(),
@@ -700,6 +696,19 @@ class Pipeline(Selecting):
         if (batch := description.get("batch")) is not None:
             new = new.batch(**batch)
         return new
+
+
+def _check_devices(devices: Any) -> None:
+    """Refuses what are no names of devices.
+
+    Raises:
+        ConfigError: As said.
+    """
+    is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
+    if is_list and devices and all(isinstance(name, str) for name in devices):
+        return
+    names = 'a list of names such as ["cuda:0", "cuda:1"]'
+    raise _check.refusal("open", "devices", names, devices)
 
 
 def _given(settings: Any) -> dict[str, Any]:

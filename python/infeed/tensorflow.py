@@ -37,6 +37,10 @@ class Loader(Feed):
     makes there, one batch ahead of the loop. Ragged fields, bytes and text stay on the
     host. ``"sim"`` simulates a device, and gives tensors on the CPU.
 
+    With ``devices=["cuda:0", "cuda:1"]`` a step is a tuple of what a batch is, one for
+    each card, in their order: the values of the replicas of a `tf.distribute.Strategy`,
+    whose ``experimental_distribute_values_from_function`` takes them.
+
     Args:
         pipeline: What to read.
         form: What a batch is: ``"dict"`` of tensors by field name; ``"tuple"`` in field
@@ -61,8 +65,17 @@ class Loader(Feed):
         """Begins the next epoch, or the rest of one whose state was loaded."""
         if self.device is None:
             return self._begin(self._converted)
-        steps = len(self.loader)
-        return self._begin_ahead(Copies(steps, self._form, _copies, _kept))
+        steps, form = len(self.loader), self._form
+        devices = self._options.get("devices")
+        if devices is None:
+            return self._begin_ahead(Copies(steps, form, [_copies], _kept))
+
+        # Nothing in it leads to this object, which holds the loop that ends its thread.
+        def each(*parts: dict[str, Any]) -> tuple[Any, ...]:
+            return tuple(form(part) for part in parts)
+
+        copies = Copies(steps, each, [_copies] * len(devices), _kept)
+        return self._begin_ahead(copies)
 
     def dataset(self) -> Any:
         """A `tf.data.Dataset` of the batches, with the shapes that are known.
@@ -81,7 +94,8 @@ class Loader(Feed):
         if self.device is not None:
             raise ConfigError(
                 "dataset: tf.data works on the host, and batches would come back there "
-                f"from {self.device}; iterate the loader, or leave out device"
+                f"from {self.device}; iterate the loader, or leave out device (and "
+                "have experimental_distribute_dataset share a dataset out to replicas)"
             )
         columns = self.pipeline.shapes
         rows = self._rows()
@@ -120,8 +134,10 @@ class Loader(Feed):
         return dataset.with_options(options)
 
     def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
-        if self.device is not None:
-            _check_card(self.device)
+        devices = options.get("devices") or [self.device]
+        for device in devices:
+            if device is not None:
+                _check_card(device)
         return options
 
     def _rows(self) -> int | None:

@@ -43,7 +43,7 @@ def test_there_is_a_block_for_each_framework():
 
     assert all(f"import {name}" in code for name in ("torch", "keras", "jax"))
     assert "infeed.tensorflow" in code
-    assert len(BLOCKS) == 14
+    assert len(BLOCKS) == 16
 
 
 @pytest.mark.parametrize(("heading", "code"), BLOCKS, ids=[name for name, _ in BLOCKS])

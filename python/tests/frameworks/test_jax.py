@@ -5,6 +5,8 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -245,6 +247,17 @@ source = sources.Memory(x=np.arange(16, dtype=np.int32))
 pipeline = infeed.Pipeline(source).shuffle(seed=2).batch(8)
 devices = np.array(jax.devices()).reshape(2, 2)
 found = []
+# Beside what JAX moves from the host, what comes over the buses of two devices.
+by_rows = NamedSharding(Mesh(devices, ("a", "b")), P(("a", "b")))
+sent = infeed.jax.Loader(pipeline, by_rows, devices=["sim", "sim"])
+for one, other in zip(sent, infeed.jax.Loader(pipeline, by_rows), strict=True):
+    assert one["x"].shape == (8,) and one["x"].sharding == by_rows
+    for mine, yours in zip(
+        one["x"].addressable_shards, other["x"].addressable_shards, strict=True
+    ):
+        assert mine.index == yours.index and mine.device == yours.device
+        assert mine.data.tolist() == yours.data.tolist()
+
 for layout, spec in ((devices, P(("a", "b"))), (devices, P("a")), (devices.T, P("a"))):
     loader = infeed.jax.Loader(pipeline, NamedSharding(Mesh(layout, ("a", "b")), spec))
     rows, read = [], loader._place()
@@ -303,3 +316,140 @@ def test_processes_read_the_rows_of_their_own_devices(pipeline):
                 for start, part in parts:
                     start = start or 0
                     assert part == rows[start : start + len(part)]
+
+
+# Four CPUs stand in for cards; each simulated device has a bus of its own.
+SEVERAL = """
+import json
+import jax, numpy as np
+import infeed, infeed.jax
+from infeed import sources
+from infeed import transforms as T
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+rng = np.random.default_rng(5)
+source = sources.Memory(
+    image=rng.integers(0, 256, (22, 4, 5, 3), dtype=np.uint8),
+    label=np.arange(22, dtype=np.int32),
+    text=[chr(97 + n) for n in range(22)],
+)
+made = infeed.Pipeline(source).shuffle(seed=2).transform(T.ToFloat("image"))
+pipeline = made.batch(4)
+host = [dict(batch.items()) for batch in pipeline]
+cpus = jax.devices()
+step = jax.jit(lambda image: image * 0 - 1, donate_argnums=0)
+sims = ["sim", "sim:latency=50us"]
+both = NamedSharding(Mesh(cpus[:2], "data"), P("data"))
+
+def same(found):
+    return len(found) == len(host) and all(
+        list(one) == list(other)
+        and np.array_equal(one["image"], other["image"])
+        and one["label"].tolist() == other["label"].tolist()
+        and one["text"] == other["text"]
+        for one, other in zip(found, host)
+    )
+
+# Kept, used by one computation over both, and taken over by another one.
+with infeed.jax.Loader(pipeline, devices=sims, slots=2) as loader:
+    kept = list(loader)
+    for batch in kept:
+        rows = batch["image"].shape[0]
+        assert batch["image"].committed
+        assert batch["image"].sharding == both
+        first, second = batch["image"].addressable_shards
+        assert (first.device, second.device) == (cpus[0], cpus[1])
+        assert first.data.shape == second.data.shape == (rows // 2, 4, 5, 3)
+    assert same(kept)
+    totals = [float(jax.jit(lambda n: n.sum())(batch["label"])) for batch in kept]
+    assert totals == [float(batch["label"].sum()) for batch in host]
+    sent = loader.loader.stats()
+    assert sent["device"]["overflow"] == 0 and len(sent["devices"]) == 2
+    for batch in loader:
+        assert (step(batch.pop("image")) == -1).all()
+    state = None
+    steps = iter(loader)
+    taken = [next(steps) for _ in range(3)]
+    state = loader.state_dict()
+    assert state["position"] == 3 * 4
+    rest = [batch["label"].tolist() for batch in steps]
+with infeed.jax.Loader(pipeline) as loader:
+    loader.load_state_dict(state)
+    assert [batch["label"].tolist() for batch in loader] == rest
+
+# A sharding of one's own, of which each device has rows of its own.
+square = Mesh(np.array(cpus).reshape(2, 2), ("a", "b"))
+over = NamedSharding(square, P(("a", "b")))
+four = made.batch(4, tail="drop")
+with infeed.jax.Loader(four, over, devices=["sim"] * 4) as loader:
+    for batch, other in zip(loader, host):
+        assert batch["image"].sharding == over
+        assert np.array_equal(batch["image"], other["image"])
+
+def refused(*arguments, of=pipeline, **options):
+    try:
+        list(infeed.jax.Loader(of, *arguments, **options))
+    except infeed.InfeedError as error:
+        return type(error).__name__ + " " + str(error)
+
+ragged = infeed.Pipeline(sources.Memory(boxes=[[1.0] * n for n in range(8)])).batch(8)
+print(json.dumps(dict(
+    order=refused(NamedSharding(Mesh(cpus[1::-1], "a"), P("a")), devices=sims),
+    copies=refused(NamedSharding(square, P("a")), of=four, devices=["sim"] * 4),
+    others=refused(over, devices=sims),
+    many=refused(of=made.batch(10, tail="drop"), devices=["sim"] * 5),
+    both=refused(cpus[0], devices=sims),
+    named=refused("sim", devices=sims),
+    ragged=refused(of=ragged, devices=sims),
+    text=refused(devices="sim"),
+    rows=refused(of=made.batch(5), devices=sims),
+)))
+"""
+
+
+def test_several_devices_give_global_arrays_of_their_parts():
+    devices = "--xla_force_host_platform_device_count=4"
+
+    said = json.loads(run(SEVERAL, XLA_FLAGS=devices, JAX_PLATFORMS="cpu"))
+
+    parts = {
+        "order": "ConfigError image: the sharding wants [2:4, 0:4, 0:5, 0:3]",
+        "copies": "ConfigError image: the sharding wants [0:2, 0:4, 0:5, 0:3]",
+        "others": "name all of those and no others",
+        "many": "DeviceError devices: sim would be device 4 of JAX's CPU, which has 4",
+        "both": "give a sharding over them, or nothing",
+        "named": "give device or devices, not both",
+        "ragged": "boxes is ragged, and several devices need rows of one shape",
+        "text": "a list of names",
+        "rows": "5 rows is not divided by 2 devices",
+    }
+    for name, part in parts.items():
+        assert part in (said[name] or "nothing"), (name, said[name])
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card as JAX tells of it."""
+
+    local_hardware_id: int
+    platform: str = "gpu"
+
+    @property
+    def id(self) -> int:
+        return self.local_hardware_id
+
+
+def test_cards_of_several_devices_are_those_of_jax(adapter, monkeypatch):
+    jax, copies = imported("jax"), imported("infeed._jax_copies")
+    cards = [Card(0), Card(3)]
+    has = {"cuda": cards, "cpu": [Card(0, "cpu")]}
+    monkeypatch.setattr(jax, "local_devices", lambda backend: has[backend])
+    of_jax = SimpleNamespace(addressable_devices=set(cards))
+
+    assert copies.Over(["cuda:3", "cuda"], of_jax).names == ["cuda:3", "cuda:0"]
+    with pytest.raises(infeed.ConfigError, match="name all of those"):
+        copies.Over(["cuda:3"], of_jax)
+    with pytest.raises(infeed.ConfigError, match="name each once"):
+        copies.Over(["cuda:3", "cuda:3"], of_jax)
+    with pytest.raises(infeed.ConfigError, match="no array together"):
+        copies.Over(["sim", "cuda:3"], None)

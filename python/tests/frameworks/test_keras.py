@@ -335,3 +335,65 @@ def test_a_killed_run_goes_on_with_the_epoch_of_its_backup(tmp_path):
     )
     assert killed[-16:] == epochs[0] + epochs[1] + epochs[2][:4]
     assert resumed[-12:] == epochs[2] + epochs[3]
+
+
+# A distribution over two CPUs, with data of two simulated devices and of the host.
+PARALLEL = """
+import json
+import jax, keras, numpy as np
+import infeed, infeed.keras
+from infeed import sources
+
+x = np.arange(24, dtype=np.float32)[:, None] / 24
+made = infeed.Pipeline(sources.Memory(x=x, y=2 * x)).shuffle(seed=1)
+pipeline = made.batch(4)
+sims = ["sim", "sim:latency=50us"]
+
+def refused(*arguments, **options):
+    try:
+        infeed.keras.Dataset(*arguments, **options).num_batches
+    except infeed.InfeedError as error:
+        return str(error)
+
+said = dict(alone=refused(pipeline, devices=sims))
+keras.distribution.set_distribution(keras.distribution.DataParallel())
+said |= dict(
+    one=refused(pipeline, device="sim"), three=refused(pipeline, devices=["sim"] * 3),
+    fewer=refused(pipeline, devices=["sim"]),
+)
+
+def trained(**options):
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    data = infeed.keras.Dataset(pipeline, **options)
+    losses = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
+    assert data.epoch == 3
+    return losses, [np.asarray(weight).tolist() for weight in model.get_weights()]
+
+assert trained(devices=sims) == trained()
+
+# Keras finds the arrays where it wants them, and moves nothing.
+data = infeed.keras.Dataset(pipeline, devices=sims)
+data.num_batches
+inputs, targets = data[0]
+layout = keras.distribution.distribution().get_data_layout(inputs.shape)
+shards = [shard.data.unsafe_buffer_pointer() for shard in inputs.addressable_shards]
+placed = jax.make_array_from_process_local_data(layout.backend_layout, inputs)
+assert [s.data.unsafe_buffer_pointer() for s in placed.addressable_shards] == shards
+assert len(set(shards)) == 2
+print(json.dumps(said))
+"""
+
+
+def test_a_distribution_of_keras_is_fed_on_all_of_its_devices():
+    needed("jax")
+    devices = "--xla_force_host_platform_device_count=2"
+    variables = {"XLA_FLAGS": devices, "JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"}
+
+    said = json.loads(run(PARALLEL, **variables))
+
+    assert "keras.distribution.DataParallel()" in said["alone"]
+    assert "name all of its devices by devices=[...]" in said["one"]
+    assert "jax_num_cpu_devices" in said["three"]
+    assert "name all of those and no others" in said["fewer"]

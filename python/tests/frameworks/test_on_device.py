@@ -382,16 +382,72 @@ def test_a_dataset_of_tensorflow_works_on_the_host(pipeline):
         loader.dataset()
 
 
+# Two CPUs stand in for the cards of the replicas.
+REPLICAS = """
+import numpy as np
+import tensorflow as tf
+import infeed, infeed.tensorflow
+from infeed import sources
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+source = sources.Memory(x=np.arange(22, dtype=np.float32), n=list(range(22)))
+pipeline = infeed.Pipeline(source).shuffle(seed=3).batch(4)
+whole = [batch["x"].tolist() for batch in pipeline]
+loader = infeed.tensorflow.Loader(pipeline, devices=["sim", "sim:latency=50us"])
+
+@tf.function
+def step(batch):
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.reduce_sum(batch["x"]))
+
+seen, sums = [], []
+for parts in loader:
+    batch = strategy.experimental_distribute_values_from_function(
+        lambda context: parts[context.replica_id_in_sync_group]
+    )
+    results = strategy.experimental_local_results(strategy.run(step, (batch,)))
+    sums.append(float(results[1]))
+    assert [part["n"].dtype for part in parts] == [tf.int64] * 2
+    seen.append(np.concatenate([part["x"] for part in parts]).tolist())
+assert seen == whole, (seen, whole)
+assert sums == [sum(rows) for rows in whole]
+assert loader.loader.stats()["device"]["overflow"] == 0
+named = infeed.tensorflow.Loader(pipeline, "named", devices=["sim", "sim"])
+first, second = next(iter(named))
+assert first.x.shape == second.n.shape == (2,)
+try:
+    loader.dataset()
+except infeed.ConfigError as error:
+    print(error)
+"""
+
+
+def test_replicas_of_tensorflow_get_what_several_devices_have():
+    needed("tensorflow")
+
+    said = run(REPLICAS)
+
+    assert "experimental_distribute_dataset" in said
+
+
 def test_keras_on_tensorflow_takes_its_data_on_the_host(pipeline):
     needed("keras")
     script = (
         "import infeed, infeed.keras\n"
         "from infeed import sources\n"
         "made = infeed.Pipeline(sources.Memory(x=[1, 2])).batch(2)\n"
-        "try: infeed.keras.Dataset(made, device='sim')\n"
-        "except infeed.ConfigError as error: print(error)\n"
+        "for on in (dict(device='sim'), dict(devices=['sim', 'sim'])):\n"
+        "    try: infeed.keras.Dataset(made, **on)\n"
+        "    except infeed.ConfigError as error: print(error)\n"
     )
-    assert "leave out device" in run(script, KERAS_BACKEND="tensorflow")
+    told = run(script, KERAS_BACKEND="tensorflow").splitlines()
+    assert len(told) == 2
+    assert all("leave out device" in said for said in told)
+    torch = run(script, KERAS_BACKEND="torch")
+    assert "start one for each, with rank, world_size and device" in torch
 
 
 CARD = {"device": "cuda:0", "name": "a card"}
