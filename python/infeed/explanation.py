@@ -24,8 +24,9 @@ class Explanation:
 
         ``verdict`` holds ``limit``, ``rate``, ``next_limit`` and ``next_rate``;
         ``stages`` what each stage cost; ``stall`` where the consumer's time went. Of a
-        loader on a device, ``transfers`` says what crossed to it; of one with feeders,
-        ``feeding`` says what each of them did and what more would give.
+        loader on a device, ``transfers`` says what crossed to it and ``tried`` who
+        makes rows larger, as `placement` has it; of one with feeders, ``feeding`` says
+        what each of them did and what more would give.
         """
         found: dict[str, Any] = json.loads(self._core.json())
         return found
@@ -35,6 +36,18 @@ class Explanation:
         """What limits, such as decode, storage, wire, copy, device or step."""
         limit: str = self.to_dict()["verdict"]["limit"]
         return limit
+
+    @property
+    def placement(self) -> dict[str, Any] | None:
+        """Who makes rows larger in a loop that delivers on a device, by its own steps.
+
+        The ``choice`` that runs now, whether it has ``settled``, ``step_s`` that a step
+        took when that was found, ``others`` that were tried, each with how many times
+        that its steps took, and a line of ``text`` that says why. None: batches stay on
+        the host.
+        """
+        found: dict[str, Any] | None = self.to_dict().get("tried")
+        return found
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Writes a page with plots that opens without a network."""

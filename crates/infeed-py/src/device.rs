@@ -53,25 +53,14 @@ pub(crate) fn sent(on: &DeviceLoader<Any>) -> Result<Vec<Sent>, Error> {
     on.rings().iter().map(of).collect()
 }
 
-/// All devices together: steps of the first, sums of what crosses the bus, and the longest waits.
+/// All devices together.
 pub(crate) fn together(each: &[Sent]) -> Option<Sent> {
-    let (first, others) = each.split_first()?;
     let names: Vec<&str> = each.iter().map(|sent| sent.name.as_str()).collect();
-    let mut stats = first.stats;
-    for Sent { stats: other, .. } in others {
-        stats.transfers += other.transfers;
-        stats.bytes += other.bytes;
-        stats.jpegs += other.jpegs;
-        stats.slots += other.slots;
-        stats.overflow += other.overflow;
-        if stats.gaps.waited < other.gaps.waited {
-            stats.gaps = other.gaps;
-        }
-    }
+    let stats: Vec<RingStats> = each.iter().map(|sent| sent.stats).collect();
     Some(Sent {
         name: names.join(", "),
-        stats,
-        placed: first.placed.clone(),
+        stats: RingStats::together(&stats)?,
+        placed: each.first()?.placed.clone(),
     })
 }
 
@@ -278,6 +267,8 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, sent: &Sent) -> PyResult<Bound<'py
     dict.set_item("overflow", stats.overflow)?;
     dict.set_item("gap_s", stats.gaps.waited.as_secs_f64())?;
     dict.set_item("gap_batches", stats.gaps.batches)?;
+    dict.set_item("late_s", stats.late.waited.as_secs_f64())?;
+    dict.set_item("late_batches", stats.late.batches)?;
     let placement = PyDict::new(py);
     placement.set_item("name", placed.choice.name())?;
     placement.set_item("settled", placed.settled)?;

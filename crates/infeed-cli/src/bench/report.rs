@@ -1,5 +1,6 @@
 //! What a run measured, as a table for people and as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -110,10 +111,9 @@ impl Measured {
                     "settled": placed.settled,
                     "text": placed.why,
                     "step_s": placed.step.map(|step| step.as_secs_f64()),
-                    "others": placed.others.iter().map(|tried| json!({
-                        "name": tried.placement.name(),
-                        "ratio": tried.ratio,
-                    })).collect::<Vec<_>>(),
+                    "others": placed.others.iter()
+                        .map(|tried| (tried.placement.name(), tried.ratio))
+                        .collect::<BTreeMap<_, _>>(),
                 })),
             })),
             "bad": bad.collect::<Vec<_>>(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::case::Case;
 use super::transfers::{Transfers, transfers};
 use crate::device::any::AnyQueue;
+use crate::device::ring::{Ring, RingStats};
 use crate::device::{Any, Device, SLOTS};
 use crate::error::Error;
 use crate::loader::ahead::{DeviceLoader, DeviceStep, Placement};
@@ -105,15 +106,18 @@ impl Feed {
 pub(super) fn crossed<D: Device>(loader: &DeviceLoader<D>) -> Result<Transfers, Error> {
     let stats = loader.loader().stats()?;
     let ring = loader.ring();
-    let name = ring.device().name();
-    let simulated = is_simulated(&name);
+    let rings = loader.rings().iter();
+    let names: Vec<String> = rings.clone().map(|ring| ring.device().name()).collect();
+    let simulated = names.iter().all(|name| is_simulated(name));
     let placed = loader.placed();
     // Where several forms of a batch are tried, the one that is sent now is told field by field.
     let routes = loader.routes();
     // The first batch is waited for by every loop, whatever comes after.
     let waited_s = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
-    let sent = ring.stats()?;
-    let mut found = transfers((name, simulated), &sent, routes, stats.batches, waited_s);
+    let sent = rings.map(Ring::stats).collect::<Result<Vec<_>, _>>()?;
+    let sent = RingStats::together(&sent).unwrap_or_default();
+    let name = (names.join(", "), simulated);
+    let mut found = transfers(name, &sent, routes, stats.batches, waited_s);
     if ring.forms().len() > 1 {
         found.add_trial(&placed);
     }

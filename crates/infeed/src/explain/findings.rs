@@ -2,6 +2,8 @@
 //!
 //! Rates are samples a second, times seconds, sizes bytes, unless the name says otherwise.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::decoding::Decoding;
@@ -48,6 +50,10 @@ pub struct Explanation {
     /// What leaving JPEGs to the device's decoder would give; None where it has nothing to decode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoding: Option<Decoding>,
+    /// Who makes rows larger in a loop that runs, as its own steps told; None of others, and where
+    /// batches stay on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Tried>,
     /// What other machines give or would give; None where they were not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feeding: Option<Feeding>,
@@ -126,6 +132,22 @@ pub struct Run {
     pub stages: Vec<StageCost>,
     /// How full the loader was, over time.
     pub queue: Vec<QueuePoint>,
+}
+
+/// Who makes rows larger, of the ways that a running loader tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// What `placement=` is called with for the way that is kept, or that runs now.
+    pub choice: String,
+    /// Whether it stays, for as long as the load stays what it is.
+    pub settled: bool,
+    /// What was tried beside it, once that has settled: the time of a step with each of them, as a share of
+    /// that with the choice.
+    pub others: BTreeMap<String, f64>,
+    /// Time of a step with the choice, when it was chosen.
+    pub step_s: Option<f64>,
+    /// What was chosen and why, in one line.
+    pub text: String,
 }
 
 /// What one stage costs.

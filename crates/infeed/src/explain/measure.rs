@@ -152,6 +152,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         not_tried,
         placement,
         decoding,
+        tried: None,
         feeding: fed.feeding,
         transfers,
         utilisation,

@@ -55,7 +55,7 @@ pub use feeders::applies;
 pub use feeding::{Fed, FedHost, FeederCount, FeederKnown, Feeding, Network, NetworkKnown};
 pub use findings::{
     Explanation, LedgerEntry, Machine, NotTried, QueuePoint, Remedy, Run, Span, StageCost, Stall,
-    Subject, VERSION, Verdict,
+    Subject, Tried, VERSION, Verdict,
 };
 pub use interval::Interval;
 pub use limit::{Limit, Resource};

@@ -7,7 +7,9 @@ use super::case::{Case, Conditions};
 use super::feed::crossed;
 use super::feeders::{counted, made_here};
 use super::feeding::Feeding;
-use super::findings::{Explanation, Machine, NotTried, QueuePoint, Run, Subject, VERSION, Verdict};
+use super::findings::{
+    Explanation, Machine, NotTried, QueuePoint, Run, Subject, Tried, VERSION, Verdict,
+};
 use super::interval::Interval;
 use super::limit::Limit;
 use super::transfers::Transfers;
@@ -15,8 +17,9 @@ use super::units::{bytes, per_s};
 use super::verdict::verdict;
 use super::{functions, now_s, run};
 use crate::device::Device;
+use crate::device::ring::{GapTotals, Ring, RingStats};
 use crate::error::Error;
-use crate::loader::ahead::DeviceLoader;
+use crate::loader::ahead::{self, DeviceLoader, Placed};
 use crate::loader::{Loader, Stats};
 use crate::pipeline::Pipeline;
 use crate::probe;
@@ -30,6 +33,14 @@ pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Expla
     explained(name, pipeline, loader, None)
 }
 
+/// What a loader on a device has besides its counters.
+struct Beyond {
+    transfers: Transfers,
+    tried: Tried,
+    /// Of each ring.
+    sent: Vec<RingStats>,
+}
+
 /// As [`running`], of a loader whose batches go to a device: with what crossed, and what bus and
 /// kernels gave by the device's clock.
 ///
@@ -41,19 +52,41 @@ pub fn running_on<D: Device>(
     pipeline: &Pipeline,
     loader: &DeviceLoader<D>,
 ) -> Result<Explanation, Error> {
-    let crossed = crossed(loader)?;
-    explained(name, pipeline, loader.loader(), Some(crossed))
+    let transfers = crossed(loader)?;
+    let sent = loader.rings().iter().map(Ring::stats);
+    let beyond = Beyond {
+        transfers,
+        tried: tried(&loader.placed()),
+        sent: sent.collect::<Result<_, Error>>()?,
+    };
+    explained(name, pipeline, loader.loader(), Some(beyond))
+}
+
+fn tried(placed: &Placed) -> Tried {
+    let of = |other: &ahead::Tried| (other.placement.name().to_owned(), other.ratio);
+    Tried {
+        choice: placed.choice.name().to_owned(),
+        settled: placed.settled,
+        others: placed.others.iter().map(of).collect(),
+        step_s: placed.step.map(|step| step.as_secs_f64()),
+        text: placed.why.clone(),
+    }
 }
 
 fn explained(
     name: &str,
     pipeline: &Pipeline,
     loader: &Loader,
-    transfers: Option<Transfers>,
+    beyond: Option<Beyond>,
 ) -> Result<Explanation, Error> {
     let stats = loader.stats()?;
     let source = loader.source()?;
-    let run = run_from(&stats)?;
+    let sent = beyond.as_ref().map_or(&[][..], |beyond| &beyond.sent);
+    let run = run_from(&stats, sent)?;
+    let (transfers, tried) = match beyond {
+        Some(beyond) => (Some(beyond.transfers), Some(beyond.tried)),
+        None => (None, None),
+    };
     let rows = (stats.samples / stats.batches.max(1)).max(1);
     let mut capacities = capacities(&stats, &run, pipeline, rows);
     if let Some(transfers) = &transfers {
@@ -114,6 +147,7 @@ fn explained(
         }],
         placement: None,
         decoding: None,
+        tried,
         feeding,
         transfers,
         utilisation: None,
@@ -144,16 +178,36 @@ fn read_bytes(stats: &Stats) -> f64 {
     })
 }
 
-fn run_from(stats: &Stats) -> Result<Run, Error> {
+/// What the loop waited for data after its first batch, in a time of `most`: on the host, or for the last of
+/// its devices.
+fn waited(stats: &Stats, sent: &[RingStats], most: f64) -> f64 {
+    // The first batch is told apart.
+    let host = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
+    let later = |gaps: &GapTotals| gaps.waited.saturating_sub(gaps.first).as_secs_f64();
+    let waits = sent.iter().map(|ring| {
+        let (asked, late) = (&ring.gaps, &ring.late);
+        if asked.batches <= late.batches {
+            // Whoever had to wait for a batch to be sent may have waited for its bytes besides.
+            return host + later(late);
+        }
+        // By the device's clock, which counts the host's waits as far as the device had nothing to do
+        // meanwhile; the gaps that are not known yet are taken to be like the others.
+        let known = asked.batches.saturating_sub(1).max(1) as f64;
+        later(asked) * stats.batches.saturating_sub(1) as f64 / known
+    });
+    let waited = waits.reduce(f64::max).unwrap_or(host);
+    waited.clamp(0.0, most)
+}
+
+fn run_from(stats: &Stats, sent: &[RingStats]) -> Result<Run, Error> {
     let Some(first) = stats.first_batch else {
         let problem = "the loader has not delivered a batch yet; explain it after some steps";
         return Err(Error::config("explain", problem));
     };
     let seconds = stats.elapsed.as_secs_f64();
     let first_batch_s = first.as_secs_f64();
-    // The first batch is told apart.
-    let wait_s = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
     let after_first = (seconds - first_batch_s).max(1e-9);
+    let wait_s = waited(stats, sent, after_first);
     Ok(Run {
         samples_per_s: stats.samples as f64 / seconds.max(1e-9),
         samples: stats.samples,

@@ -53,6 +53,12 @@ pub struct Transfers {
     pub longest_gap_s: f64,
     /// Batches for which that is known.
     pub gap_batches: u64,
+    /// What batches were waited for by whoever had them, where the loop's stream is not known.
+    #[serde(default)]
+    pub late_s: f64,
+    /// Batches for which that is known.
+    #[serde(default)]
+    pub late_batches: u64,
     /// Which share of its time the device's work on rows lengthened the step, 0 to 1, where placements
     /// were tried in turn on steps that waited for no data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,6 +131,8 @@ pub(super) fn transfers(
         gap_s: stats.gaps.waited.as_secs_f64(),
         longest_gap_s: stats.gaps.longest.as_secs_f64(),
         gap_batches: stats.gaps.batches,
+        late_s: stats.late.waited.as_secs_f64(),
+        late_batches: stats.late.batches,
         contention: None,
         verdict: String::new(),
         seen: Vec::new(),
@@ -252,11 +260,17 @@ impl Transfers {
                 ms(self.gap_s, self.gap_batches),
                 1e3 * self.longest_gap_s
             ));
-        } else {
+        } else if self.late_batches == 0 {
             lines.push(
                 "what the device waited for data is not known: nobody named the loop's stream"
                     .to_owned(),
             );
+        }
+        if self.late_batches > 0 {
+            lines.push(format!(
+                "batches that the loop had were waited for {} a step until they were there",
+                ms(self.late_s, self.late_batches)
+            ));
         }
         lines.push(format!(
             "the loop waited {} a step on the host for batches to be sent",
@@ -334,7 +348,9 @@ mod tests {
                 batches: 10,
                 waited: Duration::from_millis(5),
                 longest: Duration::from_millis(2),
+                first: Duration::from_millis(2),
             },
+            late: GapTotals::default(),
             times: SentTimes {
                 batches: 10,
                 bytes: 9_600_000,
@@ -397,6 +413,17 @@ mod tests {
 
         assert!(seen.contains("is not known: nobody named"), "{seen}");
         assert!(!seen.contains("by its own clock"), "{seen}");
+    }
+
+    #[test]
+    fn what_is_waited_for_in_the_loops_hands_is_told_where_its_stream_has_no_name() {
+        let mut stats = stats();
+        (stats.late, stats.gaps) = (stats.gaps, GapTotals::default());
+
+        let seen = of(&stats, &[image()]).seen.join("\n");
+
+        assert!(seen.contains("were waited for 0.500 ms a step"), "{seen}");
+        assert!(!seen.contains("is not known"), "{seen}");
     }
 
     #[test]

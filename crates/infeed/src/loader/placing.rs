@@ -109,7 +109,7 @@ impl Crossed {
     pub(super) fn of(each: impl Iterator<Item = RingStats>) -> Crossed {
         each.fold(Crossed::default(), |sum, stats| Crossed {
             // A step is as late as the last of them.
-            gaps: sum.gaps.max(stats.gaps.waited),
+            gaps: sum.gaps.max(stats.gaps.waited + stats.late.waited),
             copying: sum.copying + stats.times.copying,
             copied: sum.copied + stats.times.batches,
         })

@@ -289,6 +289,40 @@ fn rows_that_a_device_cannot_make_larger_leave_nothing_to_choose() {
 
 #[test]
 fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
+    for is_named in [true, false] {
+        let found = bound_by_its_bus(is_named);
+
+        let bus = found.resources.iter().find(|r| r.limit == Limit::Copy);
+        let bus = bus.expect("copies are timed").rate.mid;
+        let expected = 2e5 / BYTES;
+        assert!((bus / expected - 1.0).abs() < 0.1, "{bus} of {expected}");
+        // What the loop waited for the bus is not its step.
+        assert_eq!(found.verdict.limit, Limit::Copy, "{:?}", found.resources);
+        let (run, crossed) = (&found.run, found.transfers.as_ref());
+        let crossed = crossed.expect("it is on a device");
+        let after_first = run.seconds - run.first_batch_s;
+        assert!(run.wait_s > 0.7 * after_first, "{run:?}");
+        assert!(crossed.overflow > 0, "the loop keeps all batches");
+        let seen = crossed.seen.join("\n");
+        assert!(seen.contains("since the loop kept all batches"), "{seen}");
+        assert_eq!(seen.contains("by its own clock"), is_named, "{seen}");
+        assert_eq!(seen.contains("were waited for"), !is_named, "{seen}");
+        let waited = if is_named {
+            crossed.gap_s
+        } else {
+            crossed.late_s
+        };
+        assert!(waited > 0.03, "{crossed:?}");
+        assert!(found.placement.is_none(), "nothing was timed by itself");
+        let tried = found.tried.expect("it is on a device");
+        assert_eq!((tried.choice.as_str(), tried.settled), ("device", true));
+        assert!(tried.others.is_empty(), "one way alone: {tried:?}");
+    }
+}
+
+/// The explanation of a loop that does nothing but wait for its batches, in a stream that it names when it
+/// asks for them, or only when it takes them over.
+fn bound_by_its_bus(is_named: bool) -> Explanation {
     let root = data::photos(12);
     let pipeline = photos(root.path());
     // 6.9 kB of bytes take 34.6 ms over this bus.
@@ -301,7 +335,7 @@ fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
     assert!(early.is_err(), "nothing was counted yet");
     let mut kept = Vec::new();
     for _ in 0..9 {
-        let step = loader.next_within(Duration::from_secs(60), Some(stream));
+        let step = loader.next_within(Duration::from_secs(60), is_named.then_some(stream));
         let infeed::loader::ahead::DeviceStep::Batch(batch) = step.expect("no fault") else {
             continue;
         };
@@ -309,18 +343,5 @@ fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
         batch.synchronize().expect("it comes");
         kept.push(batch);
     }
-
-    let found = running_on("data", &pipeline, &loader).expect("explained");
-
-    let bus = found.resources.iter().find(|r| r.limit == Limit::Copy);
-    let bus = bus.expect("copies are timed").rate.mid;
-    let expected = 2e5 / BYTES;
-    assert!((bus / expected - 1.0).abs() < 0.1, "{bus} of {expected}");
-    let crossed = found.transfers.expect("it is on a device");
-    assert!(crossed.overflow > 0, "the loop keeps all batches");
-    let seen = crossed.seen.join("\n");
-    assert!(seen.contains("since the loop kept all batches"), "{seen}");
-    assert!(seen.contains("by its own clock"), "{seen}");
-    assert!(crossed.gap_s > 0.03, "{crossed:?}");
-    assert!(found.placement.is_none(), "one way alone was seen");
+    running_on("data", &pipeline, &loader).expect("explained")
 }

@@ -86,12 +86,13 @@ impl<D: Device> Sent<D> {
         let shared = self.held.shared();
         shared.check()?;
         shared.settle(false);
+        let is_asked = asked.is_some();
         if let Some(asked) = asked {
             let ready = Arc::clone(self.held.ready());
             let (epoch, step) = (self.content.epoch, self.content.step);
             sync::lock(&shared.gaps).given(asked, ready, epoch, step);
         }
-        self.held.hand_over();
+        self.held.hand_over(is_asked);
         Ok(DeviceBatch {
             held: Arc::new(self.held),
             content: Arc::new(self.content),
@@ -206,9 +207,7 @@ impl<D: Device> DeviceBatch<D> {
     ///
     /// As [`DeviceArray::ready_on`].
     pub fn synchronize(&self) -> Result<(), Error> {
-        let shared = self.held.shared();
-        shared.check()?;
-        shared.told(shared.device.synchronize(self.held.ready()))
+        self.held.synchronize()
     }
 
     /// Copies columns into memory of the caller's, in a stream of the caller's, and gives the slot
@@ -327,8 +326,6 @@ impl<D: Device> DeviceArray<D> {
     ///
     /// As [`ready_on`](DeviceArray::ready_on).
     pub fn synchronize(&self) -> Result<(), Error> {
-        let shared = self.held.shared();
-        shared.check()?;
-        shared.told(shared.device.synchronize(self.held.ready()))
+        self.held.synchronize()
     }
 }

@@ -1,4 +1,5 @@
-//! How long the device waited for each batch, on its own clock.
+//! How long the device waited for each batch, on its own clock; of batches that nobody asked for in a
+//! stream, how long they were waited for by whoever took them over.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,14 +39,27 @@ pub struct GapTotals {
     pub waited: Duration,
     /// The longest of them.
     pub longest: Duration,
+    /// That of the first batch, which every consumer waits for.
+    pub first: Duration,
+}
+
+impl GapTotals {
+    fn add(&mut self, waited: Duration) {
+        if self.batches == 0 {
+            self.first = waited;
+        }
+        self.batches += 1;
+        self.waited += waited;
+        self.longest = self.longest.max(waited);
+    }
 }
 
 #[derive(Debug)]
 struct Pending<D: Device> {
-    asked: Arc<D::Event>,
+    from: Arc<D::Event>,
     ready: Arc<D::Event>,
-    epoch: u64,
-    step: u64,
+    /// Epoch and step, where the mark is of the question.
+    asked: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -53,6 +67,7 @@ pub(super) struct Gaps<D: Device> {
     pending: VecDeque<Pending<D>>,
     known: VecDeque<Gap>,
     totals: GapTotals,
+    late: GapTotals,
 }
 
 impl<D: Device> Gaps<D> {
@@ -61,20 +76,35 @@ impl<D: Device> Gaps<D> {
             pending: VecDeque::new(),
             known: VecDeque::new(),
             totals: GapTotals::default(),
+            late: GapTotals::default(),
         }
     }
 
     /// A batch was given to the consumer that had asked.
     pub(super) fn given(&mut self, asked: Asked<D>, ready: Arc<D::Event>, epoch: u64, step: u64) {
+        self.push(Pending {
+            from: asked.event,
+            ready,
+            asked: Some((epoch, step)),
+        });
+    }
+
+    /// A batch that was not asked for in a stream was taken over in one, behind a mark.
+    pub(super) fn taken(&mut self, from: Arc<D::Event>, ready: Arc<D::Event>) {
+        let asked = None;
+        self.push(Pending { from, ready, asked });
+    }
+
+    /// A batch that was not asked for in a stream was waited for on the host.
+    pub(super) fn awaited(&mut self, waited: Duration) {
+        self.late.add(waited);
+    }
+
+    fn push(&mut self, pending: Pending<D>) {
         if self.pending.len() == KEPT {
             self.pending.pop_front();
         }
-        self.pending.push_back(Pending {
-            asked: asked.event,
-            ready,
-            epoch,
-            step,
-        });
+        self.pending.push_back(pending);
     }
 
     /// Works out the gaps of batches that have come.
@@ -84,19 +114,22 @@ impl<D: Device> Gaps<D> {
     /// What the device failed with meanwhile.
     pub(super) fn resolve(&mut self, device: &D) -> Result<(), DeviceError> {
         while let Some(first) = self.pending.front() {
-            if !device.is_done(&first.asked)? || !device.is_done(&first.ready)? {
+            if !device.is_done(&first.from)? || !device.is_done(&first.ready)? {
                 break;
             }
-            let waited = device.elapsed(&first.asked, &first.ready)?;
+            let waited = device.elapsed(&first.from, &first.ready)?;
+            let asked = first.asked;
+            self.pending.pop_front();
+            let Some((epoch, step)) = asked else {
+                self.late.add(waited);
+                continue;
+            };
+            self.totals.add(waited);
             let gap = Gap {
-                epoch: first.epoch,
-                step: first.step,
+                epoch,
+                step,
                 waited,
             };
-            self.pending.pop_front();
-            self.totals.batches += 1;
-            self.totals.waited += waited;
-            self.totals.longest = self.totals.longest.max(waited);
             if self.known.len() == KEPT {
                 self.known.pop_front();
             }
@@ -107,6 +140,11 @@ impl<D: Device> Gaps<D> {
 
     pub(super) fn totals(&self) -> GapTotals {
         self.totals
+    }
+
+    /// Of batches that nobody asked for in a stream.
+    pub(super) fn late(&self) -> GapTotals {
+        self.late
     }
 
     /// Those that became known since the last call.

@@ -72,8 +72,38 @@ pub struct RingStats {
     pub overflow: u64,
     /// How long the device waited for batches that were asked for.
     pub gaps: GapTotals,
+    /// How long batches that nobody asked for in a stream were waited for by whoever had them: on the
+    /// device's clock from the first stream that took one over, on the host's where that waited first.
+    pub late: GapTotals,
     /// How long copies and kernels took.
     pub times: SentTimes,
+}
+
+impl RingStats {
+    /// Of all rings of one loader together: its batches, the sums of what crosses, and the longest waits
+    /// and times, since a step is as late as the last of them. None of none.
+    pub fn together(each: &[RingStats]) -> Option<RingStats> {
+        let (first, others) = each.split_first()?;
+        let mut all = *first;
+        for other in others {
+            all.transfers += other.transfers;
+            all.bytes += other.bytes;
+            all.jpegs += other.jpegs;
+            all.slots += other.slots;
+            all.overflow += other.overflow;
+            all.gaps = longer(all.gaps, other.gaps);
+            all.late = longer(all.late, other.late);
+            all.times = all.times.beside(&other.times);
+        }
+        Some(all)
+    }
+}
+
+fn longer(one: GapTotals, other: GapTotals) -> GapTotals {
+    match one.waited < other.waited {
+        true => other,
+        false => one,
+    }
 }
 
 /// Slots on one device, and the two streams that fill them. Dropping it closes it.
@@ -318,6 +348,9 @@ impl<D: Device> Ring<D> {
         self.shared.check()?;
         self.shared.poll()?;
         let counts = self.shared.slots.counts();
+        let known = sync::lock(&self.shared.gaps);
+        let (gaps, late) = (known.totals(), known.late());
+        drop(known);
         Ok(RingStats {
             // Relaxed: figures, which order nothing.
             batches: self.batches.load(Ordering::Relaxed),
@@ -328,7 +361,8 @@ impl<D: Device> Ring<D> {
             ahead: counts.ahead,
             free: counts.free,
             overflow: counts.overflow,
-            gaps: sync::lock(&self.shared.gaps).totals(),
+            gaps,
+            late,
             times: sync::lock(&self.shared.times).totals(),
         })
     }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc as StdArc;
+use std::time::Instant;
 
 use crate::device::{Device, DeviceError};
 use crate::error::Error;
@@ -315,6 +316,8 @@ pub(super) struct Held<D: Device> {
     ready: Arc<D::Event>,
     /// Whether it was never handed over.
     ahead: bool,
+    /// Whether its first use is still to be timed: nobody asked for it in a stream.
+    untimed: Mutex<bool>,
 }
 
 /// A stream that uses a batch.
@@ -332,6 +335,7 @@ impl<D: Device> Held<D> {
             users: Mutex::new(Vec::new()),
             ready,
             ahead: true,
+            untimed: Mutex::new(false),
         }
     }
 
@@ -348,11 +352,29 @@ impl<D: Device> Held<D> {
         Some(&self.slot.as_ref()?.columns.get(at)?.output)
     }
 
-    /// It is the consumer's from now on.
-    pub(super) fn hand_over(&mut self) {
+    /// It is the consumer's from now on, who asked for it in a stream or did not.
+    pub(super) fn hand_over(&mut self, is_asked: bool) {
         if std::mem::take(&mut self.ahead) {
+            *sync::lock(&self.untimed) = !is_asked;
             self.shared.slots.hand_over();
         }
+    }
+
+    /// Whether this use is the one to be timed.
+    fn is_first_use(&self) -> bool {
+        std::mem::take(&mut *sync::lock(&self.untimed))
+    }
+
+    /// Blocks until the batch is ready.
+    pub(super) fn synchronize(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.check()?;
+        let begun = self.is_first_use().then(Instant::now);
+        let waited = shared.told(shared.device.synchronize(&self.ready));
+        if let (Some(begun), Ok(())) = (begun, &waited) {
+            sync::lock(&shared.gaps).awaited(begun.elapsed());
+        }
+        waited
     }
 
     /// Remembers that a stream uses it, for the release.
@@ -377,6 +399,9 @@ impl<D: Device> Held<D> {
     pub(super) fn ready_on(&self, queue: D::Queue) -> Result<(), Error> {
         // Remembered first: a wait that failed has perhaps been enqueued.
         let is_new = self.remember(queue)?;
+        if self.is_first_use() {
+            self.mark(queue);
+        }
         let answer = self.shared.device.wait(queue, &self.ready);
         let is_no_use = matches!(
             answer,
@@ -386,6 +411,20 @@ impl<D: Device> Held<D> {
             sync::lock(&self.users).retain(|user| user.queue != queue);
         }
         self.shared.told(answer)
+    }
+}
+
+impl<D: Device> Held<D> {
+    /// Marks where a stream's wait for the batch begins. It is for the statistics: a stream that takes no
+    /// mark costs those and nothing else; a device that fails is told of by the next call.
+    fn mark(&self, queue: D::Queue) {
+        let shared = &self.shared;
+        let Ok(from) = shared.told(shared.timed.take(&shared.device)) else {
+            return;
+        };
+        if shared.told(shared.device.record(&from, queue)).is_ok() {
+            sync::lock(&shared.gaps).taken(from, Arc::clone(&self.ready));
+        }
     }
 }
 

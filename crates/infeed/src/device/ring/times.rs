@@ -26,6 +26,19 @@ pub struct SentTimes {
     pub expanding: Duration,
 }
 
+impl SentTimes {
+    /// Of two rings that have a part each of every batch: bytes of both, over the longer times.
+    pub(super) fn beside(&self, other: &SentTimes) -> SentTimes {
+        SentTimes {
+            batches: self.batches.min(other.batches),
+            bytes: self.bytes + other.bytes,
+            copying: self.copying.max(other.copying),
+            expanded: self.expanded.min(other.expanded),
+            expanding: self.expanding.max(other.expanding),
+        }
+    }
+}
+
 /// The marks before and behind some work.
 pub(super) type Round<D> = (Arc<<D as Device>::Event>, Arc<<D as Device>::Event>);
 

@@ -83,6 +83,7 @@ pub(crate) fn usual() -> Explanation {
         }],
         placement: None,
         decoding: None,
+        tried: None,
         feeding: None,
         transfers: None,
         utilisation: None,

@@ -82,6 +82,56 @@ fn a_slot_is_used_again_and_bytes_and_transfers_are_counted() {
 }
 
 #[test]
+fn a_batch_that_nobody_asked_for_is_timed_from_its_first_use_on() {
+    // Two rows take this bus a second.
+    let sim = Sim::with_own_clock(SimConfig {
+        bandwidth_bytes_per_s: 2.0 * (48.0 + 8.0),
+        latency: Duration::ZERO,
+        ..SimConfig::default()
+    });
+    let queue = sim.stream().expect("a stream");
+    let ring = Ring::new(sim.clone(), routes(), settings(2, 4)).expect("a ring");
+    let at = |ms: u64| sim.set_now(Duration::from_millis(ms));
+    let late = |ring: &Ring<Sim>| ring.stats().expect("stats").late;
+
+    // Taken over by a stream a quarter of a second after it was handed over, and used again.
+    let first = next(&ring, 0, 2);
+    at(250);
+    first.ready_on(queue).expect("a wait");
+    at(5_000);
+    first.ready_on(queue).expect("a wait");
+    first.synchronize().expect("it is there");
+    drop(first);
+    let found = late(&ring);
+    assert_eq!((found.batches, found.first), (1, found.waited));
+    let off = found.waited.abs_diff(Duration::from_millis(750));
+    assert!(off < Duration::from_millis(1), "{found:?}");
+
+    // Waited for on the host, where it is there already.
+    let second = next(&ring, 1, 2);
+    at(10_000);
+    second.synchronize().expect("it is there");
+    second.ready_on(queue).expect("a wait");
+    drop(second);
+    assert_eq!(late(&ring).batches, 2);
+
+    // Asked for: the question is timed, and not the use.
+    let asked = ring.ask(queue).expect("asked");
+    let sent = ring.send(batch(2, 2)).expect("sent");
+    let third = sent.hand_over(Some(asked)).expect("handed over");
+    third.ready_on(queue).expect("a wait");
+    at(20_000);
+    drop(third);
+    let stats = ring.stats().expect("stats");
+    assert_eq!((stats.gaps.batches, stats.late.batches), (1, 2));
+    // Used by nobody.
+    drop(next(&ring, 3, 2));
+    at(30_000);
+    assert_eq!(late(&ring).batches, 2);
+    assert_in_order(&sim);
+}
+
+#[test]
 fn events_are_used_again() {
     let (ring, queue) = ring(2);
     let sim = ring.device().clone();
