@@ -72,9 +72,10 @@ pub(crate) struct Args {
     /// What the cores of this machine do beside feeders
     #[arg(long, value_enum, default_value_t = Own::Help, requires = "feeders")]
     local: Own,
-    /// Deliver on a device: cuda, cuda:1, or sim, which simulates one
+    /// Deliver on a device: cuda, cuda:1, or sim, which simulates one; named again, on several, a part
+    /// of each batch on each
     #[arg(long, value_name = "NAME")]
-    device: Option<String>,
+    device: Vec<String>,
     /// Who makes rows larger, such as floats of bytes
     #[arg(long, value_enum, default_value_t = Place::Auto, requires = "device")]
     placement: Place,
@@ -181,11 +182,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         feeders.local = args.local.into();
         options.feeders = Some(feeders);
     }
-    let device = args
-        .device
-        .as_deref()
-        .map(|name| (name, args.placement.into()));
-    let feed = Feed::open(&target, &options, device)?;
+    let feed = Feed::open(&target, &options, &args.device, args.placement.into())?;
     let loader = feed.loader();
 
     if !args.json {

@@ -1,9 +1,9 @@
-//! What `bench` consumes: batches on the host, or on a device.
+//! What `bench` consumes: batches on the host, on a device, or a part of each on several.
 
 use std::time::Duration;
 
-use infeed::device::{Any, Device, RingStats, SLOTS};
-use infeed::loader::ahead::{DeviceLoader, DeviceStep, Placed, Placement};
+use infeed::device::{Any, Device, DeviceBatch, Ring, RingStats, SLOTS};
+use infeed::loader::ahead::{DeviceLoader, PartsStep, Placed, Placement};
 use infeed::{Error, Loader, Options, Step};
 
 use crate::error::CliError;
@@ -24,20 +24,21 @@ pub(super) enum Got {
 }
 
 impl Feed {
-    /// Opens it on the device of a name, or on the host.
+    /// Opens it on the devices of these names, or on the host.
     pub(super) fn open(
         target: &Target,
         options: &Options,
-        device: Option<(&str, Placement)>,
+        devices: &[String],
+        placement: Placement,
     ) -> Result<Feed, CliError> {
-        let Some((name, placement)) = device else {
+        if devices.is_empty() {
             return target.open(options).map(Box::new).map(Feed::Host);
-        };
+        }
         let open = || {
-            let device = Any::open(name)?;
-            target
-                .pipeline
-                .open_on(device, placement, SLOTS, &[], options)
+            let devices = devices.iter().map(|name| Any::open(name));
+            let devices = devices.collect::<Result<_, Error>>()?;
+            let pipeline = &target.pipeline;
+            pipeline.open_on_all(devices, placement, SLOTS, &[], options)
         };
         match open() {
             Ok(loader) => Ok(Feed::Device(loader)),
@@ -45,7 +46,7 @@ impl Feed {
         }
     }
 
-    /// The device that batches go to.
+    /// The device that batches go to; of several, the first.
     pub(super) fn device(&self) -> Option<&Any> {
         match self {
             Feed::Host(_) => None,
@@ -68,13 +69,14 @@ impl Feed {
                 Step::End => Got::End,
                 Step::Timeout => Got::Timeout,
             }),
-            Feed::Device(on) => Ok(match on.next_within(patience, None)? {
-                DeviceStep::Batch(batch) => {
-                    batch.synchronize()?;
-                    Got::Samples(batch.samples() as u64)
+            Feed::Device(on) => Ok(match on.next_parts(patience, &[])? {
+                PartsStep::Parts(parts) => {
+                    parts.iter().try_for_each(DeviceBatch::synchronize)?;
+                    let samples: usize = parts.iter().map(DeviceBatch::samples).sum();
+                    Got::Samples(samples as u64)
                 }
-                DeviceStep::End => Got::End,
-                DeviceStep::Timeout => Got::Timeout,
+                PartsStep::End => Got::End,
+                PartsStep::Timeout => Got::Timeout,
             }),
         }
     }
@@ -87,11 +89,14 @@ impl Feed {
         }
     }
 
-    /// Name of the device, and what was sent there.
+    /// Names of the devices, and what was sent there.
     pub(super) fn sent(&self) -> Result<Option<(String, RingStats)>, Error> {
-        Ok(match self {
-            Feed::Host(_) => None,
-            Feed::Device(on) => Some((on.ring().device().name(), on.ring().stats()?)),
-        })
+        let Feed::Device(on) = self else {
+            return Ok(None);
+        };
+        let names: Vec<_> = on.rings().iter().map(|r| r.device().name()).collect();
+        let each = on.rings().iter().map(Ring::stats);
+        let all = RingStats::together(&each.collect::<Result<Vec<_>, _>>()?);
+        Ok(all.map(|all| (names.join(", "), all)))
     }
 }

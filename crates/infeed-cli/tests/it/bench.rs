@@ -235,6 +235,30 @@ fn a_simulated_device_gets_bytes_and_makes_floats_of_them() {
 }
 
 #[test]
+fn several_devices_have_a_part_of_each_batch_and_are_told_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 24);
+    let run = |devices: &[&str]| {
+        let named = devices.iter().flat_map(|name| ["--device", *name]);
+        let args = ["bench", &photos, "--epochs", "1", "--json"];
+        let out = infeed(args.into_iter().chain(named));
+        assert!(out.status.success(), "{}", stderr(&out));
+        json(&out)["device"].clone()
+    };
+
+    let (one, two) = (run(&["sim"]), run(&["sim", "sim:latency=5us"]));
+
+    assert_eq!(two["name"], "sim, sim:latency=5us", "{two}");
+    let per_batch = |of: &serde_json::Value, what: &str| {
+        of[what].as_f64().unwrap() / of["batches"].as_f64().unwrap()
+    };
+    let (bytes, copies) = ("bytes", "transfers");
+    let same = per_batch(&two, bytes) / per_batch(&one, bytes);
+    assert!((same - 1.0).abs() < 0.2, "{two} {one}");
+    assert!(per_batch(&two, copies) > 1.5 * per_batch(&one, copies));
+}
+
+#[test]
 fn a_simulated_device_decodes_what_it_is_told_to() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 24);
