@@ -227,12 +227,19 @@ class Loader:
         """As `next`, from each device its part of the batch."""
 
     def next_into(
-        self, tensors: Sequence[tuple[str, object]], stream: object | None = None
+        self,
+        tensors: Sequence[Sequence[tuple[str, object]]],
+        streams: Sequence[object | None],
     ) -> tuple[int, int, int]:
         """Copies fields of the next batch into tensors; its epoch, step and samples.
 
+        Args:
+            tensors: For each device, by field.
+            streams: For each device.
+
         Raises:
-            ConfigError: A tensor does not fit, or batches are not all of one size.
+            ConfigError: A tensor does not fit, there are none for a device, or batches
+                are not all of one size.
         """
 
     def end_epoch(self) -> None:

@@ -4,7 +4,7 @@ import atexit
 import json
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -204,7 +204,12 @@ class Loader:
         self._core.seek(int(epoch), int(step))
         self._end_loop()
 
-    def next_into(self, tensors: Mapping[str, Any], *, stream: Any = None) -> "Filled":
+    def next_into(
+        self,
+        tensors: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        stream: Any = None,
+    ) -> "Filled":
         """Copies fields of the next batch into tensors, at addresses that stay.
 
         For what must find its input where it was: a captured CUDA graph,
@@ -223,10 +228,12 @@ class Loader:
             tensors: By field, row-major, of the field's type and shape with rows first,
                 on the device that batches are delivered on (of ``"sim"``: on the CPU).
                 Anything with ``__dlpack__`` or ``__cuda_array_interface__`` that may be
-                written to.
+                written to. Where ``devices`` were named, a list of those: for each
+                device tensors that are there, with the rows of its part.
             stream: In which the copies are made and the tensors used: such as
-                ``torch.cuda.Stream``, a stream of CuPy, or a handle. None: the default
-                stream; `infeed.torch` takes the current one.
+                ``torch.cuda.Stream``, a stream of CuPy, or a handle; of several devices
+                a list of one each. None: the default stream; `infeed.torch` takes the
+                current one.
 
         Returns:
             Which batch it is, and how many of its rows hold a record.
@@ -234,7 +241,8 @@ class Loader:
         Raises:
             ConfigError: A tensor does not fit its field, or is elsewhere, with the call
                 that makes one that does; a field stays on the host; batches are not
-                all of one size; or they are delivered on the host. No batch is lost.
+                all of one size; there are not tensors for each device; or batches are
+                delivered on the host. No batch is lost.
             IteratorError: A ``for`` is in the middle of an epoch.
         """
         running = None if self._running is None else self._running()
@@ -242,17 +250,41 @@ class Loader:
             raise IteratorError(
                 "the loader is being iterated; end that loop before next_into"
             )
-        if not isinstance(tensors, Mapping):
-            raise _check.refusal(
-                "next_into", "tensors", "a tensor for each field, by name", tensors
-            )
+        each = self._for_each("tensors", tensors, "a tensor for each field, by name")
+        for of in each:
+            if not isinstance(of, Mapping):
+                raise _check.refusal(
+                    "next_into", "tensors", "a tensor for each field, by name", of
+                )
         if stream is None and self._stream is not None:
             stream = self._stream()
-        filled = Filled(*self._core.next_into(list(tensors.items()), stream))
+        if stream is None:
+            streams = [None] * len(each)
+        else:
+            streams = self._for_each("stream", stream, "a stream")
+        named = [list(of.items()) for of in each]
+        filled = Filled(*self._core.next_into(named, streams))
         if filled.step + 1 == len(self):
             # Whoever counts steps does not ask once more: the epoch is over now.
             self._core.end_epoch()
         return filled
+
+    def _for_each(self, name: str, given: Any, one: str) -> list[Any]:
+        """What is given for each device: of one it is not in a list.
+
+        Raises:
+            ConfigError: It is not for each of them.
+        """
+        if not self._parts:
+            return [given]
+        is_list = isinstance(given, Sequence) and not isinstance(given, str)
+        if is_list and len(given) == self._parts:
+            return list(given)
+        got = f"{len(given)} of them" if is_list else type(given).__name__
+        raise ConfigError(
+            f"next_into: {name} must be a list of one for each of the {self._parts} "
+            f"devices, each {one}, got {got}"
+        )
 
     def _end_loop(self) -> None:
         """Ends the loop that runs without a word to the engine, which moved on."""
@@ -279,11 +311,16 @@ class Loader:
             ``jpegs`` that it decoded,
             ``slots`` there are, ``overflow`` of them made because batches were kept,
             ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
-            stream was known, and ``placement``: the ``name`` of who makes rows larger
-            now, whether that has ``settled``, a line of ``text`` that says why,
+            stream was known, ``late_s`` that ``late_batches`` of others were waited for
+            by whoever had them, and ``placement``: the ``name`` of who makes rows
+            larger now, whether that has ``settled``, a line of ``text`` that says why,
             ``step_s`` that a step took when that was found, and ``others`` that were
-            tried, by name how many times as long their steps take, else
-            None; ``feeders``, of each its ``host`` and ``node``, where they are
+            tried, by name how many times as long their steps take, else None;
+            ``storage``, what all reads of this process from buckets and web servers
+            took: ``requests``, ``retries`` and ``hedges`` among them, ``hedges_won``,
+            ``bytes`` that came, and ``cache_hits``, ``cache_misses`` and
+            ``cache_damaged`` of pieces kept on the disk; ``feeders``, of each its
+            ``host`` and ``node``, where they are
             known, whether it is ``connected``,
             ``batches`` and ``bytes`` that it made, ``wait_s`` from asking to having
             them, ``receiving_s`` in which bytes came, ``cpu_s`` of processor time that

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -68,8 +68,6 @@ class Loader(Feed, torch.utils.data.IterableDataset):
         ConfigError: An argument is not one of the above.
     """
 
-    _takes_parts = True
-
     def __init__(
         self,
         pipeline: Pipeline,
@@ -97,12 +95,15 @@ class Loader(Feed, torch.utils.data.IterableDataset):
             )
         return self._begin(self._converted)
 
-    def next_into(self, tensors: Mapping[str, torch.Tensor]) -> Filled:
+    def next_into(
+        self, tensors: Mapping[str, torch.Tensor] | Sequence[Mapping[str, torch.Tensor]]
+    ) -> Filled:
         """Copies fields of the next batch into tensors, in the current stream.
 
         As `infeed.Loader.next_into`: for a captured graph, or what
         ``torch.compile(mode="reduce-overhead")`` made, which find their input where it
-        was. A ``for`` that runs is ended.
+        was. Of several ``devices``, for each of them tensors that are there, in its
+        current stream. A ``for`` that runs is ended.
         """
         running = self._loop()
         if running is not None:

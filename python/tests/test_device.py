@@ -1,9 +1,12 @@
 """Batches on a device: a simulated one, which every machine has."""
 
+import ctypes
 import gc
+import re
 import shutil
 import threading
 import time
+import urllib.request
 
 import numpy as np
 import pytest
@@ -109,10 +112,15 @@ def test_a_device_that_is_slow_is_left_in_peace_and_stats_say_so(photos):
                 assert equal(batches, wanted)
             epochs += 1
         placement = loader.stats()["device"]["placement"]
-    assert placement["name"] == "host"
+        tried = loader.explain().placement
+    assert placement["name"] == tried["choice"] == "host"
     assert placement["text"].startswith("placement: host; its steps take ")
     assert placement["others"]["device"] > 1.03
     assert placement["step_s"] > 0
+    assert tried == {
+        "choice": "host",
+        **{name: placement[name] for name in tried if name != "choice"},
+    }
     with photos.open(device="sim", placement="device") as loader:
         placement = loader.stats()["device"]["placement"]
     assert placement == {
@@ -247,6 +255,22 @@ def test_each_of_several_devices_has_its_rows_of_every_batch(even):
     assert all(device["batches"] >= len(wanted) for device in stats["devices"])
 
 
+def test_prometheus_is_told_what_went_to_each_device(even):
+    with even.open(devices=["sim", "sim"]) as loader:
+        for _ in loader:
+            pass
+        address = loader.serve_metrics(name="train")
+        with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+            text = answer.read().decode()
+        sent = loader.stats()["devices"]
+    for at, device in enumerate(sent):
+        labels = f'{{loader="train",device="{at}",name="sim"}}'
+        told = re.search(rf"^infeed_device_bytes_total{labels} (\d+)$", text, re.M)
+        # A batch more may have been sent since.
+        assert 0 < int(told[1]) <= device["bytes"]
+        assert f"infeed_device_late_batches_total{labels} 0\n" in text
+
+
 def test_a_run_on_several_devices_goes_on_on_one_and_on_the_host(even):
     with even.open() as loader:
         wanted = epoch(loader)
@@ -289,13 +313,105 @@ def test_batches_that_devices_do_not_divide_are_refused_with_those_that_they_wou
         uneven.open(devices=["sim"] * 4)
 
 
-def test_tensors_are_filled_from_one_device_alone(even):
+def test_tensors_of_each_of_several_devices_are_filled_with_its_part(photos, even):
+    with even.open() as loader:
+        wanted = epoch(loader) + epoch(loader)
+        steps = len(loader)
+    with even.open(devices=["sim", "sim"], slots=2) as loader:
+        each = [places(ROWS // 2), places(ROWS // 2)]
+        for number, one in enumerate(wanted):
+            filled = loader.next_into(each)
+            assert filled == (*divmod(number, steps), ROWS)
+            both = {name: np.concatenate([of[name] for of in each]) for name in one}
+            assert equal([both], [one])
+        # The memory on the devices was free at once, every time.
+        assert loader.stats()["device"]["overflow"] == 0
+        assert [first.epoch for first, _ in loader] == [2] * steps
+        # Not every field, nor the same of each device.
+        assert loader.next_into([{"label": each[0]["label"]}, {}]) == (3, 0, ROWS)
+    padded = photos.batch(ROWS, tail="pad")
+    with padded.open(devices=["sim", "sim"]) as loader:
+        loader.seek(0, len(loader) - 1)
+        assert loader.next_into([{}, {}]).samples == 30 % ROWS
+
+
+def test_tensors_for_several_devices_that_do_not_fit_are_told_of_which(even):
+    good = [places(ROWS // 2), places(ROWS // 2)]
+    call = r"torch.empty\(\[2, 3, 24, 24\], dtype=torch.float32, device=\"cpu\"\)"
+    long = (
+        r"tensors\[1\], field `image`: the tensor has shape \[4, 3, 24, 24\], and this"
+    )
     with even.open(devices=["sim", "sim"]) as loader:
-        with pytest.raises(infeed.ConfigError, match="2 devices"):
-            loader.next_into(places())
+        for tensors, text in [
+            (good[0], "one for each of the 2 devices, .*, got dict"),
+            (good[:1], "one for each of the 2 devices, .*, got 1 of them"),
+            ([good[0], None], "a tensor for each field, by name"),
+            ([good[0], places(ROWS)], f"{long} part's .*; make it by {call}"),
+            ([good[0], elsewhere(good[1])], "is on cuda:1, and this part .* is on cpu"),
+            ([{"images": good[0]["image"]}, {}], "`images`.* has image, label"),
+        ]:
+            with pytest.raises(infeed.ConfigError, match=text):
+                loader.next_into(tensors)
+        with pytest.raises(TypeError, match="no streams"):
+            loader.next_into(good, stream=[7, 7])
+        with pytest.raises(infeed.ConfigError, match="each a stream, got int"):
+            loader.next_into(good, stream=7)
         with pytest.raises(infeed.ConfigError, match="2 batches"):
             loader._core.next()
-        assert next(iter(loader))[0].step == 0
+        assert loader.next_into(good).step == 0, "no batch was lost"
+        steps = iter(loader)
+        next(steps)
+        with pytest.raises(infeed.IteratorError, match="end that loop"):
+            loader.next_into(good)
+
+
+class OnCard:
+    """An array as a library tells of it that has it on the card `number`."""
+
+    def __init__(self, array, number):
+        self._array, self._number = array, number
+
+    def __dlpack_device__(self):
+        return 2, self._number
+
+    def __dlpack__(self, **options):
+        return on_card(self._array.__dlpack__(), self._number)
+
+
+def on_card(capsule, number):
+    """A capsule of the host's whose tensor says that it is on a card."""
+    name = b"dltensor"
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    # The address of the data, then kind and number of the device.
+    device = ctypes.c_int32.from_address(get(capsule, name) + 8)
+    device.value = 2
+    ctypes.c_int32.from_address(get(capsule, name) + 12).value = number
+    return capsule
+
+
+def elsewhere(tensors):
+    """Tensors of which one is on another device."""
+    return tensors | {"image": OnCard(tensors["image"], 1)}
+
+
+def test_a_loader_of_torch_fills_tensors_of_several_devices(even):
+    torch = pytest.importorskip("torch")
+    from infeed.torch import Loader
+
+    with even.open() as loader:
+        wanted = epoch(loader)
+    each = [
+        {name: torch.from_numpy(array) for name, array in places(ROWS // 2).items()}
+        for _ in range(2)
+    ]
+    addresses = [static["image"].data_ptr() for static in each]
+    with Loader(even, devices=["sim", "sim"]) as loader:
+        for one in wanted:
+            assert loader.next_into(each).samples == ROWS
+            both = {name: torch.cat([of[name] for of in each]) for name in one}
+            assert equal([{name: t.numpy() for name, t in both.items()}], [one])
+    assert [static["image"].data_ptr() for static in each] == addresses
 
 
 def test_a_step_of_torch_is_a_tuple_of_what_several_devices_have(even):
@@ -465,6 +581,24 @@ def test_what_is_no_device_is_refused_with_what_would_be_one(photos):
         photos.open(device="sim", slots=1)
     with pytest.raises(infeed.ConfigError, match="placement"):
         photos.open(device="sim", placement="gpu")
+
+
+def test_a_loop_whose_stream_has_no_name_does_not_count_the_bus_as_its_step(photos):
+    # A batch takes this bus 70 ms.
+    slow = "sim:bandwidth=1e5,latency=5us"
+    with photos.open(device=slow, placement="device", slots=2) as loader:
+        for batch in loader:
+            host(batch, "image")
+        found = loader.explain()
+        sent = loader.stats()["device"]
+    assert found.limit == "copy"
+    assert sent["gap_batches"] == 0
+    assert sent["late_batches"] == STEPS
+    # Of the batch on its way when it is asked for, what is left of its copy.
+    told = found.to_dict()
+    assert sent["late_s"] > 0.01 * STEPS
+    assert told["run"]["step_s"] < 0.3 * told["run"]["seconds"]
+    assert any("were waited for" in line for line in told["transfers"]["seen"])
 
 
 def test_a_machine_without_a_card_says_so(photos):

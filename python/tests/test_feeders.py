@@ -1,5 +1,7 @@
 """Other machines that make batches, here other processes."""
 
+import urllib.request
+
 import pytest
 from feeding import TOKEN, feeding
 from test_examples import classification_pipeline
@@ -30,7 +32,15 @@ def test_batches_are_those_of_a_run_without_feeders(served, local):
     with pipeline.open(workers=feeders) as loader:
         assert contents(loader, 2) == expected
         (told,) = loader.stats()["feeders"]
+        address = loader.serve_metrics()
+        with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+            metrics = answer.read().decode()
 
+    labels = f'{{loader="loader",feeder="0",host="{host}"}}'
+    assert f"infeed_feeder_connected{labels} 1\n" in metrics
+    assert f"infeed_feeder_redone_batches_total{labels} 0\n" in metrics
+    made = metrics.partition(f"infeed_feeder_batches_total{labels} ")[2]
+    assert int(made.partition("\n")[0]) >= told["batches"]
     assert told["host"] == host
     assert (told["redone"], told["corrupt"], told["problem"]) == (0, 0, None)
     assert told["batches"] > 0

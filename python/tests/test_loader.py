@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import time
 import urllib.request
 
@@ -255,6 +256,8 @@ def test_metrics_are_served_until_the_loader_closes(numbers):
         with urllib.request.urlopen(f"http://{address}/metrics") as answer:
             text = answer.read().decode()
     assert 'infeed_samples_total{loader="train"} 12' in text
+    assert re.search(r"^infeed_storage_requests_total \d+$", text, re.MULTILINE)
+    assert 'infeed_device_bytes_total{loader="train"' not in text
 
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://{address}/metrics")

@@ -63,13 +63,28 @@ def batches(root: str) -> list[tuple[np.ndarray, np.ndarray]]:
         return [(batch["image"].copy(), batch["label"].copy()) for batch in loader]
 
 
+def storage() -> dict[str, int]:
+    """What the storage was asked for by this process, as any of its loaders tells."""
+    with infeed.Pipeline(sources.Memory(x=[1])).batch(1).open() as loader:
+        counted: dict[str, int] = loader.stats()["storage"]
+    return counted
+
+
 def test_a_folder_on_a_web_server_gives_the_batches_of_the_folder_on_a_disk(
     served: tuple[str, Path],
 ) -> None:
     url, folder = served
 
-    there, here = batches(url), batches(str(folder))
+    before = storage()
+    there = batches(url)
+    after = storage()
+    here = batches(str(folder))
 
+    # The list of labels, and the images, of which some were read ahead.
+    assert after["requests"] - before["requests"] >= 13
+    read = sum(path.stat().st_size for path in folder.iterdir())
+    assert after["bytes"] - before["bytes"] >= read
+    assert after["cache_hits"] == before["cache_hits"]
     assert len(there) == 3
     for (image, label), (own_image, own_label) in zip(there, here, strict=True):
         np.testing.assert_array_equal(image, own_image)

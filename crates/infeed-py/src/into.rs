@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use infeed::Error;
-use infeed::device::any::{AnyMemory, Kind};
-use infeed::device::{Any, Cuda};
-use infeed::loader::ahead::{DeviceLoader, DeviceStep};
+use infeed::device::any::{AnyMemory, AnyQueue, Kind};
+use infeed::device::ring::Ring;
+use infeed::device::{Any, Cuda, Device};
+use infeed::loader::ahead::{DeviceLoader, PartsStep};
 use infeed::loader::into::{Filled, IntoStep};
 use infeed::sample::DType;
 use infeed_raw::cuda::Queue;
@@ -31,7 +32,8 @@ pub(crate) struct Places {
 /// A tensor that comes again is one memory, so that nobody waits for its last copy to let go of it.
 #[derive(Default)]
 struct Kept {
-    by_field: HashMap<String, Arc<AnyMemory>>,
+    /// By the device's place among the loader's, and field.
+    by_field: HashMap<(usize, String), Arc<AnyMemory>>,
     /// Tensors that came before, until nothing is under way to them.
     retired: Vec<Arc<AnyMemory>>,
 }
@@ -46,46 +48,78 @@ enum Got {
 /// A field's name and the tensor for it, which fits.
 type Named = (String, Foreign);
 
+/// What a field of a device's is filled into, by its name.
+pub(crate) type Given<'py> = Vec<(String, Bound<'py, PyAny>)>;
+
 impl Places {
-    /// Fills tensors with the next batch: of the epoch, or of the next one where that is over.
+    /// Fills tensors of each device with its part of the next batch: of the epoch, or of the next one where
+    /// that is over.
     pub(crate) fn fill(
         &self,
         py: Python<'_>,
         on: &DeviceLoader<Any>,
-        tensors: Vec<(String, Bound<'_, PyAny>)>,
-        stream: Option<&Bound<'_, PyAny>>,
+        each: Vec<Given<'_>>,
+        streams: &[Option<Bound<'_, PyAny>>],
         patience: Duration,
     ) -> PyResult<Filled> {
-        let mut places = Vec::with_capacity(tensors.len());
-        for (field, tensor) in tensors {
-            let found = Foreign::of(&tensor).map_err(|error| refused(py, &field, error))?;
-            raise(py, fits(on, &field, &found))?;
-            places.push((field, found));
+        let rings = on.rings();
+        if each.len() != rings.len() || streams.len() != rings.len() {
+            let problem = format!(
+                "a step has a part on each of {} devices; give tensors, and streams if any, for each of \
+                 them, in their order",
+                rings.len()
+            );
+            return raise(py, Err(Error::config("next_into", problem)));
         }
-        match on.ring().device() {
-            Any::Cuda(cuda) => {
-                let queue = stream.map_or(Ok(Queue::LEGACY), stream_from)?;
-                let memory = raise(py, self.memory(cuda, places))?;
-                let targets: Vec<_> = memory.iter().map(|(n, m)| (n.as_str(), m)).collect();
-                taken(py, || {
-                    Ok(match on.next_into(patience, Kind::Cuda(queue), &targets)? {
-                        IntoStep::Filled(filled) => Got::Filled(filled),
-                        IntoStep::End => Got::Again,
-                        IntoStep::Timeout => Got::Timeout,
-                    })
-                })
+        let mut places = Vec::with_capacity(each.len());
+        for (at, tensors) in each.into_iter().enumerate() {
+            let mut found = Vec::with_capacity(tensors.len());
+            for (field, tensor) in tensors {
+                let at = Spot::of(on, at, &field);
+                let tensor = Foreign::of(&tensor).map_err(|error| refused(py, &at, error))?;
+                raise(py, fits(on, &at, &tensor))?;
+                found.push((field, tensor));
             }
-            Any::Sim(_) if stream.is_some() => Err(no_streams()),
-            Any::Sim(_) => taken(py, || copied(on, &places, patience)),
+            places.push(found);
         }
+        let cards = rings.iter().map(|ring| match ring.device() {
+            Any::Cuda(cuda) => Some(cuda),
+            Any::Sim(_) => None,
+        });
+        let Some(cards) = cards.collect::<Option<Vec<&Cuda>>>() else {
+            return simulated(py, on, &places, streams, patience);
+        };
+        let queue = |stream: &Option<Bound<'_, PyAny>>| {
+            let named = stream.as_ref().map_or(Ok(Queue::LEGACY), stream_from);
+            named.map(Kind::Cuda)
+        };
+        let queues: Vec<AnyQueue> = streams.iter().map(queue).collect::<PyResult<_>>()?;
+        let memory = raise(py, self.memory(&cards, places))?;
+        let targets: Vec<Vec<_>> = memory
+            .iter()
+            .map(|of| {
+                of.iter()
+                    .map(|(name, memory)| (name.as_str(), memory))
+                    .collect()
+            })
+            .collect();
+        let each = queues.into_iter().zip(targets.iter().map(Vec::as_slice));
+        let each: Vec<_> = each.collect();
+        taken(py, || {
+            Ok(match on.next_into_each(patience, &each)? {
+                IntoStep::Filled(filled) => Got::Filled(filled),
+                IntoStep::End => Got::Again,
+                IntoStep::Timeout => Got::Timeout,
+            })
+        })
     }
 
-    /// The tensors as memory of the card.
+    /// The tensors as memory of their cards.
     fn memory(
         &self,
-        cuda: &Cuda,
-        places: Vec<Named>,
-    ) -> Result<Vec<(String, Arc<AnyMemory>)>, Error> {
+        cards: &[&Cuda],
+        places: Vec<Vec<Named>>,
+    ) -> Result<Vec<Vec<(String, Arc<AnyMemory>)>>, Error> {
         let mut kept = self.lock();
         let is_busy = |memory: &Arc<AnyMemory>| match &**memory {
             Kind::Cuda(memory) => !memory.is_idle(),
@@ -93,19 +127,24 @@ impl Places {
         };
         kept.retired.retain(is_busy);
         let mut all = Vec::with_capacity(places.len());
-        for (field, tensor) in places {
-            let memory = match kept.by_field.get(&field) {
-                Some(memory) if is_of(memory, &tensor) => Arc::clone(memory),
-                _ => {
-                    let made = tensor.on_card(cuda.context());
-                    let made = made.map_err(|error| problem(&field, error.to_string()))?;
-                    let made = Arc::new(Kind::Cuda(Arc::new(made)));
-                    let before = kept.by_field.insert(field.clone(), Arc::clone(&made));
-                    kept.retired.extend(before);
-                    made
-                }
-            };
-            all.push((field, memory));
+        for (at, (card, tensors)) in cards.iter().zip(places).enumerate() {
+            let mut of = Vec::with_capacity(tensors.len());
+            for (field, tensor) in tensors {
+                let key = (at, field.clone());
+                let memory = match kept.by_field.get(&key) {
+                    Some(memory) if is_of(memory, &tensor) => Arc::clone(memory),
+                    _ => {
+                        let made = tensor.on_card(card.context());
+                        let made = made.map_err(|error| problem(&field, error.to_string()))?;
+                        let made = Arc::new(Kind::Cuda(Arc::new(made)));
+                        let before = kept.by_field.insert(key, Arc::clone(&made));
+                        kept.retired.extend(before);
+                        made
+                    }
+                };
+                of.push((field, memory));
+            }
+            all.push(of);
         }
         Ok(all)
     }
@@ -144,48 +183,109 @@ fn taken(py: Python<'_>, next: impl Fn() -> Result<Got, Error> + Sync) -> PyResu
     }
 }
 
-/// The next batch of a simulated device, copied by the host.
-fn copied(on: &DeviceLoader<Any>, places: &[Named], patience: Duration) -> Result<Got, Error> {
-    let batch = match on.next_within(patience, None)? {
-        DeviceStep::Batch(batch) => batch,
-        DeviceStep::End => return Ok(Got::Again),
-        DeviceStep::Timeout => return Ok(Got::Timeout),
-    };
-    for (field, tensor) in places {
-        let Some(array) = batch.array(field)? else {
-            return Err(problem(field, "it is not on the device"));
-        };
-        let bytes = array.to_host()?;
-        let filled = tensor.fill(&bytes);
-        filled.map_err(|error| problem(field, error.to_string()))?;
+/// Fills tensors of the host's with what simulated devices have.
+fn simulated(
+    py: Python<'_>,
+    on: &DeviceLoader<Any>,
+    places: &[Vec<Named>],
+    streams: &[Option<Bound<'_, PyAny>>],
+    patience: Duration,
+) -> PyResult<Filled> {
+    if streams.iter().any(Option::is_some) {
+        return Err(no_streams());
     }
-    Ok(Got::Filled(Filled {
-        epoch: batch.epoch(),
-        step: batch.step(),
-        samples: batch.samples(),
-    }))
+    let is_card = |ring: &Ring<Any>| matches!(ring.device(), Any::Cuda(_));
+    if on.rings().iter().any(is_card) {
+        let names: Vec<_> = on.rings().iter().map(|r| r.device().name()).collect();
+        let problem = format!(
+            "{} are cards and simulated devices; open with devices of one kind",
+            names.join(", ")
+        );
+        return raise(py, Err(Error::config("next_into", problem)));
+    }
+    taken(py, || copied(on, places, patience))
+}
+
+/// The next batch of simulated devices, copied by the host.
+fn copied(on: &DeviceLoader<Any>, places: &[Vec<Named>], patience: Duration) -> Result<Got, Error> {
+    let parts = match on.next_parts(patience, &[])? {
+        PartsStep::Parts(parts) => parts,
+        PartsStep::End => return Ok(Got::Again),
+        PartsStep::Timeout => return Ok(Got::Timeout),
+    };
+    let mut filled: Option<Filled> = None;
+    for (part, tensors) in parts.iter().zip(places) {
+        for (field, tensor) in tensors {
+            let Some(array) = part.array(field)? else {
+                return Err(problem(field, "it is not on the device"));
+            };
+            let bytes = array.to_host()?;
+            let copied = tensor.fill(&bytes);
+            copied.map_err(|error| problem(field, error.to_string()))?;
+        }
+        let of = filled.get_or_insert(Filled {
+            epoch: part.epoch(),
+            step: part.step(),
+            samples: 0,
+        });
+        of.samples += part.samples();
+    }
+    Ok(filled.map_or(Got::Timeout, Got::Filled))
+}
+
+/// A field on one of the loader's devices.
+struct Spot<'a> {
+    field: &'a str,
+    /// The device's place among them; none where there is one.
+    at: Option<usize>,
+    place: Place,
+    /// As PyTorch names it.
+    device: String,
+}
+
+impl<'a> Spot<'a> {
+    fn of(on: &DeviceLoader<Any>, at: usize, field: &'a str) -> Spot<'a> {
+        let (place, device) = match on.rings()[at].device() {
+            Any::Cuda(cuda) => {
+                let ordinal = cuda.card().ordinal;
+                (Place::Card(ordinal), format!("cuda:{ordinal}"))
+            }
+            Any::Sim(_) => (Place::Host, "cpu".to_owned()),
+        };
+        Spot {
+            field,
+            at: (on.rings().len() > 1).then_some(at),
+            place,
+            device,
+        }
+    }
+
+    fn problem(&self, problem: impl Into<String>) -> Error {
+        match self.at {
+            None => self::problem(self.field, problem),
+            Some(at) => {
+                let what = format!("next_into, tensors[{at}], field `{}`", self.field);
+                Error::config(what, problem)
+            }
+        }
+    }
 }
 
 /// Whether a tensor is one that a field of every batch can be copied to.
-fn fits(on: &DeviceLoader<Any>, field: &str, tensor: &Foreign) -> Result<(), Error> {
-    let (dtype, shape) = on.place_of(field)?;
-    let (place, named) = match on.ring().device() {
-        Any::Cuda(cuda) => {
-            let ordinal = cuda.card().ordinal;
-            (Place::Card(ordinal), format!("cuda:{ordinal}"))
-        }
-        Any::Sim(_) => (Place::Host, "cpu".to_owned()),
+fn fits(on: &DeviceLoader<Any>, spot: &Spot<'_>, tensor: &Foreign) -> Result<(), Error> {
+    let (dtype, shape) = on.place_of(spot.field)?;
+    let named = &spot.device;
+    let (are, whose) = match spot.at {
+        None => ("the batches are", "the batches'"),
+        Some(_) => ("this part of the batches is", "this part's"),
     };
-    let is_wrong = if tensor.place() != place {
-        format!(
-            "is on {}, and the batches are on {named}",
-            name_of(tensor.place())
-        )
+    let is_wrong = if tensor.place() != spot.place {
+        format!("is on {}, and {are} on {named}", name_of(tensor.place()))
     } else if tensor.dtype() != data_type(dtype) {
         let found = tensor.dtype().name().unwrap_or("of a type not known here");
-        format!("is {found}, and the batches' {}", dtype.name())
+        format!("is {found}, and {whose} {}", dtype.name())
     } else if tensor.shape() != shape {
-        format!("has shape {:?}, and the batches' {shape:?}", tensor.shape())
+        format!("has shape {:?}, and {whose} {shape:?}", tensor.shape())
     } else if !tensor.is_contiguous() {
         "has gaps between its elements, or another order of them".to_owned()
     } else if tensor.is_read_only() {
@@ -193,11 +293,8 @@ fn fits(on: &DeviceLoader<Any>, field: &str, tensor: &Foreign) -> Result<(), Err
     } else {
         return Ok(());
     };
-    let mend = mend(&shape, dtype, &named);
-    Err(problem(
-        field,
-        format!("the tensor {is_wrong}; make it by {mend}"),
-    ))
+    let mend = mend(&shape, dtype, named);
+    Err(spot.problem(format!("the tensor {is_wrong}; make it by {mend}")))
 }
 
 fn name_of(place: Place) -> String {
@@ -219,12 +316,12 @@ fn problem(field: &str, problem: impl Into<String>) -> Error {
 }
 
 /// What the tensor's own methods raised, with the field's name.
-fn refused(py: Python<'_>, field: &str, raised: PyErr) -> PyErr {
+fn refused(py: Python<'_>, spot: &Spot<'_>, raised: PyErr) -> PyErr {
     // Ctrl-C and the end of the interpreter are not about the tensor.
     if !raised.is_instance_of::<PyException>(py) {
         return raised;
     }
-    let error = exception_from(py, &problem(field, line(py, &raised)));
+    let error = exception_from(py, &spot.problem(line(py, &raised)));
     error.set_cause(py, Some(raised));
     error
 }

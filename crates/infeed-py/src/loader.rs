@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use infeed::device::Any;
-use infeed::device::ring::Ring;
+use infeed::device::ring::{Ring, RingStats};
+use infeed::device::{Any, Device};
 use infeed::explain::{running, running_on};
 use infeed::loader::ahead::{DeviceLoader, PartsStep};
 use infeed::loader::digest::{Digest, Digested};
 use infeed::loader::feeders::{Feeders, Local};
 use infeed::loader::{BadRecord, State};
-use infeed::report::{MetricsServer, prometheus, serve_metrics};
+use infeed::report::{Counted, MetricsServer, prometheus, serve_metrics};
 use infeed::source::Source;
-use infeed::{Error, OnError, Options, Step};
+use infeed::{Error, OnError, Options, Stats, Step};
 use infeed_raw::cuda::Queue;
 use infeed_raw::python::stream_from;
 use pyo3::exceptions::PyValueError;
@@ -26,7 +26,7 @@ use crate::device::{self, Delivered, decode_by, placement, queue_on};
 use crate::error::raise;
 use crate::explain::Explanation;
 use crate::feed::Hosts;
-use crate::into::Places;
+use crate::into::{Given, Places};
 use crate::log;
 use crate::stats::dict_from;
 
@@ -95,6 +95,16 @@ impl Inner {
                 })
             }
         }
+    }
+
+    /// What the loader counted, and its devices.
+    fn counted(&self) -> Result<(Stats, Vec<(String, RingStats)>), Error> {
+        let of = |ring: &Ring<Any>| Ok((ring.device().name(), ring.stats()?));
+        let devices = match self {
+            Inner::Host(_) => Vec::new(),
+            Inner::Device(on) => on.rings().iter().map(of).collect::<Result<_, Error>>()?,
+        };
+        Ok((self.loader().stats()?, devices))
     }
 
     fn end_epoch(&self) -> Result<(), Error> {
@@ -234,19 +244,18 @@ impl Loader {
         }
     }
 
-    #[pyo3(signature = (tensors, stream=None))]
     fn next_into(
         &self,
         py: Python<'_>,
-        tensors: Vec<(String, Bound<'_, PyAny>)>,
-        stream: Option<Bound<'_, PyAny>>,
+        tensors: Vec<Given<'_>>,
+        streams: Vec<Option<Bound<'_, PyAny>>>,
     ) -> PyResult<(u64, u64, usize)> {
         let Inner::Device(on) = &*self.inner else {
             let problem = "batches are on the host; open the pipeline with device=\"cuda\"";
             return raise(py, Err(Error::config("next_into", problem)));
         };
         let places = &self.places;
-        let filled = places.fill(py, on, tensors, stream.as_ref(), SLICE)?;
+        let filled = places.fill(py, on, tensors, &streams, SLICE)?;
         Ok((filled.epoch, filled.step, filled.samples))
     }
 
@@ -326,10 +335,14 @@ impl Loader {
     fn serve_metrics(&self, py: Python<'_>, address: &str, name: String) -> PyResult<String> {
         let loader = Arc::downgrade(&self.inner);
         let text = move || {
-            let stats = loader
-                .upgrade()
-                .and_then(|inner| inner.loader().stats().ok());
-            stats.map_or(String::new(), |stats| prometheus(&[(&name, &stats)]))
+            let counted = loader.upgrade().and_then(|inner| inner.counted().ok());
+            counted.map_or(String::new(), |(stats, devices)| {
+                prometheus(&[Counted {
+                    name: &name,
+                    stats: &stats,
+                    devices: &devices,
+                }])
+            })
         };
         let server = py.detach(|| serve_metrics(address, text))?;
         let address = server.address().to_string();

@@ -45,6 +45,17 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
         stages.append(entry)?;
     }
     dict.set_item("stages", stages)?;
+    let (storage, cache) = (&stats.storage, &stats.cache);
+    let entry = PyDict::new(py);
+    entry.set_item("requests", storage.requests)?;
+    entry.set_item("retries", storage.retries)?;
+    entry.set_item("hedges", storage.hedges)?;
+    entry.set_item("hedges_won", storage.hedges_won)?;
+    entry.set_item("bytes", storage.bytes)?;
+    entry.set_item("cache_hits", cache.hits)?;
+    entry.set_item("cache_misses", cache.misses)?;
+    entry.set_item("cache_damaged", cache.damaged)?;
+    dict.set_item("storage", entry)?;
     let feeders = PyList::empty(py);
     for feeder in &stats.feeders {
         let entry = PyDict::new(py);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ahead::{DeviceLoader, DeviceStep};
-use super::{OnError, several};
+use super::OnError;
+use super::ahead::{DeviceLoader, PartsStep};
 use crate::batch::ColumnKind;
 use crate::device::Device;
 use crate::device::ring::Upload;
@@ -35,19 +35,22 @@ pub enum IntoStep {
     Timeout,
 }
 
+/// Memory for fields of a batch, or of a device's part of it.
+pub type Targets<'a, M> = [(&'a str, &'a Arc<M>)];
+
 fn wrong(field: &str, problem: impl Into<String>) -> Error {
     Error::config(format!("next_into, field `{field}`"), problem)
 }
 
 impl<D: Device> DeviceLoader<D> {
-    /// Element type and shape, rows first, of a field in every batch.
+    /// Element type and shape, rows first, of a field in every batch; of several devices, in the part
+    /// of it that each has.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if there is no such field, it stays on the host, batches are not all of one
-    /// size, or each is cut for several devices; with the mend. [`Error::Closed`].
+    /// [`Error::Config`] if there is no such field, it stays on the host, or batches are not all of one
+    /// size; with the mend. [`Error::Closed`].
     pub fn place_of(&self, field: &str) -> Result<(DType, Vec<usize>), Error> {
-        several::only_one(self.rings())?;
         let routes = self.ring().routes();
         let Some(route) = routes.iter().find(|route| route.device.name == field) else {
             let names: Vec<&str> = routes.iter().map(|r| r.device.name.as_str()).collect();
@@ -60,7 +63,7 @@ impl<D: Device> DeviceLoader<D> {
             let problem = "it stays on the host, as all but arrays of fixed shape do; leave it out";
             return Err(wrong(field, problem));
         };
-        let rows = self.all_rows()?;
+        let rows = self.all_rows()? / self.rings().len();
         Ok((*dtype, [&[rows], &shape[..]].concat()))
     }
 
@@ -92,37 +95,69 @@ impl<D: Device> DeviceLoader<D> {
     ///
     /// # Errors
     ///
-    /// As [`DeviceLoader::place_of`] and [`DeviceLoader::next_within`]; [`Error::Config`] if a memory has
-    /// another length, [`Error::Device`] if the stream is being captured: the batch is still to come then.
+    /// As [`DeviceLoader::next_into_each`].
     pub fn next_into(
         &self,
         patience: Duration,
         queue: D::Queue,
-        targets: &[(&str, &Arc<D::Memory>)],
+        targets: &Targets<'_, D::Memory>,
     ) -> Result<IntoStep, Error> {
-        for (field, to) in targets {
-            let (dtype, shape) = self.place_of(field)?;
-            let bytes = shape.iter().product::<usize>() * dtype.bytes();
-            let len = self.ring().device().len(to);
-            if bytes != len {
-                let problem = format!("it takes {bytes} bytes, and the memory for it has {len}");
-                return Err(wrong(field, problem));
-            }
+        self.next_into_each(patience, &[(queue, targets)])
+    }
+
+    /// As [`DeviceLoader::next_into`], on each device its part, in a stream and to memory of that device;
+    /// they are given in the order of the devices.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceLoader::place_of`] and [`DeviceLoader::next_parts`]; [`Error::Config`] if a memory has
+    /// another length, or there is not one set for each device; [`Error::Device`] if a stream is being
+    /// captured: the batch is still to come then.
+    pub fn next_into_each(
+        &self,
+        patience: Duration,
+        each: &[(D::Queue, &Targets<'_, D::Memory>)],
+    ) -> Result<IntoStep, Error> {
+        let rings = self.rings();
+        if each.len() != rings.len() {
+            let problem = format!(
+                "a step has a part on each of {} devices, and places are given for {}; give a set \
+                 of them for each, in the order of the devices",
+                rings.len(),
+                each.len()
+            );
+            return Err(Error::config("next_into", problem));
         }
-        // A stream that takes no mark takes no copies: found before a batch is taken.
-        drop(self.ring().ask(queue)?);
-        Ok(match self.next_within(patience, Some(queue))? {
-            DeviceStep::Batch(batch) => {
-                let filled = Filled {
-                    epoch: batch.epoch(),
-                    step: batch.step(),
-                    samples: batch.samples(),
-                };
-                batch.copy_into(queue, targets)?;
-                IntoStep::Filled(filled)
+        for (ring, (queue, targets)) in rings.iter().zip(each) {
+            for (field, to) in *targets {
+                let (dtype, shape) = self.place_of(field)?;
+                let bytes = shape.iter().product::<usize>() * dtype.bytes();
+                let len = ring.device().len(to);
+                if bytes != len {
+                    let problem =
+                        format!("it takes {bytes} bytes, and the memory for it has {len}");
+                    return Err(wrong(field, problem));
+                }
             }
-            DeviceStep::End => IntoStep::End,
-            DeviceStep::Timeout => IntoStep::Timeout,
-        })
+            // A stream that takes no mark takes no copies: found before a batch is taken.
+            drop(ring.ask(*queue)?);
+        }
+        let queues: Vec<_> = each.iter().map(|(queue, _)| Some(*queue)).collect();
+        let parts = match self.next_parts(patience, &queues)? {
+            PartsStep::Parts(parts) => parts,
+            PartsStep::End => return Ok(IntoStep::End),
+            PartsStep::Timeout => return Ok(IntoStep::Timeout),
+        };
+        let mut filled: Option<Filled> = None;
+        for (part, (queue, targets)) in parts.into_iter().zip(each) {
+            let of = filled.get_or_insert(Filled {
+                epoch: part.epoch(),
+                step: part.step(),
+                samples: 0,
+            });
+            of.samples += part.samples();
+            part.copy_into(*queue, targets)?;
+        }
+        Ok(filled.map_or(IntoStep::Timeout, IntoStep::Filled))
     }
 }

@@ -10,6 +10,7 @@ use super::tuning::Tuned;
 use crate::counters::{Stage, StageStats};
 use crate::exec::Conveyor;
 use crate::source::PythonTime;
+use crate::store::{self, CacheUse, Requests};
 
 /// Counts since a loader was opened.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +57,10 @@ pub struct Stats {
     pub feeders: Vec<FeederStats>,
     /// Time during which bytes came from any of them, counted once where several sent.
     pub receiving: Duration,
+    /// What reads from buckets and web servers took: of all loaders of this process, since it began.
+    pub storage: Requests,
+    /// How often pieces of those were found on the disk; as `storage`.
+    pub cache: CacheUse,
 }
 
 /// What the conveyor and its job counted.
@@ -90,6 +95,8 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
         budget_bytes: shares.total_bytes,
         slab_bytes: shares.slab_bytes,
         parcel_peak_bytes: conveyor.parcel_bytes().1,
+        storage: store::requests(),
+        cache: store::cache_use(),
         ..Stats::default()
     }
 }

@@ -14,7 +14,7 @@ mod words;
 
 pub use html::html;
 pub use json::json;
-pub use prometheus::{PROMETHEUS_TYPE, prometheus};
+pub use prometheus::{Counted, PROMETHEUS_TYPE, prometheus};
 pub use serve::{MetricsServer, serve_metrics};
 pub use text::text;
 pub use trace::trace;

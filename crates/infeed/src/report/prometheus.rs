@@ -3,170 +3,102 @@
 //! Source: Prometheus documentation, "Exposition formats", the text format 0.0.4, and "Metric and
 //! label naming".
 
-use std::fmt::Write as _;
-use std::time::Duration;
+mod families;
 
-use crate::counters::StageStats;
+use std::fmt::Write as _;
+
+use crate::device::ring::RingStats;
 use crate::loader::Stats;
+
+use families::{Family, OF_DEVICE, OF_FEEDER, OF_LOADER, OF_PROCESS, OF_STAGE};
 
 /// The media type of what [`prometheus`] gives.
 pub const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// One number of a loader.
-struct Family<F> {
-    name: &'static str,
-    help: &'static str,
-    value: F,
+/// What a loader counted, under a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted<'a> {
+    /// The value of the label `loader`.
+    pub name: &'a str,
+    /// Of the loader.
+    pub stats: &'a Stats,
+    /// Names of the devices that batches go to, and what went there.
+    pub devices: &'a [(String, RingStats)],
 }
-
-const fn family<F>(name: &'static str, help: &'static str, value: F) -> Family<F> {
-    Family { name, help, value }
-}
-
-type OfLoader = Family<fn(&Stats) -> f64>;
-type OfStage = Family<fn(&StageStats) -> f64>;
-
-/// What only grows while a loader is open.
-const COUNTERS: [OfLoader; 6] = [
-    family("infeed_batches_total", "Batches delivered.", |s| {
-        s.batches as f64
-    }),
-    family("infeed_samples_total", "Samples delivered.", |s| {
-        s.samples as f64
-    }),
-    family(
-        "infeed_bad_records_total",
-        "Bad records met, each once.",
-        |s| s.bad as f64,
-    ),
-    family(
-        "infeed_wait_seconds_total",
-        "Time the consumer waited for batches.",
-        |s| seconds(s.wait),
-    ),
-    family(
-        "infeed_unknown_pixels_total",
-        "Pixels of masks whose colour or index is no class.",
-        |s| s.unknown_pixels as f64,
-    ),
-    family(
-        "infeed_decoder_warnings_total",
-        "Decoders' warnings that change nothing.",
-        |s| s.warnings as f64,
-    ),
-];
-
-/// What only grows, by stage.
-const STAGE_COUNTERS: [OfStage; 6] = [
-    family(
-        "infeed_stage_samples_total",
-        "Samples that went through the stage.",
-        |s| s.samples as f64,
-    ),
-    family(
-        "infeed_stage_in_bytes_total",
-        "Bytes taken in by the stage.",
-        |s| s.bytes_in as f64,
-    ),
-    family(
-        "infeed_stage_out_bytes_total",
-        "Bytes given on by the stage.",
-        |s| s.bytes_out as f64,
-    ),
-    family(
-        "infeed_stage_wall_seconds_total",
-        "Time threads spent inside the stage.",
-        |s| seconds(s.wall),
-    ),
-    family(
-        "infeed_stage_cpu_seconds_total",
-        "Processor time threads used inside the stage.",
-        |s| seconds(s.cpu),
-    ),
-    family(
-        "infeed_stage_wait_seconds_total",
-        "Time threads were blocked before the stage.",
-        |s| seconds(s.wait),
-    ),
-];
-
-/// What rises and falls, or stays.
-const GAUGES: [OfLoader; 9] = [
-    family(
-        "infeed_open_seconds",
-        "Time since the loader was opened.",
-        |s| seconds(s.elapsed),
-    ),
-    family(
-        "infeed_first_batch_seconds",
-        "Time from opening to the first batch, NaN before it.",
-        |s| s.first_batch.map_or(f64::NAN, seconds),
-    ),
-    family(
-        "infeed_ready_batches",
-        "Batches ready and not taken; 0 where the consumer waits.",
-        |s| s.ready as f64,
-    ),
-    family("infeed_held_batches", "Batches the consumer holds.", |s| {
-        s.held as f64
-    }),
-    family("infeed_worker_threads", "Worker threads.", |s| {
-        s.workers as f64
-    }),
-    family("infeed_io_threads", "I/O threads.", |s| s.readers as f64),
-    family("infeed_budget_bytes", "The byte budget.", |s| {
-        s.budget_bytes as f64
-    }),
-    family(
-        "infeed_slab_bytes",
-        "Bytes of the slabs of one batch.",
-        |s| s.slab_bytes as f64,
-    ),
-    family(
-        "infeed_encoded_peak_bytes",
-        "Most encoded bytes that were held at once.",
-        |s| s.parcel_peak_bytes as f64,
-    ),
-];
 
 /// The counts of loaders in the text format of Prometheus, each loader under the name given with
-/// it: `infeed_samples_total{loader="train"} 4096`.
+/// it: `infeed_samples_total{loader="train"} 4096`. Feeders and devices are numbered, from 0. What the
+/// storage was asked for is the process's, whichever loader asked.
 ///
 /// All loaders of a process go into one call: the format wants the numbers of one kind together.
-pub fn prometheus(loaders: &[(&str, &Stats)]) -> String {
+pub fn prometheus(loaders: &[Counted<'_>]) -> String {
     let mut out = String::new();
-    let kinds = COUNTERS.iter().map(|family| (family, "counter"));
-    for (family, kind) in kinds.chain(GAUGES.iter().map(|family| (family, "gauge"))) {
-        head(&mut out, family.name, family.help, kind);
-        for (loader, stats) in loaders {
-            let labels = format!("loader=\"{}\"", escaped(loader));
-            line(&mut out, family.name, &labels, (family.value)(stats));
+    for family in &OF_LOADER {
+        family.head(&mut out);
+        for one in loaders {
+            let labels = format!("loader=\"{}\"", escaped(one.name));
+            family.line(&mut out, &labels, one.stats);
         }
     }
-    for family in &STAGE_COUNTERS {
-        head(&mut out, family.name, family.help, "counter");
-        for (loader, stats) in loaders {
-            for (stage, counts) in &stats.stages {
-                let loader = escaped(loader);
+    for family in &OF_STAGE {
+        family.head(&mut out);
+        for one in loaders {
+            for (stage, counts) in &one.stats.stages {
+                let loader = escaped(one.name);
                 let labels = format!("loader=\"{loader}\",stage=\"{}\"", stage.name());
-                line(&mut out, family.name, &labels, (family.value)(counts));
+                family.line(&mut out, &labels, counts);
             }
+        }
+    }
+    for family in &OF_DEVICE {
+        family.head(&mut out);
+        for one in loaders {
+            for (at, (name, counts)) in one.devices.iter().enumerate() {
+                let (loader, name) = (escaped(one.name), escaped(name));
+                let labels = format!("loader=\"{loader}\",device=\"{at}\",name=\"{name}\"");
+                family.line(&mut out, &labels, counts);
+            }
+        }
+    }
+    for family in &OF_FEEDER {
+        family.head(&mut out);
+        for one in loaders {
+            for (at, counts) in one.stats.feeders.iter().enumerate() {
+                let (loader, host) = (escaped(one.name), escaped(&counts.host));
+                let labels = format!("loader=\"{loader}\",feeder=\"{at}\",host=\"{host}\"");
+                family.line(&mut out, &labels, counts);
+            }
+        }
+    }
+    for family in &OF_PROCESS {
+        family.head(&mut out);
+        // They count the same; the last of them was asked last.
+        if let Some(one) = loaders.last() {
+            family.line(&mut out, "", one.stats);
         }
     }
     out
 }
 
-fn head(out: &mut String, name: &str, help: &str, kind: &str) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
+impl<T> Family<T> {
+    fn head(&self, out: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "# HELP {} {}", self.name, self.help);
+        let _ = writeln!(out, "# TYPE {} {}", self.name, self.kind);
+    }
 
-fn line(out: &mut String, name: &str, labels: &str, value: f64) {
-    // Rust writes what is no number as the format does: NaN, inf. Only +Inf has a sign there.
-    let _ = match value.is_infinite() {
-        true => writeln!(out, "{name}{{{labels}}} +Inf"),
-        false => writeln!(out, "{name}{{{labels}}} {value}"),
-    };
+    fn line(&self, out: &mut String, labels: &str, counts: &T) {
+        let (name, value) = (self.name, (self.value)(counts));
+        let labels = match labels {
+            "" => String::new(),
+            labels => format!("{{{labels}}}"),
+        };
+        // Rust writes what is no number as the format does: NaN, inf. Only +Inf has a sign there.
+        let _ = match value.is_infinite() {
+            true => writeln!(out, "{name}{labels} +Inf"),
+            false => writeln!(out, "{name}{labels} {value}"),
+        };
+    }
 }
 
 /// A label's value: the format escapes three characters.
@@ -177,14 +109,13 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-fn seconds(time: Duration) -> f64 {
-    time.as_secs_f64()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::counters::Stage;
+    use crate::counters::{Stage, StageStats};
+    use crate::loader::feeders::FeederStats;
 
     fn stats() -> Stats {
         let decode = StageStats {
@@ -204,10 +135,19 @@ mod tests {
         }
     }
 
+    fn named<'a>(name: &'a str, stats: &'a Stats) -> Counted<'a> {
+        let devices = &[];
+        Counted {
+            name,
+            stats,
+            devices,
+        }
+    }
+
     #[test]
     fn counts_of_loaders_and_stages_are_told_apart_by_labels() {
         let stats = stats();
-        let told = prometheus(&[("train", &stats), ("val", &Stats::default())]);
+        let told = prometheus(&[named("train", &stats), named("val", &Stats::default())]);
 
         for line in [
             "infeed_samples_total{loader=\"train\"} 4096",
@@ -226,7 +166,12 @@ mod tests {
     #[test]
     fn every_family_is_told_once_with_help_and_type_before_its_numbers() {
         let stats = stats();
-        let told = prometheus(&[("train", &stats), ("val", &stats)]);
+        let devices = [("sim".to_owned(), RingStats::default())];
+        let train = Counted {
+            devices: &devices,
+            ..named("train", &stats)
+        };
+        let told = prometheus(&[train, named("val", &stats)]);
 
         let mut seen: Vec<&str> = Vec::new();
         let mut current = "";
@@ -246,24 +191,58 @@ mod tests {
                     typed = true;
                 }
                 (Some(number), Some(value), None) => {
-                    assert!(
-                        typed && number.starts_with(&format!("{current}{{")),
-                        "{line}"
-                    );
+                    assert!(typed && number.split('{').next() == Some(current), "{line}");
                     assert!(value.parse::<f64>().is_ok(), "{line}");
                 }
                 _ => panic!("what is {line:?}?"),
             }
         }
-        assert_eq!(
-            seen.len(),
-            COUNTERS.len() + GAUGES.len() + STAGE_COUNTERS.len()
-        );
+        let families = OF_LOADER.len() + OF_STAGE.len() + OF_DEVICE.len();
+        assert_eq!(seen.len(), families + OF_FEEDER.len() + OF_PROCESS.len());
+    }
+
+    #[test]
+    fn devices_feeders_and_storage_are_told_each_by_its_number_or_once() {
+        let feeder = |host: &str, batches| FeederStats {
+            host: host.to_owned(),
+            connected: true,
+            batches,
+            ..FeederStats::default()
+        };
+        let mut stats = stats();
+        stats.feeders = vec![feeder("a:1", 3), feeder("", 0)];
+        stats.storage.requests = 12;
+        stats.cache.hits = 7;
+        let sent = |bytes| RingStats {
+            bytes,
+            ..RingStats::default()
+        };
+        // Two simulated devices may have one name.
+        let devices = [("sim".to_owned(), sent(5)), ("sim".to_owned(), sent(6))];
+        let train = Counted {
+            devices: &devices,
+            ..named("train", &stats)
+        };
+
+        let told = prometheus(&[train, named("val", &stats)]);
+
+        for line in [
+            "infeed_feeder_batches_total{loader=\"train\",feeder=\"0\",host=\"a:1\"} 3",
+            "infeed_feeder_connected{loader=\"val\",feeder=\"1\",host=\"\"} 1",
+            "infeed_device_bytes_total{loader=\"train\",device=\"0\",name=\"sim\"} 5",
+            "infeed_device_bytes_total{loader=\"train\",device=\"1\",name=\"sim\"} 6",
+            "infeed_storage_requests_total 12",
+            "infeed_cache_hits_total 7",
+        ] {
+            let found = told.lines().filter(|l| *l == line).count();
+            assert_eq!(found, 1, "{line}\n{told}");
+        }
+        assert!(!told.contains("infeed_device_bytes_total{loader=\"val\""));
     }
 
     #[test]
     fn a_name_of_a_loader_cannot_break_its_line() {
-        let told = prometheus(&[("a\"} 1\n\\", &Stats::default())]);
+        let told = prometheus(&[named("a\"} 1\n\\", &Stats::default())]);
 
         assert!(told.contains("infeed_samples_total{loader=\"a\\\"} 1\\n\\\\\"} 0\n"));
     }

@@ -9,6 +9,7 @@ use infeed::decode::ColorMode;
 use infeed::device::sim::Sim;
 use infeed::device::{Device, DeviceBatch, Route, Upload};
 use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement};
+use infeed::loader::into::{Filled, IntoStep};
 use infeed::pipeline::{Layout, SourceSpec, Tail};
 use infeed::sample::DType;
 use infeed::transform::{
@@ -497,6 +498,40 @@ fn several_devices_have_the_rows_of_one_in_order_and_their_states_are_the_same()
     let bytes: Vec<u8> = parts.iter().flat_map(image).collect();
     assert!(wanted[2].1.starts_with(&bytes), "the rows of one device");
     drop(parts);
+
+    // The same rows at places of the consumer's, on the device of each.
+    let (dtype, shape) = resumed.place_of("image").expect("of one size");
+    assert_eq!((dtype, shape[0]), (DType::Float32, 2), "rows of a part");
+    let len = shape.iter().product::<usize>() * dtype.bytes();
+    let queues = sims.iter().map(|sim| sim.stream().expect("a stream"));
+    let queues: Vec<_> = queues.collect();
+    let places = sims.iter().map(|sim| sim.memory(len).expect("memory"));
+    let places: Vec<_> = places.collect();
+    let targets: Vec<_> = places.iter().map(|place| [("image", place)]).collect();
+    let each: Vec<_> = queues
+        .iter()
+        .zip(&targets)
+        .map(|(q, t)| (*q, &t[..]))
+        .collect();
+    let patience = Duration::from_secs(60);
+    let error = resumed.next_into(patience, queues[0], &targets[0]);
+    let error = error.expect_err("one of two").to_string();
+    assert!(error.contains("each of 2 devices"), "{error}");
+    let filled = resumed.next_into_each(patience, &each).expect("no fault");
+    let place = Filled {
+        epoch: 0,
+        step: 3,
+        samples: 4,
+    };
+    assert_eq!(filled, IntoStep::Filled(place));
+    let reads = sims.iter().zip(&queues).zip(&places);
+    let bytes: Vec<u8> = reads
+        .flat_map(|((sim, queue), place)| {
+            let read = sim.read(*queue, place, len, Duration::ZERO);
+            read.expect("a read").bytes()
+        })
+        .collect();
+    assert!(wanted[3].1.starts_with(&bytes), "the rows of one device");
     resumed.close();
     for sim in &sims {
         assert!(sim.violations().is_empty(), "{:?}", sim.violations());
