@@ -57,8 +57,9 @@ class Feeders(Feeding):
     are those of a run without feeders. A feeder that is lost or late costs no batch,
     and one that comes back is asked again.
 
-    Functions of ``.python`` run there too: a feeder imports them by module and name, and
-    is refused if its modules are others. Those of ``.python_batch`` are called here.
+    Functions of ``.python`` run there too: a feeder imports them by module and name,
+    and is refused if its modules are others. Those of ``.python_batch`` are called
+    here.
 
     On a Ray cluster, `infeed.ray.Feeders` places and starts them.
 

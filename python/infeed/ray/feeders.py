@@ -68,11 +68,11 @@ class Feeders(Feeding):
 
     Ray is used as it was initialized, or initializes itself. infeed must be installed
     on its nodes, in the same version, and the data lie there under the same paths or
-    URLs; functions of ``.python`` must be in modules that the actors can import, such as
-    those of the ``working_dir`` of Ray's ``runtime_env``. Pipelines go to the feeders through Ray; batches come over infeed's own
-    connections, from the addresses by which Ray knows its nodes. Nothing of these is
-    encrypted; whoever asks there needs a token that is made for each feeder and
-    learned through Ray.
+    URLs; functions of ``.python`` must be in modules that the actors can import, such
+    as those of the ``working_dir`` of Ray's ``runtime_env``. Pipelines go to the
+    feeders through Ray; batches come over infeed's own connections, from the addresses
+    by which Ray knows its nodes. Nothing of these is encrypted; whoever asks there
+    needs a token that is made for each feeder and learned through Ray.
 
     Args:
         num: How many.
