@@ -128,7 +128,7 @@ fn check(seen: &Seen, plots: &str) {
     assert_eq!(seen.told("plots"), plots);
 }
 
-const ALL_PLOTS: &str = "stall:1,stages:1,resources:1,ready:1,waiting:1,timeline:1,placement:1,busy:1,feeders:1,gains:1,ledger:1";
+const ALL_PLOTS: &str = "stall:1,stages:1,resources:1,ready:1,waiting:1,timeline:1,placement:1,decoding:1,busy:1,feeders:1,gains:1,ledger:1";
 
 /// The browser, or a plain word that there is none.
 fn browser() -> Option<PathBuf> {
