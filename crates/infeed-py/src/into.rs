@@ -48,6 +48,9 @@ enum Got {
 /// A field's name and the tensor for it, which fits.
 type Named = (String, Foreign);
 
+/// The same as memory of a card.
+type OnCard = (String, Arc<AnyMemory>);
+
 /// What a field of a device's is filled into, by its name.
 pub(crate) type Given<'py> = Vec<(String, Bound<'py, PyAny>)>;
 
@@ -115,11 +118,7 @@ impl Places {
     }
 
     /// The tensors as memory of their cards.
-    fn memory(
-        &self,
-        cards: &[&Cuda],
-        places: Vec<Vec<Named>>,
-    ) -> Result<Vec<Vec<(String, Arc<AnyMemory>)>>, Error> {
+    fn memory(&self, cards: &[&Cuda], places: Vec<Vec<Named>>) -> Result<Vec<Vec<OnCard>>, Error> {
         let mut kept = self.lock();
         let is_busy = |memory: &Arc<AnyMemory>| match &**memory {
             Kind::Cuda(memory) => !memory.is_idle(),
