@@ -527,8 +527,8 @@ class Pipeline(Selecting):
         """
         on_device = None
         if placement is not None or decode != "auto":
-            place = "auto" if placement is None else placement
-            place = _check.choice("explain", "placement", place, _PLACES)
+            asked = "auto" if placement is None else placement
+            place = _check.choice("explain", "placement", asked, _PLACES)
             on_device = (place, _decoding("explain", decode))
         return _core.plan(self._json(), self._buffers(), on_device)
 
