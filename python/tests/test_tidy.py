@@ -24,7 +24,7 @@ SHARED = {"_jax_copies": {"jax"}}
 # Lowest first; modules on one rung do not know each other.
 LADDER = [
     {"_core", "errors", "_code"},
-    {"_check", "_columns", "batch", "explanation"},
+    {"_check", "_columns", "_identity", "batch", "explanation"},
     {"_fields", "_functions", "_select"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
     {"pipeline"},
