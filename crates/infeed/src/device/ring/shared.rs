@@ -412,9 +412,7 @@ impl<D: Device> Held<D> {
         }
         self.shared.told(answer)
     }
-}
 
-impl<D: Device> Held<D> {
     /// Marks where a stream's wait for the batch begins. It is for the statistics: a stream that takes no
     /// mark costs those and nothing else; a device that fails is told of by the next call.
     fn mark(&self, queue: D::Queue) {
