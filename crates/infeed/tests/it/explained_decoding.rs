@@ -133,8 +133,8 @@ fn a_share_that_runs_has_the_rate_that_is_predicted_of_it() {
 fn the_share_that_is_told_runs_as_fast_as_it_is_told_to() {
     let root = large(48);
     let pipeline = cropped(root.path());
-    // A core takes milliseconds a file, the decoder 5.
-    let device = "sim:jpeg=5e7,latency=1us";
+    // A core takes about a millisecond a file, and so does the decoder.
+    let device = "sim:jpeg=2.5e8,latency=1us";
     let found = explained(&pipeline, conditions(device, DecodeBy::Auto));
 
     let told = decoding(&found);
