@@ -246,9 +246,9 @@ fn several_devices_have_a_part_of_each_batch_and_are_told_together() {
         json(&out)["device"].clone()
     };
 
-    let (one, two) = (run(&["sim"]), run(&["sim", "sim:latency=5us"]));
+    let (one, two) = (run(&["sim"]), run(&["sim", "sim:latency=5000ns"]));
 
-    assert_eq!(two["name"], "sim, sim:latency=5us", "{two}");
+    assert_eq!(two["name"], "sim, sim:latency=5000ns", "{two}");
     let per_batch = |of: &serde_json::Value, what: &str| {
         of[what].as_f64().unwrap() / of["batches"].as_f64().unwrap()
     };
