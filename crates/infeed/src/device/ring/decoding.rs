@@ -49,7 +49,7 @@ impl Sums {
         }
     }
 
-    fn add(&mut self, more: Sums) {
+    pub(super) fn add(&mut self, more: Sums) {
         self.transfers += more.transfers;
         self.bytes += more.bytes;
         self.files += more.files;

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc as StdArc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use infeed_raw::kernel::{Bilinear, Table};
@@ -126,10 +126,9 @@ pub struct Ring<D: Device> {
     kept: AtomicUsize,
     /// Held while a batch is enqueued, so that streams get batches in one order.
     sending: Mutex<()>,
-    batches: AtomicU64,
-    transfers: AtomicU64,
-    bytes: AtomicU64,
-    jpegs: AtomicU64,
+    /// Batches that were sent, and what crossed for them: together, so that whoever divides one by the
+    /// other in the middle of a run sees whole batches.
+    counted: Mutex<(u64, Sums)>,
     /// A wait that is left out on purpose, to see that the simulated device notices.
     #[cfg(test)]
     pub(super) without: std::sync::atomic::AtomicU8,
@@ -213,10 +212,7 @@ impl<D: Device> Ring<D> {
             decoders: None,
             kept: AtomicUsize::new(ALL),
             sending: Mutex::new(()),
-            batches: AtomicU64::new(0),
-            transfers: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            jpegs: AtomicU64::new(0),
+            counted: Mutex::new((0, Sums::default())),
             #[cfg(test)]
             without: std::sync::atomic::AtomicU8::new(0),
         })
@@ -351,12 +347,12 @@ impl<D: Device> Ring<D> {
         let known = sync::lock(&self.shared.gaps);
         let (gaps, late) = (known.totals(), known.late());
         drop(known);
+        let (batches, sums) = *sync::lock(&self.counted);
         Ok(RingStats {
-            // Relaxed: figures, which order nothing.
-            batches: self.batches.load(Ordering::Relaxed),
-            transfers: self.transfers.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            jpegs: self.jpegs.load(Ordering::Relaxed),
+            batches,
+            transfers: sums.transfers,
+            bytes: sums.bytes,
+            jpegs: sums.files,
             slots: counts.made,
             ahead: counts.ahead,
             free: counts.free,
@@ -643,20 +639,17 @@ impl<D: Device> Ring<D> {
             releases(self.copies)?;
         }
         device.record(&begun, self.copies)?;
-        let (mut sent_bytes, mut doubts) = (0, Doubts::default());
+        let (mut sums, mut doubts) = (Sums::default(), Doubts::default());
         for (load, column) in loads.iter().zip(&slot.columns) {
             if let (Beside::Staged(staged), Some(decoders), Some(to)) =
                 (&load.beside, &self.decoders, &column.staging)
             {
                 let (on, from) = ((device, self.copies), (load.array, staged));
                 let mut decoders = sync::lock(decoders);
-                let sums = decoders.send(on, from, to, &mut doubts, transfers)?;
-                sent_bytes += sums.bytes;
-                self.count(sums);
+                sums.add(decoders.send(on, from, to, &mut doubts, transfers)?);
                 continue;
             }
             let bytes = load.array.bytes().len();
-            sent_bytes += bytes as u64;
             let to = match &column.staging {
                 Some(staging) if load.route.has_kernel() => staging,
                 _ => &column.output,
@@ -664,9 +657,11 @@ impl<D: Device> Ring<D> {
             let from: HostSource = std::sync::Arc::new(load.array.clone());
             if bytes > 0 {
                 transfers.push(device.copy(self.copies, from, bytes, to, 0)?);
-                self.count(Sums::one(bytes));
+                sums.add(Sums::one(bytes));
             }
         }
+        // What is timed between these marks; tables go with the kernels.
+        let copied_bytes = sums.bytes;
         device.record(&copied, self.copies)?;
         let kernels = self
             .kernels
@@ -694,7 +689,7 @@ impl<D: Device> Ring<D> {
                         .zip(column.table.as_ref());
                     device.launch(kernels, kernel, rows, staging, table, &column.output)?;
                     if let Some((table, _)) = table {
-                        self.count(Sums::one(table.bytes().len()));
+                        sums.add(Sums::one(table.bytes().len()));
                     }
                 }
                 device.record(&ready, kernels)?;
@@ -704,9 +699,12 @@ impl<D: Device> Ring<D> {
         sync::lock(&shared.times).sent(Marks {
             copies: (begun, Arc::clone(&copied)),
             kernels: expanding,
-            bytes: sent_bytes,
+            bytes: copied_bytes,
         });
-        self.batches.fetch_add(1, Ordering::Relaxed);
+        let mut counted = sync::lock(&self.counted);
+        counted.0 += 1;
+        counted.1.add(sums);
+        drop(counted);
         slot.released.clear();
         slot.ready = Some(Arc::clone(&ready));
         Ok(Enqueued {
@@ -714,13 +712,6 @@ impl<D: Device> Ring<D> {
             ready,
             doubts,
         })
-    }
-
-    fn count(&self, sums: Sums) {
-        // Relaxed: figures, which order nothing.
-        self.transfers.fetch_add(sums.transfers, Ordering::Relaxed);
-        self.bytes.fetch_add(sums.bytes, Ordering::Relaxed);
-        self.jpegs.fetch_add(sums.files, Ordering::Relaxed);
     }
 
     #[cfg(test)]
