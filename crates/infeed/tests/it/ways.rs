@@ -362,7 +362,8 @@ fn what_was_made_room_for_goes_once_it_is_not_kept() {
     for _ in 0..12 {
         parts(&alone);
     }
-    let slots = [&loader, &alone].map(|loader| loader.ring().stats().expect("open").slots);
-    assert_eq!(slots, [3; 2]);
-    assert_eq!(sims[0].used_bytes(), sims[1].used_bytes());
+    // How many slots are made is a matter of timing; what each of them has is not.
+    let slots = [&loader, &alone].map(|loader| loader.ring().stats().expect("open").slots as u64);
+    let used = [0, 1].map(|at| sims[at].used_bytes());
+    assert_eq!(used[0] * slots[1], used[1] * slots[0], "{slots:?} {used:?}");
 }
