@@ -100,7 +100,9 @@ def parse() -> argparse.Namespace:
         "--rate", type=float, default=800.0, help="images/s that a feeder makes"
     )
     parser.add_argument(
-        "--share", type=float, help="processors that a trainer of many may use (root)"
+        "--share",
+        type=float,
+        help="processors that a trainer of many may use, 0.1 or more (root)",
     )
     parser.add_argument("--data", type=Path, default=None, help="folder for pixels")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keeps all runs")
