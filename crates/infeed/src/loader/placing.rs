@@ -277,7 +277,7 @@ impl Placing {
             return false;
         }
         let trial = &mut *lock(trial);
-        trial.left_out = Some((placement, "the device has no memory for its larger rows"));
+        trial.left_out = Some((placement, "the device gave no memory for its larger rows"));
         self.changed(trial, loader, conveyor, |judge| {
             judge.refuse(placement);
         });

@@ -267,7 +267,8 @@ fn a_device_that_has_no_memory_for_crops_goes_without_and_says_so() {
     is_told(&placed, &tried);
     assert_ne!(placed.choice, Placement::Resize, "{}", placed.why);
     if tried.contains("device-resize") {
-        let end = "; device-resize is left out, since the device has no memory for its larger rows";
+        let end =
+            "; device-resize is left out, since the device gave no memory for its larger rows";
         assert!(placed.why.ends_with(end), "{}", placed.why);
     }
     loader.close();
