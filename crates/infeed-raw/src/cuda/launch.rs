@@ -238,9 +238,10 @@ impl Context {
         table: Table<'_>,
         place: &Arc<Memory>,
     ) -> Result<(), CudaError> {
-        let table = table.shared();
-        let bytes = table.len();
-        let transfer = self.put(queue, table, bytes, place, 0)?;
+        let bytes = table.bytes().len();
+        let staged = place.stage(table.bytes());
+        let from = staged.unwrap_or_else(|| table.shared());
+        let transfer = self.put(queue, from, bytes, place, 0)?;
         // Waiting for it here would be waiting for all that is on the queue.
         place.keep(transfer.within());
         Ok(())

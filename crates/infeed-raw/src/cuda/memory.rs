@@ -10,7 +10,7 @@ use super::driver::code;
 use super::error::CudaError;
 use super::event::Event;
 use super::queue::Queue;
-use super::reading::Reading;
+use super::reading::{HostSource, Reading};
 use crate::slab::Slab;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every card of the process.
@@ -71,8 +71,21 @@ impl Writing<'_> {
 struct Kept {
     /// The last table of views that was written here, until the next one is.
     table: Option<Reading>,
+    /// Where tables are copied from.
+    staging: Staging,
     /// Behind commands on consumers' streams.
     used: Vec<Event>,
+}
+
+/// Pinned memory of the host as long as a memory, where what is copied there goes first. Copies from
+/// other memory wait for their stream, and with them who asks for one.
+#[derive(Default)]
+enum Staging {
+    #[default]
+    Unmade,
+    Made(Arc<Slab>),
+    /// The driver pins no more.
+    Refused,
 }
 
 impl Memory {
@@ -94,6 +107,28 @@ impl Memory {
     /// The context it is of.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// Bytes in pinned memory, to be copied here and then [kept](Memory::keep); none if the driver
+    /// has no such memory. Waits for the copy that was kept before, which by then is long done.
+    pub(super) fn stage(&self, bytes: &[u8]) -> Option<HostSource> {
+        let mut kept = self.kept();
+        drop(kept.table.take());
+        if matches!(kept.staging, Staging::Unmade) {
+            let pinned = Slab::zeroed(1, self.len).ok().and_then(|mut slab| {
+                self.context.pin(&mut slab).ok()?;
+                Some(Arc::new(slab))
+            });
+            kept.staging = pinned.map_or(Staging::Refused, Staging::Made);
+        }
+        let Staging::Made(slab) = &mut kept.staging else {
+            return None;
+        };
+        // Nobody else has it, but for a copy of which it is unknown whether it is done.
+        let room = Arc::get_mut(slab)?.as_mut();
+        room.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let staged: HostSource = Arc::clone(slab) as _;
+        Some(staged)
     }
 
     /// Keeps a copy into this memory until the next one, for whose sake nobody waits: by then it
@@ -294,6 +329,7 @@ impl Drop for Memory {
         let kept = std::mem::take(&mut *self.kept());
         // Waits for a copy to here, if one is under way.
         drop(kept.table);
+        drop(kept.staging);
         for used in kept.used {
             // An error is that of a command that ran, which others are told.
             let _ = used.synchronize();
