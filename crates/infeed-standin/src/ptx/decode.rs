@@ -1,0 +1,364 @@
+//! From an opcode and its operands to what is run: every form that is understood is here, and all
+//! others are errors.
+
+use super::BadPtx;
+use super::instruction::{Access, Compare, Number, One, Slot, Space, Three, Two, What};
+use super::operand::{Operand, Reading};
+
+/// A type that an opcode ends in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Type {
+    kind: Kind,
+    bits: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Predicate,
+    Bits,
+    Unsigned,
+    Signed,
+    Float,
+}
+
+use Kind::{Bits, Float, Predicate, Signed, Unsigned};
+
+impl Type {
+    fn of(name: &str) -> Option<Type> {
+        let (kind, bits) = match name {
+            "pred" => (Predicate, 1),
+            "f32" => (Float, 32),
+            _ => {
+                let kind = match name.as_bytes().first()? {
+                    b'b' => Bits,
+                    b'u' => Unsigned,
+                    b's' => Signed,
+                    _ => return None,
+                };
+                let bits = match name.get(1..)? {
+                    "8" => 8,
+                    "16" => 16,
+                    "32" => 32,
+                    "64" => 64,
+                    _ => return None,
+                };
+                (kind, bits)
+            }
+        };
+        Some(Type { kind, bits })
+    }
+
+    fn is_signed(self) -> bool {
+        self.kind == Signed
+    }
+
+    /// Whether it is one of these kinds, and of one of these lengths.
+    fn is(self, kinds: &[Kind], bits: &[u8]) -> bool {
+        kinds.contains(&self.kind) && bits.contains(&self.bits)
+    }
+
+    fn number(self) -> Number {
+        Number {
+            bits: self.bits,
+            is_signed: self.is_signed(),
+        }
+    }
+}
+
+const INTEGERS: &[Kind] = &[Unsigned, Signed];
+const ANY: &[Kind] = &[Bits, Unsigned, Signed];
+const WORDS: &[u8] = &[16, 32, 64];
+const HALVES: &[u8] = &[16, 32];
+const LONG: &[u8] = &[32, 64];
+
+/// What an instruction does, unless it is a branch.
+pub(super) fn decode(reading: &mut Reading<'_, '_>) -> Result<What, BadPtx> {
+    let opcode = reading.opcode;
+    let parts: Vec<&str> = opcode.split('.').collect();
+    let line = reading.line;
+    let unknown = || BadPtx::new(line, format!("no instruction `{opcode}` is known"));
+    if let ["ret"] = parts[..] {
+        reading.exactly::<0>()?;
+        return Ok(What::Return);
+    }
+    let last = parts.last().and_then(|name| Type::of(name));
+    let kind = last.ok_or_else(unknown)?;
+    let modifiers = &parts[..parts.len() - 1];
+    if let ["ld" | "st", ..] = modifiers {
+        return memory(reading, modifiers, kind)?.ok_or_else(unknown);
+    }
+    if let ["mov"] = modifiers {
+        return mov(reading, kind)?.ok_or_else(unknown);
+    }
+    if let ["cvt", to @ ..] = modifiers {
+        return convert(reading, to, kind)?.ok_or_else(unknown);
+    }
+    if let Some(how) = one_of(modifiers, kind) {
+        let [to, a] = reading.exactly()?;
+        let to = reading.to(&to, kind.bits)?;
+        let a = reading.from(&a, kind.bits)?;
+        return Ok(What::One { how, to, a });
+    }
+    if let Some(how) = two_of(modifiers, kind) {
+        return two(reading, how, kind.bits);
+    }
+    let how = three_of(modifiers, kind).ok_or_else(unknown)?;
+    three(reading, how, kind.bits)
+}
+
+fn one_of(modifiers: &[&str], kind: Type) -> Option<One> {
+    let bits = kind.bits;
+    match modifiers {
+        ["not"] if kind.is(&[Bits], WORDS) || kind.kind == Predicate => Some(One::Not { bits }),
+        ["neg"] if kind.is(&[Signed], WORDS) => Some(One::Negate { bits }),
+        _ => None,
+    }
+}
+
+fn two_of(modifiers: &[&str], kind: Type) -> Option<Two> {
+    let is_signed = kind.is_signed();
+    let is_integer = kind.is(INTEGERS, WORDS);
+    let is_float = kind.kind == Float;
+    let is_logic = kind.is(&[Bits], WORDS) || kind.kind == Predicate;
+    Some(match *modifiers {
+        ["add"] if is_integer => Two::Add,
+        ["sub"] if is_integer => Two::Sub,
+        ["mul", "lo"] if is_integer => Two::Mul,
+        ["mul", "wide"] if kind.is(INTEGERS, HALVES) => Two::MulWide { is_signed },
+        ["min"] if is_integer => Two::Min { is_signed },
+        ["max"] if is_integer => Two::Max { is_signed },
+        ["and"] if is_logic => Two::And,
+        ["or"] if is_logic => Two::Or,
+        ["xor"] if is_logic => Two::Xor,
+        ["shl"] if kind.is(&[Bits], WORDS) => Two::ShiftLeft,
+        ["shr"] if kind.is(ANY, WORDS) => Two::ShiftRight { is_signed },
+        ["add", "rn"] if is_float => Two::AddFloat,
+        ["mul", "rn"] if is_float => Two::MulFloat,
+        ["setp", how] if kind.is(ANY, WORDS) => Two::Compare {
+            how: compare(how, kind)?,
+            is_signed,
+        },
+        _ => return None,
+    })
+}
+
+/// Numbers without a sign have names of their own for their order; bits have none.
+fn compare(how: &str, kind: Type) -> Option<Compare> {
+    match (how, kind.kind) {
+        ("eq", _) => Some(Compare::Equal),
+        ("ne", _) => Some(Compare::NotEqual),
+        ("lt", Unsigned | Signed) | ("lo", Unsigned) => Some(Compare::Less),
+        ("le", Unsigned | Signed) | ("ls", Unsigned) => Some(Compare::LessOrEqual),
+        ("gt", Unsigned | Signed) | ("hi", Unsigned) => Some(Compare::Greater),
+        ("ge", Unsigned | Signed) | ("hs", Unsigned) => Some(Compare::GreaterOrEqual),
+        _ => None,
+    }
+}
+
+fn three_of(modifiers: &[&str], kind: Type) -> Option<Three> {
+    Some(match *modifiers {
+        ["mad", "lo"] if kind.is(INTEGERS, WORDS) => Three::MulAdd,
+        ["selp"] if kind.is(ANY, WORDS) => Three::Select,
+        ["bfe"] if kind.is(INTEGERS, LONG) => Three::Extract {
+            is_signed: kind.is_signed(),
+        },
+        ["shf", direction @ ("l" | "r"), mode @ ("wrap" | "clamp")] if kind.is(&[Bits], &[32]) => {
+            Three::Funnel {
+                is_left: direction == "l",
+                wraps: mode == "wrap",
+            }
+        }
+        _ => return None,
+    })
+}
+
+fn two(reading: &mut Reading<'_, '_>, how: Two, bits: u8) -> Result<What, BadPtx> {
+    let [to, a, b] = reading.exactly()?;
+    let result = match how {
+        Two::MulWide { .. } => 2 * bits,
+        Two::Compare { .. } => 1,
+        _ => bits,
+    };
+    // An amount has 32 bits, whatever is shifted.
+    let second = match how {
+        Two::ShiftLeft | Two::ShiftRight { .. } => 32,
+        _ => bits,
+    };
+    Ok(What::Two {
+        how,
+        bits,
+        to: reading.to(&to, result)?,
+        a: reading.from(&a, bits)?,
+        b: reading.from(&b, second)?,
+    })
+}
+
+fn three(reading: &mut Reading<'_, '_>, how: Three, bits: u8) -> Result<What, BadPtx> {
+    let [to, a, b, c] = reading.exactly()?;
+    let (second, third) = match how {
+        Three::Extract { .. } => (32, 32),
+        Three::Select => (bits, 1),
+        Three::MulAdd | Three::Funnel { .. } => (bits, bits),
+    };
+    Ok(What::Three {
+        how,
+        bits,
+        to: reading.to(&to, bits)?,
+        a: reading.from(&a, bits)?,
+        b: reading.from(&b, second)?,
+        c: reading.from(&c, third)?,
+    })
+}
+
+/// A value, or halves to a whole and a whole to halves.
+fn mov(reading: &mut Reading<'_, '_>, kind: Type) -> Result<Option<What>, BadPtx> {
+    if kind.bits == 8 {
+        return Ok(None);
+    }
+    let [to, a] = reading.exactly()?;
+    let is_whole = kind.is(&[Bits], &[64]);
+    match (&to, &a) {
+        (Operand::Vector(halves), whole) if is_whole => {
+            let to = halves_of(reading, halves)?;
+            let a = reading.from(whole, 64)?;
+            Ok(Some(What::Unpack { to, a }))
+        }
+        (whole, Operand::Vector(halves)) if is_whole => {
+            let [a, b] = halves_of(reading, halves)?;
+            let to = reading.to(whole, 64)?;
+            let (how, bits) = (Two::Pack, 64);
+            Ok(Some(What::Two {
+                how,
+                bits,
+                to,
+                a,
+                b,
+            }))
+        }
+        _ => {
+            let to = reading.to(&to, kind.bits)?;
+            let a = reading.from(&a, kind.bits)?;
+            let how = One::Move;
+            Ok(Some(What::One { how, to, a }))
+        }
+    }
+}
+
+fn halves_of(reading: &Reading<'_, '_>, names: &[&str]) -> Result<[Slot; 2], BadPtx> {
+    let [low, high] = names else {
+        return Err(reading.bad("64 bits are two halves"));
+    };
+    let half = |name: &&str| match reading.values.register(reading.line, name)? {
+        (slot, 32) => Ok(slot),
+        (_, bits) => Err(reading.bad(format!("{name} has {bits} bits where 32 have to be"))),
+    };
+    Ok([half(low)?, half(high)?])
+}
+
+/// `to` is what stands between `cvt` and the type it is converted from.
+fn convert(reading: &mut Reading<'_, '_>, to: &[&str], from: Type) -> Result<Option<What>, BadPtx> {
+    let is_integer = |kind: Type| kind.is(INTEGERS, &[8, 16, 32, 64]);
+    let (how, to) = match *to {
+        ["rn", "f32"] if is_integer(from) => {
+            let from = from.number();
+            (One::Float { from }, 32)
+        }
+        ["rn", "f16"] if from.kind == Float => (One::Half, 16),
+        [name] if is_integer(from) => match Type::of(name) {
+            Some(to) if is_integer(to) => {
+                let (from, to) = (from.number(), to.number());
+                // The register may be wider; how wide follows below.
+                (
+                    One::Integer {
+                        from,
+                        to,
+                        register: 0,
+                    },
+                    to.bits,
+                )
+            }
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    let [target, source] = reading.exactly()?;
+    let (Operand::Name(target_name), Operand::Name(source_name)) = (&target, &source) else {
+        return Err(reading.bad("what is converted has to be a register"));
+    };
+    let (a, _) = match source_name.contains('.') {
+        true => (reading.from(&source, from.bits)?, from.bits),
+        false => reading.wide(source_name, from.bits)?,
+    };
+    let (how, to) = match how {
+        One::Integer { from, to, .. } => {
+            let (slot, register) = reading.wide(target_name, to.bits)?;
+            (One::Integer { from, to, register }, slot)
+        }
+        how => (how, reading.to(&target, to)?),
+    };
+    Ok(Some(What::One { how, to, a }))
+}
+
+/// Loads and stores. Registers may be wider than what they hold of memory.
+fn memory(
+    reading: &mut Reading<'_, '_>,
+    modifiers: &[&str],
+    kind: Type,
+) -> Result<Option<What>, BadPtx> {
+    let (is_load, space, count) = match *modifiers {
+        ["ld", "global"] => (true, Space::Global, 1),
+        ["ld", "global", "v2"] => (true, Space::Global, 2),
+        ["ld", "global", "v4"] => (true, Space::Global, 4),
+        ["ld", "param"] => (true, Space::Parameter, 1),
+        ["ld", "param", "v2"] => (true, Space::Parameter, 2),
+        ["ld", "param", "v4"] => (true, Space::Parameter, 4),
+        ["st", "global"] => (false, Space::Global, 1),
+        ["st", "global", "v2"] => (false, Space::Global, 2),
+        ["st", "global", "v4"] => (false, Space::Global, 4),
+        _ => return Ok(None),
+    };
+    // A vector has 16 bytes at most.
+    if kind.kind == Predicate || u32::from(kind.bits) * u32::from(count) > 128 {
+        return Ok(None);
+    }
+    let [first, second] = reading.exactly()?;
+    let (names, address) = if is_load {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    let names = match names {
+        Operand::Name(name) if count == 1 => vec![name],
+        Operand::Vector(names) if names.len() == usize::from(count) && count > 1 => names,
+        _ => return Err(reading.bad(format!("it takes {count} registers"))),
+    };
+    let Operand::Address { base, offset } = address else {
+        return Err(reading.bad("it takes an address in brackets"));
+    };
+    let mut registers = [0; 4];
+    let mut register = 0;
+    for (place, name) in registers.iter_mut().zip(names) {
+        let (slot, bits) = reading.wide(name, kind.bits)?;
+        if bits > kind.bits && kind.kind == Float || register != 0 && register != bits {
+            return Err(reading.bad(format!("{name} has {bits} bits")));
+        }
+        (*place, register) = (slot, bits);
+    }
+    let access = Access {
+        address: reading.from(&Operand::Name(base), 64)?,
+        offset,
+        bytes: kind.bits / 8,
+        count,
+        registers,
+    };
+    let is_signed = kind.is_signed();
+    Ok(Some(match is_load {
+        true => What::Load {
+            space,
+            access,
+            register,
+            is_signed,
+        },
+        false => What::Store { access },
+    }))
+}

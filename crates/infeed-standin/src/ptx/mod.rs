@@ -1,0 +1,259 @@
+//! PTX, interpreted: the text that a driver compiles for a card, run thread by thread on the host.
+//!
+//! Source: NVIDIA, "Parallel Thread Execution ISA", version 8, whose definitions of instructions are
+//! followed to the bit: integers wrap, shifts by more than the width shift everything out, float32
+//! rounds to nearest even and keeps denormal numbers, and every result that is no number is the one
+//! such number that the manual names.
+//!
+//! **What is understood** is what clang makes of kernels like those of this workspace, and no more.
+//! Whatever else a text has is an error of [`Module::parse`], never skipped.
+//!
+//! | part | forms |
+//! |---|---|
+//! | module | `.version` 1 to 8, `.target sm_N`, `.address_size 64`, `.visible`, `.entry` with at most one parameter, an array of `.b8` |
+//! | in an entry | `.reg` of `.pred`, `.b16`, `.b32`, `.b64`; `.pragma "nounroll"`; labels; braces |
+//! | values | registers, `%tid.x`, `%ctaid.x`, `%ntid.x`, `%nctaid.x`, integers, `0f` numbers, the parameter's address |
+//! | integers of 16, 32, 64 bits | `add`, `sub`, `mul.lo`, `mul.wide`, `mad.lo`, `min`, `max`, `neg`, `setp`, `selp`, `bfe` |
+//! | bits | `and`, `or`, `xor`, `not` (predicates too), `shl`, `shr`, `shf.{l,r}.{wrap,clamp}.b32`, `mov` (predicates and halves of 64 bits too) |
+//! | float32 | `add.rn`, `mul.rn` |
+//! | conversions | `cvt` between integers, `cvt.rn.f32` from integers, `cvt.rn.f16.f32` |
+//! | memory | `ld.param`, `ld.global`, `st.global`, of 1 to 8 bytes, `.v2` and `.v4` up to 16 bytes |
+//! | control | `bra`, `bra.uni`, `ret`; any instruction under `@%p` or `@!%p` |
+//!
+//! **What a card would not tell.** An access outside of memory, or one whose address is no multiple
+//! of its size (of the whole vector's), is a [`Fault`] with the thread and the line. A register
+//! holds noise until it is written. Threads run to their end one after another, so what goes wrong
+//! only between threads is not seen.
+
+mod arithmetic;
+mod decode;
+mod instruction;
+mod operand;
+mod parse;
+mod run;
+#[cfg(test)]
+mod tests;
+mod token;
+mod values;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use instruction::Instruction;
+
+/// Instructions that a thread may run, without a limit of one's own: some seconds.
+const LIMIT: u64 = 1 << 28;
+
+/// A parsed text: entries that can be run.
+#[derive(Debug)]
+pub struct Module {
+    target: u32,
+    entries: Vec<Entry>,
+    by_name: HashMap<String, usize>,
+    limit: u64,
+}
+
+/// What a name in a module stands for.
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    parameter_bytes: usize,
+    /// Address of the parameter.
+    parameter: u64,
+    /// Ends in an instruction that goes elsewhere, and goes nowhere outside.
+    code: Vec<Instruction>,
+    /// What a thread's values are before its first instruction.
+    begin: Vec<u64>,
+}
+
+impl Module {
+    /// Reads a module.
+    ///
+    /// # Errors
+    ///
+    /// [`BadPtx`], for anything that is not understood.
+    pub fn parse(text: &str) -> Result<Module, BadPtx> {
+        parse::module(text)
+    }
+
+    fn of(target: u32, entries: Vec<Entry>) -> Module {
+        let names = entries.iter().map(|entry| entry.name.clone());
+        Module {
+            target,
+            by_name: names.zip(0..).collect(),
+            entries,
+            limit: LIMIT,
+        }
+    }
+
+    /// The same with another limit of instructions that a thread may run.
+    pub fn with_limit(self, limit: u64) -> Module {
+        Module { limit, ..self }
+    }
+
+    /// The least compute capability, times ten: 60 for `.target sm_60`.
+    pub fn target(&self) -> u32 {
+        self.target
+    }
+
+    /// Names of all entries, as they come in the text.
+    pub fn entries(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// Bytes of an entry's parameter, if there is such an entry; 0 without a parameter.
+    pub fn parameter_bytes(&self, entry: &str) -> Option<usize> {
+        Some(self.entry(entry)?.parameter_bytes)
+    }
+
+    /// Runs every thread of every block (x dimension only), one after another.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Fault`]; what was written before it stays.
+    pub fn run<M: Memory>(
+        &self,
+        entry: &str,
+        grid: u32,
+        block: u32,
+        argument: &[u8],
+        memory: &M,
+    ) -> Result<(), Fault> {
+        self.run_counted(entry, grid, block, argument, memory)?;
+        Ok(())
+    }
+
+    /// As [`Module::run`], and how many instructions all threads ran together.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn run_counted<M: Memory>(
+        &self,
+        entry: &str,
+        grid: u32,
+        block: u32,
+        argument: &[u8],
+        memory: &M,
+    ) -> Result<u64, Fault> {
+        let Some(entry) = self.entry(entry) else {
+            let entry = entry.to_owned();
+            return Err(Fault::NoEntry { entry });
+        };
+        if argument.len() != entry.parameter_bytes {
+            return Err(Fault::Argument {
+                entry: entry.name.clone(),
+                expected: entry.parameter_bytes,
+                found: argument.len(),
+            });
+        }
+        run::grid(entry, grid, block, argument, memory, self.limit)
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(*self.by_name.get(name)?)
+    }
+}
+
+/// Memory of a card (global space). Kernels of several streams may use it at once.
+///
+/// Addresses come as programs computed them; alignment was checked before.
+pub trait Memory {
+    /// Copies from an address on.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if not all of it is memory that may be read.
+    fn load(&self, address: u64, to: &mut [u8]) -> Result<(), Outside>;
+
+    /// Copies to an address and what follows it.
+    ///
+    /// # Errors
+    ///
+    /// [`Outside`] if not all of it is memory that may be written; nothing is written then.
+    fn store(&self, address: u64, from: &[u8]) -> Result<(), Outside>;
+}
+
+/// The address is of no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outside;
+
+/// A text that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the PTX: {what}")]
+pub struct BadPtx {
+    /// Counted from 1.
+    pub line: u32,
+    /// What is not understood there.
+    pub what: String,
+}
+
+impl BadPtx {
+    fn new(line: u32, what: impl Into<String>) -> BadPtx {
+        let what = what.into();
+        BadPtx { line, what }
+    }
+}
+
+/// Which thread, at which instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The entry that was run.
+    pub entry: String,
+    /// The block in the grid.
+    pub block: u32,
+    /// The thread in its block.
+    pub thread: u32,
+    /// The line of the text, counted from 1.
+    pub line: u32,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Site {
+            entry,
+            block,
+            thread,
+            line,
+        } = self;
+        write!(f, "{entry}, block {block}, thread {thread}, line {line}")
+    }
+}
+
+/// Why a kernel did not run to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Fault {
+    /// The module has no entry of that name.
+    #[error("there is no entry {entry}")]
+    NoEntry { entry: String },
+
+    /// The argument is not as long as the entry's parameter.
+    #[error("{entry} takes an argument of {expected} bytes, and got {found}")]
+    Argument {
+        entry: String,
+        expected: usize,
+        found: usize,
+    },
+
+    /// An access to what is no memory.
+    #[error("{site}: {bytes} bytes at {address:#x} are outside of memory")]
+    Outside {
+        site: Site,
+        address: u64,
+        bytes: usize,
+    },
+
+    /// An access at an address that is no multiple of its size.
+    #[error("{site}: {bytes} bytes at {address:#x}, which is no multiple of that")]
+    Misaligned {
+        site: Site,
+        address: u64,
+        bytes: usize,
+    },
+
+    /// A thread that does not end.
+    #[error("{site}: more than {instructions} instructions in one thread")]
+    Endless { site: Site, instructions: u64 },
+}

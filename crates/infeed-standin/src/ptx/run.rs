@@ -1,0 +1,226 @@
+//! Threads, one after another.
+
+use super::instruction::{Access, Instruction, Slot, Space, What};
+use super::values::{BLOCK, BLOCKS, THREAD, THREADS};
+use super::{Entry, Fault, Memory, Outside, Site, arithmetic};
+
+/// What ends a thread early, before it is known where.
+enum Wrong {
+    Outside { address: u64, bytes: usize },
+    Misaligned { address: u64, bytes: usize },
+}
+
+/// A thread's values, and what it may load from.
+struct Thread<'a, M> {
+    values: Vec<u64>,
+    /// The parameter and its address.
+    argument: &'a [u8],
+    parameter: u64,
+    memory: &'a M,
+}
+
+/// Runs every thread of every block. Returns how many instructions they ran.
+pub(super) fn grid<M: Memory>(
+    entry: &Entry,
+    blocks: u32,
+    threads: u32,
+    argument: &[u8],
+    memory: &M,
+    limit: u64,
+) -> Result<u64, Fault> {
+    let mut state = Thread {
+        values: entry.begin.clone(),
+        argument,
+        parameter: entry.parameter,
+        memory,
+    };
+    let mut ran = 0;
+    for block in 0..blocks {
+        for thread in 0..threads {
+            state.values.copy_from_slice(&entry.begin);
+            state.set(THREAD, thread.into());
+            state.set(BLOCK, block.into());
+            state.set(THREADS, threads.into());
+            state.set(BLOCKS, blocks.into());
+            let site = |at: usize| Site {
+                entry: entry.name.clone(),
+                block,
+                thread,
+                line: entry.code.get(at).map_or(0, |instruction| instruction.line),
+            };
+            let mut at = 0;
+            ran += state
+                .run(&entry.code, &mut at, limit)
+                .map_err(|wrong| match wrong {
+                    Some(Wrong::Outside { address, bytes }) => {
+                        let site = site(at);
+                        Fault::Outside {
+                            site,
+                            address,
+                            bytes,
+                        }
+                    }
+                    Some(Wrong::Misaligned { address, bytes }) => {
+                        let site = site(at);
+                        Fault::Misaligned {
+                            site,
+                            address,
+                            bytes,
+                        }
+                    }
+                    None => Fault::Endless {
+                        site: site(at),
+                        instructions: limit,
+                    },
+                })?;
+        }
+    }
+    Ok(ran)
+}
+
+impl<M: Memory> Thread<'_, M> {
+    fn get(&self, slot: Slot) -> u64 {
+        self.values[usize::from(slot)]
+    }
+
+    fn set(&mut self, slot: Slot, value: u64) {
+        self.values[usize::from(slot)] = value;
+    }
+
+    /// Runs to the end, and returns after how many instructions. An error without a reason is the
+    /// limit; `at` stays at the instruction.
+    fn run(
+        &mut self,
+        code: &[Instruction],
+        at: &mut usize,
+        limit: u64,
+    ) -> Result<u64, Option<Wrong>> {
+        let mut ran = 0;
+        // Ends at `ret`: code does not end in an instruction that is followed by the next.
+        while let Some(instruction) = code.get(*at) {
+            if ran == limit {
+                return Err(None);
+            }
+            ran += 1;
+            if self.get(instruction.guard) != instruction.wanted {
+                *at += 1;
+                continue;
+            }
+            match instruction.what {
+                What::One { how, to, a } => self.set(to, arithmetic::one(how, self.get(a))),
+                What::Two {
+                    how,
+                    bits,
+                    to,
+                    a,
+                    b,
+                } => {
+                    self.set(to, arithmetic::two(how, bits, self.get(a), self.get(b)));
+                }
+                What::Three {
+                    how,
+                    bits,
+                    to,
+                    a,
+                    b,
+                    c,
+                } => {
+                    let (a, b, c) = (self.get(a), self.get(b), self.get(c));
+                    self.set(to, arithmetic::three(how, bits, a, b, c));
+                }
+                What::Unpack { to, a } => {
+                    let whole = self.get(a);
+                    self.set(to[0], arithmetic::low(whole, 32));
+                    self.set(to[1], whole >> 32);
+                }
+                What::Load {
+                    space,
+                    access,
+                    register,
+                    is_signed,
+                } => {
+                    self.load(space, access, register, is_signed)?;
+                }
+                What::Store { access } => self.store(access)?,
+                What::Branch { to } => {
+                    *at = to as usize;
+                    continue;
+                }
+                What::Return => return Ok(ran),
+            }
+            *at += 1;
+        }
+        Ok(ran)
+    }
+
+    fn load(
+        &mut self,
+        space: Space,
+        access: Access,
+        register: u8,
+        is_signed: bool,
+    ) -> Result<(), Wrong> {
+        let (address, len) = self.place(access)?;
+        let mut bytes = [0; 16];
+        let bytes = &mut bytes[..len];
+        let loaded = match space {
+            Space::Global => self.memory.load(address, bytes),
+            Space::Parameter => self.parameter(address, bytes),
+        };
+        if loaded.is_err() {
+            return Err(Wrong::Outside {
+                address,
+                bytes: len,
+            });
+        }
+        let elements = bytes.chunks_exact(usize::from(access.bytes));
+        for (element, slot) in elements.zip(access.registers) {
+            let mut value = [0; 8];
+            value[..element.len()].copy_from_slice(element);
+            let value = u64::from_le_bytes(value);
+            let value = match is_signed {
+                true => {
+                    arithmetic::low(arithmetic::signed(value, 8 * access.bytes) as u64, register)
+                }
+                false => value,
+            };
+            self.set(slot, value);
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, access: Access) -> Result<(), Wrong> {
+        let (address, len) = self.place(access)?;
+        let mut bytes = [0; 16];
+        let elements = bytes[..len].chunks_exact_mut(usize::from(access.bytes));
+        for (element, slot) in elements.zip(access.registers) {
+            let value = self.get(slot).to_le_bytes();
+            element.copy_from_slice(&value[..element.len()]);
+        }
+        let stored = self.memory.store(address, &bytes[..len]);
+        stored.map_err(|Outside| Wrong::Outside {
+            address,
+            bytes: len,
+        })
+    }
+
+    /// The address of an access and its bytes, at most 16: one that is aligned.
+    fn place(&self, access: Access) -> Result<(u64, usize), Wrong> {
+        let bytes = usize::from(access.bytes) * usize::from(access.count);
+        let address = self
+            .get(access.address)
+            .wrapping_add_signed(access.offset.into());
+        match address.is_multiple_of(bytes as u64) {
+            true => Ok((address, bytes)),
+            false => Err(Wrong::Misaligned { address, bytes }),
+        }
+    }
+
+    fn parameter(&self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
+        let begin = address.checked_sub(self.parameter).ok_or(Outside)?;
+        let begin = usize::try_from(begin).map_err(|_| Outside)?;
+        let end = begin.checked_add(to.len()).ok_or(Outside)?;
+        to.copy_from_slice(self.argument.get(begin..end).ok_or(Outside)?);
+        Ok(())
+    }
+}
