@@ -1,0 +1,66 @@
+//! Memory that holds what a kernel may touch, to the byte.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use infeed_standin::ptx::{Memory, Outside};
+
+/// Bytes to read at their addresses, and an output that is written once.
+pub(crate) struct Card {
+    /// By the address of the first byte.
+    inputs: BTreeMap<u64, Vec<u8>>,
+    output: u64,
+    written: RefCell<Vec<Option<u8>>>,
+}
+
+impl Card {
+    pub(crate) fn new(output: u64, len: usize) -> Card {
+        Card {
+            inputs: BTreeMap::new(),
+            output,
+            written: RefCell::new(vec![None; len]),
+        }
+    }
+
+    /// Adds bytes to read. What follows on what was added last is one with it.
+    pub(crate) fn add(&mut self, address: u64, bytes: &[u8]) {
+        if let Some((start, last)) = self.inputs.range_mut(..=address).next_back() {
+            let end = start + last.len() as u64;
+            assert!(end <= address, "inputs are apart");
+            if end == address {
+                last.extend_from_slice(bytes);
+                return;
+            }
+        }
+        self.inputs.insert(address, bytes.to_vec());
+    }
+
+    /// The output, if every byte of it was written.
+    pub(crate) fn output(self) -> Option<Vec<u8>> {
+        self.written.into_inner().into_iter().collect()
+    }
+}
+
+impl Memory for Card {
+    fn load(&self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
+        let (start, bytes) = self.inputs.range(..=address).next_back().ok_or(Outside)?;
+        let begin = (address - start) as usize;
+        to.copy_from_slice(bytes.get(begin..begin + to.len()).ok_or(Outside)?);
+        Ok(())
+    }
+
+    /// Threads come in any order on a card, so what two of them write to is as bad as what none may.
+    fn store(&self, address: u64, from: &[u8]) -> Result<(), Outside> {
+        let begin = address.checked_sub(self.output).ok_or(Outside)? as usize;
+        let mut written = self.written.borrow_mut();
+        let end = begin.checked_add(from.len()).ok_or(Outside)?;
+        let places = written.get_mut(begin..end).ok_or(Outside)?;
+        if places.iter().any(Option::is_some) {
+            return Err(Outside);
+        }
+        for (place, &byte) in places.iter_mut().zip(from) {
+            *place = Some(byte);
+        }
+        Ok(())
+    }
+}

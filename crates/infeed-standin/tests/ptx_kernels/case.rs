@@ -1,0 +1,220 @@
+//! One launch: on the host as it is, as PTX at addresses that a card might have.
+
+use std::fmt;
+
+use infeed_raw::kernel::{Bilinear, Kernel, Launch, ResizeTable, ResizeView, RowView, Table};
+use infeed_standin::ptx::Module;
+
+use crate::card::Card;
+use crate::noise::Noise;
+
+/// Where rows are read from.
+#[derive(Debug)]
+pub(crate) enum Rows {
+    /// So many, one after another.
+    Dense(usize),
+    Views(Vec<RowView>),
+    /// To a height and a width.
+    Images(usize, usize, Vec<ResizeView>),
+}
+
+impl Rows {
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Rows::Dense(rows) => *rows,
+            Rows::Views(views) => views.len(),
+            Rows::Images(_, _, views) => views.len(),
+        }
+    }
+
+    /// What a kernel is given.
+    fn with_table<T>(&self, run: impl FnOnce(Option<Table<'_>>) -> T) -> T {
+        match self {
+            Rows::Dense(_) => run(None),
+            Rows::Views(views) => run(Some(Table::Views(views))),
+            Rows::Images(height, width, views) => {
+                let table = ResizeTable::of(*height, *width, views, &mut Bilinear::new());
+                run(Some(Table::Resize(&table.expect("sides of images"))))
+            }
+        }
+    }
+}
+
+/// A kernel, what it reads, and where on a card.
+pub(crate) struct Case {
+    pub(crate) kernel: Kernel,
+    pub(crate) rows: Rows,
+    /// Bytes of a line of the input, if it has rows of one size, and its lines.
+    pub(crate) line: (usize, usize),
+    pub(crate) input: Vec<u8>,
+    pub(crate) place: Place,
+}
+
+/// Addresses on a card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) input: u64,
+    /// A multiple of an element.
+    pub(crate) output: u64,
+    /// What lies between rows that are looked at through views, and between their lines, beside
+    /// what is there on the host: together more than 32 bits count.
+    pub(crate) rows_apart: u64,
+    pub(crate) lines_apart: u32,
+}
+
+impl Place {
+    /// Any alignment of the input, any of the output that its elements have, and some outputs in
+    /// the midst of which the upper 32 bits of an address change.
+    pub(crate) fn any(noise: &mut Noise, element: usize, output_len: usize) -> Place {
+        let shift = (element * noise.below(16 / element)) as u64;
+        let half = (output_len as u64 / 2).next_multiple_of(16);
+        Place {
+            input: 0x1000_0000_0000 + noise.choice(&[0, 0, 0, 4, 8, 1, 7, 14]),
+            output: noise.choice(&[0x7100_0000_0000, 0x7101_0000_0000 - half])
+                + noise.choice(&[0, shift]),
+            rows_apart: 1 << 41,
+            lines_apart: noise.choice(&[0, 0, 0x5000_0000, 0xe000_0010]),
+        }
+    }
+}
+
+/// Address of the table.
+const TABLE: u64 = 0x7200_0000_0010;
+
+impl Case {
+    pub(crate) fn entry(&self) -> &'static str {
+        let launch = self.launch(&self.on_card());
+        launch.entry.to_str().expect("a name in PTX")
+    }
+
+    fn launch(&self, rows: &Rows) -> Launch {
+        let table = match rows {
+            Rows::Dense(_) => None,
+            _ => Some(TABLE),
+        };
+        let launch = self
+            .kernel
+            .launch(rows.count(), self.place.input, table, self.place.output);
+        launch.expect("everything fits")
+    }
+
+    /// What the host makes of it.
+    pub(crate) fn on_host(&self) -> Vec<u8> {
+        let rows = self.rows.count();
+        let mut output = vec![0; self.kernel.output_bytes(rows).expect("small")];
+        let ran = self
+            .rows
+            .with_table(|table| self.kernel.run(rows, &self.input, table, &mut output));
+        ran.expect("everything fits");
+        output
+    }
+
+    /// What the PTX makes of it, and in how many instructions. Nothing but the lines of the rows and
+    /// the table can be read, nothing but the output written, and that once.
+    pub(crate) fn on_ptx(&self, module: &Module) -> Result<(Vec<u8>, u64), String> {
+        let rows = self.on_card();
+        let launch = self.launch(&rows);
+        let len = self.kernel.output_bytes(rows.count()).expect("small");
+        let mut card = Card::new(self.place.output, len);
+        self.fill(&mut card, &rows);
+        let argument: Vec<u8> = launch
+            .arguments
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let entry = launch.entry.to_str().expect("a name in PTX");
+        let ([grid, _, _], [block, _, _]) = (launch.grid, launch.block);
+        let ran = module.run_counted(entry, grid, block, &argument, &card);
+        let ran = ran.map_err(|fault| fault.to_string())?;
+        let output = card
+            .output()
+            .ok_or("there are bytes that nothing was written to")?;
+        Ok((output, ran))
+    }
+
+    /// The rows as they lie on the card.
+    fn on_card(&self) -> Rows {
+        let Place {
+            rows_apart,
+            lines_apart,
+            ..
+        } = self.place;
+        match &self.rows {
+            Rows::Dense(rows) => Rows::Dense(*rows),
+            Rows::Views(views) => Rows::Views(
+                views
+                    .iter()
+                    .zip(0..)
+                    .map(|(view, row)| RowView {
+                        offset: view.offset + row * rows_apart,
+                        row_bytes: view.row_bytes + lines_apart,
+                        flags: view.flags,
+                    })
+                    .collect(),
+            ),
+            Rows::Images(height, width, views) => {
+                let views = views.iter().zip(0..).map(|(view, row)| ResizeView {
+                    offset: view.offset + row * rows_apart,
+                    row_bytes: view.row_bytes + lines_apart,
+                    ..*view
+                });
+                Rows::Images(*height, *width, views.collect())
+            }
+        }
+    }
+
+    /// Puts lines and table where they can be read.
+    fn fill(&self, card: &mut Card, on_card: &Rows) {
+        on_card.with_table(|table| {
+            if let Some(table) = table {
+                card.add(TABLE, table.bytes());
+            }
+        });
+        // Of a row: where it begins and from line to line, on the host and on the card.
+        let mut lines = |host: (u64, u32), there: (u64, u32), height: usize, line: usize| {
+            for y in 0..height as u64 {
+                let from = (host.0 + y * u64::from(host.1)) as usize;
+                let to = self.place.input + there.0 + y * u64::from(there.1);
+                card.add(to, &self.input[from..from + line]);
+            }
+        };
+        match (&self.rows, on_card) {
+            (Rows::Views(host), Rows::Views(there)) => {
+                for (host, there) in host.iter().zip(there) {
+                    let (height, line) = self.line;
+                    lines(
+                        (host.offset, host.row_bytes),
+                        (there.offset, there.row_bytes),
+                        height,
+                        line,
+                    );
+                }
+            }
+            (Rows::Images(_, _, host), Rows::Images(_, _, there)) => {
+                let pixel = self.line.1;
+                for (host, there) in host.iter().zip(there) {
+                    let (height, line) = (host.height as usize, host.width as usize * pixel);
+                    lines(
+                        (host.offset, host.row_bytes),
+                        (there.offset, there.row_bytes),
+                        height,
+                        line,
+                    );
+                }
+            }
+            _ => card.add(self.place.input, &self.input),
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case {
+            kernel,
+            rows,
+            place,
+            ..
+        } = self;
+        write!(f, "{kernel:?}\n{rows:?}\n{place:x?}")
+    }
+}
