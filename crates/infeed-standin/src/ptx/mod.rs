@@ -33,6 +33,10 @@ mod parse;
 mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_memory;
+#[cfg(test)]
+mod tests_parse;
 mod token;
 mod values;
 
@@ -119,23 +123,23 @@ impl Module {
         argument: &[u8],
         memory: &M,
     ) -> Result<(), Fault> {
-        self.run_counted(entry, grid, block, argument, memory)?;
-        Ok(())
+        self.run_watched(entry, grid, block, argument, memory, |_| ())
     }
 
-    /// As [`Module::run`], and how many instructions all threads ran together.
+    /// As [`Module::run`], and `watch` is told the line of every instruction before it is run.
     ///
     /// # Errors
     ///
     /// As there.
-    pub fn run_counted<M: Memory>(
+    pub fn run_watched<M: Memory>(
         &self,
         entry: &str,
         grid: u32,
         block: u32,
         argument: &[u8],
         memory: &M,
-    ) -> Result<u64, Fault> {
+        watch: impl FnMut(u32),
+    ) -> Result<(), Fault> {
         let Some(entry) = self.entry(entry) else {
             let entry = entry.to_owned();
             return Err(Fault::NoEntry { entry });
@@ -147,7 +151,7 @@ impl Module {
                 found: argument.len(),
             });
         }
-        run::grid(entry, grid, block, argument, memory, self.limit)
+        run::grid(entry, grid, block, argument, memory, self.limit, watch)
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {

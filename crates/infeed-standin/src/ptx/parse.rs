@@ -138,6 +138,12 @@ impl<'a> Body<'a> {
                 }
                 tokens.sign(';')?;
             }
+            directive if directive.starts_with('.') => {
+                return Err(BadPtx::new(
+                    line,
+                    format!("`{directive}` is not known here"),
+                ));
+            }
             opcode => {
                 let operands = operands(tokens)?;
                 let what = self.instruction(line, opcode, operands)?;

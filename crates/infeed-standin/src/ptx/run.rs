@@ -19,7 +19,7 @@ struct Thread<'a, M> {
     memory: &'a M,
 }
 
-/// Runs every thread of every block. Returns how many instructions they ran.
+/// Runs every thread of every block, and tells `watch` the line of every instruction.
 pub(super) fn grid<M: Memory>(
     entry: &Entry,
     blocks: u32,
@@ -27,14 +27,14 @@ pub(super) fn grid<M: Memory>(
     argument: &[u8],
     memory: &M,
     limit: u64,
-) -> Result<u64, Fault> {
+    mut watch: impl FnMut(u32),
+) -> Result<(), Fault> {
     let mut state = Thread {
         values: entry.begin.clone(),
         argument,
         parameter: entry.parameter,
         memory,
     };
-    let mut ran = 0;
     for block in 0..blocks {
         for thread in 0..threads {
             state.values.copy_from_slice(&entry.begin);
@@ -49,8 +49,8 @@ pub(super) fn grid<M: Memory>(
                 line: entry.code.get(at).map_or(0, |instruction| instruction.line),
             };
             let mut at = 0;
-            ran += state
-                .run(&entry.code, &mut at, limit)
+            state
+                .run(&entry.code, &mut at, limit, &mut watch)
                 .map_err(|wrong| match wrong {
                     Some(Wrong::Outside { address, bytes }) => {
                         let site = site(at);
@@ -75,7 +75,7 @@ pub(super) fn grid<M: Memory>(
                 })?;
         }
     }
-    Ok(ran)
+    Ok(())
 }
 
 impl<M: Memory> Thread<'_, M> {
@@ -87,14 +87,15 @@ impl<M: Memory> Thread<'_, M> {
         self.values[usize::from(slot)] = value;
     }
 
-    /// Runs to the end, and returns after how many instructions. An error without a reason is the
+    /// Runs to the end. An error without a reason is the
     /// limit; `at` stays at the instruction.
     fn run(
         &mut self,
         code: &[Instruction],
         at: &mut usize,
         limit: u64,
-    ) -> Result<u64, Option<Wrong>> {
+        watch: &mut impl FnMut(u32),
+    ) -> Result<(), Option<Wrong>> {
         let mut ran = 0;
         // Ends at `ret`: code does not end in an instruction that is followed by the next.
         while let Some(instruction) = code.get(*at) {
@@ -106,6 +107,7 @@ impl<M: Memory> Thread<'_, M> {
                 *at += 1;
                 continue;
             }
+            watch(instruction.line);
             match instruction.what {
                 What::One { how, to, a } => self.set(to, arithmetic::one(how, self.get(a))),
                 What::Two {
@@ -146,11 +148,11 @@ impl<M: Memory> Thread<'_, M> {
                     *at = to as usize;
                     continue;
                 }
-                What::Return => return Ok(ran),
+                What::Return => return Ok(()),
             }
             *at += 1;
         }
-        Ok(ran)
+        Ok(())
     }
 
     fn load(

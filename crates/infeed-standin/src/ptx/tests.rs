@@ -1,7 +1,443 @@
-//! t
-use super::Module;
+//! What instructions do, against the manual's definitions.
+
+use std::cell::RefCell;
+
+use super::arithmetic::{self, low, signed};
+use super::instruction::{One, Three};
+use super::*;
+
+/// Memory from an address on.
+pub(super) struct Bytes(pub(super) u64, pub(super) RefCell<Vec<u8>>);
+
+impl Bytes {
+    pub(super) fn zeroed(at: u64, len: usize) -> Bytes {
+        Bytes(at, RefCell::new(vec![0; len]))
+    }
+
+    fn place(&self, address: u64, len: usize) -> Result<std::ops::Range<usize>, Outside> {
+        let begin = address.checked_sub(self.0).ok_or(Outside)? as usize;
+        let end = begin.checked_add(len).ok_or(Outside)?;
+        (end <= self.1.borrow().len())
+            .then_some(begin..end)
+            .ok_or(Outside)
+    }
+}
+
+impl Memory for Bytes {
+    fn load(&self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
+        to.copy_from_slice(&self.1.borrow()[self.place(address, to.len())?]);
+        Ok(())
+    }
+
+    fn store(&self, address: u64, from: &[u8]) -> Result<(), Outside> {
+        let place = self.place(address, from.len())?;
+        self.1.borrow_mut()[place].copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// A module of one entry, `test`, with registers %p, %h, %r and %d of 1, 16, 32 and 64 bits.
+pub(super) fn text(body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_60\n.address_size 64\n\
+         .visible .entry test(.param .align 8 .b8 given[32]) {{\n\
+         .reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<8>; .reg .b64 %d<8>;\n{body}\nret; }}"
+    )
+}
+
+/// Runs one thread over an argument and memory.
+pub(super) fn run(body: &str, argument: [u64; 4], memory: &Bytes) -> Result<(), Fault> {
+    let module = Module::parse(&text(body)).expect(body);
+    let argument: Vec<u8> = argument
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    module.with_limit(1000).run("test", 1, 1, &argument, memory)
+}
+
+/// What an instruction leaves in register 0 of its kind, from what is in 1 to 3 of all kinds: the
+/// lower bits of these numbers.
+fn value(instruction: &str, numbers: [u64; 3]) -> u64 {
+    let target = instruction.split_once("%").expect("a register").1;
+    let store = match &target[..1] {
+        "p" => "selp.b64 %d0, 1, 0, %p0; st.global.b64 [%d7], %d0;",
+        "h" => "st.global.b16 [%d7], %h0;",
+        "r" => "st.global.b32 [%d7], %r0;",
+        _ => "st.global.b64 [%d7], %d0;",
+    };
+    let mut body = String::from("ld.param.b64 %d7, [given+24];\n");
+    for n in 1..=3 {
+        let at = 8 * (n - 1);
+        body += &format!(
+            "ld.param.b64 %d{n}, [given+{at}]; ld.param.b32 %r{n}, [given+{at}];\n\
+             ld.param.b16 %h{n}, [given+{at}]; setp.ne.b64 %p{n}, %d{n}, 0;\n"
+        );
+    }
+    body += &format!("{instruction};\n{store}");
+    let memory = Bytes::zeroed(64, 8);
+    let [a, b, c] = numbers;
+    run(&body, [a, b, c, 64], &memory).expect("it ends");
+    u64::from_le_bytes(memory.1.into_inner().try_into().expect("8 bytes"))
+}
+
+fn of_two(instruction: &str, a: u64, b: u64) -> u64 {
+    value(instruction, [a, b, 0])
+}
+
 #[test]
-fn parses() {
-    let module = Module::parse(infeed_raw::kernel::PTX.to_str().unwrap()).unwrap();
-    assert_eq!(module.entries().count(), 27);
+fn integers_wrap_at_their_width() {
+    assert_eq!(of_two("add.s32 %r0, %r1, %r2", 0xffff_ffff, 2), 1);
+    assert_eq!(of_two("add.u16 %h0, %h1, %h2", 0xffff, 2), 1);
+    assert_eq!(of_two("add.s64 %d0, %d1, %d2", u64::MAX, 2), 1);
+    assert_eq!(of_two("sub.s32 %r0, %r1, %r2", 1, 2), 0xffff_ffff);
+    assert_eq!(of_two("sub.s64 %d0, %d1, %d2", 1, 2), u64::MAX);
+    assert_eq!(
+        of_two("mul.lo.s32 %r0, %r1, %r2", 0x1_0001, 0x1_0001),
+        0x2_0001
+    );
+    assert_eq!(
+        of_two("mul.lo.s64 %d0, %d1, %d2", 1 << 63 | 3, 5),
+        1 << 63 | 15
+    );
+    assert_eq!(
+        value("mad.lo.s32 %r0, %r1, %r2, %r3", [1 << 31, 3, 1 << 31]),
+        0
+    );
+    assert_eq!(
+        value("mad.lo.s64 %d0, %d1, %d2, %d3", [1 << 63, 3, 1 << 63 | 9]),
+        9
+    );
+    assert_eq!(of_two("neg.s32 %r0, %r1", 1 << 31, 0), 1 << 31);
+    assert_eq!(of_two("neg.s64 %d0, %d1", 1, 0), u64::MAX);
+    assert_eq!(of_two("add.s32 %r0, %r1, -5", 3, 0), 0xffff_fffe);
+}
+
+#[test]
+fn wide_products_are_of_signed_or_of_unsigned_numbers() {
+    let minus_one = 0xffff_ffff;
+    assert_eq!(
+        of_two("mul.wide.u32 %d0, %r1, %r2", minus_one, minus_one),
+        0xffff_fffe_0000_0001
+    );
+    assert_eq!(
+        of_two("mul.wide.s32 %d0, %r1, %r2", minus_one, minus_one),
+        1
+    );
+    assert_eq!(
+        of_two("mul.wide.s32 %d0, %r1, %r2", minus_one, 7),
+        7_u64.wrapping_neg()
+    );
+    assert_eq!(
+        of_two("mul.wide.u16 %r0, %h1, %h2", 0xffff, 0xffff),
+        0xfffe_0001
+    );
+    assert_eq!(of_two("mul.wide.s16 %r0, %h1, %h2", 0x8000, 1), 0xffff_8000);
+}
+
+#[test]
+fn orders_are_those_of_signed_or_of_unsigned_numbers() {
+    for (kind, bits) in [("h", 16), ("r", 32), ("d", 64)] {
+        let top = 1_u64 << (bits - 1);
+        let edges = [0, 1, top - 1, top, top + 1, low(u64::MAX, bits)];
+        for (a, b) in edges.iter().flat_map(|&a| edges.map(|b| (a, b))) {
+            let is = |name: &str, letter: &str| {
+                of_two(
+                    &format!("setp.{name}.{letter}{bits} %p0, %{kind}1, %{kind}2"),
+                    a,
+                    b,
+                ) == 1
+            };
+            let both = |name: &str, letter: &str| {
+                of_two(
+                    &format!("{name}.{letter}{bits} %{kind}0, %{kind}1, %{kind}2"),
+                    a,
+                    b,
+                )
+            };
+            let (x, y) = (signed(a, bits), signed(b, bits));
+            assert_eq!((is("eq", "b"), is("ne", "b")), (a == b, a != b));
+            assert_eq!(
+                (is("lt", "u"), is("le", "u")),
+                (a < b, a <= b),
+                "{a:x} {b:x}"
+            );
+            assert_eq!(
+                (is("gt", "u"), is("ge", "u")),
+                (a > b, a >= b),
+                "{a:x} {b:x}"
+            );
+            assert_eq!(
+                (is("lo", "u"), is("hs", "u")),
+                (a < b, a >= b),
+                "{a:x} {b:x}"
+            );
+            assert_eq!((is("lt", "s"), is("le", "s")), (x < y, x <= y), "{x} {y}");
+            assert_eq!((is("gt", "s"), is("ge", "s")), (x > y, x >= y), "{x} {y}");
+            assert_eq!((both("min", "u"), both("max", "u")), (a.min(b), a.max(b)));
+            let (least, most) = (both("min", "s"), both("max", "s"));
+            assert_eq!(
+                (signed(least, bits), signed(most, bits)),
+                (x.min(y), x.max(y))
+            );
+        }
+    }
+}
+
+#[test]
+fn shifts_by_more_than_the_width_shift_everything_out() {
+    let big = 0xffff_ffff;
+    for (amount, left, right, fill) in [
+        (0, 0x8000_0001, 0x8000_0001, 0x8000_0001),
+        (1, 2, 0x4000_0000, 0xc000_0000),
+        (31, 1 << 31, 1, big),
+        (32, 0, 0, big),
+        (33, 0, 0, big),
+        (64, 0, 0, big),
+        (big, 0, 0, big),
+    ] {
+        assert_eq!(
+            of_two("shl.b32 %r0, %r1, %r2", 0x8000_0001, amount),
+            left,
+            "{amount}"
+        );
+        assert_eq!(
+            of_two("shr.u32 %r0, %r1, %r2", 0x8000_0001, amount),
+            right,
+            "{amount}"
+        );
+        assert_eq!(
+            of_two("shr.b32 %r0, %r1, %r2", 0x8000_0001, amount),
+            right,
+            "{amount}"
+        );
+        assert_eq!(
+            of_two("shr.s32 %r0, %r1, %r2", 0x8000_0001, amount),
+            fill,
+            "{amount}"
+        );
+        assert_eq!(
+            of_two("shr.s32 %r0, %r1, %r2", 1 << 30, amount.max(31)),
+            0,
+            "{amount}"
+        );
+    }
+    assert_eq!(of_two("shl.b64 %d0, %d1, %r2", 3, 63), 1 << 63);
+    assert_eq!(of_two("shl.b64 %d0, %d1, %r2", 3, 64), 0);
+    assert_eq!(of_two("shr.u64 %d0, %d1, %r2", u64::MAX, 63), 1);
+    assert_eq!(of_two("shr.u64 %d0, %d1, %r2", u64::MAX, 64), 0);
+    assert_eq!(of_two("shr.s64 %d0, %d1, %r2", 1 << 63, 200), u64::MAX);
+    assert_eq!(of_two("shr.s16 %h0, %h1, %r2", 0x8000, 3), 0xf000);
+    assert_eq!(of_two("shr.s16 %h0, %h1, %r2", 0x8000, 17), 0xffff);
+    assert_eq!(of_two("shl.b16 %h0, %h1, %r2", 0x8001, 1), 2);
+}
+
+#[test]
+fn fields_of_bits_are_those_of_the_manuals_loop() {
+    let expected = |is_signed: bool, msb: u64, a: u64, b: u64, c: u64| {
+        let (pos, len) = (b & 0xff, c & 0xff);
+        let bit = |n: u64| a >> n & 1;
+        let sbit = match !is_signed || len == 0 {
+            true => 0,
+            false => bit((pos + len - 1).min(msb)),
+        };
+        (0..=msb).fold(0, |d, i| {
+            let is_there = i < len && pos + i <= msb;
+            d | (if is_there { bit(pos + i) } else { sbit }) << i
+        })
+    };
+    let numbers = [
+        0,
+        1,
+        0x8000_0000,
+        0xdead_beef,
+        0x7fff_ffff,
+        0xfedc_ba98_7654_3210,
+        u64::MAX,
+    ];
+    let places = (0..70).chain([127, 200, 255, 256, 261, 0xffff_ff03]);
+    for (position, length) in places
+        .clone()
+        .flat_map(|p| places.clone().map(move |l| (p, l)))
+    {
+        for a in numbers {
+            for (bits, is_signed) in [(32, false), (32, true), (64, false), (64, true)] {
+                let a = low(a, bits);
+                let how = Three::Extract { is_signed };
+                let found = arithmetic::three(how, bits, a, position, length);
+                let expected = expected(is_signed, u64::from(bits) - 1, a, position, length);
+                assert_eq!(
+                    found, expected,
+                    "{bits} {is_signed}: {a:x} {position} {length}"
+                );
+            }
+        }
+    }
+    assert_eq!(of_two("bfe.u32 %r0, %r1, 8, 8", 0x1234_5678, 0), 0x56);
+    assert_eq!(of_two("bfe.s32 %r0, %r1, 3, 1", 8, 0), 0xffff_ffff);
+    assert_eq!(of_two("bfe.s64 %d0, %d1, 60, 8", 1 << 63, 0), u64::MAX << 3);
+}
+
+#[test]
+fn funnels_shift_two_words_as_one() {
+    let (a, b) = (0x89ab_cdef_u64, 0x0123_4567_u64);
+    for amount in 0..70_u64 {
+        for (mode, n) in [("wrap", amount & 31), ("clamp", amount.min(32))] {
+            // The manual's, with shifts by 32 of 32 bits that give 0.
+            let left = low(b << n, 32) | a >> (32 - n);
+            let right = low(b << (32 - n), 32) | a >> n;
+            let of = |way: &str| {
+                let instruction = format!("shf.{way}.{mode}.b32 %r0, %r1, %r2, %r3");
+                value(&instruction, [a, b, amount])
+            };
+            assert_eq!((of("l"), of("r")), (left, right), "{mode} {amount}");
+        }
+    }
+}
+
+#[test]
+fn bits_and_predicates_are_combined_and_chosen() {
+    assert_eq!(of_two("and.b32 %r0, %r1, %r2", 12, 10), 8);
+    assert_eq!(of_two("or.b64 %d0, %d1, %d2", 12, 10), 14);
+    assert_eq!(of_two("xor.b16 %h0, %h1, %h2", 12, 10), 6);
+    assert_eq!(of_two("not.b32 %r0, %r1", 1, 0), 0xffff_fffe);
+    assert_eq!(of_two("not.b64 %d0, %d1", 1, 0), u64::MAX - 1);
+    for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        assert_eq!(of_two("and.pred %p0, %p1, %p2", a, b), a & b);
+        assert_eq!(of_two("or.pred %p0, %p1, %p2", a, b), a | b);
+        assert_eq!(of_two("xor.pred %p0, %p1, %p2", a, b), a ^ b);
+        assert_eq!(of_two("not.pred %p0, %p1", a, b), 1 - a);
+        assert_eq!(
+            value("selp.b32 %r0, %r1, 5, %p2", [9, b, 0]),
+            if b == 1 { 9 } else { 5 }
+        );
+        assert_eq!(
+            value("mov.b32 %r0, 3; @%p1 mov.b32 %r0, 4", [a, b, 0]),
+            3 + a
+        );
+        assert_eq!(
+            value("mov.b32 %r0, 3; @!%p1 mov.b32 %r0, 4", [a, b, 0]),
+            4 - a
+        );
+    }
+    assert_eq!(of_two("mov.pred %p0, -1", 0, 0), 1);
+    assert_eq!(of_two("mov.pred %p0, 0", 0, 0), 0);
+    assert_eq!(of_two("mov.b64 %d0, {%r1, %r2}", 7, 9), 9 << 32 | 7);
+    assert_eq!(
+        of_two("mov.b32 %r0, 1; mov.b64 {%r1, %r0}, %d2", 0, 5 << 32 | 6),
+        5
+    );
+}
+
+#[test]
+fn integers_are_cut_or_extended_by_the_sign_of_their_type() {
+    let wide = 0x8877_8665_c433_9281;
+    assert_eq!(of_two("cvt.u64.u32 %d0, %r1", wide, 0), 0xc433_9281);
+    assert_eq!(
+        of_two("cvt.s64.s32 %d0, %r1", wide, 0),
+        0xffff_ffff_c433_9281
+    );
+    assert_eq!(of_two("cvt.u32.u64 %r0, %d1", wide, 0), 0xc433_9281);
+    assert_eq!(of_two("cvt.u16.u32 %h0, %r1", wide, 0), 0x9281);
+    assert_eq!(of_two("cvt.u32.u16 %r0, %h1", wide, 0), 0x9281);
+    assert_eq!(of_two("cvt.s32.s16 %r0, %h1", wide, 0), 0xffff_9281);
+    // Registers may be wider than the types, from which and to which.
+    assert_eq!(of_two("cvt.s32.s8 %r0, %d1", wide, 0), 0xffff_ff81);
+    assert_eq!(of_two("cvt.u8.u32 %d0, %r1", wide, 0), 0x81);
+    assert_eq!(
+        of_two("cvt.s8.u32 %d0, %r1", wide, 0),
+        0xffff_ffff_ffff_ff81
+    );
+    assert_eq!(
+        of_two("cvt.u64.s16 %d0, %h1", wide, 0),
+        0xffff_ffff_ffff_9281
+    );
+}
+
+#[test]
+fn floats_are_rounded_at_every_step_and_what_is_no_number_is_one_pattern() {
+    let two = |name: &str, a: f32, b: f32| {
+        let instruction = format!("{name}.rn.f32 %r0, %r1, %r2");
+        f32::from_bits(of_two(&instruction, a.to_bits().into(), b.to_bits().into()) as u32)
+    };
+    // Fused, the product's last bit would be left.
+    let a = 1.0 + 2_f32.powi(-12);
+    let product = two("mul", a, a);
+    assert_eq!(product, 1.0 + 2_f32.powi(-11));
+    assert_eq!(two("add", product, -1.0 - 2_f32.powi(-11)), 0.0);
+    assert_eq!(two("add", 16_777_216.0, 1.0), 16_777_216.0);
+    assert_eq!(two("add", 16_777_218.0, 1.0), 16_777_220.0);
+    assert_eq!(
+        two("mul", f32::from_bits(6), 0.5),
+        f32::from_bits(3),
+        "denormal"
+    );
+    assert_eq!(two("mul", f32::MAX, 2.0), f32::INFINITY);
+    assert_eq!(two("mul", f32::INFINITY, 0.0).to_bits(), 0x7fff_ffff);
+    assert_eq!(
+        two("add", f32::from_bits(0xffc0_1234), 1.0).to_bits(),
+        0x7fff_ffff
+    );
+    assert_eq!(two("mul", -0.0, 1.0).to_bits(), 1 << 31);
+    assert_eq!(
+        of_two(
+            "mul.rn.f32 %r0, %r1, 0f40000000",
+            1.5_f32.to_bits().into(),
+            0
+        ),
+        3.0_f32.to_bits().into()
+    );
+
+    let from = |name: &str, a: u64| f32::from_bits(of_two(name, a, 0) as u32);
+    assert_eq!(from("cvt.rn.f32.u32 %r0, %r1", 16_777_217), 16_777_216.0);
+    assert_eq!(from("cvt.rn.f32.u32 %r0, %r1", 16_777_219), 16_777_220.0);
+    assert_eq!(
+        from("cvt.rn.f32.u32 %r0, %r1", 0xffff_ffff),
+        4_294_967_296.0
+    );
+    assert_eq!(from("cvt.rn.f32.s32 %r0, %r1", 0xffff_ffff), -1.0);
+    assert_eq!(from("cvt.rn.f32.u16 %r0, %h1", 0x1_ffff), 65_535.0);
+}
+
+/// The value of a float16 that is not negative and finite.
+fn half(bits: u32) -> f32 {
+    let (exponent, fraction) = (bits >> 10, (bits & 0x3ff) as f32);
+    match exponent {
+        0 => fraction * 2_f32.powi(-24),
+        _ => (1024.0 + fraction) * 2_f32.powi(exponent as i32 - 25),
+    }
+}
+
+#[test]
+fn halves_are_the_nearest_and_of_two_the_even_one() {
+    let of = |value: f32| arithmetic::one(One::Half, value.to_bits().into()) as u32;
+    for bits in 0..0x7c00_u32 {
+        // After the largest, what the next would be if it were not infinite.
+        let (this, next) = (
+            half(bits),
+            if bits == 0x7bff {
+                65_536.0
+            } else {
+                half(bits + 1)
+            },
+        );
+        let middle = (this + next) / 2.0;
+        let even = bits + (bits & 1);
+        assert_eq!(of(this), bits);
+        assert_eq!(of(middle), even, "{middle}");
+        assert_eq!(of(middle.next_down()), bits, "below {middle}");
+        assert_eq!(of(middle.next_up()), bits + 1, "above {middle}");
+        assert_eq!(of(-middle.next_up()), 0x8000 | (bits + 1));
+    }
+    assert_eq!(
+        (of(f32::INFINITY), of(f32::NEG_INFINITY), of(f32::MAX)),
+        (0x7c00, 0xfc00, 0x7c00)
+    );
+    assert_eq!((of(-0.0), of(f32::from_bits(1))), (0x8000, 0));
+    assert_eq!(
+        of(f32::from_bits(0xff80_0001)),
+        0x7fff,
+        "no number, whatever its sign"
+    );
+    let instruction = "cvt.rn.f16.f32 %h0, %r1";
+    assert_eq!(of_two(instruction, 1.5_f32.to_bits().into(), 0), 0x3e00);
 }

@@ -1,5 +1,6 @@
 //! One launch: on the host as it is, as PTX at addresses that a card might have.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use infeed_raw::kernel::{Bilinear, Kernel, Launch, ResizeTable, ResizeView, RowView, Table};
@@ -14,8 +15,60 @@ pub(crate) enum Rows {
     /// So many, one after another.
     Dense(usize),
     Views(Vec<RowView>),
-    /// To a height and a width.
-    Images(usize, usize, Vec<ResizeView>),
+    Images(Images),
+}
+
+/// Images that are brought to a height and a width.
+#[derive(Clone, Debug)]
+pub(crate) struct Images {
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    pub(crate) views: Vec<ResizeView>,
+    /// In place of the weights of a bilinear filter, and of where they begin, what comes of this
+    /// noise: a table may hold anything that asks for pixels of its image only.
+    pub(crate) wild: Option<u64>,
+}
+
+impl Images {
+    fn table(&self) -> ResizeTable {
+        let table = ResizeTable::of(self.height, self.width, &self.views, &mut Bilinear::new());
+        let table = table.expect("sides of images");
+        let Some(seed) = self.wild else { return table };
+        let mut noise = Noise(seed);
+        let mut bytes = table.bytes().to_vec();
+        let mut taps_of = BTreeMap::new();
+        for row in 0..self.views.len() {
+            for (entry, to) in [(48 * row + 16, self.width), (48 * row + 32, self.height)] {
+                let [at, taps, _, from] = [0, 4, 8, 12].map(|word| get(&bytes, entry + word));
+                let (begin, most) = (4 * at as usize, taps.min(9) as usize);
+                let known = taps_of.get(&(at, from)).copied();
+                let taps = known.unwrap_or_else(|| 1 + noise.below(most) as u32);
+                put(&mut bytes, entry + 4, taps);
+                if taps_of.insert((at, from), taps).is_some() {
+                    continue;
+                }
+                for first in (begin..).step_by(4).take(to) {
+                    put(
+                        &mut bytes,
+                        first,
+                        noise.below((from - taps + 1) as usize) as u32,
+                    );
+                }
+                let weights = &mut bytes[begin + 4 * to..][..2 * to * taps as usize];
+                weights.fill_with(|| noise.next() as u8);
+            }
+        }
+        let table = ResizeTable::from_bytes(self.height, self.width, self.views.len(), bytes);
+        table.expect("pixels of its images only")
+    }
+}
+
+fn get(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+}
+
+fn put(bytes: &mut [u8], at: usize, word: u32) {
+    bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
 }
 
 impl Rows {
@@ -23,7 +76,7 @@ impl Rows {
         match self {
             Rows::Dense(rows) => *rows,
             Rows::Views(views) => views.len(),
-            Rows::Images(_, _, views) => views.len(),
+            Rows::Images(images) => images.views.len(),
         }
     }
 
@@ -32,10 +85,7 @@ impl Rows {
         match self {
             Rows::Dense(_) => run(None),
             Rows::Views(views) => run(Some(Table::Views(views))),
-            Rows::Images(height, width, views) => {
-                let table = ResizeTable::of(*height, *width, views, &mut Bilinear::new());
-                run(Some(Table::Resize(&table.expect("sides of images"))))
-            }
+            Rows::Images(images) => run(Some(Table::Resize(&images.table()))),
         }
     }
 }
@@ -109,9 +159,14 @@ impl Case {
         output
     }
 
-    /// What the PTX makes of it, and in how many instructions. Nothing but the lines of the rows and
+    /// What the PTX makes of it, telling `watch` the lines of all
+    /// instructions. Nothing but the lines of the rows and
     /// the table can be read, nothing but the output written, and that once.
-    pub(crate) fn on_ptx(&self, module: &Module) -> Result<(Vec<u8>, u64), String> {
+    pub(crate) fn on_ptx(
+        &self,
+        module: &Module,
+        watch: impl FnMut(u32),
+    ) -> Result<Vec<u8>, String> {
         let rows = self.on_card();
         let launch = self.launch(&rows);
         let len = self.kernel.output_bytes(rows.count()).expect("small");
@@ -124,12 +179,10 @@ impl Case {
             .collect();
         let entry = launch.entry.to_str().expect("a name in PTX");
         let ([grid, _, _], [block, _, _]) = (launch.grid, launch.block);
-        let ran = module.run_counted(entry, grid, block, &argument, &card);
-        let ran = ran.map_err(|fault| fault.to_string())?;
-        let output = card
-            .output()
-            .ok_or("there are bytes that nothing was written to")?;
-        Ok((output, ran))
+        let ran = module.run_watched(entry, grid, block, &argument, &card, watch);
+        ran.map_err(|fault| fault.to_string())?;
+        let missing = "there are bytes that nothing was written to";
+        card.output().ok_or_else(|| missing.to_owned())
     }
 
     /// The rows as they lie on the card.
@@ -152,13 +205,16 @@ impl Case {
                     })
                     .collect(),
             ),
-            Rows::Images(height, width, views) => {
-                let views = views.iter().zip(0..).map(|(view, row)| ResizeView {
+            Rows::Images(images) => {
+                let views = images.views.iter().zip(0..).map(|(view, row)| ResizeView {
                     offset: view.offset + row * rows_apart,
                     row_bytes: view.row_bytes + lines_apart,
                     ..*view
                 });
-                Rows::Images(*height, *width, views.collect())
+                Rows::Images(Images {
+                    views: views.collect(),
+                    ..images.clone()
+                })
             }
         }
     }
@@ -190,9 +246,9 @@ impl Case {
                     );
                 }
             }
-            (Rows::Images(_, _, host), Rows::Images(_, _, there)) => {
+            (Rows::Images(host), Rows::Images(there)) => {
                 let pixel = self.line.1;
-                for (host, there) in host.iter().zip(there) {
+                for (host, there) in host.views.iter().zip(&there.views) {
                     let (height, line) = (host.height as usize, host.width as usize * pixel);
                     lines(
                         (host.offset, host.row_bytes),

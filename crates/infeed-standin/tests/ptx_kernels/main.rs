@@ -7,7 +7,6 @@ mod noise;
 mod shapes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Not;
 use std::time::Instant;
 
 use infeed_raw::kernel::{ENTRIES, PTX};
@@ -16,37 +15,58 @@ use infeed_standin::ptx::Module;
 use case::Case;
 use noise::Noise;
 
+/// Of the cases that all tests but the random ones share.
+const SEED: u64 = 0x5eed_0b01;
+
 fn shipped() -> Module {
     Module::parse(PTX.to_str().expect("text")).expect("all of it is understood")
 }
 
-/// Runs a case on both, and returns how many instructions the PTX took.
-fn check(module: &Module, case: &Case) -> u64 {
-    let (found, ran) = match case.on_ptx(module) {
-        Ok(ran) => ran,
+/// Runs a case on both, and tells of the lines of all instructions.
+fn check(module: &Module, case: &Case, watch: impl FnMut(u32)) {
+    let found = match case.on_ptx(module, watch) {
+        Ok(found) => found,
         Err(fault) => panic!("{fault}\n{case}"),
     };
     let expected = case.on_host();
     let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
     assert_eq!(differs, None, "the first byte that differs\n{case}");
-    ran
+}
+
+/// Lines of a text that hold instructions.
+fn instructions(text: &str) -> BTreeSet<u32> {
+    let numbered = (1..).zip(text.lines().map(str::trim));
+    let instructions = numbered.filter(|(_, line)| line.ends_with(';') && !line.starts_with('.'));
+    instructions.map(|(n, _)| n).collect()
 }
 
 #[test]
 fn every_entry_gives_the_bytes_of_the_host_for_every_shape() {
     let module = shipped();
-    let mut noise = Noise(0x5eed_0b01);
-    let mut ran = BTreeSet::new();
+    let mut noise = Noise(SEED);
+    let text = PTX.to_str().expect("text");
+    let mut entries = BTreeSet::new();
+    let mut ran = vec![false; text.lines().count() + 1];
     for case in shapes::all(&mut noise) {
-        check(&module, &case);
-        ran.insert(case.entry());
+        check(&module, &case, |line| ran[line as usize] = true);
+        entries.insert(case.entry());
     }
     let all: BTreeSet<&str> = ENTRIES
         .iter()
         .filter_map(|entry| entry.to_str().ok())
         .collect();
-    assert_eq!(ran, all);
+    assert_eq!(entries, all);
     assert_eq!(module.entries().collect::<BTreeSet<_>>(), all);
+
+    let instructions = instructions(text);
+    let mut never = instructions.clone();
+    never.retain(|&line| !ran[line as usize]);
+    let (never_ran, all) = (never.len(), instructions.len());
+    println!("{never_ran} of {all} instructions are never run");
+    // What is left is what no launch comes to, and the compiler cannot know it: units of 16 bytes
+    // that are not aligned, the fourth factor of three channels, a first class that is none, a
+    // single pixel that is not in its line, images without channels.
+    assert!(never_ran * 20 < all, "never run are lines {never:?}");
 }
 
 #[test]
@@ -58,32 +78,33 @@ fn shapes_and_views_of_any_size_give_the_bytes_of_the_host() {
     let begin = Instant::now();
     let mut ran = 0;
     for _ in 0..600 {
-        ran += check(&module, &shapes::any(&mut noise));
+        check(&module, &shapes::any(&mut noise), |_| ran += 1);
     }
     println!("{ran} instructions in {:?}", begin.elapsed());
 }
 
-/// What is found out about mutants of an entry: how many, and those that no case tells from what is
-/// shipped.
-fn survivors(
-    noise: &mut Noise,
-    text: &str,
-    entry: &str,
-    cases: &[(Case, Vec<u8>)],
-    mutants: usize,
-) -> Vec<String> {
+/// Cases of an entry, and what the host makes of each.
+type Known = Vec<(Case, Vec<u8>)>;
+
+/// The mutants of an entry that no case tells from what is shipped, of so many.
+fn survivors(noise: &mut Noise, entry: &str, cases: &Known, mutants: usize) -> Vec<String> {
+    let text = PTX.to_str().expect("text");
+    let module = shipped();
+    let mut run = vec![false; text.lines().count() + 1];
+    for (case, _) in cases {
+        check(&module, case, |line| run[line as usize] = true);
+    }
     let mut survivors = Vec::new();
     for _ in 0..mutants {
-        let mutant = mutants::mutant(noise, text, entry);
+        let mutant = mutants::mutant(noise, text, entry, &run);
         // Some loops do not end.
         let module = Module::parse(&mutant.text)
             .expect(&mutant.is)
-            .with_limit(1 << 18);
-        let is_caught = cases.iter().any(|(case, expected)| {
-            let found = case.on_ptx(&module);
-            found.is_ok_and(|(found, _)| found == *expected).not()
-        });
-        if !is_caught {
+            .with_limit(1 << 22);
+        let is_alike = |(case, expected): &(Case, Vec<u8>)| {
+            case.on_ptx(&module, |_| ()).as_ref() == Ok(expected)
+        };
+        if cases.iter().all(is_alike) {
             let mutants::Mutant { line, was, is, .. } = mutant;
             survivors.push(format!("{entry}, line {line}: {was} -> {is}"));
         }
@@ -91,12 +112,13 @@ fn survivors(
     survivors
 }
 
+/// The PTX is not compared with itself: nearly everything that could be otherwise shows.
 #[test]
 fn one_instruction_changed_is_found_out() {
-    let text = PTX.to_str().expect("text");
-    let mutants = std::env::var("MUTANTS").map_or(3, |n| n.parse().unwrap());
-    let mut noise = Noise(0x5eed_0b03);
-    let mut cases: BTreeMap<&str, Vec<(Case, Vec<u8>)>> = BTreeMap::new();
+    // More of them: MUTANTS=100, for an entry.
+    let each = std::env::var("MUTANTS").map_or(6, |each| each.parse().expect("a number"));
+    let mut noise = Noise(SEED);
+    let mut cases: BTreeMap<&str, Known> = BTreeMap::new();
     for case in shapes::all(&mut noise) {
         let expected = case.on_host();
         cases
@@ -104,12 +126,13 @@ fn one_instruction_changed_is_found_out() {
             .or_default()
             .push((case, expected));
     }
-    let begin = Instant::now();
-    let mut count = 0;
+    let mut live = Vec::new();
     for (entry, cases) in &cases {
-        let found = survivors(&mut noise, text, entry, cases, mutants);
-        count += found.len();
-        println!("{}", found.join("\n"));
+        live.extend(survivors(&mut noise, entry, cases, each));
     }
-    println!("{count} of {} live, {:?}", 27 * mutants, begin.elapsed());
+    let all = each * cases.len();
+    println!("{} of {all} live:\n{}", live.len(), live.join("\n"));
+    // Those that live come to the same by another way (a fast path is not taken, a thread finds
+    // late that it has nothing to do), or change what is not used.
+    assert!(live.len() * 10 <= all, "{} of {all} live", live.len());
 }

@@ -1,5 +1,7 @@
 //! The PTX with one instruction changed.
 
+use std::ops::Range;
+
 use crate::noise::Noise;
 
 /// A change of one line.
@@ -13,7 +15,7 @@ pub(crate) struct Mutant {
 }
 
 /// The lines of an entry in a text, from its first to its last.
-fn lines_of(lines: &[&str], entry: &str) -> std::ops::Range<usize> {
+fn lines_of(lines: &[&str], entry: &str) -> Range<usize> {
     let head = format!(".visible .entry {entry}(");
     let begin = lines
         .iter()
@@ -26,34 +28,37 @@ fn lines_of(lines: &[&str], entry: &str) -> std::ops::Range<usize> {
     begin..begin + end + 1
 }
 
-/// An entry with one of its instructions changed, at a place and in a way that the noise says.
-pub(crate) fn mutant(noise: &mut Noise, text: &str, entry: &str) -> Mutant {
+/// An entry with one of its instructions changed, at a place and in a way that the noise says: of
+/// those on the lines that are `run`, counted from 1.
+pub(crate) fn mutant(noise: &mut Noise, text: &str, entry: &str, run: &[bool]) -> Mutant {
     let lines: Vec<&str> = text.lines().collect();
     let range = lines_of(&lines, entry);
     loop {
         let line = range.start + noise.below(range.len());
         let was = lines[line].trim();
         let changes = changes(was);
-        if changes.is_empty() {
+        if changes.is_empty() || !run[line + 1] {
             continue;
         }
         let is = changes[noise.below(changes.len())].clone();
-        let directives = |line: &&&str| {
-            [".version", ".target", ".address_size"]
-                .iter()
-                .any(|name| line.starts_with(name))
-        };
-        let head = lines.iter().filter(directives).copied();
-        let body = lines[range.clone()].iter().copied();
-        let changed = body
-            .zip(range.start..)
-            .map(|(text, n)| if n == line { is.as_str() } else { text });
-        return Mutant {
-            text: head.chain(changed).collect::<Vec<_>>().join("\n"),
-            line: line + 1,
-            was: was.to_owned(),
-            is,
-        };
+        return changed(&lines, range, line, is);
+    }
+}
+
+/// A module of the entry in these lines, one of which is another.
+fn changed(lines: &[&str], range: Range<usize>, line: usize, is: String) -> Mutant {
+    let directives = |line: &&&str| {
+        [".version", ".target", ".address_size"]
+            .iter()
+            .any(|name| line.starts_with(name))
+    };
+    let head = lines.iter().filter(directives).copied();
+    let body = range.map(|n| if n == line { is.as_str() } else { lines[n] });
+    Mutant {
+        text: head.chain(body).collect::<Vec<_>>().join("\n"),
+        line: line + 1,
+        was: lines[line].trim().to_owned(),
+        is,
     }
 }
 

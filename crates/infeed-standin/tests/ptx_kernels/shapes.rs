@@ -3,7 +3,7 @@
 use infeed_raw::kernel::{Integer, Kernel, ResizeView, RowView};
 use infeed_raw::simd::{Dtype, Layout};
 
-use crate::case::{Case, Place, Rows};
+use crate::case::{Case, Images, Place, Rows};
 use crate::noise::Noise;
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
@@ -27,7 +27,7 @@ pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
     for (height, width) in SIZES {
         for dtype in DTYPES {
             for layout in LAYOUTS {
-                for channels in 1..=5 {
+                for channels in (1..=5).chain([6, 7, 8, 12]) {
                     let kernel = expand(noise, (height, width), channels, dtype, layout);
                     cases.push(dense(noise, kernel));
                     let kernel = expand(noise, (height, width), channels, dtype, layout);
@@ -44,7 +44,7 @@ pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
                     cases.push(dense(noise, kernel()));
                     cases.push(through_views(noise, kernel()));
                 }
-                for channels in 1..=4 {
+                for channels in [1, 2, 3, 4, 4] {
                     let kernel = resize(noise, (height, width), channels, dtype, layout);
                     cases.push(of_images(noise, kernel, 48));
                 }
@@ -68,6 +68,19 @@ pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
             };
             cases.push(dense(noise, kernel()));
             cases.push(through_views(noise, kernel()));
+        }
+    }
+    // Sides that 16 bits do not count, and as many weights.
+    for dtype in DTYPES {
+        for layout in LAYOUTS {
+            for size in [(1, 70_000), (70_000, 1)] {
+                for channels in [3, 4] {
+                    let kernel = resize(noise, (1, 1), channels, dtype, layout);
+                    cases.push(of_sizes(noise, kernel, &[size], false));
+                    let kernel = resize(noise, (3, 5), channels, dtype, layout);
+                    cases.push(of_sizes(noise, kernel, &[(4, 4), size], true));
+                }
+            }
         }
     }
     cases
@@ -109,7 +122,8 @@ pub(crate) fn any(noise: &mut Noise) -> Case {
     }
 }
 
-/// Factors that are ordinary, or whose results are denormal, halfway between two, or infinite.
+/// Factors that are ordinary, or whose results are denormal or infinite, or whose results are halfway
+/// between two numbers of 16 bits for every odd byte.
 fn factors(noise: &mut Noise) -> ([f32; 4], [f32; 4]) {
     const SCALES: [f32; 9] = [
         1.0,
@@ -123,10 +137,15 @@ fn factors(noise: &mut Noise) -> ([f32; 4], [f32; 4]) {
         0.0,
     ];
     const BIASES: [f32; 6] = [0.0, -0.5, 1.0 / 2048.0, 1e-8, 2049.0, -3e38];
-    match noise.below(2) {
+    const HALFWAY: [f32; 4] = [256.0, 257.0, 2048.0, 2049.0];
+    match noise.below(3) {
         0 => (
             [1.0 / 58.4, 1.0 / 57.1, 1.0 / 57.4, 0.1],
             [-2.118, -2.036, -1.804, 7.0],
+        ),
+        1 => (
+            [(); 4].map(|()| noise.choice(&[1.0, -1.0])),
+            [(); 4].map(|()| noise.choice(&HALFWAY)),
         ),
         _ => (
             [(); 4].map(|()| noise.choice(&SCALES)),
@@ -249,7 +268,7 @@ fn case(noise: &mut Noise, kernel: Kernel, rows: Rows, input: usize) -> Case {
     let output = kernel.output_bytes(count).expect("small");
     Case {
         line: match rows {
-            Rows::Images(..) => (0, pixel),
+            Rows::Images(_) => (0, pixel),
             _ => (height, width * pixel),
         },
         input: bytes(noise, &kernel, input),
@@ -289,11 +308,19 @@ fn through_views(noise: &mut Noise, kernel: Kernel) -> Case {
 
 /// Images with sides up to `longest`.
 fn of_images(noise: &mut Noise, kernel: Kernel, longest: usize) -> Case {
+    let sizes = (0..1 + noise.below(3)).map(|_| {
+        let longest = noise.choice(&[4, longest, longest]);
+        (1 + noise.below(longest), 1 + noise.below(longest))
+    });
+    let sizes: Vec<(usize, usize)> = sizes.collect();
+    let is_wild = noise.below(3) == 0;
+    of_sizes(noise, kernel, &sizes, is_wild)
+}
+
+fn of_sizes(noise: &mut Noise, kernel: Kernel, sizes: &[(usize, usize)], is_wild: bool) -> Case {
     let (height, width, pixel) = shape(&kernel);
     let mut end = 0;
-    let views = (0..1 + noise.below(3)).map(|_| {
-        let longest = noise.choice(&[4, longest, longest]);
-        let (height, width) = (1 + noise.below(longest), 1 + noise.below(longest));
+    let views = sizes.iter().map(|&(height, width)| {
         let row_bytes = width * pixel + noise.below(3) * noise.below(9);
         let offset = end + noise.below(2) * noise.below(7);
         end = offset + (height - 1) * row_bytes + width * pixel;
@@ -305,6 +332,13 @@ fn of_images(noise: &mut Noise, kernel: Kernel, longest: usize) -> Case {
             width: width as u32,
         }
     });
-    let views: Vec<ResizeView> = views.collect();
-    case(noise, kernel, Rows::Images(height, width, views), end)
+    let views = views.collect();
+    let wild = is_wild.then(|| noise.next());
+    let rows = Rows::Images(Images {
+        height,
+        width,
+        views,
+        wild,
+    });
+    case(noise, kernel, rows, end)
 }
