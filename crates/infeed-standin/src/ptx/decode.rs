@@ -2,68 +2,10 @@
 //! others are errors.
 
 use super::BadPtx;
-use super::instruction::{Access, Compare, Number, One, Slot, Space, Three, Two, What};
+use super::instruction::{Access, Compare, One, Slot, Space, Three, Two, What};
+use super::kind::Kind::{self, Bits, Float, Predicate, Signed, Unsigned};
+use super::kind::Type;
 use super::operand::{Operand, Reading};
-
-/// A type that an opcode ends in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Type {
-    kind: Kind,
-    bits: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Predicate,
-    Bits,
-    Unsigned,
-    Signed,
-    Float,
-}
-
-use Kind::{Bits, Float, Predicate, Signed, Unsigned};
-
-impl Type {
-    fn of(name: &str) -> Option<Type> {
-        let (kind, bits) = match name {
-            "pred" => (Predicate, 1),
-            "f32" => (Float, 32),
-            _ => {
-                let kind = match name.as_bytes().first()? {
-                    b'b' => Bits,
-                    b'u' => Unsigned,
-                    b's' => Signed,
-                    _ => return None,
-                };
-                let bits = match name.get(1..)? {
-                    "8" => 8,
-                    "16" => 16,
-                    "32" => 32,
-                    "64" => 64,
-                    _ => return None,
-                };
-                (kind, bits)
-            }
-        };
-        Some(Type { kind, bits })
-    }
-
-    fn is_signed(self) -> bool {
-        self.kind == Signed
-    }
-
-    /// Whether it is one of these kinds, and of one of these lengths.
-    fn is(self, kinds: &[Kind], bits: &[u8]) -> bool {
-        kinds.contains(&self.kind) && bits.contains(&self.bits)
-    }
-
-    fn number(self) -> Number {
-        Number {
-            bits: self.bits,
-            is_signed: self.is_signed(),
-        }
-    }
-}
 
 const INTEGERS: &[Kind] = &[Unsigned, Signed];
 const ANY: &[Kind] = &[Bits, Unsigned, Signed];

@@ -28,11 +28,14 @@
 mod arithmetic;
 mod decode;
 mod instruction;
+mod kind;
 mod operand;
 mod parse;
 mod run;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_float;
 #[cfg(test)]
 mod tests_memory;
 #[cfg(test)]

@@ -18,7 +18,7 @@ const SIZES: [(usize, usize); 9] = [
     (5, 33),
     (16, 16),
     (31, 9),
-    (40, 64),
+    (20, 64),
 ];
 
 /// Every entry over every size.
