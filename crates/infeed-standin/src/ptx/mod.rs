@@ -1,9 +1,9 @@
 //! PTX, interpreted: the text that a driver compiles for a card, run thread by thread on the host.
 //!
-//! Source: NVIDIA, "Parallel Thread Execution ISA", version 8, whose definitions of instructions are
-//! followed to the bit: integers wrap, shifts by more than the width shift everything out, float32
-//! rounds to nearest even and keeps denormal numbers, and every result that is no number is the one
-//! such number that the manual names.
+//! Source: NVIDIA, "Parallel Thread Execution ISA", version 8, whose definitions of instructions
+//! are followed to the bit: integers wrap, shifts by more than the width shift everything out,
+//! float32 rounds to nearest even and keeps denormal numbers, and every result that is no number is
+//! the one such number that the manual names.
 //!
 //! **What is understood** is what clang makes of kernels like those of this workspace, and no more.
 //! Whatever else a text has is an error of [`Module::parse`], never skipped.
@@ -24,6 +24,8 @@
 //! of its size (of the whole vector's), is a [`Fault`] with the thread and the line. A register
 //! holds noise until it is written. Threads run to their end one after another, so what goes wrong
 //! only between threads is not seen.
+
+#![forbid(unsafe_code)]
 
 mod arithmetic;
 mod decode;

@@ -179,7 +179,7 @@ fn modules_that_are_for_others_are_refused() {
 
 #[test]
 fn numbers_comments_and_inner_registers_are_read() {
-    let body = "{ .reg .b32 t, %r<2>; // of their own\nmov.b32 t, 0x1F; /* 31\n */ mov.b32 %r1, 017;\n\
+    let body = "{ .reg .b32 t, %r<2>; // their own\nmov.b32 t, 0x1F; /* 31\n */ mov.b32 %r1, 017;\n\
                 add.s32 t, t, %r1; st.global.b32 [%d1], t; mov.b64 %d2, -1; }\n\
                 st.global.b32 [%d1+4], 0; ";
     // Only registers are stored.

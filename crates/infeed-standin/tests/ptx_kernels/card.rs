@@ -49,7 +49,8 @@ impl Memory for Card {
         Ok(())
     }
 
-    /// Threads come in any order on a card, so what two of them write to is as bad as what none may.
+    /// Threads come in any order on a card, so what two of them write to is as bad as what none
+    /// may.
     fn store(&self, address: u64, from: &[u8]) -> Result<(), Outside> {
         let begin = address.checked_sub(self.output).ok_or(Outside)? as usize;
         let mut written = self.written.borrow_mut();

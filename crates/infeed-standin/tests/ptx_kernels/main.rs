@@ -1,4 +1,5 @@
-//! The PTX that is shipped, instruction by instruction, against the same kernels built for the host.
+//! The PTX that is shipped, instruction by instruction, against the same kernels built for the
+//! host.
 
 mod card;
 mod case;

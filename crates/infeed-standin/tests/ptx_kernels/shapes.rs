@@ -8,9 +8,12 @@ use crate::noise::Noise;
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
-/// Odd ones, ones that 16 divides, and ones whose rows are no multiple of 16 bytes.
-const SIZES: [(usize, usize); 9] = [
+/// Odd ones, ones that 16 divides, ones whose rows are no multiple of 16 bytes, and ones whose lines
+/// are a byte or two.
+const SIZES: [(usize, usize); 11] = [
     (1, 1),
+    (32, 1),
+    (29, 2),
     (1, 17),
     (3, 5),
     (7, 16),
@@ -20,6 +23,9 @@ const SIZES: [(usize, usize); 9] = [
     (31, 9),
     (20, 64),
 ];
+
+/// Bytes that colours are made of.
+const SHADES: [u8; 7] = [0, 1, 77, 128, 200, 254, 255];
 
 /// Every entry over every size.
 pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
@@ -70,6 +76,77 @@ pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
             cases.push(through_views(noise, kernel()));
         }
     }
+    // Every place in 16 bytes that rows begin and end at, lines that end anywhere between.
+    for shift in 0..16 {
+        for (height, width) in [(32, 1), (11, 3)] {
+            let mut kernels = vec![palette((height, width), 32)];
+            for dtype in [Integer::I32, Integer::I64] {
+                kernels.push(Kernel::Widen {
+                    height,
+                    width,
+                    dtype,
+                    unknown: -1,
+                });
+            }
+            for dtype in DTYPES {
+                kernels.push(expand(noise, (height, width), 1, dtype, Layout::Hwc));
+                for layout in LAYOUTS {
+                    kernels.push(Kernel::OneHot {
+                        height,
+                        width,
+                        classes: 1,
+                        dtype,
+                        layout,
+                    });
+                }
+            }
+            kernels.retain(|kernel| shift % element(kernel) == 0);
+            for kernel in kernels {
+                let mut case = through_views(noise, kernel);
+                case.place.output = 0x7100_0000_0000 + shift as u64;
+                cases.push(case);
+            }
+        }
+    }
+    // Rows that take more than one block, of numbers halfway between two of 16 bits.
+    let (height, width) = (67, 63);
+    for dtype in DTYPES {
+        for layout in LAYOUTS {
+            let first = if dtype == Dtype::BF16 { 256.0 } else { 2048.0 };
+            let kernel = || Kernel::Expand {
+                height,
+                width,
+                channels: 3,
+                dtype,
+                layout,
+                scale: [1.0; 4],
+                bias: [first, first + 1.0, first, 0.0],
+            };
+            cases.push(dense(noise, kernel()));
+            cases.push(through_views(noise, kernel()));
+            let kernel = || Kernel::OneHot {
+                height,
+                width,
+                classes: 2,
+                dtype,
+                layout,
+            };
+            cases.push(dense(noise, kernel()));
+            cases.push(through_views(noise, kernel()));
+        }
+    }
+    for dtype in [Integer::I32, Integer::I64] {
+        let kernel = || Kernel::Widen {
+            height,
+            width,
+            dtype,
+            unknown: -1,
+        };
+        cases.push(dense(noise, kernel()));
+        cases.push(through_views(noise, kernel()));
+    }
+    cases.push(dense(noise, palette((height, width), 255)));
+    cases.push(through_views(noise, palette((height, width), 255)));
     // Sides that 16 bits do not count, and as many weights.
     for dtype in DTYPES {
         for layout in LAYOUTS {
@@ -192,9 +269,9 @@ fn resize(
     }
 }
 
-/// `count` colours near each other, which bytes below 7 meet often.
+/// `count` colours of few bytes, which the input's meet often.
 fn palette((height, width): (usize, usize), count: usize) -> Kernel {
-    let colour = |n: usize| [(n % 7) as u8, (n / 7 % 7) as u8, (n / 49) as u8];
+    let colour = |n: usize| [n % 7, n / 7 % 7, n / 49].map(|n| SHADES[n]);
     Kernel::Classes {
         height,
         width,
@@ -250,13 +327,13 @@ fn bytes(noise: &mut Noise, kernel: &Kernel, len: usize) -> Vec<u8> {
         // Pixels alike, and ones that are not.
         Kernel::Classes { .. } if kind < 2 => {
             if run.0 == 0 {
-                run = (noise.below(40), noise.below(3) as u8);
+                run = (noise.below(40), noise.choice(&SHADES));
             } else {
                 run.0 -= 1;
             }
             run.1
         }
-        Kernel::Classes { .. } => noise.below(7) as u8,
+        Kernel::Classes { .. } => noise.choice(&SHADES),
         Kernel::Widen { .. } => 250 + noise.below(6) as u8,
     };
     (0..len).map(|_| byte()).collect()
