@@ -8,8 +8,8 @@ use crate::noise::Noise;
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
-/// Odd ones, ones that 16 divides, ones whose rows are no multiple of 16 bytes, and ones whose lines
-/// are a byte or two.
+/// Odd ones, ones that 16 divides, ones whose rows are no multiple of 16 bytes, and ones whose
+/// lines are a byte or two.
 const SIZES: [(usize, usize); 11] = [
     (1, 1),
     (32, 1),
@@ -199,8 +199,8 @@ pub(crate) fn any(noise: &mut Noise) -> Case {
     }
 }
 
-/// Factors that are ordinary, or whose results are denormal or infinite, or whose results are halfway
-/// between two numbers of 16 bits for every odd byte.
+/// Factors that are ordinary, or whose results are denormal or infinite, or are halfway between two
+/// numbers of 16 bits for every odd byte.
 fn factors(noise: &mut Noise) -> ([f32; 4], [f32; 4]) {
     const SCALES: [f32; 9] = [
         1.0,
