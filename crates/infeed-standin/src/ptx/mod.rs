@@ -37,6 +37,8 @@ mod run;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_bits;
+#[cfg(test)]
 mod tests_float;
 #[cfg(test)]
 mod tests_memory;

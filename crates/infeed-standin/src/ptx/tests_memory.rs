@@ -44,6 +44,12 @@ fn elements_are_extended_by_their_type_and_cut_to_it() {
     }
     let found = over_bytes("ld.global.s16 %r1, [%d1+2]; st.global.b32 [%d1+16], %r1;");
     assert_eq!(found.expect("aligned")[16..20], [0x82, 0x83, 0xff, 0xff]);
+    // Not beyond the register: it is what the same number is.
+    let found = over_bytes(
+        "ld.global.s8 %h1, [%d1+1]; setp.eq.b16 %p1, %h1, -127;\n\
+         selp.b32 %r1, 1, 0, %p1; st.global.b32 [%d1], %r1;",
+    );
+    assert_eq!(found.expect("aligned")[..4], [1, 0, 0, 0]);
     let found = over_bytes("mov.b64 %d2, 0x1122334455667788; st.global.b16 [%d1+2], %d2;");
     assert_eq!(found.expect("aligned")[..5], [0x80, 0x81, 0x88, 0x77, 0x84]);
 }
@@ -145,9 +151,9 @@ fn every_thread_of_every_block_knows_its_place() {
                 st.global.v4.b32 [%d1], {%r1, %r2, %r3, %r0};";
     let module = Module::parse(&text(body)).expect("understood");
     let memory = Bytes::zeroed(0, 15 * 16);
-    let mut count = 0;
+    let mut lines = Vec::new();
     module
-        .run_watched("test", 3, 5, &[0; 32], &memory, |_| count += 1)
+        .run_watched("test", 3, 5, &[0; 32], &memory, |line| lines.push(line))
         .expect("it ends");
     let expected: Vec<u8> = (0..3_u32)
         .flat_map(|block| (0..5).map(move |thread| [thread, block, 5, 3]))
@@ -155,7 +161,7 @@ fn every_thread_of_every_block_knows_its_place() {
         .flat_map(u32::to_le_bytes)
         .collect();
     assert_eq!(memory.1.into_inner(), expected);
-    assert_eq!(count, 15 * 8);
+    assert_eq!(lines, [6, 6, 6, 7, 7, 7, 8, 9].repeat(15));
 }
 
 #[test]
@@ -184,6 +190,16 @@ fn nothing_is_known_of_a_register_before_it_is_written() {
         assert!(found[..bytes].iter().any(|&byte| byte != 0), "{store}");
         assert_eq!(found[bytes], 0x80 + bytes as u8);
     }
+    // Nor does a thread find what the one before it left.
+    let body = "mov.u32 %r1, %tid.x; mul.wide.u32 %d1, %r1, 4; st.global.b32 [%d1], %r5;\n\
+                mov.b32 %r5, %r1;";
+    let module = Module::parse(&text(body)).expect("understood");
+    let memory = Bytes::zeroed(0, 12);
+    module
+        .run("test", 1, 3, &[0; 32], &memory)
+        .expect("it ends");
+    let found = memory.1.into_inner();
+    assert_eq!((&found[..4], &found[4..8]), (&found[4..8], &found[8..]));
 }
 
 #[test]
