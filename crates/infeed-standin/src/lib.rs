@@ -2,4 +2,8 @@
 //! cards are memory of the host, whose streams are threads, and whose kernels are the PTX that it
 //! is given, interpreted. Tests load it in place of `libcuda.so.1`; nothing that is shipped knows it.
 
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod driver;
+mod nvjpeg;
 pub mod ptx;

@@ -35,7 +35,7 @@ fn floats_are_rounded_at_every_step_and_what_is_no_number_is_one_pattern() {
             1.5_f32.to_bits().into(),
             0
         ),
-        3.0_f32.to_bits().into()
+        u64::from(3.0_f32.to_bits())
     );
 
     let from = |name: &str, a: u64| f32::from_bits(of_two(name, a, 0) as u32);

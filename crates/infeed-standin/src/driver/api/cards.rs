@@ -1,0 +1,98 @@
+//! Cards, and contexts on threads.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use super::{functions, give, give_text};
+use crate::driver::report::report;
+use crate::driver::{code, thread};
+
+functions! {
+    fn cuDeviceGetCount(world, count: *mut c_int) { give(count, world.cards.len() as c_int) }
+
+    fn cuDeviceGet(world, device: *mut c_int, ordinal: c_int) {
+        world.card(ordinal)?;
+        give(device, ordinal)
+    }
+
+    fn cuDeviceGetName(world, name: *mut c_char, room: c_int, device: c_int) {
+        world.card(device)?;
+        give_text(name, room, "Stand-in")
+    }
+
+    fn cuDeviceTotalMem_v2(world, bytes: *mut usize, device: c_int) {
+        give(bytes, world.card(device)?.memory.info().1)
+    }
+
+    fn cuDeviceGetAttribute(world, value: *mut c_int, which: c_uint, device: c_int) {
+        world.card(device)?;
+        // Multiprocessors, and both numbers of the compute capability.
+        let found = match which { 16 => 4, 75 => 9, 76 => 0, _ => return Err(code::INVALID_VALUE) };
+        give(value, found)
+    }
+
+    fn cuDeviceGetPCIBusId(world, bus: *mut c_char, room: c_int, device: c_int) {
+        let card = world.card(device)?;
+        // As the driver writes it. No machine has such a domain, so none has its node.
+        give_text(bus, room, &format!("FFFF:{:02X}:00.0", card.ordinal))
+    }
+
+    fn cuDevicePrimaryCtxRetain(world, context: *mut usize, device: c_int) {
+        let card = world.card(device)?;
+        card.retain();
+        give(context, card.context())
+    }
+
+    fn cuDevicePrimaryCtxRelease_v2(world, device: c_int) {
+        match world.card(device)?.release() {
+            true => Ok(()),
+            false => {
+                world.misuse("a context was released more often than retained".to_owned());
+                Err(code::INVALID_CONTEXT)
+            }
+        }
+    }
+
+    fn cuCtxPushCurrent_v2(world, context: usize) {
+        world.card_of(context)?;
+        thread::push(context);
+        Ok(())
+    }
+
+    fn cuCtxPopCurrent_v2(world, context: *mut usize) {
+        let Some(popped) = thread::pop() else {
+            world.misuse("a context was popped from an empty stack".to_owned());
+            return Err(code::INVALID_CONTEXT);
+        };
+        give(context, popped)
+    }
+
+    fn cuCtxSetCurrent(world, context: usize) {
+        world.card_of(context)?;
+        thread::set(context);
+        Ok(())
+    }
+
+    fn cuCtxGetCurrent(_world, context: *mut usize) {
+        give(context, thread::top().unwrap_or(0))
+    }
+
+    fn cuCtxSynchronize(world) {
+        let card = world.here()?;
+        if card.is_captured() {
+            return Err(code::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        world.not_captured()?;
+        let mut streams = world.streams.all();
+        streams.retain(|stream| stream.card == card.ordinal);
+        streams.extend(card.ordered());
+        streams.iter().for_each(|stream| stream.tail().wait());
+        card.works()
+    }
+
+    // What no driver has: the report as text, for tests that look while the process runs. As many
+    // bytes as there is room for, the last of them zero.
+    fn standin_report(world, text: *mut c_char, room: usize) {
+        let report = report(world);
+        give_text(text, c_int::try_from(room).unwrap_or(c_int::MAX), &report)
+    }
+}

@@ -1,0 +1,128 @@
+//! The functions, under the names that `cuda.h` gives them today.
+
+mod cards;
+mod kernels;
+mod memory;
+mod streams;
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use super::code;
+use super::world::{self, World};
+
+/// What a call has to say before and after what it does: it is counted, may be told to fail, and is
+/// refused before `cuInit` and in children of the process that called it.
+fn called(
+    function: &'static str,
+    body: impl FnOnce(&'static World) -> Result<(), c_uint>,
+) -> c_uint {
+    let Some(world) = world::get() else {
+        return code::NOT_INITIALIZED;
+    };
+    // First of all: a lock that another thread of the parent held is held for ever here.
+    if world.is_forked() {
+        return code::NOT_INITIALIZED;
+    }
+    match world.fails(function) {
+        Some(code) => code,
+        None => body(world).err().unwrap_or(0),
+    }
+}
+
+/// # Safety
+///
+/// `to` can be written to.
+unsafe fn give<T>(to: *mut T, value: T) -> Result<(), c_uint> {
+    if to.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: as the caller says, and not null.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// # Safety
+///
+/// `to` has room for so many bytes.
+unsafe fn give_text(to: *mut c_char, room: c_int, text: &str) -> Result<(), c_uint> {
+    let room = usize::try_from(room).unwrap_or(0);
+    if room <= text.len() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: as the caller says, and the text and its end are no more than that.
+    unsafe {
+        to.cast::<u8>().copy_from(text.as_ptr(), text.len());
+        to.cast::<u8>().add(text.len()).write(0);
+    }
+    Ok(())
+}
+
+/// Functions of the driver: each a body that gives a code where it fails.
+macro_rules! functions {
+    ($(fn $symbol:ident($world:ident $(, $argument:ident: $ty:ty)*) $body:block)*) => {
+        $(
+            #[allow(non_snake_case, reason = "names of cuda.h")]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
+                $crate::driver::api::called(stringify!($symbol), |$world| {
+                    // SAFETY: whoever calls a driver keeps to its manual: pointers to what is
+                    // given or taken are valid, and lengths are those of what they point to.
+                    #[allow(unused_unsafe, reason = "some take no pointers")]
+                    unsafe { $body }
+                })
+            }
+        )*
+    };
+}
+
+use functions;
+
+/// `cuInit`.
+#[allow(non_snake_case, reason = "a name of cuda.h")]
+#[unsafe(no_mangle)]
+extern "C" fn cuInit(flags: c_uint) -> c_uint {
+    match flags {
+        0 => world::initialise().err().unwrap_or(0),
+        _ => code::INVALID_VALUE,
+    }
+}
+
+/// `cuDriverGetVersion`, which may be called before `cuInit`.
+#[allow(non_snake_case, reason = "a name of cuda.h")]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_uint {
+    let settings = super::settings::Settings::of_environment();
+    let found = settings.map_or(0, |settings| settings.version);
+    // SAFETY: a pointer to write to, says the manual.
+    unsafe { give(version, found) }.err().unwrap_or(0)
+}
+
+/// `cuGetErrorName`.
+#[allow(non_snake_case, reason = "a name of cuda.h")]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorName(error: c_uint, text: *mut *const c_char) -> c_uint {
+    let name = code::words(error).map(|(name, _)| name.as_ptr());
+    // SAFETY: a pointer to write to, says the manual.
+    unsafe { give_or_null(text, name) }
+}
+
+/// `cuGetErrorString`.
+#[allow(non_snake_case, reason = "a name of cuda.h")]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorString(error: c_uint, text: *mut *const c_char) -> c_uint {
+    let what = code::words(error).map(|(_, what)| what.as_ptr());
+    // SAFETY: a pointer to write to, says the manual.
+    unsafe { give_or_null(text, what) }
+}
+
+/// # Safety
+///
+/// `to` can be written to.
+unsafe fn give_or_null(to: *mut *const c_char, text: Option<*const c_char>) -> c_uint {
+    // SAFETY: as the caller says.
+    let given = unsafe { give(to, text.unwrap_or(std::ptr::null())) };
+    given.err().unwrap_or(match text {
+        Some(_) => 0,
+        None => code::INVALID_VALUE,
+    })
+}

@@ -1,0 +1,183 @@
+//! A card: its memory, its streams, and whether it is lost.
+
+use std::collections::HashMap;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use super::code;
+use super::lock;
+use super::memory::Memory;
+use super::stream::{Capture, Stream};
+use crate::ptx::Outside;
+
+/// One of the cards.
+pub(crate) struct Card {
+    pub(crate) ordinal: usize,
+    pub(crate) memory: Memory,
+    /// How often its primary context was retained and not released.
+    retained: AtomicUsize,
+    /// What every call returns after a command failed, and why it did; none while none has.
+    lost: Mutex<Option<(c_uint, String)>>,
+    /// Streams that wait for each other: the legacy one, those of threads, and such as were made to.
+    ordered: Mutex<Ordered>,
+    delay: Duration,
+}
+
+#[derive(Default)]
+struct Ordered {
+    legacy: Option<Arc<Stream>>,
+    threads: HashMap<ThreadId, Arc<Stream>>,
+    others: Vec<Arc<Stream>>,
+}
+
+impl Card {
+    /// # Errors
+    ///
+    /// The system has no addresses left.
+    pub(crate) fn new(ordinal: usize, bytes: usize, delay: Duration) -> Result<Card, String> {
+        Ok(Card {
+            ordinal,
+            memory: Memory::new(bytes)?,
+            retained: AtomicUsize::new(0),
+            lost: Mutex::default(),
+            ordered: Mutex::default(),
+            delay,
+        })
+    }
+
+    /// Handle of its primary context.
+    pub(crate) fn context(&self) -> usize {
+        0xc0_de00 + 0x10 * self.ordinal
+    }
+
+    pub(crate) fn retain(&self) {
+        self.retained.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether it was retained.
+    pub(crate) fn release(&self) -> bool {
+        let less = |count: usize| count.checked_sub(1);
+        let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
+        self.retained.fetch_update(set, get, less).is_ok()
+    }
+
+    pub(crate) fn is_retained(&self) -> bool {
+        self.retained.load(Ordering::SeqCst) > 0
+    }
+
+    /// It does nothing any more. The first reason stays.
+    pub(crate) fn lose(&self, code: c_uint, why: String) {
+        lock(&self.lost).get_or_insert((code, why));
+    }
+
+    /// # Errors
+    ///
+    /// What the card was lost by.
+    pub(crate) fn works(&self) -> Result<(), c_uint> {
+        match &*lock(&self.lost) {
+            None => Ok(()),
+            Some((code, _)) => Err(*code),
+        }
+    }
+
+    /// Why it was lost.
+    pub(crate) fn why_lost(&self) -> Option<String> {
+        let lost = lock(&self.lost);
+        lost.as_ref()
+            .map(|(_, why)| format!("cuda:{}: {why}", self.ordinal))
+    }
+
+    /// What a command reads from its memory; none if the card is lost, with this at the latest.
+    pub(crate) fn read(&self, command: &str, address: u64, len: usize) -> Option<Vec<u8>> {
+        self.works().ok()?;
+        let mut bytes = vec![0; len];
+        match self.memory.read(address, &mut bytes) {
+            Ok(()) => Some(bytes),
+            Err(Outside) => {
+                let why = format!("{command} reads what is no memory, at {address:#x}");
+                self.lose(code::ILLEGAL_ADDRESS, why);
+                None
+            }
+        }
+    }
+
+    /// What a command writes to its memory.
+    pub(crate) fn write(&self, command: &str, address: u64, bytes: &[u8]) {
+        if self.works().is_ok() && self.memory.write(address, bytes).is_err() {
+            let why = format!("{command} writes what is no memory, at {address:#x}");
+            self.lose(code::ILLEGAL_ADDRESS, why);
+        }
+    }
+
+    /// A new stream.
+    pub(crate) fn stream(&self, is_blocking: bool) -> Arc<Stream> {
+        let stream = Stream::start(self.ordinal, is_blocking, self.delay);
+        if is_blocking {
+            lock(&self.ordered).others.push(Arc::clone(&stream));
+        }
+        stream
+    }
+
+    pub(crate) fn forget(&self, stream: &Arc<Stream>) {
+        let others = &mut lock(&self.ordered).others;
+        others.retain(|other| !Arc::ptr_eq(other, stream));
+    }
+
+    pub(crate) fn legacy(&self) -> Arc<Stream> {
+        let mut ordered = lock(&self.ordered);
+        let start = || Stream::start(self.ordinal, true, self.delay);
+        Arc::clone(ordered.legacy.get_or_insert_with(start))
+    }
+
+    /// The default stream of the thread that calls.
+    pub(crate) fn per_thread(&self) -> Arc<Stream> {
+        let mut ordered = lock(&self.ordered);
+        let start = || Stream::start(self.ordinal, true, self.delay);
+        let stream = ordered.threads.entry(thread::current().id());
+        Arc::clone(stream.or_insert_with(start))
+    }
+
+    /// Puts a command on a stream; on the legacy one behind what all that wait for it were given, and
+    /// on those behind what it was given.
+    pub(crate) fn put(&self, stream: &Arc<Stream>, command: Box<dyn FnOnce() + Send>) {
+        if !stream.is_blocking {
+            stream.put(command);
+            return;
+        }
+        // Held until the command is put there, so that two threads' commands have one order.
+        let ordered = lock(&self.ordered);
+        let is_legacy = ordered
+            .legacy
+            .as_ref()
+            .is_some_and(|l| Arc::ptr_eq(l, stream));
+        let before: Vec<_> = match is_legacy {
+            true => {
+                let all = ordered.threads.values().chain(&ordered.others);
+                all.map(Stream::tail).collect()
+            }
+            false => ordered.legacy.iter().map(Stream::tail).collect(),
+        };
+        stream.put(Box::new(move || {
+            before.iter().for_each(|tail| tail.wait());
+            command();
+        }));
+    }
+
+    /// Streams that wait for the legacy one, and it.
+    pub(crate) fn ordered(&self) -> Vec<Arc<Stream>> {
+        let ordered = lock(&self.ordered);
+        let named = ordered.legacy.iter().chain(ordered.threads.values());
+        named.chain(&ordered.others).cloned().collect()
+    }
+
+    /// Whether a stream that the legacy one would wait for is captured.
+    pub(crate) fn is_captured(&self) -> bool {
+        let ordered = self.ordered();
+        ordered
+            .iter()
+            .any(|stream| stream.capture() != Capture::None)
+    }
+}

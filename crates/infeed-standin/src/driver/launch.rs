@@ -1,0 +1,100 @@
+//! A launch: checked as a driver checks it, then the PTX of the kernel on its stream.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
+
+use super::card::Card;
+use super::code;
+use super::memory::Seen;
+use super::world::{Function, World};
+use crate::ptx::Fault;
+
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
+const POINTER: usize = 1;
+const SIZE: usize = 2;
+
+/// The parameters of a launch, of the list that ends with `CU_LAUNCH_PARAM_END`.
+///
+/// # Errors
+///
+/// The code for a list that has not both.
+///
+/// # Safety
+///
+/// `extra` is such a list: names and values in turns, and the values are pointers to as many bytes as
+/// the other says.
+pub(crate) unsafe fn parameters(extra: *const *mut c_void) -> Result<Vec<u8>, c_uint> {
+    let (mut bytes, mut len) = (None, None);
+    if extra.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    for pair in 0.. {
+        // SAFETY: the list has not ended yet.
+        let name = unsafe { *extra.add(2 * pair) };
+        if name.is_null() {
+            break;
+        }
+        // SAFETY: after each name but the last stands a value.
+        let value = unsafe { *extra.add(2 * pair + 1) };
+        match name.addr() {
+            POINTER => bytes = Some(value.cast::<u8>().cast_const()),
+            SIZE => {
+                // SAFETY: a pointer to the length.
+                len = Some(unsafe { *value.cast::<usize>() });
+            }
+            _ => return Err(code::INVALID_VALUE),
+        }
+    }
+    let (Some(bytes), Some(len)) = (bytes, len) else {
+        return Err(code::INVALID_VALUE);
+    };
+    // SAFETY: as many bytes as the list says.
+    Ok(unsafe { std::slice::from_raw_parts(bytes, len) }.to_vec())
+}
+
+/// Puts a kernel on a stream.
+///
+/// # Errors
+///
+/// The codes for what a card does not run.
+pub(crate) fn launch(
+    world: &'static World,
+    function: &Arc<Function>,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    stream: usize,
+    argument: Vec<u8>,
+) -> Result<(), c_uint> {
+    let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
+    let is_small = grid[1] <= 65_535 && grid[2] <= 65_535 && grid[0] < 1 << 31;
+    if threads == 0 || threads > 1024 || grid.contains(&0) || !is_small {
+        return Err(code::INVALID_VALUE);
+    }
+    if grid[1..] != [1, 1] || block[1..] != [1, 1] {
+        world.misuse("the stand-in runs grids of one dimension".to_owned());
+        return Err(code::INVALID_VALUE);
+    }
+    if function.module.parameter_bytes(&function.entry) != Some(argument.len()) {
+        return Err(code::LAUNCH_OUT_OF_RESOURCES);
+    }
+    let (card, stream) = world.to_put(stream)?;
+    let function = Arc::clone(function);
+    let runs = move || run(card, &function, grid[0], block[0], &argument);
+    card.put(&stream, Box::new(runs));
+    Ok(())
+}
+
+fn run(card: &Card, function: &Function, grid: u32, block: u32, argument: &[u8]) {
+    if card.works().is_err() {
+        return;
+    }
+    let (memory, entry) = (Seen::of(&card.memory), &function.entry);
+    if let Err(fault) = function.module.run(entry, grid, block, argument, &memory) {
+        let code = match fault {
+            Fault::Outside { .. } => code::ILLEGAL_ADDRESS,
+            Fault::Misaligned { .. } => code::MISALIGNED_ADDRESS,
+            _ => code::LAUNCH_FAILED,
+        };
+        card.lose(code, fault.to_string());
+    }
+}

@@ -1,0 +1,312 @@
+//! All there is: cards, and what handles stand for.
+
+use std::collections::HashMap;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde_json::{Value, json};
+
+use super::card::Card;
+use super::code;
+use super::lock;
+use super::memory::Pinned;
+use super::report::{Seen, report};
+use super::settings::Settings;
+use super::stream::{Capture, Event, Stream};
+use super::thread;
+use crate::nvjpeg;
+use crate::ptx::Module;
+
+/// A driver that was initialised.
+pub(crate) struct World {
+    pub(crate) settings: Settings,
+    /// The process that did; its children have none.
+    process: u32,
+    pub(crate) cards: Vec<Card>,
+    pub(crate) pinned: Pinned,
+    pub(crate) seen: Seen,
+    pub(crate) streams: Handles<Stream>,
+    pub(crate) events: Handles<Event>,
+    pub(crate) modules: Handles<Module>,
+    pub(crate) functions: Handles<Function>,
+    /// Captures that forbid calls of threads that are not relaxed.
+    captures: Mutex<Vec<Arc<Stream>>>,
+}
+
+/// A kernel of a module.
+pub(crate) struct Function {
+    pub(crate) module: Arc<Module>,
+    pub(crate) entry: String,
+    /// Of the module that it is gone with.
+    pub(crate) of: usize,
+}
+
+/// Things by the numbers that stand for them.
+pub(crate) struct Handles<T> {
+    what: &'static str,
+    things: Mutex<HashMap<usize, Arc<T>>>,
+}
+
+impl<T> Handles<T> {
+    fn of(what: &'static str) -> Handles<T> {
+        let things = Mutex::default();
+        Handles { what, things }
+    }
+
+    /// A number that stood for nothing before, of whatever kind.
+    pub(crate) fn add(&self, thing: Arc<T>) -> usize {
+        // Above the numbers of the default streams.
+        static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
+        let handle = NEXT.fetch_add(0x10, Ordering::SeqCst);
+        lock(&self.things).insert(handle, thing);
+        handle
+    }
+
+    /// # Errors
+    ///
+    /// The code for a number that stands for nothing.
+    pub(crate) fn get(&self, handle: usize) -> Result<Arc<T>, c_uint> {
+        let things = lock(&self.things);
+        things.get(&handle).cloned().ok_or(code::INVALID_HANDLE)
+    }
+
+    /// # Errors
+    ///
+    /// The code for a number that stands for nothing.
+    pub(crate) fn remove(&self, handle: usize) -> Result<Arc<T>, c_uint> {
+        let removed = lock(&self.things).remove(&handle);
+        removed.ok_or_else(|| {
+            current().misuse(format!(
+                "{} {handle:#x} is not there to be removed",
+                self.what
+            ));
+            code::INVALID_HANDLE
+        })
+    }
+
+    pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
+        lock(&self.things).retain(|_, thing| keep(thing));
+    }
+
+    fn live(&self) -> usize {
+        lock(&self.things).len()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        lock(&self.things).values().cloned().collect()
+    }
+}
+
+static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
+
+/// The driver, once [`initialise`] was called.
+pub(crate) fn current() -> &'static World {
+    get().expect("calls are made after cuInit")
+}
+
+/// The same, if it was.
+pub(crate) fn get() -> Option<&'static World> {
+    WORLD.get().and_then(|world| world.as_ref().ok())
+}
+
+/// `cuInit`.
+///
+/// # Errors
+///
+/// The code for a child of a process that did, for no cards, and for settings that cannot be read.
+pub(crate) fn initialise() -> Result<(), c_uint> {
+    match WORLD.get_or_init(World::new) {
+        Ok(world) if world.process != std::process::id() => Err(code::NOT_INITIALIZED),
+        Ok(world) if world.cards.is_empty() => Err(code::NO_DEVICE),
+        Ok(_) => Ok(()),
+        Err(why) => {
+            eprintln!("stand-in of the CUDA driver: {why}");
+            Err(code::UNKNOWN)
+        }
+    }
+}
+
+/// `STANDIN_REPORT` is written as the process ends.
+extern "C" fn at_exit() {
+    let Some(world) = get() else { return };
+    if world.process != std::process::id() {
+        return;
+    }
+    if let Some(path) = &world.settings.report
+        && let Err(error) = std::fs::write(path, report(world))
+    {
+        eprintln!("stand-in of the CUDA driver: {}: {error}", path.display());
+    }
+}
+
+impl World {
+    fn new() -> Result<World, String> {
+        let settings = Settings::of_environment()?;
+        let card = |ordinal| Card::new(ordinal, settings.memory_bytes, settings.delay);
+        let cards = (0..settings.cards).map(card).collect::<Result<_, _>>()?;
+        // SAFETY: a function without arguments that lives as long as the library, which is never
+        // closed.
+        unsafe { libc::atexit(at_exit) };
+        Ok(World {
+            cards,
+            settings,
+            process: std::process::id(),
+            pinned: Pinned::default(),
+            seen: Seen::default(),
+            streams: Handles::of("stream"),
+            events: Handles::of("event"),
+            modules: Handles::of("module"),
+            functions: Handles::of("function"),
+            captures: Mutex::default(),
+        })
+    }
+
+    /// Whether this is a child of the process that initialised the driver.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// What a call was told to give in place of what it does; the call is counted.
+    pub(crate) fn fails(&self, function: &'static str) -> Option<c_uint> {
+        let nth = self.seen.call(function);
+        let mut failing = self.settings.failing.iter();
+        let one = failing.find(|one| one.function == function && [0, nth].contains(&one.nth));
+        one.map(|one| one.code)
+    }
+
+    pub(crate) fn misuse(&self, what: String) {
+        self.seen.misuse(what);
+    }
+
+    /// The card by its number.
+    ///
+    /// # Errors
+    ///
+    /// The code for none.
+    pub(crate) fn card(&'static self, device: i32) -> Result<&'static Card, c_uint> {
+        let ordinal = usize::try_from(device).ok();
+        let card = ordinal.and_then(|ordinal| self.cards.get(ordinal));
+        card.ok_or(code::INVALID_DEVICE)
+    }
+
+    /// The card of a context that is retained.
+    ///
+    /// # Errors
+    ///
+    /// The code for none.
+    pub(crate) fn card_of(&'static self, context: usize) -> Result<&'static Card, c_uint> {
+        let mut cards = self.cards.iter();
+        let card = cards.find(|card| card.context() == context && card.is_retained());
+        card.ok_or(code::INVALID_CONTEXT)
+    }
+
+    /// The card that calls of this thread are for.
+    ///
+    /// # Errors
+    ///
+    /// The code for no context, and what the card was lost by.
+    pub(crate) fn here(&'static self) -> Result<&'static Card, c_uint> {
+        let card = self.card_of(thread::top().ok_or(code::INVALID_CONTEXT)?)?;
+        card.works()?;
+        Ok(card)
+    }
+
+    /// The stream of a number, for a call that puts something there.
+    ///
+    /// # Errors
+    ///
+    /// The code for none, and for one of another card than this thread's.
+    pub(crate) fn stream(
+        &'static self,
+        handle: usize,
+    ) -> Result<(&'static Card, Arc<Stream>), c_uint> {
+        let card = self.here()?;
+        let stream = match handle {
+            0 | 1 => card.legacy(),
+            2 => card.per_thread(),
+            handle => self.streams.get(handle)?,
+        };
+        if stream.card != card.ordinal {
+            self.misuse(format!(
+                "a stream of cuda:{} in a call for cuda:{}",
+                stream.card, card.ordinal
+            ));
+            return Err(code::INVALID_HANDLE);
+        }
+        Ok((card, stream))
+    }
+
+    /// The same, of a stream that is not captured: nothing here is recorded into graphs.
+    ///
+    /// # Errors
+    ///
+    /// And the codes for what a capture forbids.
+    pub(crate) fn to_put(
+        &'static self,
+        handle: usize,
+    ) -> Result<(&'static Card, Arc<Stream>), c_uint> {
+        let (card, stream) = self.stream(handle)?;
+        if stream.capture() != Capture::None {
+            stream.set_capture(Capture::Broken);
+            self.misuse("something was put on a stream that is captured".to_owned());
+            return Err(code::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        if handle < 2 && card.is_captured() {
+            return Err(code::STREAM_CAPTURE_IMPLICIT);
+        }
+        Ok((card, stream))
+    }
+
+    /// What a call that a capture forbids begins with.
+    ///
+    /// # Errors
+    ///
+    /// The code for a capture, which is broken with it, if this thread is not relaxed.
+    pub(crate) fn not_captured(&self) -> Result<(), c_uint> {
+        if thread::is_relaxed() {
+            return Ok(());
+        }
+        let captures = lock(&self.captures);
+        if captures.is_empty() {
+            return Ok(());
+        }
+        for stream in captures.iter() {
+            stream.set_capture(Capture::Broken);
+        }
+        self.misuse("a call has broken a capture".to_owned());
+        Err(code::STREAM_CAPTURE_UNSUPPORTED)
+    }
+
+    pub(crate) fn begin_capture(&self, stream: &Arc<Stream>) {
+        stream.set_capture(Capture::Active);
+        lock(&self.captures).push(Arc::clone(stream));
+    }
+
+    /// Ends it; what it was.
+    pub(crate) fn end_capture(&self, stream: &Arc<Stream>) -> Capture {
+        lock(&self.captures).retain(|other| !Arc::ptr_eq(other, stream));
+        stream.set_capture(Capture::None)
+    }
+
+    /// The card that has an address.
+    pub(crate) fn card_with(&self, address: u64) -> Option<&Card> {
+        let mut cards = self.cards.iter();
+        cards.find(|card| card.memory.block(address).is_some())
+    }
+
+    /// How much there is of each kind.
+    pub(crate) fn live(&self) -> Value {
+        let memory: usize = self.cards.iter().map(|card| card.memory.live()).sum();
+        let contexts = self.cards.iter().filter(|card| card.is_retained()).count();
+        json!({
+            "contexts": contexts,
+            "decoders": nvjpeg::live(),
+            "events": self.events.live(),
+            "memory": memory,
+            "modules": self.modules.live(),
+            "pinned": self.pinned.live(),
+            "streams": self.streams.live(),
+        })
+    }
+}

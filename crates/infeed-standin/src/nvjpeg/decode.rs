@@ -1,0 +1,56 @@
+//! A JPEG's pixels, by a decoder that is neither nvJPEG nor the engine's.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
+
+/// What the header of a file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) components: u32,
+}
+
+/// The header; none of a file that is none or damaged.
+pub(super) fn header(bytes: &[u8]) -> Option<Header> {
+    unharmed(|| {
+        let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
+        decoder.decode_headers().ok()?;
+        let info = decoder.info()?;
+        Some(Header {
+            width: u32::from(info.width),
+            height: u32::from(info.height),
+            components: u32::from(info.components),
+        })
+    })
+}
+
+/// Red, green and blue of each pixel; none of a file that is damaged or ends early.
+pub(super) fn pixels(bytes: &[u8]) -> Option<Vec<u8>> {
+    let header = header(bytes)?;
+    let colours = match header.components {
+        1 => ColorSpace::Luma,
+        3 => ColorSpace::RGB,
+        _ => return None,
+    };
+    let decoded = unharmed(|| {
+        let options = DecoderOptions::default()
+            .set_strict_mode(true)
+            .jpeg_set_out_colorspace(colours);
+        let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+        decoder.decode().ok()
+    })?;
+    Some(match header.components {
+        1 => decoded.iter().flat_map(|&grey| [grey; 3]).collect(),
+        _ => decoded,
+    })
+}
+
+/// None where the library panics, too, which its authors do not exclude.
+fn unharmed<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(body)).ok().flatten()
+}

@@ -1,0 +1,303 @@
+//! nvJPEG: the functions of `nvjpeg.h` that decode batches, over the stand-in's cards.
+//!
+//! The pixels are not NVIDIA's, as theirs are not libjpeg's: whoever compares allows for that. A file
+//! that does not decode is told when its batch is; what is handed over is read again when the stream
+//! gets there, so that files that are let go of too early are seen.
+//!
+//! Source: nvJPEG's documentation, version 12.
+
+mod decode;
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use crate::driver::{Card, World, lock, world};
+
+/// Codes of `nvjpegStatus_t`.
+mod status {
+    use std::ffi::c_uint;
+
+    pub(super) const NOT_INITIALIZED: c_uint = 1;
+    pub(super) const INVALID_PARAMETER: c_uint = 2;
+    pub(super) const BAD_JPEG: c_uint = 3;
+    pub(super) const EXECUTION_FAILED: c_uint = 6;
+}
+
+/// `nvjpegImage_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Image {
+    channel: [u64; 4],
+    pitch: [usize; 4],
+}
+
+/// What handles stand for: each has one number, of whatever kind.
+#[derive(Default)]
+struct Library {
+    handles: Mutex<HashMap<usize, Thing>>,
+    next: AtomicUsize,
+}
+
+#[derive(Clone)]
+enum Thing {
+    Handle,
+    State(Arc<State>),
+    /// `nvjpegJpegStream_t`: what was parsed last.
+    File(Arc<Mutex<Option<decode::Header>>>),
+}
+
+#[derive(Default)]
+struct State {
+    /// Files of a batch, as it was initialised for.
+    files: Mutex<usize>,
+    /// Whether a batch is under way.
+    is_busy: AtomicBool,
+}
+
+static LIBRARY: LazyLock<Library> = LazyLock::new(Library::default);
+
+impl Library {
+    fn add(&self, thing: Thing) -> usize {
+        let handle = 0xdec0_0000 + 0x10 * self.next.fetch_add(1, Ordering::SeqCst);
+        lock(&self.handles).insert(handle, thing);
+        handle
+    }
+
+    fn get(&self, handle: usize) -> Result<Thing, c_uint> {
+        let found = lock(&self.handles).get(&handle).cloned();
+        found.ok_or(status::INVALID_PARAMETER)
+    }
+
+    fn state(&self, handle: usize) -> Result<Arc<State>, c_uint> {
+        match self.get(handle)? {
+            Thing::State(state) => Ok(state),
+            _ => Err(status::INVALID_PARAMETER),
+        }
+    }
+
+    fn file(&self, handle: usize) -> Result<Arc<Mutex<Option<decode::Header>>>, c_uint> {
+        match self.get(handle)? {
+            Thing::File(file) => Ok(file),
+            _ => Err(status::INVALID_PARAMETER),
+        }
+    }
+
+    fn remove(&self, handle: usize) -> Result<(), c_uint> {
+        let removed = lock(&self.handles).remove(&handle);
+        removed.map(drop).ok_or(status::INVALID_PARAMETER)
+    }
+}
+
+/// How many handles, states and streams there are.
+pub(crate) fn live() -> usize {
+    lock(&LIBRARY.handles).len()
+}
+
+/// A call: counted and failing as those of the driver do.
+fn called(
+    function: &'static str,
+    body: impl FnOnce(&'static World, &Library) -> Result<(), c_uint>,
+) -> c_uint {
+    let Some(world) = world::get() else {
+        return status::NOT_INITIALIZED;
+    };
+    if world.is_forked() {
+        return status::NOT_INITIALIZED;
+    }
+    match world.fails(function) {
+        Some(code) => code,
+        None => body(world, &LIBRARY).err().unwrap_or(0),
+    }
+}
+
+macro_rules! functions {
+    ($(fn $symbol:ident($world:ident, $library:ident $(, $argument:ident: $ty:ty)*) $body:block)*) => {
+        $(
+            #[allow(non_snake_case, reason = "names of nvjpeg.h")]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
+                called(stringify!($symbol), |$world, $library| {
+                    // SAFETY: whoever calls keeps to the documentation: pointers to what is given
+                    // or taken are valid, and lengths are those of what they point to.
+                    #[allow(unused_unsafe, reason = "some take no pointers")]
+                    unsafe { $body }
+                })
+            }
+        )*
+    };
+}
+
+functions! {
+    fn nvjpegGetProperty(_world, _library, which: c_uint, value: *mut c_int) {
+        // 12.4.
+        value.write(match which { 0 => 12, 1 => 4, _ => 0 });
+        Ok(())
+    }
+
+    fn nvjpegCreateEx(
+        world, library, backend: c_uint, _device: *const c_void, _pinned: *const c_void,
+        _flags: c_uint, handle: *mut usize
+    ) {
+        world.here().map_err(|_| status::NOT_INITIALIZED)?;
+        // The engine, or the card's cores.
+        if ![2, 3].contains(&backend) {
+            return Err(status::INVALID_PARAMETER);
+        }
+        handle.write(library.add(Thing::Handle));
+        Ok(())
+    }
+
+    fn nvjpegDestroy(_world, library, handle: usize) { library.remove(handle) }
+
+    fn nvjpegSetDeviceMemoryPadding(_world, library, _bytes: usize, handle: usize) {
+        library.get(handle).map(drop)
+    }
+
+    fn nvjpegSetPinnedMemoryPadding(_world, library, _bytes: usize, handle: usize) {
+        library.get(handle).map(drop)
+    }
+
+    fn nvjpegGetHardwareDecoderInfo(world, library, handle: usize, engines: *mut c_uint, cores: *mut c_uint) {
+        library.get(handle)?;
+        engines.write(world.settings.engines);
+        cores.write(1);
+        Ok(())
+    }
+
+    fn nvjpegJpegStateCreate(_world, library, handle: usize, state: *mut usize) {
+        library.get(handle)?;
+        state.write(library.add(Thing::State(Arc::default())));
+        Ok(())
+    }
+
+    fn nvjpegJpegStateDestroy(world, library, state: usize) {
+        if library.state(state)?.is_busy.load(Ordering::SeqCst) {
+            world.misuse("a decoder's state was destroyed while a batch is under way".to_owned());
+        }
+        library.remove(state)
+    }
+
+    fn nvjpegJpegStreamCreate(_world, library, handle: usize, file: *mut usize) {
+        library.get(handle)?;
+        file.write(library.add(Thing::File(Arc::default())));
+        Ok(())
+    }
+
+    fn nvjpegJpegStreamDestroy(_world, library, file: usize) { library.remove(file) }
+
+    fn nvjpegJpegStreamParse(
+        _world, library, handle: usize, bytes: *const u8, len: usize, _metadata: c_int,
+        _save: c_int, file: usize
+    ) {
+        library.get(handle)?;
+        let header = decode::header(std::slice::from_raw_parts(bytes, len));
+        *lock(&*library.file(file)?) = header;
+        header.map(drop).ok_or(status::BAD_JPEG)
+    }
+
+    fn nvjpegJpegStreamGetFrameDimensions(
+        _world, library, file: usize, width: *mut c_uint, height: *mut c_uint
+    ) {
+        let header = *lock(&*library.file(file)?);
+        let header = header.ok_or(status::INVALID_PARAMETER)?;
+        width.write(header.width);
+        height.write(header.height);
+        Ok(())
+    }
+
+    fn nvjpegJpegStreamGetComponentsNum(_world, library, file: usize, components: *mut c_uint) {
+        let header = *lock(&*library.file(file)?);
+        components.write(header.ok_or(status::INVALID_PARAMETER)?.components);
+        Ok(())
+    }
+
+    fn nvjpegDecodeBatchedSupported(
+        _world, library, handle: usize, file: usize, is_not: *mut c_int
+    ) {
+        library.get(handle)?;
+        lock(&*library.file(file)?).ok_or(status::INVALID_PARAMETER)?;
+        is_not.write(0);
+        Ok(())
+    }
+
+    fn nvjpegDecodeBatchedPreAllocate(
+        _world, library, handle: usize, state: usize, _files: c_int, _width: c_int,
+        _height: c_int, _chroma: c_uint, _format: c_uint
+    ) {
+        library.get(handle)?;
+        library.state(state).map(drop)
+    }
+
+    fn nvjpegDecodeBatchedInitialize(
+        _world, library, handle: usize, state: usize, files: c_int, _threads: c_int,
+        format: c_uint
+    ) {
+        library.get(handle)?;
+        // `NVJPEG_OUTPUT_RGBI` alone.
+        let files = usize::try_from(files).ok().filter(|&n| n > 0 && format == 5);
+        *lock(&library.state(state)?.files) = files.ok_or(status::INVALID_PARAMETER)?;
+        Ok(())
+    }
+
+    fn nvjpegDecodeBatched(
+        world, library, handle: usize, state: usize, data: *const usize, lengths: *const usize,
+        images: *mut Image, stream: usize
+    ) {
+        library.get(handle)?;
+        let state = library.state(state)?;
+        let count = *lock(&state.files);
+        if count == 0 {
+            return Err(status::NOT_INITIALIZED);
+        }
+        let jobs: Vec<Job> = (0..count)
+            .map(|n| Job { data: *data.add(n), len: *lengths.add(n), to: *images.add(n) })
+            .collect();
+        // What is wrong with a file is known at once, and costs its batch.
+        for job in &jobs {
+            decode::pixels(job.bytes()).ok_or(status::BAD_JPEG)?;
+        }
+        let (card, stream) = world.to_put(stream).map_err(|_| status::EXECUTION_FAILED)?;
+        if state.is_busy.swap(true, Ordering::SeqCst) {
+            world.misuse("a decoder's state was used for a second batch before the first is done".to_owned());
+        }
+        card.put(&stream, Box::new(move || run(card, &state, &jobs)));
+        Ok(())
+    }
+}
+
+/// A file, and where its pixels go.
+struct Job {
+    data: usize,
+    len: usize,
+    to: Image,
+}
+
+impl Job {
+    /// # Safety
+    ///
+    /// The file is still there.
+    unsafe fn bytes(&self) -> &[u8] {
+        let data = std::ptr::with_exposed_provenance(self.data);
+        // SAFETY: as the caller says.
+        unsafe { std::slice::from_raw_parts(data, self.len) }
+    }
+}
+
+fn run(card: &Card, state: &State, jobs: &[Job]) {
+    for job in jobs {
+        // SAFETY: files are there until their batch is decoded, says the documentation.
+        let bytes = unsafe { job.bytes() };
+        let (Some(header), Some(pixels)) = (decode::header(bytes), decode::pixels(bytes)) else {
+            world::current().misuse("a file changed before it was decoded".to_owned());
+            continue;
+        };
+        let ([to, ..], [pitch, ..]) = (job.to.channel, job.to.pitch);
+        let rows = pixels.chunks_exact(3 * header.width as usize);
+        for (n, row) in rows.enumerate() {
+            card.write("a decoder", to + (n * pitch) as u64, row);
+        }
+    }
+    state.is_busy.store(false, Ordering::SeqCst);
+}

@@ -1,0 +1,245 @@
+"""What a training loop on a card is to infeed: streams, memory, tensors taken over.
+
+The calls are those of CUDA's driver, whichever has that name in this process: in tests
+the stand-in (crates/infeed-standin), which is built here and loaded in its place.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+import infeed
+
+CHECKOUT = Path(__file__).parents[2]
+
+# Kind of a device in DLPack.
+CUDA = 2
+
+KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
+
+
+def standin() -> Path:
+    """The stand-in's library, built from this checkout."""
+    command = ["cargo", "build", "--package", "infeed-standin"]
+    command += ["--message-format", "json-render-diagnostics"]
+    built = subprocess.run(
+        command, cwd=CHECKOUT, stdout=subprocess.PIPE, check=True, text=True
+    )
+    for line in built.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("target", {}).get("name") == "infeed_standin":
+            for file in message.get("filenames", []):
+                if file.endswith(".so"):
+                    return Path(file)
+    raise AssertionError("cargo names no library")
+
+
+def environment(library: Path, folder: Path, **settings: object) -> dict[str, str]:
+    """Variables of a process whose CUDA driver and nvJPEG are the stand-in."""
+    found = folder / "driver"
+    found.mkdir(exist_ok=True)
+    if not (found / "libcuda.so.1").exists():
+        (found / "libcuda.so.1").symlink_to(library)
+    before = os.environ.get("LD_LIBRARY_PATH")
+    paths = [str(found), before] if before else [str(found)]
+    variables = dict(os.environ)
+    variables["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
+    variables["INFEED_NVJPEG"] = str(library)
+    tests = str(Path(__file__).parent)
+    package = [str(Path(infeed.__file__).parents[1])]
+    variables["PYTHONPATH"] = os.pathsep.join([tests, *package])
+    variables.update({f"STANDIN_{name}": str(v) for name, v in settings.items()})
+    return variables
+
+
+class _Tensor(ctypes.Structure):
+    """`DLTensor`."""
+
+    _fields_ = [
+        ("data", ctypes.c_uint64),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Managed(ctypes.Structure):
+    """`DLManagedTensor`."""
+
+
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
+_Managed._fields_ = [
+    ("tensor", _Tensor),
+    ("context", ctypes.c_void_p),
+    ("deleter", _DELETER),
+]
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = (
+    ctypes.c_void_p,
+    [ctypes.py_object, ctypes.c_char_p],
+)
+_rename = ctypes.pythonapi.PyCapsule_SetName
+_rename.restype, _rename.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
+# Capsules keep the name, and not a copy of it.
+_TAKEN = b"used_dltensor"
+
+
+class Taken:
+    """A tensor that was taken over by DLPack; dropping it gives it back."""
+
+    _managed = None
+
+    def __init__(self, array, stream):
+        capsule = array.__dlpack__(stream=stream)
+        address = _pointer(capsule, b"dltensor")
+        assert _rename(capsule, _TAKEN) == 0
+        self._managed = ctypes.cast(address, ctypes.POINTER(_Managed))
+        tensor = self._managed.contents.tensor
+        self.shape = tuple(tensor.shape[: tensor.ndim])
+        if tensor.strides:
+            steps = np.cumprod([1, *self.shape[:0:-1]])[::-1]
+            assert tensor.strides[: tensor.ndim] == list(steps), "row-major"
+        self.card = tensor.device_id
+        self.address = tensor.data + tensor.byte_offset
+        assert tensor.device_type == CUDA
+        kind = KINDS.get(tensor.code, "V") if tensor.code != 4 else "u"
+        self.dtype = np.dtype(f"{kind}{tensor.bits // 8}")
+        self.bytes = int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def release(self):
+        """The owner is told that nothing more will be put on the stream."""
+        managed, self._managed = self._managed, None
+        if managed:
+            managed.contents.deleter(managed)
+
+    def __del__(self):
+        self.release()
+
+
+class Card:
+    """A card, opened by its primary context, which is current on this thread."""
+
+    def __init__(self, ordinal: int = 0):
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.ordinal = ordinal
+        self.call("cuInit", 0)
+        context = ctypes.c_size_t()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
+        self.context = context
+        self.use()
+        self._pinned: list[np.ndarray] = []
+
+    def use(self):
+        """Calls of this thread are for this card from now on."""
+        self.call("cuCtxSetCurrent", self.context)
+
+    def call(self, name, *arguments):
+        """Calls the driver; what goes wrong is an error of the test."""
+        code = getattr(self.cuda, name)(*arguments)
+        assert code == 0, f"{name} gave {code}"
+
+    def stream(self, ordered: bool = False) -> int:
+        """A stream; one that is `ordered` waits for the default one."""
+        stream = ctypes.c_size_t()
+        self.call("cuStreamCreate", ctypes.byref(stream), 0 if ordered else 1)
+        return stream.value
+
+    def end(self, stream: int):
+        """The stream is no more."""
+        self.call("cuStreamDestroy_v2", ctypes.c_size_t(stream))
+
+    def wait(self, stream: int):
+        """Until all that was put there is done."""
+        self.call("cuStreamSynchronize", ctypes.c_size_t(stream))
+
+    def pinned(self, shape, dtype) -> np.ndarray:
+        """An array that the card writes when its turn comes."""
+        array = np.zeros(shape, dtype)
+        address, size = (
+            ctypes.c_void_p(array.ctypes.data),
+            ctypes.c_size_t(array.nbytes),
+        )
+        self.call("cuMemHostRegister_v2", address, size, 1)
+        self._pinned.append(array)
+        return array
+
+    def fetch(self, taken: Taken, stream: int, into: np.ndarray | None = None):
+        """Its bytes, read in the order of a stream; pinned memory gets them later."""
+        if into is None:
+            into = np.zeros(taken.shape, taken.dtype)
+        assert into.nbytes == taken.bytes
+        self.call(
+            "cuMemcpyDtoHAsync_v2",
+            ctypes.c_void_p(into.ctypes.data),
+            ctypes.c_uint64(taken.address),
+            ctypes.c_size_t(taken.bytes),
+            ctypes.c_size_t(stream),
+        )
+        return into
+
+    def tensor(self, shape, dtype) -> "Tensor":
+        """Memory of the card, as a library's tensor."""
+        return Tensor(self, shape, np.dtype(dtype))
+
+    def begin_capture(self, stream: int):
+        """What is put on the stream becomes a graph."""
+        self.call("cuStreamBeginCapture_v2", ctypes.c_size_t(stream), 0)
+
+    def end_capture(self, stream: int):
+        """The graph is whole, which it is not if somebody broke the capture."""
+        graph = ctypes.c_size_t()
+        self.call("cuStreamEndCapture", ctypes.c_size_t(stream), ctypes.byref(graph))
+
+    def close(self):
+        """Gives back what was opened and pinned here."""
+        self.use()
+        for array in self._pinned:
+            self.call("cuMemHostUnregister", ctypes.c_void_p(array.ctypes.data))
+        self._pinned.clear()
+        self.call("cuDevicePrimaryCtxRelease_v2", self.ordinal)
+
+
+class Tensor:
+    """Memory of a card; others are told of it as CuPy and Numba tell."""
+
+    def __init__(self, card: Card, shape, dtype: np.dtype):
+        self._card, self.shape, self.dtype = card, tuple(shape), dtype
+        self.bytes = int(np.prod(shape)) * dtype.itemsize
+        address = ctypes.c_uint64()
+        card.use()
+        card.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(self.bytes))
+        self.address = address.value
+
+    @property
+    def __cuda_array_interface__(self):
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "version": 3,
+            "strides": None,
+        }
+
+    def free(self):
+        """Gives it back, once nothing uses it."""
+        self._card.use()
+        self._card.call("cuMemFree_v2", ctypes.c_uint64(self.address))
+
+
+def report() -> dict:
+    """What the stand-in has seen so far."""
+    text = ctypes.create_string_buffer(1 << 16)
+    code = ctypes.CDLL("libcuda.so.1").standin_report(text, ctypes.c_size_t(len(text)))
+    assert code == 0, code
+    return json.loads(text.value)

@@ -1,0 +1,98 @@
+"""Batches on CUDA cards, of which there are none here: a driver stands in for NVIDIA's.
+
+Each test is a process of its own, since a driver is loaded once a process.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import card
+import pytest
+
+CASES = Path(__file__).parent / "on_card" / "cases.py"
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("cargo") is None or not sys.platform.startswith("linux"),
+    reason="the stand-in of the driver is built with cargo, on Linux",
+)
+
+
+@pytest.fixture(scope="session")
+def library():
+    return card.standin()
+
+
+@pytest.fixture
+def driver(library, tmp_path):
+    """Runs Python with the stand-in as its driver; its output, and what was seen."""
+
+    def run(*arguments, timeout=300, **settings):
+        seen = tmp_path / "seen.json"
+        settings["REPORT"] = seen
+        ran = subprocess.run(
+            [sys.executable, *arguments],
+            env=card.environment(library, tmp_path, **settings),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        ran.seen = json.loads(seen.read_text()) if seen.exists() else None
+        return ran
+
+    return run
+
+
+@pytest.mark.parametrize("delay_us", [0, 3000])
+def test_a_loop_on_a_card(driver, delay_us):
+    runs = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)]
+    ran = driver(*runs, DELAY_US=delay_us)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+OPEN = """
+import sys, infeed
+from infeed import sources
+from infeed import transforms as T
+pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
+pipeline = pipeline.transform(T.Resize([20, 20]), T.ToFloat()).batch(4)
+try:
+    with pipeline.open(device=sys.argv[2]) as loader:
+        steps = sum(1 for _ in loader)
+    print(steps, "steps")
+except infeed.InfeedError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"CARDS": 0}, "the CUDA driver finds no GPU; `nvidia-smi -L` lists them"),
+        ({"CARDS": 1}, "there is no cuda:1; 1 card is there: cuda:0"),
+        ({"VERSION": 10020}, "too old: it is made for CUDA 10.2"),
+        ({"FAIL": "cuModuleLoadDataEx:218:1"}, "cannot run the kernels of this build"),
+        ({"MEMORY": 9000}, "memory"),
+        ({"FAIL": "cuMemAlloc_v2:2:0"}, "memory"),
+        ({"FAIL": "cuStreamCreate:2:0"}, "CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+        ({"FAIL": "cuDevicePrimaryCtxRetain:46:1"}, "compute mode"),
+        ({"FAIL": "cuLaunchKernel:700:30"}, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ({"FAIL": "cuMemcpyHtoDAsync_v2:1:12"}, "CUDA_ERROR_INVALID_VALUE"),
+    ],
+)
+def test_a_card_that_fails_is_told_with_what_to_do(
+    driver, classification, settings, text
+):
+    device = "cuda:1" if settings == {"CARDS": 1} else "cuda:0"
+    ran = driver("-c", OPEN, str(classification.path), device, **settings)
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("DeviceError"), ran.stdout
+    assert text in ran.stdout
+    assert device in ran.stdout
+    # Nothing of what was begun stays, but where the card is lost.
+    if ran.seen is not None and "LaunchKernel" not in settings.get("FAIL", ""):
+        assert set(ran.seen["live"].values()) == {0}, ran.seen
