@@ -12,6 +12,10 @@ from pathlib import Path
 import card
 import pytest
 
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
 CASES = Path(__file__).parent / "on_card" / "cases.py"
 
 pytestmark = pytest.mark.skipif(
@@ -96,3 +100,42 @@ def test_a_card_that_fails_is_told_with_what_to_do(
     # Nothing of what was begun stays, but where the card is lost.
     if ran.seen is not None and "LaunchKernel" not in settings.get("FAIL", ""):
         assert set(ran.seen["live"].values()) == {0}, ran.seen
+
+
+COMMAND = "import sys; from infeed._cli import main; sys.exit(main())"
+
+
+@pytest.fixture
+def description(classification, tmp_path):
+    """A pipeline as a file, of images small enough for kernels that are interpreted."""
+    made = infeed.Pipeline(sources.Folder(str(classification.path))).decode()
+    floats = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
+    path = tmp_path / "photos.toml"
+    made.transform(T.RandomResizedCrop(24), floats, layout="CHW").batch(10).save(path)
+    return str(path)
+
+
+def test_bench_on_cards_says_what_crossed_to_each(driver, description):
+    cards = ["--device", "cuda:0", "--device", "cuda:1"]
+    ran = driver("-c", COMMAND, "bench", description, *cards, "--seconds", "1")
+
+    assert ran.returncode == 0, ran.stderr
+    assert "device        cuda:0, cuda:1: " in ran.stdout
+    assert "by the device's clock" in ran.stdout
+    assert ran.seen["misuse"] == []
+    assert ran.seen["pageable"] == 0
+    assert set(ran.seen["live"].values()) == {0}
+
+
+def test_explain_on_a_card_says_on_which_side_of_the_bus_work_belongs(
+    driver, description
+):
+    options = ["--device", "cuda:0", "--seconds", "1", "--no-remedies", "--json"]
+    ran = driver("-c", COMMAND, "explain", description, *options)
+
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    ways = {way["split"] for way in found["placement"]["ways"]}
+    assert {"host", "device", "device-resize"} <= ways
+    assert ran.seen["misuse"] == []
+    assert set(ran.seen["live"].values()) == {0}
