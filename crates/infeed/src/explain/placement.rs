@@ -70,8 +70,8 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Those of ways with the host's pixels, in the order data flows.
-    pub const ALL: [Bound; 5] = [
+    /// Those of the ways of a [`Placing`], with the host's pixels, in the order data flows.
+    pub const PLACING: [Bound; 5] = [
         Bound::Storage,
         Bound::Host,
         Bound::Bus,
@@ -79,7 +79,7 @@ impl Bound {
         Bound::Step,
     ];
 
-    /// Those of ways in which a device may decode, in the order data flows.
+    /// Those of the ways of a [`Decoding`](super::Decoding), in the order data flows.
     pub const DECODING: [Bound; 6] = [
         Bound::Storage,
         Bound::Host,
@@ -393,7 +393,7 @@ fn with(costs: &[Cost], supply: &Supply, bound: Bound, factor: f64) -> (Vec<Cost
 
 /// The least change of one resource that puts `wanted` first; None if none up to [`FAR`] does.
 fn change(costs: &[Cost], supply: &Supply, wanted: Split) -> Option<Change> {
-    let found = Bound::ALL.into_iter().flat_map(|bound| {
+    let found = Bound::PLACING.into_iter().flat_map(|bound| {
         let wins = |factor: f64| {
             let (costs, supply) = with(costs, supply, bound, factor);
             ranked(&costs, &supply).first() == Some(&wanted)

@@ -95,7 +95,7 @@ fn known(known: Known) -> &'static str {
 
 fn row(placing: &Placing, way: &Way) -> Row {
     let is_best = way.split == placing.chosen;
-    row_of(way_name(placing, way), way, &Bound::ALL, is_best)
+    row_of(way_name(placing, way), way, &Bound::PLACING, is_best)
 }
 
 fn row_of(name: String, way: &Way, bounds: &[Bound], is_best: bool) -> Row {

@@ -30,7 +30,7 @@ pub(super) fn placement(page: &mut Page, e: &Explanation) {
 fn rows(placing: &Placing) -> Vec<Vec<String>> {
     let row = |way: &crate::explain::Way| {
         let mut row = vec![clean(&way_name(placing, way))];
-        row.extend(Bound::ALL.map(|bound| when_limited(way, bound)));
+        row.extend(Bound::PLACING.map(|bound| when_limited(way, bound)));
         row.push(numbers::figures(way.rate.mid));
         row.push(way.binding.name().to_owned());
         row

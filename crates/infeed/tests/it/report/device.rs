@@ -29,7 +29,12 @@ pub(super) fn on_device() -> Explanation {
 }
 
 fn way(split: Split, left: &str, bus_bytes: f64, allows: [Option<f64>; 5]) -> Way {
-    way_of(split, left, bus_bytes, Bound::ALL.into_iter().zip(allows))
+    way_of(
+        split,
+        left,
+        bus_bytes,
+        Bound::PLACING.into_iter().zip(allows),
+    )
 }
 
 fn way_of(
