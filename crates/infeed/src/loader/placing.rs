@@ -67,10 +67,8 @@ type LeftOut = Option<(Placement, &'static str)>;
 pub(super) struct Placing {
     /// Of each form.
     forms: Vec<Placement>,
-    /// Why there is one.
-    only: &'static str,
-    /// A way that is not tried, and why; from the beginning.
-    left_out: LeftOut,
+    /// Why there is one, as it is told behind its name.
+    only: String,
     /// None where there is one.
     trial: Option<Mutex<Trial>>,
 }
@@ -78,7 +76,6 @@ pub(super) struct Placing {
 #[derive(Debug)]
 struct Trial {
     judge: Judge,
-    /// A way that is not tried, and why; by now.
     left_out: LeftOut,
     collector: Collector,
     opened: Instant,
@@ -134,10 +131,13 @@ impl Placing {
             opened: Instant::now(),
             delivered: None,
         };
+        let only = match forms.left_out {
+            None => format!(", {}", forms.only),
+            left_out => told(left_out),
+        };
         Placing {
             forms: forms.each.iter().map(|(placement, _)| *placement).collect(),
-            only: forms.only,
-            left_out: forms.left_out,
+            only,
             trial: tries.then(|| Mutex::new(trial())),
         }
     }
@@ -146,16 +146,12 @@ impl Placing {
     pub(super) fn placed(&self) -> Placed {
         let Some(trial) = &self.trial else {
             let choice = self.forms[0];
-            let why = match self.left_out {
-                None => format!("placement: {}, {}", choice.name(), self.only),
-                Some(_) => format!("placement: {}{}", choice.name(), told(self.left_out)),
-            };
             return Placed {
                 choice,
                 settled: true,
                 others: Vec::new(),
                 step: None,
-                why,
+                why: format!("placement: {}{}", choice.name(), self.only),
             };
         };
         let trial = lock(trial);
