@@ -614,17 +614,7 @@ mod tests {
 
     #[test]
     fn arrays_in_memory_are_refused_by_name_when_saving() {
-        let field = MemoryField {
-            name: "image".to_owned(),
-            kind: "image".to_owned(),
-            dtype: Some(DType::UInt8),
-            shape: vec![2, 2, 3],
-            handle: Some(0),
-            offsets: None,
-            path: None,
-            offset: 0,
-            records: None,
-        };
+        let field = MemoryField::array("image", "image", DType::UInt8, vec![2, 2, 3], 0);
         let pipeline = Pipeline::new(SourceSpec::Memory {
             fields: vec![field],
         });

@@ -378,6 +378,27 @@ impl SourceSpec {
 }
 
 impl MemoryField {
+    /// An array in a buffer, records of one shape behind each other.
+    pub fn array(
+        name: &str,
+        kind: &str,
+        dtype: DType,
+        shape: Vec<usize>,
+        handle: usize,
+    ) -> MemoryField {
+        MemoryField {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            dtype: Some(dtype),
+            shape,
+            handle: Some(handle),
+            offsets: None,
+            path: None,
+            offset: 0,
+            records: None,
+        }
+    }
+
     pub(super) fn open(&self, handles: &[Handle]) -> Result<(Field, Data), Error> {
         let wrong =
             |problem: String| Error::config(format!("source field `{}`", self.name), problem);

@@ -38,17 +38,7 @@ fn called(pattern: &str) -> Filter {
 
 /// Numbers in memory as a field, and the buffer that holds them.
 fn numbers(field: &str, dtype: DType, bytes: Vec<u8>, handle: usize) -> (MemoryField, Handle) {
-    let field = MemoryField {
-        name: field.to_owned(),
-        kind: "tensor".to_owned(),
-        dtype: Some(dtype),
-        shape: Vec::new(),
-        handle: Some(handle),
-        offsets: None,
-        path: None,
-        offset: 0,
-        records: None,
-    };
+    let field = MemoryField::array(field, "tensor", dtype, Vec::new(), handle);
     (field, Bytes::from(bytes).into())
 }
 

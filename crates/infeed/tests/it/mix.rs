@@ -10,17 +10,13 @@ use crate::data::epoch;
 /// A source of the numbers in one of the buffers.
 fn numbers(handle: usize) -> SourceSpec {
     SourceSpec::Memory {
-        fields: vec![MemoryField {
-            name: "number".to_owned(),
-            kind: "tensor".to_owned(),
-            dtype: Some(DType::UInt64),
-            shape: Vec::new(),
-            handle: Some(handle),
-            offsets: None,
-            path: None,
-            offset: 0,
-            records: None,
-        }],
+        fields: vec![MemoryField::array(
+            "number",
+            "tensor",
+            DType::UInt64,
+            Vec::new(),
+            handle,
+        )],
     }
 }
 

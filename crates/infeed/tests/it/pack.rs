@@ -564,16 +564,8 @@ fn arrays_in_memory_become_numbered_files_that_decode_to_them() {
         .map(|at| (at * 31 % 256) as u8)
         .collect();
     let labels: Vec<u8> = (0..count as u8).map(|n| n % 3).collect();
-    let field = |name: &str, kind: &str, shape: Vec<usize>, handle| MemoryField {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        dtype: Some(DType::UInt8),
-        shape,
-        handle: Some(handle),
-        offsets: None,
-        path: None,
-        offset: 0,
-        records: None,
+    let field = |name: &str, kind: &str, shape: Vec<usize>, handle| {
+        MemoryField::array(name, kind, DType::UInt8, shape, handle)
     };
     let fields = vec![
         field("image", "image", vec![size.0, size.1], 0),

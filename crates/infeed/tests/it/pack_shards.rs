@@ -367,17 +367,8 @@ fn the_format_beside_an_image_is_written_once_and_is_that_of_the_image() {
 
 #[test]
 fn fields_that_differ_in_case_alone_are_no_two_files_of_a_tar() {
-    let field = |name: &str, handle| MemoryField {
-        name: name.to_owned(),
-        kind: "tensor".to_owned(),
-        dtype: Some(DType::UInt8),
-        shape: vec![2],
-        handle: Some(handle),
-        offsets: None,
-        path: None,
-        offset: 0,
-        records: None,
-    };
+    let field =
+        |name: &str, handle| MemoryField::array(name, "tensor", DType::UInt8, vec![2], handle);
     let fields = vec![field("X", 0), field("x", 1)];
     let pipeline = Pipeline::new(SourceSpec::Memory { fields }).batch(3);
     let handles = [

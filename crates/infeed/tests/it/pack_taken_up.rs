@@ -211,17 +211,7 @@ fn bad_records_of_an_earlier_run_count_against_the_limit() {
 #[test]
 fn other_values_in_memory_are_another_dataset() {
     let out = tempfile::tempdir().expect("a temporary folder");
-    let field = MemoryField {
-        name: "box".to_owned(),
-        kind: "tensor".to_owned(),
-        dtype: Some(DType::UInt8),
-        shape: vec![4],
-        handle: Some(0),
-        offsets: None,
-        path: None,
-        offset: 0,
-        records: None,
-    };
+    let field = MemoryField::array("box", "tensor", DType::UInt8, vec![4], 0);
     let fields = vec![field];
     let pipeline = Pipeline::new(SourceSpec::Memory { fields }).batch(3);
     let write = |values: Vec<u8>| {
@@ -254,17 +244,7 @@ fn a_folder_of_a_run_that_was_killed_at_its_first_write_is_taken() {
 #[test]
 fn no_more_files_are_begun_than_a_pattern_can_name() {
     let out = tempfile::tempdir().expect("a temporary folder");
-    let field = MemoryField {
-        name: "label".to_owned(),
-        kind: "tensor".to_owned(),
-        dtype: Some(DType::UInt8),
-        shape: Vec::new(),
-        handle: Some(0),
-        offsets: None,
-        path: None,
-        offset: 0,
-        records: None,
-    };
+    let field = MemoryField::array("label", "tensor", DType::UInt8, Vec::new(), 0);
     let fields = vec![field];
     let pipeline = Pipeline::new(SourceSpec::Memory { fields });
     let handles = [Handle::from(Bytes::from(vec![1; 1_000_001]))];

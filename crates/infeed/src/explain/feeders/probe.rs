@@ -50,17 +50,7 @@ pub(super) struct Loopback {
 pub(super) fn loopback(row_bytes: f64, rows: u64) -> Result<Loopback, Error> {
     let row = (row_bytes.max(1.0) as usize).min(ROW_BYTES);
     let rows = (rows as usize).clamp(1, (BATCH_BYTES / row).max(1));
-    let field = MemoryField {
-        name: "rows".to_owned(),
-        kind: "tensor".to_owned(),
-        dtype: Some(DType::UInt8),
-        shape: vec![row],
-        handle: Some(0),
-        offsets: None,
-        path: None,
-        offset: 0,
-        records: None,
-    };
+    let field = MemoryField::array("rows", "tensor", DType::UInt8, vec![row], 0);
     let pipeline = Pipeline::new(SourceSpec::Memory {
         fields: vec![field],
     })

@@ -210,17 +210,7 @@ fn a_running_loop_tells_of_each_feeder_and_has_the_wire_among_its_limits() {
 
 #[test]
 fn records_that_only_this_process_has_are_told_as_why_feeders_are_not_tried() {
-    let field = MemoryField {
-        name: "image".to_owned(),
-        kind: "image".to_owned(),
-        dtype: Some(DType::UInt8),
-        shape: vec![8, 8, 3],
-        handle: Some(0),
-        offsets: None,
-        path: None,
-        offset: 0,
-        records: None,
-    };
+    let field = MemoryField::array("image", "image", DType::UInt8, vec![8, 8, 3], 0);
     let pipeline = Pipeline::new(SourceSpec::Memory {
         fields: vec![field],
     })
