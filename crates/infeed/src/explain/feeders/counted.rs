@@ -1,9 +1,8 @@
 //! Feeders of a loop that runs, by what its loader counted.
 
+use super::host;
 use crate::explain::capacity::{COUNTED, Capacities};
-use crate::explain::feeding::{
-    About, FedHost, FeederKnown, Feeding, Network, NetworkKnown, Supply, tell,
-};
+use crate::explain::feeding::{About, FeederKnown, Feeding, Network, NetworkKnown, Supply, tell};
 use crate::explain::findings::Run;
 use crate::explain::interval::Interval;
 use crate::explain::limit::Limit;
@@ -58,7 +57,7 @@ pub(in crate::explain) fn counted(
         },
         hosts: fed
             .iter()
-            .map(|feeder| host(feeder, stats, elapsed))
+            .map(|feeder| host(feeder, feeder, (stats.batches, elapsed)))
             .collect(),
         ..Feeding::default()
     };
@@ -155,27 +154,5 @@ fn resources(all: &mut Capacities, feeding: &Feeding, supply: &Supply, (there, b
             time(supply.receive_s)
         );
         all.add(Limit::Receive, exact(rate), text);
-    }
-}
-
-fn host(feeder: &FeederStats, stats: &Stats, elapsed: f64) -> FedHost {
-    let made = feeder.batches as f64;
-    let receiving = feeder.receiving.as_secs_f64();
-    let delivered = (stats.batches as f64).max(made);
-    FedHost {
-        host: feeder.host.clone(),
-        connected: feeder.connected,
-        batches: feeder.batches,
-        share: made / delivered.max(1.0),
-        bytes: feeder.bytes,
-        wait_s: feeder.wait.as_secs_f64() / made.max(1.0),
-        bytes_per_s: match receiving > 0.0 {
-            true => feeder.bytes as f64 / receiving,
-            false => 0.0,
-        },
-        busy: (receiving / elapsed).min(1.0),
-        alone: None,
-        redone: feeder.redone,
-        problem: feeder.problem.clone(),
     }
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::host;
 use crate::error::Error;
 use crate::explain::case::Case;
 use crate::explain::feeding::FedHost;
@@ -63,6 +64,21 @@ impl Way {
 
     fn sum(&self, what: impl Fn(&Stats) -> f64) -> f64 {
         self.slices.iter().map(|slice| what(&slice.stats)).sum()
+    }
+
+    /// What the feeder of a number did in all turns, and how it was in the last.
+    fn feeder(&self, at: usize) -> FeederStats {
+        let turns = self.slices.iter();
+        let mut turns = turns.filter_map(|slice| slice.stats.feeders.get(at));
+        let first = turns.next().cloned().unwrap_or_default();
+        turns.fold(first, |sum, turn| FeederStats {
+            batches: sum.batches + turn.batches,
+            bytes: sum.bytes + turn.bytes,
+            wait: sum.wait + turn.wait,
+            receiving: sum.receiving + turn.receiving,
+            redone: sum.redone + turn.redone,
+            ..turn.clone()
+        })
     }
 }
 
@@ -149,7 +165,7 @@ fn summed(rows: f64, count: usize, ways: &[Way]) -> Given {
         cpu.sum()
     };
     let hosts: Vec<FedHost> = (0..count)
-        .map(|at| host(help, all, ways.get(3 + at), at, count))
+        .map(|at| given_host(help, all, ways.get(3 + at), at, count))
         .collect();
     let reached: Vec<f64> = hosts
         .iter()
@@ -180,37 +196,17 @@ fn summed(rows: f64, count: usize, ways: &[Way]) -> Given {
 }
 
 /// One feeder in all turns.
-fn host(help: &Way, all: &Way, alone: Option<&Way>, at: usize, count: usize) -> FedHost {
-    let of = |way: &Way, what: &dyn Fn(&FeederStats) -> f64| {
-        way.sum(|stats| stats.feeders.get(at).map_or(0.0, what))
-    };
-    let last = |way: &Way| {
-        way.slices
-            .last()
-            .and_then(|slice| slice.stats.feeders.get(at).cloned())
-    };
-    let told = last(help).unwrap_or_default();
-    let batches = of(help, &|feeder| feeder.batches as f64);
-    let bytes = of(help, &|feeder| feeder.bytes as f64);
-    let receiving = of(all, &|feeder| feeder.receiving.as_secs_f64());
-    // Batches that are made ahead are more than those delivered.
-    let delivered = help.sum(|stats| stats.batches as f64).max(batches);
+fn given_host(help: &Way, all: &Way, alone: Option<&Way>, at: usize, count: usize) -> FedHost {
+    let helping = help.feeder(at);
     let alone = match (alone, count) {
         (Some(alone), _) => Some(interval(&alone.rates())),
         (None, 1) => Some(interval(&all.rates())),
         (None, _) => None,
     };
+    let delivered = help.sum(|stats| stats.batches as f64) as u64;
+    let elapsed = all.sum(|stats| stats.elapsed.as_secs_f64());
     FedHost {
-        host: told.host,
-        connected: told.connected,
-        batches: batches as u64,
-        share: batches / delivered.max(1.0),
-        bytes: bytes as u64,
-        wait_s: of(help, &|feeder| feeder.wait.as_secs_f64()) / batches.max(1.0),
-        bytes_per_s: of(all, &|feeder| feeder.bytes as f64) / receiving.max(1e-9),
-        busy: (receiving / all.sum(|stats| stats.elapsed.as_secs_f64()).max(1e-9)).min(1.0),
-        alone: alone.filter(|_| told.connected),
-        redone: of(help, &|feeder| feeder.redone as f64) as u64,
-        problem: told.problem,
+        alone: alone.filter(|_| helping.connected),
+        ..host(&helping, &all.feeder(at), (delivered, elapsed))
     }
 }
