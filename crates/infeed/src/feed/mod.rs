@@ -163,8 +163,9 @@ fn start(
             return Err(wrong(problem));
         }
         let text = format!(
-            "{address} is reached from outside this machine and nothing is encrypted: batches can be \
-             read and changed on the way; use a private network"
+            "{} is reached from outside this machine and nothing is encrypted: batches can be read and \
+             changed on the way; use a private network",
+            address.ip()
         );
         tracing::warn!(target: "infeed::feed", "{text}");
         notices.push(text);
