@@ -4,7 +4,7 @@
 //! level is `unsafe`: what is forced must be there.
 
 use fast_image_resize::images::Image;
-use fast_image_resize::{CpuExtensions, FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use infeed_resize::{CpuExtensions, FilterType, Part, PixelType, Resizer};
 
 const LEVELS: &[CpuExtensions] = &[
     CpuExtensions::None,
@@ -39,12 +39,10 @@ fn resized_at(
     // SAFETY: the processor has this level, asserted above.
     unsafe { resizer.set_cpu_extensions(level) };
     let mut out = Image::new(to.0, to.1, from.pixel_type());
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(filter))
-        .use_alpha(false);
-    resizer
-        .resize(from, &mut out, &options)
-        .expect("pixels of one kind");
+    let part = Part::whole(from.buffer(), from.width(), from.height());
+    let kind = from.pixel_type();
+    infeed_resize::resize(&mut resizer, kind, filter, &part, out.buffer_mut(), to)
+        .expect("pixels that are resized");
     out.into_vec()
 }
 

@@ -1,7 +1,6 @@
 //! Resizes on the host against the resizer whose bits they promise, and against hostile tables.
 
-use fast_image_resize::images::Image;
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use infeed_resize::{FilterType, Part, PixelType, Resizer};
 
 use super::resize::Axis;
 use super::tests::Noise;
@@ -69,15 +68,21 @@ fn reference(kernel: &Kernel, view: &ResizeView, input: &[u8]) -> Vec<u8> {
         PixelType::U8x3,
         PixelType::U8x4,
     ][channels - 1];
-    let from = Image::from_vec_u8(view.width, view.height, dense, kind).expect("its pixels");
-    let mut to = Image::new(width as u32, height as u32, kind);
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
-        .use_alpha(false);
+    let mut to = vec![0; height * width * channels];
+    let size = (width as u32, height as u32);
+    let part = Part::whole(&dense, view.width, view.height);
     let mut resizer = Resizer::new();
-    resizer.resize(&from, &mut to, &options).expect("one kind");
+    infeed_resize::resize(
+        &mut resizer,
+        kind,
+        FilterType::Bilinear,
+        &part,
+        &mut to,
+        size,
+    )
+    .expect("its pixels");
     let source = Source {
-        data: to.buffer(),
+        data: &to,
         width,
         height,
         channels,
@@ -183,7 +188,6 @@ fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
     // Through it: a line of one bright pixel shows the weights of that pixel, so all lines together
     // show all weights, to the 8 bits that are left of them.
     let mut resizer = Resizer::new();
-    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
     for from in (1..=70_u32).chain([127, 333]) {
         for to in [1, 2, 3, 5, 7, 16, 31, 64, 100] {
             let axis = Axis::bilinear(from, to);
@@ -193,11 +197,11 @@ fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
                 .iter_mut()
                 .step_by(from as usize + 1)
                 .for_each(|pixel| *pixel = 255);
-            let image = Image::from_vec_u8(from, from, pixels, PixelType::U8).expect("square");
-            let mut out = Image::new(to, from, PixelType::U8);
-            resizer
-                .resize(&image, &mut out, &options)
-                .expect("one kind");
+            let mut out = vec![0; (to * from) as usize];
+            let part = Part::whole(&pixels, from, from);
+            let (kind, filter) = (PixelType::U8, FilterType::Bilinear);
+            infeed_resize::resize(&mut resizer, kind, filter, &part, &mut out, (to, from))
+                .expect("square");
 
             for x in 0..to as usize {
                 let weights = &axis.weights[x * axis.taps..][..axis.taps];
@@ -206,7 +210,7 @@ fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
                     let weight = tap.and_then(|tap| weights.get(tap)).copied().unwrap_or(0);
                     let half = 1 << (axis.places - 1);
                     let byte = ((255 * i32::from(weight) + half) >> axis.places).min(255);
-                    let found = out.buffer()[y * to as usize + x];
+                    let found = out[y * to as usize + x];
                     assert_eq!(byte, i32::from(found), "{from} to {to}: {x} of {y}");
                 }
             }

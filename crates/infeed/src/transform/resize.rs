@@ -5,9 +5,7 @@
 //! resizes rows before columns up to version 12; since then the order depends on the sizes, which
 //! shows where a filter overshoots.
 
-use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
-use fast_image_resize::pixels::{U8, U8x2, U8x3, U8x4, U16, U16x2, U16x3, U16x4};
-use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
+use infeed_resize::{FilterType, Part, PixelType, Resizer};
 use serde::{Deserialize, Serialize};
 
 use super::crop::copy;
@@ -122,7 +120,7 @@ pub(super) fn resize(
     out: &mut Image,
     scratch: &mut ResizeScratch,
 ) -> Result<(), TransformError> {
-    let algorithm = match filter {
+    let weights = match filter {
         _ if size == input.size() => {
             copy(input, out);
             return Ok(());
@@ -136,15 +134,12 @@ pub(super) fn resize(
         Filter::Lanczos => lanczos(),
     };
     out.reset(size, input.channels(), input.depth());
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(algorithm))
-        .use_alpha(false);
     // In 8 bits the resizer takes columns before rows and rounds coefficients to 15 bits. For a
     // filter that overshoots both show: it is clipped in between, at hard edges by 50 levels, and
     // many coefficients of both signs add up to 2. In 16 bits it has the rows first, and room.
     match input.depth() {
-        Depth::U8 if filter == Filter::Bilinear => resize_u8(input, out, &options, scratch),
-        Depth::U8 | Depth::U16 => resize_u16(input, out, &options, scratch),
+        Depth::U8 if filter == Filter::Bilinear => resize_u8(input, out, weights, scratch),
+        Depth::U8 | Depth::U16 => resize_u16(input, out, weights, scratch),
     }
     .ok_or(TransformError::Pixels {
         transform: "Resize",
@@ -157,7 +152,7 @@ pub(super) fn resize(
 fn resize_u8(
     input: PixelView<'_>,
     out: &mut Image,
-    options: &ResizeOptions,
+    filter: FilterType,
     scratch: &mut ResizeScratch,
 ) -> Option<()> {
     let ResizeScratch {
@@ -171,12 +166,13 @@ fn resize_u8(
         }
     };
     let (from, to) = ((rows, input.size()), (&mut out.data[..], out.size));
-    match input.channels() {
-        1 => resample::<U8>(resizer, from, to, options),
-        2 => resample::<U8x2>(resizer, from, to, options),
-        3 => resample::<U8x3>(resizer, from, to, options),
-        _ => resample::<U8x4>(resizer, from, to, options),
-    }
+    let kind = match input.channels() {
+        1 => PixelType::U8,
+        2 => PixelType::U8x2,
+        3 => PixelType::U8x3,
+        _ => PixelType::U8x4,
+    };
+    resample(resizer, (kind, filter), from, to)
 }
 
 /// Goes through aligned copies: the bytes of an image or a mapped file need not be aligned. 8-bit
@@ -184,7 +180,7 @@ fn resize_u8(
 fn resize_u16(
     input: PixelView<'_>,
     out: &mut Image,
-    options: &ResizeOptions,
+    filter: FilterType,
     scratch: &mut ResizeScratch,
 ) -> Option<()> {
     scratch.from.clear();
@@ -208,12 +204,13 @@ fn resize_u16(
     let (width, left) = (input.size().width, 0);
     let from = (Strides { data, width, left }, input.size());
     let target = (bytemuck::cast_slice_mut(to), out.size);
-    match input.channels() {
-        1 => resample::<U16>(resizer, from, target, options),
-        2 => resample::<U16x2>(resizer, from, target, options),
-        3 => resample::<U16x3>(resizer, from, target, options),
-        _ => resample::<U16x4>(resizer, from, target, options),
-    }?;
+    let kind = match input.channels() {
+        1 => PixelType::U16,
+        2 => PixelType::U16x2,
+        3 => PixelType::U16x3,
+        _ => PixelType::U16x4,
+    };
+    resample(resizer, (kind, filter), from, target)?;
     match input.depth() {
         Depth::U8 => {
             for (to, &v) in out.data.iter_mut().zip(to.iter()) {
@@ -225,22 +222,22 @@ fn resize_u16(
     Some(())
 }
 
-/// Filters a part of some rows, none of whose neighbours contribute. The typed form of the resizer,
-/// since its dynamic one compiles all thirteen kinds of pixel for each kind of view: minutes.
-fn resample<P: PixelTrait>(
+/// Filters a part of some rows, none of whose neighbours contribute.
+fn resample(
     resizer: &mut Resizer,
+    (kind, filter): (PixelType, FilterType),
     (rows, size): (Strides<'_>, Size),
     (to, to_size): (&mut [u8], Size),
-    options: &ResizeOptions,
 ) -> Option<()> {
-    let bytes = rows.width as usize * size.height as usize * P::size();
-    let data = rows.data.get(..bytes)?;
-    let whole = TypedImageRef::<P>::from_buffer(rows.width, size.height, data).ok()?;
-    // A view of its own, and not the crop of the options: that one lets pixels beside the crop
-    // contribute to its border.
-    let part = TypedCroppedImage::from_ref(&whole, rows.left, 0, size.width, size.height).ok()?;
-    let mut target = TypedImage::<P>::from_buffer(to_size.width, to_size.height, to).ok()?;
-    resizer.resize_typed(&part, &mut target, options).ok()
+    let part = Part {
+        data: rows.data,
+        row: rows.width,
+        left: rows.left,
+        width: size.width,
+        height: size.height,
+    };
+    let to_size = (to_size.width, to_size.height);
+    infeed_resize::resize(resizer, kind, filter, &part, to, to_size)
 }
 
 /// Takes the pixel under the centre of each new one, whatever pixels are made of.
@@ -306,6 +303,6 @@ fn lanczos() -> FilterType {
             0.0
         }
     }
-    fast_image_resize::Filter::new("lanczos", windowed, 3.0)
+    infeed_resize::Filter::new("lanczos", windowed, 3.0)
         .map_or(FilterType::Lanczos3, FilterType::Custom)
 }

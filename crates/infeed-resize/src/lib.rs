@@ -1,0 +1,88 @@
+//! The resizer, compiled once.
+//!
+//! `fast_image_resize` is generic over pixels and over views of them, so each crate that calls it compiles
+//! its kernels, at all SIMD levels, and its tests do so again: minutes in all. What is called here is not
+//! generic, and the only caller of the resizer.
+
+#![forbid(unsafe_code)]
+
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{U8, U8x2, U8x3, U8x4, U16, U16x2, U16x3, U16x4};
+use fast_image_resize::{PixelTrait, ResizeAlg, ResizeOptions};
+
+pub use fast_image_resize::{CpuExtensions, Filter, FilterType, PixelType, Resizer};
+
+/// A part of some rows that lie behind each other: all of them, from one column to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Aligned as samples are.
+    pub data: &'a [u8],
+    /// Pixels of a row.
+    pub row: u32,
+    /// First column of the part.
+    pub left: u32,
+    /// Its columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+impl<'a> Part<'a> {
+    /// All of an image.
+    pub fn whole(data: &'a [u8], width: u32, height: u32) -> Part<'a> {
+        let (row, left) = (width, 0);
+        Part {
+            data,
+            row,
+            left,
+            width,
+            height,
+        }
+    }
+}
+
+/// Filters a part of some rows, none of whose neighbours contribute, and fills `to`, which has so many
+/// columns and rows. Alpha is a channel like the others. None where pixels are of another kind than 1 to 4
+/// channels of 8 or 16 bits, or lengths do not fit.
+pub fn resize(
+    resizer: &mut Resizer,
+    kind: PixelType,
+    filter: FilterType,
+    from: &Part<'_>,
+    to: &mut [u8],
+    to_size: (u32, u32),
+) -> Option<()> {
+    let resize = match kind {
+        PixelType::U8 => typed::<U8>,
+        PixelType::U8x2 => typed::<U8x2>,
+        PixelType::U8x3 => typed::<U8x3>,
+        PixelType::U8x4 => typed::<U8x4>,
+        PixelType::U16 => typed::<U16>,
+        PixelType::U16x2 => typed::<U16x2>,
+        PixelType::U16x3 => typed::<U16x3>,
+        PixelType::U16x4 => typed::<U16x4>,
+        _ => return None,
+    };
+    let options = ResizeOptions::new()
+        .resize_alg(ResizeAlg::Convolution(filter))
+        .use_alpha(false);
+    resize(resizer, from, to, to_size, &options)
+}
+
+/// The typed form of the resizer, since its dynamic one compiles all thirteen kinds of pixel.
+fn typed<P: PixelTrait>(
+    resizer: &mut Resizer,
+    from: &Part<'_>,
+    to: &mut [u8],
+    (width, height): (u32, u32),
+    options: &ResizeOptions,
+) -> Option<()> {
+    let pixels = (from.row as usize).checked_mul(from.height as usize)?;
+    let data = from.data.get(..pixels.checked_mul(P::size())?)?;
+    let whole = TypedImageRef::<P>::from_buffer(from.row, from.height, data).ok()?;
+    // A view of its own, and not the crop of the options: that one lets pixels beside the crop
+    // contribute to its border.
+    let part = TypedCroppedImage::from_ref(&whole, from.left, 0, from.width, from.height).ok()?;
+    let mut target = TypedImage::<P>::from_buffer(width, height, to).ok()?;
+    resizer.resize_typed(&part, &mut target, options).ok()
+}
