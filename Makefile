@@ -11,6 +11,7 @@ MAKEFLAGS += --no-print-directory
 
 # The Python that .venv is made with.
 export PYTHON ?= python3
+# `make lint VENV=.venv-all`: in the other environment, which has all that this one has.
 VENV := .venv
 # The same with the frameworks that users come with, for test-all.
 VENV_ALL := .venv-all
@@ -93,11 +94,13 @@ clean: ## remove everything that was made
 	rm -rf .pytest_cache .ruff_cache .mypy_cache python/infeed/_core*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
+ifneq ($(VENV),$(VENV_ALL))
 $(VENV)/ready: scripts/requirements-dev.txt
 	@scripts/needs
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+endif
 
 ALONE := scripts/requirements-alone.txt
 $(VENV_ALL)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt $(ALONE)
