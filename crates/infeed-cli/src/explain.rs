@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// What becomes of a bad record
     #[arg(long, value_enum, default_value_t = Policy::Stop)]
     on_error: Policy,
-    /// Seconds of the plain run
+    /// Seconds of the plain run; less than 1 makes trials shorter, too
     #[arg(long, value_name = "S", value_parser = args::positive, default_value_t = DEFAULT_SECONDS)]
     seconds: f64,
     /// Plan for another machine's storage and bus: `infeed probe --list` names them

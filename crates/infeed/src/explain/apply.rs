@@ -99,7 +99,7 @@ pub fn apply(
     let bad = prepared.written.as_ref().map_or(0, |written| written.bad);
     let both = [original, prepared.variant];
     let going = |share| progress("measuring without and with it, in turn", share);
-    let mut rates = interleave(&both, ROUNDS, SLICE.max(turn), &going);
+    let mut rates = interleave(&both, ROUNDS, case.turn(SLICE).max(turn), &going);
     let with = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
     let without = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
     if with.is_empty() || without.is_empty() {

@@ -305,7 +305,7 @@ impl Trials {
         variants.extend(ways.variants().cloned());
         variants.push(base);
         let going = |share| progress("trying remedies on a few records: running", share);
-        let mut rates = interleave(&variants, ROUNDS, SLICE, &going);
+        let mut rates = interleave(&variants, ROUNDS, case.turn(SLICE), &going);
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
         let shared = rates.split_off(1 + kept.len());
         let mut rates = rates.into_iter();
