@@ -304,7 +304,11 @@ impl Trials {
         let ways = case.ways(&base);
         variants.extend(ways.variants().cloned());
         variants.push(base);
-        let going = |share| progress("trying remedies on a few records: running", share);
+        let running = match kept.is_empty() {
+            true => "running a few records",
+            false => "trying remedies on a few records: running",
+        };
+        let going = |share| progress(running, share);
         let mut rates = interleave(&variants, ROUNDS, case.turn(SLICE), &going);
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
         let shared = rates.split_off(1 + kept.len());
