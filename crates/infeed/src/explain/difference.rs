@@ -4,6 +4,7 @@ use super::remedies::without_floats;
 use super::trial::Variant;
 use crate::batch::Values;
 use crate::error::Error;
+use crate::loader::DecodeBy;
 use crate::pack::quality::{psnr, ssim};
 use crate::pipeline::Pipeline;
 use crate::sample::{DType, Depth, Image, Size};
@@ -46,7 +47,10 @@ fn samples(variant: &Variant) -> Result<Vec<Image>, Error> {
     let mut pipeline = pipeline.plain();
     pipeline.output = Default::default();
     let pipeline = pipeline.batch(1);
-    let loader = pipeline.open_over(variant.source.clone(), &variant.options)?;
+    // Without a device: what is compared are the records, and not who decodes them.
+    let mut options = variant.options.clone();
+    options.decode = DecodeBy::Auto;
+    let loader = pipeline.open_over(variant.source.clone(), &options)?;
     let mut images = Vec::new();
     for _ in 0..COMPARED {
         let Some(batch) = loader.next_batch()? else {
@@ -68,4 +72,41 @@ fn samples(variant: &Variant) -> Result<Vec<Image>, Error> {
         }
     }
     Ok(images)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loader::Options;
+    use crate::pipeline::SourceSpec;
+    use crate::testing::synthetic::{Subsampling, jpeg};
+    use crate::transform::RandomResizedCrop;
+
+    #[test]
+    fn records_whose_files_a_device_decodes_are_compared_on_the_host() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(root.path().join("all")).expect("a new folder");
+        let mut image = Image::default();
+        let (height, width) = (40, 32);
+        image.reset(Size { height, width }, 3, Depth::U8);
+        let bytes = jpeg(&image, 4, Subsampling::Quarter).expect("encodes");
+        std::fs::write(root.path().join("all/0.jpg"), bytes).expect("writes");
+        let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
+            .decode()
+            .transform(RandomResizedCrop::new(16));
+        let mut options = Options::default();
+        options.decode = DecodeBy::Gpu;
+        let variant = Variant {
+            source: pipeline.source.open(&[]).expect("a folder"),
+            pipeline,
+            options,
+            step: None,
+            aim: None,
+            selects: false,
+        };
+
+        let same = difference(&variant, &variant).expect("it runs");
+
+        assert_eq!(same, "identical");
+    }
 }
