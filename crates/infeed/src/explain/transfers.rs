@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::units::{bytes, per_s};
+use super::units::{bytes, per_s, time};
 use crate::batch::ColumnSpec;
 use crate::device::ring::{RingStats, Route, Upload};
 use crate::loader::ahead::{Placed, Placement};
@@ -211,8 +211,8 @@ impl Transfers {
         let copies = self.copies as f64 / self.batches.max(1) as f64;
         let copies = match copies {
             c if (c - 1.0).abs() < 0.005 => "1 copy".to_owned(),
-            c if (c - c.round()).abs() < 0.005 => format!("{c:.0} copies"),
-            c => format!("{c:.2} copies"),
+            c if (c - c.round()).abs() < 0.05 => format!("{c:.0} copies"),
+            c => format!("{c:.1} copies"),
         };
         let simulated = if self.simulated { ", simulated" } else { "" };
         format!(
@@ -228,12 +228,12 @@ impl Transfers {
 
     /// Times, and what waited for what.
     fn numbers(&self) -> Vec<String> {
-        let ms = |time: f64, count: u64| format!("{:.3} ms", 1e3 * time / count.max(1) as f64);
+        let each = |sum: f64, count: u64| time(sum / count.max(1) as f64);
         let mut lines = Vec::new();
         if self.timed > 0 && self.copying_s > 0.0 {
             let mut line = format!(
                 "a batch is {} on the bus{}, {}",
-                ms(self.copying_s, self.timed),
+                each(self.copying_s, self.timed),
                 match self.jpegs {
                     0 => "",
                     _ => " and in the decoder",
@@ -243,7 +243,7 @@ impl Transfers {
             if self.expanding_s > 0.0 {
                 line += &format!(
                     ", and {} in kernels beside whatever else the device does",
-                    ms(self.expanding_s, self.expanded)
+                    each(self.expanding_s, self.expanded)
                 );
             }
             lines.push(line);
@@ -256,9 +256,9 @@ impl Transfers {
         }
         if self.gap_batches > 0 {
             lines.push(format!(
-                "the device waited {} a step for data by its own clock, at most {:.3} ms",
-                ms(self.gap_s, self.gap_batches),
-                1e3 * self.longest_gap_s
+                "the device waited {} a step for data by its own clock, at most {}",
+                each(self.gap_s, self.gap_batches),
+                time(self.longest_gap_s)
             ));
         } else if self.late_batches == 0 {
             lines.push(
@@ -269,12 +269,12 @@ impl Transfers {
         if self.late_batches > 0 {
             lines.push(format!(
                 "batches that the loop had were waited for {} a step until they were there",
-                ms(self.late_s, self.late_batches)
+                each(self.late_s, self.late_batches)
             ));
         }
         lines.push(format!(
             "the loop waited {} a step on the host for batches to be sent",
-            ms(self.host_wait_s, self.delivered)
+            each(self.host_wait_s, self.delivered)
         ));
         lines
     }
@@ -376,9 +376,9 @@ mod tests {
         assert_eq!(
             found.seen,
             [
-                "a batch is 0.100 ms on the bus, 9.60 GB/s",
-                "the device waited 0.500 ms a step for data by its own clock, at most 2.000 ms",
-                "the loop waited 2.000 ms a step on the host for batches to be sent",
+                "a batch is 100.0 µs on the bus, 9.60 GB/s",
+                "the device waited 500.0 µs a step for data by its own clock, at most 2.00 ms",
+                "the loop waited 2.00 ms a step on the host for batches to be sent",
             ]
         );
     }
@@ -422,7 +422,7 @@ mod tests {
 
         let seen = of(&stats, &[image()]).seen.join("\n");
 
-        assert!(seen.contains("were waited for 0.500 ms a step"), "{seen}");
+        assert!(seen.contains("were waited for 500.0 µs a step"), "{seen}");
         assert!(!seen.contains("is not known"), "{seen}");
     }
 
