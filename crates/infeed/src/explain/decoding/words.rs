@@ -11,8 +11,10 @@ pub(super) fn said(decoding: &Decoding) -> Vec<String> {
         said.push(fastest(decoding, best));
     }
     if let Some(now) = way(decoding.now).filter(|_| decoding.now != decoding.share) {
+        // Its rate is that of the best placement, which may not be the one that runs.
+        let at_best = if now.share == 0 { "at best " } else { "" };
         said.push(format!(
-            "now it is decode={}, {:.0} samples/s, limited by {}",
+            "now it is decode={}, {at_best}{:.0} samples/s, limited by {}",
             now.name(),
             now.way.rate.mid,
             now.way.binding.said()
