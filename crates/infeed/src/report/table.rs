@@ -88,7 +88,7 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
     let mut filled = 0;
-    for word in text.split_whitespace() {
+    for word in words(text) {
         let mut word: Vec<char> = word.chars().collect();
         if filled > 0 && filled + 1 + word.len() > width {
             lines.push(String::new());
@@ -108,6 +108,21 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
         extend(&mut lines, word);
     }
     lines
+}
+
+/// Words of a text; a number stays with its per cent sign.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match words.last_mut() {
+            Some(number) if word.starts_with('%') => {
+                number.push(' ');
+                number.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
 }
 
 fn extend(lines: &mut [String], text: Vec<char>) {
@@ -169,5 +184,6 @@ mod tests {
         assert_eq!(wrap("what a line", 6), ["what a", "line"]);
         assert_eq!(wrap("incomprehensible", 10), ["incomprehe", "nsible"]);
         assert_eq!(wrap("", 10), [""]);
+        assert_eq!(wrap("room 29 %; none", 8), ["room", "29 %;", "none"]);
     }
 }
