@@ -94,8 +94,10 @@ mod tests {
         let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
             .decode()
             .transform(RandomResizedCrop::new(16));
-        let mut options = Options::default();
-        options.decode = DecodeBy::Gpu;
+        let options = Options {
+            decode: DecodeBy::Gpu,
+            ..Options::default()
+        };
         let variant = Variant {
             source: pipeline.source.open(&[]).expect("a folder"),
             pipeline,
