@@ -60,7 +60,7 @@ pub struct Conditions {
     pub open: Options,
     /// Time that a step of the consumer takes. None: it takes batches as fast as they come.
     pub step: Option<Duration>,
-    /// Length of the plain run. Less than one makes the turns of trials as much shorter.
+    /// Length of the plain run. Less than one makes trials as much shorter.
     pub seconds: f64,
     /// The machine to plan for. None: this one.
     pub stand: Option<Stand>,
@@ -227,8 +227,8 @@ impl Case {
         self.conditions.stand.as_ref()?.bus_bytes_per_s
     }
 
-    /// Length of a trial's turn: shorter than usual where the plain run is shorter than a second, since
-    /// whoever asks for that wants no exact numbers.
+    /// Length of a trial's turn: shorter than usual where the plain run is shorter than a second,
+    /// since whoever asks for that wants no exact numbers.
     pub(super) fn turn(&self, usual: Duration) -> Duration {
         usual.mul_f64(self.conditions.seconds.clamp(0.0, 1.0))
     }

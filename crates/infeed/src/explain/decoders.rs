@@ -7,7 +7,7 @@ use super::findings::NotTried;
 use super::interval::Interval;
 use super::placement::{Cost, Placing, Split};
 use super::sides::left;
-use super::ways::{Sent, Tried};
+use super::ways::{SENDING, Sent, Tried};
 use crate::device::{Any, Device};
 use crate::error::Error;
 use crate::loader::DecodeBy;
@@ -74,7 +74,8 @@ impl Case {
         ) else {
             return Ok(None);
         };
-        let sent = |decode| all.sent_by(device, self.rows(), decode);
+        let length = self.turn(SENDING);
+        let sent = |decode| all.sent_by(device, self.rows(), decode, length);
         let ends = sent(DecodeBy::Gpu).and_then(|whole| Ok((whole, sent(DecodeBy::Mix(8))?)));
         let (whole, half) = match ends {
             Ok(ends) => ends,

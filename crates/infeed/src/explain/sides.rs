@@ -14,7 +14,7 @@ use super::placement::{
     About, Bound, Cost, EQUAL, Known, Placing, Split, Supply, UNKNOWN, Way, place,
 };
 use super::units::{bytes, per_s};
-use super::ways::Tried;
+use super::ways::{SENDING, Tried};
 use crate::device::ring::{Route, Upload};
 use crate::device::timing::batch_times;
 use crate::device::{Any, Device};
@@ -154,7 +154,7 @@ impl Case {
         let (bus_bytes, bus_s, device_s) = match means {
             // What images of a size each take depends on the sizes.
             Means::Device(device) if split == Split::Resize => {
-                let sent = tried.sent(device, self.rows())?;
+                let sent = tried.sent(device, self.rows(), self.turn(SENDING))?;
                 (sent.bytes, sent.copying_s, sent.device_s)
             }
             Means::Device(device) => {

@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::loader::DecodeBy;
 use crate::loader::ahead::{DeviceStep, Placement};
 
-/// How long batches are sent, at least.
-const SENDING: Duration = Duration::from_millis(400);
+/// How long batches are sent, at least, unless trials are shorter than usual.
+pub(super) const SENDING: Duration = Duration::from_millis(400);
 
 /// Batches that are sent, at least, unless that takes ten times as long.
 const BATCHES: u64 = 6;
@@ -165,13 +165,13 @@ impl Tried {
         not_tried(self.split, self.decodes, error)
     }
 
-    /// Sends batches of so many rows for a moment.
+    /// Sends batches of so many rows for a moment, of such a length at least.
     ///
     /// # Errors
     ///
     /// As opening and running the pipeline on the device.
-    pub(super) fn sent(&self, device: &Any, rows: u64) -> Result<Sent, Error> {
-        self.sent_by(device, rows, self.variant.options.decode)
+    pub(super) fn sent(&self, device: &Any, rows: u64, length: Duration) -> Result<Sent, Error> {
+        self.sent_by(device, rows, self.variant.options.decode, length)
     }
 
     /// As [`sent`](Tried::sent), with such a share of the files left to the device's decoder.
@@ -179,7 +179,13 @@ impl Tried {
     /// # Errors
     ///
     /// As [`sent`](Tried::sent).
-    pub(super) fn sent_by(&self, device: &Any, rows: u64, decode: DecodeBy) -> Result<Sent, Error> {
+    pub(super) fn sent_by(
+        &self,
+        device: &Any,
+        rows: u64,
+        decode: DecodeBy,
+        length: Duration,
+    ) -> Result<Sent, Error> {
         let mut pipeline = self.variant.pipeline.plain();
         (pipeline.batch.size, pipeline.batch.per_rank) = (Some(rows), None);
         let mut options = fixed(&self.variant.options);
@@ -191,7 +197,7 @@ impl Tried {
         let (begun, mut batches) = (Instant::now(), 0);
         loop {
             let elapsed = begun.elapsed();
-            let is_enough = elapsed >= SENDING && batches >= BATCHES;
+            let is_enough = elapsed >= length && batches >= BATCHES;
             // One batch that takes longer is waited for.
             if is_enough || (batches > 0 && elapsed >= 10 * SENDING) {
                 break;
