@@ -1,8 +1,8 @@
 //! The resizer, compiled once.
 //!
-//! `fast_image_resize` is generic over pixels and over views of them, so each crate that calls it compiles
-//! its kernels, at all SIMD levels, and its tests do so again: minutes in all. What is called here is not
-//! generic, and the only caller of the resizer.
+//! `fast_image_resize` is generic over pixels and over views of them, so each crate that calls it
+//! compiles its kernels, at all SIMD levels, and its tests do so again: minutes in all. What is
+//! called here is not generic, and the only caller of the resizer.
 
 #![forbid(unsafe_code)]
 
@@ -41,9 +41,9 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Filters a part of some rows, none of whose neighbours contribute, and fills `to`, which has so many
-/// columns and rows. Alpha is a channel like the others. None where pixels are of another kind than 1 to 4
-/// channels of 8 or 16 bits, or lengths do not fit.
+/// Filters a part of some rows, none of whose neighbours contribute, and fills `to`, which has so
+/// many columns and rows. Alpha is a channel like the others. None where pixels are of another kind
+/// than 1 to 4 channels of 8 or 16 bits, or lengths do not fit.
 pub fn resize(
     resizer: &mut Resizer,
     kind: PixelType,

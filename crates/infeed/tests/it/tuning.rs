@@ -31,7 +31,7 @@ fn open(workers: Option<usize>) -> Loader {
     pipeline.open_with(&handles, &options).expect("opens")
 }
 
-/// Steps until it has settled; says what that came to, and whether one worker had a turn on the way.
+/// Steps until it has settled; says what that came to, and whether one worker had a turn.
 fn settles(loader: &Loader) -> (Tuned, bool) {
     let begun = Instant::now();
     let mut tried = false;
@@ -53,8 +53,8 @@ fn settles(loader: &Loader) -> (Tuned, bool) {
 
 #[test]
 fn a_loop_that_never_waits_is_left_with_one_worker_and_a_line_that_says_why() {
-    // What else the machine does makes some steps longer, by chance those with one worker; then it rightly
-    // keeps more. It does not do so time and again.
+    // What else the machine does makes some steps longer, by chance those with one worker; then
+    // it rightly keeps more. It does not do so time and again.
     let mut told = Vec::new();
     let is_left_with_one = (0..LOADERS).any(|_| {
         let loader = open(None);
