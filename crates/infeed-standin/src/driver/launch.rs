@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::card::Card;
 use super::code;
-use super::memory::Seen;
+use super::memory::View;
 use super::world::{Function, World};
 use crate::ptx::Fault;
 
@@ -88,7 +88,7 @@ fn run(card: &Card, function: &Function, grid: u32, block: u32, argument: &[u8])
     if card.works().is_err() {
         return;
     }
-    let (memory, entry) = (Seen::of(&card.memory), &function.entry);
+    let (memory, entry) = (View::of(&card.memory), &function.entry);
     if let Err(fault) = function.module.run(entry, grid, block, argument, &memory) {
         let code = match fault {
             Fault::Outside { .. } => code::ILLEGAL_ADDRESS,

@@ -141,15 +141,15 @@ impl Memory {
 }
 
 /// What a kernel sees of a card's memory: blocks are looked up once and not for each access.
-pub(crate) struct Seen<'a> {
+pub(crate) struct View<'a> {
     memory: &'a Memory,
     blocks: RefCell<Vec<Arc<Block>>>,
 }
 
-impl<'a> Seen<'a> {
-    pub(crate) fn of(memory: &'a Memory) -> Seen<'a> {
+impl<'a> View<'a> {
+    pub(crate) fn of(memory: &'a Memory) -> View<'a> {
         let blocks = RefCell::default();
-        Seen { memory, blocks }
+        View { memory, blocks }
     }
 
     fn with(
@@ -170,7 +170,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Global for Seen<'_> {
+impl Global for View<'_> {
     fn load(&self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
         self.with(address, to.len(), |part| {
             for (to, from) in to.iter_mut().zip(part) {

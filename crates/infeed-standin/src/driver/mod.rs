@@ -14,6 +14,7 @@ pub(crate) mod code;
 mod launch;
 mod memory;
 mod report;
+mod seen;
 mod settings;
 mod stream;
 mod thread;

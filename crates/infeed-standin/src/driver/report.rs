@@ -1,45 +1,13 @@
 //! What was seen: calls, what is still there, and what no driver would have let pass.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::Once;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::card::Card;
 use super::lock;
-use super::world::World;
-
-/// What is written down while calls are made.
-#[derive(Default)]
-pub(crate) struct Seen {
-    /// Calls by function.
-    calls: Mutex<BTreeMap<&'static str, u64>>,
-    /// What was done wrong, each thing once.
-    misuse: Mutex<Vec<String>>,
-    /// Copies from memory of the host that was not pinned.
-    pageable: Mutex<u64>,
-}
-
-impl Seen {
-    /// Counts a call; the how-manieth of its function it is.
-    pub(crate) fn call(&self, function: &'static str) -> u64 {
-        let mut calls = lock(&self.calls);
-        let count = calls.entry(function).or_default();
-        *count += 1;
-        *count
-    }
-
-    pub(crate) fn misuse(&self, what: String) {
-        let mut all = lock(&self.misuse);
-        if !all.contains(&what) {
-            all.push(what);
-        }
-    }
-
-    pub(crate) fn pageable(&self) {
-        *lock(&self.pageable) += 1;
-    }
-}
+use super::world::{self, World};
+use crate::nvjpeg;
 
 /// All of it as JSON: `calls` by function, `live` things by kind, `misuse` in words, the number of
 /// `pageable` copies.
@@ -49,9 +17,46 @@ pub(crate) fn report(world: &World) -> String {
     misuse.extend(world.cards.iter().filter_map(Card::why_lost));
     let report = json!({
         "calls": *lock(&seen.calls),
-        "live": world.live(),
+        "live": live(world),
         "misuse": misuse,
         "pageable": *lock(&seen.pageable),
     });
     report.to_string()
+}
+
+/// How much there is of each kind.
+fn live(world: &World) -> Value {
+    let memory: usize = world.cards.iter().map(|card| card.memory.live()).sum();
+    let contexts = world.cards.iter().filter(|card| card.is_retained());
+    json!({
+        "contexts": contexts.count(),
+        "decoders": nvjpeg::live(),
+        "events": world.events.live(),
+        "memory": memory,
+        "modules": world.modules.live(),
+        "pinned": world.pinned.live(),
+        "streams": world.streams.live(),
+    })
+}
+
+/// Has `STANDIN_REPORT` written as the process ends.
+pub(crate) fn write_at_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: a function without arguments that lives as long as the library, which is never
+        // closed.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+extern "C" fn at_exit() {
+    let Some(world) = world::get() else { return };
+    if world.is_forked() {
+        return;
+    }
+    if let Some(path) = &world.settings.report
+        && let Err(error) = std::fs::write(path, report(world))
+    {
+        eprintln!("stand-in of the CUDA driver: {}: {error}", path.display());
+    }
 }

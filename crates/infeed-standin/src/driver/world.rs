@@ -5,17 +5,14 @@ use std::ffi::c_uint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use serde_json::{Value, json};
-
 use super::card::Card;
 use super::code;
 use super::lock;
 use super::memory::Pinned;
-use super::report::{Seen, report};
+use super::seen::Seen;
 use super::settings::Settings;
 use super::stream::{Capture, Event, Stream};
 use super::thread;
-use crate::nvjpeg;
 use crate::ptx::Module;
 
 /// A driver that was initialised.
@@ -89,7 +86,7 @@ impl<T> Handles<T> {
         lock(&self.things).retain(|_, thing| keep(thing));
     }
 
-    fn live(&self) -> usize {
+    pub(crate) fn live(&self) -> usize {
         lock(&self.things).len()
     }
 
@@ -127,27 +124,11 @@ pub(crate) fn initialise() -> Result<(), c_uint> {
     }
 }
 
-/// `STANDIN_REPORT` is written as the process ends.
-extern "C" fn at_exit() {
-    let Some(world) = get() else { return };
-    if world.process != std::process::id() {
-        return;
-    }
-    if let Some(path) = &world.settings.report
-        && let Err(error) = std::fs::write(path, report(world))
-    {
-        eprintln!("stand-in of the CUDA driver: {}: {error}", path.display());
-    }
-}
-
 impl World {
     fn new() -> Result<World, String> {
         let settings = Settings::of_environment()?;
         let card = |ordinal| Card::new(ordinal, settings.memory_bytes, settings.delay);
         let cards = (0..settings.cards).map(card).collect::<Result<_, _>>()?;
-        // SAFETY: a function without arguments that lives as long as the library, which is never
-        // closed.
-        unsafe { libc::atexit(at_exit) };
         Ok(World {
             cards,
             settings,
@@ -293,20 +274,5 @@ impl World {
     pub(crate) fn card_with(&self, address: u64) -> Option<&Card> {
         let mut cards = self.cards.iter();
         cards.find(|card| card.memory.block(address).is_some())
-    }
-
-    /// How much there is of each kind.
-    pub(crate) fn live(&self) -> Value {
-        let memory: usize = self.cards.iter().map(|card| card.memory.live()).sum();
-        let contexts = self.cards.iter().filter(|card| card.is_retained()).count();
-        json!({
-            "contexts": contexts,
-            "decoders": nvjpeg::live(),
-            "events": self.events.live(),
-            "memory": memory,
-            "modules": self.modules.live(),
-            "pinned": self.pinned.live(),
-            "streams": self.streams.live(),
-        })
     }
 }

@@ -8,6 +8,7 @@ mod streams;
 use std::ffi::{c_char, c_int, c_uint};
 
 use super::code;
+use super::report;
 use super::world::{self, World};
 
 /// What a call has to say before and after what it does: it is counted, may be told to fail, and is
@@ -82,7 +83,13 @@ use functions;
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: c_uint) -> c_uint {
     match flags {
-        0 => world::initialise().err().unwrap_or(0),
+        0 => {
+            let initialised = world::initialise();
+            if initialised.is_ok() {
+                report::write_at_exit();
+            }
+            initialised.err().unwrap_or(0)
+        }
         _ => code::INVALID_VALUE,
     }
 }
