@@ -62,14 +62,28 @@ def on_host(pipeline, epochs=1):
         return [{name: np.array(array) for name, array in b.items()} for b in batches]
 
 
-def fetched(card, batch, stream, names=FIELDS):
-    """Copies of the columns, made in the order of a stream."""
+def fetched(card, batch, stream, names=FIELDS, handle=None):
+    """Copies of the columns, made in the order of a stream.
+
+    `handle` is what the driver calls a stream of which DLPack has another number.
+    """
     found = {}
     for name in names:
         taken = Taken(batch.array(name), stream)
-        found[name] = card.fetch(taken, stream)
+        found[name] = card.fetch(taken, handle or stream)
         taken.release()
     return found
+
+
+def late(card, batch, stream, handle=None):
+    """The same into pinned memory, which has them once the stream gets there."""
+    places = {}
+    for name in FIELDS:
+        taken = Taken(batch.array(name), stream)
+        places[name] = card.pinned(taken.shape, taken.dtype)
+        card.fetch(taken, handle or stream, places[name])
+        taken.release()
+    return places
 
 
 def same(found, wanted):
@@ -126,14 +140,7 @@ def test_memory_is_not_used_again_before_streams_are_done_with_it(
     into = []
     with photos.open(device="cuda:0", slots=2) as loader:
         for number, batch in enumerate(b for _ in range(3) for b in loader):
-            stream = streams[number % 3]
-            places = {}
-            for name in FIELDS:
-                taken = Taken(batch.array(name), stream)
-                places[name] = card.pinned(taken.shape, taken.dtype)
-                card.fetch(taken, stream, places[name])
-                taken.release()
-            into.append(places)
+            into.append(late(card, batch, streams[number % 3]))
             del batch
         for stream in streams:
             card.wait(stream)
@@ -148,15 +155,7 @@ def test_default_streams_wait_as_others_do(card, photos, stream):
     # What DLPack calls 1 is the driver's legacy stream, and so is None.
     handle = {None: 1, 1: 1, 2: 2}[stream]
     with photos.open(device="cuda:0", slots=2) as loader:
-        found = []
-        for batch in loader:
-            one = {}
-            for name in FIELDS:
-                taken = Taken(batch.array(name), stream)
-                one[name] = card.pinned(taken.shape, taken.dtype)
-                card.fetch(taken, handle, one[name])
-                taken.release()
-            found.append(one)
+        found = [late(card, batch, stream, handle) for batch in loader]
         card.wait(handle)
         assert same(found, wanted)
 
@@ -164,14 +163,8 @@ def test_default_streams_wait_as_others_do(card, photos, stream):
 def test_who_waits_for_nothing_gets_what_is_there(card, photos):
     wanted = on_host(photos)
     with photos.open(device="cuda:0", slots=2) as loader:
-        found = []
-        for batch in loader:
-            one = {}
-            for name in FIELDS:
-                taken = Taken(batch.array(name), -1)
-                one[name] = card.fetch(taken, 1)
-                taken.release()
-            found.append(one)
+        # Into memory that is not pinned, for which the host waits.
+        found = [fetched(card, batch, -1, handle=1) for batch in loader]
         assert same(found, wanted)
 
 
@@ -287,14 +280,7 @@ def test_a_capture_of_another_thread_is_left_whole(card, photos):
 
         def loop():
             card.use()
-            for batch in loader:
-                one = {}
-                for name in FIELDS:
-                    taken = Taken(batch.array(name), stream)
-                    one[name] = card.pinned(taken.shape, taken.dtype)
-                    card.fetch(taken, stream, one[name])
-                    taken.release()
-                found.append(one)
+            found.extend(late(card, batch, stream) for batch in loader)
 
         thread = threading.Thread(target=loop)
         thread.start()
