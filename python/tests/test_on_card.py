@@ -57,6 +57,24 @@ def test_a_loop_on_a_card(driver, delay_us):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_streams_that_wait_for_nothing_are_found_out(driver):
+    """The loops can fail: waits that are left out are seen in what they read."""
+    runs = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(CASES),
+        "-k",
+        "used_again",
+    ]
+    ran = driver(*runs, DELAY_US=3000, FAIL="cuStreamWaitEvent:0:0")
+
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "assert same(into, wanted)" in ran.stdout
+
+
 OPEN = """
 import sys, infeed
 from infeed import sources

@@ -30,6 +30,7 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failing {
     pub(crate) function: String,
+    /// What it returns; with 0 it pretends to have done what it has not.
     pub(crate) code: c_uint,
     /// Which of the calls, from 1 on; 0 for all.
     pub(crate) nth: u64,
