@@ -47,7 +47,7 @@ impl Case {
 
     /// Weighs the shares of records that the device might decode; None where it has no decoder, or none of
     /// the records is one for it. What storage allows is given, and the ways with the host's pixels. If it
-    /// does not run, and nobody asked for it, that is told.
+    /// does not run, and nobody asked for it, that is told. `timing` hears what share of it is timed.
     ///
     /// # Errors
     ///
@@ -58,6 +58,7 @@ impl Case {
         placing: &Placing,
         storage: Option<Interval>,
         not: &mut Vec<NotTried>,
+        timing: &dyn Fn(f64),
     ) -> Result<Option<Decoding>, Error> {
         let found = |decodes: bool| {
             let mut tried = tried.iter();
@@ -76,7 +77,11 @@ impl Case {
         };
         let length = self.turn(SENDING);
         let sent = |decode| all.sent_by(device, self.rows(), decode, length);
-        let ends = sent(DecodeBy::Gpu).and_then(|whole| Ok((whole, sent(DecodeBy::Mix(8))?)));
+        timing(0.0);
+        let ends = sent(DecodeBy::Gpu).and_then(|whole| {
+            timing(0.5);
+            Ok((whole, sent(DecodeBy::Mix(8))?))
+        });
         let (whole, half) = match ends {
             Ok(ends) => ends,
             Err(error) if !self.decodes() => {

@@ -76,12 +76,13 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let trials = Trials::run(case, &looked, &run, storage.as_ref(), progress)?;
     let subject = subject(case, &looked);
     let mut capacities = capacities(case, &run, storage.as_ref(), &trials, subject.bytes as f64);
-    progress("timing copies and kernels", 0.0);
     let reading = capacities.rate_of(Limit::Storage);
     let mut untried = Vec::new();
-    let placement = case.placing(&trials.ways, reading, &mut untried)?;
+    let timing = |share| _ = progress("timing copies and kernels", share);
+    let placement = case.placing(&trials.ways, reading, &mut untried, &timing)?;
+    let timing = |share| _ = progress("timing the device's decoder", share);
     let decoding = match &placement {
-        Some(placing) => case.decoding(&trials.ways, placing, reading, &mut untried)?,
+        Some(placing) => case.decoding(&trials.ways, placing, reading, &mut untried, &timing)?,
         None => None,
     };
     notes.extend(case.no_decoder());

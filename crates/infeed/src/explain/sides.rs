@@ -84,7 +84,8 @@ impl Case {
     }
 
     /// Decides where the work belongs, from what the host's cores give in each way that was tried; None
-    /// without a device and without a profile that has one. A way that does not run is told.
+    /// without a device and without a profile that has one. A way that does not run is told. `timing`
+    /// hears what share of the ways is timed.
     ///
     /// # Errors
     ///
@@ -94,6 +95,7 @@ impl Case {
         tried: &[Tried],
         storage: Option<Interval>,
         not: &mut Vec<NotTried>,
+        timing: &dyn Fn(f64),
     ) -> Result<Option<Placing>, Error> {
         let means = match (&self.conditions.device, &self.conditions.stand) {
             (Some(device), _) => Means::Device(device),
@@ -104,7 +106,9 @@ impl Case {
             (None, None) => return Ok(None),
         };
         let mut costs = Vec::new();
-        for tried in tried.iter().filter(|tried| !tried.decodes) {
+        let placed: Vec<&Tried> = tried.iter().filter(|tried| !tried.decodes).collect();
+        for (nth, tried) in placed.iter().enumerate() {
+            timing(nth as f64 / placed.len() as f64);
             match self.cost(tried, &means) {
                 Ok(cost) => costs.push(cost),
                 // Room for whole crops may be more than there is, where all else fits.
