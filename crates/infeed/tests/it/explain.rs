@@ -7,7 +7,7 @@ use infeed::pipeline::{MemoryField, Pipeline, SourceSpec};
 use infeed::sample::DType;
 use infeed::source::throttled::Throttle;
 use infeed::transform::{
-    ClassIndex, ColorJitter, Crop, Jitter, Normalize, OneHot, RandomHorizontalFlip,
+    ClassIndex, ColorJitter, Crop, Jitter, Normalize, OneHot, RandomErasing, RandomHorizontalFlip,
     RandomResizedCrop, Resize, ToFloat,
 };
 use infeed::{Error, OnError, Options};
@@ -280,6 +280,28 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
         "{}",
         quality("jpeg-95")
     );
+}
+
+#[test]
+fn a_loss_is_told_where_floats_are_erased_after_it() {
+    let root = data::pairs(8, 48, 64);
+    let pipeline = Pipeline::new(SourceSpec::pairs(
+        root.path().join("images"),
+        root.path().join("masks"),
+    ))
+    .decode()
+    .transform(Crop::new(32, 32))
+    .transform(ToFloat::of("image"))
+    .transform(RandomErasing::new(0.5))
+    .batch(2);
+    let mut conditions = conditions();
+    conditions.try_remedies = true;
+
+    let found = explained(&pipeline, conditions);
+
+    let lossy = found.remedies.iter().find(|remedy| remedy.id == "jpeg-95");
+    let quality = &lossy.expect("JPEG is tried").quality;
+    assert!(quality.starts_with("PSNR"), "{quality}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
 
 /// uint8 out of the loader: cast, normalize and one-hot belong behind the copy, where they make
 /// the data no larger on the bus.
-pub(in crate::explain) fn without_floats(pipeline: &Pipeline) -> Option<Pipeline> {
+fn without_floats(pipeline: &Pipeline) -> Option<Pipeline> {
     let mut other = pipeline.clone();
     let floats = |t: &Transform| {
         matches!(

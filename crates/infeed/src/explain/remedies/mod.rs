@@ -14,7 +14,6 @@ use super::case::Case;
 use super::findings::NotTried;
 use super::storage::Storage;
 
-pub(super) use arrange::without_floats;
 pub(super) use fed::{candidate as fed, count_of};
 
 /// What a remedy changes.
