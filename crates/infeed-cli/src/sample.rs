@@ -37,7 +37,7 @@ enum Kind {
         /// Folder to make; must be empty or missing
         out: PathBuf,
         /// Images altogether
-        #[arg(long, default_value_t = 1000)]
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
         count: u64,
         /// Classes the images are dealt to
         #[arg(long, default_value_t = 10,
@@ -58,7 +58,7 @@ enum Kind {
         /// Folder to make; must be empty or missing
         out: PathBuf,
         /// Pairs of image and mask
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
         count: u64,
         /// Classes in the masks
         #[arg(long, default_value_t = 12,
