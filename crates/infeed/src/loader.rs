@@ -252,10 +252,14 @@ impl Loader {
         let held = held(conveyor);
         if held > self.shares.trays + self.held && !progress.told_held {
             progress.told_held = true;
+            // Text and encoded images lie in no slab.
+            let each = match conveyor.job().batcher().slab_bytes() >> 20 {
+                0 => String::new(),
+                mebibytes => format!(" ({mebibytes} MiB each)"),
+            };
             let text = format!(
-                "{held} batches are held; their memory ({} MiB each) is outside the loader's \
-                 budget and cannot be used again until they are dropped",
-                conveyor.job().batcher().slab_bytes() >> 20
+                "{held} batches are held; their memory{each} is outside the loader's budget and \
+                 cannot be used again until they are dropped"
             );
             tracing::warn!("{text}");
             progress.notices.push(text);
