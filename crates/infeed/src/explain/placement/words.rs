@@ -56,7 +56,7 @@ pub(super) fn said(placing: &Placing) -> Vec<String> {
     }
     if placing.devices > 1 {
         said.push(format!(
-            "the host's cores and its storage are shared by {} devices: each has a {} of what they \
+            "the host's cores and its storage are shared by {} devices: each has {} of what they \
              give; the rates are those of one device",
             placing.devices,
             part(placing.devices),
@@ -84,11 +84,11 @@ fn unsure(chosen: &Way, next: &Way) -> bool {
 fn part(devices: u32) -> String {
     match devices {
         2 => "half".to_owned(),
-        3 => "third".to_owned(),
-        4 => "quarter".to_owned(),
-        5 => "fifth".to_owned(),
-        8 => "eighth".to_owned(),
-        n => format!("{n}th"),
+        3 => "a third".to_owned(),
+        4 => "a quarter".to_owned(),
+        5 => "a fifth".to_owned(),
+        8 => "an eighth".to_owned(),
+        n => format!("1/{n}"),
     }
 }
 
