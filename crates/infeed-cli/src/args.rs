@@ -37,14 +37,19 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 /// carries 1448.
 const PAYLOAD: f64 = 0.94;
 
-/// Bytes of batches a second on a network: of `10Gbit`, less what headers take; of `1.1GB` as it is.
+/// Bytes of batches a second on a network: of `10Gbit` or `10Gb`, less what headers take; of `1.1GB`
+/// as it is.
 pub(crate) fn network(text: &str) -> Result<f64, String> {
     let wrong = || "write a rate, such as 10Gbit, 900Mbit or 1.1GB".to_owned();
-    let text = text.trim().to_ascii_lowercase();
-    let text = text.strip_suffix("/s").unwrap_or(&text);
-    let bits = ["bit", "bps"]
+    let text = text.trim();
+    let text = ["/s", "ps"]
         .iter()
-        .find_map(|unit| text.strip_suffix(unit));
+        .find_map(|per| text.strip_suffix(per))
+        .unwrap_or(text);
+    let lower = text.to_ascii_lowercase();
+    // A small b is a bit, a large one a byte, as of network cards and their tools.
+    let small = || lower.strip_suffix('b').filter(|_| text.ends_with('b'));
+    let bits = lower.strip_suffix("bit").or_else(small);
     let rate = match bits {
         Some(number) => {
             let end = number
@@ -123,9 +128,38 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+/// `host:port` of a feeder.
+pub(crate) fn feeder(text: &str) -> Result<String, String> {
+    let port = text
+        .rsplit_once(':')
+        .map(|(host, port)| (host, port.parse::<u16>()));
+    match port {
+        Some((host, Ok(_))) if !host.is_empty() => Ok(text.to_owned()),
+        _ => Err("write host:port, such as 10.0.0.7:7077".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_feeder_has_a_host_and_a_port() {
+        for right in ["10.0.0.7:7077", "node3:7077", "[::1]:7077"] {
+            assert_eq!(feeder(right), Ok(right.to_owned()));
+        }
+        for wrong in [
+            "",
+            "node3",
+            "7077",
+            ":7077",
+            "node3:",
+            "node3:port",
+            "node3:70777",
+        ] {
+            assert!(feeder(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_in_bytes_are_read_with_their_units() {
@@ -143,6 +177,8 @@ mod tests {
         assert_eq!(network("10Gbit"), Ok(1.175e9));
         assert_eq!(network("10 Gbit/s"), Ok(1.175e9));
         assert_eq!(network("900Mbps"), network("0.9gbit"));
+        assert_eq!(network("10Gb/s"), network("10Gbit"));
+        assert_eq!(network("1.1GBps"), Ok(1.1e9));
         assert_eq!(network("1.1GB/s"), Ok(1.1e9));
         assert_eq!(network("1GiB"), Ok(f64::from(1 << 30)));
         for wrong in ["", "fast", "0Gbit", "10Xbit", "-1GB", "Gbit"] {

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Policy::Stop)]
     on_error: Policy,
     /// Feeders that make batches too (`infeed feed`): host:port, several by commas
-    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = args::feeder)]
     feeders: Vec<String>,
     /// File with the token that the feeders know
     #[arg(long, value_name = "FILE", requires = "feeders")]

@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHO", default_value = "auto", requires = "device")]
     decode: DecodeBy,
     /// Measure feeders that run (`infeed feed`) beside this machine's cores: host:port, several by commas
-    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = args::feeder)]
     feeders: Vec<String>,
     /// File with the token that the feeders know
     #[arg(long, value_name = "FILE", requires = "feeders")]
