@@ -41,7 +41,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 The rate is taken after the first batch; wait is what the consumer waited after it. CPU and
 wall time of a stage are summed over threads. Ctrl-C stops and prints what was measured.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
+    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
+    /// (.parquet, .arrow, .npz)
     path: PathBuf,
     /// Milliseconds that a step of the consumer takes
     #[arg(long, value_name = "N", value_parser = args::positive)]
@@ -215,10 +216,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         put!("{}", measured.table(args.step_ms))?;
     }
     if let Some(tuned) = measured.stats.tuned.as_ref().filter(|_| !args.json) {
-        println!("{}", tuned.text);
-    }
-    if let Some(placed) = measured.placed.as_ref().filter(|_| !args.json) {
-        putln!("{}", placed.why)?;
+        putln!("{}", tuned.text)?;
     }
     for notice in loader.take_notices() {
         tell!("infeed: {notice}");

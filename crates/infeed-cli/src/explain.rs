@@ -45,7 +45,8 @@ const DEFAULT_SECONDS: f64 = 6.0;
 Every remedy is tried on a few hundred of your records. What is written goes beside the original,
 never over it. Ctrl-C stops.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
+    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
+    /// (.parquet, .arrow, .npz)
     path: PathBuf,
     /// Milliseconds that a training step takes [default: batches are taken as fast as they come]
     #[arg(long, value_name = "N", value_parser = args::positive)]

@@ -28,7 +28,7 @@ are imported by their names when it starts (PYTHONPATH), never sent. Nothing is 
 a private network. The token is 16 or more characters that trainers and feeders share;
 `openssl rand -hex 16 > token` makes one.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML)
+    /// Pipeline file (TOML), or what a trainer without one names: folder, shards or tables
     path: PathBuf,
     /// Address and port to listen at; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7077")]

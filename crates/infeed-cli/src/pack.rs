@@ -61,7 +61,8 @@ given. Every viewer still opens the files.
 
 The original is never touched. Ctrl-C stops; the same command goes on with what is missing.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
+    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
+    /// (.parquet, .arrow, .npz)
     source: PathBuf,
     /// Folder to make, or for shards the URL of one in a bucket; may hold what an earlier run of
     /// this command left

@@ -33,7 +33,8 @@ step. One of a single rank is held against a replay of that rank, those of all r
 the whole. The first step that differs is named; the status is then 1. Without a file the pipeline
 runs twice, with all workers and with one, and the first record that differs is named too.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, or .npy, .npz, .parquet, .arrow files
+    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
+    /// (.parquet, .arrow, .npz)
     path: PathBuf,
     /// State of a run, as JSON, from which to go on
     #[arg(long, value_name = "FILE")]
