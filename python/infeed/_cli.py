@@ -13,6 +13,8 @@ def main() -> int:
         Its exit status.
     """
     arguments = sys.argv[1:]
+    if arguments[:2] == ["help", "experiment"]:
+        arguments = ["experiment", *arguments[2:], "--help"]
     if arguments[:1] == ["experiment"]:
         from infeed.experiments import command
 

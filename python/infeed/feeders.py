@@ -100,6 +100,11 @@ class Feeders(Feeding):
             )
         if not hosts:
             raise ConfigError("Feeders: hosts is empty; give at least one host:port")
+        for host in hosts:
+            name, _, port = host.rpartition(":")
+            if not name or not port.isdecimal():
+                expected = 'all "host:port", such as "10.0.0.7:7077"'
+                raise _check.refusal(self, "hosts", expected, host)
         if token is not None and not isinstance(token, str):
             raise ConfigError("Feeders: token must be a text of 16 characters or more")
         super().__init__(local, workers, deadline)

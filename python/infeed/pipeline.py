@@ -409,6 +409,9 @@ class Pipeline(Selecting):
             feeders._check_data(bool(self.source._buffers() or self._held()))
             feeding = (feeders._hosts(), feeders.local == "help", feeders.deadline)
         if workers != "auto":
+            if isinstance(workers, str):
+                expected = '"auto", an integer of at least 1, or feeders'
+                raise _check.refusal("open", "workers", expected, workers)
             workers = _check.integer("open", "workers", workers, low=1)
         if max_bad is not None:
             max_bad = _check.integer("open", "max_bad", max_bad)

@@ -294,6 +294,16 @@ def test_the_console_script_takes_experiments(capsys, monkeypatch):
         assert f"\n  {name} " in text
 
 
+def test_help_is_asked_for_as_of_other_commands(capsys, monkeypatch):
+    for asked, shown in (
+        (["help", "experiment"], "usage: infeed experiment [-h] NAME"),
+        (["help", "experiment", "overlap"], "usage: infeed experiment overlap"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["infeed", *asked])
+        assert _cli.main() == 0
+        assert shown in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -97,6 +97,8 @@ def test_what_a_feeder_refuses_is_an_error_that_says_what_differs(served):
     [
         ({"hosts": "a:1"}, "hosts must be a list"),
         ({"hosts": []}, "hosts is empty"),
+        ({"hosts": ["a:1", "b"]}, "hosts must be all \"host:port\".*got 'b'"),
+        ({"hosts": [":7077"]}, "hosts must be all"),
         ({"hosts": ["a:1"], "local": "never"}, "local must be"),
         ({"hosts": ["a:1"], "workers": 0}, "workers must be"),
         ({"hosts": ["a:1"], "deadline": 0}, "deadline must be"),

@@ -147,6 +147,7 @@ def test_a_wrong_argument_is_named_where_it_is_given(build, named):
     ("arguments", "named"),
     [
         ({"workers": 0}, "workers"),
+        ({"workers": "many"}, 'workers must be "auto", an integer'),
         ({"memory": "lots"}, "memory must be bytes, or a text such as"),
         ({"memory": -5}, "memory"),
         ({"rank": 2, "world_size": 2}, "rank must be below world_size=2"),
