@@ -72,4 +72,4 @@ size = 6
     (folder / "pipeline.toml").write_text(description + FILE)
     code = "import infeed; print(infeed.Pipeline.load('pipeline.toml').shapes['label'])"
 
-    assert "(6, 3)" in run(code, folder)
+    assert "(6, 10)" in run(code, folder)
