@@ -348,6 +348,8 @@ impl Bucket {
                     let problem = "it is shorter than it was when it was listed";
                     return Failure::Final(io::Error::other(problem));
                 }
+                // What a server does not know it will not know at the next attempt.
+                Some(Answer::Status(501)) => io::ErrorKind::Unsupported,
                 Some(Answer::Status(300..500) | Answer::Redirect) => io::ErrorKind::Other,
                 _ => return Failure::Passing(text()),
             },

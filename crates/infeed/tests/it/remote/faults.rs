@@ -124,7 +124,7 @@ fn what_will_not_pass_is_not_asked_again() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
 
-    for status in [400, 401, 403, 404, 410, 416] {
+    for status in [400, 401, 403, 404, 410, 416, 501] {
         server.take_log();
         server.fault(Kind::Read, Fault::Status(status), 1);
         checked(&*blob, 0..10, &content).expect_err("refused");
