@@ -213,7 +213,8 @@ fn extension(path: &Path) -> Option<String> {
         .map(|extension| extension.to_string_lossy().to_ascii_lowercase())
 }
 
-fn is_image(path: &Path) -> bool {
+/// Whether a file is called as images are.
+pub(crate) fn is_image(path: &Path) -> bool {
     extension(path).is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }
 

@@ -11,7 +11,7 @@ use infeed::transform::{
 use infeed::{Loader, Options};
 
 use crate::error::CliError;
-use crate::files::{Layout, images_below, layout, peek};
+use crate::files::{self, Layout, images_below, layout, peek};
 use crate::named::{CROP, IMAGENET_MEAN, IMAGENET_STD};
 use crate::{named, npy};
 
@@ -59,6 +59,12 @@ impl Target {
         }
         if path.extension().is_some_and(|extension| extension == "npy") {
             return Target::default_for(Layout::Arrays(vec![path.to_owned()]));
+        }
+        if files::is_image(path) {
+            return Err(CliError::Usage(format!(
+                "{} is an image; name the folder that holds it",
+                path.display()
+            )));
         }
         let pipeline = Pipeline::load(path).map_err(|error| CliError::failed(&error))?;
         Ok(Target {
