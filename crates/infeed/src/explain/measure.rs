@@ -318,7 +318,7 @@ impl Trials {
         let both = first.iter().zip(&last);
         let base_rates: Vec<f64> = both.map(|(a, b)| (a + b) / 2.0).collect();
         if base_rates.is_empty() {
-            let problem = "stopped before it was measured what the cores give";
+            let problem = "stopped before the rate of the cores was measured";
             return Err(Error::config("explain", problem));
         }
         let mut tried = Vec::new();

@@ -146,10 +146,12 @@ fn start(
     options: &FeedOptions,
 ) -> Result<Feeder, Error> {
     let wrong = |problem: String| Error::config("listen", problem);
-    let mut found = options
-        .listen
-        .to_socket_addrs()
-        .map_err(|error| wrong(format!("{:?} is no address: {error}", options.listen)))?;
+    let mut found = options.listen.to_socket_addrs().map_err(|error| {
+        let address = &options.listen;
+        wrong(format!(
+            "{address:?} is no address: {error}; write host:port, such as 127.0.0.1:7077"
+        ))
+    })?;
     let address = found
         .next()
         .ok_or_else(|| wrong(format!("{:?} has no address", options.listen)))?;
