@@ -29,7 +29,8 @@ def test_the_last_stage_is_the_row_of_the_batch(classification):
 def test_it_says_what_was_drawn(classification):
     stage = classification_pipeline(classification).preview(3)["RandomResizedCrop"]
 
-    assert re.search(r"top: \d+, left: \d+", stage.draws)
+    crop, resize = r"crop \d+x\d+ at x \d+, y \d+", r"resize to 64x64 \(bilinear\)"
+    assert re.search(f"^{crop}, {resize}$", stage.draws)
     assert stage.fields["image"].shape == (64, 64, 3)
 
 

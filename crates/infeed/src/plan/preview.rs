@@ -97,7 +97,7 @@ impl Plan {
                     *image = out;
                 }
             }
-            let draws: Vec<String> = own.iter().map(|step| format!("{step:?}")).collect();
+            let draws: Vec<String> = own.iter().map(|step| step.to_string()).collect();
             stages.push(self.stage(planned.transform.name(), draws.join(", "), &images)?);
         }
         stages.push(self.output(record, &images, &drawn.erase, bench)?);
@@ -139,7 +139,7 @@ impl Plan {
         stages.push(PreviewStage {
             name: mixing.blend.name(),
             draws: format!(
-                "with position {} ({partner}), {:?}",
+                "with position {} ({partner}), {}",
                 mixing.partner, mixing.blend
             ),
             fields: other.fields,

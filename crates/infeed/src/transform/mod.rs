@@ -26,6 +26,7 @@ mod resized_crop;
 mod rng;
 mod step;
 mod view;
+mod words;
 
 #[cfg(test)]
 mod tests;

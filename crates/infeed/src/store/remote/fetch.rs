@@ -350,7 +350,7 @@ impl Bucket {
                 }
                 // What a server does not know it will not know at the next attempt.
                 Some(Answer::Status(501)) => io::ErrorKind::Unsupported,
-                Some(Answer::Status(300..500) | Answer::Redirect) => io::ErrorKind::Other,
+                Some(Answer::Status(300..=499) | Answer::Redirect) => io::ErrorKind::Other,
                 _ => return Failure::Passing(text()),
             },
         };
