@@ -174,7 +174,8 @@ pub enum Error {
     /// The byte budget does not hold what the pipeline needs at least.
     #[error(
         "memory={budget_bytes} bytes holds less than two batches and what makes them \
-         ({needed_bytes} bytes); raise it to that or lower the batch"
+         ({needed_bytes} bytes); raise it to {}MiB or lower the batch",
+        .needed_bytes.div_ceil(1 << 20)
     )]
     Budget {
         /// Bytes needed at least.
