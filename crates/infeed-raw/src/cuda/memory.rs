@@ -77,8 +77,8 @@ struct Kept {
     used: Vec<Event>,
 }
 
-/// Pinned memory of the host as long as a memory, where what is copied there goes first. Copies from
-/// other memory wait for their stream, and with them who asks for one.
+/// Pinned memory of the host, where a table goes before it is copied. Copies from other memory wait for
+/// their stream, and with them who asks for one.
 #[derive(Default)]
 enum Staging {
     #[default]
@@ -114,8 +114,15 @@ impl Memory {
     pub(super) fn stage(&self, bytes: &[u8]) -> Option<HostSource> {
         let mut kept = self.kept();
         drop(kept.table.take());
-        if matches!(kept.staging, Staging::Unmade) {
-            let pinned = Slab::zeroed(1, self.len).ok().and_then(|mut slab| {
+        let has_room = match &kept.staging {
+            Staging::Unmade => false,
+            Staging::Made(slab) => slab.row_bytes() >= bytes.len(),
+            Staging::Refused => return None,
+        };
+        if !has_room {
+            // As long as a table of its kind, and not as the longest that could be.
+            let len = bytes.len().next_power_of_two().min(self.len);
+            let pinned = Slab::zeroed(1, len).ok().and_then(|mut slab| {
                 self.context.pin(&mut slab).ok()?;
                 Some(Arc::new(slab))
             });

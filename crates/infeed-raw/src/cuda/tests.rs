@@ -663,6 +663,50 @@ fn memory_that_was_written_becomes_a_table_once_nothing_else_is_on_its_way_there
 }
 
 #[test]
+fn tables_go_through_pinned_memory_that_grows_with_them() {
+    let context = open();
+    let queue = context.stream().unwrap();
+    let (input, output) = (memory(&context, 6000), memory(&context, 12_000));
+    let view = RowView {
+        offset: 0,
+        row_bytes: 3,
+        flags: 0,
+    };
+    let pinned = |place: &Arc<Memory>, rows: usize| {
+        calls();
+        let views = vec![view; rows];
+        let table = Some((Table::Views(&views), place));
+        let launched = context.launch(queue, &expand(), rows, &input, table, &output);
+        launched.unwrap();
+        assert_eq!(
+            bytes(&context, queue, place)[..16 * rows],
+            *RowView::bytes(&views)
+        );
+        let told = calls();
+        told.iter().filter(|call| call.starts_with("host_")).count()
+    };
+
+    let place = memory(&context, 16_000);
+    assert_eq!(pinned(&place, 2), 1);
+    assert_eq!(pinned(&place, 1), 0, "there is room");
+    assert_eq!(
+        pinned(&place, 900),
+        2,
+        "the next, and the end of the one before"
+    );
+    assert_eq!(pinned(&place, 900), 0);
+
+    state(|state| state.failing = vec![("host_register", 1)]);
+    let place = memory(&context, 64);
+    assert_eq!(pinned(&place, 2), 1);
+    assert_eq!(
+        pinned(&place, 2),
+        0,
+        "who has no such memory is not asked again"
+    );
+}
+
+#[test]
 fn a_stream_that_is_no_more_is_told_with_the_mend() {
     let context = open();
     let event = context.event(false).unwrap();
