@@ -292,6 +292,7 @@ fn a_loss_is_told_where_floats_are_erased_after_it() {
     .decode()
     .transform(Crop::new(32, 32))
     .transform(ToFloat::of("image"))
+    .transform(OneHot::from_palette(palette(root.path())))
     .transform(RandomErasing::new(0.5))
     .batch(2);
     let mut conditions = conditions();
