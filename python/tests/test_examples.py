@@ -94,10 +94,8 @@ def test_random_resized_crops_equal_pillow_after_the_same_draws(classification):
 def replayed(path, preview) -> np.ndarray:
     """What Pillow makes of a file with the draws of a preview, uint8 [64, 64, 3]."""
     draws = preview["RandomResizedCrop"].draws
-    top, left, height, width = (
-        int(re.search(rf"\b{name}: (\d+)", draws)[1])
-        for name in ("top", "left", "height", "width")
-    )
+    found = re.match(r"crop (\d+)x(\d+) at x (\d+), y (\d+), ", draws)
+    width, height, left, top = map(int, found.groups())
     image = Image.open(path).convert("RGB")
     image = image.crop((left, top, left + width, top + height))
     image = image.resize((64, 64), Image.Resampling.BILINEAR)
