@@ -1,6 +1,6 @@
 //! The unsafe corner of infeed: memory and libraries that leave Rust's sight, behind
-//! safe functions. It knows bytes and pixels, nothing of datasets; every other crate
-//! forbids `unsafe`, so this one is what there is to audit.
+//! safe functions. It knows bytes and pixels, nothing of datasets; every other crate that is
+//! shipped forbids `unsafe`, so this one is what there is to audit.
 //!
 //! | module | what | why it is sound |
 //! |---|---|---|

@@ -1,6 +1,6 @@
 //! A launch: checked as a driver checks it, then the PTX of the kernel on its stream.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
 use std::sync::Arc;
 
 use super::card::Card;
@@ -8,49 +8,6 @@ use super::code;
 use super::memory::View;
 use super::world::{Function, World};
 use crate::ptx::Fault;
-
-/// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
-const POINTER: usize = 1;
-const SIZE: usize = 2;
-
-/// The parameters of a launch, of the list that ends with `CU_LAUNCH_PARAM_END`.
-///
-/// # Errors
-///
-/// The code for a list that has not both.
-///
-/// # Safety
-///
-/// `extra` is such a list: names and values in turns, and the values are pointers to as many bytes as
-/// the other says.
-pub(crate) unsafe fn parameters(extra: *const *mut c_void) -> Result<Vec<u8>, c_uint> {
-    let (mut bytes, mut len) = (None, None);
-    if extra.is_null() {
-        return Err(code::INVALID_VALUE);
-    }
-    for pair in 0.. {
-        // SAFETY: the list has not ended yet.
-        let name = unsafe { *extra.add(2 * pair) };
-        if name.is_null() {
-            break;
-        }
-        // SAFETY: after each name but the last stands a value.
-        let value = unsafe { *extra.add(2 * pair + 1) };
-        match name.addr() {
-            POINTER => bytes = Some(value.cast::<u8>().cast_const()),
-            SIZE => {
-                // SAFETY: a pointer to the length.
-                len = Some(unsafe { *value.cast::<usize>() });
-            }
-            _ => return Err(code::INVALID_VALUE),
-        }
-    }
-    let (Some(bytes), Some(len)) = (bytes, len) else {
-        return Err(code::INVALID_VALUE);
-    };
-    // SAFETY: as many bytes as the list says.
-    Ok(unsafe { std::slice::from_raw_parts(bytes, len) }.to_vec())
-}
 
 /// Puts a kernel on a stream.
 ///

@@ -8,10 +8,12 @@
 //!
 //! Source: the CUDA Driver API's reference manual, version 12.
 
+#[allow(unsafe_code, reason = "functions that C calls")]
 mod api;
 mod card;
 pub(crate) mod code;
 mod launch;
+#[allow(unsafe_code, reason = "addresses are reserved by a system call")]
 mod memory;
 mod report;
 mod seen;
@@ -23,7 +25,6 @@ pub(crate) mod world;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use card::Card;
-pub(crate) use world::World;
 
 /// Locks, also after another thread's panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

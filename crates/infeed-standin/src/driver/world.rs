@@ -124,6 +124,23 @@ pub(crate) fn initialise() -> Result<(), c_uint> {
     }
 }
 
+/// What a call has to say before it does anything: it is counted, may be told to fail, and is refused with
+/// a code of its library before `cuInit` and in children of the process that called it.
+pub(crate) fn called(
+    function: &'static str,
+    uninitialised: c_uint,
+    body: impl FnOnce(&'static World) -> Result<(), c_uint>,
+) -> c_uint {
+    // Children first of all: a lock that another thread of the parent held is held for ever there.
+    let Some(world) = get().filter(|world| !world.is_forked()) else {
+        return uninitialised;
+    };
+    match world.fails(function) {
+        Some(code) => code,
+        None => body(world).err().unwrap_or(0),
+    }
+}
+
 impl World {
     fn new() -> Result<World, String> {
         let settings = Settings::of_environment()?;
@@ -149,7 +166,7 @@ impl World {
     }
 
     /// What a call was told to give in place of what it does; the call is counted.
-    pub(crate) fn fails(&self, function: &'static str) -> Option<c_uint> {
+    fn fails(&self, function: &'static str) -> Option<c_uint> {
         let nth = self.seen.call(function);
         let mut failing = self.settings.failing.iter();
         let one = failing.find(|one| one.function == function && [0, nth].contains(&one.nth));

@@ -13,7 +13,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use crate::driver::{Card, World, lock, world};
+use crate::driver::{Card, lock, world};
 
 /// Codes of `nvjpegStatus_t`.
 mod status {
@@ -95,30 +95,15 @@ pub(crate) fn live() -> usize {
     lock(&LIBRARY.handles).len()
 }
 
-/// A call: counted and failing as those of the driver do.
-fn called(
-    function: &'static str,
-    body: impl FnOnce(&'static World, &Library) -> Result<(), c_uint>,
-) -> c_uint {
-    let Some(world) = world::get() else {
-        return status::NOT_INITIALIZED;
-    };
-    if world.is_forked() {
-        return status::NOT_INITIALIZED;
-    }
-    match world.fails(function) {
-        Some(code) => code,
-        None => body(world, &LIBRARY).err().unwrap_or(0),
-    }
-}
-
+/// Functions of nvJPEG, as those of the driver.
 macro_rules! functions {
     ($(fn $symbol:ident($world:ident, $library:ident $(, $argument:ident: $ty:ty)*) $body:block)*) => {
         $(
             #[allow(non_snake_case, reason = "names of nvjpeg.h")]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
-                called(stringify!($symbol), |$world, $library| {
+                world::called(stringify!($symbol), status::NOT_INITIALIZED, |$world| {
+                    let $library = &*LIBRARY;
                     // SAFETY: whoever calls keeps to the documentation: pointers to what is given
                     // or taken are valid, and lengths are those of what they point to.
                     #[allow(unused_unsafe, reason = "some take no pointers")]

@@ -72,10 +72,6 @@ functions! {
         Ok(())
     }
 
-    fn cuCtxGetCurrent(_world, context: *mut usize) {
-        give(context, thread::top().unwrap_or(0))
-    }
-
     fn cuCtxSynchronize(world) {
         let card = world.here()?;
         if card.is_captured() {

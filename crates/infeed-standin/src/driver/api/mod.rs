@@ -6,29 +6,11 @@ mod memory;
 mod streams;
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::sync::Once;
 
 use super::code;
-use super::report;
-use super::world::{self, World};
-
-/// What a call has to say before and after what it does: it is counted, may be told to fail, and is
-/// refused before `cuInit` and in children of the process that called it.
-fn called(
-    function: &'static str,
-    body: impl FnOnce(&'static World) -> Result<(), c_uint>,
-) -> c_uint {
-    let Some(world) = world::get() else {
-        return code::NOT_INITIALIZED;
-    };
-    // First of all: a lock that another thread of the parent held is held for ever here.
-    if world.is_forked() {
-        return code::NOT_INITIALIZED;
-    }
-    match world.fails(function) {
-        Some(code) => code,
-        None => body(world).err().unwrap_or(0),
-    }
-}
+use super::report::report;
+use super::world;
 
 /// # Safety
 ///
@@ -65,7 +47,7 @@ macro_rules! functions {
             #[allow(non_snake_case, reason = "names of cuda.h")]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
-                $crate::driver::api::called(stringify!($symbol), |$world| {
+                $crate::driver::world::called(stringify!($symbol), $crate::driver::code::NOT_INITIALIZED, |$world| {
                     // SAFETY: whoever calls a driver keeps to its manual: pointers to what is
                     // given or taken are valid, and lengths are those of what they point to.
                     #[allow(unused_unsafe, reason = "some take no pointers")]
@@ -86,11 +68,33 @@ extern "C" fn cuInit(flags: c_uint) -> c_uint {
         0 => {
             let initialised = world::initialise();
             if initialised.is_ok() {
-                report::write_at_exit();
+                write_at_exit();
             }
             initialised.err().unwrap_or(0)
         }
         _ => code::INVALID_VALUE,
+    }
+}
+
+/// Has `STANDIN_REPORT` written as the process ends.
+fn write_at_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: a function without arguments that lives as long as the library, which is never
+        // closed.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+extern "C" fn at_exit() {
+    let Some(world) = world::get() else { return };
+    if world.is_forked() {
+        return;
+    }
+    if let Some(path) = &world.settings.report
+        && let Err(error) = std::fs::write(path, report(world))
+    {
+        eprintln!("stand-in of the CUDA driver: {}: {error}", path.display());
     }
 }
 
