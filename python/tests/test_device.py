@@ -11,24 +11,13 @@ import urllib.request
 import numpy as np
 import pytest
 from children import told_by_fork
+from photos import ROWS, equal, pipeline_of
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-ROWS = 4
 STEPS = 8
-
-
-def pipeline_of(folder, dtype="float32"):
-    """Images of thirty records as normalized floats, and their labels."""
-    made = infeed.Pipeline(sources.Folder(str(folder))).shuffle(seed=3).decode()
-    steps = [
-        T.RandomResizedCrop(24),
-        T.RandomHorizontalFlip(),
-        T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD),
-    ]
-    return made.transform(*steps, layout="CHW", dtype=dtype).batch(ROWS)
 
 
 @pytest.fixture
@@ -57,14 +46,6 @@ def ending(loader):
     except infeed.InfeedError as error:
         return steps, error
     return steps, None
-
-
-def equal(one, other):
-    return len(one) == len(other) and all(
-        np.array_equal(a[name], b[name])
-        for a, b in zip(one, other, strict=True)
-        for name in a
-    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

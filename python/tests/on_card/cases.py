@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from card import Card, Taken, report
 from children import told_by_fork
+from photos import ROWS, equal, pipeline_of
 from PIL import Image
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-ROWS = 4
 STEPS = 8
 FIELDS = ("image", "label")
 
@@ -37,17 +37,6 @@ def nothing_is_left():
     seen = report()
     assert seen["misuse"] == []
     assert set(seen["live"].values()) == {0}, seen["live"]
-
-
-def pipeline_of(folder, dtype="float32"):
-    """Images of thirty records as normalized floats, and their labels."""
-    made = infeed.Pipeline(sources.Folder(str(folder))).shuffle(seed=3).decode()
-    steps = [
-        T.RandomResizedCrop(24),
-        T.RandomHorizontalFlip(),
-        T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD),
-    ]
-    return made.transform(*steps, layout="CHW", dtype=dtype).batch(ROWS)
 
 
 @pytest.fixture
@@ -86,14 +75,6 @@ def late(card, batch, stream, handle=None):
     return places
 
 
-def same(found, wanted):
-    return len(found) == len(wanted) and all(
-        np.array_equal(a[name], b[name])
-        for a, b in zip(found, wanted, strict=True)
-        for name in a
-    )
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("placement", ["auto", "host", "device", "device-resize"])
 def test_a_card_has_the_bits_that_the_host_has(card, classification, placement, dtype):
@@ -101,7 +82,7 @@ def test_a_card_has_the_bits_that_the_host_has(card, classification, placement, 
     wanted = on_host(pipeline)
     stream = card.stream()
     with pipeline.open(device="cuda:0", placement=placement) as loader:
-        assert same([fetched(card, batch, stream) for batch in loader], wanted)
+        assert equal([fetched(card, batch, stream) for batch in loader], wanted)
         # The next epoch's first are on their way.
         assert loader.stats()["device"]["batches"] >= STEPS
     card.end(stream)
@@ -123,7 +104,7 @@ def test_masks_are_made_larger_on_the_card(card, segmentation, kind):
     stream = card.stream()
     fields = ("image", "mask")
     with pipeline.open(device="cuda:0") as loader:
-        assert same([fetched(card, b, stream, fields) for b in loader], wanted)
+        assert equal([fetched(card, b, stream, fields) for b in loader], wanted)
         sent = loader.stats()["device"]
     # A byte a channel and a pixel of each, but labels that are wider already.
     assert sent["bytes"] <= 4 * 16 * 20 * (3 + 1) * sent["batches"]
@@ -144,7 +125,7 @@ def test_memory_is_not_used_again_before_streams_are_done_with_it(
             del batch
         for stream in streams:
             card.wait(stream)
-        assert same(into, wanted)
+        assert equal(into, wanted)
     for stream in streams:
         card.end(stream)
 
@@ -157,7 +138,7 @@ def test_default_streams_wait_as_others_do(card, photos, stream):
     with photos.open(device="cuda:0", slots=2) as loader:
         found = [late(card, batch, stream, handle) for batch in loader]
         card.wait(handle)
-        assert same(found, wanted)
+        assert equal(found, wanted)
 
 
 def test_who_waits_for_nothing_gets_what_is_there(card, photos):
@@ -165,7 +146,7 @@ def test_who_waits_for_nothing_gets_what_is_there(card, photos):
     with photos.open(device="cuda:0", slots=2) as loader:
         # Into memory that is not pinned, for which the host waits.
         found = [fetched(card, batch, -1, handle=1) for batch in loader]
-        assert same(found, wanted)
+        assert equal(found, wanted)
 
 
 def test_a_second_stream_that_reads_a_batch_is_named(card, photos):
@@ -182,7 +163,7 @@ def test_a_second_stream_that_reads_a_batch_is_named(card, photos):
             into.append({"image": place})
             taken.release()
         card.wait(second)
-        assert same(into, [{"image": batch["image"]} for batch in wanted])
+        assert equal(into, [{"image": batch["image"]} for batch in wanted])
     card.end(first)
     card.end(second)
 
@@ -193,7 +174,7 @@ def test_batches_that_are_kept_stay_and_outlive_their_loader(card, photos):
     with photos.open(device="cuda:0", slots=2) as loader:
         kept = list(loader)
         assert loader.stats()["device"]["overflow"] > 0
-    assert same([fetched(card, batch, stream) for batch in kept], wanted)
+    assert equal([fetched(card, batch, stream) for batch in kept], wanted)
     del kept
     card.end(stream)
 
@@ -206,7 +187,7 @@ def test_a_stream_that_is_gone_costs_a_wait_and_no_batch(card, photos):
             stream = card.stream()
             found.append(fetched(card, batch, stream))
             card.end(stream)
-        assert same(found, wanted)
+        assert equal(found, wanted)
 
 
 def test_several_cards_have_their_rows_of_every_batch(photos):
@@ -226,7 +207,7 @@ def test_several_cards_have_their_rows_of_every_batch(photos):
                 halves.append(fetched(card, part, stream))
             joined = {n: np.concatenate([half[n] for half in halves]) for n in FIELDS}
             found.append(joined)
-    assert same(found, wanted)
+    assert equal(found, wanted)
     for card, stream in zip(cards, streams, strict=True):
         card.use()
         card.end(stream)
@@ -251,7 +232,7 @@ def test_tensors_at_fixed_addresses_are_filled(card, photos):
                 card.fetch(tensor, stream, one[name])
             found.append(one)
         card.wait(stream)
-        assert same(found, wanted)
+        assert equal(found, wanted)
         # The memory on the card was free at once, every time.
         assert loader.stats()["device"]["overflow"] == 0
     card.end(stream)
@@ -287,7 +268,7 @@ def test_a_capture_of_another_thread_is_left_whole(card, photos):
         thread.join()
         card.end_capture(captured)
         card.wait(stream)
-        assert same(found, wanted)
+        assert equal(found, wanted)
     card.end(stream)
     card.end(captured)
 
@@ -335,11 +316,11 @@ def test_a_state_goes_on_on_the_card_and_on_the_host(card, photos):
     with photos.open(device="cuda:0") as loader:
         loader.load_state_dict(state)
         found += [fetched(card, batch, stream) for batch in loader]
-    assert same(found, wanted)
+    assert equal(found, wanted)
     with photos.open() as loader:
         loader.load_state_dict(state)
         rest = [{n: np.array(b[n]) for n in FIELDS} for b in loader]
-    assert same(rest, wanted[3:])
+    assert equal(rest, wanted[3:])
     card.end(stream)
 
 
