@@ -11,10 +11,9 @@ MAKEFLAGS += --no-print-directory
 
 # The Python that .venv is made with.
 export PYTHON ?= python3
-# `make lint VENV=.venv-all`: in the other environment, which has all that this one has.
 VENV := .venv
-# The same with the frameworks that users come with, for test-all.
-VENV_ALL := .venv-all
+# A second environment, with PyTorch, Keras, TensorFlow, JAX and Ray, for the tests that need them.
+VENV_FRAMEWORKS := .venv-frameworks
 BIN := $(VENV)/bin
 # maturin installs into the environment that is active, and refuses to choose between two.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -31,7 +30,7 @@ PROFILE ?= release
 # `make bench ARGS="classification --loaders bare infeed tf"`: see benchmarks/README.md.
 ARGS ?= --loaders bare infeed
 
-.PHONY: help demo test test-all lint wheel bench clean install
+.PHONY: help demo test test-frameworks test-all lint wheel bench clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 15
@@ -60,11 +59,15 @@ $(DEMO):
 install: $(VENV)/ready
 	@$(BIN)/maturin develop --profile $(PROFILE)
 
-test: $(VENV)/ready ## all tests, Rust and Python, but those of frameworks that are not there
-	@scripts/test $(VENV)
+test: $(VENV)/ready ## all tests, Rust and Python, except those that need a framework
+	@scripts/test
 
-test-all: $(VENV_ALL)/ready ## the same with PyTorch, Keras, TensorFlow, JAX: 8 GB in .venv-all
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV_ALL) scripts/test $(VENV_ALL)
+# Uses the extension that `install` left in the checkout, built as the tests build it.
+test-frameworks: PROFILE := dev
+test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (8 GB)
+	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks
+
+test-all: test test-frameworks ## both
 
 lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, kernels, typos
 	@scripts/needs lint
@@ -90,23 +93,21 @@ bench: ## measure against the bare loops; ARGS picks workloads and peers
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean: ## remove everything that was made
-	rm -rf $(VENV) $(VENV_ALL) target dist demo-data benchmarks/bare/target
+	rm -rf $(VENV) $(VENV_FRAMEWORKS) target dist demo-data benchmarks/bare/target
 	rm -rf .pytest_cache .ruff_cache .mypy_cache python/infeed/_core*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-ifneq ($(VENV),$(VENV_ALL))
 $(VENV)/ready: scripts/requirements-dev.txt
 	@scripts/needs
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
-endif
 
 ALONE := scripts/requirements-alone.txt
-$(VENV_ALL)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt $(ALONE)
-	@scripts/needs all
-	@$(PYTHON) -m venv $(VENV_ALL)
-	@$(VENV_ALL)/bin/pip install --quiet --disable-pip-version-check \
+$(VENV_FRAMEWORKS)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt $(ALONE)
+	@scripts/needs frameworks
+	@$(PYTHON) -m venv $(VENV_FRAMEWORKS)
+	@$(VENV_FRAMEWORKS)/bin/pip install --quiet --disable-pip-version-check \
 		$(addprefix -r ,$(filter-out $(ALONE),$^))
-	@$(VENV_ALL)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $(ALONE)
+	@$(VENV_FRAMEWORKS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $(ALONE)
 	@touch $@

@@ -1,6 +1,8 @@
-"""Small datasets, made of synthetic photographs, that every test may read."""
+"""Small datasets of synthetic photographs, and a count of absent frameworks."""
 
+import collections
 import csv
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,3 +94,28 @@ def classification(tmp_path_factory) -> Classification:
             Image.fromarray(pixels).save(path, quality=92)
             files.append((path, label))
     return Classification(root, files)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Prints why tests were skipped, and for each absent framework how many."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for line in skip_summary(report.longrepr[2] for report in skipped):
+        terminalreporter.write_line(line)
+
+
+def skip_summary(reasons) -> list[str]:
+    """One line for all absent frameworks, with counts by name, and one for each other
+    reason to skip a test or file.
+    """
+    pattern = r"(\w+) is not installed|could not import '(\w+)'"
+    absent, others = collections.Counter(), collections.Counter()
+    for reason in reasons:
+        if match := re.search(pattern, reason):
+            absent[match[1] or match[2]] += 1
+        else:
+            others[reason.removeprefix("Skipped: ")] += 1
+    lines = [f"Skipped {count}: {reason}" for reason, count in sorted(others.items())]
+    if absent:
+        counts = ", ".join(f"{name} {count}" for name, count in sorted(absent.items()))
+        lines.append(f"Skipped for frameworks that are not installed: {counts}")
+    return lines

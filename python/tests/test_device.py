@@ -376,6 +376,7 @@ def elsewhere(tensors):
     return tensors | {"image": OnCard(tensors["image"], 1)}
 
 
+@pytest.mark.frameworks
 def test_a_loader_of_torch_fills_tensors_of_several_devices(even):
     torch = pytest.importorskip("torch")
     from infeed.torch import Loader
@@ -395,6 +396,7 @@ def test_a_loader_of_torch_fills_tensors_of_several_devices(even):
     assert [static["image"].data_ptr() for static in each] == addresses
 
 
+@pytest.mark.frameworks
 def test_a_step_of_torch_is_a_tuple_of_what_several_devices_have(even):
     torch = pytest.importorskip("torch")
     from infeed.torch import Loader
@@ -501,6 +503,7 @@ def test_batches_of_differing_sizes_fill_no_tensors(photos, even):
             loader.next_into(places())
 
 
+@pytest.mark.frameworks
 def test_tensors_of_torch_are_filled_where_they_are(even):
     torch = pytest.importorskip("torch")
     from infeed.torch import Loader
@@ -530,6 +533,7 @@ def test_threads_of_a_device_end_with_the_loader(photos):
     assert loader.closed
 
 
+@pytest.mark.frameworks
 def test_a_tensor_of_torch_shares_what_a_device_delivered(photos):
     torch = pytest.importorskip("torch")
     from infeed.torch import Loader
@@ -542,6 +546,7 @@ def test_a_tensor_of_torch_shares_what_a_device_delivered(photos):
             assert np.array_equal(batch["image"].numpy(), one["image"])
 
 
+@pytest.mark.frameworks
 def test_a_loader_on_a_device_needs_no_prefetch(photos):
     pytest.importorskip("torch")
     from infeed.torch import Loader
