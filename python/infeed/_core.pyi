@@ -338,11 +338,12 @@ class Hosts:
 
 @final
 class Feeder:
-    """Makes batches of a pipeline for those who ask at its address."""
+    """Makes batches of a pipeline for the trainers that connect to its address."""
 
     def __new__(
         cls,
         description: str,
+        handles: Sequence[Any],
         listen: str,
         token: str | None,
         workers: int | None,

@@ -1,8 +1,9 @@
-"""Functions of the user's: what is known of one, and how the engine calls it.
+"""User functions: settings, how the engine calls them, which may be imported.
 
-The same here and in the processes of `infeed._process`.
+The processes of `infeed._process` use the same code.
 """
 
+import fnmatch
 import functools
 import importlib
 import inspect
@@ -91,13 +92,18 @@ class Step:
 
     @property
     def importable(self) -> bool:
-        """Whether its name finds it, in other processes too."""
-        if _origin(self.function) == "__main__" or "<" in self.name:
+        """Whether another process can import it by its name.
+
+        Imports nothing itself: a file that names a module may be a stranger's.
+        """
+        module, _, path = self.name.partition(":")
+        if module == "__main__" or module not in sys.modules:
             return False
         try:
-            return _imported(self.name) is self.function
-        except (ImportError, AttributeError, ValueError):
+            found: Any = functools.reduce(getattr, path.split("."), sys.modules[module])
+        except AttributeError:
             return False
+        return found is self.function
 
     def given(self) -> _core.Function:
         """What a description refers to by number, if it cannot be imported."""
@@ -123,11 +129,11 @@ class Step:
         return plain
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> "Step":
-        """The function that a plain form names.
+    def from_dict(cls, plain: dict[str, Any], trusted: "Trusted") -> "Step":
+        """The function that a plain form names, if it is trusted.
 
         Raises:
-            ConfigError: It cannot be imported.
+            ConfigError: It is not, or it cannot be imported.
         """
         fields = plain.get("fields")
         output = tuple(
@@ -140,7 +146,7 @@ class Step:
             for of in plain.get("output", ())
         )
         return cls(
-            _found(plain["function"]),
+            trusted.function(plain["function"]),
             plain["function"],
             plain.get("on") == "batch",
             plain.get("processes", 0),
@@ -277,27 +283,130 @@ class Adapter:
         return sys.executable, ["-c", _BOOT, path], pickle.dumps(self.function)
 
 
-def found(name: str, batch: bool) -> _core.Function:
-    """The function that a description names, for the engine.
+@dataclass(frozen=True)
+class Trusted:
+    """The functions that a pipeline file may name.
+
+    A file can name any function of any module, and importing a module runs its code. So
+    a name is compared with this list before anything is imported.
+
+    Attributes:
+        given: Functions by the name that the file calls them.
+        patterns: Names that may be imported, ``module:name``. A ``*`` in the module
+            stands for any characters, in the name for any but dots; and a name that
+            matches through a ``*`` must be defined in its module, so that
+            ``augment:*`` does not allow what ``augment`` imports from elsewhere.
+    """
+
+    given: Mapping[str, Callable[..., Any]]
+    patterns: tuple[str, ...]
+
+    @classmethod
+    def checked(
+        cls,
+        functions: Mapping[str, Callable[..., Any]] | None,
+        allow_functions: Sequence[str],
+    ) -> "Trusted":
+        """The list that a caller gave.
+
+        Raises:
+            ConfigError: It is not what it must be.
+        """
+        given = dict(functions or {})
+        for name, function in given.items():
+            if not callable(function):
+                raise _check.refusal(
+                    "load", f"functions[{name!r}]", "a function", function
+                )
+        if isinstance(allow_functions, str) or not all(
+            isinstance(pattern, str) and ":" in pattern for pattern in allow_functions
+        ):
+            expected = 'a list of patterns such as "mypackage.augment:*"'
+            raise _check.refusal("load", "allow_functions", expected, allow_functions)
+        return cls(given, tuple(allow_functions))
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """The function that a file calls `name`.
+
+        Raises:
+            ConfigError: The caller does not trust it, or it cannot be imported.
+        """
+        if name in self.given:
+            return self.given[name]
+        function = self.imported(name)
+        if function is None:
+            raise ConfigError(
+                f"load: the pipeline file names the Python function {name}, and such "
+                f"functions run only if you allow it; if you trust the file, pass "
+                f'allow_functions=["{name}"], or functions={{"{name}": ...}}'
+            )
+        return function
+
+    def imported(self, name: str) -> Callable[..., Any] | None:
+        """Imports the function `name` if a pattern allows it; None if none does.
+
+        Raises:
+            ConfigError: It is allowed, and cannot be imported.
+        """
+        matches = [pattern for pattern in self.patterns if _matches(name, pattern)]
+        if not matches:
+            return None
+        function = _imported_function(name)
+        if name not in matches and _origin(function) != name.partition(":")[0]:
+            raise ConfigError(
+                f"{name} is defined in {_origin(function)}; allow it by its full name, "
+                f"{name}, since a pattern allows only what the module itself defines"
+            )
+        return function
+
+
+def imported(name: str, batch: bool, allowed: Sequence[str]) -> _core.Function | None:
+    """The function that a description names, for the engine; None if not `allowed`.
 
     Raises:
-        ConfigError: It cannot be imported.
+        ConfigError: It is allowed, and cannot be imported.
     """
-    return _core.Function(name, Adapter(_found(name), batch))
+    function = Trusted.checked(None, allowed).imported(name)
+    return None if function is None else _core.Function(name, Adapter(function, batch))
 
 
-def _found(name: str) -> Callable[..., Any]:
+def named_by(description: str) -> list[_core.Function]:
+    """Imports the functions on samples that a description names, whatever they are.
+
+    Only for a description that a pipeline of this user's own program wrote.
+
+    Raises:
+        ConfigError: One cannot be imported.
+    """
+    steps = json.loads(description).get("python", ())
+    names = [step["function"] for step in steps if step.get("on") != "batch"]
+    return [_core.Function(n, Adapter(_imported_function(n), False)) for n in names]
+
+
+def _imported_function(name: str) -> Callable[..., Any]:
     try:
         function = _imported(name)
     except (ImportError, AttributeError, ValueError) as error:
-        problem = (
-            f"{name} cannot be imported ({error}); it must be module:name, and found"
-        )
-        raise ConfigError(f"{problem} on sys.path") from error
+        raise ConfigError(
+            f"python: {name} cannot be imported ({error}); it must be module:name, "
+            "with a module on sys.path"
+        ) from error
     if not callable(function):
-        raise ConfigError(f"{name} is no function")
+        raise ConfigError(f"python: {name} is not a function")
     checked: Callable[..., Any] = function
     return checked
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a pattern allows a name; see `Trusted`."""
+    module, _, path = name.partition(":")
+    modules, _, paths = pattern.partition(":")
+    parts, wanted = path.split("."), paths.split(".")
+    return (
+        len(parts) == len(wanted)
+        and fnmatch.fnmatchcase(module, modules)
+        and all(map(fnmatch.fnmatchcase, parts, wanted))
+    )
 
 
 def _imported(name: str) -> Any:

@@ -199,7 +199,7 @@ def pack(
     found = json.loads(
         _core.pack(
             pipeline._json(),
-            pipeline._buffers(),
+            pipeline._handles(),
             path,
             json.dumps(options),
             None if report is None else call,

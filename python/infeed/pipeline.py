@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from infeed import _check, _code, _core, sources, transforms
-from infeed._functions import Output, Step
+from infeed._functions import Output, Step, Trusted
 from infeed._select import Filter, Selecting, Split, Weights
 from infeed._select import seed as _seed
 from infeed.batch import Batch
@@ -24,6 +24,7 @@ __all__ = ["Column", "Pipeline"]
 Mode = Literal["rgb", "gray", "rgba", "stored", "stored16"]
 
 _VERSION = 1
+_NOTHING = Trusted({}, ())
 _MODES = ("rgb", "gray", "rgba", "stored", "stored16")
 _LAYOUTS = ("HWC", "CHW")
 _PLACES = ("auto", "host", "device", "device-resize")
@@ -434,7 +435,7 @@ class Pipeline(Selecting):
             _check_devices(devices)
         core = _core.Loader(
             self._json(),
-            self._buffers(),
+            self._handles(),
             workers=None if workers == "auto" else workers,
             memory=None if memory is None else _bytes_from(memory),
             rank=rank,
@@ -504,7 +505,7 @@ class Pipeline(Selecting):
         """
         position = _check.integer("preview", "position", position)
         epoch = _check.integer("preview", "epoch", epoch)
-        given = (self._json(), self._buffers())
+        given = (self._json(), self._handles())
         record, stages = _core.preview(*given, position, epoch)
         return Preview(position, epoch, record, stages)
 
@@ -533,7 +534,7 @@ class Pipeline(Selecting):
             asked = "auto" if placement is None else placement
             place = _check.choice("explain", "placement", asked, _PLACES)
             on_device = (place, _decoding("explain", decode))
-        return _core.plan(self._json(), self._buffers(), on_device)
+        return _core.plan(self._json(), self._handles(), on_device)
 
     @property
     def shapes(self) -> Mapping[str, Column]:
@@ -544,7 +545,7 @@ class Pipeline(Selecting):
             OpenError: As `open`; fields of a folder depend on what lies there.
         """
         rows = self._batch.size or self._batch.per_rank
-        described = _core.describe(self._json(), self._buffers())
+        described = _core.describe(self._json(), self._handles())
         return {
             name: Column(kind, dtype, None if shape is None else (rows, *shape))
             for name, kind, dtype, shape in described
@@ -573,20 +574,35 @@ class Pipeline(Selecting):
             file.write(text)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads a description that `save`, or a person, wrote.
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        allow_functions: Sequence[str] = (),
+    ) -> Self:
+        """Reads a description from a file that `save` or a person wrote.
+
+        A file can name Python functions. None is imported unless one of the two
+        arguments allows it, so a file from a stranger cannot run code.
 
         Args:
             path: The file, or the folder of a packed dataset, which may have been
                 moved, and may lie in a bucket: paths of its own pipeline mean that
                 folder. Relative paths of any other file mean the current one.
+            functions: Functions by the name that the file calls them.
+            allow_functions: Names that may be imported, such as
+                ``"mypackage.augment:blur"`` or ``"mypackage.augment:*"``. A ``*`` after
+                the colon stands for functions that the module itself defines.
 
         Raises:
-            ConfigError: It is no description of a pipeline, or the dataset is not
-                complete; the message names the place.
+            ConfigError: The file does not describe a pipeline, or names a function that
+                neither argument allows, or the dataset is not complete; the message
+                names the place.
             OpenError: The file cannot be read.
         """
-        return cls._from_dict(json.loads(_core.load(os.fspath(path))))
+        trusted = Trusted.checked(functions, allow_functions)
+        return cls._from_dict(json.loads(_core.load(os.fspath(path))), trusted=trusted)
 
     def __repr__(self) -> str:
         steps = [f"infeed.Pipeline({self.source!r})"]
@@ -642,6 +658,13 @@ class Pipeline(Selecting):
         functions = [step.given() for step in self._python if not step.importable]
         return [*self.source._buffers(), *self._held(), *functions]
 
+    def _handles(self) -> list[Any]:
+        """Everything that the engine needs next to the description: the buffers, and
+        the functions that the description names.
+        """
+        named = [step.given() for step in self._python if step.importable]
+        return [*self._buffers(), *named]
+
     def _json(self) -> str:
         return json.dumps(self._to_dict())
 
@@ -681,9 +704,12 @@ class Pipeline(Selecting):
 
     @classmethod
     def _from_dict(
-        cls, description: dict[str, Any], functions: tuple[Step, ...] | None = None
+        cls,
+        description: dict[str, Any],
+        functions: tuple[Step, ...] | None = None,
+        trusted: Trusted = _NOTHING,
     ) -> Self:
-        """The pipeline described, with `functions` or those it names."""
+        """The pipeline described, with `functions` or those trusted that it names."""
         new = cls(sources.from_dict(description["source"]))
         new = new._selected_by(description)
         if (shuffle := description.get("shuffle")) is not None:
@@ -694,7 +720,8 @@ class Pipeline(Selecting):
         steps = map(transforms.from_dict, description.get("transforms", []))
         new = new.transform(*steps, **description.get("output", {}))
         if functions is None:
-            functions = tuple(map(Step.from_dict, description.get("python", ())))
+            steps = description.get("python", ())
+            functions = tuple(Step.from_dict(step, trusted) for step in steps)
         new = new._with(_python=functions)
         if (batch := description.get("batch")) is not None:
             new = new.batch(**batch)

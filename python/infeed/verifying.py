@@ -127,7 +127,7 @@ def verify(
     report = _line if progress is True else progress or None
     epoch, step, same, wanted, found, different = _core.verify(
         pipeline._json(),
-        pipeline._buffers(),
+        pipeline._handles(),
         None if state is None else json.dumps(dict(state)),
         [os.fspath(path) for path in files],
         steps,

@@ -19,6 +19,7 @@ def arguments(pipeline: infeed.Pipeline, folder: Path) -> list[str]:
     (folder / "token").write_text(TOKEN)
     token = ["--token-file", str(folder / "token")]
     where = ["--listen", "127.0.0.1:0", "--workers", "2", *token]
+    where += ["--allow-functions", "stage_functions:*"]
     return [*COMMAND, "feed", str(folder / "pipeline.toml"), *where]
 
 

@@ -138,7 +138,7 @@ def test_a_feeder_that_cannot_import_a_function_says_so_and_ends(
 
     assert ended.returncode != 0
     assert "stage_functions:noisy cannot be imported" in ended.stderr
-    assert "found on sys.path" in ended.stderr
+    assert "a module on sys.path" in ended.stderr
 
 
 def test_what_no_feeder_can_import_is_refused_with_the_mend(classification):

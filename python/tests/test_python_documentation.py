@@ -70,6 +70,7 @@ kind = "ToFloat"
 size = 6
 """
     (folder / "pipeline.toml").write_text(description + FILE)
-    code = "import infeed; print(infeed.Pipeline.load('pipeline.toml').shapes['label'])"
+    load = "infeed.Pipeline.load('pipeline.toml', allow_functions=['steps:*'])"
+    code = f"import infeed; print({load}.shapes['label'])"
 
     assert "(6, 10)" in run(code, folder)

@@ -327,7 +327,7 @@ def test_a_function_that_can_be_imported_is_saved_by_name_and_others_are_refused
     pipeline = pipeline.python_batch(steps.brightened_label).batch(8)
     pipeline.save(path)
 
-    again = infeed.Pipeline.load(path)
+    again = infeed.Pipeline.load(path, allow_functions=["stage_functions:*"])
 
     assert 'function = "stage_functions:noisy"' in path.read_text()
     assert epochs(again) == epochs(pipeline)
@@ -339,7 +339,7 @@ def test_a_function_that_can_be_imported_is_saved_by_name_and_others_are_refused
             pipeline.python(held).save(path)
     path.write_text(path.read_text().replace(":noisy", ":nosy"))
     with pytest.raises(infeed.ConfigError, match="stage_functions:nosy"):
-        infeed.Pipeline.load(path)
+        infeed.Pipeline.load(path, allow_functions=["stage_functions:*"])
 
 
 def test_a_state_of_another_function_is_refused_by_name(classification):
@@ -431,6 +431,7 @@ def test_the_command_line_explains_a_pipeline_with_a_function_and_tries_processe
     infeed.Pipeline(source).python(steps.busy).batch(10).save(path)
     code = "import sys; from infeed import _core; sys.exit(_core.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "infeed", "explain", str(path)]
+    command += ["--allow-functions", "stage_functions:busy"]
 
     told = subprocess.run(
         [*command, "--seconds", "1", "--workers", "2"],
@@ -628,11 +629,16 @@ def test_a_packed_dataset_keeps_the_functions_of_its_pipeline(classification, tm
 
     packed = infeed.pack(pipeline, tmp_path / "packed", to="webdataset")
 
-    assert epochs(infeed.Pipeline.load(tmp_path / "packed")) == epochs(packed.pipeline)
+    functions = {"stage_functions:halved": steps.halved}
+    loaded = infeed.Pipeline.load(tmp_path / "packed", functions=functions)
+    assert epochs(loaded) == epochs(packed.pipeline)
     held = pipeline.python(lambda sample: {"label": sample["label"]})
     packed = infeed.pack(held, tmp_path / "held", to="webdataset")
     assert packed.pipeline.fields == ("label",)
-    assert infeed.Pipeline.load(tmp_path / "held").fields == ("image", "label")
+    assert infeed.Pipeline.load(tmp_path / "held", functions=functions).fields == (
+        "image",
+        "label",
+    )
 
 
 def test_ragged_fields_go_to_functions_as_lists_of_one_sample_or_all():

@@ -17,7 +17,7 @@ use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::error::CliError;
 use crate::feed::token;
-use crate::target::Target;
+use crate::target::{FunctionArgs, Target};
 use crate::terminal::{human_bytes, spinner};
 use crate::{Outcome, args, interrupt};
 use feed::{Feed, Got};
@@ -87,6 +87,8 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    functions: FunctionArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -166,7 +168,7 @@ impl From<Policy> for OnError {
 pub(crate) fn run(args: &Args) -> Outcome {
     interrupt::watch();
     let start = Instant::now();
-    let target = Target::of(&args.path)?;
+    let target = Target::with_functions(&args.path, &args.functions)?;
     let mut options = Options::default();
     options.workers = match args.workers {
         Some(Workers::Auto) => None,

@@ -22,7 +22,7 @@ use crate::bench::{Own, Policy};
 use crate::error::CliError;
 use crate::feed::token;
 use crate::ledger::default_path;
-use crate::target::Target;
+use crate::target::{FunctionArgs, Target};
 use crate::terminal::{spinner, width};
 use crate::{Outcome, args, interrupt};
 
@@ -112,6 +112,8 @@ pub(crate) struct Args {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    functions: FunctionArgs,
 }
 
 fn profile(name: &str) -> Result<&'static probe::Profile, String> {
@@ -153,7 +155,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         );
         return Err(CliError::Usage(problem));
     }
-    let target = Target::of(&args.path)?;
+    let target = Target::with_functions(&args.path, &args.functions)?;
     let mut conditions = Conditions::default();
     conditions.open.workers = args.workers;
     conditions.open.readers = args.io_threads;

@@ -9,7 +9,7 @@ use infeed::feed::{FeedOptions, FeedStats, serve};
 use infeed::wire::token::Token;
 
 use crate::error::CliError;
-use crate::target::Target;
+use crate::target::{FunctionArgs, Target};
 use crate::terminal::human_bytes;
 use crate::{Outcome, args, interrupt};
 
@@ -42,11 +42,13 @@ pub(crate) struct Args {
     /// Memory for batches and what makes them, such as 2GiB
     #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
     memory: Option<u64>,
+    #[command(flatten)]
+    functions: FunctionArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     interrupt::watch();
-    let target = Target::of(&args.path)?;
+    let target = Target::with_functions(&args.path, &args.functions)?;
     let failed = |error: infeed::Error| CliError::failed(&error);
     let mut options = FeedOptions::default();
     options.listen = args.listen.clone();

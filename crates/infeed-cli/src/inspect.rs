@@ -15,7 +15,7 @@ use infeed::transform::{Palette, Transform};
 
 use crate::error::CliError;
 use crate::files::images_below;
-use crate::target::Target;
+use crate::target::{FunctionArgs, Target};
 use crate::{Outcome, args, interrupt};
 use check::{Checked, Labels, check_files};
 use report::Report;
@@ -47,11 +47,13 @@ pub(crate) struct Args {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    functions: FunctionArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     interrupt::watch();
-    let target = Target::of(&args.path)?;
+    let target = Target::with_functions(&args.path, &args.functions)?;
     let report = look(&target, args.limit.unwrap_or(usize::MAX))?;
     if args.json {
         putln!("{}", report.json())?;

@@ -13,7 +13,7 @@ use infeed::transform::{CenterCrop, Crop, Resize, Transform};
 use serde_json::json;
 
 use crate::error::CliError;
-use crate::target::Target;
+use crate::target::{FunctionArgs, Target};
 use crate::terminal::{bar, human_bytes, human_seconds};
 use crate::{Outcome, args, interrupt};
 
@@ -126,6 +126,8 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    functions: FunctionArgs,
 }
 
 fn workers(text: &str) -> Result<usize, String> {
@@ -137,7 +139,7 @@ fn workers(text: &str) -> Result<usize, String> {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     interrupt::watch();
-    let target = Target::of(&args.source)?;
+    let target = Target::with_functions(&args.source, &args.functions)?;
     let options = options(args, &target.pipeline)?;
     let progress = bar(0, "records");
     let start = Instant::now();

@@ -18,6 +18,18 @@ use crate::{named, npy};
 /// Files looked at to see how large images are and what masks hold.
 const PEEKED: usize = 32;
 
+/// Options about the Python functions that a pipeline file names.
+#[derive(clap::Args)]
+pub(crate) struct FunctionArgs {
+    /// Run functions that the pipeline file names and that match, such as 'mypackage.augment:*'
+    ///
+    /// A pipeline file can name any Python function, so none runs unless you allow it. Repeat the
+    /// option to allow several patterns. `*` after the colon matches functions that the module
+    /// defines itself, not those that it imports.
+    #[arg(long, value_name = "PATTERN")]
+    allow_functions: Vec<String>,
+}
+
 /// A pipeline to run or to look at.
 pub(crate) struct Target {
     pub(crate) pipeline: Pipeline,
@@ -26,14 +38,31 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a pipeline file or that of a packed dataset, or looks at a folder, shards, tables or a
-    /// `.npy` file; all but the last may be URLs.
+    /// As [`Target::of`], and imports the functions that the pipeline names and `functions` allows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Target::of`], or a function that is allowed and cannot be imported.
+    pub(crate) fn with_functions(
+        path: &Path,
+        functions: &FunctionArgs,
+    ) -> Result<Target, CliError> {
+        let mut target = Target::of(path)?;
+        target
+            .pipeline
+            .import_functions(&functions.allow_functions)
+            .map_err(|error| CliError::failed(&error))?;
+        Ok(target)
+    }
+
+    /// Reads the pipeline file at `path` or in the packed dataset there; or makes a pipeline for the
+    /// folder, shards, tables or `.npy` file there. All but the last may be URLs.
     ///
     /// # Errors
     ///
     /// A path that is missing, a file that is no pipeline, a folder that holds nothing known, a
     /// packed dataset that is not complete, shards that do not open.
-    pub(crate) fn of(path: &Path) -> Result<Target, CliError> {
+    fn of(path: &Path) -> Result<Target, CliError> {
         let named = named::source(path);
         // What a URL names as a file is not asked for.
         let is_file = store::is_url(path) && (named.is_some() || is_pipeline_at_url(path));

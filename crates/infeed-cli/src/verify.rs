@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::bench::Policy;
 use crate::error::CliError;
 use crate::files::read;
-use crate::target::Target;
+use crate::target::{FunctionArgs, Target};
 use crate::terminal::bar;
 use crate::{Outcome, args, interrupt};
 
@@ -60,11 +60,13 @@ pub(crate) struct Args {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    functions: FunctionArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     interrupt::watch();
-    let target = Target::of(&args.path)?;
+    let target = Target::with_functions(&args.path, &args.functions)?;
     let mut verify = Verify::default();
     verify.state = match &args.state {
         Some(path) => Some(state(path)?),

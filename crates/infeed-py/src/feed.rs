@@ -8,7 +8,7 @@ use infeed::wire::token::Token;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::description::parse;
+use crate::description::{Handles, parse};
 use crate::error::raise;
 use crate::log;
 
@@ -59,6 +59,7 @@ impl Feeder {
     fn new(
         py: Python<'_>,
         description: &str,
+        handles: Handles,
         listen: String,
         token: Option<&str>,
         workers: Option<usize>,
@@ -72,7 +73,7 @@ impl Feeder {
             options.token = raise(py, Token::new(text))?;
         }
         (options.workers, options.memory) = (workers, memory);
-        let served = py.detach(|| serve(&pipeline, &[], &options));
+        let served = py.detach(|| serve(&pipeline, &handles.0, &options));
         log::hand_over(py)?;
         let feeder = raise(py, served)?;
         Ok(Feeder {

@@ -72,7 +72,7 @@ mod _core {
     /// Functions that a description names are looked up here from now on.
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        infeed::function::set_finder(super::function::find);
+        infeed::function::set_importer(super::function::import);
         Ok(())
     }
 

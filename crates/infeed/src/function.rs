@@ -1,8 +1,11 @@
-//! Functions of the user's, in a language that the engine knows nothing of: what it asks of them.
+//! The interface of user functions, which are written in a language that the engine does not know.
 //!
-//! A [`Function`] is what a description names; [`Function::start`] makes it [`Running`], which
-//! workers call, several at once, with the columns of a sample or of a batch. Whoever binds a
-//! language implements both, and tells with [`set_finder`] how a name is looked up.
+//! A description names a [`Function`]; [`Function::start`] makes it [`Running`], which workers
+//! call, several at once, with the columns of a sample or of a batch. The binding of a language
+//! implements both traits, and sets with [`set_importer`] how a name is imported.
+//!
+//! Importing a name runs code, and a description may come from a stranger. So the engine imports
+//! nothing on its own: [`import`] runs only for names that the user's patterns allow.
 
 use std::fmt;
 use std::io;
@@ -162,29 +165,32 @@ impl Failed {
 #[error("{0}")]
 struct Wrong(String);
 
-/// Looks up a function by the name in a description.
-pub type Finder = fn(&str, On) -> Result<Arc<dyn Function>, Error>;
+/// Imports the function that a description names, if one of the patterns allows that name;
+/// returns `None` without importing anything if none does.
+pub type Importer = fn(&str, On, &[String]) -> Result<Option<Arc<dyn Function>>, Error>;
 
-static FINDER: OnceLock<Finder> = OnceLock::new();
+static IMPORTER: OnceLock<Importer> = OnceLock::new();
 
-/// Says how functions are looked up in this process. Only the first call counts.
-pub fn set_finder(finder: Finder) {
-    // A second one would be the same: a process has one interpreter.
-    let _ = FINDER.set(finder);
+/// Sets how this process imports functions. Only the first call has an effect.
+pub fn set_importer(importer: Importer) {
+    // A second importer would be the same: a process has one interpreter.
+    let _ = IMPORTER.set(importer);
 }
 
-/// The function of this name.
+/// Imports the function `name` if one of the patterns `allowed` (`module:name`, with `*` for any
+/// part) allows it; returns `None` without importing anything if none does.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] if there is none, or nobody here knows the language.
-pub fn find(name: &str, on: On) -> Result<Arc<dyn Function>, Error> {
-    match FINDER.get() {
-        Some(finder) => finder(name, on),
+/// [`Error::Config`] if there is no such function, or this process has no interpreter.
+pub fn import(name: &str, on: On, allowed: &[String]) -> Result<Option<Arc<dyn Function>>, Error> {
+    match IMPORTER.get() {
+        _ if allowed.is_empty() => Ok(None),
+        Some(importer) => importer(name, on, allowed),
         None => {
             let problem = format!(
-                "{name} is Python, which is not here; open the pipeline from Python, or with the \
-                 `infeed` that comes with the Python package"
+                "{name} is a Python function, and this program has no Python; use the `infeed` \
+                 command of the Python package"
             );
             Err(Error::config("python", problem))
         }
@@ -215,11 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_a_language_that_is_not_here_is_refused_by_name() {
-        let error = find("steps:blur", On::Sample)
+    fn importing_a_function_without_an_interpreter_is_an_error_that_names_it() {
+        let allowed = ["steps:*".to_owned()];
+
+        let error = import("steps:blur", On::Sample, &allowed)
             .expect_err("no Python")
             .to_string();
 
-        assert!(error.contains("steps:blur is Python"), "{error}");
+        assert!(error.contains("steps:blur is a Python function"), "{error}");
     }
 }

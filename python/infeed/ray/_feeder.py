@@ -9,6 +9,7 @@ import secrets
 import ray
 
 from infeed import _core
+from infeed._functions import named_by
 
 # Pipelines at a time that one feeder serves; of more, those go that feed nobody.
 _MOST = 8
@@ -81,7 +82,12 @@ class Feeder:
         address = ray.util.get_node_ip_address()
         listen = f"[{address}]:0" if ":" in address else f"{address}:0"
         return _core.Feeder(
-            description, listen, self._token, self._threads, self._memory
+            description,
+            named_by(description),
+            listen,
+            self._token,
+            self._threads,
+            self._memory,
         )
 
     async def _tell(self) -> None:

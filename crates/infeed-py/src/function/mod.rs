@@ -99,12 +99,19 @@ impl infeed::function::Function for User {
     }
 }
 
-/// Imports a function that a description names.
-pub(crate) fn find(name: &str, on: On) -> Result<Arc<dyn infeed::function::Function>, Error> {
-    let found = Python::attach(|py| -> PyResult<Arc<dyn infeed::function::Function>> {
+/// Imports a function that a description names, if one of the patterns allows it.
+pub(crate) fn import(
+    name: &str,
+    on: On,
+    allowed: &[String],
+) -> Result<Option<Arc<dyn infeed::function::Function>>, Error> {
+    let found = Python::attach(|py| -> PyResult<_> {
         let module = py.import("infeed._functions")?;
-        let found = module.call_method1("found", (name, on == On::Batch))?;
-        Ok(found.cast::<Function>()?.get().shared())
+        let found = module.call_method1("imported", (name, on == On::Batch, allowed))?;
+        if found.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(found.cast::<Function>()?.get().shared()))
     });
     found.map_err(|error| Error::config("python", text(&error)))
 }

@@ -1,4 +1,4 @@
-//! Functions of the user's, as described: by the name they can be imported by, or by handle.
+//! User functions in a description: by the name that imports them, or by handle.
 
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ pub struct FunctionSpec {
     pub bound: Bound,
 }
 
-/// A function that was found. No part of what a description says, so all are equal.
+/// The function that a name or handle stands for. It is not part of the description, so all
+/// values are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Bound(pub Option<Arc<dyn Function>>);
 
@@ -82,22 +83,33 @@ impl FunctionSpec {
         }
     }
 
-    /// Finds the function.
+    /// Takes the function from `handles`: by number, or by name if it has none. Imports nothing.
     fn bind(&mut self, handles: &[Handle]) -> Result<(), Error> {
         if self.bound.0.is_some() {
             return Ok(());
         }
+        let named =
+            |handle: &&Handle| matches!(handle, Handle::Function(f) if f.name() == self.function);
         let found = match self.handle {
-            None => function::find(&self.function, self.on)?,
-            Some(handle) => match handles.get(handle) {
-                Some(Handle::Function(function)) => Arc::clone(function),
-                _ => {
-                    let problem = "it is not here; open the pipeline where it was made";
-                    return Err(Error::config(self.part(), problem));
-                }
-            },
+            None => handles.iter().find(named),
+            Some(number) => handles.get(number),
         };
-        self.bound = Bound(Some(found));
+        let Some(Handle::Function(function)) = found else {
+            let problem = match self.handle {
+                None => format!(
+                    "a pipeline file names this Python function, and such functions run only if you \
+                     allow it; if you trust it, add --allow-functions '{}'",
+                    self.function
+                ),
+                Some(_) => {
+                    "this function exists only in the process that built the pipeline; open the \
+                     pipeline there"
+                        .to_owned()
+                }
+            };
+            return Err(Error::config(self.part(), problem));
+        };
+        self.bound = Bound(Some(Arc::clone(function)));
         Ok(())
     }
 }
@@ -109,11 +121,26 @@ impl Pipeline {
         self
     }
 
-    /// Finds the functions that the description names.
+    /// Imports the functions that the description names and one of the patterns `allowed` allows.
+    /// The others stay unbound: opening the pipeline is an error then.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming one that is not here.
+    /// [`Error::Config`] naming a function that is allowed and cannot be imported.
+    pub fn import_functions(&mut self, allowed: &[String]) -> Result<(), Error> {
+        for spec in &mut self.python {
+            if spec.bound.0.is_none() && spec.handle.is_none() {
+                spec.bound = Bound(function::import(&spec.function, spec.on, allowed)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the functions that the description names from `handles`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] naming a function that is neither there nor imported.
     pub fn bind(&mut self, handles: &[Handle]) -> Result<(), Error> {
         self.python
             .iter_mut()
