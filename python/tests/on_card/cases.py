@@ -389,4 +389,4 @@ def test_the_selftest_passes():
     # Of times of threads that share the cores of whatever else runs.
     timed = ["an injected delay is the gap that is told"]
     assert [check for check in failed if check["name"] not in timed] == []
-    assert len(found["checks"]) == 12
+    assert len(found["checks"]) == 13

@@ -46,6 +46,15 @@ pub(super) struct Writing<'a> {
 }
 
 impl Writing<'_> {
+    /// Waits on the host for the kernels that read a table here, for commands that their stream does not
+    /// hold back.
+    pub(super) fn wait(&self) -> Result<(), CudaError> {
+        match &self.table.last {
+            Some(last) => last.synchronize(),
+            None => Ok(()),
+        }
+    }
+
     /// Marks the end of the commands that were put on the queue since.
     pub(super) fn done(mut self) -> Result<(), CudaError> {
         if !self.table.is_one {

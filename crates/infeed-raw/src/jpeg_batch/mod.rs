@@ -1,13 +1,16 @@
 //! Batches of JPEGs for a decoder on a device: which files it takes, and where their pixels go.
 //!
-//! A device's decoder takes plain files only ([`Baseline`]); every other is the host's. What is here
-//! is the same for all devices, so that one that is simulated takes and refuses what a card does.
+//! A device's decoder takes plain files only ([`Baseline`]); the host decodes every other file. This
+//! module is the same for all devices, so the simulated device takes and refuses the same files as a GPU.
 
 mod baseline;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::ops::Range;
+
+use crate::cuda::HostSource;
 
 pub use baseline::{Baseline, NotBaseline};
 
@@ -176,38 +179,60 @@ pub struct Refused {
     pub why: Refusal,
 }
 
-/// A file that is to be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// Its number in the batch.
-    pub row: usize,
-    /// What its header says.
+/// A file for a device's decoder, with the result of its scan. A scan reads every byte, so it is done
+/// once per file, by the worker that has the file in its cache, and not by the thread that sends batches.
+#[derive(Clone)]
+pub struct ScannedJpeg {
+    /// Bytes of the file, the same for as long as the source lives.
+    pub source: HostSource,
+    /// Result of [`Baseline::read`] over these bytes.
     pub header: Baseline,
 }
 
-/// Looks at the headers of a batch: what is taken, and what is not. No file is taken whose size is
-/// not its place's.
-pub fn sort_out(jpegs: &[&[u8]], places: &[Place]) -> (Vec<Taken>, Vec<Refused>) {
-    let (mut taken, mut refused) = (Vec::with_capacity(jpegs.len()), Vec::new());
-    for (row, (bytes, place)) in jpegs.iter().zip(places).enumerate() {
-        match take(bytes, place) {
-            Ok(header) => taken.push(Taken { row, header }),
-            Err(why) => refused.push(Refused { row, why }),
+impl ScannedJpeg {
+    /// Scans a file.
+    ///
+    /// # Errors
+    ///
+    /// [`NotBaseline`] with the reason why no device decodes the file.
+    pub fn scan(source: HostSource) -> Result<ScannedJpeg, NotBaseline> {
+        let header = Baseline::read((*source).as_ref(), u64::MAX)?;
+        Ok(ScannedJpeg { source, header })
+    }
+
+    /// Bytes up to the end of the image; fewer if the source is shorter than its header says.
+    pub fn bytes(&self) -> &[u8] {
+        let bytes = (*self.source).as_ref();
+        bytes.get(..self.header.len).unwrap_or(bytes)
+    }
+
+    /// Checks the result of the scan against a place, without another scan.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::OtherSize`] for a place of another size, [`Refusal::NotBaseline`] for a source that is
+    /// shorter than its header says.
+    pub fn check(&self, place: &Place) -> Result<(), Refusal> {
+        let header = &self.header;
+        if (header.width, header.height) != (place.width, place.height) {
+            return Err(Refusal::OtherSize {
+                width: place.width,
+                height: place.height,
+                found_width: header.width,
+                found_height: header.height,
+            });
+        }
+        match self.bytes().len() == header.len {
+            true => Ok(()),
+            false => Err(NotBaseline::Damaged("is shorter than its scan").into()),
         }
     }
-    (taken, refused)
 }
 
-fn take(bytes: &[u8], place: &Place) -> Result<Baseline, Refusal> {
-    // The place, whose memory is there, bounds the size; nothing is allocated by the header's.
-    let header = Baseline::read(bytes, u64::MAX)?;
-    if (header.width, header.height) != (place.width, place.height) {
-        return Err(Refusal::OtherSize {
-            width: place.width,
-            height: place.height,
-            found_width: header.width,
-            found_height: header.height,
-        });
+impl fmt::Debug for ScannedJpeg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScannedJpeg")
+            .field("header", &self.header)
+            .finish_non_exhaustive()
     }
-    Ok(header)
 }

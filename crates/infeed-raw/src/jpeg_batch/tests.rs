@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::jpeg_encode::{Subsampling, encode, encode_with_restarts};
 
@@ -223,25 +225,26 @@ fn places_outside_of_the_memory_or_over_each_other_are_refused() {
 }
 
 #[test]
-fn a_batch_is_sorted_into_what_is_taken_and_what_is_not() {
-    let (plain, wide) = (jpeg(Subsampling::Half), {
-        let pixels = picture(80, 45);
-        encode(&pixels, 80, 45, 80, Subsampling::None).unwrap()
-    });
-    let jpegs = [&plain[..], &wide, b"GIF89a", &plain];
-    let places = [0, 1, 2, 3].map(|n| Place::dense(n * 10_000, 45, 67));
+fn a_scan_is_held_against_the_place_and_the_length_of_the_file() {
+    let bytes = jpeg(Subsampling::Half);
+    let mut longer = bytes.clone();
+    longer.extend(b"appended by a camera");
+    let scanned = ScannedJpeg::scan(Arc::new(longer)).unwrap();
 
-    let (taken, refused) = sort_out(&jpegs, &places);
-
-    let rows: Vec<_> = taken.iter().map(|taken| taken.row).collect();
-    assert_eq!(rows, [0, 3]);
-    let texts: Vec<_> = refused.iter().map(|r| (r.row, r.why.to_string())).collect();
+    assert_eq!(scanned.bytes(), bytes);
+    assert_eq!(scanned.check(&Place::dense(7, 45, 67)), Ok(()));
+    let other = scanned.check(&Place::dense(0, 45, 80)).unwrap_err();
     assert_eq!(
-        texts[0],
-        (
-            1,
-            "the file is 80x45, and its place is for 67x45".to_owned()
-        )
+        other.to_string(),
+        "the file is 67x45, and its place is for 80x45"
     );
-    assert_eq!(texts[1], (2, "the file is no JPEG".to_owned()));
+    assert!(!other.is_for_the_host());
+    let cut = ScannedJpeg {
+        source: Arc::new(bytes[..bytes.len() - 1].to_vec()),
+        ..scanned
+    };
+    let short = cut.check(&Place::dense(0, 45, 67)).unwrap_err();
+    assert_eq!(short.to_string(), "the file is shorter than its scan");
+    let none = ScannedJpeg::scan(Arc::new(b"GIF89a".to_vec())).unwrap_err();
+    assert_eq!(none.to_string(), "the file is no JPEG");
 }

@@ -29,6 +29,22 @@ pub(super) fn header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
+/// Sampling factors of the components, as the frame header has them; none of a file without one.
+pub(super) fn sampling(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = bytes.get(2..)?;
+    loop {
+        let &[0xFF, marker, high, low, ref behind @ ..] = rest else {
+            return None;
+        };
+        let segment = behind.get(..usize::from(u16::from_be_bytes([high, low])).checked_sub(2)?)?;
+        if (0xC0..=0xC2).contains(&marker) {
+            let components = segment.get(6..)?.chunks_exact(3);
+            return Some(components.map(|component| component[1]).collect());
+        }
+        rest = &behind[segment.len()..];
+    }
+}
+
 /// Red, green and blue of each pixel; none of a file that is damaged or ends early.
 pub(super) fn pixels(bytes: &[u8]) -> Option<Vec<u8>> {
     let header = header(bytes)?;

@@ -1,8 +1,11 @@
 //! nvJPEG: the functions of `nvjpeg.h` that decode batches, over the stand-in's cards.
 //!
-//! The pixels are not NVIDIA's, as theirs are not libjpeg's: whoever compares allows for that. A file
-//! that does not decode is told when its batch is; what is handed over is read again when the stream
-//! gets there, so that files that are let go of too early are seen.
+//! The pixels are not NVIDIA's, as theirs are not libjpeg's: tests that compare allow for that. A file
+//! that does not decode fails the call with its batch; the files are read again when the stream
+//! gets there, so that files that are freed too early are noticed.
+//!
+//! The hardware backend writes as soon as it is called, whatever the stream waits for, as NVIDIA's does; the
+//! other backend writes in the order of its stream.
 //!
 //! Source: nvJPEG's documentation, version 12.
 
@@ -25,6 +28,12 @@ mod status {
     pub(super) const EXECUTION_FAILED: c_uint = 6;
 }
 
+/// `NVJPEG_BACKEND_GPU_HYBRID`.
+const GPU_HYBRID: c_uint = 2;
+
+/// `NVJPEG_BACKEND_HARDWARE`.
+const HARDWARE: c_uint = 3;
+
 /// `nvjpegImage_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -42,7 +51,8 @@ struct Library {
 
 #[derive(Clone)]
 enum Thing {
-    Handle,
+    /// `nvjpegHandle_t`, with its backend.
+    Handle(c_uint),
     State(Arc<State>),
     /// `nvjpegJpegStream_t`: what was parsed last.
     File(Arc<Mutex<Option<decode::Header>>>),
@@ -68,6 +78,13 @@ impl Library {
     fn get(&self, handle: usize) -> Result<Thing, c_uint> {
         let found = lock(&self.handles).get(&handle).cloned();
         found.ok_or(status::INVALID_PARAMETER)
+    }
+
+    fn backend(&self, handle: usize) -> Result<c_uint, c_uint> {
+        match self.get(handle)? {
+            Thing::Handle(backend) => Ok(backend),
+            _ => Err(status::INVALID_PARAMETER),
+        }
     }
 
     fn state(&self, handle: usize) -> Result<Arc<State>, c_uint> {
@@ -126,11 +143,10 @@ functions! {
         _flags: c_uint, handle: *mut usize
     ) {
         world.here().map_err(|_| status::NOT_INITIALIZED)?;
-        // The engine, or the card's cores.
-        if ![2, 3].contains(&backend) {
+        if ![GPU_HYBRID, HARDWARE].contains(&backend) {
             return Err(status::INVALID_PARAMETER);
         }
-        handle.write(library.add(Thing::Handle));
+        handle.write(library.add(Thing::Handle(backend)));
         Ok(())
     }
 
@@ -230,7 +246,7 @@ functions! {
         world, library, handle: usize, state: usize, data: *const usize, lengths: *const usize,
         images: *mut Image, stream: usize
     ) {
-        library.get(handle)?;
+        let is_hardware = library.backend(handle)? == HARDWARE;
         let state = library.state(state)?;
         let count = *lock(&state.files);
         if count == 0 {
@@ -247,7 +263,21 @@ functions! {
         if state.is_busy.swap(true, Ordering::SeqCst) {
             world.misuse("a decoder's state was used for a second batch before the first is done".to_owned());
         }
-        card.put(&stream, Box::new(move || run(card, &state, &jobs)));
+        if is_hardware {
+            // SAFETY: as in `Job::bytes`: the caller has just given them.
+            let kinds: Vec<_> = jobs.iter().map(|job| unsafe { decode::sampling(job.bytes()) }).collect();
+            if kinds.iter().any(|kind| *kind != kinds[0]) {
+                world.misuse("files of several subsamplings in one call of the hardware".to_owned());
+            }
+            run(card, &jobs);
+        }
+        card.put(&stream, Box::new(move || {
+            match is_hardware {
+                true => jobs.iter().for_each(Job::reread),
+                false => run(card, &jobs),
+            }
+            state.is_busy.store(false, Ordering::SeqCst);
+        }));
         Ok(())
     }
 }
@@ -270,12 +300,27 @@ impl Job {
     }
 }
 
-fn run(card: &Card, state: &State, jobs: &[Job]) {
-    for job in jobs {
+impl Job {
+    /// Header and pixels; none if the file changed since the call.
+    fn decoded(&self) -> Option<(decode::Header, Vec<u8>)> {
         // SAFETY: files are there until their batch is decoded, says the documentation.
-        let bytes = unsafe { job.bytes() };
-        let (Some(header), Some(pixels)) = (decode::header(bytes), decode::pixels(bytes)) else {
+        let bytes = unsafe { self.bytes() };
+        let found = decode::header(bytes).zip(decode::pixels(bytes));
+        if found.is_none() {
             world::current().misuse("a file changed before it was decoded".to_owned());
+        }
+        found
+    }
+
+    /// Reads the file once more, as the engine does until its stream gets there.
+    fn reread(&self) {
+        let _ = self.decoded();
+    }
+}
+
+fn run(card: &Card, jobs: &[Job]) {
+    for job in jobs {
+        let Some((header, pixels)) = job.decoded() else {
             continue;
         };
         let ([to, ..], [pitch, ..]) = (job.to.channel, job.to.pitch);
@@ -284,5 +329,4 @@ fn run(card: &Card, state: &State, jobs: &[Job]) {
             card.write("a decoder", to + (n * pitch) as u64, row);
         }
     }
-    state.is_busy.store(false, Ordering::SeqCst);
 }

@@ -12,7 +12,7 @@ use infeed_raw::near::Node;
 use infeed_raw::slab::Slab;
 
 use super::cuda::Cuda;
-use super::jpeg::{DecoderSettings, Decoding, Place};
+use super::jpeg::{DecoderSettings, Decoding, Place, ScannedJpeg};
 use super::ring::DeviceArray;
 use super::sim::{Sim, SimDecoder, SimEvent, SimMemory, SimQueue, SimTransfer};
 use super::{Device, DeviceError, HostSource};
@@ -268,7 +268,7 @@ impl Device for Any {
         &self,
         queue: AnyQueue,
         decoder: &mut AnyDecoder,
-        jpegs: &[HostSource],
+        jpegs: &[ScannedJpeg],
         to: &Arc<AnyMemory>,
         places: &[Place],
     ) -> Result<Decoding<AnyTransfer>, DeviceError> {
@@ -445,7 +445,8 @@ mod tests {
         let mut decoder = any.decoder(&Default::default()).expect("it has one");
         let (queue, to) = (any.stream().expect("one"), any.memory(192).expect("memory"));
         let file = encode(&[200; 192], 8, 8, 95, Subsampling::None).expect("it encodes");
-        let files: [HostSource; 2] = [Arc::new(file), Arc::new(b"no image".to_vec())];
+        let file = ScannedJpeg::scan(Arc::new(file)).expect("a plain file");
+        let files = [file.clone(), file];
         let places = [Place::dense(0, 8, 8), Place::dense(192, 8, 8)];
         let one = any.decode(queue, &mut decoder, &files[..1], &to, &places[..1]);
         drop(one.expect("a batch").transfer);

@@ -1,7 +1,7 @@
 //! NVIDIA cards: [`Device`] over [`infeed_raw::cuda`], which says why each call is sound.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use infeed_raw::cuda::nvjpeg::{Decoder, NoDecoder};
@@ -12,12 +12,37 @@ use infeed_raw::slab::Slab;
 
 pub use infeed_raw::cuda::{Card, NoCuda, probe};
 
-use super::jpeg::{self, DecoderSettings, Decoding, Place};
+use super::jpeg::{self, DecoderSettings, Decoding, Place, ScannedJpeg};
 use super::{Device, DeviceError, HostSource};
 use crate::error::Error;
 
 /// The environment's word for where nvJPEG is, if it is nowhere else.
 const LIBRARY: &str = "INFEED_NVJPEG";
+
+/// Folders of NVIDIA's libraries that the process knows; see [`set_library_folders`].
+static FOLDERS: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
+
+/// Has every decoder that is opened from now on look for its library in these folders, too, before the
+/// system's. Replaces the folders of an earlier call.
+pub fn set_library_folders(folders: Vec<PathBuf>) {
+    *FOLDERS.write().unwrap_or_else(PoisonError::into_inner) = folders;
+}
+
+/// Folders with libraries in which pip installs NVIDIA's packages: `nvidia/*/lib`, such as
+/// `nvidia/nvjpeg/lib` and `nvidia/cu13/lib`, in each folder of packages, in their order.
+pub fn library_folders<P: AsRef<Path>>(packages: impl IntoIterator<Item = P>) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for packages in packages {
+        let Ok(entries) = packages.as_ref().join("nvidia").read_dir() else {
+            continue;
+        };
+        let lib = entries.flatten().map(|entry| entry.path().join("lib"));
+        let mut found: Vec<_> = lib.filter(|folder| folder.is_dir()).collect();
+        found.sort();
+        folders.extend(found);
+    }
+    folders
+}
 
 /// A card. Clones are handles of one opening.
 #[derive(Clone, Debug)]
@@ -193,6 +218,9 @@ impl Device for Cuda {
             let named = std::env::var_os(LIBRARY)?;
             Some(PathBuf::from(named))
         });
+        let folders = FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
+        settings.search.folders.extend(folders.iter().cloned());
+        drop(folders);
         match Decoder::open(&self.context, &settings) {
             Ok(decoder) => Ok(decoder),
             Err(NoDecoder::Cuda(error)) => Err(device_error("opening its decoder", error)),
@@ -211,7 +239,7 @@ impl Device for Cuda {
         &self,
         queue: Queue,
         decoder: &mut Decoder,
-        jpegs: &[HostSource],
+        jpegs: &[ScannedJpeg],
         to: &Arc<Memory>,
         places: &[Place],
     ) -> Result<Decoding<Transfer>, DeviceError> {
@@ -287,6 +315,20 @@ mod tests {
         let text = cause.to_string();
         let known = ["no CUDA driver", "too old", "no GPU", "no cuda:99"];
         assert!(known.iter().any(|part| text.contains(part)), "{text}");
+    }
+
+    #[test]
+    fn libraries_of_packages_are_in_the_folders_of_nvidia() {
+        let root = tempfile::tempdir().expect("a folder");
+        for folder in ["a/nvidia/nvjpeg/lib", "a/nvidia/cu13/lib", "c/nvidia/cufft"] {
+            std::fs::create_dir_all(root.path().join(folder)).expect("folders");
+        }
+        let packages = ["b", "c", "a"].map(|name| root.path().join(name));
+
+        let found = library_folders(packages);
+
+        let expected = ["a/nvidia/cu13/lib", "a/nvidia/nvjpeg/lib"];
+        assert_eq!(found, expected.map(|folder| root.path().join(folder)));
     }
 
     #[test]

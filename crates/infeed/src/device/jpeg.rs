@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use infeed_raw::jpeg_batch::{self, BadPlaces};
 
-pub use infeed_raw::cuda::nvjpeg::{Reserve, Search, Settings as DecoderSettings, Way};
-pub use infeed_raw::jpeg_batch::{Baseline, NotBaseline, Place, Refusal, Refused};
+pub use infeed_raw::cuda::nvjpeg::{Search, Settings as DecoderSettings, Way};
+pub use infeed_raw::jpeg_batch::{Baseline, NotBaseline, Place, Refusal, Refused, ScannedJpeg};
 
 use super::DeviceError;
 
@@ -65,8 +65,8 @@ pub(super) fn found(later: &Later) -> Vec<Refused> {
     later.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The bytes from the first place to the last, if there is one for each of so many files, and each
-/// lies by itself inside of `len` bytes.
+/// Checks the places of a batch: one for each file, each by itself inside of `len` bytes. Returns the bytes
+/// from the first place to the last.
 pub(super) fn span(
     files: usize,
     places: &[Place],

@@ -25,7 +25,7 @@ use crate::error::{Cause, Error};
 
 pub use any::Any;
 pub use cuda::Cuda;
-pub use jpeg::{DecoderSettings, Decoding, Place};
+pub use jpeg::{DecoderSettings, Decoding, Place, ScannedJpeg};
 pub use ring::{
     DeviceArray, DeviceBatch, Ring, RingStats, Route, SLOTS, Sent, SentTimes, Settings, Upload,
 };
@@ -154,10 +154,15 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
 
     /// Decodes each file into its place in `to`, as red, green and blue.
     ///
+    /// **Order.** A decoder may write as soon as it is called: GPUs have engines that no stream holds back.
+    /// So the caller waits on the host ([`synchronize`](Device::synchronize)) for all commands that use
+    /// the bytes from the first place to the last. Commands that enter `queue` afterwards come after
+    /// the decoding.
+    ///
     /// Files that the decoder does not take, or that are not of the size of their places, are refused
-    /// by number, and the others decoded. So are files that are found broken while they are decoded;
-    /// but a card's decoder does not find all of them. What the place of a refused file holds, and
-    /// what lies between places, is not specified.
+    /// by number, and the others are decoded. So are files that the decoder finds broken while it decodes
+    /// them; a GPU's decoder does not find all of them. The contents of the place of a refused file, and
+    /// of the bytes between places, are not specified.
     ///
     /// The host may wait for the batch before the last.
     ///
@@ -169,7 +174,7 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
         &self,
         queue: Self::Queue,
         decoder: &mut Self::Decoder,
-        jpegs: &[HostSource],
+        jpegs: &[ScannedJpeg],
         to: &Arc<Self::Memory>,
         places: &[Place],
     ) -> Result<Decoding<Self::Transfer>, DeviceError>;

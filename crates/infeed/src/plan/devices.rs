@@ -93,7 +93,8 @@ impl Looked<'_> {
         let file = Baseline::read(self.bytes, MOST_PIXELS).ok()?;
         let Size { height, width } = header.size;
         let bytes = self.bytes.get(..file.len)?;
-        let is_one = (file.height, file.width) == (height, width) && cut.write(bytes, row);
+        let is_one =
+            (file.height, file.width) == (height, width) && cut.write(bytes, file.subsampling, row);
         is_one.then_some(bytes.len() as u64)
     }
 }

@@ -7,16 +7,16 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::error::{NoDecoder, describe, failed};
-use super::functions::{FULL_CHROMA, INTERLEAVED, INTERPOLATED, Nvjpeg, status};
-use super::lane::{Arguments, Files, Lane};
-use super::settings::{Reserve, Settings, Way};
+use super::functions::{INTERLEAVED, INTERPOLATED, Nvjpeg, chroma, status};
+use super::lane::{Arguments, Files, Lane, Room, State, Taken};
+use super::settings::{Settings, Way};
 use crate::cuda::context::Context;
 use crate::cuda::copy::Transfer;
 use crate::cuda::error::CudaError;
 use crate::cuda::memory::Memory;
 use crate::cuda::queue::Queue;
-use crate::cuda::reading::{HostSource, Reading};
-use crate::jpeg_batch::{self, BadPlaces, Baseline, Place, Refusal, Refused, Taken};
+use crate::cuda::reading::Reading;
+use crate::jpeg_batch::{self, BadPlaces, Baseline, Place, Refusal, Refused, ScannedJpeg};
 use crate::jpeg_encode::Subsampling;
 
 /// Batches that may be under way: while the card decodes one, the next is read on the host.
@@ -112,7 +112,7 @@ impl Decoder {
                 threads: c_int::from(settings.threads.max(1)),
                 is_lost: false,
             };
-            match decoder.create(settings.reserve) {
+            match decoder.create() {
                 Ok(()) => return Ok(decoder),
                 Err(Unmade::Cuda(error)) => return Err(error.into()),
                 Err(Unmade::Library(Told { code, .. })) if code == status::ALLOCATOR_FAILURE => {
@@ -131,7 +131,7 @@ impl Decoder {
         })
     }
 
-    fn create(&mut self, reserve: Option<Reserve>) -> Result<(), Unmade> {
+    fn create(&mut self) -> Result<(), Unmade> {
         let functions = &self.library.functions;
         // Older libraries know no flags.
         let flags: &[c_uint] = match self.library.version() >= (12, 1) {
@@ -168,54 +168,73 @@ impl Decoder {
         self.header = header;
         for _ in 0..LANES {
             let done = self.context.event(false)?;
-            let mut state = 0;
-            // SAFETY: a live handle, and writes one handle.
-            let code = unsafe { (functions.state_create)(self.handle, &raw mut state) };
-            told("nvjpegJpegStateCreate", code)?;
             self.lanes.push(Lane {
-                state,
-                files: 0,
+                states: Vec::new(),
                 done,
                 arguments: Arguments::default(),
             });
-            self.reserve(state, reserve)?;
+            // The most frequent kind; others are made when a batch has them.
+            let kind = self.kind(Subsampling::Quarter);
+            self.state(self.lanes.len() - 1, kind)?;
         }
         Ok(())
     }
 
-    /// Asks for room in advance, where the library can.
-    fn reserve(&self, state: usize, reserve: Option<Reserve>) -> Result<(), Told> {
-        let Some(function) = self.library.functions.reserve else {
-            return Ok(());
-        };
-        // Without numbers, too: it makes engines take their memory from a pool.
-        let Reserve {
-            files,
-            height,
-            width,
-        } = reserve.unwrap_or(Reserve {
-            files: 1,
-            height: 1,
-            width: 1,
+    /// Files that may be in one call, by the subsampling that stands for all of them.
+    fn kind(&self, subsampling: Subsampling) -> Subsampling {
+        match self.way {
+            Way::Engine => subsampling,
+            Way::Cores => Subsampling::None,
+        }
+    }
+
+    /// Number of a lane's state for files of a kind, which is created for the first of them.
+    fn state(&mut self, turn: usize, kind: Subsampling) -> Result<usize, Told> {
+        let states = &mut self.lanes[turn].states;
+        if let Some(at) = states.iter().position(|state| state.subsampling == kind) {
+            return Ok(at);
+        }
+        let mut handle = 0;
+        // SAFETY: a live handle, and writes one handle.
+        let code = unsafe { (self.library.functions.state_create)(self.handle, &raw mut handle) };
+        told("nvjpegJpegStateCreate", code)?;
+        states.push(State {
+            handle,
+            subsampling: kind,
+            files: 0,
+            reserved: Room::default(),
         });
-        let [files, height, width] = [files, height, width].map(|n| c_int::from(n.max(1)));
-        // SAFETY: a live handle and state of it; takes numbers.
-        let code = unsafe {
+        Ok(states.len() - 1)
+    }
+
+    /// Reserves room for a call in advance, where the library can and the state has too little.
+    fn reserve(&mut self, turn: usize, at: usize, needed: &Room) {
+        let state = &mut self.lanes[turn].states[at];
+        let Some(function) = self.library.functions.reserve else {
+            return;
+        };
+        if state.reserved.holds(needed) {
+            return;
+        }
+        state.reserved = state.reserved.grown(needed);
+        // It is initialised for what it has room for.
+        state.files = 0;
+        let Room { files, width, .. } = state.reserved;
+        let number = |n: u64| c_int::try_from(n).unwrap_or(c_int::MAX);
+        // Where it fails, the library allocates during the call, which says so if there is no memory.
+        //
+        // SAFETY: a live handle and a state of it with nothing under way; takes numbers.
+        unsafe {
             function(
                 self.handle,
-                state,
-                files,
-                width,
-                height,
-                FULL_CHROMA,
+                state.handle,
+                number(files as u64),
+                number(u64::from(width)),
+                number(state.reserved.height()),
+                chroma(state.subsampling),
                 INTERLEAVED,
             )
         };
-        match code {
-            status::ALLOCATOR_FAILURE => told("nvjpegDecodeBatchedPreAllocate", code),
-            // What it cannot do in advance it does when it must.
-            _ => Ok(()),
-        }
     }
 
     /// What decodes.
@@ -242,10 +261,14 @@ impl Decoder {
         (code == status::SUCCESS).then_some((engines, cores))
     }
 
-    /// Decodes each file into its place in `to`, as red, green and blue, in the order of a queue.
+    /// Decodes each file into its place in `to`, as red, green and blue. Commands that are put on the queue
+    /// afterwards see the pixels.
     ///
-    /// Files that are refused are told, and the others are decoded. `as_ref` of a file gives the
-    /// same bytes for as long as it lives, as buffers do.
+    /// By [`Way::Engine`] the library writes as soon as it is called, whatever the queue still has to do
+    /// or to wait for: the caller has waited on the host for all commands that use the places.
+    ///
+    /// Files that are refused are returned by number, and the others are decoded. `as_ref` of a file gives
+    /// the same bytes for as long as it lives, as buffers do.
     ///
     /// # Errors
     ///
@@ -256,12 +279,13 @@ impl Decoder {
     /// # Cost
     ///
     /// The host reads the headers, and copies the bytes to pinned memory. It waits for the batch
-    /// before the last. A file that is refused only when it is decoded costs a few batches more:
-    /// halves are tried until it is alone.
+    /// before the last. One call for each chroma subsampling by the engine, one for all by the cores. A
+    /// file that is refused only when it is decoded costs a few calls more: halves are tried until it is
+    /// alone.
     pub fn decode(
         &mut self,
         queue: Queue,
-        jpegs: &[HostSource],
+        jpegs: &[ScannedJpeg],
         to: &Arc<Memory>,
         places: &[Place],
     ) -> Result<Decoding, CudaError> {
@@ -270,7 +294,7 @@ impl Decoder {
             let why = "the decoder lost track of a batch when the card failed; open it anew";
             return Err(CudaError::Mismatch(why.to_owned()));
         }
-        let bytes: Vec<&[u8]> = jpegs.iter().map(|file| (**file).as_ref()).collect();
+        let bytes: Vec<&[u8]> = jpegs.iter().map(ScannedJpeg::bytes).collect();
         let (files, count) = (jpegs.len(), places.len());
         let misplaced = |bad: BadPlaces| CudaError::Mismatch(bad.to_string());
         if files != count {
@@ -279,10 +303,19 @@ impl Decoder {
         }
         jpeg_batch::span(places, to.len()).map_err(misplaced)?;
         context.same(to)?;
-        let (taken, mut refused) = jpeg_batch::sort_out(&bytes, places);
         let _bound = context.bind()?;
         let stream = context.stream_of(queue)?;
-        let taken = self.agreed(taken, &bytes, &mut refused);
+        let (mut taken, mut refused) = (Vec::with_capacity(files), Vec::new());
+        for (row, (jpeg, place)) in jpegs.iter().zip(places).enumerate() {
+            let header = jpeg.header;
+            let checked = jpeg.check(place);
+            match checked.and_then(|()| self.agrees(bytes[row], &header)) {
+                Ok(()) => taken.push(Taken { row, header }),
+                Err(why) => refused.push(Refused { row, why }),
+            }
+        }
+        // One call for each kind.
+        taken.sort_by_key(|file| chroma(self.kind(file.header.subsampling)));
         // Made first, so that nothing is under way if they cannot be.
         let reading = Reading::new(context.event(false)?, Files::shared(jpegs));
         let transfer = Transfer::new(reading, Arc::clone(to));
@@ -294,7 +327,8 @@ impl Decoder {
 
         // Not where a kernel may still read its table.
         let writing = to.to_write(queue)?;
-        let ran = self.run(turn, taken.len(), queue, stream).and_then(|left| {
+        writing.wait()?;
+        let ran = self.run(turn, &taken, queue, stream).and_then(|left| {
             writing.done()?;
             transfer.done().record(queue)?;
             self.lanes[turn].done.record(queue)?;
@@ -321,18 +355,7 @@ impl Decoder {
         }
     }
 
-    /// The files of which the library reads what we have read; the others are refused.
-    fn agreed(&self, taken: Vec<Taken>, bytes: &[&[u8]], refused: &mut Vec<Refused>) -> Vec<Taken> {
-        let mut agreed = Vec::with_capacity(taken.len());
-        for file in taken {
-            match self.agrees(&bytes[file.row][..file.header.len], &file.header) {
-                Ok(()) => agreed.push(file),
-                Err(why) => refused.push(Refused { row: file.row, why }),
-            }
-        }
-        agreed
-    }
-
+    /// Checks that the library reads from a file what its scan has read.
     fn agrees(&self, bytes: &[u8], header: &Baseline) -> Result<(), Refusal> {
         let functions = &self.library.functions;
         let told = |code| match code {
@@ -370,20 +393,55 @@ impl Decoder {
         }
     }
 
-    /// Decodes the first `files` of a lane's arguments, all at once if it can be. Those that cannot,
-    /// each with a status, are found by halving.
+    /// Decodes the files of a lane's arguments, with one call for each kind if it can be. Those that
+    /// cannot, each with a status, are found by halving.
     fn run(
         &mut self,
         turn: usize,
-        files: usize,
+        taken: &[Taken],
+        queue: Queue,
+        stream: usize,
+    ) -> Result<Vec<(usize, c_uint)>, CudaError> {
+        let files = taken.len();
+        let mut left = Vec::new();
+        let kind = |file: &Taken| self.kind(file.header.subsampling);
+        let groups = taken.chunk_by(|one, other| kind(one) == kind(other));
+        let groups: Vec<_> = groups.map(|group| (kind(&group[0]), group)).collect();
+        let mut begin = 0;
+        for (kind, group) in groups {
+            let at = match self.state(turn, kind) {
+                Ok(at) => at,
+                Err(Told { call, code }) if code == status::ALLOCATOR_FAILURE => {
+                    return Err(self.no_memory(call));
+                }
+                Err(Told { call, code }) => return Err(failed(call, code, String::new())),
+            };
+            self.reserve(turn, at, &Room::of(group));
+            let range = begin..begin + group.len();
+            begin = range.end;
+            left.extend(self.halved((turn, at), range, queue, stream)?);
+        }
+        let is_devices = |code| matches!(code, status::EXECUTION_FAILED | status::INTERNAL_ERROR);
+        if !left.is_empty() && left.len() == files && left.iter().all(|&(_, code)| is_devices(code))
+        {
+            // Not one file of the batch was decoded, and for no reason of theirs.
+            let (_, code) = left[0];
+            let mend = "; decode on the host, and see whether the card runs anything else";
+            return Err(failed("nvjpegDecodeBatched", code, mend.to_owned()));
+        }
+        Ok(left)
+    }
+
+    /// Decodes a range of a lane's arguments by one of its states; the files that cannot be decoded.
+    fn halved(
+        &mut self,
+        (turn, at): (usize, usize),
+        range: Range<usize>,
         queue: Queue,
         stream: usize,
     ) -> Result<Vec<(usize, c_uint)>, CudaError> {
         let mut left = Vec::new();
-        let mut ranges = Vec::new();
-        if files > 0 {
-            ranges.push(0..files);
-        }
+        let mut ranges = vec![range];
         let mut is_first = true;
         while let Some(range) = ranges.pop() {
             if !is_first {
@@ -391,11 +449,12 @@ impl Decoder {
                 self.context.finish(queue)?;
             }
             is_first = false;
-            let Err(Told { call, code }) = self.batch(turn, range.clone(), stream) else {
+            let called = self.batch((turn, at), range.clone(), stream);
+            let Err(Told { call, code }) = called else {
                 continue;
             };
             // It is reset before it is used again.
-            self.lanes[turn].files = 0;
+            self.lanes[turn].states[at].files = 0;
             if code == status::ALLOCATOR_FAILURE {
                 return Err(self.no_memory(call));
             }
@@ -410,32 +469,31 @@ impl Decoder {
                 }
             }
         }
-        let is_cards = |code| matches!(code, status::EXECUTION_FAILED | status::INTERNAL_ERROR);
-        if !left.is_empty() && left.len() == files && left.iter().all(|&(_, code)| is_cards(code)) {
-            // Not one file of the batch was decoded, and for no reason of theirs.
-            let (_, code) = left[0];
-            let mend = "; decode on the host, and see whether the card runs anything else";
-            return Err(failed("nvjpegDecodeBatched", code, mend.to_owned()));
-        }
         Ok(left)
     }
 
-    /// Decodes a range of a lane's arguments with one call.
-    fn batch(&mut self, turn: usize, range: Range<usize>, stream: usize) -> Result<(), Told> {
+    /// Decodes a range of a lane's arguments with one call of one of its states.
+    fn batch(
+        &mut self,
+        (turn, at): (usize, usize),
+        range: Range<usize>,
+        stream: usize,
+    ) -> Result<(), Told> {
         let functions = &self.library.functions;
         let lane = &mut self.lanes[turn];
+        let state = &mut lane.states[at];
         let files = range.len();
-        if lane.files != files {
+        if state.files != files {
             let count = c_int::try_from(files).map_err(|_| Told {
                 call: "nvjpegDecodeBatchedInitialize",
                 code: status::INVALID_PARAMETER,
             })?;
             // SAFETY: a live handle and a state of it with nothing under way; takes numbers.
             let code = unsafe {
-                (functions.initialize)(self.handle, lane.state, count, self.threads, INTERLEAVED)
+                (functions.initialize)(self.handle, state.handle, count, self.threads, INTERLEAVED)
             };
             told("nvjpegDecodeBatchedInitialize", code)?;
-            lane.files = files;
+            state.files = files;
         }
         let Arguments {
             data,
@@ -453,7 +511,7 @@ impl Decoder {
         let code = unsafe {
             (functions.decode)(
                 self.handle,
-                lane.state,
+                state.handle,
                 data.as_ptr(),
                 lengths.as_ptr(),
                 images.as_mut_ptr(),
@@ -515,9 +573,9 @@ impl Drop for Decoder {
             return;
         }
         let functions = &self.library.functions;
-        for lane in &self.lanes {
+        for state in self.lanes.iter().flat_map(|lane| &lane.states) {
             // SAFETY: a state that was made and has nothing under way, destroyed once.
-            unsafe { (functions.state_destroy)(lane.state) };
+            unsafe { (functions.state_destroy)(state.handle) };
         }
         if self.header != 0 {
             // SAFETY: made, and destroyed once.

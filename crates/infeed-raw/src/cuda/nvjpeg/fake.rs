@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) unsupported: Vec<usize>,
     /// Handles that are alive, with what they are.
     pub(super) alive: HashMap<usize, &'static str>,
+    /// Backend of the library that was created last.
+    backend: c_uint,
     /// Files that a state is initialised for.
     ready: HashMap<usize, usize>,
     /// Header and length of the file that was parsed last.
@@ -89,6 +91,7 @@ functions! {
         });
         let code = refused.unwrap_or(code);
         if code == 0 {
+            state(|state| state.backend = backend);
             handle.write(made("library"));
         }
         code
@@ -179,8 +182,8 @@ functions! {
             chroma: c_uint, format: c_uint) {
         alive(handle, "library");
         alive(state, "state");
-        assert_eq!((chroma, format), (0, INTERLEAVED));
-        told("reserve", format!("{files} of {width}x{height}"))
+        assert_eq!(format, INTERLEAVED);
+        told("reserve", format!("{files} of {width}x{height}, chroma {chroma}"))
     }
     initialize(handle: usize, lane: usize, files: c_int, threads: c_int, format: c_uint) {
         alive(handle, "library");
@@ -207,14 +210,19 @@ functions! {
         if code != 0 {
             return code;
         }
+        let mut kinds = Vec::new();
         for ((&at, &len), image) in data.iter().zip(lengths).zip(images) {
             let bytes = std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), len);
             let read = Baseline::read(bytes, u64::MAX).expect("the bytes are there");
+            kinds.push(read.subsampling);
             assert!(image.pitch[0] >= 3 * read.width as usize);
             assert_eq!((&image.channel[1..], &image.pitch[1..]), (&[0; 3][..], &[0; 3][..]));
             let to = std::ptr::with_exposed_provenance_mut::<u8>(image.channel[0] as usize);
             to.write_bytes(len as u8, image.pitch[0] * read.height as usize);
         }
+        kinds.dedup();
+        let is_engine = state(|state| state.backend == 3);
+        assert!(kinds.len() == 1 || !is_engine, "the engine takes one kind a call: {kinds:?}");
         // It stays initialised for batches of this size.
         state(|state| state.ready.insert(lane, files));
         0

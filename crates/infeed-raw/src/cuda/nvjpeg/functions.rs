@@ -6,6 +6,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::cuda::library::{Library, table};
+use crate::jpeg_encode::Subsampling;
 
 /// `nvjpegImage_t`: for up to four channels, an address on the card, and bytes from row to row.
 #[repr(C)]
@@ -28,8 +29,16 @@ pub(super) mod backend {
 /// `NVJPEG_OUTPUT_RGBI`: red, green and blue side by side, in the first channel.
 pub(super) const INTERLEAVED: c_uint = 5;
 
-/// `NVJPEG_CSS_444`, which needs most room.
-pub(super) const FULL_CHROMA: c_uint = 0;
+/// Number of `nvjpegChromaSubsampling_t`.
+pub(super) fn chroma(subsampling: Subsampling) -> c_uint {
+    match subsampling {
+        Subsampling::None => 0,
+        Subsampling::Half => 1,
+        Subsampling::Quarter => 2,
+        Subsampling::HalfRows => 3,
+        Subsampling::Gray => 6,
+    }
+}
 
 /// `NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION`.
 pub(super) const INTERPOLATED: c_uint = 1 << 5;

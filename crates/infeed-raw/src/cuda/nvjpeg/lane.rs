@@ -4,17 +4,84 @@ use std::sync::Arc;
 
 use super::functions::Image;
 use crate::cuda::{Event, HostSource, Memory};
-use crate::jpeg_batch::{Place, Taken};
+use crate::jpeg_batch::{Baseline, Place, ScannedJpeg};
+use crate::jpeg_encode::Subsampling;
 
-/// A state of the library, and what it was given.
+/// States of the library that decode one batch, and the arguments of its calls.
 pub(super) struct Lane {
-    /// `nvjpegJpegState_t`.
-    pub(super) state: usize,
-    /// Files it is initialised for; 0 if it is not.
-    pub(super) files: usize,
+    /// One for each kind of files that a batch of this lane had. A state has one call under way, so the
+    /// calls for the kinds of a batch follow each other without a wait.
+    pub(super) states: Vec<State>,
     /// Behind its last batch.
     pub(super) done: Event,
     pub(super) arguments: Arguments,
+}
+
+/// A state of the library, for files of one kind.
+pub(super) struct State {
+    /// `nvjpegJpegState_t`.
+    pub(super) handle: usize,
+    /// Chroma subsampling of its files; [`Subsampling::None`] where one call takes all.
+    pub(super) subsampling: Subsampling,
+    /// Files it is initialised for; 0 if it is not.
+    pub(super) files: usize,
+    pub(super) reserved: Room,
+}
+
+/// Memory that the library needs for a call, in the numbers that it depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) files: usize,
+    /// Pixels of all files.
+    pub(super) pixels: u64,
+    /// Columns of the widest file.
+    pub(super) width: u32,
+}
+
+impl Room {
+    /// The room that files need.
+    pub(super) fn of(files: &[Taken]) -> Room {
+        let pixels = |file: &Taken| u64::from(file.header.width) * u64::from(file.header.height);
+        Room {
+            files: files.len(),
+            pixels: files.iter().map(pixels).sum(),
+            width: files
+                .iter()
+                .map(|file| file.header.width)
+                .max()
+                .unwrap_or(0),
+        }
+    }
+
+    /// Whether other files fit into it.
+    pub(super) fn holds(&self, other: &Room) -> bool {
+        other.files <= self.files && other.pixels <= self.pixels && other.width <= self.width
+    }
+
+    /// Room for both, and a quarter more pixels: batches differ, and each growth waits for the device.
+    pub(super) fn grown(&self, other: &Room) -> Room {
+        let pixels = self.pixels.max(other.pixels);
+        Room {
+            files: self.files.max(other.files),
+            pixels: pixels.saturating_add(pixels / 4),
+            width: self.width.max(other.width),
+        }
+    }
+
+    /// Rows of files of this width whose pixels are those of all. Not the rows of the highest file: one
+    /// large file among many small ones would reserve as much for each of them.
+    pub(super) fn height(&self) -> u64 {
+        let across = u64::from(self.width.max(1)).saturating_mul(self.files.max(1) as u64);
+        self.pixels.div_ceil(across).max(1)
+    }
+}
+
+/// A file that is decoded.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    /// Its number in the batch.
+    pub(super) row: usize,
+    pub(super) header: Baseline,
 }
 
 /// What the library is given of a batch, by file: it need not have copied that when it returns.
@@ -51,9 +118,9 @@ pub(super) struct Files {
 
 impl Files {
     /// Shared by all that read them.
-    pub(super) fn shared(files: &[HostSource]) -> HostSource {
+    pub(super) fn shared(files: &[ScannedJpeg]) -> HostSource {
         Arc::new(Files {
-            _files: files.to_vec(),
+            _files: files.iter().map(|file| Arc::clone(&file.source)).collect(),
         })
     }
 }

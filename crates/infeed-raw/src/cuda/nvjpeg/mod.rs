@@ -25,6 +25,9 @@
 //! - What it reads is held until an event behind the work is past, and so is the memory it writes.
 //! - A state of the library is used for one batch at a time. It is used again, and destroyed, only
 //!   when the event behind its last batch is past. If that cannot be found out, it stays for good.
+//! - The engine writes as soon as it is called: neither the stream of the call nor a wait that is pending
+//!   there holds it back (nvJPEG 12.3 to 13.2). The decoder waits on the host for kernels that read a
+//!   table in the memory; for all other commands that use it, its caller waits on the host.
 //! - Results are numbers of any value, not an enum.
 //!
 //! **What cannot be proved.** That the library keeps its promise for every file. It is NVIDIA's, in
@@ -32,8 +35,11 @@
 //!
 //! **Whose memory.** The library allocates what it needs on the card and the host by itself. Callbacks
 //! would tell how much that is, but would run our code in its threads and under its locks, and could
-//! free no better than it does: after the card is done. So that it seldom has to grow, its blocks are
-//! padded, and [`Settings::reserve`] asks for room in advance.
+//! free no better than it does: after the device is done. So that it seldom has to grow, its blocks are
+//! padded, and the decoder reserves room for the largest batch so far and a quarter more.
+//!
+//! **Kinds of files.** The engine gets files of one chroma subsampling in a call: on GPUs with several
+//! engines, calls that mix them are known to fail.
 
 mod decoder;
 mod error;
@@ -49,4 +55,4 @@ mod tests;
 pub use decoder::{Decoder, Decoding};
 pub use error::NoDecoder;
 pub use find::Search;
-pub use settings::{Reserve, Settings, Way};
+pub use settings::{Settings, Way};

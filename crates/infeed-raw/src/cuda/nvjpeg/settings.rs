@@ -33,17 +33,6 @@ impl fmt::Display for Way {
     }
 }
 
-/// Room that is asked for in advance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reserve {
-    /// Files of a batch.
-    pub files: u16,
-    /// Rows of the largest.
-    pub height: u16,
-    /// Columns of the largest.
-    pub width: u16,
-}
-
 /// How to decode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -54,8 +43,6 @@ pub struct Settings {
     /// Threads of the host that the library may use for a batch, of those that read Huffman codes
     /// where the card does not.
     pub threads: u16,
-    /// Room for batches, if it is known how much they need.
-    pub reserve: Option<Reserve>,
 }
 
 impl Default for Settings {
@@ -64,7 +51,6 @@ impl Default for Settings {
             search: Search::default(),
             way: None,
             threads: 1,
-            reserve: None,
         }
     }
 }

@@ -7,8 +7,8 @@ use super::find::Candidate;
 use super::functions::Image;
 use super::*;
 use crate::cuda::fake::{self, calls};
-use crate::cuda::{Context, HostSource, Memory, Queue};
-use crate::jpeg_batch::{Place, Refused};
+use crate::cuda::{Context, Memory, Queue};
+use crate::jpeg_batch::{Baseline, Place, Refused, ScannedJpeg};
 use crate::jpeg_encode::{Subsampling, encode};
 use crate::slab::Slab;
 
@@ -29,7 +29,7 @@ fn open(context: &Arc<Context>) -> Decoder {
 /// A JPEG of 16x8, whose length differs from quality to quality.
 fn jpeg(quality: u8) -> Vec<u8> {
     let rgb: Vec<u8> = (0..16 * 8 * 3_u32).map(|n| (n * 37 % 251) as u8).collect();
-    encode(&rgb, 16, 8, quality, Subsampling::Half).unwrap()
+    encode(&rgb, 16, 8, quality, Subsampling::Quarter).unwrap()
 }
 
 /// Bytes that say when they are dropped.
@@ -47,8 +47,8 @@ impl Drop for Told {
     }
 }
 
-fn sources(files: &[Vec<u8>]) -> Vec<HostSource> {
-    let source = |file: &Vec<u8>| Arc::new(Told(file.clone())) as HostSource;
+fn sources(files: &[Vec<u8>]) -> Vec<ScannedJpeg> {
+    let source = |file: &Vec<u8>| ScannedJpeg::scan(Arc::new(Told(file.clone()))).unwrap();
     files.iter().map(source).collect()
 }
 
@@ -149,37 +149,82 @@ fn a_library_that_knows_no_interpolation_is_asked_without_it() {
 }
 
 #[test]
-fn room_is_asked_for_in_advance_where_the_library_can() {
+fn room_is_reserved_for_the_largest_batch_so_far_and_a_quarter_more() {
     let context = card();
-    let reserve = Some(Reserve {
-        files: 64,
-        height: 480,
-        width: 640,
-    });
-    let settings = Settings {
-        reserve,
-        ..Settings::default()
+    let mut decoder = open(&context);
+    let (queue, to) = (context.stream().unwrap(), memory(&context));
+    let (files, places) = files(8);
+    let mut reserved = |count: usize| {
+        calls();
+        let sources = sources(&files[..count]);
+        let decoding = decoder.decode(queue, &sources, &to, &places[..count]);
+        drop(decoding.unwrap());
+        let calls = calls();
+        let reserved: Vec<_> = calls
+            .iter()
+            .filter_map(|call| call.strip_prefix("reserve "))
+            .map(str::to_owned)
+            .collect();
+        reserved
     };
 
-    let decoder = Decoder::open_with(&context, &FAKE, &settings).unwrap();
+    // Two lanes in turn. 4 files of 16x8 and a quarter more are 640 pixels: 10 rows of 4 times 16.
+    let four = ["4 of 16x10, chroma 2"];
+    assert_eq!(reserved(4), four);
+    assert_eq!(reserved(4), four);
+    assert!(reserved(3).is_empty(), "there is room");
+    assert!(reserved(4).is_empty(), "there is room");
+    assert_eq!(reserved(8), ["8 of 16x10, chroma 2"]);
 
-    let asked = calls()
-        .iter()
-        .filter(|call| *call == "reserve 64 of 640x480")
-        .count();
-    assert_eq!(asked, 2, "once for each batch under way");
-    drop(decoder);
-    // What it cannot do in advance is no error, but for memory that is not there.
-    fail("reserve", 2);
-    drop(Decoder::open_with(&context, &FAKE, &settings).unwrap());
-    fake::state(|state| state.failing = vec![("reserve", 5)]);
-    let error = Decoder::open_with(&context, &FAKE, &settings).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("1000 of 1073741824 bytes of the card are free"),
-        "{error}"
-    );
+    // What it cannot reserve it allocates when it must.
+    fail("reserve", 5);
+    assert_eq!(reserved(8).len(), 1);
+    assert!(reserved(8).is_empty(), "it is not asked again");
+}
+
+#[test]
+fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
+    let context = card();
+    let kinds = [
+        Subsampling::Quarter,
+        Subsampling::None,
+        Subsampling::Gray,
+        Subsampling::None,
+        Subsampling::Quarter,
+        Subsampling::Half,
+        Subsampling::HalfRows,
+    ];
+    let rgb: Vec<u8> = (0..16 * 8 * 3_u32).map(|n| (n * 37 % 251) as u8).collect();
+    let file = |(n, &kind)| encode(&rgb, 16, 8, 20 + 8 * n as u8, kind).unwrap();
+    let files: Vec<_> = kinds.iter().enumerate().map(file).collect();
+    let places: Vec<_> = (0..kinds.len())
+        .map(|n| Place::dense(n * 512, 8, 16))
+        .collect();
+    for (way, expected) in [(Way::Engine, 5), (Way::Cores, 1)] {
+        let settings = Settings {
+            way: Some(way),
+            ..Settings::default()
+        };
+        let mut decoder = Decoder::open_with(&context, &FAKE, &settings).unwrap();
+        let (queue, to) = (context.stream().unwrap(), memory(&context));
+        for turn in 0..3 {
+            calls();
+            let decoding = decoder
+                .decode(queue, &sources(&files), &to, &places)
+                .unwrap();
+            assert!(decoding.refused.is_empty());
+            let made = calls();
+            let count = |name: &str| made.iter().filter(|call| call.starts_with(name)).count();
+            assert_eq!(count("decode "), expected, "{way}");
+            assert_eq!(count("stream_synchronize"), 0, "no call waits for another");
+            if turn == 2 {
+                assert_eq!(count("state_create"), 0, "states are used again");
+                assert_eq!(count("initialize"), 0, "states are used again");
+            }
+            drop(decoding);
+        }
+        check(&bytes(&context, queue, &to), &files, &places, &[]);
+    }
     assert!(state(|state| state.alive.is_empty()));
 }
 
@@ -238,6 +283,7 @@ fn a_batch_is_decoded_by_one_call_into_the_places_of_its_rows() {
         [
             "event_create 3",
             "event_synchronize",
+            "reserve 3 of 16x10, chroma 2",
             "initialize 3 by 1",
             &format!("decode {lengths:?} on 0x300"),
             "event_record 0x300",
@@ -308,32 +354,26 @@ fn a_state_is_used_again_only_after_its_last_batch_and_made_ready_when_the_size_
 }
 
 #[test]
-fn files_of_other_kinds_are_named_and_never_reach_the_library() {
+fn files_that_are_not_what_their_scan_says_never_reach_the_library() {
     let context = card();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (mut files, places) = files(5);
-    let at = files[1].windows(2).position(|pair| pair == [0xFF, 0xC0]);
-    files[1][at.unwrap() + 1] = 0xC2;
-    files[2].truncate(100);
-    files[4] = b"<svg/>".to_vec();
+    let (files, places) = files(4);
+    let mut scanned = sources(&files);
+    scanned[1].header.width = 17;
+    scanned[2].source = Arc::new(files[2][..100].to_vec());
+    calls();
 
-    let decoding = decoder
-        .decode(queue, &sources(&files), &to, &places)
-        .unwrap();
+    let decoding = decoder.decode(queue, &scanned, &to, &places).unwrap();
 
-    assert_eq!(rows(&decoding.refused), [1, 2, 4]);
+    assert_eq!(rows(&decoding.refused), [1, 2]);
     let texts: Vec<_> = decoding.refused.iter().map(|r| r.why.to_string()).collect();
-    assert!(
-        texts[0].contains("is progressive; the host decodes it"),
-        "{}",
-        texts[0]
-    );
-    assert!(texts[1].contains("the file ends within"), "{}", texts[1]);
-    assert!(decoding.refused[0].why.is_for_the_host());
-    assert!(!decoding.refused[2].why.is_for_the_host());
+    assert_eq!(texts[0], "the file is 17x8, and its place is for 16x8");
+    assert_eq!(texts[1], "the file is shorter than its scan");
+    let parsed = calls().iter().filter(|call| *call == "parse").count();
+    assert_eq!(parsed, 2);
     drop(decoding);
-    check(&bytes(&context, queue, &to), &files, &places, &[1, 2, 4]);
+    check(&bytes(&context, queue, &to), &files, &places, &[1, 2]);
 }
 
 #[test]
@@ -341,13 +381,11 @@ fn a_batch_without_a_file_that_is_taken_makes_no_call_to_decode() {
     let context = card();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
+    let header = Baseline::read(&jpeg(50), u64::MAX).unwrap();
+    let source = Arc::new(vec![1, 2]);
 
-    let broken = decoder.decode(
-        queue,
-        &sources(&[vec![1, 2]]),
-        &to,
-        &[Place::dense(0, 8, 16)],
-    );
+    let broken = ScannedJpeg { source, header };
+    let broken = decoder.decode(queue, &[broken], &to, &[Place::dense(0, 8, 16)]);
     let empty = decoder.decode(queue, &[], &to, &[]);
 
     assert_eq!(rows(&broken.unwrap().refused), [0]);

@@ -61,11 +61,8 @@ fn batches(row_bytes: usize) -> Result<[Batch; 2], Wrong> {
     let rows = rows.zip(pixels.as_mut().chunks_exact_mut(row_bytes));
     for (row, (of_file, of_pixels)) in rows.enumerate() {
         let (height, width) = SIZES[row / SAMPLINGS.len() % SIZES.len()];
-        let file = jpeg(
-            row as u64,
-            (height, width),
-            SAMPLINGS[row % SAMPLINGS.len()].0,
-        )?;
+        let subsampling = SAMPLINGS[row % SAMPLINGS.len()].0;
+        let file = jpeg(row as u64, (height, width), subsampling)?;
         let whole = on_host(&mut host, &file, &Place::dense(0, height, width))?;
         let part = part(row, (height, width));
         let Region { top, left, size } = part.region;
@@ -80,7 +77,7 @@ fn batches(row_bytes: usize) -> Result<[Batch; 2], Wrong> {
         place.copy_from_slice(&cut(&whole, &inside));
         if row % 5 == 4 {
             of_file.copy_from_slice(of_pixels);
-        } else if !part.write(&file, of_file) {
+        } else if !part.write(&file, subsampling, of_file) {
             return Err(too_long());
         }
     }
@@ -212,6 +209,8 @@ fn compared<D: Checked>(
 
 #[cfg(test)]
 mod tests {
+    use infeed_raw::jpeg_encode::Subsampling;
+
     use super::*;
     use crate::device::Device;
     use crate::device::sim::Sim;
@@ -259,15 +258,21 @@ mod tests {
         let (file, cut, whole) = progressive();
         for row in [0, 7, 9] {
             let at = row * row_bytes..(row + 1) * row_bytes;
-            assert!(cut.write(&file, &mut of_files.as_mut()[at.clone()]));
+            let row = &mut of_files.as_mut()[at.clone()];
+            assert!(cut.write(&file, Subsampling::Quarter, row));
             let room = &mut of_pixels.as_mut()[at];
             let place = crops::begin(room, cut.image, CHANNELS, cut.flips);
             place.expect("it fits").copy_from_slice(&whole);
         }
+        // Extended sequential files decode as baseline ones, and a scan would refuse this one.
+        let row = &mut of_files.as_mut()[row_bytes..2 * row_bytes];
+        let frame = row.windows(2).position(|pair| pair == [0xFF, 0xC0]);
+        row[frame.expect("a frame") + 1] = 0xC1;
         let made = |slab, step| batch(slab, row_bytes, step).ok().expect("a batch");
         let expected = fetched(&sim, &ring, made(of_pixels, 0)).ok().expect("sent");
         assert_eq!(ring.stats().expect("a device").jpegs, 0);
 
+        let before = ring.stats().expect("a device").transfers;
         let whole = slab(&made(of_files, 1));
         let mut again = Slab::zeroed(ROWS, row_bytes).expect("memory");
         again.as_mut().copy_from_slice(whole.as_ref());
@@ -276,6 +281,9 @@ mod tests {
         let jpegs = (0..ROWS).filter(|row| row % 5 != 4 && ![0, 7, 9].contains(row));
         let sent = ring.stats().expect("a device").jpegs;
         assert_eq!(sent, jpegs.count() as u64, "the host decodes three");
+        let transfers = ring.stats().expect("a device").transfers - before;
+        // The files, those three, the rows of pixels, and the table.
+        assert_eq!(transfers, 1 + 3 + 1 + 1);
 
         // Of another size than its head says, and cut.
         let other = files::Cut {
@@ -286,8 +294,10 @@ mod tests {
             ..cut
         };
         let row = |n: usize| n * row_bytes..(n + 1) * row_bytes;
-        assert!(other.write(&file, &mut again.as_mut()[row(3)]));
-        assert!(cut.write(&file[..file.len() / 2], &mut again.as_mut()[row(11)]));
+        let sampled = Subsampling::Quarter;
+        assert!(other.write(&file, sampled, &mut again.as_mut()[row(3)]));
+        let half = &file[..file.len() / 2];
+        assert!(cut.write(half, sampled, &mut again.as_mut()[row(11)]));
         let sent = ring.send(made(again, 3)).expect("the others are whole");
         assert_eq!(sent.undecoded().expect("a device"), [3, 11]);
         drop(sent);

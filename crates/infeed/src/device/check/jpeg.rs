@@ -10,8 +10,8 @@ use infeed_raw::jpeg_encode::{Subsampling, encode};
 use infeed_raw::slab::Slab;
 
 use super::{Checked, Effort, Figure, Wrong, noise, wrong};
-use crate::device::jpeg::{DecoderSettings, Decoding, Place, Refused, Way};
-use crate::device::{DeviceError, HostSource};
+use crate::device::DeviceError;
+use crate::device::jpeg::{DecoderSettings, Decoding, Place, Refused, ScannedJpeg, Way};
 
 /// How far a device's pixels may be from the host's, as the mean of all levels of an image. An image
 /// that is missing, or another's, is tens of levels away.
@@ -94,7 +94,7 @@ pub(super) fn on_host(
 }
 
 /// Places one after another, with gaps, and rows longer than they need be; and the bytes of all.
-fn places(sizes: impl IntoIterator<Item = (u32, u32)>) -> (Vec<Place>, usize) {
+pub(super) fn places(sizes: impl IntoIterator<Item = (u32, u32)>) -> (Vec<Place>, usize) {
     let mut end = 256;
     let mut places = Vec::new();
     for (height, width) in sizes {
@@ -126,12 +126,20 @@ pub(super) fn distance(one: &[u8], other: &[u8]) -> (u8, f64) {
     (most, total as f64 / one.len().max(1) as f64)
 }
 
-fn sources(files: &[Vec<u8>]) -> Vec<HostSource> {
-    let source = |file: &Vec<u8>| Arc::new(file.clone()) as HostSource;
-    files.iter().map(source).collect()
+/// Scans files that are plain.
+pub(super) fn scanned(files: &[Vec<u8>]) -> Result<Vec<ScannedJpeg>, Wrong> {
+    let scan = |file: &Vec<u8>| ScannedJpeg::scan(Arc::new(file.clone()));
+    Ok(files.iter().map(scan).collect::<Result<_, _>>()?)
 }
 
-/// A batch, decoded: the memory as it is then, and what was refused.
+/// Waits on the host until a stream is done with its commands.
+pub(super) fn finish<D: Checked>(device: &D, queue: D::Queue) -> Result<(), DeviceError> {
+    let end = device.event(false)?;
+    device.record(&end, queue)?;
+    device.synchronize(&end)
+}
+
+/// Decodes a batch; the memory as it is then, and the files that the scan or the device refused.
 fn decoded<D: Checked>(
     device: &D,
     decoder: &mut D::Decoder,
@@ -142,15 +150,36 @@ fn decoded<D: Checked>(
     let queue = device.stream()?;
     // What was there before must not be what is expected by chance.
     let to = super::filled(device, queue, &noise(1 << 41, len))?;
-    let decoding = device.decode(queue, decoder, &sources(files), &to, places)?;
+    finish(device, queue)?;
+    let (mut rows, mut jpegs, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+    let mut refused = Vec::new();
+    for (row, (file, place)) in files.iter().zip(places).enumerate() {
+        match ScannedJpeg::scan(Arc::new(file.clone())) {
+            Ok(jpeg) => {
+                rows.push(row);
+                jpegs.push(jpeg);
+                taken.push(*place);
+            }
+            Err(why) => refused.push(Refused {
+                row,
+                why: why.into(),
+            }),
+        }
+    }
+    let decoding = device.decode(queue, decoder, &jpegs, &to, &taken)?;
     let seen = device.fetch(queue, &to, Slab::zeroed(1, len)?)?;
-    let refused = decoding.refused();
+    let by_device = decoding.refused().into_iter();
+    refused.extend(by_device.map(|Refused { row, why }| Refused {
+        row: rows[row],
+        why,
+    }));
+    refused.sort_by_key(|refused| refused.row);
     Ok((seen, refused))
 }
 
 /// Calls `run` with a decoder of each way that the device has; what came of each, and why others
 /// are none.
-fn by_each_way<D: Checked>(
+pub(super) fn by_each_way<D: Checked>(
     device: &D,
     settings: &DecoderSettings,
     mut run: impl FnMut(&str, &mut D::Decoder) -> Result<String, Wrong>,
@@ -329,16 +358,21 @@ pub(super) fn rates<D: Checked>(
         value: rate(BATCH, start),
         unit: "images/s",
     });
-    let sources = sources(&files);
+    let jpegs = scanned(&files)?;
     by_each_way(device, settings, |way, decoder| {
-        let (queue, to, done) = (device.stream()?, device.memory(len)?, device.event(false)?);
+        let queue = device.stream()?;
+        let memories = [device.memory(len)?, device.memory(len)?];
+        let ends = [device.event(false)?, device.event(false)?];
         let mut run = |batches: usize| -> Result<(), DeviceError> {
             let mut under_way: Vec<Decoding<D::Transfer>> = Vec::new();
-            for _ in 0..batches {
-                under_way.push(device.decode(queue, decoder, &sources, &to, &places)?);
+            for n in 0..batches {
+                let (to, end) = (&memories[n % 2], &ends[n % 2]);
+                // The last batch there: decoders write as soon as they are called.
+                device.synchronize(end)?;
+                under_way.push(device.decode(queue, decoder, &jpegs, to, &places)?);
+                device.record(end, queue)?;
             }
-            device.record(&done, queue)?;
-            device.synchronize(&done)
+            ends.iter().try_for_each(|end| device.synchronize(end))
         };
         // The first batches make the library take its memory.
         run(2)?;

@@ -7,6 +7,7 @@
 mod decoded;
 mod jpeg;
 mod kernels;
+mod ordering;
 mod rates;
 mod stress;
 #[cfg(test)]
@@ -246,6 +247,10 @@ pub fn check<D: Checked>(device: &D, lasting: Duration, decoders: &DecoderSettin
     note(
         "JPEGs among rows are decoded and resized to the host's pixels, or near them",
         &mut |figures| decoded::rows(device, decoders, figures),
+    );
+    note(
+        "JPEGs that are decoded after a wait overwrite nothing that is still read",
+        &mut |figures| ordering::ordering(device, decoders, figures),
     );
     note("decoding of JPEGs is timed", &mut |figures| {
         jpeg::rates(device, decoders, effort, figures)

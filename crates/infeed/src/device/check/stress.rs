@@ -32,15 +32,15 @@ const ROWS: usize = 16;
 const SIDE: usize = 48;
 
 /// What a stream does to be late: copies between two memories of its own.
-struct Busy<D: Checked> {
+pub(super) struct Busy<D: Checked> {
     from: Arc<D::Memory>,
     to: Arc<D::Memory>,
     /// Copies that take as long as the stream is to be late at most.
-    most: u64,
+    pub(super) most: u64,
 }
 
 impl<D: Checked> Busy<D> {
-    fn new(device: &D, queue: D::Queue) -> Result<Busy<D>, DeviceError> {
+    pub(super) fn new(device: &D, queue: D::Queue) -> Result<Busy<D>, DeviceError> {
         let mut busy = Busy {
             from: filled(device, queue, &noise(0, D::BUSY_BYTES))?,
             to: device.memory(D::BUSY_BYTES)?,
@@ -54,7 +54,7 @@ impl<D: Checked> Busy<D> {
         Ok(busy)
     }
 
-    fn on(&self, device: &D, queue: D::Queue, times: u64) -> Result<(), DeviceError> {
+    pub(super) fn on(&self, device: &D, queue: D::Queue, times: u64) -> Result<(), DeviceError> {
         let one = || device.copy_within(queue, &self.from, &self.to, D::BUSY_BYTES);
         (0..times).try_for_each(|_| one())
     }

@@ -6,7 +6,7 @@ fn the_simulated_device_passes_every_check_and_gives_every_figure() {
 
     let failed: Vec<_> = report.checks.iter().filter(|check| !check.passed).collect();
     assert!(failed.is_empty(), "{failed:#?}");
-    assert_eq!(report.checks.len(), 12);
+    assert_eq!(report.checks.len(), 13);
     for start in [
         "copy/to=device/memory=pinned",
         "copy/to=host",
@@ -16,6 +16,7 @@ fn the_simulated_device_passes_every_check_and_gives_every_figure() {
         "batch/expanding/alone",
         "jpeg/by=its threads/of=4:2:0, 80x60",
         "jpeg/by=a core of the host",
+        "jpeg/by=its threads/overwritten/host waits=false",
     ] {
         let found = report.figures.iter().find(|f| f.name.starts_with(start));
         assert!(found.is_some_and(|figure| figure.value > 0.0), "{start}");
@@ -61,7 +62,7 @@ fn a_device_without_a_decoder_passes_and_says_why_it_decoded_nothing() {
         .iter()
         .filter(|check| check.name.contains("JPEG"));
     let details: Vec<_> = of_jpegs.map(|check| check.detail.as_str()).collect();
-    assert_eq!(details.len(), 4);
+    assert_eq!(details.len(), 5);
     for detail in details {
         assert!(
             detail.contains("not checked: the simulated device was made without"),

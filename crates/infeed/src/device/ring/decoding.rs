@@ -1,16 +1,16 @@
 //! Images of a batch into its staging memory: those that the host has cut out are copied, files are
-//! decoded by the device, and what that refuses by the host.
+//! decoded by the device, and files that the device refuses by the host.
 
 use std::ops::Range;
 use std::sync::Arc as StdArc;
 
 use crate::batch::Array;
 use crate::decode::{self, ColorMode, Limits, Request};
-use crate::device::jpeg::{Later, Place};
+use crate::device::jpeg::{Later, Place, ScannedJpeg};
 use crate::device::{Device, DeviceError, HostSource};
 use crate::sample::{Image, Size};
 
-use super::files::{MOST_PIXELS, Staged};
+use super::files::{File, MOST_PIXELS, Staged};
 
 /// The decoders of a ring.
 #[derive(Debug)]
@@ -98,7 +98,8 @@ impl<D: Device> Decoders<D> {
         }
     }
 
-    /// Enqueues what brings all images to their places. `transfers` hold the host's bytes.
+    /// Enqueues what brings all images to their places. `transfers` hold the host's bytes. Nothing on the
+    /// device uses the memory any more: decoders write as soon as they are called.
     ///
     /// # Errors
     ///
@@ -123,9 +124,12 @@ impl<D: Device> Decoders<D> {
         };
         if !staged.files.is_empty() {
             let files = staged.files.iter();
-            let (jpegs, places): (Vec<HostSource>, Vec<Place>) = files
-                .map(|file| (StdArc::new(part(&file.at)) as HostSource, file.place))
-                .unzip();
+            let scanned = |file: &File| ScannedJpeg {
+                source: StdArc::new(part(&file.at)),
+                header: file.scan,
+            };
+            let (jpegs, places): (Vec<ScannedJpeg>, Vec<Place>) =
+                files.map(|file| (scanned(file), file.place)).unzip();
             let decoding = device.decode(queue, &mut self.device, &jpegs, to, &places)?;
             let (transfer, refused, later) = decoding.parts();
             transfers.push(transfer);
@@ -152,7 +156,7 @@ impl<D: Device> Decoders<D> {
                 transfers.push(copy(StdArc::new(pixels), file.place.offset, &mut sums)?);
             }
         }
-        for (from, at) in &staged.pixels {
+        for (from, at) in &staged.copies {
             transfers.push(copy(StdArc::new(part(from)), *at, &mut sums)?);
         }
         Ok(sums)

@@ -3,22 +3,39 @@
 //!
 //! Such a row begins with the head of an image (see `crops`), which is the part that is resized and
 //! whose last number is that of the file's bytes. Behind it: the part's first line and column, height
-//! and width of the whole image, each of 4 bytes in the order of the machine; then the file.
+//! and width of the whole image, and its chroma subsampling, each of 4 bytes in the order of the machine;
+//! then the file. The worker that wrote the row has scanned the file; nobody scans it again.
 //!
-//! On the device, whole images lie first, each at a multiple of 256 bytes, then what the host has cut
-//! out, one after another. Nothing between the first byte and the last is left unwritten.
+//! On the device, whole images lie first, each at a multiple of 256 bytes. Behind them lie the images that the
+//! host has cut out, in one of two layouts. A few are copied one by one, without gaps. Otherwise one copy
+//! brings the batch's rows, from the first of these images to the last, as they lie on the host: a copy and
+//! its event for each row would cost the sender more than the bus needs for the bytes between the images.
 
 use std::ops::Range;
 
+use infeed_raw::jpeg_encode::Subsampling;
 use infeed_raw::kernel::{Bilinear, Kernel, KernelError, ResizeTable, ResizeView};
 
-use crate::device::jpeg::Place;
+use crate::device::jpeg::{Baseline, Place};
 use crate::sample::{Region, Size};
 
 use super::crops::{self, HEAD, Head};
 
 /// Bytes of a row before its file.
-const FILE_HEAD: usize = HEAD + 16;
+const FILE_HEAD: usize = HEAD + 20;
+
+/// Chroma subsamplings by their number in a row.
+const SUBSAMPLINGS: [Subsampling; 5] = [
+    Subsampling::None,
+    Subsampling::Half,
+    Subsampling::HalfRows,
+    Subsampling::Quarter,
+    Subsampling::Gray,
+];
+
+/// Share of a batch's rows, as its inverse, from which images that the host has cut out go to the device with
+/// one copy of the rows: that of the smallest mix.
+const ONE_COPY_FROM: usize = 16;
 
 /// Most pixels of an image that a device decodes, so that its memory for a batch has a limit. A larger
 /// one is the host's, which decodes the part that is used.
@@ -49,9 +66,12 @@ impl Cut {
             && crops::shrinks(self.region.size, to)
     }
 
-    /// Puts a file into a row; false if the row is too short for it, and may hold anything then.
-    pub(crate) fn write(&self, file: &[u8], row: &mut [u8]) -> bool {
+    /// Puts a scanned file into a row; false if the row is too short for it, and may hold anything then.
+    pub(crate) fn write(&self, file: &[u8], subsampling: Subsampling, row: &mut [u8]) -> bool {
         let Ok(len @ 1..) = u32::try_from(file.len()) else {
+            return false;
+        };
+        let Some(sampled) = SUBSAMPLINGS.iter().position(|&one| one == subsampling) else {
             return false;
         };
         let Some((head, room)) = row.split_at_mut_checked(FILE_HEAD) else {
@@ -72,17 +92,29 @@ impl Cut {
             left,
             height,
             width,
+            sampled as u32,
         ];
         head.copy_from_slice(words.map(u32::to_ne_bytes).as_flattened());
         room.copy_from_slice(file);
         true
     }
 
-    /// What the head of a file says beside [`Head`]; and the file.
-    fn read(head: Head, behind: &[u8]) -> Option<(Cut, &[u8])> {
+    /// Reads the rest of a file's head; the result of its scan, too.
+    fn read(head: Head, behind: &[u8]) -> Option<(Cut, Baseline)> {
         let (words, room) = behind.split_first_chunk::<{ FILE_HEAD - HEAD }>()?;
         let (words, _) = words.as_chunks::<4>();
-        let [top, left, height, width] = [0, 1, 2, 3].map(|n| u32::from_ne_bytes(words[n]));
+        let [top, left, height, width, sampled] =
+            [0, 1, 2, 3, 4].map(|n| u32::from_ne_bytes(words[n]));
+        let len = usize::try_from(head.file).ok()?;
+        if len > room.len() {
+            return None;
+        }
+        let scan = Baseline {
+            width,
+            height,
+            subsampling: *SUBSAMPLINGS.get(sampled as usize)?,
+            len,
+        };
         let cut = Cut {
             image: Size { height, width },
             region: Region {
@@ -92,7 +124,7 @@ impl Cut {
             },
             flips: (false, false),
         };
-        Some((cut, room.get(..usize::try_from(head.file).ok()?)?))
+        Some((cut, scan))
     }
 }
 
@@ -104,8 +136,8 @@ pub(super) struct Staged {
     pub(super) bytes: usize,
     /// Files to decode, in the order of their rows.
     pub(super) files: Vec<File>,
-    /// Pixels to copy: where in the batch's array they are, and where they go.
-    pub(super) pixels: Vec<(Range<usize>, usize)>,
+    /// Bytes to copy: their range in the batch's array, and where they go.
+    pub(super) copies: Vec<(Range<usize>, usize)>,
 }
 
 /// A file of a batch.
@@ -114,11 +146,21 @@ pub(super) struct File {
     pub(super) row: usize,
     /// Its bytes in the batch's array.
     pub(super) at: Range<usize>,
+    pub(super) scan: Baseline,
     pub(super) place: Place,
 }
 
+/// An image that the host has cut out.
+struct Pixels {
+    row: usize,
+    /// Its bytes in the batch's array.
+    at: Range<usize>,
+    /// Bytes of a line.
+    line: u32,
+}
+
 impl Staged {
-    /// Of a batch of so many rows, whose array has these bytes.
+    /// Layout of a batch of so many rows, whose array has these bytes.
     ///
     /// # Errors
     ///
@@ -147,12 +189,14 @@ impl Staged {
                 width: head.size.width,
             };
             if head.file == 0 {
-                let image = head.pixels(channels, behind.len(), to).ok_or(wrong)?;
-                pixels.push((row, image));
+                let (image, line) = head.pixels(channels, behind.len(), to).ok_or(wrong)?;
+                let begin = row * row_bytes + HEAD;
+                let at = begin..begin + image;
+                pixels.push(Pixels { row, at, line });
                 continue;
             }
             let cut = Cut::read(head, behind).filter(|_| channels == CHANNELS);
-            let (cut, file) = cut
+            let (cut, scan) = cut
                 .filter(|(cut, _)| cut.is_for_device(to))
                 .ok_or(wrong.clone())?;
             let place = Place::dense(end, cut.image.height, cut.image.width);
@@ -165,7 +209,8 @@ impl Staged {
             let begin = row * row_bytes + FILE_HEAD;
             files.push(File {
                 row,
-                at: begin..begin + file.len(),
+                at: begin..begin + scan.len,
+                scan,
                 place,
             });
             end = last.checked_next_multiple_of(ALIGNED).ok_or(wrong)?;
@@ -175,20 +220,26 @@ impl Staged {
             .last()
             .and_then(|file: &File| file.place.bytes())
             .map_or(0, |place| place.end);
-        let mut copied = Vec::with_capacity(pixels.len());
-        for (row, (image, line)) in pixels {
-            views[row].offset = end as u64;
+        let mut copies: Vec<(Range<usize>, usize)> = Vec::new();
+        let is_one_copy = pixels.len() * ONE_COPY_FROM >= rows;
+        for Pixels { row, at, line } in pixels {
+            let wrong = KernelError::Table { row };
+            match copies.last_mut() {
+                Some((copied, _)) if is_one_copy => copied.end = at.end,
+                _ => copies.push((at.clone(), end)),
+            }
+            let (copied, to) = copies.last().ok_or(wrong.clone())?;
+            let offset = to.checked_add(at.start - copied.start);
+            views[row].offset = offset.ok_or(wrong.clone())? as u64;
             views[row].row_bytes = line;
-            let begin = row * row_bytes + HEAD;
-            copied.push((begin..begin + image, end));
-            end = end.checked_add(image).ok_or(KernelError::Table { row })?;
+            end = to.checked_add(copied.len()).ok_or(wrong)?;
         }
         let table = ResizeTable::of(to.height as usize, to.width as usize, &views, weights)?;
         Ok(Staged {
             table,
             bytes: end,
             files,
-            pixels: copied,
+            copies,
         })
     }
 }
@@ -221,8 +272,8 @@ mod tests {
         Staged::of(&kernel(3), rows, bytes, &mut Bilinear::new())
     }
 
-    /// Rows of files and of pixels in no order, and what each is.
-    fn batch(key: u64, rows: usize) -> (Vec<u8>, Vec<Option<Cut>>) {
+    /// Rows of files and of pixels in no order, one of pixels in so many, and what each is.
+    fn batch(key: u64, rows: usize, one_in: u32) -> (Vec<u8>, Vec<Option<Cut>>) {
         let row_bytes = crops::row_bytes(TO, 3).expect("small");
         let mut bytes = vec![0xa5; row_bytes * rows];
         let mut cuts = Vec::new();
@@ -235,7 +286,7 @@ mod tests {
                 width: 1 + number(1, 12),
             };
             let flips = (number(2, 2) == 0, number(3, 2) == 0);
-            if number(4, 3) == 0 {
+            if number(4, one_in) == 0 {
                 crops::begin(row, size, 3, flips).expect("it fits").fill(7);
                 cuts.push(None);
                 continue;
@@ -250,7 +301,8 @@ mod tests {
                 flips,
             };
             let file = vec![n as u8; 1 + number(9, 200) as usize];
-            assert!(cut.is_for_device(TO) && cut.write(&file, row));
+            let sampled = SUBSAMPLINGS[n % SUBSAMPLINGS.len()];
+            assert!(cut.is_for_device(TO) && cut.write(&file, sampled, row));
             cuts.push(Some(cut));
         }
         (bytes, cuts)
@@ -258,9 +310,13 @@ mod tests {
 
     #[test]
     fn every_image_has_a_place_of_its_own_and_nothing_between_them_is_left_out() {
-        for key in 0..50 {
-            let rows = 1 + key as usize % 11;
-            let (bytes, cuts) = batch(key, rows);
+        let mut copied_one_by_one = 0;
+        for key in 0..100 {
+            let (rows, one_in) = match key % 2 {
+                0 => (1 + key as usize % 11, 3),
+                _ => (60 + key as usize % 11, 40),
+            };
+            let (bytes, cuts) = batch(key, rows, one_in);
 
             let staged = staged(rows, &bytes).expect("images");
 
@@ -272,17 +328,44 @@ mod tests {
                 }
                 Err(bad) => panic!("{bad}"),
             };
-            for (from, at) in &staged.pixels {
+            for (from, at) in &staged.copies {
                 assert_eq!(*at, end);
-                assert!(bytes[from.clone()].iter().all(|&level| level == 7));
                 end += from.len();
             }
             assert_eq!(end, staged.bytes);
+            let pixels = cuts.iter().filter(|cut| cut.is_none()).count();
+            if pixels * 16 >= rows {
+                assert_eq!(staged.copies.len(), 1, "{pixels} of {rows}");
+            } else {
+                assert_eq!(staged.copies.len(), pixels, "{pixels} of {rows}");
+                copied_one_by_one += pixels;
+            }
             let mut files = staged.files.iter();
             for (row, (cut, view)) in cuts.iter().zip(staged.table.views()).enumerate() {
-                let Some(cut) = cut else { continue };
+                let Some(cut) = cut else {
+                    // The image lies where a copy brings it.
+                    let at = view.offset as usize;
+                    let image = 3 * view.height as usize * view.width as usize;
+                    let mut copies = staged.copies.iter();
+                    let brings = |&(from, to): &&(Range<usize>, usize)| {
+                        (*to..to + from.len()).contains(&at) && at + image <= to + from.len()
+                    };
+                    let (from, to) = copies.find(|copy| brings(copy)).expect("one copy");
+                    let begin = from.start + (at - to);
+                    assert_eq!(begin, row * (bytes.len() / rows) + HEAD);
+                    assert!(bytes[begin..begin + image].iter().all(|&level| level == 7));
+                    assert_eq!(view.row_bytes, 3 * view.width);
+                    continue;
+                };
                 let file = files.next().expect("one for each");
                 assert_eq!(file.row, row);
+                let sampled = SUBSAMPLINGS[row % SUBSAMPLINGS.len()];
+                assert_eq!(
+                    (file.scan.subsampling, file.scan.len),
+                    (sampled, file.at.len())
+                );
+                let size = (file.scan.height, file.scan.width);
+                assert_eq!(size, (cut.image.height, cut.image.width));
                 assert!(bytes[file.at.clone()].iter().all(|&byte| byte == row as u8));
                 assert!(file.place.offset.is_multiple_of(256));
                 let Region { top, left, size } = cut.region;
@@ -293,24 +376,26 @@ mod tests {
             }
             assert!(files.next().is_none());
         }
+        assert!(copied_one_by_one > 0);
     }
 
     #[test]
     fn rows_that_hold_neither_are_refused() {
-        let (whole, cuts) = batch(3, 6);
+        let (whole, cuts) = batch(3, 6, 3);
         let row = cuts.iter().position(Option::is_some).expect("a file");
         let row_bytes = whole.len() / 6;
         assert!(staged(6, &whole).is_ok());
-        // Height, width, flags and bytes; first line and column; height and width of the image.
-        let wrong: [(usize, &[u32]); 8] = [
+        // Height, width, flags and bytes; first line and column; height, width and sampling of the image.
+        let wrong: [(usize, &[u32]); 9] = [
             (0, &[0, 73, 1 << 31, u32::MAX]),
             (1, &[0, 57, u32::MAX]),
             (2, &[4, u32::MAX]),
-            (3, &[row_bytes as u32 - 31, u32::MAX]),
+            (3, &[row_bytes as u32 - 35, u32::MAX]),
             (4, &[100, u32::MAX]),
             (5, &[100, u32::MAX]),
             (6, &[0, 1, u32::MAX]),
             (7, &[0, 1, u32::MAX]),
+            (8, &[5, u32::MAX]),
         ];
         for (word, values) in wrong {
             for value in values {
@@ -343,6 +428,8 @@ mod tests {
             width: 2049,
         };
         assert!(!Cut { image, ..small }.is_for_device(TO));
-        assert!(!small.write(&[1; 40], &mut [0; 32 + 39]) && !small.write(&[], &mut [0; 99]));
+        let write = |file: &[u8], row: &mut [u8]| small.write(file, Subsampling::None, row);
+        assert!(!write(&[1; 40], &mut [0; 36 + 39]) && !write(&[], &mut [0; 99]));
+        assert!(write(&[1; 40], &mut [0; 36 + 40]));
     }
 }

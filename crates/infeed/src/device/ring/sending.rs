@@ -638,6 +638,15 @@ impl<D: Device> Ring<D> {
         if loads.iter().any(|load| load.route.is_copied()) {
             releases(self.copies)?;
         }
+        let has_files =
+            |load: &Load<'_>| matches!(&load.beside, Beside::Staged(s) if !s.files.is_empty());
+        if let Some(before) = &slot.ready
+            && loads.iter().any(has_files)
+            && !self.is_left_out(Without::Staging)
+        {
+            // Decoders write as soon as they are called, so no stream can wait in place of the host.
+            device.synchronize(before)?;
+        }
         device.record(&begun, self.copies)?;
         let (mut sums, mut doubts) = (Sums::default(), Doubts::default());
         for (load, column) in loads.iter().zip(&slot.columns) {
@@ -741,6 +750,8 @@ pub(super) enum Without {
     Kernel = 2,
     /// Of a kernel for its copies.
     Copied = 3,
+    /// Of the host, before files are decoded, for the kernel that read the staging memory before.
+    Staging = 4,
 }
 
 impl<D: Device> Drop for Ring<D> {

@@ -1,19 +1,22 @@
-//! JPEGs on a simulated device: decoded by libjpeg-turbo on the thread of the stream, so that the
-//! pixels are the host's.
+//! JPEGs on a simulated device: decoded by libjpeg-turbo, so that the pixels are the host's.
+//!
+//! A decoder is an engine with a stream of its own, which waits for no other: as the engines of GPUs do, it
+//! writes as soon as it is called, and the stream of the call then waits for the engine.
 
 use std::sync::{Arc, Mutex};
 
 use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask, PixelFormat, Window};
-use infeed_raw::jpeg_batch::{self, Place, Refusal, Refused, Taken};
+use infeed_raw::jpeg_batch::{Place, Refusal, Refused, ScannedJpeg};
 
 use super::line::{Work, lock};
 use super::memory::{self, SimMemory};
 use super::races::ViolationKind;
 use super::state::Found;
-use crate::device::HostSource;
+use crate::decode::{self, Limits};
 use crate::device::jpeg::Later;
+use crate::sample::Size;
 
-/// What the library is called in a refusal.
+/// Name of the library in a refusal.
 pub(super) const LIBRARY: &str = "libjpeg-turbo";
 
 /// A decoder of a simulated device.
@@ -21,6 +24,8 @@ pub(super) const LIBRARY: &str = "libjpeg-turbo";
 pub struct SimDecoder {
     /// Which device, so that a decoder of another is noticed.
     pub(super) device: u64,
+    /// Number of the stream of its engine.
+    pub(super) engine: usize,
     pub(super) pixels_per_s: f64,
     /// Shared with batches under way, which may be on several streams.
     decoder: Arc<Mutex<JpegDecoder>>,
@@ -32,10 +37,15 @@ pub struct SimDecoder {
 pub(super) struct MadeWithout;
 
 impl SimDecoder {
-    pub(super) fn new(device: u64, pixels_per_s: f64) -> Result<SimDecoder, JpegError> {
+    pub(super) fn new(
+        device: u64,
+        engine: usize,
+        pixels_per_s: f64,
+    ) -> Result<SimDecoder, JpegError> {
         let decoder = Arc::new(Mutex::new(JpegDecoder::new()?));
         Ok(SimDecoder {
             device,
+            engine,
             pixels_per_s,
             decoder,
         })
@@ -46,37 +56,58 @@ impl SimDecoder {
 pub(super) struct Files(Vec<File>);
 
 struct File {
-    taken: Taken,
+    row: usize,
     place: Place,
-    source: HostSource,
-    /// What its bytes looked like when it was enqueued.
+    jpeg: ScannedJpeg,
+    /// Hash of its bytes when it was enqueued.
     looked: u64,
 }
 
-impl File {
-    fn bytes(&self) -> &[u8] {
-        let bytes = (*self.source).as_ref();
-        bytes.get(..self.taken.header.len).unwrap_or(&[])
+/// Checks that the library reads the size of the place from a file, and that the file is of a kind that
+/// engines take: as NVIDIA's library does, by the header alone.
+fn agrees(bytes: &[u8], place: &Place) -> Result<(), Refusal> {
+    let refused = |what: String| Refusal::Decoder {
+        decoder: LIBRARY,
+        what,
+    };
+    let header = decode::Decoder::new().header(bytes, false, &Limits::default());
+    let header = header.map_err(|error| refused(error.to_string()))?;
+    let size = Size {
+        height: place.height,
+        width: place.width,
+    };
+    if header.size != size {
+        return Err(refused(format!("it reads {}", header.size)));
+    }
+    match header.has_several_scans() {
+        true => Err(refused("it decodes no files of several scans".to_owned())),
+        false => Ok(()),
     }
 }
 
 impl Files {
     /// Those of a batch that are taken, and the others. There is a place for each.
-    pub(super) fn of(jpegs: &[HostSource], places: &[Place]) -> (Files, Vec<Refused>) {
-        let bytes: Vec<&[u8]> = jpegs.iter().map(|source| (**source).as_ref()).collect();
-        let (taken, refused) = jpeg_batch::sort_out(&bytes, places);
-        let file = |taken: Taken| File {
-            taken,
-            place: places[taken.row],
-            source: Arc::clone(&jpegs[taken.row]),
-            looked: memory::look(&bytes[taken.row][..taken.header.len]),
-        };
-        (Files(taken.into_iter().map(file).collect()), refused)
+    pub(super) fn of(jpegs: &[ScannedJpeg], places: &[Place]) -> (Files, Vec<Refused>) {
+        let (mut files, mut refused) = (Vec::with_capacity(jpegs.len()), Vec::new());
+        for (row, (jpeg, place)) in jpegs.iter().zip(places).enumerate() {
+            let checked = jpeg.check(place);
+            match checked.and_then(|()| agrees(jpeg.bytes(), place)) {
+                Ok(()) => files.push(File {
+                    row,
+                    place: *place,
+                    jpeg: jpeg.clone(),
+                    looked: memory::look(jpeg.bytes()),
+                }),
+                Err(why) => refused.push(Refused { row, why }),
+            }
+        }
+        (Files(files), refused)
     }
 
     /// Bytes that cross the bus.
     pub(super) fn encoded(&self) -> u64 {
-        self.0.iter().map(|file| file.taken.header.len as u64).sum()
+        let encoded = |file: &File| file.jpeg.bytes().len() as u64;
+        self.0.iter().map(encoded).sum()
     }
 
     /// Pixels that they become.
@@ -85,7 +116,7 @@ impl Files {
         self.0.iter().map(|file| pixels(&file.place)).sum()
     }
 
-    /// What the stream does: decodes each, and tells which are broken.
+    /// The engine's work: decodes each, and reports which are broken.
     pub(super) fn work(
         self,
         with: &SimDecoder,
@@ -98,12 +129,12 @@ impl Files {
         let (found, later) = (Arc::clone(found), Arc::clone(later));
         Box::new(move || {
             for file in self.0 {
-                if memory::look(file.bytes()) != file.looked {
+                if memory::look(file.jpeg.bytes()) != file.looked {
                     let wrong = vec![(ViolationKind::HostChanged, None)];
                     found.add(stream, to.number, wrong);
                 }
                 if let Err(why) = one(&mut lock(&decoder), &file, &to) {
-                    let row = file.taken.row;
+                    let row = file.row;
                     lock(&later).push(Refused { row, why });
                 }
             }
@@ -136,7 +167,7 @@ fn one(decoder: &mut JpegDecoder, file: &File, to: &SimMemory) -> Result<(), Ref
     };
     let line = width as usize * 3;
     let mut pixels = vec![0; line * height as usize];
-    let decoded = decoder.decode(file.bytes(), &task, &mut pixels);
+    let decoded = decoder.decode(file.jpeg.bytes(), &task, &mut pixels);
     if decoded.is_err() {
         pixels.fill(0);
     }
@@ -190,9 +221,12 @@ mod tests {
         image.data
     }
 
-    fn sources(files: &[Vec<u8>]) -> Vec<HostSource> {
-        let source = |file: &Vec<u8>| Arc::new(file.clone()) as HostSource;
-        files.iter().map(source).collect()
+    fn scanned(files: &[Vec<u8>]) -> Vec<ScannedJpeg> {
+        let scan = |file: &Vec<u8>| ScannedJpeg::scan(Arc::new(file.clone()));
+        files
+            .iter()
+            .map(|file| scan(file).expect("a plain file"))
+            .collect()
     }
 
     fn made(text: &str) -> (Sim, SimQueue, SimDecoder) {
@@ -222,7 +256,7 @@ mod tests {
         let places: Vec<_> = (0..files.len()).map(place).collect();
         let to = sim.memory(64 + files.len() * (image + 64)).expect("memory");
 
-        let decoding = sim.decode(queue, &mut decoder, &sources(&files), &to, &places);
+        let decoding = sim.decode(queue, &mut decoder, &scanned(&files), &to, &places);
         let decoding = decoding.expect("a batch");
         let all = sim.len(&to) - 64;
         let read = sim.read(queue, &to, all, Duration::ZERO);
@@ -257,12 +291,18 @@ mod tests {
         let start = start.expect("a scan") + 14;
         let end = scan[start..].iter().position(|&byte| byte == 0xFF);
         scan[start..start + end.expect("a marker")].fill(0xAA);
+        let plain = ScannedJpeg::scan(Arc::new(good.clone())).expect("a plain file");
+        // Files that are not what their scan has found.
+        let changed = |bytes: &[u8]| ScannedJpeg {
+            source: Arc::new(bytes.to_vec()),
+            ..plain.clone()
+        };
         let files = [
-            good.clone(),
-            progressive,
-            scan,
-            good[..200].to_vec(),
-            good.clone(),
+            plain.clone(),
+            changed(&progressive),
+            ScannedJpeg::scan(Arc::new(scan)).expect("plain by its markers"),
+            changed(&good[..200]),
+            plain.clone(),
         ];
         let places = [
             Place::dense(0, 16, 16),
@@ -274,7 +314,7 @@ mod tests {
         let to = sim.memory(20_000).expect("memory");
         let done = sim.event(false).expect("an event");
 
-        let decoding = sim.decode(queue, &mut decoder, &sources(&files), &to, &places);
+        let decoding = sim.decode(queue, &mut decoder, &files, &to, &places);
         let decoding = decoding.expect("a batch");
         sim.record(&done, queue).expect("a record");
         sim.synchronize(&done).expect("no fault");
@@ -282,7 +322,7 @@ mod tests {
         let refused = decoding.refused();
         let rows: Vec<_> = refused.iter().map(|refused| refused.row).collect();
         assert_eq!(rows, [1, 2, 3]);
-        assert!(refused[0].why.to_string().contains("is progressive"));
+        assert!(refused[0].why.to_string().contains("several scans"));
         assert!(refused[1].why.to_string().contains("libjpeg-turbo refuses"));
         assert!(refused[1].why.is_for_the_host(), "it says what is wrong");
         assert!(!refused[2].why.is_for_the_host());
@@ -293,6 +333,64 @@ mod tests {
         }
         assert!(seen[2000..2000 + 64 * 64 * 3].iter().all(|&byte| byte == 0));
         assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    }
+
+    #[test]
+    fn a_file_that_was_scanned_is_not_scanned_again() {
+        let (sim, queue, mut decoder) = made("sim:latency=0ns");
+        let mut file = jpeg(6, 16, 16, Subsampling::Half);
+        let scan = ScannedJpeg::scan(Arc::new(file.clone())).expect("a plain file");
+        let frame = file.windows(2).position(|pair| pair == [0xFF, 0xC0]);
+        // Extended sequential: decoded as baseline, and refused by a scan.
+        file[frame.expect("a frame") + 1] = 0xC1;
+        assert!(ScannedJpeg::scan(Arc::new(file.clone())).is_err());
+        let files = [ScannedJpeg {
+            source: Arc::new(file.clone()),
+            ..scan
+        }];
+        let to = sim.memory(768).expect("memory");
+        let done = sim.event(false).expect("an event");
+
+        let places = [Place::dense(0, 16, 16)];
+        let decoding = sim.decode(queue, &mut decoder, &files, &to, &places);
+        let decoding = decoding.expect("a batch");
+        sim.record(&done, queue).expect("a record");
+        sim.synchronize(&done).expect("no fault");
+
+        assert!(decoding.refused().is_empty(), "{:?}", decoding.refused());
+        assert!(to.first(768) == on_host(&file));
+    }
+
+    #[test]
+    fn a_decoder_does_not_wait_for_its_stream() {
+        let (sim, queue, mut decoder) = made("sim:latency=0ns");
+        let other = sim.stream().expect("a stream");
+        let files = scanned(&[jpeg(7, 8, 8, Subsampling::Gray)]);
+        let (to, places) = (sim.memory(192).expect("memory"), [Place::dense(0, 8, 8)]);
+        let read = sim.event(false).expect("an event");
+        let mut decode_behind_a_read = |waits_on_host: bool| {
+            let first = sim.decode(queue, &mut decoder, &files, &to, &places);
+            drop(first.expect("a batch"));
+            sim.record(&read, queue).expect("a record");
+            sim.wait(other, &read).expect("a wait");
+            let seen = sim.read(other, &to, 192, Duration::from_micros(50));
+            sim.record(&read, other).expect("a record");
+            sim.wait(queue, &read).expect("a wait");
+            if waits_on_host {
+                sim.synchronize(&read).expect("no fault");
+            }
+            let second = sim.decode(queue, &mut decoder, &files, &to, &places);
+            drop(second.expect("a batch"));
+            drop(seen.expect("a read").bytes());
+            sim.record(&read, queue).expect("a record");
+            sim.synchronize(&read).expect("no fault");
+            sim.violations().len()
+        };
+
+        assert_eq!(decode_behind_a_read(true), 0);
+        assert!(decode_behind_a_read(false) > 0);
+        let kinds = sim.violations();
+        assert_eq!(kinds[0].kind, ViolationKind::OverwrittenBeforeRead);
     }
 
     #[test]
@@ -310,7 +408,7 @@ mod tests {
         let to = sim.memory(2000).expect("memory");
         let places = [Place::dense(0, 16, 16), Place::dense(1000, 16, 16)];
 
-        let files = sources(&[file.clone(), file]);
+        let files = scanned(&[file.clone(), file]);
         let decoding = sim.decode(queue, &mut decoder, &files, &to, &places);
         drop(decoding.expect("a batch"));
 
@@ -323,7 +421,7 @@ mod tests {
     fn pixels_that_are_read_before_they_are_there_are_found() {
         let (sim, queue, mut decoder) = made("sim");
         let other = sim.stream().expect("a stream");
-        let files = sources(&[jpeg(4, 8, 8, Subsampling::Gray)]);
+        let files = scanned(&[jpeg(4, 8, 8, Subsampling::Gray)]);
         let (to, places) = (sim.memory(192).expect("memory"), [Place::dense(0, 8, 8)]);
 
         let decoding = sim.decode(queue, &mut decoder, &files, &to, &places);
@@ -338,7 +436,7 @@ mod tests {
     #[test]
     fn what_cannot_be_right_is_refused_and_the_device_works_on() {
         let (sim, queue, mut decoder) = made("sim:latency=0ns");
-        let files = sources(&[jpeg(5, 8, 8, Subsampling::Gray)]);
+        let files = scanned(&[jpeg(5, 8, 8, Subsampling::Gray)]);
         let to = sim.memory(192).expect("memory");
         for places in [
             vec![],

@@ -36,7 +36,7 @@ use infeed_raw::slab::Slab;
 
 use crate::error::{Cause, Error};
 
-use super::jpeg::{DecoderSettings, Decoding, Later, Place, span};
+use super::jpeg::{DecoderSettings, Decoding, Later, Place, ScannedJpeg, span};
 use super::{Device, DeviceError, HostSource};
 
 pub use config::SimConfig;
@@ -563,7 +563,8 @@ impl Device for Sim {
             let source = Arc::new(jpeg::MadeWithout);
             return Err(DeviceError::NoDecoder { source });
         };
-        let made = SimDecoder::new(self.inner.number, pixels_per_s);
+        let engine = self.stream()?.stream;
+        let made = SimDecoder::new(self.inner.number, engine, pixels_per_s);
         made.map_err(|error| failed("decoder", Arc::new(error)))
     }
 
@@ -575,12 +576,12 @@ impl Device for Sim {
         &self,
         queue: SimQueue,
         decoder: &mut SimDecoder,
-        jpegs: &[HostSource],
+        jpegs: &[ScannedJpeg],
         to: &Arc<SimMemory>,
         places: &[Place],
     ) -> Result<Decoding<SimTransfer>, DeviceError> {
         self.call("decode")?;
-        let stream = self.number_of(queue)?;
+        let stream = self.stream_for("decoding JPEGs", queue)?;
         if decoder.device != self.inner.number {
             let what = "decoder";
             return Err(failed("decode", Arc::new(OtherDevice { what })));
@@ -590,19 +591,23 @@ impl Device for Sim {
         let later = Later::default();
         let (config, now_ns) = (&self.inner.config, self.now_ns());
         let mut state = lock(&self.inner.state);
-        let sent = state.begin_copy(config, stream, now_ns, files.encoded());
+        // The engine comes after what the host has waited for, and not after the stream's commands.
+        let engine = decoder.engine;
+        let sent = state.begin_copy(config, engine, now_ns, files.encoded());
         let (work, end_ns) = (Box::new(|| ()), sent.end_ns);
-        state.push(stream, Task::Read { work, end_ns });
+        state.push(engine, Task::Read { work, end_ns });
         let (pixels, rate) = (files.pixels(), decoder.pixels_per_s);
-        let begun = state.begin_decode(config, stream, now_ns, pixels, rate);
+        let begun = state.begin_decode(config, engine, now_ns, pixels, rate);
         // What lies between the places, too: it is not specified afterwards.
         self.writes(&state, &begun, to, span);
         let work = files.work(decoder, to, begun.stream, &self.inner.found, &later);
         let end_ns = begun.end_ns;
-        state.push(stream, Task::Write { work, end_ns });
+        state.push(engine, Task::Write { work, end_ns });
+        let landed = state.mark(engine, end_ns);
+        state.wait(stream, Arc::clone(&landed));
         let transfer = SimTransfer {
-            _from: jpegs.to_vec(),
-            landed: state.mark(stream, end_ns),
+            _from: jpegs.iter().map(|jpeg| Arc::clone(&jpeg.source)).collect(),
+            landed,
             process: self.inner.process,
         };
         Ok(Decoding::new(transfer, refused, Some(later)))

@@ -1,6 +1,7 @@
 //! Tests of the ring, all on the simulated device.
 
 mod behaviour;
+mod decoding;
 mod faults;
 mod forms;
 mod model;
