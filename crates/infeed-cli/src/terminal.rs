@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use infeed::printable::printable_page;
 
 use crate::error::CliError;
 
@@ -19,28 +20,32 @@ macro_rules! putln {
     ($($text:tt)*) => { $crate::terminal::put(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Writes a line to the standard error; nobody is told if that is closed.
+/// Writes a line to the standard error; ignores that it is closed.
 macro_rules! tell {
     ($($text:tt)*) => { $crate::terminal::tell(format_args!($($text)*)) };
 }
 
-/// Writes to the standard output.
+/// Writes to the standard output, with control characters escaped.
 ///
 /// # Errors
 ///
-/// [`CliError::Closed`] if nobody reads it any more, such as `head` that has its lines.
+/// [`CliError::Closed`] if the reader has closed it, such as `head` after its last line.
 pub(crate) fn put(text: Arguments<'_>) -> Result<(), CliError> {
+    let text = text.to_string();
     let mut out = io::stdout().lock();
-    match out.write_fmt(text).and_then(|()| out.flush()) {
+    match out
+        .write_all(printable_page(&text).as_bytes())
+        .and_then(|()| out.flush())
+    {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::Closed),
         Err(error) => Err(CliError::Failed(format!("the standard output: {error}"))),
     }
 }
 
-/// Writes a line to the standard error, if somebody reads it.
+/// Writes a line to the standard error, with control characters escaped.
 pub(crate) fn tell(text: Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", printable_page(&text.to_string()));
 }
 
 /// A bar over `total` things; hidden when the standard error is no terminal.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write};
 use std::sync::{Mutex, Once, PoisonError};
 
+use infeed::printable::printable;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -65,7 +66,7 @@ impl Subscriber for Collector {
         let message = Message {
             level: level(*event.metadata().level()),
             logger: event.metadata().target().replace("::", "."),
-            text: text.0,
+            text: printable(&text.0).into_owned(),
         };
         let mut queue = lock();
         if queue.len() == KEPT {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::printable::printable;
 use crate::sample::RecordId;
 
 /// The cause of an error, as the part that noticed it tells it.
@@ -136,7 +137,7 @@ pub enum Error {
     },
 
     /// A dataset could not be opened or listed.
-    #[error("cannot open {path}")]
+    #[error("cannot open {}", printable(&path.to_string_lossy()))]
     Open {
         /// The file or folder.
         path: PathBuf,
@@ -145,7 +146,7 @@ pub enum Error {
     },
 
     /// A file of a packed dataset could not be written.
-    #[error("cannot write {path}")]
+    #[error("cannot write {}", printable(&path.to_string_lossy()))]
     Write {
         /// The file or folder.
         path: PathBuf,

@@ -5,6 +5,8 @@ use std::fmt;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::printable::printable;
+
 /// Height and width of an image, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Size {
@@ -343,6 +345,6 @@ pub struct RecordId {
 
 impl fmt::Display for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (record {})", self.name, self.index)
+        write!(f, "{} (record {})", printable(&self.name), self.index)
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use infeed::order::mixing::{Mixing, Variety};
 use infeed::pipeline::MemoryField;
+use infeed::printable::printable;
 use infeed::sample::Size;
 use serde_json::{Value, json};
 
@@ -169,7 +170,12 @@ impl Report {
 }
 
 fn listed(all: &[String], separator: &str) -> String {
-    let mut text = all[..all.len().min(LISTED)].join(separator);
+    let shown: Vec<_> = all
+        .iter()
+        .take(LISTED)
+        .map(|item| printable(item))
+        .collect();
+    let mut text = shown.join(separator);
     if all.len() > LISTED {
         text.push_str(&format!("{separator}and {} more", all.len() - LISTED));
     }

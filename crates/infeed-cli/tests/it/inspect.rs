@@ -43,6 +43,34 @@ fn bad_files_are_listed_with_reasons() {
 }
 
 #[test]
+fn names_cannot_send_control_characters_to_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 4);
+    let hostile = "cat\u{1b}[2J\nbad         0\u{202e}";
+    fs::create_dir(Path::new(&photos).join(hostile)).unwrap();
+    fs::write(Path::new(&photos).join(hostile).join("a\u{9b}.jpg"), "x").unwrap();
+
+    let shown = infeed(["inspect", &photos]);
+    let failed = infeed(["bench", &photos, "--seconds", "0.1"]);
+
+    let shown = stdout(&shown);
+    assert!(
+        shown.contains(r"cat\u{1b}[2J\nbad         0\u{202e} 1"),
+        "{shown}"
+    );
+    for text in [shown, stdout(&failed), stderr(&failed)] {
+        let unsafe_char = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!text.contains(unsafe_char), "{text:?}");
+        assert!(!text.contains("\nbad         0"), "{text}");
+    }
+    assert!(
+        stderr(&failed).contains(r"a\u{9b}.jpg"),
+        "{}",
+        stderr(&failed)
+    );
+}
+
+#[test]
 fn missing_partners_and_pairs_of_unequal_size_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 3);

@@ -8,6 +8,7 @@ use super::numbers;
 use super::table::{ALWAYS, Column, length, set, wrap};
 use super::words::{behind, error, stall};
 use crate::explain::{Explanation, LedgerEntry, NotTried, Remedy, StageCost};
+use crate::printable::{BOLD, DIM, RESET, printable};
 
 /// Width of the labels before the verdict's lines, with the blanks round them.
 const LABEL: usize = 13;
@@ -15,10 +16,6 @@ const LABEL: usize = 13;
 const NARROWEST: usize = 40;
 /// Entries of the ledger that are shown; the others are counted.
 const SHOWN: usize = 5;
-
-const BOLD: &str = "\x1b[1m";
-const DIM: &str = "\x1b[2m";
-const RESET: &str = "\x1b[0m";
 
 /// The terminal form: verdict, stages, what belongs on a device and what crossed to it, what other
 /// machines give, remedies, ledger, notes. Colour adds weight, no meaning.
@@ -203,12 +200,10 @@ const fn column(head: &'static str, keep: u8) -> Column {
     Column { head, keep }
 }
 
-/// Text with control characters taken out: names of files can hold any, and a terminal obeys some.
+/// Printable text on one line, with blanks for line ends and tabs, so that it can be wrapped.
 fn clean(text: &str) -> String {
-    let replace = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    // Line ends and tabs are blanks to whoever wraps.
-    let blank = |c: char| if c.is_whitespace() { ' ' } else { replace(c) };
-    text.chars().map(blank).collect()
+    let blank = |c: char| if c.is_whitespace() { ' ' } else { c };
+    printable(&text.chars().map(blank).collect::<String>()).into_owned()
 }
 
 /// What is written, and how.
@@ -358,6 +353,6 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(clean("a\u{1b}[2Jb\tc\u{9b}"), "a\u{fffd}[2Jb c\u{fffd}");
+        assert_eq!(clean("a\u{1b}[2Jb\tc\u{9b}"), r"a\u{1b}[2Jb c\u{9b}");
     }
 }

@@ -1,6 +1,7 @@
 //! Numbers and texts in a frame, with a limit for everything that has a length.
 
 use super::WireError;
+use crate::printable::printable;
 
 /// Puts numbers and texts behind each other.
 #[derive(Debug, Default)]
@@ -120,8 +121,8 @@ impl<'a> Take<'a> {
         let text = std::str::from_utf8(self.raw(len)?);
         let text =
             text.map_err(|_| WireError::malformed(format!("{} with a broken text", self.what)))?;
-        let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-        Ok(text.chars().map(plain).collect())
+        // Texts of a peer are shown in errors and logs.
+        Ok(printable(text).into_owned())
     }
 
     /// Nothing may be left.
@@ -161,7 +162,7 @@ mod tests {
         assert!(take.clone().raw(7).is_err());
         assert!(Take::new(&[1, 0, 255], "a test").text(9).is_err());
         let told = Take::new(&[1, 0, 7], "a test").text(9).expect("there");
-        assert_eq!(told, "\u{fffd}", "no bell rings in a log");
+        assert_eq!(told, r"\u{7}", "no bell rings in a log");
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 /// Modules of `infeed`, lowest rung first. A module may use modules on lower rungs and itself,
 /// never a neighbour on its own rung.
 const LADDER: &[&[&str]] = &[
-    &["sample", "counters", "random", "stop"],
+    &["counters", "printable", "random", "stop"],
+    &["sample"],
     &["error", "probe"],
     &["order", "store", "decode", "transform", "exec"],
     &["source", "batch"],
