@@ -38,8 +38,13 @@ def standin() -> Path:
     raise AssertionError("cargo names no library")
 
 
-def environment(library: Path, folder: Path, **settings: object) -> dict[str, str]:
-    """Variables of a process whose CUDA driver and nvJPEG are the stand-in."""
+def environment(
+    library: Path, folder: Path, packages: Path | None = None, **settings: object
+) -> dict[str, str]:
+    """Variables of a process whose CUDA driver and nvJPEG are the fake ones.
+
+    nvJPEG is named by its file, or looked for in a folder of packages.
+    """
     found = folder / "driver"
     found.mkdir(exist_ok=True)
     if not (found / "libcuda.so.1").exists():
@@ -48,10 +53,12 @@ def environment(library: Path, folder: Path, **settings: object) -> dict[str, st
     paths = [str(found), before] if before else [str(found)]
     variables = dict(os.environ)
     variables["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
-    variables["INFEED_NVJPEG"] = str(library)
-    tests = str(Path(__file__).parent)
-    package = [str(Path(infeed.__file__).parents[1])]
-    variables["PYTHONPATH"] = os.pathsep.join([tests, *package])
+    imported = [str(Path(__file__).parent), str(Path(infeed.__file__).parents[1])]
+    if packages is None:
+        variables["INFEED_NVJPEG"] = str(library)
+    else:
+        imported.append(str(packages))
+    variables["PYTHONPATH"] = os.pathsep.join(imported)
     variables.update({f"STANDIN_{name}": str(v) for name, v in settings.items()})
     return variables
 

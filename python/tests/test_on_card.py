@@ -121,6 +121,35 @@ def test_a_card_that_fails_is_told_with_what_to_do(
         assert set(ran.seen["live"].values()) == {0}, ran.seen
 
 
+DECODE = """
+import sys, infeed
+from infeed import sources
+from infeed import transforms as T
+pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
+pipeline = pipeline.transform(T.Resize([20, 20])).batch(4)
+try:
+    with pipeline.open(device="cuda:0", decode="gpu") as loader:
+        print(sum(1 for _ in loader), loader.state_dict()["decoder"])
+except infeed.InfeedError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_nvjpeg_is_found_among_installed_packages(
+    driver, library, classification, tmp_path
+):
+    packages = tmp_path / "site-packages"
+    run = ["-c", DECODE, str(classification.path)]
+    ran = driver(*run, packages=packages)
+    assert "no nvJPEG" in ran.stdout, ran.stdout + ran.stderr
+
+    lib = packages / "nvidia" / "nvjpeg" / "lib"
+    lib.mkdir(parents=True)
+    (lib / "libnvjpeg.so.12").symlink_to(library)
+    ran = driver(*run, packages=packages)
+    assert "nvJPEG 12.4, the engine" in ran.stdout, ran.stdout + ran.stderr
+
+
 @pytest.fixture
 def description(classification, tmp_path):
     """A pipeline as a file, of images small enough for kernels that are interpreted."""

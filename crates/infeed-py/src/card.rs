@@ -31,6 +31,18 @@ pub(crate) fn cards(py: Python<'_>) -> String {
     found.to_string()
 }
 
+/// Has decoders look for NVIDIA's libraries where pip installs them for the running Python.
+pub(crate) fn find_libraries(py: Python<'_>) -> PyResult<()> {
+    let path: Vec<Bound<'_, PyAny>> = py.import("sys")?.getattr("path")?.extract()?;
+    let folders = path
+        .iter()
+        .filter_map(|entry| entry.extract::<PathBuf>().ok());
+    // The empty entry is the current folder.
+    let folders = folders.filter(|folder| folder.is_absolute());
+    cuda::set_library_folders(cuda::library_folders(folders));
+    Ok(())
+}
+
 /// Checks and measures a device for about so long; what was found, as JSON. Libraries of NVIDIA's
 /// are looked for in the folders, too.
 #[pyfunction]

@@ -69,11 +69,11 @@ mod _core {
     #[pymodule_export]
     use super::verify::verify;
 
-    /// Functions that a description names are looked up here from now on.
+    /// Connects the engine to this Python: functions that a description names, and NVIDIA's libraries.
     #[pymodule_init]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         infeed::function::set_importer(super::function::import);
-        Ok(())
+        super::card::find_libraries(module.py())
     }
 
     /// Version of the order function.

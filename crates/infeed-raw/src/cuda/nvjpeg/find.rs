@@ -19,7 +19,8 @@ const OLDEST: (i32, i32) = (11, 6);
 pub struct Search {
     /// Its file. If it is given, no other is tried.
     pub file: Option<PathBuf>,
-    /// Folders to look in before the system's, such as those below Python's `site-packages`.
+    /// Folders to look in before the system's, such as those below Python's `site-packages`. The newest
+    /// library in any of them comes first.
     pub folders: Vec<PathBuf>,
 }
 
@@ -45,8 +46,8 @@ impl Search {
         let name = |major: &i32| format!("libnvjpeg.so.{major}");
         let names: Vec<String> = MAJORS.iter().filter(fits).map(name).collect();
         let loaded = names.iter().cloned().map(Candidate::Loaded);
-        let inside = self.folders.iter().flat_map(|folder| {
-            let files = names.iter().map(|name| folder.join(name));
+        let inside = names.iter().flat_map(|name| {
+            let files = self.folders.iter().map(move |folder| folder.join(name));
             files.filter(|file| file.is_file())
         });
         let inside = inside.map(|file| Candidate::File(text(&file)));
