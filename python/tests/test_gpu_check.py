@@ -53,7 +53,7 @@ def test_the_simulated_device_passes_and_gives_a_table_and_all_of_it_as_json(tmp
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     report = json.loads(page.with_suffix(".json").read_text())
-    assert sum(check["part"] == "engine" for check in report["checks"]) == 12
+    assert sum(check["part"] == "engine" for check in report["checks"]) == 13
     assert all(check["passed"] for check in report["checks"])
     assert any(f["name"].startswith("kernel/expand") for f in report["figures"])
     text = page.read_text()
