@@ -116,8 +116,11 @@ pub(super) fn ordering<D: Checked>(
         let mut count = |waits_on_host: bool| -> Result<usize, Wrong> {
             let mut overwritten = 0;
             for _ in 0..TRIES {
-                let found = bench.is_overwritten(decoder, &old, &new, waits_on_host)?;
-                overwritten += usize::from(found);
+                // A device that notices the missing order finds it whatever the timing was.
+                let before = device.complaints().len();
+                let is_seen = bench.is_overwritten(decoder, &old, &new, waits_on_host)?;
+                let is_found = is_seen || device.complaints().len() > before;
+                overwritten += usize::from(is_found);
             }
             figures.push(Figure {
                 name: format!("jpeg/by={way}/overwritten/host waits={waits_on_host}"),
@@ -126,11 +129,7 @@ pub(super) fn ordering<D: Checked>(
             });
             Ok(overwritten)
         };
-        let before = device.complaints().len();
         let with_wait = count(true)?;
-        if let Some(first) = device.complaints().get(before) {
-            return Err(wrong(first));
-        }
         if with_wait > 0 {
             return Err(wrong(format!(
                 "by {way}: {with_wait} of {TRIES} reads saw pixels of a batch that was decoded after \
