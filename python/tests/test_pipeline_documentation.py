@@ -35,3 +35,13 @@ def test_its_block_runs_as_it_is_written(classification, tmp_path, monkeypatch, 
 )
 def test_it_names_all_that_there_is(names):
     assert names <= NAMES
+
+
+def test_the_page_of_parity_has_every_transform():
+    page = (Path(__file__).parents[2] / "docs" / "parity.md").read_text()
+
+    assert set(transforms.__all__) - {
+        "IMAGENET_MEAN",
+        "IMAGENET_STD",
+        "Transform",
+    } <= set(re.findall(r"\w+", page))

@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Measures how far each transform is from torchvision v2, and writes docs/parity.md.
+
+Needs torch, torchvision, numpy, pillow and infeed in one environment. Every random
+transform is replayed: torchvision gets the parameters that infeed's preview prints.
+"""
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import PIL
+import torch
+import torchvision
+from PIL import Image
+from torchvision.transforms.v2 import InterpolationMode, functional
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
+
+HEAD = """\
+# Parity with torchvision
+
+How far the result of each transform is from torchvision v2 with the same parameters: on
+uint8 tensors, and on Pillow images, which torchvision hands to Pillow. Levels are those
+of 8 bits (0 to 255); `ToFloat` and `Normalize` are compared in their own units. "Values
+that differ" counts single values of a channel.
+
+infeed follows Pillow where it decodes and resizes, and torchvision's arithmetic on
+tensors where it changes colours. Masks are resized "nearest", with Pillow's
+pixels. On tensors, torchvision's "nearest" takes other pixels, and its "nearest-exact"
+differs where a centre falls on the border of two source pixels.
+"""
+
+FOOT = """
+These have no counterpart that could be compared value by value:
+
+| transform | follows |
+|---|---|
+| `Crop` | `functional.crop`: the same values, as those of `RandomCrop` |
+| `CropOrPad` | TensorFlow's `resize_with_crop_or_pad`: the same values |
+| `OneHot`, `ClassIndex` | exact by definition |
+| `MixUp`, `CutMix` | the papers; torchvision mixes within a batch |
+
+Random parameters have torchvision's distributions and other numbers: infeed draws them
+from seed, epoch and position.
+"""
+
+MODES = {
+    "nearest": InterpolationMode.NEAREST,
+    "bilinear": InterpolationMode.BILINEAR,
+    "bicubic": InterpolationMode.BICUBIC,
+    "lanczos": InterpolationMode.LANCZOS,
+    "nearest-exact": InterpolationMode.NEAREST_EXACT,
+}
+
+
+@dataclass
+class Case:
+    """One transform, and the same on what torchvision takes, given infeed's draws."""
+
+    name: str
+    step: T.Transform
+    other: Callable[..., object]
+    is_float: bool = False
+    tensors: bool = True
+    pillow: bool = True
+
+
+def photographs(count: int, height: int, width: int) -> np.ndarray:
+    """Smooth colours, noise and hard edges, uint8 [N, H, W, 3]."""
+    images = []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        y, x = np.mgrid[0:height, 0:width] / max(height, width)
+        waves = [
+            128 + 100 * np.sin(a * x + b * y * x + c)
+            for a, b, c in rng.uniform(2, 12, (3, 3))
+        ]
+        image = np.stack(waves, -1) + rng.normal(0, 8, (height, width, 3))
+        for _ in range(6):
+            top, left = rng.integers(0, height - 40), rng.integers(0, width - 40)
+            bottom, right = top + rng.integers(4, 40), left + rng.integers(4, 40)
+            image[top:bottom, left:right] = rng.integers(0, 256, 3)
+        images.append(np.clip(image, 0, 255).astype(np.uint8))
+    return np.stack(images)
+
+
+def numbers(draws: str) -> list[int]:
+    """The whole numbers of a text of draws, in their order."""
+    return [int(number) for number in re.findall(r"\d+", draws)]
+
+
+def resized(mode: str, size: list[int]) -> Callable[..., object]:
+    return lambda image, _: functional.resize(
+        image, size, MODES[mode], antialias=not mode.startswith("nearest")
+    )
+
+
+def resized_crop(image: object, draws: str) -> object:
+    width, height, left, top, *_ = numbers(draws)
+    return functional.resized_crop(
+        image, top, left, height, width, [96, 96], antialias=True
+    )
+
+
+def cropped(image: object, draws: str) -> object:
+    width, height, left, top = numbers(draws)[:4]
+    return functional.crop(image, top, left, height, width)
+
+
+def erased(image: object, draws: str) -> object:
+    width, height, left, top = numbers(draws)[:4]
+    value = torch.tensor([7], dtype=torch.uint8).reshape(1, 1, 1)
+    return functional.erase(image, top, left, height, width, value)
+
+
+def padded(mode: str) -> Callable[..., object]:
+    return lambda image, _: functional.pad(image, [5, 7, 9, 11], 3, mode)
+
+
+def normalized(image: object, _: str) -> object:
+    floats = functional.to_dtype(image, torch.float32, scale=True)
+    return functional.normalize(floats, list(T.IMAGENET_MEAN), list(T.IMAGENET_STD))
+
+
+def factor(change: Callable[..., object]) -> Callable[..., object]:
+    return lambda image, draws: change(image, float(draws.split()[-1]))
+
+
+def cases() -> list[Case]:
+    """All that is compared."""
+    all_cases = [
+        Case(
+            "CenterCrop(224)",
+            T.CenterCrop(224),
+            lambda image, _: functional.center_crop(image, [224, 224]),
+        ),
+        Case("RandomCrop(224)", T.RandomCrop(224), cropped),
+        Case(
+            "RandomHorizontalFlip",
+            T.RandomHorizontalFlip(p=1),
+            lambda image, _: functional.horizontal_flip(image),
+        ),
+        Case(
+            "RandomVerticalFlip",
+            T.RandomVerticalFlip(p=1),
+            lambda image, _: functional.vertical_flip(image),
+        ),
+    ]
+    all_cases += [
+        Case(
+            f'Pad, "{mode}"',
+            T.Pad((5, 7, 9, 11), fill=3, padding_mode=mode),
+            padded(mode),
+        )
+        for mode in ("constant", "edge", "reflect", "symmetric")
+    ]
+    for what, size in (("smaller", [120, 150]), ("larger", [500, 640])):
+        all_cases += [
+            Case(
+                f'Resize, {what}, "{mode}"',
+                T.Resize(size, interpolation=mode.partition("-")[0]),
+                resized(mode, size),
+                tensors=mode != "lanczos",
+                pillow=mode != "nearest-exact",
+            )
+            for mode in MODES
+        ]
+    all_cases += [
+        Case("RandomResizedCrop(96)", T.RandomResizedCrop(96), resized_crop),
+        Case(
+            "ColorJitter, brightness",
+            T.ColorJitter(brightness=0.8),
+            factor(functional.adjust_brightness),
+        ),
+        Case(
+            "ColorJitter, contrast",
+            T.ColorJitter(contrast=0.8),
+            factor(functional.adjust_contrast),
+        ),
+        Case(
+            "ColorJitter, saturation",
+            T.ColorJitter(saturation=0.8),
+            factor(functional.adjust_saturation),
+        ),
+        Case("ColorJitter, hue", T.ColorJitter(hue=0.4), factor(functional.adjust_hue)),
+        Case(
+            "Grayscale(1)",
+            T.Grayscale(1),
+            lambda image, _: functional.rgb_to_grayscale(image, 1),
+        ),
+        Case(
+            "Grayscale(3)",
+            T.Grayscale(3),
+            lambda image, _: functional.rgb_to_grayscale(image, 3),
+        ),
+        Case("RandomErasing", T.RandomErasing(p=1, value=7), erased, pillow=False),
+        Case(
+            "ToFloat",
+            T.ToFloat(),
+            lambda image, _: functional.to_dtype(image, torch.float32, scale=True),
+            is_float=True,
+            pillow=False,
+        ),
+        Case(
+            "Normalize",
+            T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD),
+            normalized,
+            is_float=True,
+            pillow=False,
+        ),
+    ]
+    return all_cases
+
+
+def as_array(image: object) -> np.ndarray:
+    """An image as ``[H, W, C]``, wider than its own type so that differences fit."""
+    if isinstance(image, torch.Tensor):
+        array = image.permute(1, 2, 0).numpy()
+    else:
+        array = np.asarray(image)
+    array = array[:, :, None] if array.ndim == 2 else array
+    return array.astype(np.float64)
+
+
+def difference(found: list[np.ndarray], other: list[np.ndarray], case: Case) -> str:
+    """Largest and mean difference and share that differs, as cells of the table."""
+    apart = np.concatenate(
+        [np.abs(a - b).ravel() for a, b in zip(found, other, strict=True)]
+    )
+    if not apart.any():
+        return "0 | 0 | 0 %"
+    share = f"{100 * (apart > 0).mean():.2g} %"
+    if case.is_float:
+        return f"{apart.max():.1e} | {apart.mean():.1e} | {share}"
+    return f"{apart.max():.0f} | {apart.mean():.2g} | {share}"
+
+
+def row(case: Case, images: np.ndarray) -> str:
+    """The line of the table for one case."""
+    pipeline = infeed.Pipeline(sources.Memory(image=images)).transform(case.step)
+    found, tensors, pillow = [], [], []
+    for at, pixels in enumerate(images):
+        preview = pipeline.preview(at)
+        name = type(case.step).__name__
+        draws = preview[name].draws if name in [s.name for s in preview] else ""
+        found.append(as_array(preview["output"].fields["image"]))
+        if case.tensors:
+            tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+            tensors.append(as_array(case.other(tensor, draws)))
+        if case.pillow:
+            pillow.append(as_array(case.other(Image.fromarray(pixels), draws)))
+    none = "- | - | -"
+    of_tensors = difference(found, tensors, case) if case.tensors else none
+    of_pillow = difference(found, pillow, case) if case.pillow else none
+    return f"| {case.name} | {of_tensors} | {of_pillow} |"
+
+
+def plain(module: ModuleType) -> str:
+    """A version without what build it is."""
+    return str(module.__version__).partition("+")[0]
+
+
+def main() -> None:
+    """Measures everything and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=12, help="how many, of 300x400")
+    parser.add_argument("--to", type=Path, default=PAGE, help="the page")
+    args = parser.parse_args()
+    images = photographs(args.images, 300, 400)
+    lines = [
+        HEAD,
+        "Measured with `benchmarks/parity.py` over "
+        f"{args.images} synthetic photographs of 300x400 px:\n"
+        f"torchvision {plain(torchvision)}, torch {plain(torch)}, "
+        f"Pillow {plain(PIL)}.\n",
+        "| transform | tensors: largest | mean | values that differ | Pillow images: "
+        "largest | mean | values that differ |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+        *(row(case, images) for case in cases()),
+    ]
+    args.to.write_text("\n".join(lines) + "\n" + FOOT)
+
+
+if __name__ == "__main__":
+    main()
