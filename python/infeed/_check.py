@@ -108,6 +108,16 @@ def margins(owner: object, name: str, value: Any) -> int | tuple[int, ...]:
     return tuple(integer(owner, name, item) for item in items)
 
 
+def stored_values(owner: object, name: str, value: Any) -> tuple[int, ...]:
+    """Returns `value` as different numbers that a mask can store."""
+    expected = "the stored value of each class, such as (0, 255), none twice"
+    items = _items(owner, name, value, expected)
+    numbers = tuple(integer(owner, name, item) for item in items)
+    if not numbers or len(set(numbers)) < len(numbers) or max(numbers) >= 2**16:
+        raise refusal(owner, name, expected, value)
+    return numbers
+
+
 def choice(owner: object, name: str, value: Any, allowed: Sequence[str]) -> str:
     """Returns `value` if it is one of `allowed`."""
     if not isinstance(value, str) or value not in allowed:
@@ -139,6 +149,51 @@ def field(owner: object, name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise refusal(owner, name, "the name of a field", value)
     return value
+
+
+def size_bytes(memory: int | str, part: str = "open", name: str = "memory") -> int:
+    """Bytes from a number or a text such as ``"2GiB"`` or ``"500 MB"``."""
+    if not isinstance(memory, str):
+        return integer(part, name, memory, low=1)
+    text = memory.strip().lower().removesuffix("b")
+    factor = 1
+    for power, prefix in enumerate("kmgt", start=1):
+        if text.endswith(f"{prefix}i"):
+            factor, text = 1024**power, text[:-2]
+        elif text.endswith(prefix):
+            factor, text = 1000**power, text[:-1]
+    try:
+        size = int(float(text) * factor)
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        expected = 'bytes, or a text such as "2GiB"'
+        raise refusal(part, name, expected, memory)
+    return size
+
+
+def decoding(owner: str, decode: str | float) -> str:
+    """Who decodes, as the engine takes it."""
+    ways = ("auto", "cpu", "gpu")
+    if isinstance(decode, str) and decode in ways:
+        return decode
+    if isinstance(decode, float) and 0 < decode < 1:
+        return repr(float(decode))
+    known = '"auto", "cpu", "gpu" or the GPU\'s share, a number between 0 and 1'
+    raise refusal(owner, "decode", known, decode)
+
+
+def device_names(devices: Any) -> None:
+    """Refuses what are no names of devices.
+
+    Raises:
+        ConfigError: As said.
+    """
+    is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
+    if is_list and devices and all(isinstance(name, str) for name in devices):
+        return
+    names = 'a list of names such as ["cuda:0", "cuda:1"]'
+    raise refusal("open", "devices", names, devices)
 
 
 def _items(owner: object, name: str, value: Any, expected: str) -> list[Any]:

@@ -5,6 +5,7 @@ while a variable still holds the last one, and ask for the state of what was nev
 iterated. A `Feed` takes all three as they come.
 """
 
+import inspect
 import os
 import weakref
 from collections import namedtuple
@@ -12,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from infeed import _check
+from infeed import _check, _mistaken
 from infeed._running import Moving, Run
 from infeed._steps import Ahead, Steps
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, ForkedError
 from infeed.loader import Loader
-from infeed.pipeline import Pipeline, _check_devices
+from infeed.pipeline import Pipeline
 
 __all__ = ["Feed", "Form", "rank_within"]
 
@@ -36,7 +37,11 @@ class Feed:
         if not isinstance(pipeline, Pipeline):
             raise _check.refusal(type(self).__name__, "pipeline", _EXPECTED, pipeline)
         if options.get("devices") is not None:
-            _check_devices(options["devices"])
+            _check.device_names(options["devices"])
+        known = set(inspect.signature(Pipeline.open).parameters) - {"self"}
+        _mistaken.check_options(type(self).__name__, options, known)
+        if options.get("device") == "cpu":
+            options = {**options, "device": None}
         self.pipeline = pipeline
         self._options = dict(options)
         self._opened: Loader | None = None

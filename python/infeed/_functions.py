@@ -105,6 +105,11 @@ class Step:
             return False
         return found is self.function
 
+    def call(self) -> str:
+        """The call that adds it, for messages."""
+        name = self.name.rpartition(":")[2]
+        return f".python_batch({name})" if self.batch else f".python({name})"
+
     def given(self) -> _core.Function:
         """What a description refers to by number, if it cannot be imported."""
         return _core.Function(self.name, Adapter(self.function, self.batch))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from infeed import _check, _core
 from infeed import transforms as T
-from infeed.pipeline import Pipeline, _bytes_from
+from infeed.pipeline import Pipeline
 
 __all__ = ["Fidelity", "Form", "PackProgress", "Packed", "line", "options_from", "pack"]
 
@@ -253,7 +253,7 @@ def options_from(
         "restart": _tile(restart_index),
         "workers": _counted("jobs", jobs, low=1),
         "shuffle": _counted("shuffle", shuffle),
-        "shard_bytes": _bytes_from(shard_size, "pack", "shard_size"),
+        "shard_bytes": _check.size_bytes(shard_size, "pack", "shard_size"),
         "rows": _counted("rows", rows, low=1),
         "max_bad": _counted("max_bad", max_bad),
         "verify": _check.flag("pack", "verify", verify),

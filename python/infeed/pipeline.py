@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
-from infeed import _check, _code, _core, sources, transforms
+from infeed import _check, _code, _core, _mistaken, sources, transforms
 from infeed._functions import Output, Step, Trusted
 from infeed._select import Filter, Selecting, Split, Weights
 from infeed._select import seed as _seed
@@ -132,10 +132,11 @@ class Pipeline(Selecting):
     _dtype: str | None = None
     _batch: _Batching = _Batching(size=1)
     _python: tuple[Step, ...] = ()
+    _keep: tuple[str, ...] = ()
 
     def __init__(self, source: sources.Source):
         if not isinstance(source, sources.Source):
-            raise _check.refusal("Pipeline", "source", "one of infeed.sources", source)
+            raise _mistaken.no_source(source)
         object.__setattr__(self, "source", source)
 
     def shuffle(self, seed: int = 0, *, window: int | str | None = None) -> Self:
@@ -158,7 +159,7 @@ class Pipeline(Selecting):
         """
         seed = _seed("shuffle", seed)
         if window is not None and window != "all":
-            window = _bytes_from(window, "shuffle", "window")
+            window = _check.size_bytes(window, "shuffle", "window")
         return self._with(_seed=seed, _window=window)
 
     def decode(
@@ -185,8 +186,14 @@ class Pipeline(Selecting):
                 their colours, else stored.
 
         Raises:
-            ConfigError: A parameter is not one of the above.
+            ConfigError: A parameter is not one of the above, or a transform or function
+                comes before it.
         """
+        if self._transforms or self._python:
+            before = ".transform(...)" if self._transforms else self._python[0].call()
+            raise ConfigError(
+                f"decode: it runs before {before}; write .decode() before it"
+            )
         asked = tuple(sorted(modes.items()))
         return self._with(_decode=_Decode(orient, verify, dct_scale, max_pixels, asked))
 
@@ -195,8 +202,14 @@ class Pipeline(Selecting):
         *steps: transforms.Transform,
         layout: Literal["HWC", "CHW"] | None = None,
         dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
+        keep: Sequence[str] = (),
     ) -> Self:
         """Adds transforms, applied in order, and says how images are laid out.
+
+        A transform that moves pixels moves images and masks, and no coordinates. Next
+        to a field whose name and shape look like coordinates (``boxes``, ``keypoints``,
+        ``polygon``; 2 to 5 numbers per row) it is an error when the pipeline is opened,
+        unless the field is in ``keep``. The shape alone gives a warning.
 
         Args:
             *steps: Any of `infeed.transforms`.
@@ -204,16 +217,29 @@ class Pipeline(Selecting):
                 first.
             dtype: Of images in the batch. None leaves it: uint8 at first, float32 after
                 ``ToFloat`` or ``Normalize``.
+            keep: Names of fields that may stay as they are although pixels move.
 
         Raises:
-            ConfigError: A step is no transform, or ``layout`` or ``dtype`` is unknown.
+            ConfigError: A step is no transform, ``layout`` or ``dtype`` is unknown, or
+                a function comes before it: transforms run before functions.
         """
         for step in steps:
             if not isinstance(step, transforms.Transform):
-                raise _check.refusal(
-                    "transform", "step", "one of infeed.transforms", step
-                )
+                raise _mistaken.no_transform(step)
+        if self._python:
+            first = self._python[0].call()
+            what = type(steps[0]).__name__ if steps else "layout and dtype"
+            raise ConfigError(
+                f"transform: {what} cannot run after {first}, since functions run "
+                f"after all transforms; write .transform(...) before {first}, or do "
+                "the same in the function"
+            )
         changes: dict[str, Any] = {"_transforms": self._transforms + steps}
+        if isinstance(keep, str):
+            raise _check.refusal("transform", "keep", f"a list, ({keep!r},)", keep)
+        kept = [_check.field("transform", "keep", name) for name in keep]
+        new = (name for name in dict.fromkeys(kept) if name not in self._keep)
+        changes["_keep"] = (*self._keep, *new)
         if layout is not None:
             changes["_layout"] = _check.choice("transform", "layout", layout, _LAYOUTS)
         if dtype is not None:
@@ -429,15 +455,18 @@ class Pipeline(Selecting):
         policies = ("stop", "substitute", "skip")
         if device is not None and not isinstance(device, str):
             raise _check.refusal("open", "device", 'a name such as "cuda:0"', device)
+        if device == "cpu":
+            # As scripts write it that take a GPU where there is one.
+            device = None
         if devices is not None:
             if device is not None:
                 raise ConfigError("open: give device or devices, not both")
-            _check_devices(devices)
+            _check.device_names(devices)
         core = _core.Loader(
             self._json(),
             self._handles(),
             workers=None if workers == "auto" else workers,
-            memory=None if memory is None else _bytes_from(memory),
+            memory=None if memory is None else _check.size_bytes(memory),
             rank=rank,
             world_size=world_size,
             on_error=_check.choice("open", "on_error", on_error, policies),
@@ -449,7 +478,7 @@ class Pipeline(Selecting):
             digest_file=None if digest_file is None else os.fspath(digest_file),
             devices=[device] if device is not None else devices,
             placement=_check.choice("open", "placement", placement, _PLACES),
-            decode=_decoding("open", decode),
+            decode=_check.decoding("open", decode),
             slots=_check.integer("open", "slots", slots, low=2),
             feeders=feeding,
         )
@@ -465,6 +494,21 @@ class Pipeline(Selecting):
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._kept())
+
+    def __len__(self) -> int:
+        """Raises an error: a description has no length, and its loader has one.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a Pipeline has no length; len(pipeline.open()) is the number of steps. In "
+            "place of torch.utils.data.DataLoader(pipeline) use "
+            "infeed.torch.Loader(pipeline)"
+        )
+
+    def __bool__(self) -> bool:
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader that iterating keeps is; see `Loader.state_dict`."""
@@ -533,7 +577,7 @@ class Pipeline(Selecting):
         if placement is not None or decode != "auto":
             asked = "auto" if placement is None else placement
             place = _check.choice("explain", "placement", asked, _PLACES)
-            on_device = (place, _decoding("explain", decode))
+            on_device = (place, _check.decoding("explain", decode))
         return _core.plan(self._json(), self._handles(), on_device)
 
     @property
@@ -625,6 +669,8 @@ class Pipeline(Selecting):
             settings.append(f"layout={_code.value(self._layout)}")
         if self._dtype is not None:
             settings.append(f"dtype={_code.value(self._dtype)}")
+        if self._keep:
+            settings.append(f"keep={_code.value(self._keep)}")
         if settings:
             steps.append(_code.method("transform", settings))
         if self._batch != _Batching(size=1):
@@ -690,6 +736,8 @@ class Pipeline(Selecting):
         description["output"] = {
             name: item for name, item in output.items() if item is not None
         }
+        if self._keep:
+            description["keep"] = list(self._keep)
         description["batch"] = _given(self._batch)
         if self._python:
             description["python"] = self._functions_to_dict()
@@ -718,7 +766,8 @@ class Pipeline(Selecting):
             settings = {k: v for k, v in decode.items() if k != "modes"}
             new = new.decode(**settings, **decode.get("modes", {}))
         steps = map(transforms.from_dict, description.get("transforms", []))
-        new = new.transform(*steps, **description.get("output", {}))
+        keep = description.get("keep", ())
+        new = new.transform(*steps, **description.get("output", {}), keep=keep)
         if functions is None:
             steps = description.get("python", ())
             functions = tuple(Step.from_dict(step, trusted) for step in steps)
@@ -728,52 +777,7 @@ class Pipeline(Selecting):
         return new
 
 
-def _check_devices(devices: Any) -> None:
-    """Refuses what are no names of devices.
-
-    Raises:
-        ConfigError: As said.
-    """
-    is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
-    if is_list and devices and all(isinstance(name, str) for name in devices):
-        return
-    names = 'a list of names such as ["cuda:0", "cuda:1"]'
-    raise _check.refusal("open", "devices", names, devices)
-
-
 def _given(settings: Any) -> dict[str, Any]:
     """The settings of a dataclass that are not None."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     return {name: item for name, item in values.items() if item is not None}
-
-
-def _bytes_from(memory: int | str, part: str = "open", name: str = "memory") -> int:
-    """Bytes from a number or a text such as ``"2GiB"`` or ``"500 MB"``."""
-    if not isinstance(memory, str):
-        return _check.integer(part, name, memory, low=1)
-    text = memory.strip().lower().removesuffix("b")
-    factor = 1
-    for power, prefix in enumerate("kmgt", start=1):
-        if text.endswith(f"{prefix}i"):
-            factor, text = 1024**power, text[:-2]
-        elif text.endswith(prefix):
-            factor, text = 1000**power, text[:-1]
-    try:
-        size = int(float(text) * factor)
-    except (ValueError, OverflowError):
-        size = 0
-    if size < 1:
-        expected = 'bytes, or a text such as "2GiB"'
-        raise _check.refusal(part, name, expected, memory)
-    return size
-
-
-def _decoding(owner: str, decode: str | float) -> str:
-    """Who decodes, as the engine takes it."""
-    ways = ("auto", "cpu", "gpu")
-    if isinstance(decode, str) and decode in ways:
-        return decode
-    if isinstance(decode, float) and 0 < decode < 1:
-        return repr(float(decode))
-    known = '"auto", "cpu", "gpu" or the GPU\'s share, a number between 0 and 1'
-    raise _check.refusal(owner, "decode", known, decode)

@@ -3,7 +3,6 @@
 import os
 
 from infeed import _check, _core
-from infeed.pipeline import _bytes_from
 
 __all__ = ["cache"]
 
@@ -29,7 +28,7 @@ def cache(folder: str | os.PathLike[str] | None, limit: int | str = "32GiB") -> 
         ConfigError: ``folder`` is no path or ``limit`` no size.
         OpenError: When a dataset is opened: the folder cannot be made.
     """
-    size = _bytes_from(limit, "cache", "limit")
+    size = _check.size_bytes(limit, "cache", "limit")
     if size >= 2**64:
         raise _check.refusal("cache", "limit", "below 2**64 bytes", limit)
     # What the program does to its current folder later changes nothing.

@@ -407,74 +407,118 @@ class Normalize(Transform):
 
 
 @dataclass(frozen=True, repr=False)
-class OneHot(Transform):
-    """Turns class labels by pixel into one channel a class.
-
-    A colour that is not in the palette, or an index that is no class, becomes all
-    zeros and is counted.
-
-    Args:
-        field: The mask it is for.
-        palette: Path of a CSV file ``name,r,g,b`` with a header; for masks that show
-            classes as colours.
-        classes: Number of classes; for masks that hold indices.
-        dtype: Type of the result.
-
-    Shape:
-        ``[H, W, classes]``, or ``[classes, H, W]`` in layout CHW; values 0 and 1.
-    """
+class _Classes(Transform):
+    """What ``OneHot`` and ``ClassIndex`` share: what the mask stores, and its check."""
 
     field: str = "mask"
     palette: str | None = None
     classes: int | None = None
-    dtype: Literal["uint8", "float32", "float16", "bfloat16"] = "float32"
+    dtype: str = ""
+    values: tuple[int, ...] | None = None
+    unknown: Literal["error", "ignore"] = "error"
+    ignore_index: int | None = None
 
-    def __post_init__(self) -> None:
-        if (self.palette is None) == (self.classes is None):
+    def _check_content(self) -> None:
+        """Checks what the mask stores, and what is said of pixels of no class.
+
+        Raises:
+            ConfigError: As said.
+        """
+        contents = (self.palette, self.classes, self.values)
+        if sum(content is not None for content in contents) != 1:
             raise _check.refusal(
-                self, "palette", "given, or classes, and not both", self.palette
+                self, "palette", "given, or classes, or values, and not two", contents
             )
         if self.palette is not None:
             self._set(palette=_check.path(self, "palette", self.palette))
         if self.classes is not None:
             self._set(classes=_check.integer(self, "classes", self.classes, low=1))
+        if self.values is not None:
+            self._set(values=_check.stored_values(self, "values", self.values))
+        if isinstance(self.unknown, int):
+            raise _check.refusal(
+                self,
+                "unknown",
+                f'"error" or "ignore"; use ignore_index={self.unknown} for the index '
+                "of pixels of no class",
+                self.unknown,
+            )
         self._set(
             field=_check.field(self, "field", self.field),
-            dtype=_check.choice(self, "dtype", self.dtype, _FLOATS),
+            unknown=_check.choice(self, "unknown", self.unknown, ("error", "ignore")),
         )
 
 
 @dataclass(frozen=True, repr=False)
-class ClassIndex(Transform):
-    """Turns the colours of a mask into class indices.
+class OneHot(_Classes):
+    """Turns class labels by pixel into one channel per class.
 
-    What to ship to the device instead of one-hot: 48 times smaller for 12 classes in
-    float32.
+    Give exactly one of ``palette``, ``classes`` and ``values``. A pixel of no class
+    makes its record a bad one, unless ``unknown`` or ``ignore_index`` accepts it: it is
+    then 0 in all channels, and counted in ``loader.stats()["unknown_pixels"]``.
 
     Args:
         field: The mask it is for.
-        palette: Path of a CSV file ``name,r,g,b`` with a header.
+        palette: Path of a CSV file ``name,r,g,b`` with a header; for masks that show
+            classes as colours.
+        classes: Number of classes; for masks that store their indices.
         dtype: Type of the result.
-        unknown: Index of a colour that is not in the palette; counted.
+        values: Stored value of each class, in the order of the channels, such as
+            ``(0, 255)`` for a binary mask.
+        unknown: ``"ignore"`` accepts all pixels of no class.
+        ignore_index: Stored value of pixels that have no class; no other is accepted.
+
+    Shape:
+        ``[H, W, classes]``, or ``[classes, H, W]`` in layout CHW; values 0 and 1.
+    """
+
+    dtype: Literal["uint8", "float32", "float16", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        self._check_content()
+        if self.ignore_index is not None:
+            index = _check.integer(self, "ignore_index", self.ignore_index)
+            self._set(ignore_index=index)
+        self._set(dtype=_check.choice(self, "dtype", self.dtype, _FLOATS))
+
+
+@dataclass(frozen=True, repr=False)
+class ClassIndex(_Classes):
+    """Turns the colours or stored values of a mask into class indices.
+
+    Many times smaller than one-hot on the way to the device: 48 times for 12 classes in
+    float32.
+
+    Give exactly one of ``palette``, ``classes`` and ``values``. A pixel of no class
+    makes its record a bad one, unless ``unknown`` or ``ignore_index`` accepts it: it
+    then gets the index ``ignore_index``, and is counted in
+    ``loader.stats()["unknown_pixels"]``.
+
+    Args:
+        field: The mask it is for.
+        palette: Path of a CSV file ``name,r,g,b`` with a header; for masks that show
+            classes as colours.
+        classes: Number of classes; for masks that store their indices.
+        dtype: Type of the result.
+        values: Stored value of each class, in the order of the indices, such as
+            ``(0, 255)`` for a binary mask.
+        unknown: ``"ignore"`` accepts all pixels of no class.
+        ignore_index: Index of accepted pixels of no class; None is 255. Given, it also
+            accepts pixels that store this index, and in a mask of colours, which
+            stores none, all colours that are not in the palette.
 
     Shape:
         ``[H, W]``.
     """
 
-    field: str = "mask"
-    palette: str | None = None
     dtype: Literal["uint8", "int64"] = "uint8"
-    unknown: int = 255
 
     def __post_init__(self) -> None:
-        if self.palette is None:
-            raise _check.refusal(self, "palette", "the path of a CSV file", None)
-        self._set(
-            field=_check.field(self, "field", self.field),
-            palette=_check.path(self, "palette", self.palette),
-            dtype=_check.choice(self, "dtype", self.dtype, ("uint8", "int64")),
-            unknown=_check.integer(self, "unknown", self.unknown, low=-(2**63)),
-        )
+        self._check_content()
+        if self.ignore_index is not None:
+            index = _check.integer(self, "ignore_index", self.ignore_index, -(2**63))
+            self._set(ignore_index=index)
+        self._set(dtype=_check.choice(self, "dtype", self.dtype, ("uint8", "int64")))
 
 
 @dataclass(frozen=True, repr=False)
@@ -560,6 +604,10 @@ def from_dict(table: dict[str, Any]) -> Transform:
 
 _KINDS: dict[str, type[Transform]] = {
     kind.__name__: kind
-    for kind in (*Transform.__subclasses__(), *_Mixing.__subclasses__())
-    if kind is not _Mixing
+    for kind in (
+        *Transform.__subclasses__(),
+        *_Classes.__subclasses__(),
+        *_Mixing.__subclasses__(),
+    )
+    if kind not in (_Classes, _Mixing)
 }

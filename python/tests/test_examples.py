@@ -22,7 +22,7 @@ def segmentation_pipeline(data) -> infeed.Pipeline:
         .transform(
             T.Crop(32, 40, at="top_left"),
             T.ToFloat("image"),
-            T.OneHot("mask", palette=data.palette),
+            T.OneHot("mask", palette=data.palette, unknown="ignore"),
         )
         .batch(3, drop_last=True)
     )

@@ -20,7 +20,7 @@ def train(segmentation) -> infeed.Pipeline:
         .transform(
             T.Crop(32, 32, at="top_left"),
             T.ToFloat("image"),
-            T.OneHot("mask", palette=segmentation.palette),
+            T.OneHot("mask", palette=segmentation.palette, unknown="ignore"),
             layout="CHW",
         )
         .batch(3, drop_last=True)

@@ -27,6 +27,7 @@ LADDER = [
     {"_check", "_columns", "_identity", "batch", "explanation"},
     {"_fields", "_functions", "_select"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
+    {"_mistaken"},
     {"pipeline"},
     {"packing", "remote", "verifying", "_parting"},
     {"watching", "_moving"},

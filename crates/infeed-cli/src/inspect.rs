@@ -164,11 +164,7 @@ fn labels(target: &Target) -> Result<Labels, CliError> {
         .pipeline
         .transforms
         .iter()
-        .find_map(|transform| match transform {
-            Transform::OneHot(one_hot) => one_hot.palette.clone(),
-            Transform::ClassIndex(index) => Some(index.palette.clone()),
-            _ => None,
-        });
+        .find_map(Transform::palette);
     match palette {
         Some(path) => {
             let palette = Palette::from_csv(path).map_err(|error| CliError::failed(&error))?;

@@ -53,7 +53,11 @@ impl Batch {
         }
         match raise(py, self.inner.array(name))? {
             Some(array) => Ok(Bound::new(py, array)?.into_any()),
-            None => Err(PyKeyError::new_err(name.to_owned())),
+            None => {
+                let names = self.inner.names().join(", ");
+                let problem = format!("no field `{name}`; there are {names}");
+                Err(PyKeyError::new_err(problem))
+            }
         }
     }
 

@@ -119,6 +119,7 @@ struct Progress {
     step: u64,
     batches: u64,
     samples: u64,
+    unknown_pixels: u64,
     bad: Quarantine,
     /// What the user should be told once.
     notices: Vec<String>,
@@ -247,6 +248,8 @@ impl Loader {
         progress.step += 1;
         progress.batches += 1;
         progress.samples += told.samples as u64;
+        let unknown = progress.unknown_pixels.saturating_add(told.unknown_pixels);
+        progress.unknown_pixels = unknown;
         let untold = progress.certificate.take(&told);
         progress.notices.extend(untold);
         let held = held(conveyor);
@@ -461,6 +464,7 @@ impl Loader {
         Ok(Stats {
             batches: progress.batches,
             samples: progress.samples,
+            unknown_pixels: progress.unknown_pixels,
             bad: progress.bad.listed().len() as u64,
             first_batch: (!first_batch.is_zero()).then_some(first_batch),
             wait: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),

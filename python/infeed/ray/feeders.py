@@ -18,7 +18,6 @@ import ray
 from infeed import _check, _core
 from infeed.errors import ConfigError
 from infeed.feeders import Feeding
-from infeed.pipeline import _bytes_from
 from infeed.ray._feeder import Feeder
 
 __all__ = ["Feeders"]
@@ -107,7 +106,7 @@ class Feeders(Feeding):
         if name is not None and (not isinstance(name, str) or not name):
             raise _check.refusal(self, "name", "a text", name)
         self.name = name
-        self.memory = None if memory is None else _bytes_from(memory, "Feeders")
+        self.memory = None if memory is None else _check.size_bytes(memory, "Feeders")
         self.resources = {
             resource: _positive(self, f"resources[{resource!r}]", amount)
             for resource, amount in (resources or {}).items()

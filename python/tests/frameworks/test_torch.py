@@ -433,3 +433,16 @@ def test_prefetch_to_a_device_refuses_items_without_tensors():
         list(infeed.prefetch([{"x": 1}], device="cpu"))
     with pytest.raises(infeed.ConfigError, match="prefetch: device='gpu'"):
         infeed.prefetch([], device="gpu")
+
+
+def test_arguments_of_a_data_loader_name_what_to_use(pipeline):
+    with pytest.raises(infeed.ConfigError, match=r"num_workers=4 .* use workers=n"):
+        adapter.Loader(pipeline, num_workers=4)
+    with pytest.raises(TypeError, match=r"use infeed\.torch\.Loader\(pipeline\)"):
+        list(torch.utils.data.DataLoader(pipeline))
+
+
+def test_the_cpu_as_a_device_is_the_host(pipeline):
+    with adapter.Loader(pipeline, device="cpu") as loader:
+        assert loader.device is None
+        assert next(iter(loader))["x"].device.type == "cpu"

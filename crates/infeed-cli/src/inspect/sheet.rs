@@ -110,11 +110,7 @@ impl Painter {
             _ => None,
         });
         let normalized = normalized.collect();
-        let palette = transforms.iter().find_map(|transform| match transform {
-            Transform::OneHot(one_hot) => one_hot.palette.clone(),
-            Transform::ClassIndex(index) => Some(index.palette.clone()),
-            _ => None,
-        });
+        let palette = transforms.iter().find_map(Transform::palette);
         let palette = palette.map(Palette::from_csv).transpose();
         Ok(Painter {
             layout: target.pipeline.output.layout,

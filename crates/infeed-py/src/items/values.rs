@@ -357,9 +357,14 @@ fn take(value: &Bound<'_, PyAny>, kind: Option<Kind>, what: Picture) -> PyResult
         // An image as Hugging Face hands it out undecoded.
         return match dict.get_item("bytes")? {
             Some(bytes) if !bytes.is_none() => take(&bytes, kind, what),
-            _ => Err(refused(
-                "a dictionary without `bytes` is no field".to_owned(),
-            )),
+            _ => {
+                let keys = dict.keys().repr()?;
+                Err(refused(format!(
+                    "it is a dictionary with the keys {keys}; a field is a number, a string, \
+                     bytes, a list of numbers, an array or an image. Return each value of the \
+                     dictionary as a field of the item"
+                )))
+            }
         };
     }
     numbers(value, kind)

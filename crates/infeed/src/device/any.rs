@@ -109,6 +109,11 @@ impl Any {
                 })?;
                 Cuda::open(ordinal).map(Any::Cuda)
             }
+            "cpu" => {
+                let problem = "\"cpu\" names no device: batches stay on the host where none is named; \
+                               leave it out";
+                Err(Error::config("device", problem))
+            }
             _ => {
                 let problem = format!(
                     "{name:?} names no device; there are \"cuda\", \"cuda:1\" and so on, and \

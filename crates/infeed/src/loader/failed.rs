@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::function::Failed;
 use crate::plan::failure::{Failure, SampleError};
 use crate::source::Source;
+use crate::transform::TransformError;
 
 /// What is wrong with a record as the loader's error.
 pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -> Error {
@@ -43,7 +44,11 @@ pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -
         },
         SampleError::Transform(error) => Error::Transform {
             record,
-            transform: transform.unwrap_or("the plan").into(),
+            transform: match &error {
+                TransformError::NoClass { transform, .. } => transform,
+                _ => transform.unwrap_or("the plan"),
+            }
+            .into(),
             source: Arc::new(error),
         },
         SampleError::Shape {

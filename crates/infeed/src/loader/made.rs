@@ -11,6 +11,8 @@ pub(crate) struct Done {
     pub(super) row: Option<RowDone>,
     pub(super) bad: Vec<BadRecord>,
     pub(super) digest: Digest,
+    /// Pixels of no class in the masks of its samples.
+    pub(super) unknown_pixels: u64,
 }
 
 /// A batch and the bad records met in making it.
@@ -22,6 +24,8 @@ pub(crate) struct Made {
     pub(super) bad: Vec<BadRecord>,
     /// Of its rows.
     pub(super) digest: Digest,
+    /// Pixels of no class in its rows.
+    pub(super) unknown_pixels: u64,
 }
 
 /// What its delivery tells the loader of a batch.
@@ -35,6 +39,8 @@ pub(super) struct Told {
     pub(super) samples: usize,
     pub(super) bad: Vec<BadRecord>,
     pub(super) digest: Digest,
+    /// Pixels of no class in its rows.
+    pub(super) unknown_pixels: u64,
 }
 
 impl Made {
@@ -45,6 +51,7 @@ impl Made {
             form,
             bad,
             digest,
+            unknown_pixels,
         } = self;
         let told = Told {
             epoch: batch.epoch,
@@ -54,6 +61,7 @@ impl Made {
             samples: batch.samples(),
             bad,
             digest,
+            unknown_pixels,
         };
         (batch, told)
     }

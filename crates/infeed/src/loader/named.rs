@@ -343,6 +343,7 @@ impl Rows {
                     record: row.record,
                     ids: done.digest.ids,
                     pixels: done.digest.pixels,
+                    unknown_pixels: done.unknown_pixels,
                     own: own.collect(),
                 }
             });

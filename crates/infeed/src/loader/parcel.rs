@@ -49,6 +49,8 @@ pub(super) struct Tried {
     pub(super) written: Option<u64>,
     /// Bad records met for it.
     pub(super) bad: Vec<BadRecord>,
+    /// Pixels of no class in the masks of its samples.
+    pub(super) unknown_pixels: u64,
 }
 
 /// A record, or why there is none; with its bytes' leave, shared with the read's other records.

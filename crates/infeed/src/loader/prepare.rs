@@ -22,6 +22,7 @@ use crate::order::partition::{Partition, Tail};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;
 use crate::plan::device::{DecodeBy, Forms, Placement};
+use crate::plan::warnings;
 use crate::source::Source;
 
 /// A device that batches go to.
@@ -71,6 +72,7 @@ pub(super) fn prepare(
     let settled = pipeline.settled(&*source, handles, options.world_size)?;
     let pipeline = &settled;
     let mut plan = Plan::over(pipeline, &*source)?;
+    warnings::log(pipeline, source.fields());
     // A digest of bytes is one of finished rows, which are the same wherever they are made.
     let by_bytes = options.digest != Digested::Ids;
     let mut forms = plan.for_device_by(options.decode, placement, by_bytes)?;

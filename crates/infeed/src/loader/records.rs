@@ -463,6 +463,7 @@ impl Job for Records {
                 row: Some(row.blank()),
                 bad: Vec::new(),
                 digest: Digest::empty(terms.digested),
+                unknown_pixels: 0,
             });
         }
         let at = position(spot);
@@ -474,7 +475,10 @@ impl Job for Records {
                 Ok(record.index)
             });
             match made {
-                Ok(index) => tried.written = Some(index),
+                Ok(index) => {
+                    tried.written = Some(index);
+                    tried.unknown_pixels += worker.bench.unknown_pixels;
+                }
                 Err(error) => return self.instead(ticket, Role::Own, at, error, tried),
             }
         }
@@ -493,8 +497,14 @@ impl Job for Records {
             if let Err(error) = made {
                 return self.instead(ticket, Role::Partner, of, error, tried);
             }
+            tried.unknown_pixels += worker.bench.unknown_pixels;
         }
-        let Tried { written, bad, .. } = tried;
+        let Tried {
+            written,
+            bad,
+            unknown_pixels,
+            ..
+        } = tried;
         let digest = match written {
             Some(index) => self.finished(index, at, row, worker, terms.digested),
             None => Digest::empty(terms.digested),
@@ -503,6 +513,7 @@ impl Job for Records {
             row: written.map(|index| row.finish(index)),
             bad,
             digest,
+            unknown_pixels,
         })
     }
 
@@ -515,12 +526,15 @@ impl Job for Records {
         } = tray;
         let mut bad = Vec::new();
         let mut digest = Digest::empty(self.terms.digested);
+        let mut unknown_pixels = 0;
         let mut done = Vec::with_capacity(rows.len());
         for row in rows {
             // The first failure in row order, whichever came first in time.
             let row = row?;
             bad.extend(row.bad);
             digest = digest.plus(row.digest);
+            // Feeders report it, and may report anything.
+            unknown_pixels = row.unknown_pixels.saturating_add(unknown_pixels);
             done.push(row.row);
         }
         let bytes = self.batcher.slab_bytes();
@@ -532,6 +546,7 @@ impl Job for Records {
             form,
             bad,
             digest,
+            unknown_pixels,
         })
     }
 }
@@ -603,6 +618,7 @@ impl Records {
                 row: None,
                 bad: tried.bad,
                 digest: Digest::empty(terms.digested),
+                unknown_pixels: 0,
             });
         }
         let attempt = match role {

@@ -37,7 +37,7 @@ pub struct Stats {
     pub ready: usize,
     /// Batches that the consumer holds now.
     pub held: usize,
-    /// Pixels whose colour or index is no class.
+    /// Pixels of no class in the masks of delivered batches, accepted by `unknown` or `ignore_index`.
     pub unknown_pixels: u64,
     /// Decoders' warnings that change nothing.
     pub warnings: u64,
@@ -90,7 +90,6 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
         workers: conveyor.workers(),
         ready: conveyor.ready(),
         held: super::held(conveyor),
-        unknown_pixels: job.plan().unknown_pixels(),
         warnings: job.warnings(),
         budget_bytes: shares.total_bytes,
         slab_bytes: shares.slab_bytes,

@@ -7,7 +7,7 @@ use super::encoding::{Encoding, Target};
 use crate::decode::ColorMode;
 use crate::error::Error;
 use crate::pipeline::{Pipeline, SourceSpec};
-use crate::plan::color_mode;
+use crate::plan::{color_mode, coordinates};
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels};
 use crate::transform::Transform;
 
@@ -55,6 +55,7 @@ pub(super) fn arrange(
     options: &PackOptions,
 ) -> Result<Vec<FieldWork>, Error> {
     check_transforms(&options.transforms)?;
+    coordinates::check(&options.transforms, &pipeline.keep, fields, true)?;
     check_encodings(options)?;
     let works = fields.iter().map(|field| one(pipeline, field, options));
     let works: Vec<FieldWork> = works.collect::<Result<_, _>>()?;

@@ -69,6 +69,9 @@ pub struct Pipeline {
     /// So many passes in an epoch, each in an order of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u64>,
+    /// Fields that geometric transforms leave as they are, although they may hold coordinates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<String>,
     /// Where records lie.
     pub source: SourceSpec,
     /// Which records stay: those that all of these keep.
@@ -98,6 +101,19 @@ pub struct Pipeline {
     /// Functions of the user's: those on samples in order, then those on batches in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<FunctionSpec>,
+    /// Why its calls cannot run in the order in which they were written; no part of a description,
+    /// whose order is that of its parts.
+    #[serde(skip)]
+    pub misplaced: Option<Misplaced>,
+}
+
+/// A call that was written behind one that it cannot follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misplaced {
+    /// What errors call the part.
+    pub part: &'static str,
+    /// What it comes behind, and the order that works.
+    pub problem: &'static str,
 }
 
 /// The order of records.
@@ -222,6 +238,14 @@ pub struct BatchSpec {
 }
 
 impl BatchSpec {
+    /// Whether each batch of a rank is one sample, so that rows cannot differ in shape.
+    pub fn is_of_one(&self) -> bool {
+        matches!(
+            (self.size, self.per_rank),
+            (Some(1), None) | (None, Some(1))
+        )
+    }
+
     /// What becomes of a last batch that is not full, by whichever spelling.
     ///
     /// # Errors
@@ -271,6 +295,7 @@ impl Pipeline {
             version: VERSION,
             take: None,
             repeat: None,
+            keep: Vec::new(),
             source,
             filter: Vec::new(),
             split: None,
@@ -281,6 +306,14 @@ impl Pipeline {
             output: Output::default(),
             batch: BatchSpec::default(),
             python: Vec::new(),
+            misplaced: None,
+        }
+    }
+
+    /// Notes that a call cannot run where it was written; the first one is the error.
+    fn note_misplaced(&mut self, condition: bool, part: &'static str, problem: &'static str) {
+        if condition && self.misplaced.is_none() {
+            self.misplaced = Some(Misplaced { part, problem });
         }
     }
 
@@ -353,13 +386,33 @@ impl Pipeline {
 
     /// Decodes images with the defaults; for others set [`Pipeline::decode`].
     pub fn decode(mut self) -> Pipeline {
+        let is_late = !self.transforms.is_empty() || !self.python.is_empty();
+        self.note_misplaced(
+            is_late,
+            "decode",
+            "it runs before transforms and functions; write .decode() before them",
+        );
         self.decode = Some(Decode::default());
         self
     }
 
     /// Adds a transform.
     pub fn transform(mut self, transform: impl Into<Transform>) -> Pipeline {
+        let is_late = !self.python.is_empty();
+        self.note_misplaced(
+            is_late,
+            "transform",
+            "transforms run before functions; write .transform(...) before .function(...), or do \
+             its work in the function",
+        );
         self.transforms.push(transform.into());
+        self
+    }
+
+    /// Declares that geometric transforms leave these fields as they are: for coordinates that are
+    /// right all the same, and numbers that only look like coordinates.
+    pub fn keep<S: Into<String>>(mut self, fields: impl IntoIterator<Item = S>) -> Pipeline {
+        self.keep.extend(fields.into_iter().map(Into::into));
         self
     }
 
@@ -580,6 +633,27 @@ mod tests {
             Pipeline::from_json(&pipeline.to_json()).expect("its own form"),
             pipeline
         );
+    }
+
+    #[test]
+    fn calls_in_an_order_that_cannot_run_are_rejected_with_the_one_that_works() {
+        let base = || Pipeline::new(SourceSpec::folder("x"));
+        let late = base().decode().function(FunctionSpec::new("steps:blur"));
+
+        for (pipeline, fix) in [
+            (
+                late.clone().transform(Crop::new(8, 8)),
+                "write .transform(...) before",
+            ),
+            (
+                base().transform(Crop::new(8, 8)).decode(),
+                "write .decode() before them",
+            ),
+        ] {
+            let error = pipeline.check().expect_err("an order").to_string();
+            assert!(error.contains(fix), "{error}");
+        }
+        assert!(late.misplaced.is_none());
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl Plan {
         let mut parts = places.write;
         let layout = match &plan.finish {
             Finish::Convert { layout, .. } | Finish::OneHot { layout, .. } => Some(*layout),
-            Finish::Classes { .. } | Finish::Numbers { .. } => None,
+            Finish::Classes { .. } => None,
         };
         let axes = |layout: Layout| match layout {
             Layout::Hwc => "HWC".to_owned(),

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use infeed_raw::kernel::{Integer, Kernel};
 use infeed_raw::simd;
 
+use super::classes::ClassMap;
 use super::devices::Devices;
 use super::write::simd_layout;
 use super::{FieldPlan, Finish, PixelPlan, Plan, Planned};
@@ -389,48 +390,34 @@ impl PixelPlan {
                 };
                 (kernel, *layout, bytes)
             }
-            // A class number that is no class, as 255 is then, becomes zeros.
+            // The number 255 is no class then, and becomes zeros.
             Finish::OneHot {
-                palette,
                 classes,
                 dtype,
                 layout,
-            } if *classes <= 255 && self.depth == Depth::U8 => {
+            } if classes.count() <= 255 => {
                 let kernel = Kernel::OneHot {
                     height,
                     width,
-                    classes: *classes,
+                    classes: classes.count(),
                     dtype: element(*dtype)?,
                     layout: simd_layout(*layout),
                 };
-                let numbers = match palette {
-                    Some(palette) => Finish::Classes {
-                        palette: palette.clone(),
-                        dtype: DType::UInt8,
-                        unknown: i64::from(u8::MAX),
-                    },
-                    None => Finish::Numbers { classes: *classes },
-                };
-                (kernel, *layout, numbers)
+                (kernel, *layout, class_bytes(classes))
             }
             // Bytes tell as many classes apart, and 255 that there is none.
             Finish::Classes {
-                palette,
+                classes,
                 dtype: DType::Int64,
-                unknown,
-            } if palette.classes() <= 255 => {
+                none,
+            } if classes.count() <= 255 => {
                 let kernel = Kernel::Widen {
                     height,
                     width,
                     dtype: Integer::I64,
-                    unknown: *unknown,
+                    unknown: *none,
                 };
-                let numbers = Finish::Classes {
-                    palette: palette.clone(),
-                    dtype: DType::UInt8,
-                    unknown: i64::from(u8::MAX),
-                };
-                (kernel, Layout::Hwc, numbers)
+                (kernel, Layout::Hwc, class_bytes(classes))
             }
             _ => return None,
         };
@@ -497,6 +484,15 @@ impl PixelPlan {
                 rank: self.rank(),
             },
         }
+    }
+}
+
+/// Class numbers of a byte each, 255 for pixels of no class.
+fn class_bytes(classes: &ClassMap) -> Finish {
+    Finish::Classes {
+        classes: classes.clone(),
+        dtype: DType::UInt8,
+        none: i64::from(u8::MAX),
     }
 }
 

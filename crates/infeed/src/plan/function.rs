@@ -93,7 +93,9 @@ pub(super) fn refuse_after_mixing(pipeline: &Pipeline) -> Result<(), Error> {
 fn sized(pipeline: &Pipeline, columns: &[ColumnSpec]) -> Result<(), Error> {
     let differs = |column: &&ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
     match columns.iter().find(differs) {
-        Some(column) if !pipeline.batch.pad => Err(super::unsized_image(&column.name)),
+        Some(column) if !pipeline.batch.pad && !pipeline.batch.is_of_one() => {
+            Err(super::unsized_image(&column.name))
+        }
         _ => Ok(()),
     }
 }

@@ -225,7 +225,7 @@ impl PixelPlan {
         let bytes = self.dtype().bytes();
         let layout = match &self.finish {
             Finish::Convert { layout, .. } | Finish::OneHot { layout, .. } => *layout,
-            Finish::Classes { .. } | Finish::Numbers { .. } => Layout::Hwc,
+            Finish::Classes { .. } => Layout::Hwc,
         };
         let shape = self.shape(size);
         match (layout, shape[..].len()) {

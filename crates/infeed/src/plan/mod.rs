@@ -3,6 +3,8 @@
 //! Everything that can be wrong with a description is found here, before the first record is
 //! read, and named with the transform to add.
 
+mod classes;
+pub(crate) mod coordinates;
 mod describe;
 pub(crate) mod device;
 mod devices;
@@ -12,10 +14,8 @@ pub(crate) mod function;
 mod mix;
 pub mod preview;
 pub mod sample;
+pub(crate) mod warnings;
 mod write;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::batch::{ColumnKind, ColumnSpec};
 use crate::decode::{ColorMode, Limits};
@@ -24,7 +24,9 @@ use crate::function::On;
 use crate::pipeline::{Decode, FunctionSpec, Layout, Pipeline, Tail};
 use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use crate::source::Source;
-use crate::transform::{Affine, Palette, Transform};
+use crate::transform::{Accepted, Affine, MaskContent, Transform};
+
+use classes::ClassMap;
 
 /// Field of the batches of `Tail::Pad`: whether a row holds a record. The last column.
 pub const VALID: &str = "valid";
@@ -41,7 +43,6 @@ pub struct Plan {
     decode: Decode,
     limits: Limits,
     seed: u64,
-    unknown_pixels: AtomicU64,
     /// None: every sample is its own.
     mixer: Option<mix::Mixer>,
     /// None: all files are decoded on the host.
@@ -63,6 +64,10 @@ struct Planned {
 
 /// What becomes of one field.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one per field, not per record"
+)]
 enum FieldPlan {
     Pixels(PixelPlan),
     /// Numbers of fixed shape, copied.
@@ -108,19 +113,16 @@ enum Finish {
     },
     /// One channel a class.
     OneHot {
-        palette: Option<Arc<Palette>>,
-        classes: usize,
+        classes: ClassMap,
         dtype: DType,
         layout: Layout,
     },
-    /// Class numbers of colours.
+    /// Class numbers; `none` for pixels of no class.
     Classes {
-        palette: Arc<Palette>,
+        classes: ClassMap,
         dtype: DType,
-        unknown: i64,
+        none: i64,
     },
-    /// Class numbers as they are, uint8; those of no class are counted.
-    Numbers { classes: usize },
 }
 
 impl Plan {
@@ -157,7 +159,10 @@ impl Plan {
         source: Option<&dyn Source>,
         strict: bool,
     ) -> Result<Plan, Error> {
+        in_order(pipeline)?;
         let checked = Checked::new(pipeline, fields)?;
+        let all = strict || source.is_some();
+        coordinates::check(&pipeline.transforms, &pipeline.keep, fields, all)?;
         let labels = mix::labels(pipeline, fields, source)?;
         let decode = pipeline.decode.clone().unwrap_or_default();
         let mut plans = Vec::with_capacity(fields.len());
@@ -217,7 +222,6 @@ impl Plan {
             },
             decode,
             seed: pipeline.shuffle.map_or(0, |shuffle| shuffle.seed),
-            unknown_pixels: AtomicU64::new(0),
         })
     }
 
@@ -258,11 +262,6 @@ impl Plan {
         &self.columns
     }
 
-    /// Pixels so far whose colour no palette had, or whose index no class.
-    pub fn unknown_pixels(&self) -> u64 {
-        self.unknown_pixels.load(Ordering::Relaxed)
-    }
-
     /// The seed that draws are keyed by.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
@@ -288,8 +287,20 @@ impl Pipeline {
         match self.source.known_fields()? {
             Some(fields) => Plan::as_far_as_known(self, &fields, None).map(drop),
             // Records tell the fields: what goes with them shows when the source is opened.
-            None => self.batch.settled_tail().and_then(|_| Checked::alone(self)),
+            None => self
+                .batch
+                .settled_tail()
+                .and_then(|_| in_order(self))
+                .and_then(|()| Checked::alone(self)),
         }
+    }
+}
+
+/// Rejects calls that cannot run in the order in which they were written.
+fn in_order(pipeline: &Pipeline) -> Result<(), Error> {
+    match &pipeline.misplaced {
+        Some(misplaced) => Err(Error::config(misplaced.part, misplaced.problem)),
+        None => Ok(()),
     }
 }
 
@@ -512,40 +523,31 @@ impl<'a> Checked<'a> {
                     return Err(wrong(format!("`{}` has its classes already", field.name)));
                 }
                 Transform::OneHot(t) => {
-                    let palette = t.palette.as_ref().map(Palette::from_csv).transpose();
-                    let palette = palette.map_err(|error| wrong(chain(&error)))?.map(Arc::new);
-                    let classes = palette.as_ref().map_or(0, |palette| palette.classes());
-                    let classes = t.classes.map_or(classes, |n| n as usize);
+                    let classes = self.class_map(at, t.content(), t.accepted(), depth)?;
                     let layout = self.pipeline.output.layout;
                     class_finish = Some(Finish::OneHot {
-                        palette,
                         classes,
                         dtype: t.dtype,
                         layout,
                     });
                 }
                 Transform::ClassIndex(t) => {
-                    let palette = Palette::from_csv(&t.palette);
-                    let palette = Arc::new(palette.map_err(|error| wrong(chain(&error)))?);
-                    if t.dtype == DType::UInt8 && palette.classes() > 256 {
-                        let problem = format!(
-                            "{} classes do not fit uint8; use dtype=\"int64\"",
-                            palette.classes()
-                        );
-                        return Err(wrong(problem));
-                    }
+                    let classes = self.class_map(at, t.content(), t.accepted(), depth)?;
+                    t.validate_count(classes.count())
+                        .map_err(|error| wrong(error.to_string()))?;
                     class_finish = Some(Finish::Classes {
-                        palette,
+                        classes,
                         dtype: t.dtype,
-                        unknown: t.unknown,
+                        none: t.index_of_none(),
                     });
                 }
                 _ => {}
             }
         }
         let wants_rgb = match &class_finish {
-            Some(Finish::OneHot { palette, .. }) => palette.is_some(),
-            Some(Finish::Classes { .. }) => true,
+            Some(Finish::OneHot { classes, .. } | Finish::Classes { classes, .. }) => {
+                classes.takes_colours()
+            }
             _ => false,
         };
         if class_finish.is_some()
@@ -584,6 +586,22 @@ impl<'a> Checked<'a> {
             crop_bytes: None,
             leaves_files: false,
         })
+    }
+
+    /// How the transform of this number makes class numbers of a mask.
+    fn class_map(
+        &self,
+        at: usize,
+        content: Option<MaskContent<'_>>,
+        accepted: Accepted,
+        depth: Depth,
+    ) -> Result<ClassMap, Error> {
+        let transform = &self.transforms[at].transform;
+        let content = content.expect("validated with the transform");
+        let before = self.transforms[..at].iter().map(|of| &of.transform);
+        let before: Vec<&Transform> = before.collect();
+        ClassMap::new(content, accepted, transform, &before, depth)
+            .map_err(|error| Error::config(place(at, transform), chain(&error)))
     }
 
     fn convert(
@@ -661,7 +679,7 @@ impl<'a> Checked<'a> {
             .python
             .iter()
             .any(|spec| spec.on == On::Sample);
-        if self.pipeline.batch.pad || goes_on {
+        if self.pipeline.batch.pad || self.pipeline.batch.is_of_one() || goes_on {
             return Ok(ColumnKind::Padded {
                 dtype,
                 rank: plan.rank(),
@@ -688,7 +706,6 @@ impl PixelPlan {
             Finish::Convert { dtype, .. }
             | Finish::OneHot { dtype, .. }
             | Finish::Classes { dtype, .. } => *dtype,
-            Finish::Numbers { .. } => DType::UInt8,
         }
     }
 
@@ -698,7 +715,7 @@ impl PixelPlan {
         let (channels, layout) = match &self.finish {
             Finish::OneHot {
                 classes, layout, ..
-            } => (*classes, *layout),
+            } => (classes.count(), *layout),
             Finish::Convert { layout, .. } if !(self.is_mask && self.out_channels == 1) => {
                 (self.out_channels, *layout)
             }
@@ -734,11 +751,10 @@ pub fn color_mode(pipeline: &Pipeline, field: &str, is_mask: bool) -> ColorMode 
     if let Some(mode) = asked {
         return *mode;
     }
-    let by_colour = pipeline.transforms.iter().any(|transform| match transform {
-        Transform::OneHot(t) => t.field == field && t.palette.is_some(),
-        Transform::ClassIndex(t) => t.field == field,
-        _ => false,
-    });
+    let by_colour = pipeline
+        .transforms
+        .iter()
+        .any(|transform| transform.field() == Some(field) && transform.palette().is_some());
     if is_mask && !by_colour {
         ColorMode::Stored
     } else {

@@ -49,6 +49,8 @@ pub struct Bench {
     pub meter: Meter,
     /// Warnings of decoders that change nothing.
     pub warnings: u64,
+    /// Pixels of no class in the masks of the sample made last.
+    pub unknown_pixels: u64,
 }
 
 impl Bench {
@@ -63,6 +65,7 @@ impl Bench {
             row: BatchRow::default(),
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
             warnings: 0,
+            unknown_pixels: 0,
         }
     }
 
@@ -146,6 +149,7 @@ impl Plan {
         counters: &ThreadCounters,
         admit: Admit<'_>,
     ) -> Result<(), Failure> {
+        bench.unknown_pixels = 0;
         let calls_follow = !self.sample_calls().is_empty();
         let fields = self.fields(row.form);
         let looked = self.look(record, fields, bench)?;
@@ -413,10 +417,7 @@ impl Plan {
             .plan
             .write(view, flips, erase, cell, &mut bench.classes)
             .map_err(failed)?;
-        if unknown > 0 {
-            self.unknown_pixels
-                .fetch_add(unknown, std::sync::atomic::Ordering::Relaxed);
-        }
+        bench.unknown_pixels += unknown;
         let bytes_in = (view.height() * view.width() * view.pixel_bytes()) as u64;
         counters.count(Stage::Write, 0, bytes_in, cell_bytes(cell));
         bench.meter.lap(Stage::Write, counters);

@@ -86,59 +86,38 @@ impl PixelPlan {
                 Ok(0)
             }
             Finish::OneHot {
-                palette,
-                classes: count,
+                classes: map,
                 dtype,
                 layout,
             } => {
                 let Classes { narrow, wide } = classes;
-                let unknown = match palette {
-                    // Index 255 is one class too many, so it comes out as zeros.
-                    Some(palette) if *count <= 255 => {
-                        palette
-                            .indices(&view, narrow, u8::MAX)
-                            .map_err(SampleError::Transform)?;
-                        one_hot(narrow, *count, *dtype, *layout, view.size(), flips, out)
-                    }
-                    Some(palette) => {
-                        palette
-                            .indices(&view, wide, u16::MAX)
-                            .map_err(SampleError::Transform)?;
-                        wide_one_hot(wide, *count, *dtype, *layout, view.size(), flips, out)
-                    }
-                    None if view.depth() == Depth::U8 => {
-                        narrow.clear();
-                        (0..view.height()).for_each(|y| narrow.extend_from_slice(view.row(y)));
-                        one_hot(narrow, *count, *dtype, *layout, view.size(), flips, out)
-                    }
-                    None => {
-                        wide.clear();
-                        for y in 0..view.height() {
-                            wide.extend(samples16(view.row(y)));
-                        }
-                        wide_one_hot(wide, *count, *dtype, *layout, view.size(), flips, out)
-                    }
-                };
+                let count = map.count();
+                let size = view.size();
+                // The number of no class is one class too many, so it comes out as zeros.
+                if count <= 255 {
+                    let unknown = map.indices(&view, narrow, u8::MAX)?;
+                    one_hot(narrow, count, *dtype, *layout, size, flips, out);
+                    return Ok(unknown);
+                }
+                let unknown = map.indices(&view, wide, u16::MAX)?;
+                wide_one_hot(wide, count, *dtype, *layout, size, flips, out);
                 Ok(unknown)
             }
             Finish::Classes {
-                palette,
+                classes: map,
                 dtype,
-                unknown,
+                none,
             } => {
                 let Classes { narrow, wide } = classes;
                 if *dtype == DType::UInt8 {
-                    let unknown = palette.indices(&view, narrow, *unknown as u8);
-                    let unknown = unknown.map_err(SampleError::Transform)?;
+                    let unknown = map.indices(&view, narrow, *none as u8)?;
                     numbers(narrow, view.size(), flips, out);
                     return Ok(unknown);
                 }
-                let missing = palette
-                    .indices(&view, wide, u16::MAX)
-                    .map_err(SampleError::Transform)?;
+                let unknown = map.indices(&view, wide, u16::MAX)?;
                 let value = |class: u16| {
                     if class == u16::MAX {
-                        *unknown
+                        *none
                     } else {
                         i64::from(class)
                     }
@@ -146,15 +125,7 @@ impl PixelPlan {
                 scatter(wide, view.size(), flips, |at, class| {
                     out[at * 8..at * 8 + 8].copy_from_slice(&value(class).to_ne_bytes());
                 });
-                Ok(missing)
-            }
-            Finish::Numbers { classes: count } => {
-                let narrow = &mut classes.narrow;
-                narrow.clear();
-                (0..view.height()).for_each(|y| narrow.extend_from_slice(view.row(y)));
-                numbers(narrow, view.size(), flips, out);
-                let unknown = narrow.iter().filter(|&&class| usize::from(class) >= *count);
-                Ok(unknown.count() as u64)
+                Ok(unknown)
             }
         }
     }
@@ -307,7 +278,7 @@ fn convert16(
     }
 }
 
-fn samples16(row: &[u8]) -> impl Iterator<Item = u16> + '_ {
+pub(super) fn samples16(row: &[u8]) -> impl Iterator<Item = u16> + '_ {
     row.as_chunks::<2>()
         .0
         .iter()
@@ -363,7 +334,7 @@ fn one_hot(
     size: Size,
     flips: Flips,
     out: &mut [u8],
-) -> u64 {
+) {
     simd::one_hot(
         simd::Level::detect(),
         indices,
@@ -375,7 +346,7 @@ fn one_hot(
         flips.x,
         flips.y,
         out,
-    )
+    );
 }
 
 /// More classes than a byte tells apart; rows this wide are bound by memory in any code.
@@ -387,15 +358,13 @@ fn wide_one_hot(
     size: Size,
     flips: Flips,
     out: &mut [u8],
-) -> u64 {
+) {
     out.fill(0);
     let pixels = size.height as usize * size.width as usize;
     let element = dtype.bytes();
-    let mut unknown = 0;
     scatter(indices, size, flips, |at, class| {
         let class = usize::from(class);
         if class >= classes {
-            unknown += 1;
             return;
         }
         let index = match layout {
@@ -404,7 +373,6 @@ fn wide_one_hot(
         };
         put(&mut out[index * element..(index + 1) * element], dtype, 1.0);
     });
-    unknown
 }
 
 /// Calls with the place of every value after the flips.

@@ -93,6 +93,17 @@ pub enum TransformError {
         size: Size,
     },
 
+    /// Pixels of a mask have no class, and were not declared to have none.
+    #[error("{found}; {fix}")]
+    NoClass {
+        /// Name of the transform.
+        transform: &'static str,
+        /// Which pixels, and how many.
+        found: String,
+        /// What to do about it.
+        fix: String,
+    },
+
     /// A palette cannot be read.
     #[error("cannot use the palette {}", path.display())]
     Palette {

@@ -38,7 +38,8 @@ pub use error::TransformError;
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
 pub use mix::{Blend, CutMix, MixUp, Mixing, Way};
 pub use normalize::{Affine, Normalize, ToFloat};
-pub use onehot::{ClassIndex, MAX_CLASSES, OneHot};
+pub(crate) use onehot::{Accepted, MaskContent};
+pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown};
 pub use pad::Pad;
 pub use palette::{Palette, PaletteError};
 pub use params::{Filter, MAX_PIXELS, PadMode, Padding, Sides, Values};
@@ -294,6 +295,28 @@ impl Transform {
     /// Whether a sample is mixed with another's, once both are finished.
     pub fn mixes(&self) -> bool {
         matches!(self, Transform::MixUp(_) | Transform::CutMix(_))
+    }
+
+    /// What it writes where it adds pixels to a mask; None where it adds none.
+    pub(crate) fn mask_fill(&self) -> Option<Values> {
+        match self {
+            Transform::CenterCrop(_) => Some(Values::default()),
+            Transform::Pad(t) => Some(t.mask_fill.clone()),
+            Transform::CropOrPad(t) => Some(t.mask_fill.clone()),
+            Transform::RandomCrop(t) if t.padding.is_some() || t.pad_if_needed => {
+                Some(t.mask_fill.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Path of the palette of a mask, where it has one.
+    pub fn palette(&self) -> Option<&str> {
+        match self {
+            Transform::OneHot(t) => t.palette.as_deref(),
+            Transform::ClassIndex(t) => t.palette.as_deref(),
+            _ => None,
+        }
     }
 
     /// The one image or mask it is about, where it names one.

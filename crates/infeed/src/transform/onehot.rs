@@ -1,4 +1,4 @@
-//! Masks of class labels: colours or indices to one channel a class, or to one index a pixel.
+//! Masks of class labels: colours or stored values to one channel per class, or to one index per pixel.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,31 @@ use crate::sample::DType;
 /// for a pixel of no class.
 pub const MAX_CLASSES: usize = u16::MAX as usize;
 
-/// Turns a mask into one channel a class, 1 where the pixel is of that class and 0 elsewhere.
+/// Index of pixels of no class in the result of [`ClassIndex`], unless it names another.
+pub const DEFAULT_IGNORE_INDEX: i64 = 255;
+
+/// What a pixel of no class does to its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unknown {
+    /// It makes the record a bad one.
+    #[default]
+    Error,
+    /// It is accepted and counted.
+    Ignore,
+}
+
+impl Unknown {
+    fn is_error(&self) -> bool {
+        *self == Unknown::Error
+    }
+}
+
+/// Turns a mask into one channel per class, 1 where the pixel is of that class and 0 elsewhere.
 ///
-/// A pixel whose colour is not in the palette, or whose index is not below `classes`, is 0 in
-/// all channels, and counted.
+/// Exactly one of `palette`, `classes` and `values` says what the mask stores. A pixel of no class
+/// makes its record a bad one, unless `unknown` or `ignore_index` accepts it; it is then 0 in all
+/// channels, and counted.
 ///
 /// # Shape
 ///
@@ -27,19 +48,32 @@ pub struct OneHot {
     /// Path of a CSV file `name,r,g,b`: the mask's colours, in the order of the channels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub palette: Option<String>,
-    /// Number of classes, of a mask that holds indices.
+    /// Number of classes of a mask that stores their indices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<u32>,
+    /// Stored value of each class, in the order of the channels: `[0, 255]` for a binary mask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<u16>>,
+    /// Whether any pixel of no class is accepted.
+    #[serde(default, skip_serializing_if = "Unknown::is_error")]
+    pub unknown: Unknown,
+    /// Stored value of pixels that have no class; accepted, as no other is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_index: Option<u16>,
     /// Element type of the result: uint8, float16, bfloat16 or float32.
     #[serde(default = "float32")]
     pub dtype: DType,
 }
 
-/// Turns a mask of colours into the index of each pixel's class.
+/// Turns a mask of colours or of stored values into the index of each pixel's class.
+///
+/// Exactly one of `palette`, `classes` and `values` says what the mask stores. A pixel of no class
+/// makes its record a bad one, unless `unknown` or `ignore_index` accepts it; it then gets the index
+/// `ignore_index`, and is counted.
 ///
 /// # Shape
 ///
-/// `[H, W, 3]` to `[H, W]`.
+/// `[H, W]` or `[H, W, 3]` to `[H, W]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassIndex {
@@ -47,13 +81,46 @@ pub struct ClassIndex {
     #[serde(default = "mask")]
     pub field: String,
     /// Path of a CSV file `name,r,g,b`: the mask's colours, in the order of the indices.
-    pub palette: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub palette: Option<String>,
+    /// Number of classes of a mask that stores their indices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<u32>,
+    /// Stored value of each class, in the order of the indices: `[0, 255]` for a binary mask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<u16>>,
+    /// Whether any pixel of no class is accepted.
+    #[serde(default, skip_serializing_if = "Unknown::is_error")]
+    pub unknown: Unknown,
+    /// Index of accepted pixels of no class, [`DEFAULT_IGNORE_INDEX`] if absent. Given, it accepts
+    /// the same stored value, and of a mask of colours, which stores no index, every other colour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_index: Option<i64>,
     /// Element type of the result: uint8 or int64.
     #[serde(default = "uint8")]
     pub dtype: DType,
-    /// Index of a pixel whose colour is not in the palette; such pixels are counted.
-    #[serde(default = "unknown")]
-    pub unknown: i64,
+}
+
+/// What a mask stores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MaskContent<'a> {
+    /// Colours of the palette in this file.
+    Palette(&'a str),
+    /// Indices of this many classes.
+    Classes(u32),
+    /// The values of the classes, in order.
+    Values(&'a [u16]),
+}
+
+/// Pixels of no class that a transform accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// None.
+    Nothing,
+    /// Those with this stored value.
+    Value(u16),
+    /// All.
+    Everything,
 }
 
 fn mask() -> String {
@@ -68,46 +135,132 @@ fn uint8() -> DType {
     DType::UInt8
 }
 
-fn unknown() -> i64 {
-    255
+/// What a mask stores, if exactly one parameter says so.
+fn content<'a>(
+    palette: Option<&'a String>,
+    classes: Option<u32>,
+    values: Option<&'a Vec<u16>>,
+) -> Option<MaskContent<'a>> {
+    match (palette, classes, values) {
+        (Some(path), None, None) => Some(MaskContent::Palette(path)),
+        (None, Some(count), None) => Some(MaskContent::Classes(count)),
+        (None, None, Some(values)) => Some(MaskContent::Values(values)),
+        _ => None,
+    }
 }
+
+impl MaskContent<'_> {
+    /// Checks the number of classes, and that each stored value has one.
+    fn validate(self, check: &Check) -> Result<(), TransformError> {
+        let counts = 1..=MAX_CLASSES;
+        match self {
+            MaskContent::Palette(_) => Ok(()),
+            MaskContent::Classes(count) => check.holds(
+                counts.contains(&(count as usize)),
+                "classes",
+                count,
+                "from 1 to 65535",
+            ),
+            MaskContent::Values(values) => {
+                let mut sorted = values.to_vec();
+                sorted.sort_unstable();
+                sorted.dedup();
+                check.holds(
+                    counts.contains(&values.len()) && sorted.len() == values.len(),
+                    "values",
+                    values,
+                    "the stored value of each class, 1 to 65535 of them, none twice",
+                )
+            }
+        }
+    }
+
+    /// Whether a stored value is that of a class; unknown for colours.
+    fn has(self, value: i64) -> bool {
+        match self {
+            MaskContent::Palette(_) => false,
+            MaskContent::Classes(count) => (0..i64::from(count)).contains(&value),
+            MaskContent::Values(values) => values.iter().any(|&v| i64::from(v) == value),
+        }
+    }
+}
+
+const ONE_CONTENT: &str = "one of them given: a palette for colours, classes for indices, values \
+                           for other stored values";
 
 impl OneHot {
     /// Channels by the colours of a palette.
     pub fn from_palette(path: impl Into<String>) -> OneHot {
         OneHot {
-            field: mask(),
             palette: Some(path.into()),
             classes: None,
-            dtype: float32(),
+            ..OneHot::from_indices(1)
         }
     }
 
-    /// Channels by the index that each pixel holds.
+    /// Channels by the index that each pixel stores.
     pub fn from_indices(classes: u32) -> OneHot {
         OneHot {
             field: mask(),
             palette: None,
             classes: Some(classes),
+            values: None,
+            unknown: Unknown::Error,
+            ignore_index: None,
             dtype: float32(),
+        }
+    }
+
+    /// Channels by the value that each pixel stores.
+    pub fn from_values(values: impl Into<Vec<u16>>) -> OneHot {
+        OneHot {
+            classes: None,
+            values: Some(values.into()),
+            ..OneHot::from_indices(1)
+        }
+    }
+
+    /// Accepts all pixels of no class.
+    pub fn ignoring_unknown(self) -> OneHot {
+        let unknown = Unknown::Ignore;
+        OneHot { unknown, ..self }
+    }
+
+    /// What the mask stores.
+    pub(crate) fn content(&self) -> Option<MaskContent<'_>> {
+        content(self.palette.as_ref(), self.classes, self.values.as_ref())
+    }
+
+    /// Pixels of no class that are accepted.
+    pub(crate) fn accepted(&self) -> Accepted {
+        match (self.unknown, self.ignore_index) {
+            (Unknown::Ignore, _) => Accepted::Everything,
+            (Unknown::Error, Some(value)) => Accepted::Value(value),
+            (Unknown::Error, None) => Accepted::Nothing,
         }
     }
 
     pub(super) fn validate(&self) -> Result<(), TransformError> {
         let check = Check("OneHot");
-        check.holds(
-            self.palette.is_some() != self.classes.is_some(),
-            "palette and classes",
-            (&self.palette, &self.classes),
-            "one of them given: a palette for colours, classes for indices",
-        )?;
-        check.holds(
-            self.classes
-                .is_none_or(|n| (1..=MAX_CLASSES as u32).contains(&n)),
-            "classes",
-            self.classes,
-            "from 1 to 65535",
-        )?;
+        let Some(content) = self.content() else {
+            let given = (&self.palette, &self.classes, &self.values);
+            return check.holds(false, "palette, classes and values", given, ONE_CONTENT);
+        };
+        content.validate(&check)?;
+        if let Some(value) = self.ignore_index {
+            check.holds(
+                !matches!(content, MaskContent::Palette(_)),
+                "ignore_index",
+                value,
+                "absent for a mask of colours, which stores no index; use unknown=\"ignore\"",
+            )?;
+            check.holds(
+                !content.has(value.into()),
+                "ignore_index",
+                value,
+                "a stored value that is no class",
+            )?;
+        }
         let dtypes = [
             DType::UInt8,
             DType::Float16,
@@ -120,18 +273,97 @@ impl OneHot {
 }
 
 impl ClassIndex {
-    /// Indices as uint8, 255 where a colour is not in the palette.
+    /// Indices of the colours of a palette, as uint8.
     pub fn new(palette: impl Into<String>) -> ClassIndex {
         ClassIndex {
-            field: mask(),
-            palette: palette.into(),
-            dtype: uint8(),
-            unknown: unknown(),
+            palette: Some(palette.into()),
+            classes: None,
+            ..ClassIndex::from_indices(1)
         }
+    }
+
+    /// The stored indices, held against the number of classes, as uint8.
+    pub fn from_indices(classes: u32) -> ClassIndex {
+        ClassIndex {
+            field: mask(),
+            palette: None,
+            classes: Some(classes),
+            values: None,
+            unknown: Unknown::Error,
+            ignore_index: None,
+            dtype: uint8(),
+        }
+    }
+
+    /// Indices of the stored values, as uint8.
+    pub fn from_values(values: impl Into<Vec<u16>>) -> ClassIndex {
+        ClassIndex {
+            classes: None,
+            values: Some(values.into()),
+            ..ClassIndex::from_indices(1)
+        }
+    }
+
+    /// Accepts all pixels of no class.
+    pub fn ignoring_unknown(self) -> ClassIndex {
+        let unknown = Unknown::Ignore;
+        ClassIndex { unknown, ..self }
+    }
+
+    /// What the mask stores.
+    pub(crate) fn content(&self) -> Option<MaskContent<'_>> {
+        content(self.palette.as_ref(), self.classes, self.values.as_ref())
+    }
+
+    /// Pixels of no class that are accepted.
+    pub(crate) fn accepted(&self) -> Accepted {
+        match (self.unknown, self.ignore_index) {
+            (Unknown::Ignore, _) => Accepted::Everything,
+            (Unknown::Error, None) => Accepted::Nothing,
+            (Unknown::Error, Some(_)) if self.palette.is_some() => Accepted::Everything,
+            // A value that no mask can store is accepted nowhere.
+            (Unknown::Error, Some(index)) => {
+                u16::try_from(index).map_or(Accepted::Nothing, Accepted::Value)
+            }
+        }
+    }
+
+    /// Index of pixels of no class in the result.
+    pub(crate) fn index_of_none(&self) -> i64 {
+        self.ignore_index.unwrap_or(DEFAULT_IGNORE_INDEX)
+    }
+
+    /// Checks what depends on the number of classes, which a palette tells.
+    ///
+    /// # Errors
+    ///
+    /// `Parameter` if the classes do not fit the type, or pixels of no class would get the index of
+    /// a class without having been asked for.
+    pub(crate) fn validate_count(&self, classes: usize) -> Result<(), TransformError> {
+        let check = Check("ClassIndex");
+        check.holds(
+            self.dtype != DType::UInt8 || classes <= 256,
+            "dtype",
+            self.dtype,
+            "int64 for more than 256 classes",
+        )?;
+        check.holds(
+            self.accepted() == Accepted::Nothing
+                || self.ignore_index.is_some()
+                || classes as i64 <= DEFAULT_IGNORE_INDEX,
+            "ignore_index",
+            DEFAULT_IGNORE_INDEX,
+            "given for more than 255 classes, such as ignore_index=-1 with dtype=\"int64\"",
+        )
     }
 
     pub(super) fn validate(&self) -> Result<(), TransformError> {
         let check = Check("ClassIndex");
+        let Some(content) = self.content() else {
+            let given = (&self.palette, &self.classes, &self.values);
+            return check.holds(false, "palette, classes and values", given, ONE_CONTENT);
+        };
+        content.validate(&check)?;
         let dtypes = [DType::UInt8, DType::Int64];
         check.holds(
             dtypes.contains(&self.dtype),
@@ -139,11 +371,20 @@ impl ClassIndex {
             self.dtype,
             "uint8 or int64",
         )?;
-        check.holds(
-            self.dtype != DType::UInt8 || (0..=255).contains(&self.unknown),
-            "unknown",
-            self.unknown,
-            "from 0 to 255 where the dtype is uint8",
-        )
+        if let Some(index) = self.ignore_index {
+            check.holds(
+                self.dtype != DType::UInt8 || (0..=255).contains(&index),
+                "ignore_index",
+                index,
+                "from 0 to 255 where the dtype is uint8",
+            )?;
+            check.holds(
+                self.unknown == Unknown::Ignore || !content.has(index),
+                "ignore_index",
+                index,
+                "a stored value that is no class, or unknown=\"ignore\" given too",
+            )?;
+        }
+        Ok(())
     }
 }

@@ -54,17 +54,18 @@ impl fmt::Display for ColorStep {
             ColorStep::Saturation(factor) => ("saturation", factor),
             ColorStep::Hue(turn) => ("hue", turn),
         };
-        write!(f, "{name} {factor:.3}")
+        // As many digits as read back as the same number.
+        write!(f, "{name} {factor}")
     }
 }
 
 impl fmt::Display for Blend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Blend::Whole { share } => write!(f, "{share:.3} of it its own"),
+            Blend::Whole { share } => write!(f, "{share} of it its own"),
             Blend::Rectangle { share, x, y } => write!(
                 f,
-                "{share:.3} of it its own, the rest around {x:.3} of the width, {y:.3} of the height"
+                "{share} of it its own, the rest around {x} of the width, {y} of the height"
             ),
         }
     }
@@ -125,7 +126,7 @@ mod tests {
                 Step::pad([1, 2, 3, 4], fill, fill, PadMode::Constant),
                 "pad 1 left, 2 above, 3 right, 4 below with 7",
             ),
-            (Step::Color(color), "contrast 1.250, hue -0.030"),
+            (Step::Color(color), "contrast 1.25, hue -0.03"),
             (
                 Step::Erase { region, value },
                 "erase 354x290 at x 92, y 4 with [0.5, 1.0, 2.0]",

@@ -19,7 +19,7 @@ pub mod socket;
 pub mod token;
 
 /// Version of all this; others are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Why a conversation cannot go on.
 #[derive(Debug, thiserror::Error)]

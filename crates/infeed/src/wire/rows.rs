@@ -74,6 +74,8 @@ pub struct KeptRow {
     pub ids: u64,
     /// None if bytes were not hashed.
     pub pixels: Option<u64>,
+    /// Pixels of no class in the masks of its samples.
+    pub unknown_pixels: u64,
     /// Shape and bytes in each column whose rows differ in size, in order.
     pub own: Vec<(Vec<u64>, u64)>,
 }
@@ -104,6 +106,7 @@ impl RowsHead {
                 if layout.pixels {
                     put.u64(kept.pixels.unwrap_or(0));
                 }
+                put.u64(kept.unknown_pixels);
                 for ((rank, _), (shape, bytes)) in layout.own().zip(&kept.own) {
                     if rank.is_some() {
                         put.u8(shape.len() as u8);
@@ -172,11 +175,13 @@ fn row(take: &mut Take<'_>, layout: &Layout) -> Result<RowHead, WireError> {
             record: take.u64()?,
             ids: take.u64()?,
             pixels: None,
+            unknown_pixels: 0,
             own: Vec::new(),
         };
         if layout.pixels {
             kept.pixels = Some(take.u64()?);
         }
+        kept.unknown_pixels = take.u64()?;
         let mut left = layout.row_bytes;
         for (rank, element) in layout.own() {
             let own = cell(take, rank, element)?;
@@ -266,6 +271,7 @@ mod tests {
             record,
             ids: record.wrapping_mul(3),
             pixels: Some(record.wrapping_mul(5)),
+            unknown_pixels: record.wrapping_mul(7),
             own: vec![(shape, bytes), (Vec::new(), list)],
         };
         let note = Note {

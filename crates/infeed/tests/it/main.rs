@@ -1,6 +1,7 @@
 //! The promises of the engine, by behaviour.
 
 mod bad_records;
+mod classes;
 mod curriculum;
 mod data;
 mod decoding;

@@ -60,12 +60,14 @@ fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
         if let Transform::OneHot(OneHot {
             field,
             palette: Some(path),
+            unknown,
             ..
         }) = transform
         {
             palette = Some(path.clone());
             let mut index = ClassIndex::new(path.clone());
             index.field = field.clone();
+            index.unknown = *unknown;
             *transform = Transform::ClassIndex(index);
         }
     }

@@ -171,6 +171,7 @@ fn done(
             pixels: kept.pixels,
         };
         done.push(Done {
+            unknown_pixels: told.kept.as_ref().map_or(0, |kept| kept.unknown_pixels),
             digest: match &told.kept {
                 Some(kept) => digest(kept),
                 None => Digest::empty(job.digested()),

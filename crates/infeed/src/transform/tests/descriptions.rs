@@ -89,7 +89,9 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'ToFloat'\nfield = 'image'",
         "kind = 'Normalize'\nmean = [0.5, 0.5, 0.5]\nstd = [1, 1, 1]\nfield = 'image'",
         "kind = 'OneHot'\nfield = 'labels'\nclasses = 12\ndtype = 'bfloat16'",
-        "kind = 'ClassIndex'\npalette = 'p.csv'\ndtype = 'int64'\nunknown = -1",
+        "kind = 'OneHot'\nvalues = [0, 255]\nignore_index = 7",
+        "kind = 'ClassIndex'\npalette = 'p.csv'\ndtype = 'int64'\nignore_index = -1",
+        "kind = 'ClassIndex'\nclasses = 21\nunknown = 'ignore'",
     ];
 
     for toml in spellings {
@@ -244,9 +246,25 @@ fn parameters_out_of_range_are_refused_with_what_they_were_and_may_be() {
         }
         .into(),
         OneHot::from_indices(0).into(),
+        OneHot::from_values([0, 255, 0]).into(),
+        OneHot {
+            ignore_index: Some(255),
+            ..OneHot::from_palette("p.csv")
+        }
+        .into(),
+        OneHot {
+            ignore_index: Some(2),
+            ..OneHot::from_indices(3)
+        }
+        .into(),
         ClassIndex {
-            unknown: 256,
+            ignore_index: Some(256),
             ..ClassIndex::new("p.csv")
+        }
+        .into(),
+        ClassIndex {
+            ignore_index: Some(255),
+            ..ClassIndex::from_values([0, 255])
         }
         .into(),
     ];

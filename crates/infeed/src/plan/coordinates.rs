@@ -1,0 +1,298 @@
+//! Fields that hold coordinates in the image: no transform moves them, so geometry must not go unseen.
+
+use super::place;
+use crate::error::Error;
+use crate::pipeline::Pipeline;
+use crate::sample::{DType, Field, FieldKind};
+use crate::transform::Transform;
+
+/// Words that say that a field holds coordinates, in singular.
+const WORDS: [&str; 16] = [
+    "bbox",
+    "box",
+    "coord",
+    "coordinate",
+    "corner",
+    "cxcywh",
+    "joint",
+    "keypoint",
+    "kp",
+    "kpt",
+    "landmark",
+    "point",
+    "polygon",
+    "segment",
+    "xywh",
+    "xyxy",
+];
+
+/// How sure it is that a field holds coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Likeness {
+    /// Name and shape.
+    Both,
+    /// Shape alone.
+    Shape,
+    /// Neither, or a name alone.
+    None,
+}
+
+/// Rejects transforms that move pixels next to fields that look like coordinates, unless those are
+/// declared to stay as they are. `all` says whether these are all fields of the source.
+pub(crate) fn check(
+    transforms: &[Transform],
+    keep: &[String],
+    fields: &[Field],
+    all: bool,
+) -> Result<(), Error> {
+    for name in keep {
+        let problem = match fields.iter().find(|field| field.name == *name) {
+            Some(field) if is_visual(&field.kind) => format!(
+                "`{name}` is an image or a mask, which transforms always move together; leave it out"
+            ),
+            None if all => {
+                let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+                format!("no field `{name}`; there are {names:?}")
+            }
+            _ => continue,
+        };
+        return Err(Error::config("keep", problem));
+    }
+    let Some((at, transform)) = geometric(transforms) else {
+        return Ok(());
+    };
+    let held = of_likeness(keep, fields, Likeness::Both);
+    let Some(first) = held.first() else {
+        return Ok(());
+    };
+    let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
+    let problem = format!(
+        "it moves pixels and would leave the coordinates in `{}` ({}) where they were; infeed moves \
+         images and masks only: leave the transform out, or declare that the fields stay as they are \
+         with .transform(..., keep={})",
+        first.name,
+        kind_text(&first.kind),
+        tuple(&names),
+    );
+    Err(Error::config(place(at, transform), problem))
+}
+
+/// What to warn about: fields that have the shape of coordinates only.
+pub(super) fn warnings(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
+    let Some((at, transform)) = geometric(&pipeline.transforms) else {
+        return Vec::new();
+    };
+    let held = of_likeness(&pipeline.keep, fields, Likeness::Shape);
+    if held.is_empty() {
+        return Vec::new();
+    }
+    let each = |field: &&Field| format!("`{}` ({})", field.name, kind_text(&field.kind));
+    let each: Vec<String> = held.iter().map(each).collect();
+    let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
+    vec![format!(
+        "{}: it moves pixels and leaves {} as it is; if these are coordinates in the image, they no \
+         longer match it; if not, say so with .transform(..., keep={})",
+        place(at, transform),
+        each.join(", "),
+        tuple(&names),
+    )]
+}
+
+/// The first transform that moves pixels.
+fn geometric(transforms: &[Transform]) -> Option<(usize, &Transform)> {
+    let mut all = transforms.iter().enumerate();
+    all.find(|(_, transform)| transform.changes_geometry())
+}
+
+/// Fields that look like coordinates to this degree and are not declared to stay.
+fn of_likeness<'a>(keep: &[String], fields: &'a [Field], wanted: Likeness) -> Vec<&'a Field> {
+    let held = |field: &&Field| {
+        likeness(&field.name, &field.kind) == wanted && !keep.contains(&field.name)
+    };
+    fields.iter().filter(held).collect()
+}
+
+fn likeness(name: &str, kind: &FieldKind) -> Likeness {
+    let (dtype, in_row) = match kind {
+        FieldKind::Tensor { dtype, shape } => (*dtype, shape.last().copied()),
+        // How many numbers a row has shows in no shape: the name decides.
+        FieldKind::Ragged { dtype } => (*dtype, None),
+        _ => return Likeness::None,
+    };
+    let is_ragged = matches!(kind, FieldKind::Ragged { .. });
+    let is_named = dtype != DType::Bool && names_coordinates(name);
+    match in_row {
+        _ if dtype == DType::Bool => Likeness::None,
+        None if is_ragged && is_named => Likeness::Both,
+        // Keypoints often have a third number, which says whether they are visible.
+        Some(2..=5) if is_named => Likeness::Both,
+        Some(2 | 4 | 5) => Likeness::Shape,
+        _ => Likeness::None,
+    }
+}
+
+/// Whether a word of the name, in any case, singular or plural, is one for coordinates.
+fn names_coordinates(name: &str) -> bool {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for letter in name.chars() {
+        let begins = letter.is_uppercase() && was_lower;
+        if begins || !letter.is_alphabetic() {
+            words.push(String::new());
+        }
+        if letter.is_alphabetic()
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(letter.to_lowercase());
+        }
+        was_lower = letter.is_lowercase();
+    }
+    words.iter().any(|word| {
+        let singular = word.strip_suffix("es").filter(|word| word.ends_with('x'));
+        let singular = singular.or(word.strip_suffix('s')).unwrap_or(word);
+        WORDS.contains(&singular) || WORDS.contains(&word.as_str())
+    })
+}
+
+fn is_visual(kind: &FieldKind) -> bool {
+    matches!(kind, FieldKind::Image(_) | FieldKind::Mask(_))
+}
+
+fn kind_text(kind: &FieldKind) -> String {
+    match kind {
+        FieldKind::Tensor { dtype, shape } => format!("{} {shape:?}", dtype.name()),
+        FieldKind::Ragged { dtype } => format!("lists of {}", dtype.name()),
+        _ => String::new(),
+    }
+}
+
+/// Names as Python writes them in a tuple.
+fn tuple(names: &[&str]) -> String {
+    match names {
+        [name] => format!("({name:?},)"),
+        names => {
+            let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+            format!("({})", names.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::SourceSpec;
+    use crate::sample::Pixels;
+    use crate::transform::{ColorJitter, RandomHorizontalFlip, Resize};
+
+    fn field(name: &str, kind: FieldKind) -> Field {
+        let name = name.to_owned();
+        Field { name, kind }
+    }
+
+    fn tensor(shape: &[usize]) -> FieldKind {
+        let (dtype, shape) = (DType::Float32, shape.to_vec());
+        FieldKind::Tensor { dtype, shape }
+    }
+
+    fn fields(name: &str, kind: FieldKind) -> Vec<Field> {
+        let image = field("image", FieldKind::Image(Pixels::Encoded));
+        vec![image, field(name, kind)]
+    }
+
+    fn resized() -> Pipeline {
+        Pipeline::new(SourceSpec::folder("x"))
+            .decode()
+            .transform(ColorJitter::default())
+            .transform(Resize::new([8, 8]))
+    }
+
+    fn checked(pipeline: &Pipeline, fields: &[Field]) -> Result<(), Error> {
+        check(&pipeline.transforms, &pipeline.keep, fields, true)
+    }
+
+    #[test]
+    fn names_are_words_in_any_case_and_number() {
+        for name in [
+            "box",
+            "boxes",
+            "bbox",
+            "bboxes",
+            "gt_boxes",
+            "BBoxes2d",
+            "keypoints",
+            "kpts",
+            "facePoints",
+            "polygon",
+            "person.landmarks",
+            "bbox_xyxy",
+            "corners",
+        ] {
+            assert!(names_coordinates(name), "{name}");
+        }
+        for name in [
+            "label",
+            "boxing",
+            "pointer",
+            "checkpoint",
+            "inbox",
+            "xbox360x",
+            "area",
+        ] {
+            assert!(!names_coordinates(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn name_and_shape_together_are_an_error_and_shape_alone_is_a_warning() {
+        use Likeness::{Both, None, Shape};
+        let lists = FieldKind::Ragged {
+            dtype: DType::Int64,
+        };
+        for (name, kind, expected) in [
+            ("boxes", tensor(&[7, 4]), Both),
+            ("box", tensor(&[4]), Both),
+            ("keypoints", tensor(&[17, 3]), Both),
+            ("rotated_boxes", tensor(&[7, 5]), Both),
+            ("points", lists.clone(), Both),
+            ("boxes", tensor(&[7, 6]), None),
+            ("points", tensor(&[]), None),
+            ("box", FieldKind::Text, None),
+            ("pose", tensor(&[17, 2]), Shape),
+            ("pose", tensor(&[17, 3]), None),
+            ("tokens", lists, None),
+            ("label", tensor(&[]), None),
+        ] {
+            assert_eq!(likeness(name, &kind), expected, "{name} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_transform_that_moves_pixels_is_named_with_the_field_and_the_fix() {
+        let boxes = fields("boxes", tensor(&[7, 4]));
+
+        let error = checked(&resized(), &boxes).expect_err("boxes").to_string();
+
+        assert!(error.starts_with("transform 2 (Resize): "), "{error}");
+        assert!(error.contains("`boxes` (float32 [7, 4])"), "{error}");
+        assert!(error.contains("keep=(\"boxes\",)"), "{error}");
+        let jitter = Pipeline::new(SourceSpec::folder("x")).transform(ColorJitter::default());
+        assert!(checked(&jitter, &boxes).is_ok(), "no pixel moves");
+    }
+
+    #[test]
+    fn a_field_that_is_declared_to_stay_is_neither_an_error_nor_a_warning() {
+        let flip = resized().transform(RandomHorizontalFlip::new(0.0));
+        let (boxes, pose) = (
+            fields("boxes", tensor(&[7, 4])),
+            fields("pose", tensor(&[4])),
+        );
+
+        assert!(checked(&flip.clone().keep(["boxes"]), &boxes).is_ok());
+        assert_eq!(warnings(&flip, &pose).len(), 1);
+        assert!(warnings(&flip.clone().keep(["pose"]), &pose).is_empty());
+        let unknown = checked(&flip.clone().keep(["boxs"]), &boxes).expect_err("a typo");
+        assert!(unknown.to_string().contains("no field `boxs`"), "{unknown}");
+        let image = checked(&flip.keep(["image"]), &boxes).expect_err("an image");
+        assert!(image.to_string().contains("always move"), "{image}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Warnings about descriptions that can run and are likely a mistake, each logged once per process.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use super::{coordinates, place};
+use crate::pipeline::Pipeline;
+use crate::sample::{Field, FieldKind};
+use crate::transform::{Normalize, Transform};
+
+/// Largest mean or deviation, in units of 0 to 1, that is taken to be meant. Those of real images are
+/// below 1; those in units of 0 to 255 are far above 2.
+const MOST: f64 = 2.0;
+
+/// Logs what is likely a mistake in a description.
+pub(crate) fn log(pipeline: &Pipeline, fields: &[Field]) {
+    static LOGGED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    let found = coordinates::warnings(pipeline, fields);
+    for text in found.into_iter().chain(of_normalize(pipeline, fields)) {
+        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = logged.get_or_insert_default().insert(text.clone());
+        drop(logged);
+        if is_new {
+            tracing::warn!(target: "infeed::plan", "{text}");
+        }
+    }
+}
+
+/// Values in the wrong unit, and a second normalization.
+fn of_normalize(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
+    let mut found = Vec::new();
+    for field in fields.iter().filter(|field| is_image(field)) {
+        let mut first: Option<usize> = None;
+        let mut is_float = false;
+        for (at, transform) in pipeline.transforms.iter().enumerate() {
+            let is_about = transform.field().is_none_or(|name| name == field.name);
+            match transform {
+                Transform::ToFloat(_) if is_about => is_float = true,
+                Transform::Normalize(normalize) if is_about => {
+                    let text = match first {
+                        Some(first) => Some(twice(pipeline, first, &field.name)),
+                        None => wrong_unit(normalize, is_float),
+                    };
+                    first = first.or(Some(at));
+                    found.extend(text.map(|text| format!("{}: {text}", place(at, transform))));
+                }
+                _ => {}
+            }
+        }
+    }
+    found.dedup();
+    found
+}
+
+fn twice(pipeline: &Pipeline, first: usize, field: &str) -> String {
+    format!(
+        "`{field}` is normalized already by {}, so its values are no longer 0 to 1; leave one of \
+         them out",
+        place(first, &pipeline.transforms[first])
+    )
+}
+
+/// What to say about means and deviations that are not in units of 0 to 1.
+fn wrong_unit(normalize: &Normalize, is_float: bool) -> Option<String> {
+    let parameters = [("mean", &normalize.mean), ("std", &normalize.std)];
+    let too_large = |(name, values): (&'static str, &Vec<f64>)| {
+        let value = values.iter().copied().find(|value| value.abs() > MOST)?;
+        Some((name, value))
+    };
+    let (name, value) = parameters.into_iter().find_map(too_large)?;
+    let scaled = match is_float {
+        true => "ToFloat has scaled pixels to 0 to 1",
+        false => "it scales pixels to 0 to 1 first",
+    };
+    Some(format!(
+        "{name} {value} looks like one in units of 0 to 255, and {scaled}; divide mean and std by 255"
+    ))
+}
+
+fn is_image(field: &Field) -> bool {
+    matches!(field.kind, FieldKind::Image(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::SourceSpec;
+    use crate::transform::ToFloat;
+
+    fn found(transforms: impl IntoIterator<Item = Transform>) -> Vec<String> {
+        let mut pipeline = Pipeline::new(SourceSpec::folder("x")).decode();
+        pipeline.transforms = transforms.into_iter().collect();
+        let fields = pipeline
+            .source
+            .known_fields()
+            .expect("fields")
+            .expect("known");
+        of_normalize(&pipeline, &fields)
+    }
+
+    fn normalize(mean: f64, std: f64) -> Transform {
+        Normalize::new([mean; 3], [std; 3]).into()
+    }
+
+    #[test]
+    fn means_in_units_of_bytes_are_likely_a_mistake() {
+        for (transforms, parts) in [
+            (
+                vec![normalize(123.675, 58.395)],
+                ["mean 123.675", "scales pixels to 0 to 1 first"],
+            ),
+            (
+                vec![normalize(0.0, 255.0)],
+                ["std 255", "divide mean and std by 255"],
+            ),
+            (
+                vec![ToFloat::default().into(), normalize(127.5, 127.5)],
+                [
+                    "transform 2 (Normalize)",
+                    "ToFloat has scaled pixels to 0 to 1",
+                ],
+            ),
+        ] {
+            let found = found(transforms);
+
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(
+                parts.iter().all(|part| found[0].contains(part)),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_second_normalization_is_likely_a_mistake_and_one_is_not() {
+        let twice = found([normalize(0.5, 0.5), normalize(0.4, 0.2)]);
+
+        assert_eq!(twice.len(), 1, "{twice:?}");
+        let text =
+            "transform 2 (Normalize): `image` is normalized already by transform 1 (Normalize)";
+        assert!(twice[0].starts_with(text), "{twice:?}");
+        assert!(found([ToFloat::default().into(), normalize(0.485, 0.229)]).is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+"""Arguments that belong to another library, and what to give in their place."""
+
+import inspect
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from infeed import sources, transforms
+from infeed.errors import ConfigError
+
+# Arguments of PyTorch's DataLoader: what to use in their place.
+_DATALOADER = {
+    "batch_sampler": "Pipeline.shuffle, Pipeline.weights and Pipeline.batch",
+    "batch_size": "Pipeline.batch(n)",
+    "collate_fn": "Pipeline.python_batch(fn), which gets whole batches",
+    "dataset": "a pipeline as the first argument",
+    "drop_last": "Pipeline.batch(n, drop_last=True)",
+    "generator": "Pipeline.shuffle(seed=0), which all random parameters follow",
+    "multiprocessing_context": "nothing: threads do the work",
+    "num_workers": "workers=n, the number of threads",
+    "persistent_workers": "nothing: threads live as long as the loader",
+    "pin_memory": 'device="cuda", which copies from pinned memory ahead of the step',
+    "pin_memory_device": 'device="cuda:0"',
+    "prefetch_factor": 'memory="2GiB" for batches on the host, slots=n for a device',
+    "sampler": "Pipeline.shuffle and Pipeline.weights",
+    "shuffle": "Pipeline.shuffle(seed=0)",
+    "timeout": "stall=seconds, after which the log says who waits for whom",
+    "worker_init_fn": "nothing: functions of Pipeline.python get a seeded generator",
+}
+
+# Transforms of torchvision that have another name here.
+_TORCHVISION = {
+    "ConvertImageDtype": "T.ToFloat()",
+    "PILToTensor": 'nothing, or layout="CHW"',
+    "ToDtype": "T.ToFloat()",
+    "ToImage": 'nothing, or layout="CHW"',
+    "ToTensor": 'T.ToFloat() with layout="CHW"',
+    "RandomGrayscale": "T.Grayscale(3), or .python(fn) for a random one",
+}
+
+
+def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Rejects options that there are not, with the one that does the same.
+
+    Raises:
+        ConfigError: There is such an option.
+    """
+    known = sorted(known)
+    for name, value in options.items():
+        if name in known:
+            continue
+        other = _DATALOADER.get(name)
+        if other is not None:
+            raise ConfigError(
+                f"{owner}: {name}={value!r} is an argument of PyTorch's DataLoader; "
+                f"use {other}"
+            )
+        raise ConfigError(f"{owner}: no option {name!r}; there are {', '.join(known)}")
+
+
+def no_transform(step: object) -> ConfigError:
+    """The error about what was given to `Pipeline.transform` and is no transform."""
+    return ConfigError(f"transform: {_why_no_transform(step)}")
+
+
+def _why_no_transform(step: object) -> str:
+    if isinstance(step, list | tuple):
+        return "it takes transforms one by one, got a list; use .transform(*steps)"
+    if isinstance(step, type) and issubclass(step, transforms.Transform):
+        return f"T.{step.__name__} is the class; call it, as in T.{step.__name__}(...)"
+    kind = step if inspect.isclass(step) else type(step)
+    name, module = kind.__name__, kind.__module__
+    if module.partition(".")[0] in ("torchvision", "albumentations", "kornia"):
+        library = module.partition(".")[0]
+        if name == "Compose":
+            return (
+                f"got {library}'s Compose; give its steps one by one, each from "
+                "infeed.transforms (T), or call it in .python(fn)"
+            )
+        if name in transforms.__all__:
+            return f"got {library}'s {name}; use T.{name} of infeed.transforms"
+        if name in _TORCHVISION:
+            return f"got {library}'s {name}; use {_TORCHVISION[name]}"
+        return (
+            f"got {library}'s {name}, which infeed.transforms does not have; call it "
+            "in .python(fn)"
+        )
+    if callable(step):
+        called = getattr(step, "__name__", name)
+        return (
+            f"{called} is a function; use .python(fn), which calls it with a "
+            "dictionary of the sample's fields"
+        )
+    return f"step must be one of infeed.transforms, got {step!r}"
+
+
+def no_source(source: object) -> ConfigError:
+    """The error about what was given to `Pipeline` and is no source."""
+    return ConfigError(f"Pipeline: {_why_no_source(source)}")
+
+
+def _why_no_source(source: object) -> str:
+    if isinstance(source, str | os.PathLike):
+        path = os.fspath(source)
+        return (
+            f"source must be one of infeed.sources, got the path {path!r}; use "
+            f"sources.Folder({path!r}) for a folder per class, or sources.Pairs, "
+            "WebDataset, Parquet and others for other data"
+        )
+    if isinstance(source, type) and issubclass(source, sources.Source):
+        return f"sources.{source.__name__} is the class; call it, with what it reads"
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        return (
+            f"source must be one of infeed.sources, got {type(source).__name__}; use "
+            "sources.Items(object) for an object with __getitem__ and __len__, or "
+            "sources.Memory(name=array) for arrays"
+        )
+    return f"source must be one of infeed.sources, got {source!r}"

@@ -1,0 +1,171 @@
+"""What people write who come from other libraries, and what they are told."""
+
+import logging
+import re
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import _feed, sources
+from infeed import transforms as T
+
+
+class Loader(_feed.Feed):
+    """What the adapters of frameworks are, without a framework."""
+
+
+def memory():
+    return sources.Memory(
+        image=np.zeros((4, 12, 16, 3), np.uint8), label=np.arange(4, dtype=np.int64)
+    )
+
+
+def from_torchvision(name):
+    """What looks like a transform of torchvision's."""
+    return type(name, (), {"__module__": "torchvision.transforms.v2"})()
+
+
+def resized(sample):
+    return sample
+
+
+@pytest.mark.parametrize(
+    ("steps", "fix"),
+    [
+        (([T.CenterCrop(8)],), r"use \.transform\(\*steps\)"),
+        ((T.CenterCrop,), r"T\.CenterCrop is the class; call it"),
+        ((lambda image: image,), r"use \.python\(fn\)"),
+        ((from_torchvision("RandomResizedCrop"),), r"use T\.RandomResizedCrop"),
+        ((from_torchvision("Compose"),), "its steps one by one"),
+        ((from_torchvision("ToTensor"),), r"T\.ToFloat\(\)"),
+        ((from_torchvision("GaussianBlur"),), r"call it in \.python\(fn\)"),
+        ((7,), "one of infeed.transforms, got 7"),
+    ],
+)
+def test_what_is_no_transform_is_told_what_to_write(steps, fix):
+    with pytest.raises(infeed.ConfigError, match=fix):
+        infeed.Pipeline(memory()).transform(*steps)
+
+
+@pytest.mark.parametrize(
+    ("option", "fix"),
+    [
+        ({"num_workers": 4}, "DataLoader; use workers=n"),
+        ({"pin_memory": True}, 'use device="cuda"'),
+        ({"prefetch_factor": 2}, 'use memory="2GiB"'),
+        ({"persistent_workers": True}, "use nothing: threads live as long"),
+        ({"batch_size": 8}, r"use Pipeline\.batch\(n\)"),
+        ({"shuffle": True}, r"use Pipeline\.shuffle\(seed=0\)"),
+        ({"worker": 4}, r"no option 'worker'; there are .*workers"),
+    ],
+)
+def test_an_option_of_another_loader_is_told_what_to_write(option, fix):
+    with pytest.raises(infeed.ConfigError, match=f"^Loader: .*{fix}"):
+        Loader(infeed.Pipeline(memory()), option)
+
+
+@pytest.mark.parametrize(
+    ("source", "fix"),
+    [
+        ("photos", r"use sources\.Folder\('photos'\)"),
+        (sources.Folder, r"sources\.Folder is the class"),
+        ([1, 2], r"sources\.Items\(object\)"),
+        (7, "one of infeed.sources, got 7"),
+    ],
+)
+def test_what_is_no_source_is_told_what_to_write(source, fix):
+    with pytest.raises(infeed.ConfigError, match=fix):
+        infeed.Pipeline(source)
+
+
+def test_transforms_after_a_function_are_rejected_with_the_order_that_works():
+    pipeline = infeed.Pipeline(memory()).python(resized)
+
+    with pytest.raises(infeed.ConfigError) as caught:
+        pipeline.transform(T.Resize((8, 8)))
+    with pytest.raises(infeed.ConfigError, match="layout and dtype cannot run after"):
+        pipeline.transform(layout="CHW")
+    with pytest.raises(infeed.ConfigError, match=r"write \.decode\(\) before"):
+        pipeline.decode()
+    with pytest.raises(infeed.ConfigError, match=r"runs before \.transform"):
+        infeed.Pipeline(memory()).transform(T.CenterCrop(8)).decode()
+
+    assert "Resize cannot run after .python(resized)" in str(caught.value)
+    assert "write .transform(...) before .python(resized)" in str(caught.value)
+
+
+def test_a_batch_names_its_fields_where_one_is_missing():
+    with infeed.Pipeline(memory()).open() as loader:
+        batch = next(iter(loader))
+
+    with pytest.raises(KeyError, match="no field `images`; there are image, label"):
+        batch["images"]
+
+
+def test_a_pipeline_has_no_length_and_names_what_has_one():
+    pipeline = infeed.Pipeline(memory())
+
+    with pytest.raises(TypeError, match=r"infeed\.torch\.Loader\(pipeline\)"):
+        len(pipeline)
+    assert pipeline
+    assert len(list(pipeline)) == 4
+
+
+def test_the_cpu_is_where_batches_are_without_a_device():
+    with infeed.Pipeline(memory()).open(device="cpu") as loader:
+        assert next(iter(loader))["image"].shape == (1, 12, 16, 3)
+
+
+def test_a_dictionary_as_a_field_is_told_what_a_field_is():
+    data = [{"image": np.zeros((4, 4, 3), np.uint8), "target": {"boxes": [1]}}]
+
+    with pytest.raises(infeed.ConfigError, match=r"a dictionary with the keys .*boxes"):
+        infeed.Pipeline(sources.Items(data)).open()
+
+
+def test_without_batch_images_may_differ_in_size(classification):
+    pipeline = infeed.Pipeline(sources.Folder(classification.path)).decode()
+
+    with pipeline.transform(T.Resize(64)).open() as loader:
+        shapes = [batch["image"].shape for batch in loader]
+
+    assert all(min(shape[1:3]) == 64 and shape[0] == 1 for shape in shapes)
+    assert len({shape[1:3] for shape in shapes}) > 1
+    with pytest.raises(infeed.ConfigError, match=r"\.batch\(n, pad=True\)"):
+        pipeline.transform(T.Resize(64)).batch(2)
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([T.Normalize((123.6,) * 3, (58.4,) * 3)], "mean 123.6 looks like"),
+        ([T.ToFloat(), T.Normalize(127.25, 127.25)], "mean 127.25 looks like"),
+        ([T.Normalize(0.5, 0.5), T.Normalize(0.25, 1)], "is normalized already by"),
+        ([T.ToFloat(), T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)], None),
+    ],
+)
+def test_a_likely_mistake_in_normalize_is_one_warning(caplog, steps, told):
+    pipeline = infeed.Pipeline(memory()).transform(*steps)
+
+    with caplog.at_level(logging.WARNING, "infeed"):
+        pipeline.open().close()
+
+    found = [r.getMessage() for r in caplog.records if "Normalize" in r.getMessage()]
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
+
+
+def test_draws_of_a_preview_can_be_replayed_exactly(classification):
+    folder = infeed.Pipeline(sources.Folder(classification.path)).shuffle(3).decode()
+    crop = T.RandomResizedCrop(32, interpolation="bicubic")
+    drawn = folder.transform(crop, T.ColorJitter(saturation=0.7)).preview(5)
+
+    factor = re.fullmatch(r"saturation (\S+)", drawn["ColorJitter"].draws)
+    assert factor is not None
+    exactly = (float(factor[1]),) * 2
+    replayed = folder.transform(crop, T.ColorJitter(saturation=exactly)).preview(5)
+
+    for name in ("ColorJitter", "output"):
+        mine, theirs = replayed[name].fields["image"], drawn[name].fields["image"]
+        np.testing.assert_array_equal(mine, theirs)
