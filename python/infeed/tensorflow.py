@@ -191,29 +191,49 @@ def _copies(
     return made, wait
 
 
-# What a type is copied as of which TensorFlow makes no copies on a card.
-_COPIED_AS = {
-    tf.int16: tf.half,
-    tf.uint16: tf.half,
-    tf.int32: tf.float32,
-    tf.uint32: tf.float32,
-}
+# Types that `Snapshot` has a GPU kernel for: TensorFlow registers it for
+# `TF_CALL_POD_TYPES` (snapshot_op.cc, register_types.h). `DeepCopy` has GPU kernels
+# for five types only; TensorFlow silently runs the others on the CPU.
+_SNAPSHOT_TYPES = frozenset(
+    {
+        *(tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16),
+        *(tf.half, tf.bfloat16, tf.float32, tf.float64),
+        *(tf.complex64, tf.complex128, tf.bool),
+    }
+)
+
+# Types without such a kernel, and the type of the same width that is copied instead.
+_COPIED_AS = {tf.uint32: tf.int32, tf.uint64: tf.int64}
 
 
 def _copied(tensor: Any) -> Any:
-    """A tensor of the same values in memory of TensorFlow's own, on the same device.
+    """Copies a tensor into TensorFlow's own memory on the same device.
 
     Not `tf.identity`, which shares the memory.
+
+    Raises:
+        DeviceError: TensorFlow has no GPU kernel for the type, or made the copy on
+            another device.
     """
+    bits = _COPIED_AS.get(tensor.dtype, tensor.dtype)
+    if bits not in _SNAPSHOT_TYPES:
+        raise DeviceError(
+            f"cannot copy {tensor.dtype.name} on {tensor.device}: TensorFlow has no "
+            "GPU kernel for this type; convert the field, or leave out device"
+        )
     with tf.device(tensor.device):
-        if tensor.dtype == tf.bool:
-            # There are no bits to look at, and no copy of it on cards.
-            return tf.logical_or(tensor, tensor)
-        bits = _COPIED_AS.get(tensor.dtype)
-        if bits is None:
-            return tf.raw_ops.DeepCopy(x=tensor)
-        copied = tf.raw_ops.DeepCopy(x=tf.bitcast(tensor, bits))
-        return tf.bitcast(copied, tensor.dtype)
+        if bits == tensor.dtype:
+            copied = tf.raw_ops.Snapshot(input=tensor)
+        else:
+            # `Bitcast` has a GPU kernel for every type and shares the memory.
+            copied = tf.raw_ops.Snapshot(input=tf.bitcast(tensor, bits))
+            copied = tf.bitcast(copied, tensor.dtype)
+    if copied.device != tensor.device:
+        raise DeviceError(
+            f"TensorFlow copied a {tensor.dtype.name} tensor from {tensor.device} to "
+            f"{copied.device}; convert the field to another type, or leave out device"
+        )
+    return copied
 
 
 def _check_card(device: str) -> None:

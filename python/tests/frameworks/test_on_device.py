@@ -150,6 +150,47 @@ def test_copies_stay_as_they_are_when_the_memory_is_written_again(framework, kin
         np.testing.assert_array_equal(np.asarray(copy), values)
 
 
+# Types for which TensorFlow registers `Snapshot` on GPUs: `TF_CALL_POD_TYPES` in
+# snapshot_op.cc and register_types.h of version 2.
+ON_GPU = ["int8", "int16", "int32", "int64", "uint8", "uint16", "bool"]
+ON_GPU += ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+
+
+@pytest.mark.parametrize("kind", [*NUMBERS, "bfloat16"])
+def test_tensorflow_copies_every_type_by_an_operation_with_a_gpu_kernel(
+    kind, monkeypatch
+):
+    framework = Framework("tensorflow")
+    tf = imported("tensorflow")
+    snapshot, seen = tf.raw_ops.Snapshot, []
+
+    def recorded(input):
+        seen.append(input.dtype.name)
+        return snapshot(input=input)
+
+    monkeypatch.setattr(tf.raw_ops, "Snapshot", recorded)
+    kind = tf.as_dtype(kind if kind == "bfloat16" else np.dtype(kind))
+    tensor = tf.cast(tf.constant([0, 1, 2, 3]), kind)
+
+    copied = framework.adapter._copied(tensor)
+
+    assert copied.dtype == kind
+    assert seen[0] in ON_GPU
+    assert len(seen) == 1
+
+
+def test_a_copy_that_tensorflow_makes_on_another_device_is_an_error(monkeypatch):
+    framework = Framework("tensorflow")
+    tf = imported("tensorflow")
+    elsewhere = SimpleNamespace(device="/device:GPU:1")
+    monkeypatch.setattr(tf.raw_ops, "Snapshot", lambda input: elsewhere)
+
+    with pytest.raises(infeed.DeviceError, match=r"uint8 tensor from .*GPU:1"):
+        framework.adapter._copied(tf.constant([1, 2], tf.uint8))
+    with pytest.raises(infeed.DeviceError, match="no GPU kernel for this type"):
+        framework.adapter._copied(tf.constant(["text"]))
+
+
 def test_slots_go_back_though_batches_are_kept(framework, pipeline):
     with framework.device(pipeline, slots=2) as loader:
         kept = [batch for _ in range(2) for batch in loader]
