@@ -30,7 +30,7 @@ PROFILE ?= release
 # `make bench ARGS="classification --loaders bare infeed tf"`: see benchmarks/README.md.
 ARGS ?= --loaders bare infeed
 
-.PHONY: help demo test test-frameworks test-all lint wheel bench clean install
+.PHONY: help demo test test-frameworks test-all lint wheel gpu-kit bench clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 15
@@ -87,6 +87,9 @@ wheel: $(VENV)/ready ## a wheel for every Linux of this processor, in dist/
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r scripts/requirements-wheel.txt
 	@rm -rf dist
 	@scripts/wheel
+
+gpu-kit: wheel ## what scripts/gpu-check needs on another machine, in target/gpu-kit/
+	@PIP=$(BIN)/pip scripts/gpu-kit
 
 bench: ## measure against the bare loops; ARGS picks workloads and peers
 	@$(MAKE) install PROFILE=release

@@ -375,11 +375,17 @@ def cards() -> str:
     """The cards that this process may use, or why there are none, as JSON."""
 
 def device_selftest(
-    device: str, seconds: float, libraries: Sequence[str | PathLike[str]] = ...
+    device: str,
+    seconds: float,
+    libraries: Sequence[str | PathLike[str]] = ...,
+    groups: Sequence[str] | None = None,
+    found: Callable[[str], object] | None = None,
 ) -> str:
-    """Checks and measures a device for about so long; what was found, as JSON.
+    """Checks and measures a device; returns the findings as JSON.
 
-    Libraries of NVIDIA's are looked for in the folders ``libraries``, too.
+    Looks for NVIDIA's libraries in the folders ``libraries`` first. ``groups`` are some
+    of ``"kernels"``, ``"rates"``, ``"stress"``, ``"ordering"`` and ``"jpegs"``; None:
+    all. ``found`` is called with each finding as JSON as soon as it is known.
     """
 
 def order(

@@ -1,7 +1,7 @@
-"""What a training loop on a card is to infeed: streams, memory, tensors taken over.
+"""A training loop on a GPU, as infeed sees it: streams, memory, tensors taken over.
 
-The calls are those of CUDA's driver, whichever has that name in this process: in tests
-the stand-in (crates/infeed-standin), which is built here and loaded in its place.
+The calls are those of the CUDA driver that this process loads: in tests the fake driver
+(crates/infeed-standin), which is built here; under `scripts/gpu-check` NVIDIA's.
 """
 
 import ctypes
@@ -207,6 +207,9 @@ class Card:
         """The graph is whole, which it is not if somebody broke the capture."""
         graph = ctypes.c_size_t()
         self.call("cuStreamEndCapture", ctypes.c_size_t(stream), ctypes.byref(graph))
+        # The fake driver makes none.
+        if graph.value and not is_fake():
+            self.call("cuGraphDestroy", graph)
 
     def close(self):
         """Gives back what was opened and pinned here."""
@@ -244,8 +247,21 @@ class Tensor:
         self._card.call("cuMemFree_v2", ctypes.c_uint64(self.address))
 
 
+def is_fake() -> bool:
+    """Whether this process has the fake driver, which reports what it has seen."""
+    return hasattr(ctypes.CDLL("libcuda.so.1"), "standin_report")
+
+
+def count() -> int:
+    """Number of GPUs."""
+    cuda, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    assert cuda.cuInit(0) == 0
+    assert cuda.cuDeviceGetCount(ctypes.byref(found)) == 0
+    return found.value
+
+
 def report() -> dict:
-    """What the stand-in has seen so far."""
+    """The calls, live objects and misuse that the fake driver has seen so far."""
     text = ctypes.create_string_buffer(1 << 16)
     code = ctypes.CDLL("libcuda.so.1").standin_report(text, ctypes.c_size_t(len(text)))
     assert code == 0, code

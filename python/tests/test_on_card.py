@@ -12,6 +12,7 @@ from pathlib import Path
 import card
 import pytest
 from feeding import COMMAND
+from gpu_reports import assert_whole, kill_at_random
 
 import infeed
 from infeed import sources
@@ -74,6 +75,84 @@ def test_streams_that_wait_for_nothing_are_found_out(driver):
 
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "assert equal(into, wanted)" in ran.stdout
+
+
+GPU_CHECK = Path(__file__).parents[2] / "scripts" / "gpu-check"
+
+# The other steps need frameworks on a GPU.
+GPU_STEPS = "machine|warm|rates|exit|loop cases|stress|JPEG decoding"
+
+
+def test_gpu_check_passes_on_the_fake_driver(driver, tmp_path):
+    page = tmp_path / "report.md"
+    options = ["--quick", "--steps", GPU_STEPS, "--report", str(page)]
+
+    ran = driver(str(GPU_CHECK), *options)
+
+    lines = page.with_suffix(".jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    checks = [one for one in found if one["kind"] == "check"]
+    # Times of threads, which share the cores with whatever else runs.
+    timed = ["the measured gap is as long as an injected delay"]
+    failed = [one for one in checks if one["outcome"] == "failed"]
+    assert [one for one in failed if one["name"] not in timed] == []
+    assert ran.returncode == int(bool(failed)), ran.stdout + ran.stderr
+    cases = [one["name"] for one in checks if one["step"] == "loop cases"]
+    assert "test_a_capture_of_another_thread_is_left_whole" in cases
+    steps = [one for one in found if one["kind"] == "step"]
+    assert [one["name"] for one in steps if one["outcome"] == "not_run"] == []
+
+
+def test_a_killed_run_of_gpu_check_leaves_a_whole_report(library, tmp_path):
+    page = tmp_path / "report.md"
+    run = [sys.executable, str(GPU_CHECK), "--quick", "--report", str(page)]
+
+    kill_at_random(run, card.environment(library, tmp_path))
+
+    assert_whole(page)
+
+
+# Loops that crash, fail and pass.
+LOOPS = """
+import ctypes, signal, sys
+
+def test_first():
+    pass
+
+def test_crash():
+    ctypes.string_at(0)
+
+def test_wrong():
+    raise AssertionError("as written")
+
+def test_last():
+    pass
+"""
+
+
+def test_a_case_that_crashes_is_a_failed_check_and_the_others_run(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(GPU_CHECK.parent))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    from gpu_parts import cases, findings, steps
+
+    folder = tmp_path / "python" / "tests" / "on_card"
+    folder.mkdir(parents=True)
+    (folder / "cases.py").write_text(LOOPS)
+    path = [str(GPU_CHECK.parent), str(Path(infeed.__file__).parents[1])]
+    monkeypatch.setenv("PYTHONPATH", ":".join(path))
+    found = findings.Findings(tmp_path / "found.jsonl", "loop cases")
+
+    cases.run(found, steps.Settings("cuda:0", "normal", tmp_path, tmp_path))
+
+    results = {one["name"]: one["outcome"] for one in findings.read(found.path)}
+    assert results == {
+        "test_first": "passed",
+        "test_crash": "failed",
+        "test_wrong": "failed",
+        "test_last": "passed",
+    }
 
 
 OPEN = """

@@ -1,1 +1,1 @@
-"""Parts of `scripts/gpu-check` that measure more than the engine by itself."""
+"""Parts of `scripts/gpu-check`: the steps, and the code that runs and reports them."""

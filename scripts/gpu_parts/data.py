@@ -1,4 +1,4 @@
-"""What the parts read: images in memory, and photographs in files."""
+"""Data of the steps: images in memory, and photographs in files."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def images(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_memory(pixels: np.ndarray, classes: np.ndarray, batch: int) -> infeed.Pipeline:
-    """Those, mirrored at random, as bfloat16 with the channels last."""
+    """Images in memory, mirrored at random, as bfloat16 with the channels last."""
     source = sources.Memory(image=pixels, label=classes)
     return (
         infeed.Pipeline(source)
@@ -35,12 +35,12 @@ def in_memory(pixels: np.ndarray, classes: np.ndarray, batch: int) -> infeed.Pip
 
 
 def photographs(folder: Path, count: int) -> Path:
-    """Writes JPEGs as ``folder/class/0000.jpg``, and gives the folder."""
+    """Writes JPEGs as ``folder/class/0000.jpg``; returns the folder."""
     command = [sys.executable, "-c", COMMAND, "sample", "classification", str(folder)]
     command += ["--count", str(count)]
     ran = subprocess.run(command, capture_output=True, text=True)
     if ran.returncode != 0:
-        raise RuntimeError(f"no photographs were made: {ran.stderr.strip()}")
+        raise RuntimeError(f"cannot write photographs: {ran.stderr.strip()}")
     return folder
 
 
@@ -61,23 +61,7 @@ def cropped(folder: Path, side: int, batch: int) -> infeed.Pipeline:
     )
 
 
-def decoded(folder: Path, batch: int) -> infeed.Pipeline:
-    """Whole photographs in the order of their names, uint8."""
-    pipeline = infeed.Pipeline(sources.Folder(folder)).decode()
-    return pipeline.batch(batch, pad=True)
-
-
 def forever(loader):
     """Its batches, epoch after epoch."""
     while True:
         yield from loader
-
-
-def median(values: list[float]) -> float:
-    """The middle one."""
-    return sorted(values)[len(values) // 2]
-
-
-def figure(name: str, value: float, unit: str) -> dict:
-    """One thing that was measured."""
-    return {"name": name, "value": value, "unit": unit}

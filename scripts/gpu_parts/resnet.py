@@ -1,4 +1,4 @@
-"""ResNet-50 in plain PyTorch, for a machine that has nothing besides.
+"""ResNet-50 in plain PyTorch, for a machine without torchvision.
 
 Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, table 1,
 with the stride in the 3x3 convolution of a block.
@@ -42,15 +42,15 @@ def convolution(inputs: int, outputs: int, side: int, stride: int) -> list[nn.Mo
     return [layer, nn.BatchNorm2d(outputs)]
 
 
-def resnet50(classes: int = 1000) -> nn.Module:
-    """Images [N, 3, H, W] to scores [N, classes]."""
+def resnet(stages=STAGES, classes: int = 1000) -> nn.Module:
+    """Images [N, 3, H, W] to scores [N, classes]; ResNet-50 unless stages are given."""
     layers = [
         *convolution(3, 64, 7, 2),
         nn.ReLU(inplace=True),
         nn.MaxPool2d(3, 2, 1),
     ]
     inputs = 64
-    for number, (blocks, between) in enumerate(STAGES):
+    for number, (blocks, between) in enumerate(stages):
         for block in range(blocks):
             stride = 2 if number > 0 and block == 0 else 1
             layers.append(Block(inputs, between, stride))

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use infeed::device::{DecoderSettings, check, cuda};
+use infeed::device::check::{self, Finding, Plan};
+use infeed::device::cuda;
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -43,21 +44,37 @@ pub(crate) fn find_libraries(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Checks and measures a device for about so long; what was found, as JSON. Libraries of NVIDIA's
-/// are looked for in the folders, too.
+/// Checks and measures a device; returns the findings as JSON.
+///
+/// `found` is called with each finding as JSON as soon as it is known. Exceptions that it raises end
+/// the call once the checks are done.
 #[pyfunction]
-#[pyo3(signature = (device, seconds, libraries = Vec::new()))]
+#[pyo3(signature = (device, seconds, libraries = Vec::new(), groups = None, found = None))]
 pub(crate) fn device_selftest(
     py: Python<'_>,
     device: &str,
     seconds: f64,
     libraries: Vec<PathBuf>,
+    groups: Option<Vec<String>>,
+    found: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let mut decoders = DecoderSettings::default();
-    decoders.search.folders = libraries;
-    let report = raise(
-        py,
-        py.detach(|| check::run_with(device, seconds, &decoders)),
-    )?;
-    Ok(json!(report).to_string())
+    let mut plan = Plan::new(seconds);
+    plan.decoders.search.folders = libraries;
+    if let Some(groups) = groups {
+        let groups = groups.iter().map(|name| name.parse()).collect();
+        plan.groups = raise(py, groups)?;
+    }
+    let mut failed = None;
+    let mut pass_on = |finding: &Finding| {
+        let (Some(found), None) = (&found, &failed) else {
+            return;
+        };
+        let text = json!(finding).to_string();
+        failed = Python::attach(|py| found.call1(py, (text,)).err());
+    };
+    let report = raise(py, py.detach(|| check::run(device, &plan, &mut pass_on)))?;
+    match failed {
+        None => Ok(json!(report).to_string()),
+        Some(error) => Err(error),
+    }
 }

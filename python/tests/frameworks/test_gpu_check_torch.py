@@ -1,6 +1,5 @@
-"""The parts of `scripts/gpu-check` that need PyTorch, as far as no GPU is needed."""
+"""The steps of `scripts/gpu-check` that need PyTorch, as far as no GPU is needed."""
 
-import json
 import os
 import subprocess
 import sys
@@ -17,45 +16,60 @@ pytestmark = framework_test
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
-def test_a_network_trains_on_what_every_loader_feeds():
-    part = ["--device", "sim", "--part", "training", "--seconds", "1"]
+@pytest.fixture
+def parts(monkeypatch):
+    """The package of its parts."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    # No caches next to scripts.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    import gpu_parts.findings
+    import gpu_parts.nvjpeg
+    import gpu_parts.steps
+
+    return gpu_parts
+
+
+def test_steps_of_pytorch_pass_on_the_simulated_device(parts, tmp_path):
+    script, page = str(SCRIPTS / "gpu-check"), tmp_path / "report.md"
+    options = ["--device", "sim", "--quick", "--steps", "^PyTorch$|training|exit"]
     path = str(Path(infeed.__file__).parents[1])
 
     ran = subprocess.run(
-        [sys.executable, str(SCRIPTS / "gpu-check"), *part],
+        [sys.executable, script, *options, "--report", str(page)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=300,
     )
 
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert [check["passed"] for check in found["checks"]] == [True]
-    ways = [f for f in found["figures"] if f["name"].endswith("/step")]
-    assert len(ways) == 7
-    assert all(way["value"] > 0 for way in ways)
-
-
-def test_tensors_at_fixed_addresses_and_two_devices_pass(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    from gpu_parts import places
-
-    found = places.measure("sim", 1.0)
-
-    assert len(found["checks"]) == 2
-    assert all(check["passed"] for check in found["checks"]), found
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = parts.findings.read(page.with_suffix(".jsonl"))
+    steps = {one["name"]: one["outcome"] for one in found if one["kind"] == "step"}
+    assert set(steps.values()) == {"passed"}
+    checks = [one for one in found if one["kind"] == "check"]
+    fed = [one for one in checks if one["step"] == "training"]
+    assert len(fed) == 7
+    assert {one["outcome"] for one in fed} == {"passed"}
+    ratios = [one["value"] for one in found if "over resident" in one["name"]]
+    assert len(ratios) == 7
+    assert all(ratio > 0 for ratio in ratios)
+    at_addresses = [one["outcome"] for one in checks if one["step"] == "PyTorch"]
+    assert sorted(at_addresses) == ["not_run"] * 3 + ["passed"] * 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
-def test_a_machine_without_nvidias_decoder_is_told_why(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+def test_a_machine_without_nvidias_decoder_gets_the_reason(
+    parts, tmp_path, monkeypatch
+):
     monkeypatch.setenv("INFEED_NVJPEG", "/nowhere/libnvjpeg.so")
-    from gpu_parts import nvjpeg
+    nvjpeg = parts.nvjpeg
+    settings = parts.steps.Settings("cuda:0", "quick", tmp_path, SCRIPTS.parent)
+    findings = parts.findings.Findings(tmp_path / "found.jsonl", "nvJPEG alone")
 
-    assert nvjpeg.candidates()[0] == "/nowhere/libnvjpeg.so"
-    # Neither a library that is not there nor one without a card decodes.
-    with pytest.raises(nvjpeg.Refused):
-        nvjpeg.Decoder(nvjpeg.Library(), nvjpeg.BACKENDS["the engine"], 4)
+    assert nvjpeg.candidates(settings) == ["/nowhere/libnvjpeg.so"]
+    with pytest.raises(nvjpeg.Refused, match="nowhere"):
+        nvjpeg.Library(settings)
+    nvjpeg.measure(findings, settings)
+
+    (note,) = parts.findings.read(findings.path)
+    assert (note["kind"], note["detail"]) == ("note", "PyTorch sees no GPU")

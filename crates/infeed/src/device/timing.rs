@@ -14,8 +14,8 @@ use crate::error::Error;
 /// Commands that are timed together last about so long.
 const ENOUGH: Duration = Duration::from_millis(20);
 
-/// The same command is timed at most so many times together.
-const MOST: u32 = 32;
+/// Runs of a command that are timed together at most: a kernel of 20 µs lasts [`ENOUGH`] all the same.
+const MOST: u32 = 1000;
 
 /// How often that is done; the least counts, since nothing makes a command faster than it is.
 const ROUNDS: usize = 3;
@@ -116,7 +116,7 @@ pub(super) fn timed<D: Device>(
 }
 
 /// Time of so many copies of the same bytes, one after another.
-pub(super) fn copies<D: Device>(
+fn copies<D: Device>(
     device: &D,
     queue: D::Queue,
     source: &HostSource,
@@ -134,7 +134,7 @@ pub(super) fn copies<D: Device>(
 }
 
 /// Time of so many runs of a kernel over the same rows.
-pub(super) fn launches<D: Device>(
+fn launches<D: Device>(
     device: &D,
     queue: D::Queue,
     (kernel, rows): (&Kernel, usize),

@@ -1,18 +1,15 @@
 //! A batch of JPEGs as a pipeline sends them with `decode="gpu"`: decoded, cut out, resized and mirrored
 //! on the device, and held against the same parts of the host's pixels resized there.
 
-use std::fmt::Write;
-
 use infeed_raw::jpeg::JpegDecoder;
 use infeed_raw::kernel::Kernel;
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
 use super::jpeg::{SAMPLINGS, SIZES, cut, distance, jpeg, on_host};
-use super::{Checked, Figure, Wrong, wrong};
+use super::{Checked, Figure, Figures, Wrong, wrong};
 use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
-use crate::device::DeviceError;
-use crate::device::jpeg::{DecoderSettings, Place};
+use crate::device::jpeg::Place;
 use crate::device::ring::{Ring, Route, Settings, crops, files};
 use crate::random;
 use crate::sample::{DType, Region, Size};
@@ -125,7 +122,7 @@ fn route(row_bytes: usize) -> Route {
 fn fetched<D: Checked>(device: &D, ring: &Ring<D>, batch: Batch) -> Result<Vec<u8>, Wrong> {
     let sent = ring.send(batch)?;
     if let Some(row) = sent.undecoded()?.first() {
-        return Err(wrong(format!("row {row} is whole, and nobody decoded it")));
+        return Err(wrong(format!("row {row} is whole, and nothing decoded it")));
     }
     let batch = sent.hand_over(None)?;
     let array = batch.array("image")?;
@@ -136,40 +133,14 @@ fn fetched<D: Checked>(device: &D, ring: &Ring<D>, batch: Batch) -> Result<Vec<u
     Ok(seen.as_ref().to_vec())
 }
 
-/// Sends both batches through a ring with each decoder that the device has, and compares them.
+/// Sends both batches through a ring with the decoder, and compares them.
 pub(super) fn rows<D: Checked>(
     device: &D,
-    settings: &DecoderSettings,
-    figures: &mut Vec<Figure>,
-) -> Result<String, Wrong> {
-    let too_large = || wrong("a row is too large");
-    let row_bytes = crops::row_bytes(TO, CHANNELS).ok_or_else(too_large)?;
-    let mut text = String::new();
-    for &way in D::WAYS {
-        let name = way.map_or("its threads".to_owned(), |way| way.to_string());
-        let separator = if text.is_empty() { "" } else { "; " };
-        let settings = DecoderSettings {
-            way,
-            ..settings.clone()
-        };
-        let found = match device.decoder(&settings) {
-            Ok(decoder) => compared(device, decoder, row_bytes, &name, figures)?,
-            Err(DeviceError::NoDecoder { source }) => format!("not checked: {source}"),
-            Err(error) => return Err(error.into()),
-        };
-        // Writing to a string does not fail.
-        let _ = write!(text, "{separator}by {name}: {found}");
-    }
-    Ok(text)
-}
-
-fn compared<D: Checked>(
-    device: &D,
     decoder: D::Decoder,
-    row_bytes: usize,
-    way: &str,
-    figures: &mut Vec<Figure>,
+    by: &str,
+    figures: &mut Figures<'_>,
 ) -> Result<String, Wrong> {
+    let row_bytes = crops::row_bytes(TO, CHANNELS).ok_or_else(|| wrong("a row is too large"))?;
     let before = device.complaints().len();
     let ring = Ring::new(device.clone(), vec![route(row_bytes)], Settings::new(ROWS))?;
     let ring = ring.decoding_by(decoder);
@@ -188,14 +159,14 @@ fn compared<D: Checked>(
         };
         if mean > allowed {
             return Err(wrong(format!(
-                "by {way}: row {row}: {mean:.3} levels from the host's pixels in the mean, and \
+                "row {row}: the mean distance from the host's pixels is {mean:.3} levels, and \
                  {allowed} is allowed"
             )));
         }
         worst = worst.max(mean);
     }
     figures.push(Figure {
-        name: format!("jpeg/by={way}/resized/pixels apart from the host's/mean"),
+        name: format!("jpeg/by={by}/resized/distance from the host's pixels/mean"),
         value: worst,
         unit: "levels",
     });

@@ -1,7 +1,6 @@
 //! JPEGs that a device decodes: how far its pixels are from the host's, what it refuses, how fast it
 //! is.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +8,8 @@ use infeed_raw::jpeg::{JpegDecoder, JpegTask, PixelFormat, Window};
 use infeed_raw::jpeg_encode::{Subsampling, encode};
 use infeed_raw::slab::Slab;
 
-use super::{Checked, Effort, Figure, Wrong, noise, wrong};
+use super::pace::Pace;
+use super::{Checked, Effort, Figure, Figures, Wrong, noise, with_causes, wrong};
 use crate::device::DeviceError;
 use crate::device::jpeg::{DecoderSettings, Decoding, Place, Refused, ScannedJpeg, Way};
 
@@ -177,37 +177,23 @@ fn decoded<D: Checked>(
     Ok((seen, refused))
 }
 
-/// Calls `run` with a decoder of each way that the device has; what came of each, and why others
-/// are none.
-pub(super) fn by_each_way<D: Checked>(
+/// Opens a decoder; the check does not run where the device has none.
+pub(super) fn opened<D: Checked>(
     device: &D,
     settings: &DecoderSettings,
-    mut run: impl FnMut(&str, &mut D::Decoder) -> Result<String, Wrong>,
-) -> Result<String, Wrong> {
-    let mut text = String::new();
-    for &way in D::WAYS {
-        let name = way.map_or("its threads".to_owned(), |way| way.to_string());
-        let settings = DecoderSettings {
-            way,
-            ..settings.clone()
-        };
-        let found = match device.decoder(&settings) {
-            Ok(mut decoder) => run(&name, &mut decoder)?,
-            Err(DeviceError::NoDecoder { source }) => format!("not checked: {source}"),
-            Err(error) => return Err(error.into()),
-        };
-        let separator = if text.is_empty() { "" } else { "; " };
-        // Writing to a string does not fail.
-        let _ = write!(text, "{separator}by {name}: {found}");
+) -> Result<D::Decoder, Wrong> {
+    match device.decoder(settings) {
+        Err(DeviceError::NoDecoder { source }) => Err(Wrong::NotRun(with_causes(&*source))),
+        opened => Ok(opened?),
     }
-    Ok(text)
 }
 
 /// Decodes a batch of every sampling and many sizes, and compares it with the host's pixels.
 pub(super) fn pixels<D: Checked>(
     device: &D,
-    settings: &DecoderSettings,
-    figures: &mut Vec<Figure>,
+    decoder: &mut D::Decoder,
+    by: &str,
+    figures: &mut Figures<'_>,
 ) -> Result<String, Wrong> {
     let kind = |n: usize| SAMPLINGS[n % SAMPLINGS.len()];
     let size = |n: usize| SIZES[n / SAMPLINGS.len() % SIZES.len()];
@@ -219,54 +205,46 @@ pub(super) fn pixels<D: Checked>(
     let expected = expected.map(|(file, place)| on_host(&mut host, file, place));
     let expected = expected.collect::<Result<Vec<_>, _>>()?;
 
-    by_each_way(device, settings, |way, decoder| {
-        let (seen, refused) = decoded(device, decoder, &files, &places, len)?;
-        if let Some(refused) = refused.first() {
+    let (seen, refused) = decoded(device, decoder, &files, &places, len)?;
+    if let Some(refused) = refused.first() {
+        return Err(wrong(format!("row {}: {}", refused.row, refused.why)));
+    }
+    let mut worst = [(0_u8, 0.0_f64); SAMPLINGS.len()];
+    for (n, (place, expected)) in places.iter().zip(&expected).enumerate() {
+        let (most, mean) = distance(&cut(seen.as_ref(), place), expected);
+        let (subsampling, name) = kind(n);
+        let allowed = match subsampling {
+            Subsampling::None | Subsampling::Gray => D::APART.full,
+            _ => D::APART.sampled,
+        };
+        if mean > allowed {
             return Err(wrong(format!(
-                "by {way}: row {}: {}",
-                refused.row, refused.why
+                "row {n}, {name}, {}x{}: the mean distance from the host's pixels is {mean:.3} \
+                 levels, and {allowed} is allowed",
+                place.width, place.height
             )));
         }
-        let mut worst = [(0_u8, 0.0_f64); SAMPLINGS.len()];
-        for (n, (place, expected)) in places.iter().zip(&expected).enumerate() {
-            let (most, mean) = distance(&cut(seen.as_ref(), place), expected);
-            let (subsampling, name) = kind(n);
-            let allowed = match subsampling {
-                Subsampling::None | Subsampling::Gray => D::APART.full,
-                _ => D::APART.sampled,
-            };
-            if mean > allowed {
-                return Err(wrong(format!(
-                    "by {way}: row {n}, {name}, {}x{}: {mean:.3} levels from the host's pixels in \
-                     the mean, and {allowed} is allowed",
-                    place.width, place.height
-                )));
-            }
-            let worst = &mut worst[n % SAMPLINGS.len()];
-            *worst = (worst.0.max(most), worst.1.max(mean));
-        }
-        for ((_, name), (most, mean)) in SAMPLINGS.iter().zip(worst) {
-            let start = format!("jpeg/by={way}/of={name}/pixels apart from the host's");
-            figures.push(Figure {
-                name: format!("{start}/most"),
-                value: f64::from(most),
-                unit: "levels",
-            });
-            figures.push(Figure {
-                name: format!("{start}/mean"),
-                value: mean,
-                unit: "levels",
-            });
-        }
-        Ok(format!("{BATCH} files near the host's pixels"))
-    })
+        let worst = &mut worst[n % SAMPLINGS.len()];
+        *worst = (worst.0.max(most), worst.1.max(mean));
+    }
+    for ((_, name), (most, mean)) in SAMPLINGS.iter().zip(worst) {
+        let start = format!("jpeg/by={by}/of={name}/distance from the host's pixels");
+        figures.push(Figure {
+            name: format!("{start}/most"),
+            value: f64::from(most),
+            unit: "levels",
+        });
+        figures.push(Figure {
+            name: format!("{start}/mean"),
+            value: mean,
+            unit: "levels",
+        });
+    }
+    Ok(format!("{BATCH} files near the host's pixels"))
 }
 
 /// Decodes a batch of which some files cannot be decoded, and looks at the others.
-pub(super) fn refusals<D: Checked>(
-    device: &D,
-    settings: &DecoderSettings,
-) -> Result<String, Wrong> {
+pub(super) fn refusals<D: Checked>(device: &D, decoder: &mut D::Decoder) -> Result<String, Wrong> {
     const SIZE: (u32, u32) = (48, 64);
     let good = jpeg(7, SIZE, Subsampling::Quarter)?;
     let marker = |marker: u8| {
@@ -298,49 +276,46 @@ pub(super) fn refusals<D: Checked>(
     let (places, len) = places(files.iter().map(|_| SIZE));
     let whole = on_host(&mut JpegDecoder::new()?, &good, &places[0])?;
 
-    by_each_way(device, settings, |way, decoder| {
-        let (seen, refused) = decoded(device, decoder, &files, &places, len)?;
-        let at = |row: usize| refused.iter().find(|refused| refused.row == row);
-        for (row, words) in expect {
-            let text = at(row).map(|refused| refused.why.to_string());
-            if !text.as_ref().is_some_and(|text| text.contains(words)) {
-                return Err(wrong(format!(
-                    "by {way}: row {row} should be refused with {words:?}, and is: {text:?}"
-                )));
-            }
+    let (seen, refused) = decoded(device, decoder, &files, &places, len)?;
+    let at = |row: usize| refused.iter().find(|refused| refused.row == row);
+    for (row, words) in expect {
+        let text = at(row).map(|refused| refused.why.to_string());
+        if !text.as_ref().is_some_and(|text| text.contains(words)) {
+            return Err(wrong(format!(
+                "row {row} should be rejected with {words:?}, and is: {text:?}"
+            )));
         }
-        for row in [0, 6] {
-            if let Some(refused) = at(row) {
-                return Err(wrong(format!(
-                    "by {way}: row {row} is whole: {}",
-                    refused.why
-                )));
-            }
-            let (_, mean) = distance(&cut(seen.as_ref(), &places[row]), &whole);
-            if mean > D::APART.sampled {
-                return Err(wrong(format!(
-                    "by {way}: row {row} is whole, and {mean:.3} levels from the host's pixels"
-                )));
-            }
+    }
+    for row in [0, 6] {
+        if let Some(refused) = at(row) {
+            return Err(wrong(format!("row {row} is whole: {}", refused.why)));
         }
-        let damaged = match at(4) {
-            Some(refused) => format!("refused ({})", refused.why),
-            None => "not noticed".to_owned(),
-        };
-        Ok(format!("as said; damage within a scan is {damaged}"))
-    })
+        let (_, mean) = distance(&cut(seen.as_ref(), &places[row]), &whole);
+        if mean > D::APART.sampled {
+            return Err(wrong(format!(
+                "row {row} is whole, and its mean distance from the host's pixels is {mean:.3} \
+                 levels"
+            )));
+        }
+    }
+    let damaged = match at(4) {
+        Some(refused) => format!("rejected ({})", refused.why),
+        None => "not noticed".to_owned(),
+    };
+    Ok(format!("as expected; damage within a scan is {damaged}"))
 }
 
 /// Files a second of a usual size, and what a core of the host does of them.
 pub(super) fn rates<D: Checked>(
     device: &D,
-    settings: &DecoderSettings,
+    decoder: &mut D::Decoder,
+    by: &str,
     effort: Effort,
-    figures: &mut Vec<Figure>,
+    figures: &mut Figures<'_>,
 ) -> Result<String, Wrong> {
     let (size, batches) = match effort {
         Effort::Small => ((60, 80), 2),
-        Effort::Full => ((480, 640), 8),
+        Effort::Full => ((480, 640), 16),
     };
     let files = (0..BATCH).map(|n| jpeg(n as u64, size, Subsampling::Quarter));
     let files = files.collect::<Result<Vec<_>, _>>()?;
@@ -359,33 +334,36 @@ pub(super) fn rates<D: Checked>(
         unit: "images/s",
     });
     let jpegs = scanned(&files)?;
-    by_each_way(device, settings, |way, decoder| {
-        let queue = device.stream()?;
-        let memories = [device.memory(len)?, device.memory(len)?];
-        let ends = [device.event(false)?, device.event(false)?];
-        let mut run = |batches: usize| -> Result<(), DeviceError> {
-            let mut under_way: Vec<Decoding<D::Transfer>> = Vec::new();
-            for n in 0..batches {
-                let (to, end) = (&memories[n % 2], &ends[n % 2]);
-                // The last batch there: decoders write as soon as they are called.
-                device.synchronize(end)?;
-                under_way.push(device.decode(queue, decoder, &jpegs, to, &places)?);
-                device.record(end, queue)?;
-            }
-            ends.iter().try_for_each(|end| device.synchronize(end))
-        };
-        // The first batches make the library take its memory.
+    let queue = device.stream()?;
+    let memories = [device.memory(len)?, device.memory(len)?];
+    let ends = [device.event(false)?, device.event(false)?];
+    let mut run = |batches: usize| -> Result<(), DeviceError> {
+        let mut under_way: Vec<Decoding<D::Transfer>> = Vec::new();
+        for n in 0..batches {
+            let (to, end) = (&memories[n % 2], &ends[n % 2]);
+            // The last batch there: decoders write as soon as they are called.
+            device.synchronize(end)?;
+            under_way.push(device.decode(queue, decoder, &jpegs, to, &places)?);
+            device.record(end, queue)?;
+        }
+        ends.iter().try_for_each(|end| device.synchronize(end))
+    };
+    // The first batches make the library allocate its memory, and the GPU raise its clocks.
+    let pace = Pace::of(effort);
+    let start = Instant::now();
+    run(2)?;
+    while start.elapsed() < pace.warm_up {
         run(2)?;
-        let start = Instant::now();
-        run(batches)?;
-        figures.push(Figure {
-            name: format!("jpeg/by={way}/{of}"),
-            value: rate(batches * BATCH, start),
-            unit: "images/s",
-        });
-        Ok(format!("{} files", batches * BATCH))
-    })
+    }
+    let start = Instant::now();
+    run(batches)?;
+    figures.push(Figure {
+        name: format!("jpeg/by={by}/{of}"),
+        value: rate(batches * BATCH, start),
+        unit: "images/s",
+    });
+    Ok(format!("{} files", batches * BATCH))
 }
 
-/// What a card may decode by.
+/// The decoders that a GPU may have.
 pub(super) const WAYS_OF_A_CARD: &[Option<Way>] = &[Some(Way::Engine), Some(Way::Cores)];

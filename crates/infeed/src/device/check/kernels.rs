@@ -7,7 +7,7 @@ use infeed_raw::slab::Slab;
 use super::{Checked, Wrong, filled, noise, wrong};
 
 pub(super) const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
-const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
+pub(super) const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
 
 /// Heights and widths: a pixel, a row, sizes that no vector divides, and one that all do.
 const SIZES: [(usize, usize); 4] = [(1, 1), (1, 37), (13, 7), (32, 64)];

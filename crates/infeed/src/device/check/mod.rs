@@ -1,19 +1,22 @@
-//! A device, checked against the host and measured: what `scripts/gpu-check` runs on a machine
-//! with a card, and tests run on the simulated device.
+//! Checks and measurements of a device: `scripts/gpu-check` runs them on a machine with a GPU, tests
+//! run them on the simulated device.
 //!
-//! Everything goes through the seam, so it is the same code for both. A check says what it found;
-//! nothing here panics, and one that fails does not keep the others from running.
+//! Everything goes through [`Device`], so it is the same code for both. Each finding is reported as
+//! soon as it is made, so that a check that hangs or crashes loses nothing of those before it. Nothing
+//! here panics, and a check that fails does not keep the others from running.
 
 mod decoded;
 mod jpeg;
 mod kernels;
 mod ordering;
+mod pace;
 mod rates;
 mod stress;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -96,10 +99,10 @@ impl Checked for Cuda {
     }
 }
 
-/// What the management library says of a card just now.
+/// Share of the time that the GPU was busy, as the management library reports it.
 fn utilisation(bus: &str) -> String {
     let found = nvml::Card::at(bus).and_then(|card| card.utilisation());
-    found.map_or("not told".to_owned(), |found| {
+    found.map_or("unknown".to_owned(), |found| {
         format!("{:.0} % busy", 100.0 * found.busy)
     })
 }
@@ -140,48 +143,150 @@ impl Checked for Sim {
     }
 }
 
-/// What was found out about a device.
-#[derive(Clone, Debug, Serialize)]
+/// Everything found out about a device.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Its name, as a user gives it.
-    pub device: String,
-    /// What it is, by name and value.
+    /// Properties of the device, by name and value.
     pub facts: Vec<(&'static str, String)>,
-    /// What is right or wrong.
+    /// Results of the checks.
     pub checks: Vec<Check>,
-    /// What was measured.
+    /// Measurements.
     pub figures: Vec<Figure>,
 }
 
-impl Report {
-    /// Whether every check passed.
-    pub fn passed(&self) -> bool {
-        self.checks.iter().all(|check| check.passed)
-    }
+/// One result, reported as soon as it is known.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Finding {
+    /// A property of the device.
+    Fact {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The result of a check.
+    Check(Check),
+    /// A measurement.
+    Figure(Figure),
 }
 
-/// One thing that is right or wrong.
+/// Result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// What should be so, as a sentence.
-    pub name: &'static str,
-    /// Whether it is.
-    pub passed: bool,
-    /// What was seen.
+    /// The statement that is checked, as a sentence.
+    pub name: String,
+    /// Whether the statement holds.
+    pub outcome: Outcome,
+    /// The observation, the failure, or the reason why the check did not run.
     pub detail: String,
-    /// How long that took.
+    /// Duration of the check.
     pub seconds: f64,
 }
 
-/// One thing that was measured.
+/// Whether a checked statement holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It holds.
+    Passed,
+    /// It does not hold, or the check ended with an error.
+    Failed,
+    /// The check could not run here.
+    NotRun,
+}
+
+/// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// What, as `name/of=value/…`.
+    /// The measured quantity, as `name/of=value/…`.
     pub name: String,
-    /// How much.
+    /// The measured value.
     pub value: f64,
-    /// Of what.
+    /// The unit of `value`.
     pub unit: &'static str,
+}
+
+/// Receives measurements one by one.
+pub(super) struct Figures<'a>(&'a mut dyn FnMut(Figure));
+
+impl Figures<'_> {
+    fn push(&mut self, figure: Figure) {
+        (self.0)(figure);
+    }
+}
+
+/// A group of checks, which a process can run by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Bytes that kernels write, against the host's.
+    Kernels,
+    /// Rates of copies and kernels, and the host's cost of a step.
+    Rates,
+    /// Batches that a consumer reads late.
+    Stress,
+    /// Order of the writes of decoders of JPEGs.
+    Ordering,
+    /// Decoding of JPEGs: pixels, rejected files and rates.
+    Jpegs,
+}
+
+impl Group {
+    /// Every group, in the order in which they run.
+    pub const ALL: [Group; 5] = [
+        Group::Kernels,
+        Group::Rates,
+        Group::Stress,
+        Group::Ordering,
+        Group::Jpegs,
+    ];
+
+    /// The name as a caller gives it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Kernels => "kernels",
+            Group::Rates => "rates",
+            Group::Stress => "stress",
+            Group::Ordering => "ordering",
+            Group::Jpegs => "jpegs",
+        }
+    }
+}
+
+impl FromStr for Group {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Group, Error> {
+        let found = Group::ALL.into_iter().find(|group| group.name() == name);
+        found.ok_or_else(|| {
+            let names = Group::ALL.map(Group::name).join(", ");
+            let problem = format!("no group of checks is named {name:?}; the groups are {names}");
+            Error::config("groups", problem)
+        })
+    }
+}
+
+/// What to check, and for how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// With 10 seconds or more, sizes are those of training; with fewer, sizes are small and the
+    /// figures say little. The stress test takes all of this time if it runs alone, otherwise half.
+    pub seconds: f64,
+    /// The groups to run.
+    pub groups: Vec<Group>,
+    /// Decoders of JPEGs.
+    pub decoders: DecoderSettings,
+}
+
+impl Plan {
+    /// Every group, with the default decoders.
+    pub fn new(seconds: f64) -> Plan {
+        Plan {
+            seconds,
+            groups: Group::ALL.to_vec(),
+            decoders: DecoderSettings::default(),
+        }
+    }
 }
 
 /// How much is done: enough to see that all of it works, or enough to measure.
@@ -191,119 +296,210 @@ enum Effort {
     Full,
 }
 
-/// Checks the device of a name, with decoders of JPEGs as they are by default; see [`run_with`].
+/// Checks the device with a name that [`Any::open`] accepts, and passes each finding to `found` as soon
+/// as it is known.
 ///
 /// # Errors
 ///
-/// As [`run_with`].
-pub fn run(device: &str, seconds: f64) -> Result<Report, Error> {
-    run_with(device, seconds, &DecoderSettings::default())
+/// [`Error::Config`] if no device has the name; [`Error::Device`] if it cannot be opened.
+pub fn run(device: &str, plan: &Plan, found: &mut dyn FnMut(&Finding)) -> Result<Report, Error> {
+    let mut log = Log {
+        report: Report::default(),
+        found,
+    };
+    let start = Instant::now();
+    let opened = Any::open(device)?;
+    log.figure(Figure {
+        name: "open/device".to_owned(),
+        value: start.elapsed().as_secs_f64() * 1e3,
+        unit: "ms",
+    });
+    match opened {
+        Any::Cuda(cuda) => check(&cuda, plan, &mut log),
+        Any::Sim(sim) => check(&sim, plan, &mut log),
+    }
+    Ok(log.report)
 }
 
-/// Checks the device of a name, as [`Any::open`] reads it.
-///
-/// With 10 seconds or more, sizes are those of training; with fewer, small ones, whose figures
-/// say little. About half of the time is the stress test's.
-///
-/// # Errors
-///
-/// [`Error::Config`] if the name means no device; [`Error::Device`] if it cannot be opened.
-pub fn run_with(device: &str, seconds: f64, decoders: &DecoderSettings) -> Result<Report, Error> {
-    let lasting = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    Ok(match Any::open(device)? {
-        Any::Cuda(cuda) => check(&cuda, lasting, decoders),
-        Any::Sim(sim) => check(&sim, lasting, decoders),
-    })
+/// The findings so far, and the function that receives each of them.
+struct Log<'a> {
+    report: Report,
+    found: &'a mut dyn FnMut(&Finding),
 }
 
-/// All checks, one after another.
-pub fn check<D: Checked>(device: &D, lasting: Duration, decoders: &DecoderSettings) -> Report {
-    let effort = match lasting >= Duration::from_secs(10) {
+impl Log<'_> {
+    fn fact(&mut self, name: &'static str, value: String) {
+        (self.found)(&Finding::Fact {
+            name,
+            value: value.clone(),
+        });
+        self.report.facts.push((name, value));
+    }
+
+    fn figure(&mut self, figure: Figure) {
+        (self.found)(&Finding::Figure(figure.clone()));
+        self.report.figures.push(figure);
+    }
+
+    fn check(
+        &mut self,
+        name: impl Into<String>,
+        run: impl FnOnce(&mut Figures<'_>) -> Result<String, Wrong>,
+    ) {
+        let start = Instant::now();
+        let (outcome, detail) = match run(&mut Figures(&mut |figure| self.figure(figure))) {
+            Ok(seen) => (Outcome::Passed, seen),
+            Err(Wrong::Failed(why)) => (Outcome::Failed, why),
+            Err(Wrong::NotRun(why)) => (Outcome::NotRun, why),
+        };
+        let check = Check {
+            name: name.into(),
+            outcome,
+            detail,
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        (self.found)(&Finding::Check(check.clone()));
+        self.report.checks.push(check);
+    }
+}
+
+/// Runs the groups of the plan one after another.
+fn check<D: Checked>(device: &D, plan: &Plan, log: &mut Log<'_>) {
+    let seconds = Duration::try_from_secs_f64(plan.seconds).unwrap_or_default();
+    let effort = match seconds >= Duration::from_secs(10) {
         true => Effort::Full,
         false => Effort::Small,
     };
-    let mut checks = Vec::new();
-    let mut figures = Vec::new();
-    let mut note = |name, run: &mut dyn FnMut(&mut Vec<Figure>) -> Result<String, Wrong>| {
-        let start = Instant::now();
-        let found = run(&mut figures);
-        checks.push(Check {
-            name,
-            passed: found.is_ok(),
-            detail: found.unwrap_or_else(|wrong| wrong.0),
-            seconds: start.elapsed().as_secs_f64(),
-        });
-    };
-    note("every kernel gives the bytes of its host run", &mut |_| {
-        kernels::same_bytes(device)
-    });
-    note(
-        "JPEGs are decoded to the host's pixels, or near them",
-        &mut |figures| jpeg::pixels(device, decoders, figures),
-    );
-    note("JPEGs that are not decoded are named", &mut |_| {
-        jpeg::refusals(device, decoders)
-    });
-    note(
-        "JPEGs among rows are decoded and resized to the host's pixels, or near them",
-        &mut |figures| decoded::rows(device, decoders, figures),
-    );
-    note(
-        "JPEGs that are decoded after a wait overwrite nothing that is still read",
-        &mut |figures| ordering::ordering(device, decoders, figures),
-    );
-    note("decoding of JPEGs is timed", &mut |figures| {
-        jpeg::rates(device, decoders, effort, figures)
-    });
-    note("copies are timed", &mut |figures| {
-        rates::copies(device, effort, figures)
-    });
-    note("kernels are timed", &mut |figures| {
-        rates::kernels(device, effort, figures)
-    });
-    note("a step costs the host little", &mut |figures| {
-        rates::host_cost(device, effort, figures)
-    });
-    note(
-        "the ring's own times are those of its copies and kernels",
-        &mut |figures| rates::own_times(device, effort, figures),
-    );
-    note(
-        "an injected delay is the gap that is told",
-        &mut |figures| rates::gap(device, figures),
-    );
-    note(
-        "no batch is overwritten while a stream reads it",
-        &mut |_| stress::with_release(device, lasting / 3),
-    );
-    note("a release left out on purpose is found", &mut |_| {
-        stress::without_release(device, lasting / 6)
-    });
-    Report {
-        device: device.name(),
-        facts: device.facts(),
-        checks,
-        figures,
+    for (name, value) in device.facts() {
+        log.fact(name, value);
+    }
+    for group in &plan.groups {
+        match group {
+            Group::Kernels => {
+                log.check("every kernel gives the bytes of its host run", |_| {
+                    kernels::same_bytes(device)
+                });
+            }
+            Group::Rates => rates(device, effort, log),
+            Group::Stress => {
+                let alone = plan.groups.len() == 1;
+                stress(device, if alone { seconds } else { seconds / 2 }, log);
+            }
+            Group::Ordering => {
+                for (by, settings) in decoders::<D>(&plan.decoders) {
+                    log.check(
+                        format!(
+                            "JPEGs decoded by {by} after a wait overwrite nothing that is read"
+                        ),
+                        |figures| {
+                            let mut decoder = jpeg::opened(device, &settings)?;
+                            ordering::ordering(device, &mut decoder, &by, figures)
+                        },
+                    );
+                }
+            }
+            Group::Jpegs => {
+                for (by, settings) in decoders::<D>(&plan.decoders) {
+                    jpegs(device, &settings, &by, effort, log);
+                }
+            }
+        }
     }
 }
 
-/// What a check says when it fails.
-struct Wrong(String);
+fn rates<D: Checked>(device: &D, effort: Effort, log: &mut Log<'_>) {
+    log.check("copies are timed", |figures| {
+        rates::copies(device, effort, figures)
+    });
+    log.check("kernels are timed", |figures| {
+        rates::kernels(device, effort, figures)
+    });
+    log.check("a step costs the host little", |figures| {
+        rates::host_cost(device, effort, figures)
+    });
+    log.check(
+        "the ring's own times are those of its copies and kernels",
+        |figures| rates::own_times(device, effort, figures),
+    );
+    log.check(
+        "the measured gap is as long as an injected delay",
+        |figures| rates::gap(device, figures),
+    );
+}
+
+fn stress<D: Checked>(device: &D, lasting: Duration, log: &mut Log<'_>) {
+    log.check("no batch is overwritten while a stream reads it", |_| {
+        stress::with_release(device, lasting * 2 / 3)
+    });
+    log.check("a release left out on purpose is found", |_| {
+        stress::without_release(device, lasting / 3)
+    });
+}
+
+/// The device's decoders by their names.
+fn decoders<D: Checked>(settings: &DecoderSettings) -> Vec<(String, DecoderSettings)> {
+    let named = |&way: &Option<Way>| {
+        let by = way.map_or("the simulated device".to_owned(), |way| way.to_string());
+        let settings = DecoderSettings {
+            way,
+            ..settings.clone()
+        };
+        (by, settings)
+    };
+    D::WAYS.iter().map(named).collect()
+}
+
+/// The checks of one of the device's decoders.
+fn jpegs<D: Checked>(
+    device: &D,
+    settings: &DecoderSettings,
+    by: &str,
+    effort: Effort,
+    log: &mut Log<'_>,
+) {
+    let open = || jpeg::opened(device, settings);
+    log.check(
+        format!("JPEGs decoded by {by} have the host's pixels, or nearly"),
+        |figures| jpeg::pixels(device, &mut open()?, by, figures),
+    );
+    log.check(format!("JPEGs that {by} cannot decode are named"), |_| {
+        jpeg::refusals(device, &mut open()?)
+    });
+    log.check(
+        format!("rows decoded by {by} and resized have the host's pixels, or nearly"),
+        |figures| decoded::rows(device, open()?, by, figures),
+    );
+    log.check(format!("decoding by {by} is timed"), |figures| {
+        jpeg::rates(device, &mut open()?, by, effort, figures)
+    });
+}
+
+/// Why a check did not pass.
+enum Wrong {
+    /// The statement does not hold, or an operation failed.
+    Failed(String),
+    /// The check cannot run here.
+    NotRun(String),
+}
 
 impl<E: std::error::Error> From<E> for Wrong {
     fn from(error: E) -> Wrong {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        Wrong(text)
+        Wrong::Failed(with_causes(&error))
     }
 }
 
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
 fn wrong(what: impl Display) -> Wrong {
-    Wrong(what.to_string())
+    Wrong::Failed(what.to_string())
 }
 
 /// Memory with these bytes in it, put there in a stream and waited for.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use infeed_raw::jpeg_encode::Subsampling;
 use infeed_raw::slab::Slab;
 
-use super::jpeg::{by_each_way, cut, finish, jpeg, places, scanned};
+use super::jpeg::{cut, finish, jpeg, places, scanned};
 use super::stress::Busy;
-use super::{Checked, Figure, Wrong, wrong};
+use super::{Checked, Figure, Figures, Wrong, wrong};
 use crate::device::DeviceError;
-use crate::device::jpeg::{DecoderSettings, Place, ScannedJpeg};
+use crate::device::jpeg::{Place, ScannedJpeg};
 
 /// Tries with a wait on the host, and without one.
 const TRIES: usize = 20;
@@ -90,8 +90,9 @@ impl<D: Checked> Bench<'_, D> {
 /// If a wait on the host does not keep the order, or the device fails.
 pub(super) fn ordering<D: Checked>(
     device: &D,
-    settings: &DecoderSettings,
-    figures: &mut Vec<Figure>,
+    decoder: &mut D::Decoder,
+    by: &str,
+    figures: &mut Figures<'_>,
 ) -> Result<String, Wrong> {
     let (places, len) = places((0..FILES).map(|_| SIZE));
     let batch = |key: u64| {
@@ -112,35 +113,33 @@ pub(super) fn ordering<D: Checked>(
         places,
         len,
     };
-    by_each_way(device, settings, |way, decoder| {
-        let mut count = |waits_on_host: bool| -> Result<usize, Wrong> {
-            let mut overwritten = 0;
-            for _ in 0..TRIES {
-                // A device that notices the missing order finds it whatever the timing was.
-                let before = device.complaints().len();
-                let is_seen = bench.is_overwritten(decoder, &old, &new, waits_on_host)?;
-                let is_found = is_seen || device.complaints().len() > before;
-                overwritten += usize::from(is_found);
-            }
-            figures.push(Figure {
-                name: format!("jpeg/by={way}/overwritten/host waits={waits_on_host}"),
-                value: overwritten as f64,
-                unit: "of 20",
-            });
-            Ok(overwritten)
-        };
-        let with_wait = count(true)?;
-        if with_wait > 0 {
-            return Err(wrong(format!(
-                "by {way}: {with_wait} of {TRIES} reads saw pixels of a batch that was decoded after \
-                 the host had waited for them"
-            )));
+    let mut count = |waits_on_host: bool| -> Result<usize, Wrong> {
+        let mut overwritten = 0;
+        for _ in 0..TRIES {
+            // A device that notices the missing order finds it whatever the timing was.
+            let before = device.complaints().len();
+            let is_seen = bench.is_overwritten(decoder, &old, &new, waits_on_host)?;
+            let is_found = is_seen || device.complaints().len() > before;
+            overwritten += usize::from(is_found);
         }
-        let without_wait = count(false)?;
-        Ok(format!(
-            "reads that saw a later batch: 0 of {TRIES} with a wait on the host, {without_wait} without"
-        ))
-    })
+        figures.push(Figure {
+            name: format!("jpeg/by={by}/overwritten/host waits={waits_on_host}"),
+            value: overwritten as f64,
+            unit: "of 20",
+        });
+        Ok(overwritten)
+    };
+    let with_wait = count(true)?;
+    if with_wait > 0 {
+        return Err(wrong(format!(
+            "{with_wait} of {TRIES} reads saw pixels of a batch that was decoded after the host had \
+             waited for them"
+        )));
+    }
+    let without_wait = count(false)?;
+    Ok(format!(
+        "reads that saw a later batch: 0 of {TRIES} with a wait on the host, {without_wait} without"
+    ))
 }
 
 /// The memory with zeros in it.

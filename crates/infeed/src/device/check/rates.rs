@@ -1,28 +1,30 @@
-//! How fast copies and kernels are, what a step costs the host, and whether gaps are told right.
+//! Rates of copies and kernels, the host's cost of a step, and the accuracy of measured gaps.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infeed_raw::kernel::{Bilinear, Kernel, ResizeTable, Table};
+use infeed_raw::kernel::{Bilinear, Integer, Kernel, ResizeTable, Table};
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
-use super::kernels::{images, photograph, resized};
-use super::{Checked, Effort, Figure, Wrong, filled, noise, wrong};
+use super::kernels::{DTYPES, LAYOUTS, images, photograph, resized};
+use super::pace::{Pace, Rotation};
+use super::{Checked, Effort, Figure, Figures, Wrong, filled, noise, wrong};
 use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
-use crate::device::timing::{batch_times, copies as sent, launches, timed};
-use crate::device::{HostSource, Ring, Route, Settings};
+use crate::device::timing::{batch_times, timed};
+use crate::device::{DeviceError, HostSource, Ring, Route, Settings};
 use crate::sample::DType;
 
-fn rate(bytes: usize, times: u32, taken: Duration) -> f64 {
-    bytes as f64 * f64::from(times) / taken.as_secs_f64().max(1e-9) / 1e9
+fn rate(bytes: usize, one: Duration) -> f64 {
+    bytes as f64 / one.as_secs_f64().max(1e-9) / 1e9
 }
 
 fn figure(name: String, value: f64, unit: &'static str) -> Figure {
     Figure { name, value, unit }
 }
 
-/// Bytes of the copies that are timed.
+/// Bytes of the copies that are timed; the largest is the base of the kernels' ratios.
 fn sizes(effort: Effort) -> &'static [usize] {
     match effort {
         Effort::Small => &[1 << 20],
@@ -30,98 +32,104 @@ fn sizes(effort: Effort) -> &'static [usize] {
     }
 }
 
+/// Copies under way at most; an older one is waited for.
+const UNDER_WAY: usize = 64;
+
 /// To the device, to the host, and on the device, from memory that is pinned and that is not.
 pub(super) fn copies<D: Checked>(
     device: &D,
     effort: Effort,
-    figures: &mut Vec<Figure>,
+    figures: &mut Figures<'_>,
 ) -> Result<String, Wrong> {
     let queue = device.stream()?;
+    let pace = Pace::of(effort);
     for &bytes in sizes(effort) {
-        let times = (1 << 30) / bytes / 2;
-        let times = if effort == Effort::Small {
-            2
-        } else {
-            times.clamp(4, 32) as u32
-        };
-        let (here, there) = (device.memory(bytes)?, device.memory(bytes)?);
         for pinned in [true, false] {
             let kind = if pinned { "pinned" } else { "pageable" };
+            let here = device.memory(bytes)?;
             let mut slab = Slab::zeroed(1, bytes)?;
             slab.as_mut().fill(1);
             if pinned {
                 device.pin(&mut slab)?;
             }
             let slab = Arc::new(slab);
-            let source: HostSource = Arc::clone(&slab) as HostSource;
-            sent(device, queue, &source, bytes, &here, 1)?;
-            let taken = sent(device, queue, &source, bytes, &here, times)?;
-            drop(source);
+            let mut under_way = VecDeque::new();
+            let one = pace.each_enqueued(device, queue, |_| {
+                if under_way.len() == UNDER_WAY {
+                    under_way.pop_front();
+                }
+                let source = Arc::clone(&slab) as HostSource;
+                under_way.push_back(device.copy(queue, source, bytes, &here, 0)?);
+                Ok(())
+            })?;
+            drop(under_way);
             figures.push(figure(
                 format!("copy/to=device/memory={kind}/bytes={bytes}"),
-                rate(bytes, times, taken),
+                rate(bytes, one),
                 "GB/s",
             ));
-            let mut slab =
+            let slab =
                 Arc::try_unwrap(slab).map_err(|_| wrong("a copy that is done holds its bytes"))?;
-            slab = device.fetch(queue, &here, slab)?;
-            let start = Instant::now();
-            for _ in 0..times {
-                slab = device.fetch(queue, &here, slab)?;
-            }
+            let mut slab = Some(slab);
+            let one = pace.each(|times| {
+                let start = Instant::now();
+                for _ in 0..times {
+                    if let Some(into) = slab.take() {
+                        slab = Some(device.fetch(queue, &here, into)?);
+                    }
+                }
+                Ok::<_, DeviceError>(start.elapsed())
+            })?;
             figures.push(figure(
                 format!("copy/to=host/memory={kind}/bytes={bytes}"),
-                rate(bytes, times, start.elapsed()),
+                rate(bytes, one),
                 "GB/s",
             ));
-            if slab.as_ref().iter().any(|&byte| byte != 1) {
+            if !slab.is_some_and(|slab| slab.as_ref().iter().all(|&byte| byte == 1)) {
                 return Err(wrong("bytes came back changed"));
             }
         }
-        device.copy_within(queue, &here, &there, bytes)?;
-        let taken = timed(device, queue, || {
-            (0..times).try_for_each(|_| device.copy_within(queue, &here, &there, bytes))
+        let buffers = Rotation::new(device, queue, pace, &vec![1; bytes], bytes)?;
+        let one = pace.each_enqueued(device, queue, |run| {
+            let (from, to) = buffers.at(run);
+            device.copy_within(queue, from, to, bytes)
         })?;
         figures.push(figure(
             format!("copy/on=device/bytes={bytes}"),
-            rate(2 * bytes, times, taken),
+            rate(2 * bytes, one),
             "GB/s read and written",
         ));
     }
     Ok(format!("{} sizes", sizes(effort).len()))
 }
 
-/// Kernels over batches of the usual sizes, in bytes that they must read and write, and what it
-/// saves to send bytes in place of float32.
+/// Kernels over batches of the usual sizes, in bytes that they must read and write, and how much
+/// faster bytes are sent than float32.
 pub(super) fn kernels<D: Checked>(
     device: &D,
     effort: Effort,
-    figures: &mut Vec<Figure>,
+    figures: &mut Figures<'_>,
 ) -> Result<String, Wrong> {
     let queue = device.stream()?;
-    let (rows, side, masks, times) = match effort {
-        Effort::Small => (4, 32, (2, 24, 32), 2),
-        Effort::Full => (256, 224, (8, 720, 960), 20),
+    let (rows, side, masks) = match effort {
+        Effort::Small => (4, 32, (2, 24, 32)),
+        Effort::Full => (256, 224, (8, 720, 960)),
     };
-    let mut of = vec![];
-    for (dtype, layout) in [
-        (Dtype::F32, Layout::Chw),
-        (Dtype::BF16, Layout::Chw),
-        (Dtype::BF16, Layout::Hwc),
-        (Dtype::U8, Layout::Chw),
-    ] {
-        let name = format!("expand/to={dtype:?}/layout={layout:?}").to_lowercase();
-        of.push((name, photograph((side, side), 3, dtype, layout), rows));
-    }
     let (mask_rows, height, width) = masks;
-    let one_hot = Kernel::OneHot {
-        height,
-        width,
-        classes: 32,
-        dtype: Dtype::F32,
-        layout: Layout::Chw,
-    };
-    of.push(("one_hot/to=f32/classes=32".to_owned(), one_hot, mask_rows));
+    let mut of = vec![];
+    for (dtype, layout) in forms() {
+        let form = format!("to={dtype:?}/layout={layout:?}").to_lowercase();
+        let expand = photograph((side, side), 3, dtype, layout);
+        of.push((format!("expand/{form}"), expand, rows));
+        let one_hot = Kernel::OneHot {
+            height,
+            width,
+            classes: 32,
+            dtype,
+            layout,
+        };
+        of.push((format!("one_hot/{form}/classes=32"), one_hot, mask_rows));
+    }
     let classes = Kernel::Classes {
         height,
         width,
@@ -130,37 +138,54 @@ pub(super) fn kernels<D: Checked>(
         unknown: 255,
     };
     of.push(("classes/colours=32".to_owned(), classes, mask_rows));
+    for dtype in [Integer::I32, Integer::I64] {
+        let widen = Kernel::Widen {
+            height,
+            width,
+            dtype,
+            unknown: -100,
+        };
+        let form = format!("to={dtype:?}").to_lowercase();
+        of.push((format!("widen/{form}"), widen, mask_rows));
+    }
+    let pace = Pace::of(effort);
     for (name, kernel, rows) in &of {
         let sizes = (kernel.input_bytes(*rows), kernel.output_bytes(*rows));
         let (Some(from_bytes), Some(to_bytes)) = sizes else {
-            return Err(wrong(format!("{name}: its size is no number")));
+            return Err(wrong(format!("{name}: its size overflows")));
         };
-        let from = filled(device, queue, &noise(5, from_bytes))?;
-        let to = device.memory(to_bytes)?;
-        let over = (kernel, *rows);
-        launches(device, queue, over, &from, &to, 1)?;
-        let taken = launches(device, queue, over, &from, &to, times)?;
+        let buffers = Rotation::new(device, queue, pace, &noise(5, from_bytes), to_bytes)?;
+        let one = pace.each_enqueued(device, queue, |run| {
+            let (from, to) = buffers.at(run);
+            device.launch(queue, kernel, *rows, from, None, to)
+        })?;
         figures.push(figure(
             format!("kernel/{name}/rows={rows}"),
-            rate(from_bytes + to_bytes, times, taken),
+            rate(from_bytes + to_bytes, one),
             "GB/s read and written",
         ));
     }
-    resizes(device, queue, (rows, side, times), figures)?;
-    as_bytes_or_floats(device, queue, (rows, side), figures)?;
-    Ok(format!("{} kernels", of.len() + 1))
+    let resized = resizes(device, queue, pace, (rows, side), figures)?;
+    as_bytes_or_floats(device, queue, pace, (rows, side), figures)?;
+    Ok(format!("{} kernels", of.len() + resized))
+}
+
+/// Every dtype in every layout.
+fn forms() -> impl Iterator<Item = (Dtype, Layout)> {
+    let layouts = |dtype| LAYOUTS.map(|layout| (dtype, layout));
+    DTYPES.into_iter().flat_map(layouts)
 }
 
 /// Crops as `RandomResizedCrop` draws them of photographs, from half of the side to twice as much,
-/// each time with the copy of their table; and what that costs the host: the first, and one of lengths
-/// met before.
+/// each time with the copy of their table; and the host's time for a table of new and of known
+/// lengths. Returns the number of kernels.
 fn resizes<D: Checked>(
     device: &D,
     queue: D::Queue,
-    (rows, side, times): (usize, usize, u32),
-    figures: &mut Vec<Figure>,
-) -> Result<(), Wrong> {
-    let kernel = resized(photograph((side, side), 3, Dtype::BF16, Layout::Chw));
+    pace: Pace,
+    (rows, side): (usize, usize),
+    figures: &mut Figures<'_>,
+) -> Result<usize, Wrong> {
     let length = |key: u64| (side / 2) as u64 + crate::random::hash(&[key]) % (3 * side as u64 / 2);
     let sizes: Vec<(u32, u32)> = (0..rows as u64)
         .map(|row| (length(2 * row) as u32, length(2 * row + 1) as u32))
@@ -177,34 +202,38 @@ fn resizes<D: Checked>(
             "ms",
         ));
     }
-    let Some(table) = made else { return Ok(()) };
-    let to_bytes = kernel
-        .output_bytes(rows)
-        .ok_or_else(|| wrong("the size of a batch is no number"))?;
-    let from = filled(device, queue, &noise(6, from_bytes))?;
+    let Some(table) = made else { return Ok(0) };
     let place = device.memory(table.bytes().len())?;
-    let to = device.memory(to_bytes)?;
     let table = Some((Table::Resize(&table), &place));
-    device.launch(queue, &kernel, rows, &from, table, &to)?;
-    let taken = timed(device, queue, || {
-        (0..times).try_for_each(|_| device.launch(queue, &kernel, rows, &from, table, &to))
-    })?;
-    figures.push(figure(
-        format!("kernel/resize/with=table/to=bf16/layout=chw/rows={rows}"),
-        rate(from_bytes + to_bytes, times, taken),
-        "GB/s read and written",
-    ));
-    Ok(())
+    let input = noise(6, from_bytes);
+    for (dtype, layout) in forms() {
+        let kernel = resized(photograph((side, side), 3, dtype, layout));
+        let to_bytes = kernel
+            .output_bytes(rows)
+            .ok_or_else(|| wrong("the size of a batch overflows"))?;
+        let buffers = Rotation::new(device, queue, pace, &input, to_bytes)?;
+        let one = pace.each_enqueued(device, queue, |run| {
+            let (from, to) = buffers.at(run);
+            device.launch(queue, &kernel, rows, from, table, to)
+        })?;
+        let form = format!("to={dtype:?}/layout={layout:?}").to_lowercase();
+        figures.push(figure(
+            format!("kernel/resize/with=table/{form}/rows={rows}"),
+            rate(from_bytes + to_bytes, one),
+            "GB/s read and written",
+        ));
+    }
+    Ok(forms().count())
 }
 
 /// The same float32 batch on the device, sent as it is or as the bytes that it is made of.
 fn as_bytes_or_floats<D: Checked>(
     device: &D,
     queue: D::Queue,
+    pace: Pace,
     (rows, side): (usize, usize),
-    figures: &mut Vec<Figure>,
+    figures: &mut Figures<'_>,
 ) -> Result<(), Wrong> {
-    const TIMES: u32 = 4;
     let kernel = photograph((side, side), 3, Dtype::F32, Layout::Chw);
     let pixels = rows * side * side * 3;
     let (staging, output) = (device.memory(pixels)?, device.memory(4 * pixels)?);
@@ -216,17 +245,18 @@ fn as_bytes_or_floats<D: Checked>(
         device.pin(&mut slab)?;
         let source: HostSource = Arc::new(slab);
         let to = if floats { &output } else { &staging };
-        let mut under_way = Vec::new();
-        let taken = timed(device, queue, || {
-            for _ in 0..TIMES {
-                under_way.push(device.copy(queue, Arc::clone(&source), bytes, to, 0)?);
-                if !floats {
-                    device.launch(queue, &kernel, rows, &staging, None, &output)?;
-                }
+        let mut under_way = VecDeque::new();
+        let one = pace.each_enqueued(device, queue, |_| {
+            if under_way.len() == UNDER_WAY {
+                under_way.pop_front();
+            }
+            under_way.push_back(device.copy(queue, Arc::clone(&source), bytes, to, 0)?);
+            if !floats {
+                device.launch(queue, &kernel, rows, &staging, None, &output)?;
             }
             Ok(())
         })?;
-        *ms = taken.as_secs_f64() / f64::from(TIMES) * 1e3;
+        *ms = one.as_secs_f64() * 1e3;
         let name = if floats { "float32" } else { "uint8" };
         figures.push(figure(
             format!("to_device/as={name}/rows={rows}"),
@@ -282,7 +312,7 @@ fn ring_of<D: Checked>(device: &D, rows: usize, side: usize) -> Result<(Ring<D>,
 pub(super) fn host_cost<D: Checked>(
     device: &D,
     effort: Effort,
-    figures: &mut Vec<Figure>,
+    figures: &mut Figures<'_>,
 ) -> Result<String, Wrong> {
     let (rows, side, steps) = match effort {
         Effort::Small => (4, 32, 16),
@@ -333,12 +363,12 @@ pub(super) fn host_cost<D: Checked>(
     Ok(format!("medians: {}", told.join(", ")))
 }
 
-/// What the ring tells of its own copies and kernels, against the same by themselves: nothing makes them
-/// faster.
+/// Times that the ring reports of its own copies and kernels, against the same by themselves: nothing
+/// makes them faster.
 pub(super) fn own_times<D: Checked>(
     device: &D,
     effort: Effort,
-    figures: &mut Vec<Figure>,
+    figures: &mut Figures<'_>,
 ) -> Result<String, Wrong> {
     const STEPS: u64 = 12;
     let (rows, side) = match effort {
@@ -356,7 +386,7 @@ pub(super) fn own_times<D: Checked>(
     ring.close()?;
     if (told.batches, told.bytes) != (STEPS, STEPS * alone.bytes) {
         return Err(wrong(format!(
-            "times are told of {} batches of {STEPS}, {} bytes of {}",
+            "times of {} batches of {STEPS} are reported, {} bytes of {}",
             told.batches,
             told.bytes,
             STEPS * alone.bytes
@@ -389,7 +419,7 @@ pub(super) fn own_times<D: Checked>(
 
 /// A consumer asks, and the batch is sent when other work of a known length is done: the gap is at
 /// least that long, and not much longer.
-pub(super) fn gap<D: Checked>(device: &D, figures: &mut Vec<Figure>) -> Result<String, Wrong> {
+pub(super) fn gap<D: Checked>(device: &D, figures: &mut Figures<'_>) -> Result<String, Wrong> {
     const DELAY: Duration = Duration::from_millis(20);
     let (ring, batch) = ring_of(device, 4, 32)?;
     let (consumer, other) = (device.stream()?, device.stream()?);
@@ -414,13 +444,16 @@ pub(super) fn gap<D: Checked>(device: &D, figures: &mut Vec<Figure>) -> Result<S
     ring.close()?;
 
     let [gap] = gaps.as_slice() else {
-        return Err(wrong(format!("{} gaps are told for one batch", gaps.len())));
+        return Err(wrong(format!(
+            "{} gaps are reported for one batch",
+            gaps.len()
+        )));
     };
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     figures.push(figure("gap/injected".to_owned(), ms(delay), "ms"));
-    figures.push(figure("gap/told".to_owned(), ms(gap.waited), "ms"));
+    figures.push(figure("gap/measured".to_owned(), ms(gap.waited), "ms"));
     let told = format!(
-        "{:.2} ms injected, {:.2} ms told",
+        "{:.2} ms injected, {:.2} ms measured",
         ms(delay),
         ms(gap.waited)
     );

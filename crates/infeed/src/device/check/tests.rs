@@ -2,11 +2,20 @@ use super::*;
 
 #[test]
 fn the_simulated_device_passes_every_check_and_gives_every_figure() {
-    let report = run("sim", 0.3).unwrap();
+    let mut streamed = Vec::new();
 
-    let failed: Vec<_> = report.checks.iter().filter(|check| !check.passed).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
+    let report = run("sim", &Plan::new(0.3), &mut |finding| {
+        streamed.push(serde_json::to_value(finding).unwrap());
+    });
+
+    let report = report.unwrap();
+    let passed = |check: &Check| check.outcome == Outcome::Passed;
+    assert!(report.checks.iter().all(passed), "{:#?}", report.checks);
     assert_eq!(report.checks.len(), 13);
+    let of_kind = |kind: &str| streamed.iter().filter(|f| f["kind"] == kind).count();
+    assert_eq!(of_kind("check"), report.checks.len());
+    assert_eq!(of_kind("figure"), report.figures.len());
+    assert_eq!(of_kind("fact"), report.facts.len());
     for start in [
         "copy/to=device/memory=pinned",
         "copy/to=host",
@@ -14,15 +23,36 @@ fn the_simulated_device_passes_every_check_and_gives_every_figure() {
         "host/call=take",
         "batch/copying/in=ring",
         "batch/expanding/alone",
-        "jpeg/by=its threads/of=4:2:0, 80x60",
+        "kernel/one_hot/to=f16/layout=hwc",
+        "kernel/resize/with=table/to=u8/layout=chw",
+        "kernel/widen/to=i64",
+        "open/device",
+        "jpeg/by=the simulated device/of=4:2:0, 80x60",
         "jpeg/by=a core of the host",
-        "jpeg/by=its threads/overwritten/host waits=false",
+        "jpeg/by=the simulated device/overwritten/host waits=false",
     ] {
         let found = report.figures.iter().find(|f| f.name.starts_with(start));
         assert!(found.is_some_and(|figure| figure.value > 0.0), "{start}");
     }
-    let text = serde_json::to_string(&report).unwrap();
-    assert!(text.contains("\"passed\":true"));
+    let check = streamed.iter().find(|finding| finding["kind"] == "check");
+    assert_eq!(check.unwrap()["outcome"], "passed");
+}
+
+#[test]
+fn a_group_runs_without_the_others() {
+    let plan = Plan {
+        groups: vec!["stress".parse().unwrap()],
+        ..Plan::new(0.1)
+    };
+
+    let report = run("sim", &plan, &mut |_| {}).unwrap();
+
+    assert_eq!(report.checks.len(), 2);
+    let error = "stres".parse::<Group>().unwrap_err().to_string();
+    assert!(
+        error.contains("kernels, rates, stress, ordering, jpegs"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -46,33 +76,32 @@ fn a_release_left_out_is_found_by_the_device_or_by_its_bytes() {
 #[test]
 fn a_name_that_means_no_device_is_refused() {
     for name in ["", "cpu", "cuda:", "cuda:x", "cuda:-1", "simulated"] {
-        let error = run(name, 1.0).unwrap_err().to_string();
+        let error = run(name, &Plan::new(1.0), &mut |_| {});
+        let error = error.unwrap_err().to_string();
 
         assert!(error.contains("names no device"), "{name}: {error}");
     }
-    assert!(run("sim:speed=3", 1.0).is_err());
+    assert!(run("sim:speed=3", &Plan::new(1.0), &mut |_| {}).is_err());
 }
 
 #[test]
-fn a_device_without_a_decoder_passes_and_says_why_it_decoded_nothing() {
-    let report = run("sim:jpeg=none", 0.1).unwrap();
+fn checks_of_a_decoder_that_the_device_lacks_are_not_run() {
+    let report = run("sim:jpeg=none", &Plan::new(0.1), &mut |_| {}).unwrap();
 
-    let of_jpegs = report
+    let (not_run, run): (Vec<_>, Vec<_>) = report
         .checks
         .iter()
-        .filter(|check| check.name.contains("JPEG"));
-    let details: Vec<_> = of_jpegs.map(|check| check.detail.as_str()).collect();
-    assert_eq!(details.len(), 5);
-    for detail in details {
+        .partition(|check| check.outcome == Outcome::NotRun);
+    assert!(run.iter().all(|check| check.outcome == Outcome::Passed));
+    assert_eq!(not_run.len(), 5);
+    for check in not_run {
         assert!(
-            detail.contains("not checked: the simulated device was made without"),
-            "{detail}"
+            check
+                .detail
+                .contains("the simulated device was made without"),
+            "{check:?}"
         );
     }
-    assert!(
-        !report
-            .figures
-            .iter()
-            .any(|figure| figure.name.contains("its threads"))
-    );
+    let of_jpegs = |figure: &Figure| figure.name.starts_with("jpeg/");
+    assert!(!report.figures.iter().any(of_jpegs));
 }

@@ -1,0 +1,78 @@
+"""The loop cases of `python/tests/on_card`, on the driver of this machine.
+
+A case that crashes or hangs is a failed check; the rest then run in another process.
+"""
+
+import importlib.util
+import os
+import sys
+
+from . import process
+from .case_log import FINDINGS, PROGRESS
+from .findings import Findings
+from .steps import Settings
+
+# Processes at most: each but the last lost a case.
+PROCESSES = 6
+
+# The whole step is limited, too.
+SECONDS = 600
+
+
+def run(findings: Findings, settings: Settings) -> None:
+    """Runs every case."""
+    if importlib.util.find_spec("pytest") is None:
+        findings.not_run("loop cases", "pytest is not installed here")
+        return
+    tests = settings.checkout / "python" / "tests"
+    progress = settings.scratch / "cases.txt"
+    environment = dict(os.environ)
+    environment[FINDINGS] = str(findings.path)
+    environment[PROGRESS] = str(progress)
+    paths = [str(tests), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    command = [sys.executable, "-m", "pytest", str(tests / "on_card" / "cases.py")]
+    command += ["-q", "-p", "no:cacheprovider", "-p", "gpu_parts.case_log"]
+    # Warnings of other versions of libraries are not what is checked.
+    command += ["--rootdir", str(settings.checkout), "-o", "filterwarnings=default"]
+    # Steps of their own.
+    command += ["-k", "not selftest"]
+    if settings.quick:
+        command[-1] += " and (fixed_addresses or second_stream or capture)"
+    lost: list[str] = []
+    for _ in range(PROCESSES):
+        output = settings.scratch / "cases-output.txt"
+        skipped = [f"--deselect={case}" for case in done(progress)]
+        before = len(skipped)
+        ended = process.run(
+            [*command, *skipped], SECONDS, output, environment, own_group=False
+        )
+        # Failed cases are status 1, and no case left is 5.
+        if ended.status in (0, 1, 5):
+            break
+        text = f"{ended.problem}: {process.tail(output)}"
+        hit = unfinished(progress)
+        for case in hit - set(lost):
+            findings.result(case.rpartition("::")[2], "failed", text, 0.0)
+        lost += hit
+        if len(done(progress)) == before:
+            findings.result("loop cases run", "failed", text, 0.0)
+            break
+
+
+def lines(progress, word: str) -> list[str]:
+    """Cases of which the progress says that they began, or ended."""
+    if not progress.exists():
+        return []
+    found = (line.split(" ", 1) for line in progress.read_text().splitlines())
+    return [case for kind, case in found if kind == word]
+
+
+def done(progress) -> list[str]:
+    """Cases that need not run again."""
+    return lines(progress, "begin")
+
+
+def unfinished(progress) -> set[str]:
+    """Cases that began and did not end."""
+    return set(lines(progress, "begin")) - set(lines(progress, "end"))

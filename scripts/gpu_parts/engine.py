@@ -1,0 +1,87 @@
+"""The engine's own checks and measurements, group by group."""
+
+import os
+import sys
+
+from . import process
+from .findings import Findings
+from .machine import tool
+from .steps import Settings
+
+# From 10 seconds on, the engine takes the sizes of training.
+SECONDS = {"quick": 0.3, "normal": 10.0, "full": 60.0}
+STRESS_SECONDS = {"quick": 0.3, "normal": 25.0, "full": 200.0}
+
+
+def selftest(
+    findings: Findings, settings: Settings, group: str, seconds: float
+) -> None:
+    """Runs one group of checks; each finding is written as soon as it is known."""
+    import infeed
+    from infeed import _core
+
+    folders = list(settings.libraries)
+    try:
+        _core.device_selftest(
+            settings.device, seconds, folders, [group], findings.add_text
+        )
+    except infeed.ConfigError as error:
+        if "no group of checks" not in str(error):
+            raise
+        findings.not_run(f"checks of the group {group}", error)
+
+
+def kernels(findings: Findings, settings: Settings) -> None:
+    """Kernels against the host, with a JIT cache that only this run uses: the first
+    time it is empty."""
+    cache = settings.scratch / "jit-cache"
+    cache.mkdir(exist_ok=True)
+    os.environ["CUDA_CACHE_PATH"] = str(cache)
+    selftest(findings, settings, "kernels", SECONDS[settings.effort])
+
+
+def rates(findings: Findings, settings: Settings) -> None:
+    """Copies and kernels, each layout and dtype; the host's cost of a step."""
+    selftest(findings, settings, "rates", SECONDS[settings.effort])
+
+
+def stress(findings: Findings, settings: Settings) -> None:
+    """A late consumer, with its release and without."""
+    selftest(findings, settings, "stress", STRESS_SECONDS[settings.effort])
+
+
+def ordering(findings: Findings, settings: Settings) -> None:
+    """Whether nvJPEG's decoders write in the order of their stream, and infeed's
+    batches are right all the same."""
+    selftest(findings, settings, "ordering", SECONDS[settings.effort])
+
+
+def jpegs(findings: Findings, settings: Settings) -> None:
+    """Pixels, rejected files and rates of the device's decoders of JPEGs."""
+    selftest(findings, settings, "jpegs", SECONDS[settings.effort])
+
+
+def sanitizer(findings: Findings, settings: Settings) -> None:
+    """The kernels and the stress test under compute-sanitizer."""
+    program = tool("compute-sanitizer")
+    if program is None:
+        findings.not_run("compute-sanitizer finds nothing", "it is not installed")
+        return
+    for name, run in [("memcheck", "kernels"), ("racecheck", "kernels")]:
+        output = settings.scratch / f"{name}.txt"
+        code = (
+            "import sys; from infeed import _core; "
+            "_core.device_selftest(sys.argv[1], 0.3, [], [sys.argv[2]])"
+        )
+        command = [program, "--tool", name, "--error-exitcode", "9", sys.executable]
+        command += ["-c", code, settings.device, run]
+        limit_s = 150 if settings.effort == "full" else 40
+
+        def ran(command=command, output=output, limit_s=limit_s) -> str:
+            ended = process.run(command, limit_s, output, own_group=False)
+            text = process.tail(output)
+            if ended.problem:
+                raise RuntimeError(f"{ended.problem}: {text}")
+            return text.splitlines()[-1] if text else ""
+
+        findings.check(f"compute-sanitizer's {name} finds nothing in the {run}", ran)
