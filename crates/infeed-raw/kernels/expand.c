@@ -7,6 +7,33 @@ INLINE float factor(const float *of, u32 channel) {
     return channel == 0 ? of[0] : channel == 1 ? of[1] : channel == 2 ? of[2] : of[3];
 }
 
+/* Two elements that follow on each other, of their bytes and factors. */
+INLINE void two_elements(enum dtype dtype, u32 byte0, float scale0, float bias0, u32 byte1,
+                         float scale1, float bias1, u32 *elements) {
+    if (dtype == BF16) {
+        two_brains_of(value_of(byte0, scale0, bias0), value_of(byte1, scale1, bias1), elements);
+    } else {
+        elements[0] = element_of(dtype, byte0, scale0, bias0);
+        elements[1] = element_of(dtype, byte1, scale1, bias1);
+    }
+}
+
+/* Bytes of a unit of a mirrored line with 3 channels, of which the first is `channel` of the pixel that
+ * ends at `end`. The pixels before that one follow, each with its channels in order. */
+INLINE void load_mirrored(u64 end, u32 channel, u32 unit, u32 *to) {
+    /* As many as a unit may have a part of, and as this one has. */
+    const u32 most = (unit + 4) / 3, bytes = 3 * most, count = (bytes + 3) / 4;
+    const u32 pixels = most - (channel + unit + 3 <= bytes);
+    u32 forward[6], turned[6] = {0, 0, 0, 0, 0, 0};
+    load_words(end - bytes, count, end - 3 * pixels, end, forward);
+    UNROLL
+    for (u32 n = 0; n < bytes; n++)
+        turned[n / 4] |= byte_of(forward, bytes - 3 * (n / 3 + 1) + n % 3) << PLACE(n % 4, 8);
+    UNROLL
+    for (u32 n = 0; n < unit / 4; n++)
+        to[n] = middle(turned[n], turned[n + 1], channel);
+}
+
 /* To [height, width, channels]. A thread makes 16 bytes of the row, wherever in a pixel they are. */
 INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dtype dtype) {
     const struct rows *rows = &args->rows;
@@ -41,15 +68,14 @@ INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dt
             scale[n] = factor(args->scale, order[n]);
             bias[n] = factor(args->bias, order[n]);
         }
-        if (view.flip_x) {
-            const u64 mirrored = line + rows->line.by - 3 - at;
-            UNROLL
-            for (u32 n = 0; n < unit; n++)
-                bytes[n / 4] |= load1(mirrored + 2 * order[n % 3] - n) << PLACE(n % 4, 8);
-        }
+        if (view.flip_x)
+            load_mirrored(line + rows->line.by - (at - channel), channel, unit, bytes);
         UNROLL
-        for (u32 n = 0; n < unit; n++)
-            elements[n] = element_of(dtype, byte_of(bytes, n), scale[n % 3], bias[n % 3]);
+        for (u32 n = 0; n < unit; n += 2) {
+            const u32 even = n % 3, odd = (n + 1) % 3;
+            two_elements(dtype, byte_of(bytes, n), scale[even], bias[even], byte_of(bytes, n + 1),
+                         scale[odd], bias[odd], elements + n);
+        }
         store(to, dtype, elements, 0, unit);
         return;
     }
@@ -104,11 +130,16 @@ INLINE void expand_chw(const struct expand *args, u32 block, u32 thread, enum dt
         UNROLL
         for (u32 channel = 0; channel < 3; channel++, to += plane) {
             UNROLL
-            for (u32 n = 0; n < unit; n++) {
-                const u32 forward = byte_of(bytes, 3 * n + channel);
-                const u32 backward = byte_of(bytes, 3 * (unit - 1 - n) + channel);
-                elements[n] = element_of(dtype, run.is_reversed ? backward : forward,
-                                         args->scale[channel], args->bias[channel]);
+            for (u32 n = 0; n < unit; n += 2) {
+                u32 two[2];
+                UNROLL
+                for (u32 m = 0; m < 2; m++) {
+                    const u32 forward = byte_of(bytes, 3 * (n + m) + channel);
+                    const u32 backward = byte_of(bytes, 3 * (unit - 1 - n - m) + channel);
+                    two[m] = run.is_reversed ? backward : forward;
+                }
+                const float scale = args->scale[channel], bias = args->bias[channel];
+                two_elements(dtype, two[0], scale, bias, two[1], scale, bias, elements + n);
             }
             store(to, dtype, elements, 0, unit);
         }
@@ -126,11 +157,14 @@ INLINE void expand_chw(const struct expand *args, u32 block, u32 thread, enum dt
     }
 }
 
+/* Those whose rounding newer devices have an instruction for are made for them a second time. */
+#ifndef INFEED_SM80
 KERNEL(expand_u8_hwc, struct expand, expand_hwc(args, block, thread, U8))
 KERNEL(expand_f32_hwc, struct expand, expand_hwc(args, block, thread, F32))
 KERNEL(expand_f16_hwc, struct expand, expand_hwc(args, block, thread, F16))
-KERNEL(expand_bf16_hwc, struct expand, expand_hwc(args, block, thread, BF16))
 KERNEL(expand_u8_chw, struct expand, expand_chw(args, block, thread, U8))
 KERNEL(expand_f32_chw, struct expand, expand_chw(args, block, thread, F32))
 KERNEL(expand_f16_chw, struct expand, expand_chw(args, block, thread, F16))
+#endif
+KERNEL(expand_bf16_hwc, struct expand, expand_hwc(args, block, thread, BF16))
 KERNEL(expand_bf16_chw, struct expand, expand_chw(args, block, thread, BF16))

@@ -101,35 +101,33 @@ INLINE struct run pixels_at(const struct rows *rows, const struct view *view, u3
     return (struct run){line_at(rows, view, y) + (u64)from * rows->pixel, view->flip_x};
 }
 
-/* Loads bytes, a multiple of 4, into words: as wide as the address allows. */
+/* Loads bytes, a multiple of 4, into words: as wide as the address allows, and never byte by byte. */
 INLINE void load(u64 at, u32 bytes, u32 *to) {
     if (bytes % 16 == 0 && at % 16 == 0) {
         UNROLL
         for (u32 n = 0; n < bytes / 16; n++)
             load16(at + 16 * n, to + 4 * n);
-    } else if (at % 4 == 0) {
+    } else if (bytes % 8 == 0 && at % 8 == 0) {
         UNROLL
-        for (u32 n = 0; n < bytes / 4; n++)
-            to[n] = load4(at + 4 * n);
+        for (u32 n = 0; n < bytes / 8; n++)
+            load_pair(at + 8 * n, to + 2 * n);
     } else {
-        UNROLL
-        for (u32 n = 0; n < bytes / 4; n++) {
-            to[n] = 0;
-            UNROLL
-            for (u32 b = 0; b < 4; b++)
-                to[n] |= load1(at + 4 * n + b) << PLACE(b, 8);
-        }
+        load_words(at, bytes / 4, at, at + bytes, to);
     }
 }
 
 /* Byte `n` of words. */
 INLINE u32 byte_of(const u32 *from, u32 n) { return from[n / 4] >> PLACE(n % 4, 8) & 0xff; }
 
+INLINE float value_of(u32 byte, float scale, float bias) {
+    return sum(product((float)byte, scale), bias);
+}
+
 /* Bits of an element from a byte and its channel's factors. */
 INLINE u32 element_of(enum dtype dtype, u32 byte, float scale, float bias) {
     if (dtype == U8)
         return byte;
-    const float value = sum(product((float)byte, scale), bias);
+    const float value = value_of(byte, scale, bias);
     return dtype == F32 ? bits_of(value) : dtype == F16 ? half_of(value) : brain_of(value);
 }
 

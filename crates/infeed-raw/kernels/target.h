@@ -42,6 +42,7 @@ INLINE u32 bits_of(float value) {
 #define GLOBAL __attribute__((address_space(1)))
 
 typedef u32 words __attribute__((ext_vector_type(4)));
+typedef u32 pair __attribute__((ext_vector_type(2)));
 
 #define KERNEL(name, type, call)                                                                   \
     __attribute__((device_kernel)) void infeed_##name(const type given) {                          \
@@ -62,7 +63,36 @@ INLINE void load16(u64 at, u32 *to) {
     to[2] = four.z;
     to[3] = four.w;
 }
+INLINE void load_pair(u64 at, u32 *to) {
+    const pair two = *(const GLOBAL pair *)at;
+    to[0] = two.x;
+    to[1] = two.y;
+}
 INLINE u64 load8(u64 at) { return *(const GLOBAL u64 *)at; }
+
+/* Four bytes of two words that follow on each other, from byte `first` on, which is below 4. */
+INLINE u32 middle(u32 low, u32 high, u32 first) {
+    u32 bytes;
+    __asm__("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(8 * first));
+    return bytes;
+}
+
+/* Loads `count` words from any address: words at multiples of 4 and a shift, in place of single bytes.
+ * Bytes outside of `from..to` are not specified. Of the words of memory, only those are read that hold a
+ * byte of `from..to`; memory ends with a whole word, see `Context::memory`. */
+INLINE void load_words(u64 at, u32 count, u64 from, u64 to, u32 *words) {
+    const u32 first = (u32)at & 3;
+    const u64 begin = at - first;
+    u32 low = 0;
+    UNROLL
+    for (u32 n = 0; n <= count; n++) {
+        const u64 word = begin + 4 * n;
+        const u32 high = word < to && word + 4 > from ? load4(word) : 0;
+        if (n > 0)
+            words[n - 1] = middle(low, high, first);
+        low = high;
+    }
+}
 
 INLINE void store1(u64 at, u32 value) { *(GLOBAL u8 *)at = (u8)value; }
 INLINE void store2(u64 at, u32 value) { *(GLOBAL u16 *)at = (u16)value; }
@@ -109,10 +139,27 @@ INLINE u32 load4(u64 at) {
     return value;
 }
 INLINE void load16(u64 at, u32 *to) { __builtin_memcpy(to, AT(at), 16); }
+INLINE void load_pair(u64 at, u32 *to) { __builtin_memcpy(to, AT(at), 8); }
 INLINE u64 load8(u64 at) {
     u64 value;
     __builtin_memcpy(&value, AT(at), 8);
     return value;
+}
+
+/* As on a device, in either order of bytes. */
+INLINE u32 middle(u32 low, u32 high, u32 first) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return (u32)(((u64)low << 32 | high) << 8 * first >> 32);
+#else
+    return (u32)(((u64)high << 32 | low) >> 8 * first);
+#endif
+}
+
+/* As on a device, but nothing outside of `from..to` is read. */
+INLINE void load_words(u64 at, u32 count, u64 from, u64 to, u32 *words) {
+    const u64 begin = at < from ? from : at, end = at + 4 * count < to ? at + 4 * count : to;
+    __builtin_memset(words, 0, 4 * count);
+    __builtin_memcpy((u8 *)words + (begin - at), AT(begin), end - begin);
 }
 
 INLINE void store1(u64 at, u32 value) { *(u8 *)AT(at) = (u8)value; }
@@ -153,6 +200,19 @@ INLINE u32 half_of(float value) {
 INLINE u32 brain_of(float value) {
     const u32 bits = bits_of(value);
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+/* The same of two numbers. */
+INLINE void two_brains_of(float first, float second, u32 *elements) {
+#ifdef INFEED_SM80
+    u32 both;
+    __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    elements[0] = both & 0xffff;
+    elements[1] = both >> 16;
+#else
+    elements[0] = brain_of(first);
+    elements[1] = brain_of(second);
+#endif
 }
 
 /* Byte `n` of four, and `count` elements of a word, in the order of memory. */

@@ -1,15 +1,17 @@
 //! A card, opened: its primary context, which every other library of the process uses too, the
 //! kernels loaded into it, and streams of its own.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::driver::Driver;
 use super::entries::Entries;
 use super::error::{CudaError, NoCuda};
+use super::pool::Pool;
 use super::queue::Queue;
 
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream, nor that for it.
@@ -146,13 +148,22 @@ fn device(driver: &Driver, ordinal: c_int) -> Result<c_int, CudaError> {
     Ok(device)
 }
 
-/// A card that is open. Everything on it holds a share, so it is closed last.
+/// Contexts that are open in this process, by the number of their GPU.
+static OPEN: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// Number of the context that the innermost guard of this thread has made current; 0 for none.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// An open GPU. Everything on it holds a share, so it is closed last.
 ///
 /// # Threads
 ///
-/// Any thread may call anything. Each call makes the card's context current on its thread and
-/// puts back what was current before: these calls run on threads of the consumer too, whose
-/// current card they must not change.
+/// Any thread may call anything. Each call makes the GPU's context current on its thread and
+/// restores the context that was current before: these calls run on threads of the consumer too,
+/// whose current GPU they must not change. A thread that makes many calls does that once for all of
+/// them ([`with_current`](Context::with_current)).
 ///
 /// # Fork
 ///
@@ -168,25 +179,50 @@ pub struct Context {
     handle: usize,
     pub(super) entries: Entries,
     /// Streams made here, destroyed with it.
-    streams: Mutex<Vec<usize>>,
+    streams: Mutex<Streams>,
+    /// Events without timing that nothing uses. Made and destroyed for each copy, they would be a fifth
+    /// of the calls of a step.
+    events: Mutex<Vec<usize>>,
+    /// None where the driver has none.
+    pub(super) pool: Option<Pool>,
+}
+
+/// Streams of a context.
+#[derive(Default)]
+struct Streams {
+    all: Vec<usize>,
+    /// Streams that their user gave back.
+    idle: Vec<usize>,
 }
 
 impl Context {
-    /// Opens a card: retains its primary context, loads the kernels and runs each once.
+    /// Opens a GPU: retains its primary context, loads the kernels and runs each once. While a GPU is
+    /// open in this process, this returns a share of the same context: a second loader loads nothing and
+    /// launches nothing, which would delay the training of the first.
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoCuda`], [`CudaError::NoSuchCard`], [`CudaError::Kernels`] when the card is
-    /// too old for them, and what the driver says otherwise.
+    /// [`CudaError::NoCuda`], [`CudaError::NoSuchCard`], [`CudaError::Kernels`] when the GPU is
+    /// too old for them, and what the driver returns otherwise.
     ///
     /// # Cost
     ///
-    /// Seconds where the process has not used the card before; its context takes a few hundred
-    /// MB of the card, which all libraries of the process share. The driver compiles the kernels
-    /// when they are loaded, and keeps what it made for the next time.
+    /// Seconds where the process has not used the GPU before; its context takes a few hundred
+    /// MB of the GPU, which all libraries of the process share. The driver compiles the kernels
+    /// when they are loaded (about 0.5 s), and keeps the result on disk for the next process.
     pub fn open(ordinal: usize) -> Result<Arc<Context>, CudaError> {
-        let context = Context::open_with(Driver::get()?, ordinal)?;
+        let driver = Driver::get()?;
+        // A forked child, which might find this locked by a thread that it does not have, has just got
+        // an error. Held while the GPU is opened, so that two threads do not open it twice.
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, context)| context.strong_count() > 0);
+        let mut same = open.iter().filter(|(number, _)| *number == ordinal);
+        if let Some(context) = same.find_map(|(_, context)| context.upgrade()) {
+            return Ok(context);
+        }
+        let context = Context::open_with(driver, ordinal)?;
         context.warm_up()?;
+        open.push((ordinal, Arc::downgrade(&context)));
         Ok(context)
     }
 
@@ -216,8 +252,17 @@ impl Context {
             handle,
             entries: Entries::none(),
             streams: Mutex::default(),
+            events: Mutex::default(),
+            pool: None,
         };
         context.load()?;
+        let others = (0..found).filter(|&other| other != ordinal);
+        let others = others.map(|other| self::device(driver, other as c_int));
+        let others = others.collect::<Result<Vec<_>, _>>()?;
+        let bound = context.bind()?;
+        let pool = Pool::new(driver, device, &others);
+        drop(bound);
+        context.pool = pool;
         Ok(Arc::new(context))
     }
 
@@ -248,12 +293,37 @@ impl Context {
     /// What the driver says.
     pub fn stream(&self) -> Result<Queue, CudaError> {
         let _bound = self.bind()?;
+        if let Some(stream) = self.streams().idle.pop() {
+            return Ok(Queue::own(stream, self.id));
+        }
         let mut stream = 0;
         // SAFETY: writes one handle; the context is current.
         let code = unsafe { (self.driver.stream_create)(&raw mut stream, NON_BLOCKING) };
         self.driver.check("cuStreamCreate", code)?;
-        self.streams().push(stream);
+        self.streams().all.push(stream);
         Ok(Queue::own(stream, self.id))
+    }
+
+    /// Takes a stream back, for the next caller of [`stream`](Context::stream). What is still put there
+    /// is then in the order of both.
+    pub fn give_back(&self, queue: Queue) {
+        let mut streams = self.streams();
+        if let Some(stream) = queue.handle_in(self.id).filter(|_| queue.is_own())
+            && !streams.idle.contains(&stream)
+        {
+            streams.idle.push(stream);
+        }
+    }
+
+    /// Runs `calls` with the context current on this thread, which the driver calls among them then need
+    /// not do one by one.
+    ///
+    /// `calls` must leave the thread's current context as they find it. A log subscriber that runs in
+    /// them must, too.
+    pub fn with_current<T>(&self, calls: impl FnOnce() -> T) -> T {
+        // In a forked child each call returns the error.
+        let _bound = self.bind();
+        calls()
     }
 
     /// Waits until everything that was put on a queue so far is done.
@@ -323,11 +393,16 @@ impl Context {
 
     /// Makes the context current on this thread until the guard is dropped.
     pub(super) fn bind(&self) -> Result<Bound<'_>, CudaError> {
-        let here = std::process::id();
-        if here != self.opened_by {
-            let opened_by = self.opened_by;
-            return Err(CudaError::Forked { opened_by, here });
+        let outer = CURRENT.get();
+        if outer == self.id {
+            // A guard of this thread lives, so this process is the one that opened the GPU.
+            return Ok(Bound {
+                context: self,
+                before: None,
+                _thread: PhantomData,
+            });
         }
+        self.check_process()?;
         // SAFETY: a context that was retained and not released.
         let code = unsafe { (self.driver.context_push)(self.handle) };
         self.driver.check("cuCtxPushCurrent", code)?;
@@ -339,23 +414,51 @@ impl Context {
         // SAFETY: reads and writes one integer; concerns this thread alone.
         let code = unsafe { (self.driver.capture_mode)(&raw mut mode) };
         let mode = (code == super::driver::code::SUCCESS).then_some(mode);
+        CURRENT.set(self.id);
         Ok(Bound {
             context: self,
-            mode,
+            before: Some(Before { mode, outer }),
             _thread: PhantomData,
         })
+    }
+
+    /// # Errors
+    ///
+    /// [`CudaError::Forked`] in a child of the process that opened it, where locks may be held by threads
+    /// that are not there.
+    pub(super) fn check_process(&self) -> Result<(), CudaError> {
+        let (opened_by, here) = (self.opened_by, std::process::id());
+        match here == opened_by || CURRENT.get() == self.id {
+            true => Ok(()),
+            false => Err(CudaError::Forked { opened_by, here }),
+        }
+    }
+
+    /// Handles of events without timing that nothing uses.
+    pub(super) fn idle_events(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until all streams made here have done what they were given. Errors of what ran are
     /// not told: those who wait for a result get them.
     pub(super) fn finish_own(&self, _bound: &Bound<'_>) {
-        for &stream in self.streams().iter() {
+        for &stream in &self.streams().all {
             // SAFETY: made here and destroyed in drop alone.
             unsafe { (self.driver.stream_synchronize)(stream) };
         }
     }
 
-    fn streams(&self) -> MutexGuard<'_, Vec<usize>> {
+    /// All streams that were made here and may be in use.
+    pub(super) fn own_streams(&self) -> Vec<Queue> {
+        let streams = self.streams();
+        let own = streams
+            .all
+            .iter()
+            .map(|&stream| Queue::own(stream, self.id));
+        own.collect()
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -368,9 +471,16 @@ impl Drop for Context {
             return;
         };
         self.finish_own(&bound);
-        for stream in std::mem::take(&mut *self.streams()) {
+        for event in std::mem::take(&mut *self.idle_events()) {
+            // SAFETY: made in `event`, and put here by the one that was dropped; destroyed once.
+            unsafe { (self.driver.event_destroy)(event) };
+        }
+        for stream in std::mem::take(&mut *self.streams()).all {
             // SAFETY: made here, destroyed once; queues that name it need this context.
             unsafe { (self.driver.stream_destroy)(stream) };
+        }
+        if let Some(pool) = &self.pool {
+            pool.close(self.driver);
         }
         // SAFETY: once, and nobody who could launch holds this any more.
         unsafe { self.entries.unload(self.driver) };
@@ -392,15 +502,27 @@ impl fmt::Debug for Context {
 /// Shows that a context is current on this thread, and puts back what was before.
 pub(super) struct Bound<'a> {
     context: &'a Context,
-    /// The thread's mode towards captures before, if it was changed.
-    mode: Option<c_uint>,
+    /// None where a guard around this one does it.
+    before: Option<Before>,
     /// What is current belongs to a thread, and so does this.
     _thread: PhantomData<*const c_void>,
 }
 
+/// What a guard restores.
+struct Before {
+    /// The thread's mode towards captures, if it was changed.
+    mode: Option<c_uint>,
+    /// As in [`CURRENT`].
+    outer: u64,
+}
+
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
-        if let Some(mut mode) = self.mode {
+        let Some(before) = self.before.take() else {
+            return;
+        };
+        CURRENT.set(before.outer);
+        if let Some(mut mode) = before.mode {
             // SAFETY: reads and writes one integer.
             unsafe { (self.context.driver.capture_mode)(&raw mut mode) };
         }

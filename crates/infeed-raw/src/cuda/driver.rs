@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use super::error::{CudaError, NoCuda};
 use super::library::{Library, table};
+use super::pool::{PoolAccess, PoolProperties};
 
 /// The oldest driver that has every function of the table, as `cuDriverGetVersion` counts: 11.0.
 const OLDEST: c_int = 11_000;
@@ -81,6 +82,15 @@ table! {
     launch = "cuLaunchKernel"
         (usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize,
          *mut *mut c_void, *mut *mut c_void);
+    // Since CUDA 11.2.
+    ? peer = "cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+    ? pool_create = "cuMemPoolCreate" (*mut usize, *const PoolProperties);
+    ? pool_destroy = "cuMemPoolDestroy" (usize);
+    ? pool_set = "cuMemPoolSetAttribute" (usize, c_uint, *mut c_void);
+    ? pool_access = "cuMemPoolSetAccess" (usize, *const PoolAccess, usize);
+    ? pool_trim = "cuMemPoolTrimTo" (usize, usize);
+    ? pool_alloc = "cuMemAllocFromPoolAsync" (*mut u64, usize, usize, usize);
+    ? pool_free = "cuMemFreeAsync" (u64, usize);
 }
 
 impl Driver {

@@ -5,16 +5,16 @@ use std::ffi::CStr;
 
 use super::driver::Driver;
 
-/// What is loaded into a context: a module, and its kernels by name.
+/// What is loaded into a context: modules, and their kernels by name.
 pub(super) struct Entries {
-    pub(super) module: usize,
+    pub(super) modules: Vec<usize>,
     pub(super) functions: HashMap<&'static CStr, usize>,
 }
 
 impl Entries {
     pub(super) fn none() -> Entries {
         Entries {
-            module: 0,
+            modules: Vec::new(),
             functions: HashMap::new(),
         }
     }
@@ -25,9 +25,9 @@ impl Entries {
     ///
     /// Called once, after the last launch.
     pub(super) unsafe fn unload(&self, driver: &Driver) {
-        if self.module != 0 {
+        for &module in &self.modules {
             // SAFETY: loaded in `load`; that this is the only unloading, the caller says.
-            unsafe { (driver.module_unload)(self.module) };
+            unsafe { (driver.module_unload)(module) };
         }
     }
 }

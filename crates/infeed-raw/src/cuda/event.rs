@@ -17,10 +17,11 @@ const SLEEPING: c_uint = 1;
 const NO_TIMING: c_uint = 2;
 
 /// A moment on a stream. Recorded again, it stands for the later moment; never recorded, it
-/// counts as past.
+/// counts as past, or as a moment that another event stood for: those without timing are used again.
 pub struct Event {
     context: Arc<Context>,
     handle: usize,
+    is_timed: bool,
 }
 
 impl Event {
@@ -118,6 +119,15 @@ impl Context {
     ///
     /// What the driver says.
     pub fn event(self: &Arc<Context>, timed: bool) -> Result<Event, CudaError> {
+        self.check_process()?;
+        let idle = (!timed).then(|| self.idle_events().pop());
+        if let Some(handle) = idle.flatten() {
+            return Ok(Event {
+                context: Arc::clone(self),
+                handle,
+                is_timed: timed,
+            });
+        }
         let _bound = self.bind()?;
         let mut handle = 0;
         let flags = SLEEPING | if timed { 0 } else { NO_TIMING };
@@ -127,12 +137,21 @@ impl Context {
         Ok(Event {
             context: Arc::clone(self),
             handle,
+            is_timed: timed,
         })
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
+        if self.context.check_process().is_err() {
+            return;
+        }
+        if !self.is_timed {
+            // Whatever waits for its moment keeps waiting for that one when the event is recorded again.
+            self.context.idle_events().push(self.handle);
+            return;
+        }
         if let Ok(_bound) = self.context.bind() {
             // SAFETY: made in `event`, destroyed once. The driver keeps what is under way of it
             // until that is done, so nobody has to wait here.

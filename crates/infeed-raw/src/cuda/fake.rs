@@ -97,7 +97,17 @@ macro_rules! functions {
         })*
 
         /// The card of the thread that calls.
-        pub(super) static FAKE: Driver = Driver { $($name),* };
+        pub(super) static FAKE: Driver = Driver {
+            $($name,)*
+            peer: None,
+            pool_create: None,
+            pool_destroy: None,
+            pool_set: None,
+            pool_access: None,
+            pool_trim: None,
+            pool_alloc: None,
+            pool_free: None,
+        };
     };
 }
 

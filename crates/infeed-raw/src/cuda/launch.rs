@@ -1,17 +1,16 @@
 //! The embedded kernels: loaded with a context, looked up once, launched with checked lengths.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, c_uint, c_void};
 use std::sync::Arc;
 
 use super::context::Context;
 use super::driver::code;
-use super::entries::Entries;
 use super::error::CudaError;
 use super::memory::{Memory, Writing};
 use super::queue::Queue;
 use crate::kernel::{
-    Bilinear, ENTRIES, Integer, Kernel, KernelError, PTX, ResizeTable, ResizeView, Table,
+    Bilinear, ENTRIES, ENTRIES_SM80, Integer, Kernel, KernelError, PTX, PTX_SM80, ResizeTable,
+    ResizeView, Table,
 };
 use crate::simd::{Dtype, Layout};
 
@@ -21,12 +20,29 @@ const LOG: [c_uint; 2] = [5, 6];
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, `CU_LAUNCH_PARAM_END`.
 const PARAMETERS: [usize; 3] = [1, 2, 0];
 
+/// Compute capability from which on a device runs [`PTX_SM80`].
+const SM80: (i32, i32) = (8, 0);
+
 /// Bytes of a pixel, before and after any kernel, at most.
 const PIXEL: usize = 64;
 
 impl Context {
     /// Loads the kernels. The driver compiles them here, or takes what it made the last time.
+    ///
+    /// There is no code for single generations besides: compiling takes 0.5 s of one core, once for each
+    /// machine and driver (`ptxas` 12.9 and 13.5, 2026-11), while cubins of 260 to 370 KB for each of seven
+    /// generations would add 2.0 MB, have to be made again with each kernel by NVIDIA's assembler, and no
+    /// test without a GPU could run them.
     pub(super) fn load(&mut self) -> Result<(), CudaError> {
+        self.load_module(PTX, ENTRIES)?;
+        if self.card().capability >= SM80 {
+            self.load_module(PTX_SM80, ENTRIES_SM80)?;
+        }
+        Ok(())
+    }
+
+    /// Loads a module, whose kernels take the place of those of the same names.
+    fn load_module(&mut self, ptx: &CStr, entries: &[&'static CStr]) -> Result<(), CudaError> {
         let bound = self.bind()?;
         let (driver, card) = (self.driver, self.card().clone());
         let mut log = vec![0_u8; 8192];
@@ -49,7 +65,7 @@ impl Context {
                     "" => String::new(),
                     text => format!(" ({text})"),
                 },
-                least: least_capability(PTX),
+                least: least_capability(ptx),
             }
         };
         let mut module = 0;
@@ -59,7 +75,7 @@ impl Context {
         let code = unsafe {
             (driver.module_load)(
                 &raw mut module,
-                PTX.as_ptr().cast(),
+                ptx.as_ptr().cast(),
                 options.len() as c_uint,
                 options.as_mut_ptr(),
                 values.as_mut_ptr(),
@@ -69,9 +85,9 @@ impl Context {
             return Err(failed("cuModuleLoadData", code, &log));
         }
         driver.check("cuModuleLoadData", code)?;
-        let mut functions = HashMap::new();
+        let mut functions = Vec::with_capacity(entries.len());
         let mut missing = None;
-        for &entry in ENTRIES {
+        for &entry in entries {
             let mut function = 0;
             // SAFETY: writes one handle; a module that is loaded, and a name with an end.
             let code =
@@ -84,11 +100,12 @@ impl Context {
                 ));
                 break;
             }
-            functions.insert(entry, function);
+            functions.push((entry, function));
         }
         drop(bound);
         // Kept also if a function is missing, so that it is unloaded.
-        self.entries = Entries { module, functions };
+        self.entries.modules.push(module);
+        self.entries.functions.extend(functions);
         missing.map_or(Ok(()), Err)
     }
 
@@ -96,25 +113,21 @@ impl Context {
     /// land in a training step.
     pub(super) fn warm_up(self: &Arc<Context>) -> Result<(), CudaError> {
         let queue = self.stream()?;
-        for kernel in &one_of_each() {
-            let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
-            let table = match kernel {
-                Kernel::Resize { .. } => Some(one_image().map_err(mismatch)?),
-                _ => None,
-            };
-            let place = match &table {
-                Some(table) => Some(Arc::new(self.memory(table.bytes().len())?)),
-                None => None,
-            };
-            // A pixel, of which no kernel reads or writes more than this.
-            let (input, output) = (
-                Arc::new(self.memory(kernel.input_bytes(1).unwrap_or(PIXEL))?),
-                Arc::new(self.memory(kernel.output_bytes(1).unwrap_or(PIXEL))?),
-            );
-            let table = table.as_ref().map(Table::from).zip(place.as_ref());
-            self.launch(queue, kernel, 1, &input, table, &output)?;
-        }
-        self.finish(queue)
+        let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
+        let image = one_image().map_err(mismatch)?;
+        // A pixel, of which no kernel reads or writes more than this.
+        let (input, output) = (Arc::new(self.memory(PIXEL)?), Arc::new(self.memory(PIXEL)?));
+        let place = Arc::new(self.memory(image.bytes().len())?);
+        let launched = self.with_current(|| {
+            one_of_each().iter().try_for_each(|kernel| {
+                let is_resize = matches!(kernel, Kernel::Resize { .. });
+                let table = is_resize.then(|| (Table::from(&image), &place));
+                self.launch(queue, kernel, 1, &input, table, &output)
+            })
+        });
+        let finished = launched.and_then(|()| self.finish(queue));
+        self.give_back(queue);
+        finished
     }
 
     /// Runs a kernel over `rows` rows of `input` into `output`, in the order of a queue. A

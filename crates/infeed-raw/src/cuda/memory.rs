@@ -16,6 +16,10 @@ use crate::slab::Slab;
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every card of the process.
 const PORTABLE: c_uint = 1;
 
+/// Bytes that a kernel reads at once, whose memory must be there: see `load_words` in
+/// `kernels/target.h`.
+const WORD: usize = 4;
+
 /// Bytes on a card. What they are before they are written is not specified.
 pub struct Memory {
     context: Arc<Context>,
@@ -263,14 +267,21 @@ impl Context {
     ///
     /// # Cost
     ///
-    /// Some hundred microseconds, and more where other work is under way: for buffers that stay.
+    /// Some hundred microseconds; without a pool (see `pool.rs`) more where other work is under way.
     pub fn memory(self: &Arc<Context>, len: usize) -> Result<Memory, CudaError> {
         let bound = self.bind()?;
         let mut address = 0;
-        // The driver has no memory of no bytes.
-        //
-        // SAFETY: writes one address; the context is current.
-        let code = unsafe { (self.driver.memory_alloc)(&raw mut address, len.max(1)) };
+        // The driver has no memory of no bytes, and kernels read the last bytes by the word.
+        let bytes = len.max(1).next_multiple_of(WORD);
+        let code = match &self.pool {
+            Some(pool) => {
+                let (found, code) = pool.allocate(self.driver, bytes, &bound);
+                address = found;
+                code
+            }
+            // SAFETY: writes one address; the context is current.
+            None => unsafe { (self.driver.memory_alloc)(&raw mut address, bytes) },
+        };
         drop(bound);
         if code == code::OUT_OF_MEMORY {
             let (free, total) = self.memory_info().unwrap_or_default();
@@ -346,11 +357,22 @@ impl Drop for Memory {
         // Waits for a copy to here, if one is under way.
         drop(kept.table);
         drop(kept.staging);
+        let table = std::mem::take(&mut *self.table());
+        if self.held.is_none()
+            && let Some(pool) = &self.context.pool
+        {
+            // The kernel that reads a table here is on one of our streams, or is followed by `last`.
+            let mut used = kept.used;
+            used.extend(table.last);
+            // A device that failed gives nothing back, and in a forked child the address is another's.
+            let _ = self.context.free_later(pool, self.address, &used);
+            return;
+        }
         for used in kept.used {
             // An error is that of a command that ran, which others are told.
             let _ = used.synchronize();
         }
-        drop(std::mem::take(&mut *self.table()));
+        drop(table);
         let Ok(bound) = self.context.bind() else {
             // In a forked child the address is somebody else's.
             std::mem::forget(self.held.take());

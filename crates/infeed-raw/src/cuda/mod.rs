@@ -37,6 +37,7 @@ mod launch;
 mod library;
 mod memory;
 pub mod nvjpeg;
+mod pool;
 mod queue;
 mod reading;
 #[cfg(test)]

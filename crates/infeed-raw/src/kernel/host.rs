@@ -52,6 +52,9 @@ entries! {
     c"infeed_widen_i64" => infeed_run_widen_i64,
 }
 
+/// Names of the kernels in [`PTX_SM80`](super::PTX_SM80).
+pub(crate) const ENTRIES_SM80: &[&CStr] = &[c"infeed_expand_bf16_hwc", c"infeed_expand_bf16_chw"];
+
 /// Runs a kernel whose lengths [`Kernel::check`] has found to fit.
 pub(super) fn run(
     kernel: &Kernel,

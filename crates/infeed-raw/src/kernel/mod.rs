@@ -14,7 +14,8 @@
 //! it reads the pixel at line *y* and column *x* of a view only for `y < height` and `x < width`,
 //! which is what `check` found to lie in the input. A resize reads the pixels that its table names,
 //! and a [`ResizeTable`] is made, or taken from bytes, only if they are inside the image, which
-//! `check` holds against the input. The numbers it computes with are those of the
+//! `check` holds against the input. Of the words of 4 bytes at the ends of what it reads there, a device
+//! reads all bytes and uses those inside: memory of a device begins and ends with a whole word. The numbers it computes with are those of the
 //! argument struct, which [`Kernel::launch`] makes from the same shape. What it cannot know is
 //! whether the addresses are those of memory as long as was checked, and whether the table on the
 //! device is the one that was: that is for who launches it.
@@ -34,6 +35,7 @@ mod tests_resize;
 use std::ffi::CStr;
 
 pub use host::ENTRIES;
+pub(crate) use host::ENTRIES_SM80;
 pub use launch::Launch;
 pub use resize::{Bilinear, MAX_SIDE, ResizeTable, ResizeView};
 pub use table::{RowView, Table};
@@ -44,6 +46,15 @@ use crate::simd::{Dtype, Layout};
 /// for compute capability 6.0, which is Pascal and every card since. Made by `scripts/kernels`.
 pub const PTX: &CStr = match CStr::from_bytes_with_nul(
     concat!(include_str!("../../kernels/infeed.ptx"), "\0").as_bytes(),
+) {
+    Ok(text) => text,
+    Err(_) => panic!("the PTX has a zero byte inside"),
+};
+
+/// Those of the kernels that devices of compute capability 8.0 and newer have instructions for, under the
+/// same names: PTX 7.0. Where it can be loaded, they take the place of the others.
+pub const PTX_SM80: &CStr = match CStr::from_bytes_with_nul(
+    concat!(include_str!("../../kernels/infeed_sm80.ptx"), "\0").as_bytes(),
 ) {
     Ok(text) => text,
     Err(_) => panic!("the PTX has a zero byte inside"),

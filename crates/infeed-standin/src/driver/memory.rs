@@ -1,7 +1,7 @@
 //! Memory of a card, and pinned memory of the host.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -40,6 +40,9 @@ pub(crate) struct Memory {
     next: AtomicU64,
     used: AtomicUsize,
     blocks: Mutex<BTreeMap<u64, Arc<Block>>>,
+    /// Blocks of pools that no stream has come to yet, and those whose free is on its way.
+    reserved: Mutex<BTreeMap<u64, usize>>,
+    leaving: Mutex<BTreeSet<u64>>,
 }
 
 impl Memory {
@@ -61,6 +64,8 @@ impl Memory {
             next: AtomicU64::new(base),
             used: AtomicUsize::new(0),
             blocks: Mutex::default(),
+            reserved: Mutex::default(),
+            leaving: Mutex::default(),
         })
     }
 
@@ -72,17 +77,28 @@ impl Memory {
 
     /// Number of blocks that are not freed.
     pub(crate) fn live(&self) -> usize {
-        lock(&self.blocks).len()
+        lock(&self.blocks).len() + lock(&self.reserved).len()
     }
 
     /// # Errors
     ///
     /// The code for it: no memory.
     pub(crate) fn allocate(&self, len: usize) -> Result<u64, u32> {
+        let base = self.reserve(len)?;
+        self.arrive(base);
+        Ok(base)
+    }
+
+    /// An address at which there is nothing until [`arrive`](Memory::arrive).
+    ///
+    /// # Errors
+    ///
+    /// The code for it: no memory.
+    pub(crate) fn reserve(&self, len: usize) -> Result<u64, u32> {
         if len == 0 {
             return Err(code::INVALID_VALUE);
         }
-        let mut blocks = lock(&self.blocks);
+        let mut reserved = lock(&self.reserved);
         if len > self.info().0 {
             return Err(code::OUT_OF_MEMORY);
         }
@@ -93,15 +109,38 @@ impl Memory {
         }
         self.next.store(base + room, Ordering::SeqCst);
         self.used.fetch_add(len, Ordering::SeqCst);
-        let bytes = (0..len).map(|_| AtomicU8::new(UNWRITTEN)).collect();
-        blocks.insert(base, Arc::new(Block { base, bytes }));
+        reserved.insert(base, len);
         Ok(base)
+    }
+
+    /// A stream came to the allocation of an address.
+    pub(crate) fn arrive(&self, base: u64) {
+        let Some(len) = lock(&self.reserved).remove(&base) else {
+            return;
+        };
+        let bytes = (0..len).map(|_| AtomicU8::new(UNWRITTEN)).collect();
+        lock(&self.blocks).insert(base, Arc::new(Block { base, bytes }));
+    }
+
+    /// The free of an address is put on a stream, which [`free`](Memory::free)s it when it gets there.
+    ///
+    /// # Errors
+    ///
+    /// The code for an address that none was given, or that is being freed.
+    pub(crate) fn leave(&self, address: u64) -> Result<(), u32> {
+        let is_one = lock(&self.blocks).contains_key(&address)
+            || lock(&self.reserved).contains_key(&address);
+        match is_one && lock(&self.leaving).insert(address) {
+            true => Ok(()),
+            false => Err(code::INVALID_VALUE),
+        }
     }
 
     /// # Errors
     ///
     /// The code for an address that none was given, or that was freed.
     pub(crate) fn free(&self, address: u64) -> Result<(), u32> {
+        lock(&self.leaving).remove(&address);
         let block = lock(&self.blocks).remove(&address);
         let block = block.ok_or(code::INVALID_VALUE)?;
         self.used.fetch_sub(block.bytes.len(), Ordering::SeqCst);

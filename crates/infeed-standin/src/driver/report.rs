@@ -8,7 +8,7 @@ use super::world::World;
 use crate::nvjpeg;
 
 /// All of it as JSON: `calls` by function, `live` things by kind, `misuse` in words, the number of
-/// `pageable` copies.
+/// `pageable` copies, and of records of events with timing (`timed`).
 pub(crate) fn report(world: &World) -> String {
     let seen = &world.seen;
     let mut misuse = lock(&seen.misuse).clone();
@@ -18,6 +18,7 @@ pub(crate) fn report(world: &World) -> String {
         "live": live(world),
         "misuse": misuse,
         "pageable": *lock(&seen.pageable),
+        "timed": *lock(&seen.timed),
     });
     report.to_string()
 }
@@ -32,6 +33,7 @@ fn live(world: &World) -> Value {
         "events": world.events.live(),
         "memory": memory,
         "modules": world.modules.live(),
+        "pools": world.pools.live(),
         "pinned": world.pinned.live(),
         "streams": world.streams.live(),
     })

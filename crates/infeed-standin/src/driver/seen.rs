@@ -14,6 +14,8 @@ pub(crate) struct Seen {
     pub(crate) misuse: Mutex<Vec<String>>,
     /// Copies from memory of the host that was not pinned.
     pub(crate) pageable: Mutex<u64>,
+    /// Records of events with timing.
+    pub(crate) timed: Mutex<u64>,
 }
 
 impl Seen {
@@ -30,6 +32,10 @@ impl Seen {
         if !all.contains(&what) {
             all.push(what);
         }
+    }
+
+    pub(crate) fn timed(&self) {
+        *lock(&self.timed) += 1;
     }
 
     pub(crate) fn pageable(&self) {

@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     pub(crate) memory_bytes: usize,
     /// `STANDIN_ENGINES`: engines for JPEGs of each; 1.
     pub(crate) engines: u32,
+    /// `STANDIN_POOLS`: whether cards have pools of memory; 1.
+    pub(crate) pools: u32,
     /// `STANDIN_DELAY_US`: each command begins late by up to so long, at random; 0.
     pub(crate) delay: Duration,
     /// `STANDIN_VERSION`: of CUDA, as `cuDriverGetVersion` counts; 12080.
@@ -72,6 +74,7 @@ impl Settings {
             cards: number("STANDIN_CARDS", 2)?,
             memory_bytes: number("STANDIN_MEMORY", 1 << 30)?,
             engines: number("STANDIN_ENGINES", 1)?,
+            pools: number("STANDIN_POOLS", 1)?,
             delay: Duration::from_micros(number("STANDIN_DELAY_US", 0)?),
             version: number("STANDIN_VERSION", 12_080)?,
             failing: Failing::parse(&failing).map_err(|part| format!("STANDIN_FAIL: {part}"))?,

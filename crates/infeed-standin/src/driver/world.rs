@@ -27,8 +27,14 @@ pub(crate) struct World {
     pub(crate) events: Handles<Event>,
     pub(crate) modules: Handles<Module>,
     pub(crate) functions: Handles<Function>,
+    pub(crate) pools: Handles<Pool>,
     /// Captures that forbid calls of threads that are not relaxed.
     captures: Mutex<Vec<Arc<Stream>>>,
+}
+
+/// A pool of memory.
+pub(crate) struct Pool {
+    pub(crate) card: usize,
 }
 
 /// A kernel of a module.
@@ -156,6 +162,7 @@ impl World {
             events: Handles::of("event"),
             modules: Handles::of("module"),
             functions: Handles::of("function"),
+            pools: Handles::of("pool"),
             captures: Mutex::default(),
         })
     }

@@ -85,6 +85,7 @@ pub(super) fn two(how: Two, bits: u8, a: u64, b: u64) -> u64 {
         Two::ShiftRight { is_signed: true } => low((signed(a, bits) >> b.min(63)) as u64, bits),
         Two::AddFloat => float(a, b, |a, b| a + b),
         Two::MulFloat => float(a, b, |a, b| a * b),
+        Two::Brains => brain(a) << 16 | brain(b),
         Two::Compare { how, is_signed } => {
             let (a, b) = match is_signed {
                 // In the order of unsigned numbers.
@@ -134,6 +135,14 @@ fn float(a: u64, b: u64, of: impl Fn(f32, f32) -> f32) -> u64 {
         true => NAN,
         false => result.to_bits(),
     })
+}
+
+fn brain(value: u64) -> u64 {
+    let float = f32::from_bits(value as u32);
+    match float.is_nan() {
+        true => 0x7fff,
+        false => u64::from(half::bf16::from_f32(float).to_bits()),
+    }
 }
 
 /// `length` bits from `position` on. Where a signed number has no bits, or none are asked for, they

@@ -32,6 +32,9 @@ pub(super) fn decode(reading: &mut Reading<'_, '_>) -> Result<What, BadPtx> {
     if let ["mov"] = modifiers {
         return mov(reading, kind)?.ok_or_else(unknown);
     }
+    if let (["cvt", "rn", "bf16x2"], Float) = (modifiers, kind.kind) {
+        return two(reading, Two::Brains, 32);
+    }
     if let ["cvt", to @ ..] = modifiers {
         return convert(reading, to, kind)?.ok_or_else(unknown);
     }

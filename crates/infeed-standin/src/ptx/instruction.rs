@@ -137,6 +137,8 @@ pub(super) enum Two {
     /// f32, rounded to nearest even.
     AddFloat,
     MulFloat,
+    /// From two f32 to the nearest bf16, the first in the upper half.
+    Brains,
     Compare {
         how: Compare,
         is_signed: bool,

@@ -41,11 +41,27 @@ impl Card {
     }
 }
 
+impl Card {
+    /// A byte to read.
+    fn byte(&self, address: u64) -> Option<u8> {
+        let (start, bytes) = self.inputs.range(..=address).next_back()?;
+        bytes.get((address - start) as usize).copied()
+    }
+}
+
 impl Memory for Card {
     fn load(&self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
-        let (start, bytes) = self.inputs.range(..=address).next_back().ok_or(Outside)?;
-        let begin = (address - start) as usize;
-        to.copy_from_slice(bytes.get(begin..begin + to.len()).ok_or(Outside)?);
+        // Memory ends with a whole word, so one of which any byte is there can be read; what the others
+        // hold is nothing to count on.
+        let is_word = to.len() == 4;
+        let found: Vec<_> = (address..).take(to.len()).map(|at| self.byte(at)).collect();
+        let are_there = found.iter().filter(|byte| byte.is_some()).count();
+        if are_there < to.len() && !(is_word && are_there > 0) {
+            return Err(Outside);
+        }
+        for ((to, byte), at) in to.iter_mut().zip(found).zip(address..) {
+            *to = byte.unwrap_or(0x5a ^ (at as u8).wrapping_mul(29));
+        }
         Ok(())
     }
 

@@ -10,10 +10,11 @@ mod shapes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use infeed_raw::kernel::{ENTRIES, PTX};
+use infeed_raw::kernel::{ENTRIES, PTX, PTX_SM80, RowView};
+use infeed_raw::simd::{Dtype, Layout};
 use infeed_standin::ptx::Module;
 
-use case::Case;
+use case::{Case, Place, Rows};
 use noise::Noise;
 
 /// Of the cases that all tests but the random ones share.
@@ -68,6 +69,108 @@ fn every_entry_gives_the_bytes_of_the_host_for_every_shape() {
     // that are not aligned, the fourth factor of three channels, a first class that is none, a
     // single pixel that is not in its line, images without channels.
     assert!(never_ran * 20 < all, "never run are lines {never:?}");
+}
+
+fn for_sm80() -> Module {
+    Module::parse(PTX_SM80.to_str().expect("text")).expect("all of it is understood")
+}
+
+#[test]
+fn kernels_of_newer_devices_give_the_bytes_of_the_host() {
+    let module = for_sm80();
+    let mut noise = Noise(SEED);
+    let mut ran = BTreeSet::new();
+    for case in shapes::all(&mut noise) {
+        if module.entries().any(|entry| entry == case.entry()) {
+            check(&module, &case, |_| ());
+            ran.insert(case.entry());
+        }
+    }
+    assert_eq!(ran, module.entries().collect::<BTreeSet<_>>());
+    assert!(
+        ran.iter()
+            .all(|entry| ENTRIES.iter().any(|known| known.to_str() == Ok(entry)))
+    );
+}
+
+/// Crops that begin at every byte of a word, mirrored or not, to outputs that begin at every element.
+#[test]
+fn every_alignment_gives_the_bytes_of_the_host() {
+    let (old, new) = (shipped(), for_sm80());
+    let mut noise = Noise(SEED);
+    let (height, width, line) = (2, 11, 40);
+    for (dtype, layout) in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16]
+        .into_iter()
+        .flat_map(|dtype| [Layout::Hwc, Layout::Chw].map(|layout| (dtype, layout)))
+    {
+        for (input, output, flags) in (0..16)
+            .flat_map(|input| (0..8).map(move |output| (input, output)))
+            .flat_map(|(input, output)| (0..4).map(move |flags| (input, output, flags)))
+        {
+            let view = RowView {
+                offset: 0,
+                row_bytes: line as u32,
+                flags,
+            };
+            let case = Case {
+                kernel: shapes::expand(&mut noise, (height, width), 3, dtype, layout),
+                rows: Rows::Views(vec![view]),
+                line: (height, 3 * width),
+                input: (0..height * line).map(|_| noise.next() as u8).collect(),
+                place: Place {
+                    input: 0x1000_0000_0000 + input,
+                    output: 0x7100_0000_0000 + (output * dtype.bytes()) as u64,
+                    rows_apart: 0,
+                    lines_apart: 0,
+                },
+            };
+            check(&old, &case, |_| ());
+            if dtype == Dtype::BF16 {
+                check(&new, &case, |_| ());
+            }
+        }
+    }
+}
+
+/// What a thread runs for 8 elements, which a GPU does in as many issue slots.
+#[test]
+fn bytes_of_crops_are_loaded_by_the_word() {
+    let mut noise = Noise(SEED);
+    let (height, width) = (8, 96);
+    for (name, module) in [("sm_60", shipped()), ("sm_80", for_sm80())] {
+        let text = if name == "sm_60" { PTX } else { PTX_SM80 };
+        let lines: Vec<&str> = text.to_str().expect("text").lines().collect();
+        for (input, flags) in [(0, 0), (4, 0), (1, 0), (1, 1)] {
+            let view = RowView {
+                offset: 0,
+                row_bytes: 3 * width as u32 + 32,
+                flags,
+            };
+            let case = Case {
+                kernel: shapes::expand(&mut noise, (height, width), 3, Dtype::BF16, Layout::Hwc),
+                rows: Rows::Views(vec![view]),
+                line: (height, 3 * width),
+                input: vec![7; height * (3 * width + 32)],
+                place: Place {
+                    input: 0x1000_0000_0000 + input,
+                    output: 0x7100_0000_0000,
+                    rows_apart: 0,
+                    lines_apart: 0,
+                },
+            };
+            let (mut ran, mut bytes) = (0_u64, 0_u64);
+            check(&module, &case, |line| {
+                ran += 1;
+                bytes += u64::from(lines[line as usize - 1].contains("ld.global.b8"));
+            });
+            let threads = (height * width * 3 / 8) as u64;
+            println!(
+                "{name}, input at {input}, flags {flags}: {} a thread",
+                ran / threads
+            );
+            assert_eq!(bytes, 0, "{name}, input at {input}, flags {flags}");
+        }
+    }
 }
 
 #[test]

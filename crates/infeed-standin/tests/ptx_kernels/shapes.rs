@@ -231,7 +231,7 @@ fn factors(noise: &mut Noise) -> ([f32; 4], [f32; 4]) {
     }
 }
 
-fn expand(
+pub(crate) fn expand(
     noise: &mut Noise,
     (height, width): (usize, usize),
     channels: usize,

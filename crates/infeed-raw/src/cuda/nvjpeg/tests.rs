@@ -686,8 +686,6 @@ fn a_decoder_waits_for_its_batches_and_is_taken_apart_in_reverse() {
             "state_destroy",
             "header_destroy",
             "destroy",
-            "event_destroy",
-            "event_destroy"
         ]
     );
     assert!(state(|state| state.alive.is_empty()));

@@ -26,7 +26,9 @@ functions! {
     fn cuDeviceGetAttribute(world, value: *mut c_int, which: c_uint, device: c_int) {
         world.card(device)?;
         // Multiprocessors, and both numbers of the compute capability.
-        let found = match which { 16 => 4, 75 => 9, 76 => 0, _ => return Err(code::INVALID_VALUE) };
+        // Then, whether it has pools.
+        let pools = i32::from(world.settings.pools != 0);
+        let found = match which { 16 => 4, 75 => 9, 76 => 0, 115 => pools, _ => return Err(code::INVALID_VALUE) };
         give(value, found)
     }
 
@@ -34,6 +36,12 @@ functions! {
         let card = world.card(device)?;
         // As the driver writes it. No machine has such a domain, so none has its node.
         give_text(bus, room, &format!("FFFF:{:02X}:00.0", card.ordinal))
+    }
+
+    fn cuDeviceCanAccessPeer(world, can: *mut c_int, device: c_int, peer: c_int) {
+        world.card(device)?;
+        world.card(peer)?;
+        give(can, c_int::from(device != peer))
     }
 
     fn cuDevicePrimaryCtxRetain(world, context: *mut usize, device: c_int) {

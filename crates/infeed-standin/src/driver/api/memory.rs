@@ -1,9 +1,11 @@
 //! Memory of cards and of the host, and copies between them.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use super::{functions, give};
 use crate::driver::code;
+use crate::driver::world::Pool;
 
 functions! {
     fn cuMemGetInfo_v2(world, free: *mut usize, total: *mut usize) {
@@ -22,6 +24,62 @@ functions! {
         world.not_captured()?;
         let freed = world.here()?.memory.free(address);
         freed.inspect_err(|_| world.misuse(format!("{address:#x} is no memory to be freed")))
+    }
+
+    fn cuMemPoolCreate(world, pool: *mut usize, properties: *const c_int) {
+        // Memory of a device, for this process.
+        let [allocations, handles, location, device] = properties.cast::<[c_int; 4]>().read();
+        if [allocations, handles, location] != [1, 0, 1] {
+            return Err(code::INVALID_VALUE);
+        }
+        let card = world.card(device)?.ordinal;
+        give(pool, world.pools.add(Arc::new(Pool { card })))
+    }
+
+    fn cuMemPoolDestroy(world, pool: usize) { world.pools.remove(pool).map(drop) }
+
+    fn cuMemPoolSetAttribute(world, pool: usize, which: c_uint, value: *mut c_void) {
+        world.pools.get(pool)?;
+        match which {
+            // Whether an allocation may wait for another stream: here none does.
+            1..=3 if [0, 1].contains(&value.cast::<c_int>().read()) => Ok(()),
+            4 => Ok(()),
+            _ => Err(code::INVALID_VALUE),
+        }
+    }
+
+    fn cuMemPoolSetAccess(world, pool: usize, access: *const c_int, count: usize) {
+        world.pools.get(pool)?;
+        let access = std::slice::from_raw_parts(access.cast::<[c_int; 3]>(), count);
+        access.iter().try_for_each(|&[location, device, flags]| {
+            world.card(device)?;
+            if [location, flags] == [1, 3] { Ok(()) } else { Err(code::INVALID_VALUE) }
+        })
+    }
+
+    fn cuMemPoolTrimTo(world, pool: usize, _keep: usize) { world.pools.get(pool).map(drop) }
+
+    fn cuMemAllocFromPoolAsync(world, address: *mut u64, bytes: usize, pool: usize, stream: usize) {
+        let (card, stream) = world.to_put(stream)?;
+        if world.pools.get(pool)?.card != card.ordinal {
+            world.misuse("a pool of another card was used".to_owned());
+            return Err(code::INVALID_VALUE);
+        }
+        let reserved = card.memory.reserve(bytes)?;
+        card.put(&stream, Box::new(move || card.memory.arrive(reserved)));
+        give(address, reserved)
+    }
+
+    fn cuMemFreeAsync(world, address: u64, stream: usize) {
+        let (card, stream) = world.to_put(stream)?;
+        let left = card.memory.leave(address);
+        left.inspect_err(|_| world.misuse(format!("{address:#x} is no memory to be freed")))?;
+        card.put(&stream, Box::new(move || {
+            if card.memory.free(address).is_err() {
+                card.lose(code::ILLEGAL_ADDRESS, "memory was freed before it was there".to_owned());
+            }
+        }));
+        Ok(())
     }
 
     fn cuPointerGetAttribute(world, value: *mut c_void, which: c_uint, address: u64) {

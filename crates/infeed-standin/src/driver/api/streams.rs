@@ -83,6 +83,13 @@ functions! {
         }
     }
 
+    // No driver has this: the stream never gets beyond it, as if a kernel never ended.
+    fn standin_hang(world, stream: usize) {
+        let (card, stream) = world.to_put(stream)?;
+        card.put(&stream, Box::new(|| Mark::default().wait()));
+        Ok(())
+    }
+
     fn cuEventCreate(world, event: *mut usize, flags: c_uint) {
         let made = Event {
             card: world.here()?.ordinal,
@@ -100,6 +107,9 @@ functions! {
         if event.card != card.ordinal {
             world.misuse("an event was recorded on another card's stream".to_owned());
             return Err(code::INVALID_HANDLE);
+        }
+        if event.is_timed {
+            world.seen.timed();
         }
         let mark = Arc::<Mark>::default();
         *lock(&event.mark) = Some(Arc::clone(&mark));

@@ -1,0 +1,5 @@
+/* Kernels for compute capability 8.0 and newer, under the names of those that they replace there. */
+
+#define INFEED_SM80
+
+#include "expand.c"
