@@ -170,6 +170,10 @@ class Card:
         """Until all that was put there is done."""
         self.call("cuStreamSynchronize", ctypes.c_size_t(stream))
 
+    def hang(self, stream: int):
+        """The stream never gets beyond this."""
+        self.call("standin_hang", ctypes.c_size_t(stream))
+
     def pinned(self, shape, dtype) -> np.ndarray:
         """An array that the card writes when its turn comes."""
         array = np.zeros(shape, dtype)

@@ -51,10 +51,12 @@ def driver(library, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("delay_us", [0, 3000])
-def test_a_loop_on_a_card(driver, delay_us):
+@pytest.mark.parametrize(
+    "settings", [{}, {"DELAY_US": 3000}, {"DELAY_US": 1000, "POOLS": 0}]
+)
+def test_a_loop_on_a_card(driver, settings):
     runs = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)]
-    ran = driver(*runs, DELAY_US=delay_us)
+    ran = driver(*runs, **settings)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -178,7 +180,8 @@ except infeed.InfeedError as error:
         ({"VERSION": 10020}, "too old: it is made for CUDA 10.2"),
         ({"FAIL": "cuModuleLoadDataEx:218:1"}, "cannot run the kernels of this build"),
         ({"MEMORY": 9000}, "memory"),
-        ({"FAIL": "cuMemAlloc_v2:2:0"}, "memory"),
+        ({"FAIL": "cuMemAllocFromPoolAsync:2:0"}, "memory"),
+        ({"FAIL": "cuMemAlloc_v2:2:0", "POOLS": 0}, "memory"),
         ({"FAIL": "cuStreamCreate:2:0"}, "CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
         ({"FAIL": "cuDevicePrimaryCtxRetain:46:1"}, "compute mode"),
         ({"FAIL": "cuLaunchKernel:700:30"}, "CUDA_ERROR_ILLEGAL_ADDRESS"),
@@ -227,6 +230,169 @@ def test_nvjpeg_is_found_among_installed_packages(
     (lib / "libnvjpeg.so.12").symlink_to(library)
     ran = driver(*run, packages=packages)
     assert "nvJPEG 12.4, the engine" in ran.stdout, ran.stdout + ran.stderr
+
+
+CLOSE = """
+import gc, sys, infeed
+from card import Card, Taken, report
+from infeed import sources
+from infeed import transforms as T
+pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
+pipeline = pipeline.transform(T.Resize([20, 20])).batch(4)
+card = Card()
+stream = card.stream()
+loader = pipeline.open(device="cuda:0", slots=2)
+batches = iter(loader)
+for step in range(int(sys.argv[2])):
+    taken = Taken(next(batches).array("image"), stream)
+    if step == 0:
+        card.hang(stream)
+    taken.release()
+loader.close()
+print("closed")
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_closing_does_not_wait_for_a_consumer_that_never_ends(
+    driver, classification, steps
+):
+    """With one step the ring waits, with more its sender does; both give up."""
+    ran = driver("-c", CLOSE, str(classification.path), str(steps))
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "closed\n"
+    told = [line for line in ran.stderr.splitlines() if "did not finish" in line]
+    assert len(told) == 1, ran.stderr
+    assert ran.seen["misuse"] == []
+    assert ran.seen["live"]["memory"] > 0, "it may be in use"
+
+
+SECOND = """
+import json, sys, infeed
+from card import report
+from infeed import sources
+from infeed import transforms as T
+pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
+pipeline = pipeline.transform(T.Resize([20, 20])).batch(4)
+with pipeline.open(device="cuda:0") as training:
+    sum(1 for _ in training)
+    seen = [report()]
+    for _ in range(3):
+        with pipeline.open(device="cuda:0") as validation:
+            sum(1 for _ in validation)
+        del validation
+        seen.append(report())
+print(json.dumps(seen))
+"""
+
+
+def test_a_second_loader_on_a_gpu_loads_and_warms_up_nothing(driver, classification):
+    ran = driver("-c", SECOND, str(classification.path))
+
+    assert ran.returncode == 0, ran.stderr
+    first, *others = json.loads(ran.stdout)
+    for once in ["cuModuleLoadDataEx", "cuLaunchKernel", "cuDevicePrimaryCtxRetain"]:
+        calls = [seen["calls"][once] for seen in [first, *others]]
+        assert len(set(calls)) == 1, (once, calls)
+    # What a loader needs beyond the first one's, the next one uses again.
+    for kind in ["memory", "streams", "modules", "contexts"]:
+        live = [seen["live"][kind] for seen in others]
+        assert len(set(live)) == 1, (kind, live)
+    assert first["live"]["memory"] == others[0]["live"]["memory"]
+    assert set(ran.seen["live"].values()) == {0}
+
+
+GROW = """
+import json, logging, sys, infeed
+from card import Card, Taken, report
+from infeed import sources
+from infeed import transforms as T
+logging.basicConfig(level=logging.DEBUG, format="%(message)s")
+pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
+pipeline = pipeline.transform(T.Resize([8, 8])).batch(4)
+card = Card()
+stream = card.stream()
+steps = 0
+with pipeline.open(device="cuda:0", slots=2) as loader:
+    while steps < 60:
+        for batch in loader:
+            taken = Taken(batch.array("image"), stream)
+            card.wait(stream)
+            taken.release()
+            steps += 1
+    before = report()["calls"]
+    kept = [batch for batch in loader]
+    after = report()["calls"]
+    del kept, batch
+    # More slots than the loader needs, which are given up as it goes on.
+    steps += sum(1 for _ in loader)
+card.end(stream)
+card.close()
+print(json.dumps([before, after, report()["calls"]]))
+"""
+
+
+def test_memory_is_allocated_in_a_stream_and_late_allocations_are_logged(
+    driver, classification
+):
+    ran = driver("-c", GROW, str(classification.path))
+
+    assert ran.returncode == 0, ran.stderr
+    before, after, closed = json.loads(ran.stdout)
+    made = after["cuMemAllocFromPoolAsync"] - before["cuMemAllocFromPoolAsync"]
+    logged = [line for line in ran.stderr.splitlines() if "allocated" in line]
+    assert made > 0
+    assert len(logged) >= made, ran.stderr
+    assert all("bytes on cuda:0 at batch" in line for line in logged)
+    # Neither the one nor the other waits for the device.
+    assert "cuMemAlloc_v2" not in closed
+    assert "cuMemFree_v2" not in closed
+    assert closed["cuMemFreeAsync"] >= made
+    assert ran.seen["misuse"] == []
+
+
+STEPS = """
+import json, sys, infeed
+from card import Card, Taken, report
+from infeed import sources
+from infeed import transforms as T
+pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
+pipeline = pipeline.transform(T.Resize([8, 8]), T.ToFloat()).batch(4)
+card = Card()
+stream = card.stream()
+seen = []
+with pipeline.open(device="cuda:0", placement="device") as loader:
+    def steps(number):
+        done = 0
+        while done < number:
+            for batch in loader:
+                taken = [Taken(batch.array(name), stream) for name in ("image", "label")]
+                card.wait(stream)
+                for one in taken:
+                    one.release()
+                done += 1
+        return done
+    steps(80)
+    before = report()["calls"]
+    done = steps(160)
+    after = report()["calls"]
+card.end(stream)
+card.close()
+print(json.dumps({call: (after[call] - before[call]) / done for call in after}))
+"""
+
+
+def test_a_step_binds_the_context_a_few_times(driver, classification):
+    ran = driver("-c", STEPS, str(classification.path))
+
+    assert ran.returncode == 0, ran.stderr
+    calls = json.loads(ran.stdout)
+    print({call: count for call, count in calls.items() if count}, sum(calls.values()))
+    # For the sender, and for each thing that the consumer asks for; not for each of its commands.
+    assert calls["cuCtxPushCurrent_v2"] <= 6, calls
+    assert calls["cuEventCreate"] == 0, calls
+    assert calls.get("cuEventDestroy_v2", 0) == 0, calls
 
 
 @pytest.fixture

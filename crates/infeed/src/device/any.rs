@@ -329,6 +329,45 @@ impl Device for Any {
         }
     }
 
+    fn synchronize_within(&self, event: &AnyEvent, limit: Duration) -> Result<bool, DeviceError> {
+        const CALL: &str = "waiting for an event";
+        match self {
+            Any::Cuda(cuda) => cuda.synchronize_within(event.of_card(CALL, EVENT)?, limit),
+            Any::Sim(sim) => sim.synchronize_within(event.of_sim(CALL, EVENT)?, limit),
+        }
+    }
+
+    fn with_current<T>(&self, calls: impl FnOnce() -> T) -> T {
+        match self {
+            Any::Cuda(cuda) => cuda.with_current(calls),
+            Any::Sim(sim) => sim.with_current(calls),
+        }
+    }
+
+    fn free_behind(&self, event: &AnyEvent) -> Result<(), DeviceError> {
+        const CALL: &str = "freeing memory behind an event";
+        match self {
+            Any::Cuda(cuda) => cuda.free_behind(event.of_card(CALL, EVENT)?),
+            Any::Sim(sim) => sim.free_behind(event.of_sim(CALL, EVENT)?),
+        }
+    }
+
+    fn trim(&self, limit: Duration) {
+        match self {
+            Any::Cuda(cuda) => cuda.trim(limit),
+            Any::Sim(sim) => sim.trim(limit),
+        }
+    }
+
+    fn give_back(&self, queue: AnyQueue) {
+        match (self, queue) {
+            (Any::Cuda(cuda), Kind::Cuda(queue)) => cuda.give_back(queue),
+            (Any::Sim(sim), Kind::Sim(queue)) => sim.give_back(queue),
+            // Of another device, which has it still.
+            _ => {}
+        }
+    }
+
     fn drain(&self) -> Result<(), DeviceError> {
         match self {
             Any::Cuda(cuda) => cuda.drain(),

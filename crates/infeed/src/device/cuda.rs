@@ -265,6 +265,29 @@ impl Device for Cuda {
         told("waiting for an event", event.synchronize())
     }
 
+    fn with_current<T>(&self, calls: impl FnOnce() -> T) -> T {
+        self.context.with_current(calls)
+    }
+
+    fn free_behind(&self, event: &Event) -> Result<(), DeviceError> {
+        told(
+            "freeing memory behind an event",
+            self.context.free_behind(event),
+        )
+    }
+
+    fn trim(&self, limit: Duration) {
+        if let Ok(Some(freed)) = self.context.freed() {
+            // What is not done by then is given back with the next loader.
+            let _ = self.synchronize_within(&freed, limit);
+        }
+        self.context.trim();
+    }
+
+    fn give_back(&self, queue: Queue) {
+        self.context.give_back(queue);
+    }
+
     fn drain(&self) -> Result<(), DeviceError> {
         told("waiting for the device", self.context.finish_all())
     }

@@ -14,8 +14,8 @@ pub mod sim;
 pub mod timing;
 
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::near::Node;
@@ -216,6 +216,78 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// [`DeviceError::Refused`] while a stream is being captured into a graph; what a command that ran
     /// meanwhile failed with.
     fn drain(&self) -> Result<(), DeviceError>;
+
+    /// Blocks the calling thread until the event's last record is done, at most for `limit`. Returns whether
+    /// it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`synchronize`](Device::synchronize).
+    fn synchronize_within(
+        &self,
+        event: &Self::Event,
+        limit: Duration,
+    ) -> Result<bool, DeviceError> {
+        // No driver has such a wait. It is for the end of a loader, where nothing is urgent.
+        const BETWEEN: Duration = Duration::from_millis(1);
+        let begun = Instant::now();
+        while !self.is_done(event)? {
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            std::thread::park_timeout(left.min(BETWEEN));
+        }
+        Ok(true)
+    }
+
+    /// As [`drain`](Device::drain), at most for `limit`. Returns whether everything is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`drain`](Device::drain).
+    fn drain_within(&self, limit: Duration) -> Result<bool, DeviceError> {
+        let (sender, drained) = mpsc::sync_channel(1);
+        let device = self.clone();
+        let thread = std::thread::Builder::new().name("infeed-drain".to_owned());
+        // No driver gives up a wait: what is still waiting then is left to itself.
+        let spawned = thread.spawn(move || drop(sender.send(device.drain())));
+        if spawned.is_err() {
+            return Ok(false);
+        }
+        match drained.recv_timeout(limit) {
+            Ok(drained) => drained.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Runs `calls`, in which this thread makes many calls of the device: where each of them needs the
+    /// thread prepared, it is prepared once.
+    fn with_current<T>(&self, calls: impl FnOnce() -> T) -> T {
+        calls()
+    }
+
+    /// Frees memory that is dropped from now on behind the event's last record: on the device where that frees
+    /// in the order of a stream, else by waiting here.
+    ///
+    /// # Errors
+    ///
+    /// As [`synchronize`](Device::synchronize).
+    fn free_behind(&self, event: &Self::Event) -> Result<(), DeviceError> {
+        self.synchronize(event)
+    }
+
+    /// Gives memory that was dropped, and that the device keeps for later, back to others. Waits at most for
+    /// `limit` until what used it is done.
+    fn trim(&self, limit: Duration) {
+        let _ = limit;
+    }
+
+    /// Takes back a stream of the device's own, to which nothing more is put, for the next caller of
+    /// [`stream`](Device::stream).
+    fn give_back(&self, queue: Self::Queue) {
+        let _ = queue;
+    }
 
     /// Time from one event to another on the device's clock; zero if `to` came first.
     ///

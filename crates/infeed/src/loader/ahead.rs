@@ -72,6 +72,8 @@ struct Shared<D: Device> {
     /// One a device.
     rings: Vec<Ring<D>>,
     placing: Placing,
+    /// How long the end waits for consumers.
+    closing: Duration,
     /// Batches sent ahead of the consumer at most.
     depth: usize,
     ahead: Mutex<Ahead<D>>,
@@ -92,6 +94,8 @@ struct Ahead<D: Device> {
     /// Whether the sender has a batch in its hands.
     sending: bool,
     closed: bool,
+    /// Whether the sender has ended.
+    ended: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -211,6 +215,7 @@ impl Pipeline {
             loader,
             rings,
             placing,
+            closing: settings.closing,
             depth: slots - 1,
             ahead: Mutex::new(Ahead {
                 sent: VecDeque::new(),
@@ -218,6 +223,7 @@ impl Pipeline {
                 paused: false,
                 sending: false,
                 closed: false,
+                ended: false,
             }),
             changed: Condvar::new(),
         });
@@ -227,6 +233,8 @@ impl Pipeline {
             .spawn(move || {
                 let _near = several::stay(node.as_ref());
                 thread.send();
+                thread.lock().ended = true;
+                thread.changed.notify_all();
             })
             .map_err(|source| Error::Thread {
                 source: Arc::new(source),
@@ -430,8 +438,8 @@ impl<D: Device> DeviceLoader<D> {
         done
     }
 
-    /// Ends all threads and waits for them, and for copies under way. Batches that are held stay
-    /// valid.
+    /// Ends all threads and waits for them, for copies under way, and for what consumers have enqueued: for
+    /// that at most as long as [`Settings::closing`] says. Batches that are held stay valid.
     pub fn close(&self) {
         if self.process != std::process::id() {
             // A fork has no sender to wait for, and the locks may be held by one that is not there.
@@ -445,15 +453,35 @@ impl<D: Device> DeviceLoader<D> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+        let deadline = Instant::now() + self.shared.closing;
         if let Some(sender) = sender {
+            if !self.shared.has_ended_by(deadline) {
+                // It waits for the device, which waits for a consumer.
+                tracing::warn!(
+                    target: "infeed::device",
+                    "closing the loader: consumers did not finish with its batches within {:?}; their \
+                     memory stays allocated until the process ends",
+                    self.shared.closing
+                );
+                return;
+            }
             // It does not panic, but catches that.
             let _ = sender.join();
+        }
+        let is_ended = self.shared.lock().ended;
+        if !is_ended {
+            return;
         }
         let sent = std::mem::take(&mut self.shared.lock().sent);
         drop(sent);
         for ring in &self.shared.rings {
-            if let Err(error) = ring.close() {
-                tracing::debug!(target: "infeed::device", "{}", error.chain());
+            match ring.close_by(deadline) {
+                Ok(true) => {}
+                // Its decoder may be in use too.
+                Ok(false) => std::mem::forget(Arc::clone(&self.shared)),
+                Err(error) => {
+                    tracing::debug!(target: "infeed::device", "{}", error.chain());
+                }
             }
         }
     }
@@ -595,6 +623,15 @@ impl<D: Device> Shared<D> {
         drop(ahead);
         self.changed.notify_all();
         next
+    }
+
+    /// Waits for the sender to end, at most until a moment. Returns whether it has.
+    fn has_ended_by(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ended = self
+            .changed
+            .wait_timeout_while(self.lock(), left, |ahead| !ahead.ended);
+        ended.unwrap_or_else(PoisonError::into_inner).0.ended
     }
 
     fn lock(&self) -> MutexGuard<'_, Ahead<D>> {

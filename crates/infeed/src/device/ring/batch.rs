@@ -10,7 +10,7 @@ use crate::sample::DType;
 use super::decoding::Doubts;
 use super::gaps::Asked;
 use super::shared::Held;
-use super::sync::{self, Arc};
+use super::sync::Arc;
 
 /// What a batch consists of, the memory on the device left out.
 #[derive(Debug)]
@@ -85,12 +85,11 @@ impl<D: Device> Sent<D> {
     pub fn hand_over(mut self, asked: Option<Asked<D>>) -> Result<DeviceBatch<D>, Error> {
         let shared = self.held.shared();
         shared.check()?;
-        shared.settle(false);
+        shared.settle(None);
         let is_asked = asked.is_some();
         if let Some(asked) = asked {
-            let ready = Arc::clone(self.held.ready());
-            let (epoch, step) = (self.content.epoch, self.content.step);
-            sync::lock(&shared.gaps).given(asked, ready, epoch, step);
+            let step = (self.content.epoch, self.content.step);
+            shared.given(asked, &self.held, step)?;
         }
         self.held.hand_over(is_asked);
         Ok(DeviceBatch {

@@ -12,10 +12,11 @@ use super::sync::Arc;
 /// that enqueues further ahead than this loses the oldest.
 const KEPT: usize = 4096;
 
-/// A consumer's question for a batch: a mark behind what its stream had to do at that moment.
+/// A consumer's question for a batch: a mark behind what its stream had to do at that moment, if the step
+/// is timed.
 #[derive(Debug)]
 pub struct Asked<D: Device> {
-    pub(super) event: Arc<D::Event>,
+    pub(super) event: Option<Arc<D::Event>>,
 }
 
 /// Time for which a consumer's stream had nothing to do but wait for a batch.
@@ -30,7 +31,8 @@ pub struct Gap {
     pub waited: Duration,
 }
 
-/// Sum of all gaps that are known.
+/// Sum of all gaps that are known: those of timed steps, and of batches that were ready in time, which have
+/// none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GapTotals {
     /// How many batches were asked for and are known.
@@ -56,8 +58,8 @@ impl GapTotals {
 
 #[derive(Debug)]
 struct Pending<D: Device> {
-    from: Arc<D::Event>,
-    ready: Arc<D::Event>,
+    /// The mark and the batch's; none if it was ready in time.
+    marks: Option<(Arc<D::Event>, Arc<D::Event>)>,
     /// Epoch and step, where the mark is of the question.
     asked: Option<(u64, u64)>,
 }
@@ -80,19 +82,22 @@ impl<D: Device> Gaps<D> {
         }
     }
 
-    /// A batch was given to the consumer that had asked.
-    pub(super) fn given(&mut self, asked: Asked<D>, ready: Arc<D::Event>, epoch: u64, step: u64) {
-        self.push(Pending {
-            from: asked.event,
-            ready,
-            asked: Some((epoch, step)),
-        });
+    /// A batch was given to the consumer that had asked for it, as this epoch and step; or was taken over,
+    /// without having been asked for, in a stream behind a mark.
+    pub(super) fn timed(
+        &mut self,
+        from: Arc<D::Event>,
+        ready: Arc<D::Event>,
+        asked: Option<(u64, u64)>,
+    ) {
+        let marks = Some((from, ready));
+        self.push(Pending { marks, asked });
     }
 
-    /// A batch that was not asked for in a stream was taken over in one, behind a mark.
-    pub(super) fn taken(&mut self, from: Arc<D::Event>, ready: Arc<D::Event>) {
-        let asked = None;
-        self.push(Pending { from, ready, asked });
+    /// The same of a batch that was ready before.
+    pub(super) fn none(&mut self, asked: Option<(u64, u64)>) {
+        let marks = None;
+        self.push(Pending { marks, asked });
     }
 
     /// A batch that was not asked for in a stream was waited for on the host.
@@ -114,10 +119,15 @@ impl<D: Device> Gaps<D> {
     /// What the device failed with meanwhile.
     pub(super) fn resolve(&mut self, device: &D) -> Result<(), DeviceError> {
         while let Some(first) = self.pending.front() {
-            if !device.is_done(&first.from)? || !device.is_done(&first.ready)? {
-                break;
-            }
-            let waited = device.elapsed(&first.from, &first.ready)?;
+            let waited = match &first.marks {
+                None => Duration::ZERO,
+                Some((from, ready)) => {
+                    if !device.is_done(from)? || !device.is_done(ready)? {
+                        break;
+                    }
+                    device.elapsed(from, ready)?
+                }
+            };
             let asked = first.asked;
             self.pending.pop_front();
             let Some((epoch, step)) = asked else {

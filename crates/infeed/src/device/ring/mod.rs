@@ -11,6 +11,8 @@ mod slots;
 
 mod gaps;
 
+mod sampling;
+
 mod times;
 
 mod shared;
@@ -25,6 +27,7 @@ mod batch;
 
 mod route;
 
+mod closing;
 mod sending;
 #[cfg(test)]
 mod tests;

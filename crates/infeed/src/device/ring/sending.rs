@@ -25,6 +25,9 @@ use super::times::{Marks, SentTimes};
 /// Slots where nobody says how many: one with the consumer, one ready, one being filled.
 pub const SLOTS: usize = 3;
 
+/// Batches after which a run has the memory that it needs, so that every allocation is logged.
+const SETTLED: u64 = 50;
+
 /// Stands for all forms in place of the number of one.
 const ALL: usize = usize::MAX;
 
@@ -38,15 +41,18 @@ pub struct Settings {
     /// How long a consumer that holds all slots is waited for, before one more is made. Only the
     /// first is: who kept them all once keeps them.
     pub patience: Duration,
+    /// How long [`Ring::close`] waits for what consumers have enqueued.
+    pub closing: Duration,
 }
 
 impl Settings {
-    /// Batches of `rows` rows, [`SLOTS`] slots, and 50 ms of patience.
+    /// Batches of `rows` rows, [`SLOTS`] slots, 50 ms of patience, and 5 s for closing.
     pub fn new(rows: usize) -> Settings {
         Settings {
             rows,
             slots: SLOTS,
             patience: Duration::from_millis(50),
+            closing: Duration::from_secs(5),
         }
     }
 }
@@ -114,10 +120,10 @@ pub struct Ring<D: Device> {
     pub(super) shared: Arc<Shared<D>>,
     /// The columns and what becomes of them, for each form that batches may have.
     forms: Vec<Vec<Route>>,
-    settings: Settings,
-    copies: D::Queue,
+    pub(super) settings: Settings,
+    pub(super) copies: D::Queue,
     /// None if no column needs a kernel.
-    kernels: Option<D::Queue>,
+    pub(super) kernels: Option<D::Queue>,
     /// Of images that a device resizes.
     weights: Mutex<Bilinear>,
     /// None if no column has files.
@@ -125,7 +131,7 @@ pub struct Ring<D: Device> {
     /// Number of the form that slots have memory for, and no more than that; [`ALL`] if none is.
     kept: AtomicUsize,
     /// Held while a batch is enqueued, so that streams get batches in one order.
-    sending: Mutex<()>,
+    pub(super) sending: Mutex<()>,
     /// Batches that were sent, and what crossed for them: together, so that whoever divides one by the
     /// other in the middle of a run sees whole batches.
     counted: Mutex<(u64, Sums)>,
@@ -195,7 +201,8 @@ impl<D: Device> Ring<D> {
             route.check(settings.rows)?;
         }
         route::check_alike(&forms)?;
-        let shared = Shared::new(device, Slots::new(settings.slots, settings.patience));
+        let slots = Slots::new(settings.slots, settings.patience);
+        let shared = Shared::new(device, slots, settings.closing);
         let device = &shared.device;
         let copies = shared.told(device.stream())?;
         let kernels = match forms.iter().flatten().any(Route::has_kernel) {
@@ -256,7 +263,7 @@ impl<D: Device> Ring<D> {
     /// [`Error::Forked`]; [`Error::Device`] if the device failed.
     pub fn has_room(&self, patience: Duration) -> Result<bool, Error> {
         self.shared.check()?;
-        self.shared.settle(false);
+        self.shared.settle(None);
         Ok(self.shared.slots.has_room(patience))
     }
 
@@ -294,28 +301,48 @@ impl<D: Device> Ring<D> {
         let parcels = route::parcels(routes, batch)?;
         let loads = self.loads(routes, &parcels.arrays, rows)?;
         let _turn = sync::lock(&self.sending);
-        self.shared.poll()?;
-        self.shared.thin(self.settings.slots)?;
-        self.shared.settle(true);
-        let needed = self.needed(routes, &loads, rows)?;
-        let trims = self.kept.load(Ordering::Relaxed) == form;
-        let mut slot = self.slot(&needed, trims)?;
+        let (held, enqueued) = self.shared.device.with_current(|| {
+            self.shared.poll()?;
+            self.shared.thin(self.settings.slots)?;
+            self.shared.settle(Some(Duration::MAX));
+            let needed = self.needed(routes, &loads, rows)?;
+            // While forms are tried, every step is timed.
+            let kept = self.kept.load(Ordering::Relaxed);
+            let is_trial = kept == ALL && self.forms.len() > 1;
+            let ahead = self.shared.slots.counts().ahead;
+            let is_timed = sync::lock(&self.shared.sampling).send(ahead) || is_trial;
+            let slot = self.slot(&needed, kept == form)?;
+            self.fill(&loads, slot, rows, is_timed)
+        })?;
+        Ok(Sent {
+            held,
+            content: parcels.content,
+            doubts: enqueued.doubts,
+            copied: enqueued.copied,
+        })
+    }
+
+    /// Enqueues a batch into a slot.
+    fn fill(
+        &self,
+        loads: &[Load<'_>],
+        mut slot: Slot<D>,
+        rows: usize,
+        is_timed: bool,
+    ) -> Result<(Held<D>, Enqueued<D>), Error> {
+        let shared = &self.shared;
         let mut transfers = Vec::new();
-        match self.enqueue(&loads, &mut slot, rows, &mut transfers) {
+        match self.enqueue(loads, &mut slot, rows, is_timed, &mut transfers) {
             Ok(enqueued) => {
                 let copied = Arc::clone(&enqueued.copied);
-                self.shared.fly(Flight { copied, transfers });
-                let held = Held::new(Arc::clone(&self.shared), slot, enqueued.ready);
-                Ok(Sent {
-                    held,
-                    content: parcels.content,
-                    doubts: enqueued.doubts,
-                    copied: enqueued.copied,
-                })
+                shared.fly(Flight { copied, transfers });
+                let ready = Arc::clone(&enqueued.ready);
+                let held = Held::new(Arc::clone(shared), slot, ready, is_timed);
+                Ok((held, enqueued))
             }
             Err(error) => {
-                let error = self.shared.fail(error);
-                self.shared.lose(Lost { slot, transfers }, true);
+                let error = shared.fail(error);
+                shared.lose(Lost { slot, transfers }, true);
                 Err(error)
             }
         }
@@ -329,10 +356,17 @@ impl<D: Device> Ring<D> {
     pub fn ask(&self, queue: D::Queue) -> Result<Asked<D>, Error> {
         let shared = &self.shared;
         shared.check()?;
-        shared.poll()?;
-        let event = shared.told(shared.timed.take(&shared.device))?;
-        shared.told(shared.device.record(&event, queue))?;
-        Ok(Asked { event })
+        shared.device.with_current(|| {
+            shared.poll()?;
+            let is_trial = self.forms.len() > 1 && self.kept.load(Ordering::Relaxed) == ALL;
+            let ahead = shared.slots.counts().ahead;
+            if !is_trial && !sync::lock(&shared.sampling).asks(ahead) {
+                return Ok(Asked { event: None });
+            }
+            let event = shared.told(shared.timed.take(&shared.device))?;
+            shared.told(shared.device.record(&event, queue))?;
+            Ok(Asked { event: Some(event) })
+        })
     }
 
     /// Counts so far, with the gaps that are known by now.
@@ -370,42 +404,6 @@ impl<D: Device> Ring<D> {
             return Vec::new();
         }
         sync::lock(&self.shared.gaps).take()
-    }
-
-    /// Ends sending, for callers that wait too, and waits for what is under way: copies, kernels, and
-    /// what consumers had enqueued on slots they gave back. Batches that are held stay as they are.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Forked`]; [`Error::Device`] if the device failed.
-    pub fn close(&self) -> Result<(), Error> {
-        let shared = &self.shared;
-        if shared.is_forked() {
-            return Err(Error::Forked);
-        }
-        shared.settle(true);
-        let free = shared.slots.close();
-        let _turn = sync::lock(&self.sending);
-        let landed = shared.land();
-        let finished = self.finish(&free);
-        drop(free);
-        shared.bury();
-        landed.and(finished)
-    }
-
-    /// Waits for the ring's streams, and for what consumers do with these slots.
-    fn finish(&self, free: &[Slot<D>]) -> Result<(), Error> {
-        let shared = &self.shared;
-        shared.check()?;
-        let end = shared.told(shared.plain.take(&shared.device))?;
-        for queue in [Some(self.copies), self.kernels].into_iter().flatten() {
-            shared.told(shared.device.record(&end, queue))?;
-            shared.told(shared.device.synchronize(&end))?;
-        }
-        for released in free.iter().flat_map(|slot| &slot.released) {
-            shared.told(shared.device.synchronize(released))?;
-        }
-        Ok(())
     }
 
     /// What a batch needs of a slot, for each column that goes to the device.
@@ -516,7 +514,7 @@ impl<D: Device> Ring<D> {
                 || staging.any(|s| len(s) < needed.staging)
                 || table.any(|t| len(t) < needed.table)
         });
-        if outgrown && let Err(error) = self.shared.rest(&slot) {
+        if outgrown && let Err(error) = self.shared.free_behind(&slot) {
             match self.shared.check() {
                 // Nothing is waited for while a stream is captured: the slot stays what it was.
                 Ok(()) => self.shared.give_back(slot, true),
@@ -550,6 +548,19 @@ impl<D: Device> Ring<D> {
         })
     }
 
+    fn memory(&self, bytes: usize) -> Result<StdArc<D::Memory>, DeviceError> {
+        let memory = self.shared.device.memory(bytes)?;
+        let (sent, _) = *sync::lock(&self.counted);
+        if sent >= SETTLED {
+            tracing::debug!(
+                target: "infeed::device",
+                "allocated {bytes} bytes on {} at batch {sent}",
+                self.shared.name
+            );
+        }
+        Ok(memory)
+    }
+
     fn grow(&self, slot: &mut Slot<D>, needed: &[route::Bytes]) -> Result<(), DeviceError> {
         let device = &self.shared.device;
         for (at, bytes) in needed.iter().enumerate() {
@@ -559,17 +570,17 @@ impl<D: Device> Ring<D> {
             let staging = match there.and_then(|column| column.staging.as_ref()) {
                 Some(staging) if staged(staging) => Some(StdArc::clone(staging)),
                 _ if bytes.staging == 0 => None,
-                _ => Some(device.memory(bytes.staging)?),
+                _ => Some(self.memory(bytes.staging)?),
             };
             let output = match there.map(|column| &column.output) {
                 Some(output) if device.len(output) >= bytes.output => StdArc::clone(output),
-                _ => device.memory(bytes.output)?,
+                _ => self.memory(bytes.output)?,
             };
             let fits = |table: &StdArc<D::Memory>| device.len(table) >= bytes.table;
             let table = match there.and_then(|column| column.table.as_ref()) {
                 Some(table) if fits(table) => Some(StdArc::clone(table)),
                 _ if bytes.table == 0 => None,
-                _ => Some(device.memory(bytes.table)?),
+                _ => Some(self.memory(bytes.table)?),
             };
             let column = SlotColumn {
                 staging,
@@ -614,11 +625,25 @@ impl<D: Device> Ring<D> {
         loads: &[Load<'_>],
         slot: &mut Slot<D>,
         rows: usize,
+        is_timed: bool,
         transfers: &mut Vec<D::Transfer>,
     ) -> Result<Enqueued<D>, DeviceError> {
         let shared = &self.shared;
         let device = &shared.device;
-        let (begun, copied) = (shared.timed.take(device)?, shared.timed.take(device)?);
+        let events = if is_timed {
+            &shared.timed
+        } else {
+            &shared.plain
+        };
+        let begin = |queue| -> Result<Option<Arc<D::Event>>, DeviceError> {
+            if !is_timed {
+                return Ok(None);
+            }
+            let begun = events.take(device)?;
+            device.record(&begun, queue)?;
+            Ok(Some(begun))
+        };
+        let copied = events.take(device)?;
         // A kernel may still read what the copies are about to write, or write it: an output that a
         // kernel made may be copied next.
         if let (Some(before), Some(_)) = (&slot.ready, self.kernels)
@@ -647,7 +672,7 @@ impl<D: Device> Ring<D> {
             // Decoders write as soon as they are called, so no stream can wait in place of the host.
             device.synchronize(before)?;
         }
-        device.record(&begun, self.copies)?;
+        let begun = begin(self.copies)?;
         let (mut sums, mut doubts) = (Sums::default(), Doubts::default());
         for (load, column) in loads.iter().zip(&slot.columns) {
             if let (Beside::Staged(staged), Some(decoders), Some(to)) =
@@ -679,12 +704,12 @@ impl<D: Device> Ring<D> {
             // The mark behind the copies is that of the batch.
             None => (Arc::clone(&copied), None),
             Some(kernels) => {
-                let (begun, ready) = (shared.timed.take(device)?, shared.timed.take(device)?);
+                let ready = events.take(device)?;
                 if !self.is_left_out(Without::Copied) {
                     device.wait(kernels, &copied)?;
                 }
                 releases(kernels)?;
-                device.record(&begun, kernels)?;
+                let begun = begin(kernels)?;
                 for (load, column) in loads.iter().zip(&slot.columns) {
                     let (Some(kernel), Some(staging), true) =
                         (load.route.kernel(), &column.staging, rows > 0)
@@ -702,14 +727,16 @@ impl<D: Device> Ring<D> {
                     }
                 }
                 device.record(&ready, kernels)?;
-                (Arc::clone(&ready), Some((begun, ready)))
+                (Arc::clone(&ready), begun.map(|begun| (begun, ready)))
             }
         };
-        sync::lock(&shared.times).sent(Marks {
-            copies: (begun, Arc::clone(&copied)),
-            kernels: expanding,
-            bytes: copied_bytes,
-        });
+        if let Some(begun) = begun {
+            sync::lock(&shared.times).sent(Marks {
+                copies: (begun, Arc::clone(&copied)),
+                kernels: expanding,
+                bytes: copied_bytes,
+            });
+        }
         let mut counted = sync::lock(&self.counted);
         counted.0 += 1;
         counted.1.add(sums);
@@ -752,19 +779,6 @@ pub(super) enum Without {
     Copied = 3,
     /// Of the host, before files are decoded, for the kernel that read the staging memory before.
     Staging = 4,
-}
-
-impl<D: Device> Drop for Ring<D> {
-    fn drop(&mut self) {
-        if self.shared.is_forked() {
-            // Nothing of the parent's may be touched here, not even to free it.
-            std::mem::forget(Arc::clone(&self.shared));
-            return;
-        }
-        if let Err(error) = self.close() {
-            tracing::debug!(target: "infeed::device", "at the end: {}", error.chain());
-        }
-    }
 }
 
 impl<D: Device> fmt::Debug for Ring<D> {

@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc as StdArc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::device::{Device, DeviceError};
 use crate::error::Error;
 
 use super::events::Events;
-use super::gaps::Gaps;
+use super::gaps::{Asked, Gaps};
+use super::sampling::Sampling;
 use super::slots::Slots;
 use super::sync::{self, Arc, Mutex};
 use super::times::Times;
@@ -74,6 +75,11 @@ pub(super) struct Shared<D: Device> {
     pub(super) timed: Events<D>,
     pub(super) gaps: Mutex<Gaps<D>>,
     pub(super) times: Mutex<Times<D>>,
+    pub(super) sampling: Mutex<Sampling>,
+    /// How long the end waits for consumers.
+    closing: Duration,
+    /// Whether that was not long enough.
+    leaked: Mutex<bool>,
     /// In the order of their stream, so the first is done first.
     flights: Mutex<VecDeque<Flight<D>>>,
     limbo: Mutex<Vec<Limbo<D>>>,
@@ -82,7 +88,7 @@ pub(super) struct Shared<D: Device> {
 }
 
 impl<D: Device> Shared<D> {
-    pub(super) fn new(device: D, slots: Slots<Slot<D>>) -> Shared<D> {
+    pub(super) fn new(device: D, slots: Slots<Slot<D>>, closing: Duration) -> Shared<D> {
         Shared {
             name: device.name(),
             device,
@@ -94,6 +100,9 @@ impl<D: Device> Shared<D> {
             timed: Events::new(true),
             gaps: Mutex::new(Gaps::new()),
             times: Mutex::new(Times::new()),
+            sampling: Mutex::new(Sampling::new()),
+            closing,
+            leaked: Mutex::new(false),
             flights: Mutex::new(VecDeque::new()),
             limbo: Mutex::new(Vec::new()),
             lost: Mutex::new(Vec::new()),
@@ -137,8 +146,9 @@ impl<D: Device> Shared<D> {
     }
 
     /// Marks, in each of the consumer's streams, the end of what uses a slot, and gives it back. A
-    /// stream that takes no mark now is asked again by [`settle`](Shared::settle).
-    fn release(&self, mut of: Limbo<D>, may_wait: bool) {
+    /// stream that takes no mark now is asked again by [`settle`](Shared::settle). With a limit this may wait
+    /// for so long, where a stream that used the slot is no more.
+    fn release(&self, mut of: Limbo<D>, limit: Option<Duration>) {
         let mut unmarked = Vec::new();
         for User { queue, released } in of.users {
             match self.device.record(&released, queue) {
@@ -149,9 +159,15 @@ impl<D: Device> Shared<D> {
             }
         }
         of.users = unmarked;
-        if of.is_orphan && may_wait {
-            match self.device.drain() {
-                Ok(()) => of.is_orphan = false,
+        if of.is_orphan
+            && let Some(limit) = limit
+        {
+            let drained = match limit {
+                Duration::MAX => self.device.drain().map(|()| true),
+                limit => self.device.drain_within(limit),
+            };
+            match drained {
+                Ok(drained) => of.is_orphan = !drained,
                 Err(DeviceError::Refused { .. }) => {}
                 Err(error) => return self.doubt(of.slot, of.ahead, error),
             }
@@ -178,31 +194,105 @@ impl<D: Device> Shared<D> {
         self.lose(Lost { slot, transfers }, ahead);
     }
 
-    /// Gives back slots whose consumers' streams take marks by now. Who may wait waits for the whole
-    /// device where a stream that used one is no more.
-    pub(super) fn settle(&self, may_wait: bool) {
+    /// Gives back slots whose consumers' streams take marks by now. With a limit this waits for the whole
+    /// device, at most for so long, where a stream that used one is no more.
+    pub(super) fn settle(&self, limit: Option<Duration>) {
         let waiting = std::mem::take(&mut *sync::lock(&self.limbo));
         for of in waiting {
-            self.release(of, may_wait);
+            self.release(of, limit);
         }
     }
 
-    /// Waits on the host until nothing uses a slot.
+    /// Waits on the host until an event is past, at most until a moment. Returns whether it is.
     ///
     /// # Errors
     ///
     /// What the device failed with.
-    pub(super) fn rest(&self, slot: &Slot<D>) -> Result<(), Error> {
+    pub(super) fn is_past_by(&self, event: &D::Event, deadline: Instant) -> Result<bool, Error> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.told(self.device.synchronize_within(event, left))
+    }
+
+    /// Leaves memory to consumers that are not done with it, with all that may still use it. The device
+    /// stays open, since closing it would wait for them too.
+    pub(super) fn leak(&self, slots: Vec<Slot<D>>) {
+        std::mem::forget(slots);
+        std::mem::forget(std::mem::take(&mut *sync::lock(&self.flights)));
+        std::mem::forget(std::mem::take(&mut *sync::lock(&self.limbo)));
+        std::mem::forget(std::mem::take(&mut *sync::lock(&self.lost)));
+        std::mem::forget(self.device.clone());
+        if !std::mem::replace(&mut *sync::lock(&self.leaked), true) {
+            tracing::warn!(
+                target: "infeed::device",
+                "closing {}: consumers did not finish with its batches within {:?}; their memory stays                  allocated until the process ends",
+                self.name,
+                self.closing
+            );
+        }
+    }
+
+    pub(super) fn has_leaked(&self) -> bool {
+        *sync::lock(&self.leaked)
+    }
+
+    /// Measures how long a consumer waited for a batch since a mark in its stream. Without a mark, or of a
+    /// batch that is not timed, it is only known whether it waited at all.
+    ///
+    /// # Errors
+    ///
+    /// What the device failed with.
+    pub(super) fn measure(
+        &self,
+        from: Option<Arc<D::Event>>,
+        held: &Held<D>,
+        step: Option<(u64, u64)>,
+    ) -> Result<(), Error> {
+        let is_ready = self.told(self.device.is_done(&held.ready))?;
+        if !is_ready {
+            sync::lock(&self.sampling).late();
+        }
+        let mut gaps = sync::lock(&self.gaps);
+        match from.filter(|_| held.is_timed) {
+            Some(from) => gaps.timed(from, Arc::clone(&held.ready), step),
+            None if is_ready => gaps.none(step),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Measures the gap of a step for which the consumer had asked.
+    ///
+    /// # Errors
+    ///
+    /// What the device failed with.
+    pub(super) fn given(
+        &self,
+        asked: Asked<D>,
+        held: &Held<D>,
+        step: (u64, u64),
+    ) -> Result<(), Error> {
+        self.measure(asked.event, held, Some(step))
+    }
+
+    /// Has memory that is dropped from now on freed behind all that uses a slot.
+    ///
+    /// # Errors
+    ///
+    /// What the device failed with.
+    pub(super) fn free_behind(&self, slot: &Slot<D>) -> Result<(), Error> {
         let mut events = slot.ready.iter().chain(&slot.released);
-        events.try_for_each(|event| self.told(self.device.synchronize(event)))
+        events.try_for_each(|event| self.told(self.device.free_behind(event)))
     }
 
     /// Frees a slot's memory once nothing uses it. What a device frees by itself it waits for, but no
     /// driver promises that of streams that others made.
     pub(super) fn free(&self, slot: Slot<D>) {
+        let deadline = Instant::now() + self.closing;
+        let mut events = slot.ready.iter().chain(&slot.released);
         // A device that failed runs nothing any more.
-        let _ = self.rest(&slot);
-        drop(slot);
+        if events.any(|event| matches!(self.is_past_by(event, deadline), Ok(false))) {
+            self.leak(vec![slot]);
+        }
     }
 
     /// Puts aside what a failure left in doubt.
@@ -223,7 +313,7 @@ impl<D: Device> Shared<D> {
     ///
     /// What the device failed with meanwhile.
     pub(super) fn poll(&self) -> Result<(), Error> {
-        self.settle(false);
+        self.settle(None);
         loop {
             let mut flights = sync::lock(&self.flights);
             let Some(first) = flights.front() else { break };
@@ -290,7 +380,7 @@ impl<D: Device> Drop for Shared<D> {
     fn drop(&mut self) {
         // Never in a fork, where a share is kept for good.
         let limbo = std::mem::take(&mut *sync::lock(&self.limbo));
-        if !limbo.is_empty() && self.device.drain().is_err() {
+        if !limbo.is_empty() && !matches!(self.device.drain_within(self.closing), Ok(true)) {
             // Their memory stays: something may use it for ever.
             std::mem::forget(limbo);
         }
@@ -314,6 +404,8 @@ pub(super) struct Held<D: Device> {
     /// Streams of the consumer that use it.
     users: Mutex<Vec<User<D>>>,
     ready: Arc<D::Event>,
+    /// Whether that has a time.
+    is_timed: bool,
     /// Whether it was never handed over.
     ahead: bool,
     /// Whether its first use is still to be timed: nobody asked for it in a stream.
@@ -328,8 +420,14 @@ struct User<D: Device> {
 }
 
 impl<D: Device> Held<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, slot: Slot<D>, ready: Arc<D::Event>) -> Held<D> {
+    pub(super) fn new(
+        shared: Arc<Shared<D>>,
+        slot: Slot<D>,
+        ready: Arc<D::Event>,
+        is_timed: bool,
+    ) -> Held<D> {
         Held {
+            is_timed,
             shared,
             slot: Some(slot),
             users: Mutex::new(Vec::new()),
@@ -343,10 +441,6 @@ impl<D: Device> Held<D> {
         &self.shared
     }
 
-    pub(super) fn ready(&self) -> &Arc<D::Event> {
-        &self.ready
-    }
-
     /// Memory of the `at`-th column on the device.
     pub(super) fn output(&self, at: usize) -> Option<&StdArc<D::Memory>> {
         Some(&self.slot.as_ref()?.columns.get(at)?.output)
@@ -356,6 +450,7 @@ impl<D: Device> Held<D> {
     pub(super) fn hand_over(&mut self, is_asked: bool) {
         if std::mem::take(&mut self.ahead) {
             *sync::lock(&self.untimed) = !is_asked;
+            sync::lock(&self.shared.sampling).hand_over();
             self.shared.slots.hand_over();
         }
     }
@@ -397,6 +492,10 @@ impl<D: Device> Held<D> {
 
     /// Makes a stream wait, on the device, for the batch to be ready.
     pub(super) fn ready_on(&self, queue: D::Queue) -> Result<(), Error> {
+        self.shared.device.with_current(|| self.ready_in(queue))
+    }
+
+    fn ready_in(&self, queue: D::Queue) -> Result<(), Error> {
         // Remembered first: a wait that failed has perhaps been enqueued.
         let is_new = self.remember(queue)?;
         if self.is_first_use() {
@@ -417,11 +516,13 @@ impl<D: Device> Held<D> {
     /// mark costs those and nothing else; a device that fails is told of by the next call.
     fn mark(&self, queue: D::Queue) {
         let shared = &self.shared;
-        let Ok(from) = shared.told(shared.timed.take(&shared.device)) else {
-            return;
+        let mark = || {
+            let from = shared.told(shared.timed.take(&shared.device))?;
+            shared.told(shared.device.record(&from, queue))?;
+            Ok::<_, Error>(from)
         };
-        if shared.told(shared.device.record(&from, queue)).is_ok() {
-            sync::lock(&shared.gaps).taken(from, Arc::clone(&self.ready));
+        if let Ok(from) = self.is_timed.then(mark).transpose() {
+            let _ = shared.measure(from, self, None);
         }
     }
 }
@@ -445,7 +546,8 @@ impl<D: Device> Drop for Held<D> {
             is_orphan,
             ahead,
         };
-        self.shared.release(back, false);
+        let device = &self.shared.device;
+        device.with_current(|| self.shared.release(back, None));
     }
 }
 

@@ -51,6 +51,14 @@ impl Mark {
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
+
+    /// Whether it is reached within so long.
+    pub(super) fn wait_within(&self, limit: Duration) -> bool {
+        let done = self
+            .changed
+            .wait_timeout_while(lock(&self.done), limit, |done| !*done);
+        *done.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 /// What a command does to bytes.

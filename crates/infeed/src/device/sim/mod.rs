@@ -652,6 +652,15 @@ impl Device for Sim {
         self.call("synchronize")
     }
 
+    fn synchronize_within(&self, event: &SimEvent, limit: Duration) -> Result<bool, DeviceError> {
+        let mark = lock(&event.mark).clone();
+        let is_wall = matches!(self.inner.store.clock, Clock::Wall(_));
+        if is_wall && mark.is_some_and(|mark| !mark.wait_within(limit)) {
+            return Ok(false);
+        }
+        self.synchronize(event).map(|()| true)
+    }
+
     fn drain(&self) -> Result<(), DeviceError> {
         self.call("drain")?;
         let state = lock(&self.inner.state);

@@ -149,6 +149,76 @@ fn events_are_used_again() {
     assert_eq!(ring.stats().expect("stats").gaps.batches, 300);
 }
 
+/// Batches that are sent two ahead of a consumer, each a second before it asks for it, and the steps
+/// `late` of which it asks for at once.
+fn run_ahead(steps: u64, late: std::ops::Range<u64>) -> super::super::RingStats {
+    let (ring, queue) = ring(4);
+    let sim = ring.device().clone();
+    let mut ahead: std::collections::VecDeque<_> = (0..2)
+        .map(|step| ring.send(batch(step, 2)).expect("sent"))
+        .collect();
+    for step in 0..steps {
+        if !late.contains(&step) {
+            sim.set_now(sim.now() + Duration::from_secs(1));
+        }
+        let asked = ring.ask(queue).expect("asked");
+        let sent = ahead.pop_front().expect("two are ahead");
+        let held = sent.hand_over(Some(asked)).expect("handed over");
+        held.ready_on(queue).expect("a wait");
+        drop(held);
+        ahead.push_back(ring.send(batch(step + 2, 2)).expect("sent"));
+    }
+    sim.set_now(sim.now() + Duration::from_secs(3600));
+    ring.stats().expect("stats")
+}
+
+#[test]
+fn a_loop_that_is_never_late_has_one_timed_step_of_64_and_all_gaps() {
+    let stats = run_ahead(64 * 6, 0..0);
+
+    // The first 64 and the first of each 64 after that; two are ahead still.
+    assert_eq!(stats.times.batches, 64 + 6);
+    assert_eq!(stats.gaps.batches, 64 * 6);
+    assert_eq!(stats.gaps.waited, Duration::ZERO);
+}
+
+#[test]
+fn steps_after_a_late_batch_are_timed() {
+    let stats = run_ahead(64 * 6, 100..400);
+
+    // Those that were sent before it was known, at most as many as are ahead and the late one, are not.
+    assert!(stats.times.batches >= 64 * 5 - 40, "{stats:?}");
+    assert!(stats.gaps.batches >= 64 * 6 - 4, "{stats:?}");
+    assert!(stats.gaps.waited > Duration::ZERO);
+}
+
+#[test]
+fn closing_leaks_what_a_consumer_never_finishes_with() {
+    let sim = Sim::new(SimConfig::default());
+    let queue = sim.stream().expect("a stream");
+    let mut settings = settings(2, 2);
+    settings.closing = Duration::from_millis(1);
+    let ring = Ring::new(sim.clone(), routes(), settings).expect("a ring");
+    let held = [0, 1].map(|step| next(&ring, step, 2));
+    held.iter().for_each(|batch| {
+        batch.ready_on(queue).expect("a wait");
+    });
+    // As good as for ever: nothing here waits for it.
+    sim.work(queue, Duration::from_secs(1 << 20))
+        .expect("a step");
+    let [dropped, kept] = held;
+    drop(dropped);
+
+    assert!(!ring.close().expect("closed"));
+    assert!(!ring.close().expect("closed twice"));
+    // One that comes back to a closed ring is not waited for either.
+    drop(kept);
+    drop(ring);
+
+    assert!(sim.used_bytes() > 0, "it may be read");
+    assert_in_order(&sim);
+}
+
 #[test]
 fn an_array_that_outlives_its_batch_keeps_its_bytes() {
     let (ring, queue) = ring(1);

@@ -142,7 +142,9 @@ fn memory_is_freed_behind_its_last_reader() {
 
     // As it comes back to a ring that is closed.
     let (ring, sim, queue) = self::ring(SimConfig::default());
-    read_and_dropped(&ring, queue, 0, long, |_| ring.close().expect("closed"));
+    read_and_dropped(&ring, queue, 0, long, |_| {
+        ring.close().expect("closed");
+    });
     assert!(sim.now() >= long);
     assert_eq!(sim.used_bytes(), 0);
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());

@@ -8,6 +8,8 @@
 
 #[path = "../batch.rs"]
 mod batch;
+#[path = "../closing.rs"]
+mod closing;
 #[path = "../crops.rs"]
 mod crops;
 #[path = "../decoding.rs"]
@@ -20,6 +22,8 @@ mod files;
 mod gaps;
 #[path = "../route.rs"]
 mod route;
+#[path = "../sampling.rs"]
+mod sampling;
 #[path = "../sending.rs"]
 mod sending;
 #[path = "../shared.rs"]
@@ -121,6 +125,7 @@ fn run(without: Option<Without>) -> usize {
         rows: 1,
         slots: 2,
         patience: Duration::ZERO,
+        closing: Duration::from_secs(5),
     };
     let ring = Ring::new(sim.clone(), routes(), settings).expect("a ring");
     if let Some(without) = without {
@@ -377,6 +382,7 @@ fn in_no_order_does_a_fault_leave_a_sender_waiting() {
             rows: 1,
             slots: 2,
             patience: Duration::ZERO,
+            closing: Duration::from_secs(5),
         };
         let ring = Arc::new(Ring::new(sim.clone(), routes(), settings).expect("a ring"));
         let send = |step| ring.send(super::batch(step, 1));

@@ -91,6 +91,7 @@ fn run(regime: &Regime, seed: u64) -> Run {
         column("image", DType::BFloat16, &[3, 4, 4]),
     );
     let ring = Ring::new(sim.clone(), vec![route], settings(ROWS, regime.slots)).expect("a ring");
+    super::super::sync::lock(&ring.shared.sampling).time_all();
     let queue = sim.stream().expect("a stream");
     let mut host = Host {
         made_ns: 0.0,
