@@ -310,6 +310,7 @@ impl Scan {
         let batch = batch.ok_or_else(|| here("it is none".to_owned()))?;
         let length = body.end - body.start;
         check(&batch, length).map_err(here)?;
+        self.check_rows(&batch).map_err(here)?;
         let wanted = self
             .wanted_buffers(&batch, message.version())
             .map_err(here)?;
@@ -341,6 +342,30 @@ impl Scan {
             in_place: aligned && !compressed,
             dictionaries: Arc::clone(&self.dictionaries),
         });
+        Ok(())
+    }
+
+    /// Holds the number of rows of a batch against the length of each of its columns. A batch
+    /// whose number of rows is damaged would otherwise lose rows without an error.
+    fn check_rows(&self, batch: &RecordBatch<'_>) -> Result<(), String> {
+        let mut nodes = batch.nodes().into_iter().flatten();
+        for field in self.index.schema.fields() {
+            let Some(node) = nodes.next() else {
+                return Err("it has fewer columns than its schema".to_owned());
+            };
+            if node.length() != batch.length() {
+                return Err(format!(
+                    "it has {} rows, but its column `{}` has {}",
+                    batch.length(),
+                    field.name(),
+                    node.length()
+                ));
+            }
+            // The nodes of nested types follow, each type before its children.
+            for _ in 1..nodes_of(field.data_type()) {
+                nodes.next();
+            }
+        }
         Ok(())
     }
 
@@ -415,6 +440,25 @@ fn decoded_bytes(
         }
     });
     decoded.collect()
+}
+
+/// Field nodes of a column in a batch's metadata: one for the column and one for each column nested
+/// in it (Arrow columnar format, "RecordBatch message").
+fn nodes_of(data_type: &DataType) -> usize {
+    1 + match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => nodes_of(item.data_type()),
+        DataType::Struct(fields) => fields.iter().map(|f| nodes_of(f.data_type())).sum(),
+        DataType::Union(fields, _) => fields.iter().map(|(_, f)| nodes_of(f.data_type())).sum(),
+        DataType::RunEndEncoded(ends, values) => {
+            nodes_of(ends.data_type()) + nodes_of(values.data_type())
+        }
+        _ => 0,
+    }
 }
 
 fn has_views(data_type: &DataType) -> bool {

@@ -220,6 +220,39 @@ fn a_batch_that_claims_more_than_its_bytes_is_refused_before_memory_is_taken() {
     assert!(honest < 1 << 20);
 }
 
+/// Each number of rows that a batch's metadata can claim is compared with its columns, 0 too.
+#[test]
+fn a_batch_that_claims_another_number_of_rows_is_an_error() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let path = root.path().join("table.arrow");
+    for form in [Form::Stream, Form::File] {
+        let whole = written(form, None, &[8, 16]);
+        fs::write(&path, &whole).expect("writes");
+        let source = open(&path).expect("a table");
+        assert_eq!(source.len(), 24);
+        let metadata = source.files[0].index.places[1].message.clone();
+        let metadata = metadata.start as usize..metadata.end as usize;
+        let mut found = 0;
+        for at in metadata.start..metadata.end - 8 {
+            if whole[at..at + 8] != 16_i64.to_le_bytes() {
+                continue;
+            }
+            for rows in [0_i64, 8, 15] {
+                let mut bytes = whole.clone();
+                bytes[at..at + 8].copy_from_slice(&rows.to_le_bytes());
+                fs::write(&path, &bytes).expect("writes");
+                // A number that is not a count of rows may still be found out later.
+                if let Ok(source) = open(&path) {
+                    assert_eq!(source.len(), 24, "{form:?}, byte {at}, {rows} rows");
+                } else {
+                    found += 1;
+                }
+            }
+        }
+        assert!(found >= 6, "{form:?}: the batch and its columns: {found}");
+    }
+}
+
 #[test]
 fn files_that_are_batched_or_named_otherwise_are_other_data_for_a_state() {
     let root = tempfile::tempdir().expect("a temporary folder");
