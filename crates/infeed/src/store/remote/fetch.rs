@@ -26,6 +26,10 @@ use crate::store::buffers::{Buffers, Filling};
 /// Longest pause before asking again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
+/// Requests for a range that a server may answer with the whole file before a read gives up: a proxy
+/// does so once in a while, a server without ranges always.
+const WHOLE_FILES: u32 = 3;
+
 /// Causes that an error lists, the last ones.
 const LISTED: usize = 3;
 
@@ -70,6 +74,8 @@ pub fn requests() -> Requests {
 pub(super) enum Failure {
     /// It may pass.
     Passing(String),
+    /// The server answered a request for a range with the whole file.
+    WholeFile,
     /// It will be the same again.
     Final(io::Error),
 }
@@ -212,11 +218,11 @@ impl Bucket {
                 // The first that succeeds; after a failure of one, what becomes of the other.
                 tokio::select! {
                     done = first.as_mut() => match done {
-                        Err(Failure::Passing(_)) => second.await.map(|()| true),
+                        Err(Failure::Passing(_) | Failure::WholeFile) => second.await.map(|()| true),
                         done => done.map(|()| false),
                     },
                     done = second.as_mut() => match done {
-                        Err(Failure::Passing(_)) => first.await.map(|()| false),
+                        Err(Failure::Passing(_) | Failure::WholeFile) => first.await.map(|()| false),
                         done => done.map(|()| true),
                     },
                 }
@@ -257,12 +263,10 @@ impl Bucket {
         let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => match self.failure(error) {
-                // Then all of it, from a server that knows no ranges.
-                Failure::Final(error)
-                    if error.kind() == io::ErrorKind::Unsupported && filling.len() > 0 =>
-                {
+                // The next attempt begins at the start, which may be a request for the whole file.
+                Failure::WholeFile => {
                     filling.clear();
-                    return Err(Failure::Passing(error.to_string()));
+                    return Err(Failure::WholeFile);
                 }
                 failure => return Err(failure),
             },
@@ -337,9 +341,7 @@ impl Bucket {
                 io::ErrorKind::InvalidInput
             }
             _ if told == Some(Answer::Rangeless) => {
-                let problem = "the server gives whole files only, no ranges of them";
-                let error = io::Error::new(io::ErrorKind::Unsupported, problem);
-                return Failure::Final(error);
+                return Failure::WholeFile;
             }
             Told::NotSupported { .. } | Told::NotImplemented { .. } => io::ErrorKind::Unsupported,
             _ => match told {
@@ -381,6 +383,7 @@ struct Tries<'a> {
     begun: Instant,
     deadline: Instant,
     made: u32,
+    whole_files: u32,
     causes: Vec<String>,
 }
 
@@ -391,6 +394,7 @@ impl<'a> Tries<'a> {
             begun: Instant::now(),
             deadline,
             made: 0,
+            whole_files: 0,
             causes: Vec::new(),
         }
     }
@@ -412,6 +416,19 @@ impl<'a> Tries<'a> {
         let cause = match failure {
             Failure::Final(error) => {
                 return Err(io::Error::new(error.kind(), format!("{}: {error}", name())));
+            }
+            Failure::WholeFile => {
+                self.whole_files += 1;
+                if self.whole_files >= WHOLE_FILES {
+                    let problem = format!(
+                        "{}: the server answered {} requests for a range with the whole file; use a \
+                         server that supports range requests, or copy the data to a disk",
+                        name(),
+                        self.whole_files
+                    );
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+                }
+                "the server answered a request for a range with the whole file".to_owned()
             }
             Failure::Passing(cause) => cause,
         };

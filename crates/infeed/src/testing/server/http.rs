@@ -43,12 +43,15 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(LOOK))?;
     stream.set_nodelay(true)?;
     let mut pending = Vec::new();
-    while let Some(head) = next_head(&mut stream, &mut pending, shared)? {
+    while let Some(mut head) = next_head(&mut stream, &mut pending, shared)? {
         let kind = kind(&head);
         let (fault, latency) = {
             let mut state = shared.lock();
             (state.next_fault(kind), state.latency)
         };
+        if fault == Some(Fault::WholeFile) {
+            head.range = None;
+        }
         let body = match fault {
             Some(Fault::Cut(after)) if kind.changes() => {
                 body(&mut stream, &mut pending, after.min(head.length), shared)?;

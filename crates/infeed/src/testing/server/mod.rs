@@ -45,6 +45,8 @@ pub enum Fault {
     Endless,
     /// A range that was not asked for, and says so.
     OtherRange,
+    /// The whole object under status 200, whatever range was asked for.
+    WholeFile,
     /// The body in pieces of so many bytes, one each of these times.
     Drip(usize, Duration),
     /// No answer until the server goes.
@@ -353,7 +355,7 @@ impl State {
         let (seed, share) = self.chaos.filter(|_| kind == Kind::Read)?;
         let dice = mix(seed ^ self.log.len() as u64);
         let size = mix(dice) % 70_000;
-        (dice % 100 < share).then(|| match (dice >> 8) % 9 {
+        (dice % 100 < share).then(|| match (dice >> 8) % 10 {
             0 => Fault::Status(503),
             1 => Fault::Status(500),
             2 => Fault::Cut(size),
@@ -362,6 +364,7 @@ impl State {
             5 => Fault::OtherRange,
             6 => Fault::Trailing(1 + size % 100),
             7 => Fault::Endless,
+            8 => Fault::WholeFile,
             _ => Fault::Delay(Duration::from_millis(size % 30)),
         })
     }

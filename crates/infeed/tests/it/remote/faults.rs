@@ -240,6 +240,24 @@ fn a_drip_or_a_silence_ends_at_the_deadline() {
 }
 
 #[test]
+fn a_whole_file_in_answer_to_a_range_request_is_asked_again() {
+    let (server, url, content) = with_object(&[]);
+    let blob = open(&url);
+    server.fault(Kind::Read, Fault::WholeFile, 2);
+
+    checked(&*blob, 5..10, &content).expect("the third attempt");
+
+    assert_eq!(
+        server
+            .take_log()
+            .iter()
+            .filter(|r| r.kind == Kind::Read)
+            .count(),
+        3
+    );
+}
+
+#[test]
 fn a_server_without_ranges_serves_whole_files_and_says_so_of_parts() {
     let (server, url, content) = with_object(&[]);
     server.without_ranges();
@@ -250,7 +268,11 @@ fn a_server_without_ranges_serves_whole_files_and_says_so_of_parts() {
     checked(&*blob, 0..LENGTH, &content).expect("the whole, from its beginning");
     let error = checked(&*blob, 5..10, &content).expect_err("a part");
 
-    assert!(error.to_string().contains("no ranges"), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("use a server that supports range requests"),
+        "{text}"
+    );
 }
 
 /// Pseudo-random faults: whatever comes, it is right or an error. The seed is in the message.
