@@ -141,8 +141,9 @@ impl Progress {
 }
 
 impl Loader {
-    /// The next batch of the epoch, or None once at its end; the call after that begins the next
-    /// epoch. Blocks until the batch is ready.
+    /// Returns the next batch of the epoch, or None once at its end; the call after that begins the
+    /// next epoch. Blocks until the batch is ready. A batch of which [`OnError::Skip`] left out every
+    /// record counts as a step and is not returned, so no batch is empty.
     ///
     /// # Errors
     ///
@@ -162,17 +163,19 @@ impl Loader {
     /// As [`Loader::next_batch`].
     pub fn next_within(&self, patience: Duration) -> Result<Step, Error> {
         let conveyor = self.conveyor()?;
-        if self.ends_epoch(&conveyor)? {
-            return Ok(Step::End);
+        while !self.ends_epoch(&conveyor)? {
+            let asked = self.asked();
+            let next = |patience| conveyor.next(patience);
+            let Some(made) = self.arrived(self.next_told(&conveyor, asked, patience, next))? else {
+                return Ok(Step::Timeout);
+            };
+            let (batch, told) = made.split();
+            self.deliver(&conveyor, asked, told)?;
+            if batch.rows() > 0 {
+                return Ok(Step::Batch(batch));
+            }
         }
-        let asked = self.asked();
-        let next = |patience| conveyor.next(patience);
-        let Some(made) = self.arrived(self.next_told(&conveyor, asked, patience, next))? else {
-            return Ok(Step::Timeout);
-        };
-        let (batch, told) = made.split();
-        self.deliver(&conveyor, asked, told)?;
-        Ok(Step::Batch(batch))
+        Ok(Step::End)
     }
 
     /// Whether the epoch is over; the next one begins then. An error if the run was stopped.

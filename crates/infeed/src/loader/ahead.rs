@@ -329,44 +329,47 @@ impl<D: Device> DeviceLoader<D> {
         if conveyor.is_forked() {
             return Err(Error::Forked);
         }
-        if loader.ends_epoch(&conveyor)? {
-            return Ok(PartsStep::End);
+        while !loader.ends_epoch(&conveyor)? {
+            let asked = loader.asked();
+            // The first marks of a wait count: the streams have had nothing to do since.
+            let mut marks = std::mem::take(&mut *self.marks());
+            if marks.iter().all(Option::is_none) {
+                // They are for the statistics: a stream that cannot be asked, as one that is captured, costs
+                // those and nothing else.
+                let ask = |(ring, stream): (&Ring<D>, &Option<_>)| ring.ask((*stream)?).ok();
+                marks = self.shared.rings.iter().zip(streams).map(ask).collect();
+            }
+            let next = |patience| self.shared.next(patience);
+            let next = loader.next_told(&conveyor, asked, patience, next);
+            let Some((batch, told)) = loader.arrived(next)? else {
+                *self.marks() = marks;
+                return Ok(PartsStep::Timeout);
+            };
+            // What cannot be given is not counted.
+            let mut marks = marks.into_iter();
+            let mut parts = Vec::with_capacity(batch.len());
+            for sent in batch {
+                parts.push(sent.hand_over(marks.next().flatten())?);
+            }
+            let delivery = Delivery {
+                form: told.form,
+                asked,
+                rows: told.rows as u64,
+            };
+            loader.deliver(&conveyor, asked, told)?;
+            // Figures for a choice that changes no bit: those of a device that failed are not missed.
+            let stats = || self.shared.rings.iter().flat_map(Ring::stats);
+            let crossed = || Crossed::of(stats());
+            let placing = &self.shared.placing;
+            if placing.delivered(loader, &conveyor, &delivery, crossed) {
+                self.shared.placed_anew();
+            }
+            // A batch without rows is not returned; see `Loader::next_batch`.
+            if delivery.rows > 0 {
+                return Ok(PartsStep::Parts(parts));
+            }
         }
-        let asked = loader.asked();
-        // The first marks of a wait count: the streams have had nothing to do since.
-        let mut marks = std::mem::take(&mut *self.marks());
-        if marks.iter().all(Option::is_none) {
-            // They are for the statistics: a stream that cannot be asked, as one that is captured, costs
-            // those and nothing else.
-            let ask = |(ring, stream): (&Ring<D>, &Option<_>)| ring.ask((*stream)?).ok();
-            marks = self.shared.rings.iter().zip(streams).map(ask).collect();
-        }
-        let next = |patience| self.shared.next(patience);
-        let next = loader.next_told(&conveyor, asked, patience, next);
-        let Some((batch, told)) = loader.arrived(next)? else {
-            *self.marks() = marks;
-            return Ok(PartsStep::Timeout);
-        };
-        // What cannot be given is not counted.
-        let mut marks = marks.into_iter();
-        let mut parts = Vec::with_capacity(batch.len());
-        for sent in batch {
-            parts.push(sent.hand_over(marks.next().flatten())?);
-        }
-        let delivery = Delivery {
-            form: told.form,
-            asked,
-            rows: told.rows as u64,
-        };
-        loader.deliver(&conveyor, asked, told)?;
-        // Figures for a choice that changes no bit: those of a device that failed are not missed.
-        let stats = || self.shared.rings.iter().flat_map(Ring::stats);
-        let crossed = || Crossed::of(stats());
-        let placing = &self.shared.placing;
-        if placing.delivered(loader, &conveyor, &delivery, crossed) {
-            self.shared.placed_anew();
-        }
-        Ok(PartsStep::Parts(parts))
+        Ok(PartsStep::End)
     }
 
     fn marks(&self) -> MutexGuard<'_, Vec<Option<Asked<D>>>> {

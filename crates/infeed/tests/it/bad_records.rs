@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use infeed::device::sim::Sim;
+use infeed::loader::ahead::Placement;
 use infeed::pipeline::SourceSpec;
 use infeed::transform::RandomResizedCrop;
 use infeed::{Error, Loader, OnError, Options, Pipeline};
@@ -108,6 +110,42 @@ fn skipping_makes_the_batch_shorter_and_lists_the_record() {
             batch.rows()
         );
     }
+}
+
+#[test]
+fn a_batch_of_which_every_record_is_skipped_is_not_delivered() {
+    let root = photos(8);
+    // The second and the last batch: records are sorted by class, then by name.
+    damage(root.path(), &[4, 6, 5, 7]);
+    let pipeline = || {
+        Pipeline::new(SourceSpec::folder(root.path()))
+            .decode()
+            .transform(RandomResizedCrop::new(16))
+            .batch(2)
+    };
+    let mut options = Options::default();
+    options.on_error = OnError::Skip;
+    let loader = pipeline().open(&options).expect("opens");
+    let device = Sim::parse("sim").expect("a device");
+    let sent = pipeline().open_on(device, Placement::Auto, 3, &[], &options);
+    let sent = sent.expect("opens");
+
+    for epoch in 0..2 {
+        let batches =
+            std::iter::from_fn(|| loader.next_batch().expect("skips")).collect::<Vec<_>>();
+        let rows: Vec<_> = batches
+            .iter()
+            .map(|b| (b.epoch, b.step, b.rows()))
+            .collect();
+        assert_eq!(rows, [(epoch, 0, 2), (epoch, 2, 2)]);
+        let batches = std::iter::from_fn(|| sent.next_batch().expect("skips")).collect::<Vec<_>>();
+        let rows: Vec<_> = batches
+            .iter()
+            .map(|b| (b.epoch(), b.step(), b.rows()))
+            .collect();
+        assert_eq!(rows, [(epoch, 0, 2), (epoch, 2, 2)]);
+    }
+    assert_eq!(loader.quarantine().len(), 4);
 }
 
 #[test]
