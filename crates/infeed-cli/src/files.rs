@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use infeed::decode::{Decoder, Header, Limits};
+use infeed::source::image_files;
 use infeed::store;
 
 use crate::error::CliError;
@@ -128,7 +129,6 @@ fn pairs_among(folders: &[&Path]) -> Option<(PathBuf, PathBuf)> {
 ///
 /// A folder that cannot be listed.
 pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError> {
-    let (mut images, mut others) = (Vec::new(), 0);
     if store::is_url(dir) {
         let listed = store::objects(&dir.to_string_lossy());
         let listed = listed.map_err(|error| CliError::failed(&error))?;
@@ -138,20 +138,7 @@ pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError
             .partition(|path| is_image(path));
         return Ok((images, rest.len()));
     }
-    let mut folders = vec![dir.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in entries(&folder)? {
-            if entry.is_folder {
-                folders.push(entry.path);
-            } else if is_image(&entry.path) {
-                images.push(entry.path);
-            } else {
-                others += 1;
-            }
-        }
-    }
-    images.sort();
-    Ok((images, others))
+    image_files(dir).map_err(|error| CliError::failed(&error))
 }
 
 /// What lies in a folder, on a disk or in a bucket.

@@ -75,8 +75,8 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
         return records::look(target, limit, &labels(target)?);
     }
     match &target.pipeline.source {
-        SourceSpec::Folder { path, labels } => folder(path, labels == "auto", limit),
-        SourceSpec::Pairs { image, mask } => pairs(target, image, mask, limit),
+        SourceSpec::Folder { path, labels, .. } => folder(path, labels == "auto", limit),
+        SourceSpec::Pairs { image, mask, .. } => pairs(target, image, mask, limit),
         SourceSpec::Memory { fields } => Ok(Report::arrays(fields.clone())),
         _ => records::look(target, limit, &labels(target)?),
     }

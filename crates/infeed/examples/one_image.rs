@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn tour(folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
     // 1. A source gives the encoded bytes of a record. In source order, position 0 is record 0.
-    let source = Folder::open(folder, &Labels::Auto)?;
+    let source = Folder::open(folder, &Labels::Auto, true)?;
     let record = read_one(&source, 0)?;
     println!(
         "1 source     {}: {} bytes",

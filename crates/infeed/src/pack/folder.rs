@@ -68,12 +68,14 @@ impl<'a> FolderWriter<'a> {
             Layout::Listed => SourceSpec::Folder {
                 path: out.to_owned(),
                 labels: self.naming.labels.clone(),
+                follow_links: true,
             },
             Layout::Labelled => {
                 self.write_labels(chosen, bad)?;
                 SourceSpec::Folder {
                     path: out.to_owned(),
                     labels: out.join(LABELS).to_string_lossy().into_owned(),
+                    follow_links: true,
                 }
             }
             Layout::Pairs => SourceSpec::pairs(out.join(PAIRS[0]), out.join(PAIRS[1])),

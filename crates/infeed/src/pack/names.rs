@@ -141,7 +141,7 @@ impl<'a> Naming<'a> {
         let labelled = fields.len() > visual.len();
         let is_whole = chosen.is_whole();
         let (roots, layout, labels) = match spec {
-            SourceSpec::Folder { path, labels } => {
+            SourceSpec::Folder { path, labels, .. } => {
                 let is_csv = !matches!(labels.as_str(), "auto" | "none");
                 let layout = match labelled && (is_csv || !is_whole) {
                     true => Layout::Labelled,
@@ -149,7 +149,7 @@ impl<'a> Naming<'a> {
                 };
                 (vec![path.clone()], layout, labels.clone())
             }
-            SourceSpec::Pairs { image, mask } => {
+            SourceSpec::Pairs { image, mask, .. } => {
                 let roots = vec![image.clone(), mask.clone()];
                 (roots, Layout::Pairs, "none".to_owned())
             }

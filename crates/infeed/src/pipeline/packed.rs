@@ -157,13 +157,13 @@ impl SourceSpec {
             | SourceSpec::Parquet { files: names, .. }
             | SourceSpec::Arrow { files: names, .. }
             | SourceSpec::Npz { files: names, .. } => names.iter_mut().for_each(text),
-            SourceSpec::Folder { path, labels } => {
+            SourceSpec::Folder { path, labels, .. } => {
                 if !matches!(labels.as_str(), "auto" | "none") {
                     text(labels);
                 }
                 *path = change(path);
             }
-            SourceSpec::Pairs { image, mask } => {
+            SourceSpec::Pairs { image, mask, .. } => {
                 *image = change(image);
                 *mask = change(mask);
             }

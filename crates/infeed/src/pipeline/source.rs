@@ -34,6 +34,9 @@ pub enum SourceSpec {
         /// `path` and `label`.
         #[serde(default = "auto")]
         labels: String,
+        /// Whether symbolic links that lead outside `path` are followed.
+        #[serde(default = "yes", skip_serializing_if = "is_yes")]
+        follow_links: bool,
     },
     /// Images and masks of equal stem in two folders.
     Pairs {
@@ -41,6 +44,9 @@ pub enum SourceSpec {
         image: PathBuf,
         /// Folder of the masks.
         mask: PathBuf,
+        /// Whether symbolic links that lead outside the two folders are followed.
+        #[serde(default = "yes", skip_serializing_if = "is_yes")]
+        follow_links: bool,
     },
     /// Several sources with the same fields.
     Mix {
@@ -203,6 +209,14 @@ fn auto() -> String {
     "auto".to_owned()
 }
 
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(follow: &bool) -> bool {
+    *follow
+}
+
 /// A list, or one thing that would be in it.
 pub(super) fn one_or_more<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
 where
@@ -227,6 +241,7 @@ impl SourceSpec {
         SourceSpec::Folder {
             path: path.into(),
             labels: auto(),
+            follow_links: true,
         }
     }
 
@@ -235,6 +250,7 @@ impl SourceSpec {
         SourceSpec::Pairs {
             image: image.into(),
             mask: mask.into(),
+            follow_links: true,
         }
     }
 
@@ -322,15 +338,23 @@ impl SourceSpec {
     /// As the source's own `open`.
     pub fn open(&self, handles: &[Handle]) -> Result<Arc<dyn Source>, Error> {
         Ok(match self {
-            SourceSpec::Folder { path, labels } => {
+            SourceSpec::Folder {
+                path,
+                labels,
+                follow_links,
+            } => {
                 let labels = match labels.as_str() {
                     "auto" => Labels::Auto,
                     "none" => Labels::None,
                     csv => Labels::Csv(csv.into()),
                 };
-                Arc::new(Folder::open(path, &labels)?)
+                Arc::new(Folder::open(path, &labels, *follow_links)?)
             }
-            SourceSpec::Pairs { image, mask } => Arc::new(Pairs::open(image, mask)?),
+            SourceSpec::Pairs {
+                image,
+                mask,
+                follow_links,
+            } => Arc::new(Pairs::open(image, mask, *follow_links)?),
             SourceSpec::Mix { parts, epoch } => {
                 let weighted = parts.iter().any(|part| part.weight.is_some());
                 let shares: Option<Vec<f64>> = parts.iter().map(|part| part.weight).collect();

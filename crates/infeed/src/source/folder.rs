@@ -37,17 +37,19 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Lists a folder, or reads its list of labels.
+    /// Lists a folder, or reads its list of labels. Symbolic links that lead outside the folder are
+    /// left out unless `follow_links`.
     ///
     /// # Errors
     ///
     /// [`Error::Open`] for a folder that cannot be listed, [`Error::Config`] for one without
-    /// images, for a class folder without any, or for a CSV that is not as described.
-    pub fn open(root: &Path, labels: &Labels) -> Result<Folder, Error> {
+    /// images, for a class folder without any, or for a CSV that is not as described or names files
+    /// outside the folder.
+    pub fn open(root: &Path, labels: &Labels, follow_links: bool) -> Result<Folder, Error> {
         if let Labels::Csv(csv) = labels {
             return Folder::from_csv(root, csv);
         }
-        let Tree { folders, paths } = Tree::list(root)?;
+        let Tree { folders, paths } = Tree::list(root, follow_links)?;
         let ignored: usize = folders.iter().map(|folder| folder.ignored).sum();
         if ignored > 0 {
             tracing::info!(

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::printable::printable;
 use crate::random::{hash, hash_bytes};
 use crate::store::{self, Bucket, Buffers, Cache, Found, Wanted};
 
@@ -271,14 +272,16 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Lists the image files below a folder, or below the URL of one.
+    /// Lists the image files below a folder, or below the URL of one. Symbolic links that lead
+    /// outside the folder are left out unless `follow_links`.
     ///
     /// # Errors
     ///
     /// [`Error::Open`] for the first folder that cannot be listed, or a name that is not Unicode.
-    pub(super) fn list(root: &Path) -> Result<Tree, Error> {
+    pub(super) fn list(root: &Path, follow_links: bool) -> Result<Tree, Error> {
         if !store::is_url(root) {
-            let folders = list(root).map_err(|(path, error)| Error::open(path, error))?;
+            let folders = list(root, follow_links);
+            let folders = folders.map_err(|(path, error)| Error::open(path, error))?;
             let paths = Paths::new(root, Place::Here(Arc::default()));
             return Ok(Tree { folders, paths });
         }
@@ -296,12 +299,23 @@ impl Tree {
         Ok(Tree { folders, paths })
     }
 
-    /// The files below a folder, or the URL of one, that a list of names says.
+    /// The files below a folder, or the URL of one, that a list names. A name may lead outside the
+    /// folder only if `root` is `/`.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] for an object that is not there; that of a disk shows when it is read.
+    /// [`Error::Config`] for a name that leads outside the folder, [`Error::Open`] for an object that
+    /// does not exist. A file that does not exist is an error when it is read.
     pub(super) fn named(root: &Path, names: &[String]) -> Result<Paths, Error> {
+        if let Some(name) = names.iter().find(|name| leads_outside(name, root)) {
+            let problem = format!(
+                "the list names {}, which lies outside the folder {}; list paths below the folder, or \
+                 make the folder / and list absolute paths",
+                printable(name),
+                root.display()
+            );
+            return Err(Error::config("source", problem));
+        }
         let (place, metas) = if store::is_url(root) {
             let (bucket, prefix, found) = store::look(root, names)?;
             let place = Place::There {
@@ -362,22 +376,63 @@ impl Names {
     }
 }
 
+/// Whether a name in a list leaves the folder that it is relative to.
+fn leads_outside(name: &str, root: &Path) -> bool {
+    let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    root != Path::new("/") && !Path::new(name).components().all(inside)
+}
+
+/// Paths of the image files below a folder on this machine, sorted, and the number of other files.
+///
+/// # Errors
+///
+/// [`Error::Open`] for the first folder that cannot be listed, or a name that is not Unicode.
+pub fn image_files(root: &Path) -> Result<(Vec<PathBuf>, usize), Error> {
+    let folders = list(root, true).map_err(|(path, error)| Error::open(path, error))?;
+    let others = folders.iter().map(|folder| folder.ignored).sum();
+    let below = |folder: &Folder| -> Vec<PathBuf> {
+        let path = root.join(&folder.path);
+        folder
+            .names
+            .iter()
+            .map(|(name, _)| path.join(name))
+            .collect()
+    };
+    let mut files: Vec<PathBuf> = folders.iter().flat_map(below).collect();
+    files.sort();
+    Ok((files, others))
+}
+
+/// A folder that is not listed yet.
+#[derive(Clone)]
+struct Unlisted {
+    /// Path relative to the root.
+    path: PathBuf,
+    /// Whether the path passes a symbolic link.
+    through_link: bool,
+}
+
 /// Lists the image files below `root`, folders sorted by path as components compare.
-/// Hidden files and folders (a leading dot) are left out; links are followed, loops of links end
-/// at the operating system's limit on them.
+///
+/// Leaves out hidden files and folders (a leading dot). Follows symbolic links, except one to a
+/// folder that contains it, which would list the same files without end, and, unless
+/// `follow_links`, those that lead outside `root`.
 ///
 /// # Errors
 ///
 /// The first folder that cannot be listed, or a name that is not Unicode.
-fn list(root: &Path) -> Result<Vec<Folder>, (PathBuf, io::Error)> {
+fn list(root: &Path, follow_links: bool) -> Result<Vec<Folder>, (PathBuf, io::Error)> {
     struct Work {
-        todo: VecDeque<PathBuf>,
+        todo: VecDeque<Unlisted>,
         busy: usize,
         done: Vec<Folder>,
         failed: Option<(PathBuf, io::Error)>,
     }
     let work = Mutex::new(Work {
-        todo: VecDeque::from([PathBuf::new()]),
+        todo: VecDeque::from([Unlisted {
+            path: PathBuf::new(),
+            through_link: false,
+        }]),
         busy: 0,
         done: Vec::new(),
         failed: None,
@@ -396,7 +451,7 @@ fn list(root: &Path) -> Result<Vec<Folder>, (PathBuf, io::Error)> {
             };
             state.busy += 1;
             drop(state);
-            let listed = list_one(root, folder.clone());
+            let listed = list_one(root, &folder, follow_links);
             state = work.lock().unwrap_or_else(PoisonError::into_inner);
             state.busy -= 1;
             match listed {
@@ -404,7 +459,7 @@ fn list(root: &Path) -> Result<Vec<Folder>, (PathBuf, io::Error)> {
                     state.done.push(listed);
                     state.todo.extend(below);
                 }
-                Err(error) => state.failed = Some((root.join(folder), error)),
+                Err(error) => state.failed = Some((root.join(folder.path), error)),
             }
             changed.notify_all();
         }
@@ -423,23 +478,48 @@ fn list(root: &Path) -> Result<Vec<Folder>, (PathBuf, io::Error)> {
     Ok(folders)
 }
 
-fn list_one(root: &Path, folder: PathBuf) -> io::Result<(Folder, Vec<PathBuf>)> {
+fn list_one(
+    root: &Path,
+    folder: &Unlisted,
+    follow_links: bool,
+) -> io::Result<(Folder, Vec<Unlisted>)> {
     let mut text = String::new();
     let mut spans = Vec::new();
     let mut below = Vec::new();
     let mut ignored = 0;
-    for entry in fs::read_dir(root.join(&folder))? {
+    for entry in fs::read_dir(root.join(&folder.path))? {
         let entry = entry?;
         let name = entry.file_name().into_string().map_err(not_unicode)?;
         if name.starts_with('.') {
             continue;
         }
         let mut kind = entry.file_type()?;
-        if kind.is_symlink() {
+        let is_link = kind.is_symlink();
+        if is_link {
             kind = fs::metadata(entry.path())?.file_type();
+            if !follow_links
+                && !entry
+                    .path()
+                    .canonicalize()?
+                    .starts_with(root.canonicalize()?)
+            {
+                ignored += 1;
+                continue;
+            }
         }
         if kind.is_dir() {
-            below.push(folder.join(name));
+            let through_link = folder.through_link || is_link;
+            if through_link && contains(root, &folder.path, &entry.path().canonicalize()?)? {
+                tracing::warn!(
+                    "{} leads to a folder that contains it; its files are listed once",
+                    printable(&entry.path().to_string_lossy())
+                );
+                continue;
+            }
+            below.push(Unlisted {
+                path: folder.path.join(name),
+                through_link,
+            });
         } else if has_image_extension(&name) {
             let begin = u32::try_from(text.len()).map_err(|_| too_many())?;
             text.push_str(&name);
@@ -453,7 +533,7 @@ fn list_one(root: &Path, folder: PathBuf) -> io::Result<(Folder, Vec<PathBuf>)> 
     });
     Ok((
         Folder {
-            path: folder,
+            path: folder.path.clone(),
             names: Names {
                 text,
                 spans,
@@ -463,6 +543,16 @@ fn list_one(root: &Path, folder: PathBuf) -> io::Result<(Folder, Vec<PathBuf>)> 
         },
         below,
     ))
+}
+
+/// Whether `target` is one of the folders from `root` down to `folder`, however they are reached.
+fn contains(root: &Path, folder: &Path, target: &Path) -> io::Result<bool> {
+    for ancestor in folder.ancestors() {
+        if root.join(ancestor).canonicalize()? == target {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What a bucket holds, as [`list`] tells what a disk does: the same folders and names in the
@@ -555,7 +645,7 @@ mod tests {
             version: None,
         };
 
-        let disk = paths(list(root.path()).expect("lists"));
+        let disk = paths(list(root.path(), true).expect("lists"));
         let bucket = paths(sorted(names.map(object).into()).expect("sorts"));
 
         let all = |paths: &Paths| -> Vec<PathBuf> {
@@ -567,5 +657,72 @@ mod tests {
         );
         assert_eq!(all(&bucket), all(&disk));
         assert_eq!(bucket.fingerprint(), disk.fingerprint());
+    }
+
+    fn relative(root: &Path, follow_links: bool) -> Vec<String> {
+        let paths = paths(list(root, follow_links).expect("lists"));
+        let path = |at| paths.relative(at).to_string_lossy().into_owned();
+        (0..paths.len()).map(path).collect()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_folder_that_contains_it_is_not_entered() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let root = parent.path().join("root");
+        fs::create_dir_all(root.join("cat/sub")).expect("folders");
+        fs::write(root.join("cat/1.jpg"), b"").expect("writes");
+        fs::write(root.join("cat/sub/2.jpg"), b"").expect("writes");
+        let link = |target: &str, at: &str| {
+            std::os::unix::fs::symlink(target, root.join(at)).expect("links");
+        };
+        link("../..", "cat/up");
+        link(".", "cat/sub/here");
+        link("../../..", "cat/sub/above");
+        link("sub", "cat/twice");
+
+        let listed = relative(&root, true);
+
+        // A link to another folder is data that the user wants twice.
+        assert_eq!(listed, ["cat/1.jpg", "cat/sub/2.jpg", "cat/twice/2.jpg"]);
+        assert_eq!(image_files(&root).expect("lists").0.len(), 3);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_that_lead_outside_the_folder_are_left_out_on_request() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let (root, other) = (parent.path().join("root"), parent.path().join("other"));
+        fs::create_dir_all(root.join("cat")).expect("a folder");
+        fs::create_dir_all(other.join("deep")).expect("a folder");
+        for path in [
+            root.join("cat/1.jpg"),
+            other.join("2.jpg"),
+            other.join("deep/3.jpg"),
+        ] {
+            fs::write(path, b"").expect("writes");
+        }
+        std::os::unix::fs::symlink(other.join("2.jpg"), root.join("cat/2.jpg")).expect("links");
+        std::os::unix::fs::symlink(other.join("deep"), root.join("dog")).expect("links");
+        std::os::unix::fs::symlink("1.jpg", root.join("cat/4.jpg")).expect("links");
+
+        let all = ["cat/1.jpg", "cat/2.jpg", "cat/4.jpg", "dog/3.jpg"];
+        assert_eq!(relative(&root, true), all);
+        assert_eq!(relative(&root, false), ["cat/1.jpg", "cat/4.jpg"]);
+    }
+
+    #[test]
+    fn a_list_of_names_stays_inside_its_folder_unless_that_is_the_root() {
+        let named = |root: &str, name: &str| Tree::named(Path::new(root), &[name.to_owned()]);
+
+        assert!(named("photos", "cat/./1.jpg").is_ok());
+        assert!(named("/", "/data/1.jpg").is_ok());
+        for name in ["../1.jpg", "cat/../../1.jpg", "/etc/passwd.jpg"] {
+            let error = named("photos", name).expect_err("outside").to_string();
+            assert!(
+                error.contains(name) && error.contains("make the folder /"),
+                "{error}"
+            );
+        }
     }
 }

@@ -18,6 +18,8 @@ pub mod subset;
 pub mod throttled;
 pub mod walk;
 
+pub use listing::image_files;
+
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;

@@ -21,14 +21,16 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Lists both folders and pairs their files.
+    /// Lists both folders and pairs their files. Symbolic links that lead outside their folder are
+    /// left out unless `follow_links`.
     ///
     /// # Errors
     ///
     /// [`Error::Open`] for a folder that cannot be listed, [`Error::Config`] if one holds no
     /// images, two files of one folder have the same stem, or a file has no partner.
-    pub fn open(image: &Path, mask: &Path) -> Result<Pairs, Error> {
-        let (images, masks) = (Stems::list(image)?, Stems::list(mask)?);
+    pub fn open(image: &Path, mask: &Path, follow_links: bool) -> Result<Pairs, Error> {
+        let list = |root| Stems::list(root, follow_links);
+        let (images, masks) = (list(image)?, list(mask)?);
         let lonely_images = images.without(&masks);
         let lonely_masks = masks.without(&images);
         if !lonely_images.is_empty() || !lonely_masks.is_empty() {
@@ -83,8 +85,8 @@ struct Stems {
 }
 
 impl Stems {
-    fn list(root: &Path) -> Result<Stems, Error> {
-        let Tree { folders, paths } = Tree::list(root)?;
+    fn list(root: &Path, follow_links: bool) -> Result<Stems, Error> {
+        let Tree { folders, paths } = Tree::list(root, follow_links)?;
         let mut files: Vec<(PathBuf, PathBuf, Meta)> = folders
             .iter()
             .flat_map(|folder| {

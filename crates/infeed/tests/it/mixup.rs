@@ -460,6 +460,7 @@ fn what_cannot_be_mixed_is_refused_with_the_mend() {
     let flat = Pipeline::new(SourceSpec::Folder {
         path: root.path().join("cat"),
         labels: "none".to_owned(),
+        follow_links: true,
     })
     .decode()
     .transform(RandomResizedCrop::new(8))

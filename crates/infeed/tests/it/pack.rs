@@ -502,6 +502,7 @@ fn labels_from_a_list_come_along_with_their_names() {
     let source = SourceSpec::Folder {
         path: root.path().to_owned(),
         labels: list.to_string_lossy().into_owned(),
+        follow_links: true,
     };
     let pipeline = Pipeline::new(source)
         .decode()

@@ -48,6 +48,7 @@ fn random_crops(root: &TempDir) -> Pipeline {
     Pipeline::new(SourceSpec::Folder {
         path: root.path().to_owned(),
         labels: "none".to_owned(),
+        follow_links: true,
     })
     .shuffle(3)
     .decode()

@@ -202,7 +202,7 @@ fn another_function_of_the_same_name_is_refused_by_what_differs() {
 }
 
 #[test]
-fn a_function_that_no_other_machine_can_have_is_refused_with_the_mend() {
+fn a_function_that_no_other_machine_can_have_is_an_error_with_the_fix() {
     let root = photos(16);
     let base = pipeline(root.path());
     let feeder = feeder(&base);
@@ -229,14 +229,13 @@ fn a_function_that_no_other_machine_can_have_is_refused_with_the_mend() {
     changed.code = "";
     let text = refused(&with(base.clone(), On::Sample, &changed), &options);
     assert!(text.contains("its module was changed"), "{text}");
-    // A feeder that does not know the language says so when it is started.
+    // A feeder runs a function that its pipeline file names only if it is allowed.
     let mut options = FeedOptions::default();
     options.token = token();
     let named = base.function(FunctionSpec::new("steps:own"));
-    let error = serve(&named, &[], &options).expect_err("no Python here");
+    let error = serve(&named, &[], &options).expect_err("not allowed");
     let text = error.to_string();
-    assert!(text.contains("steps:own is Python"), "{text}");
-    assert!(text.contains("the Python package"), "{text}");
+    assert!(text.contains("--allow-functions 'steps:own'"), "{text}");
 }
 
 #[test]

@@ -108,6 +108,7 @@ fn files_of_a_web_server_come_by_a_list_that_lies_there_too() {
     let source = |root: String| SourceSpec::Folder {
         labels: format!("{root}/labels.csv"),
         path: root.into(),
+        follow_links: true,
     };
 
     let here = open(&pipeline(source(root.path().display().to_string())), 2);
