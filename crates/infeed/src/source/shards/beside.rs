@@ -1,8 +1,11 @@
-//! Text indexes that lie beside shards, in the two forms that NVIDIA DALI's tools write.
+//! Text indexes next to shards, in the two forms that NVIDIA DALI's tools write.
 //!
-//! For a tar (`wds2idx`): a line `v1.2 RECORDS`, then a line a record of `EXTENSION OFFSET SIZE
-//! NAME` for each member; offsets are those of the data. For a TFRecord file (`tfrecord2idx`): a
-//! line `OFFSET SIZE` a record, its framing included.
+//! For a tar (`wds2idx`): a line `v1.2 RECORDS`, then one line per record with `EXTENSION OFFSET
+//! SIZE NAME` for each member; the offset is the first byte of the data. For a TFRecord file
+//! (`tfrecord2idx`): one line `OFFSET SIZE` per record, framing included.
+//!
+//! The forms have no room for a checksum. Therefore an index is used only if its lines account for
+//! every record byte of the shard: a line that was cut, lost or changed leaves a gap.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::store::{self, Blob};
 
-/// One member of a tar, as its index tells it.
+/// One member of a tar, as its index lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member<'a> {
     /// What follows the first dot of the base name.
@@ -19,8 +22,8 @@ pub(crate) struct Member<'a> {
     pub(crate) offset: u64,
     /// Bytes of the data.
     pub(crate) size: u64,
-    /// The whole name; absent in version 1.1.
-    pub(crate) name: Option<&'a str>,
+    /// The whole name.
+    pub(crate) name: &'a str,
 }
 
 /// The index of a tar of these records.
@@ -31,8 +34,11 @@ pub(crate) fn of_tar(records: &[Vec<Member<'_>>]) -> String {
         for (at, member) in record.iter().enumerate() {
             let gap = if at > 0 { " " } else { "" };
             let (offset, size) = (member.offset, member.size);
-            let name = member.name.unwrap_or_default();
-            let _ = write!(text, "{gap}{} {offset} {size} {name}", member.extension);
+            let _ = write!(
+                text,
+                "{gap}{} {offset} {size} {}",
+                member.extension, member.name
+            );
         }
         text.push('\n');
     }
@@ -49,27 +55,23 @@ pub(crate) fn of_tfrecord(starts: &[u64]) -> String {
     text
 }
 
-/// Reads the index of a tar; None for what is none, such as one with spaces in names.
+/// Reads the index of a tar; None for any other text, for names with spaces, and for version 1.1,
+/// whose lines have no names to tell records apart by.
 pub(super) fn tar(text: &str) -> Option<Vec<Vec<Member<'_>>>> {
     let mut lines = text.lines();
-    let (version, count) = lines.next()?.trim().split_once(' ')?;
-    let words = match version {
-        "v1.1" => 3,
-        "v1.2" => 4,
-        _ => return None,
-    };
+    let count = lines.next()?.trim().strip_prefix("v1.2 ")?;
     let mut records = Vec::new();
     for line in lines.filter(|line| !line.trim().is_empty()) {
         let parts: Vec<&str> = line.split_ascii_whitespace().collect();
-        if !parts.len().is_multiple_of(words) {
+        let (parts, []) = parts.as_chunks::<4>() else {
             return None;
-        }
-        let members = parts.chunks_exact(words).map(|part| {
+        };
+        let members = parts.iter().map(|[extension, offset, size, name]| {
             Some(Member {
-                extension: part[0],
-                offset: part[1].parse().ok()?,
-                size: part[2].parse().ok()?,
-                name: part.get(3).copied(),
+                extension,
+                offset: offset.parse().ok()?,
+                size: size.parse().ok()?,
+                name,
             })
         });
         records.push(members.collect::<Option<_>>()?);
@@ -137,7 +139,7 @@ mod tests {
             extension,
             offset,
             size,
-            name: Some(name),
+            name,
         }
     }
 
@@ -167,6 +169,7 @@ mod tests {
             "v1.2 1\njpg x 100 a.jpg\n",
             "v1.2 1\njpg -1 100 a.jpg\n",
             "v9 1\njpg 512 100 a.jpg\n",
+            "v1.1 1\njpg 512 100\n",
         ] {
             assert_eq!(tar(text), None, "{text:?}");
         }

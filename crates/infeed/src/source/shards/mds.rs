@@ -4,11 +4,14 @@
 //! in JSON, and the records; a record is the sizes of its columns of no fixed size, then the
 //! columns. Source: streaming/base/format/mds in mosaicml-streaming.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::path::Path;
 
 use bytes::Bytes;
+use ring::digest;
 use serde::Deserialize;
+use twox_hash::{XxHash3_64, XxHash64};
 
 use super::column::{Coding, kind_of, value};
 use super::index::{Index, PACKED_BYTES, PACKED_RECORDS, invalid};
@@ -49,6 +52,9 @@ struct Stated {
 struct File {
     basename: String,
     bytes: u64,
+    /// In hexadecimal, by the name of the algorithm; empty unless the writer was given `hashes=`.
+    #[serde(default)]
+    hashes: Hashes,
 }
 
 /// What is known of a shard.
@@ -58,6 +64,9 @@ struct Known {
     bytes: u64,
     packing: Option<Packing>,
 }
+
+/// Digests of a file.
+type Hashes = BTreeMap<String, String>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
@@ -69,6 +78,8 @@ enum Packing {
 #[derive(Debug)]
 pub(super) struct Mds {
     shards: Vec<Known>,
+    /// Of each shard's packed file.
+    hashes: Vec<Hashes>,
     columns: Vec<Column>,
     wanted: Vec<Wanted>,
     /// Number of the column of each field.
@@ -168,6 +179,8 @@ impl Mds {
             return Err(wrong("index.json lists no shards".to_owned()));
         };
         let mut shards = Vec::with_capacity(told.len());
+        let zipped = told.iter().map(|shard| shard.zip_data.as_ref());
+        let hashes = zipped.map(|file| file.map_or_else(Hashes::new, |file| file.hashes.clone()));
         for (number, shard) in told.iter().enumerate() {
             let about = |problem: String| wrong(format!("shard {number} of index.json {problem}"));
             if shard.version != 2 || shard.format != "mds" {
@@ -233,6 +246,7 @@ impl Mds {
         Ok(Mds {
             fields: fields.collect::<Option<_>>().unwrap_or_default(),
             shards,
+            hashes: hashes.collect(),
             columns,
             wanted,
             from,
@@ -279,6 +293,35 @@ fn packing(compression: Option<&str>) -> Result<Option<Packing>, String> {
             "is compressed with {other}; zstd and gz are read, or unpack it"
         )),
     }
+}
+
+/// The algorithm whose digest in `stated` is not that of the bytes. Compares the first that is
+/// known here, fast ones first.
+fn differing(stated: &Hashes, bytes: &[u8]) -> Option<&'static str> {
+    type Hash = fn(&[u8]) -> String;
+    fn sha(algorithm: &'static digest::Algorithm, bytes: &[u8]) -> String {
+        let digest = digest::digest(algorithm, bytes);
+        let bytes = digest.as_ref().iter();
+        bytes.map(|byte| format!("{byte:02x}")).collect()
+    }
+    let known: [(&str, Hash); 6] = [
+        ("xxh3_64", |bytes| {
+            format!("{:016x}", XxHash3_64::oneshot(bytes))
+        }),
+        ("xxh64", |bytes| {
+            format!("{:016x}", XxHash64::oneshot(0, bytes))
+        }),
+        ("sha1", |bytes| {
+            sha(&digest::SHA1_FOR_LEGACY_USE_ONLY, bytes)
+        }),
+        ("sha256", |bytes| sha(&digest::SHA256, bytes)),
+        ("sha384", |bytes| sha(&digest::SHA384, bytes)),
+        ("sha512", |bytes| sha(&digest::SHA512, bytes)),
+    ];
+    let mut known = known.iter();
+    let (name, expected, hash) =
+        known.find_map(|(name, hash)| Some((*name, stated.get(*name)?, hash)))?;
+    (!expected.eq_ignore_ascii_case(&hash(bytes))).then_some(name)
 }
 
 /// Where the records of a shard begin and the last ends, from its first bytes.
@@ -350,7 +393,13 @@ impl Format for Mds {
         })
     }
 
-    fn unpack(&self, stored: Bytes, length: u64) -> io::Result<Bytes> {
+    fn unpack(&self, number: usize, stored: Bytes, length: u64) -> io::Result<Bytes> {
+        if let Some(algorithm) = differing(&self.hashes[number], &stored) {
+            return Err(invalid(format!(
+                "its {algorithm} is not that of index.json: the file was changed after it was \
+                 written; copy it again"
+            )));
+        }
         // All at once, since a vector that grows holds up to twice what was admitted.
         let mut content = Vec::new();
         usize::try_from(length)

@@ -71,9 +71,9 @@ impl<P: Pieces> Members<P> {
         Members { pieces, at: 0 }
     }
 
-    /// The same from another offset on.
-    pub(super) fn from(pieces: P, at: u64) -> Members<P> {
-        Members { pieces, at }
+    /// Continues with the header at this offset.
+    pub(super) fn seek(&mut self, at: u64) {
+        self.at = at;
     }
 
     /// Offset of the next header.
@@ -246,7 +246,11 @@ fn leaves(name: &str) -> bool {
 
 /// Reads `LENGTH KEY=VALUE\n`, again and again.
 fn attributes(mut text: &[u8], found: &mut Extended) -> Result<(), String> {
-    let wrong = || "its extended header is not as it should be".to_owned();
+    let wrong = || {
+        "its extended header (pax) is no list of `LENGTH KEY=VALUE` lines; the archive was changed \
+         after it was written: copy or pack it again"
+            .to_owned()
+    };
     while !text.is_empty() {
         // Padding of a kind that some write.
         if text.iter().all(|&byte| byte == 0) {

@@ -69,19 +69,20 @@ trait Format: Send + Sync + Debug {
         None
     }
 
-    /// The index that a text beside the shard tells, if it belongs to the shard as far as a few
-    /// reads show.
+    /// The index in a text file next to the shard, if its lines account for every record byte of
+    /// the shard and a few reads agree with it.
     fn told(&self, _text: &str, _shard: &dyn Blob) -> Option<Index> {
         None
     }
 
-    /// The whole content of a shard that can only be read so, from its stored bytes: of
-    /// `length` bytes, as its index says.
+    /// Unpacks shard `number`, which can only be read whole, from its stored bytes: to `length`
+    /// bytes, as its index says.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidData`] if it does not unpack to `length` bytes.
-    fn unpack(&self, _stored: Bytes, _length: u64) -> io::Result<Bytes> {
+    /// [`io::ErrorKind::InvalidData`] if it does not unpack to `length` bytes, or is not what the
+    /// dataset's hashes say.
+    fn unpack(&self, _number: usize, _stored: Bytes, _length: u64) -> io::Result<Bytes> {
         Err(io::Error::other("it is not packed"))
     }
 
@@ -156,6 +157,8 @@ impl Grown {
 
 #[derive(Debug)]
 struct Shard {
+    /// Position among the shards.
+    number: usize,
     blob: Arc<dyn Blob>,
     index: Index,
 }
@@ -163,7 +166,7 @@ struct Shard {
 impl Shard {
     /// The content of a packed shard, and where its records lie there.
     fn content(&self, format: &dyn Format, stored: Bytes) -> io::Result<(Bytes, Option<Vec<u64>>)> {
-        let content = format.unpack(stored, self.index.end())?;
+        let content = format.unpack(self.number, stored, self.index.end())?;
         if content.len() as u64 != self.index.end() {
             return Err(index::invalid("it unpacks to another length".to_owned()));
         }
@@ -228,7 +231,12 @@ impl Shards {
         let shards: Vec<Shard> = blobs
             .into_iter()
             .zip(indexes)
-            .map(|(blob, index)| Shard { blob, index })
+            .enumerate()
+            .map(|(number, (blob, index))| Shard {
+                number,
+                blob,
+                index,
+            })
             .collect();
         let Some(first) = shards.iter().find(|shard| shard.index.len() > 0) else {
             return Err(Error::config("source", "the shards hold no records"));

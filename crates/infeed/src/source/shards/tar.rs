@@ -208,27 +208,51 @@ impl Format for Tar {
     }
 
     fn told(&self, text: &str, shard: &dyn store::Blob) -> Option<Index> {
+        let mut members = Members::of(Scan::over(shard));
         let mut starts = Vec::new();
-        let mut end = 0_u64;
+        let (mut last_key, mut end) = (String::new(), 0_u64);
         for record in beside::tar(text)? {
-            let is_record = record.iter().any(|member| {
-                let name = member.name.unwrap_or("x.");
-                key_and_extension(name).is_some()
-            });
-            let first_end = end;
-            let last = record.last()?;
-            end = last
-                .offset
-                .checked_add(last.size)?
-                .checked_next_multiple_of(BLOCK)?;
-            if is_record {
-                starts.push(first_end);
+            let begin = end;
+            let mut key = None;
+            for member in &record {
+                // Usually one header lies between two files. Further members there must be no
+                // files of records: the index has lost a line.
+                if end.checked_add(BLOCK)? != member.offset {
+                    members.seek(end);
+                    loop {
+                        let found = members.next().ok()??;
+                        if found.data.start == member.offset {
+                            break;
+                        }
+                        if found.data.start > member.offset || split(&found).is_some() {
+                            return None;
+                        }
+                    }
+                }
+                end = member
+                    .offset
+                    .checked_add(member.size)?
+                    .checked_next_multiple_of(BLOCK)?;
+                let Some((own, _)) = key_and_extension(member.name) else {
+                    continue;
+                };
+                if key.is_some_and(|key| key != own) {
+                    return None;
+                }
+                key = Some(own);
+            }
+            if let Some(key) = key {
+                if !starts.is_empty() && key == last_key {
+                    return None;
+                }
+                starts.push(begin);
+                last_key = key.to_owned();
             }
         }
         if !starts.is_empty() {
             starts.push(end);
         }
-        // The first and the last record are where it says, and nothing comes after.
+        // The first and the last record are where it says, and no record follows.
         let [first, second, ..] = starts[..] else {
             return None;
         };
@@ -239,8 +263,8 @@ impl Format for Tar {
         for (start, stop) in [(first, second), (before, end)] {
             files(&shard.read(start..stop).ok()?).ok()?;
         }
-        let mut tail = Members::from(Scan::over(shard), end);
-        while let Some(member) = tail.next().ok()? {
+        members.seek(end);
+        while let Some(member) = members.next().ok()? {
             if split(&member).is_some() {
                 return None;
             }

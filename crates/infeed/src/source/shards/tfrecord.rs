@@ -113,7 +113,7 @@ impl Format for TfRecord {
         Some(Index::Plain(starts))
     }
 
-    fn unpack(&self, stored: Bytes, expected: u64) -> io::Result<Bytes> {
+    fn unpack(&self, _number: usize, stored: Bytes, expected: u64) -> io::Result<Bytes> {
         let packing = Packing::of(&stored)
             .ok_or_else(|| invalid("it is not compressed any more".to_owned()))?;
         let most = (stored.len() as u64).saturating_mul(DEFLATE);

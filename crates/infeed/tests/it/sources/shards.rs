@@ -139,9 +139,11 @@ fn records_that_an_index_joins_are_damaged_and_say_that_it_is_wrong() {
         .map(|n| (format!("{n}.txt"), b"text".to_vec()))
         .collect();
     fs::write(&path, write::tar(&names)).expect("writes");
-    // Only its first and last records are looked at before it is used.
-    let line = |n: u64| format!("txt {} 4 {n}.txt\n", n * 1024 + 512);
-    let text = format!("v1.2 4\n{}{}{}{}", line(0), line(1), line(3), line(4));
+    // Its lines account for the whole shard; the names in them are not compared.
+    let line = |n: u64, name: &str| format!("txt {} 4 {name}\n", n * 1024 + 512);
+    let joined = format!("{} {}", line(2, "2.a").trim_end(), line(3, "2.b"));
+    let lines = [line(0, "0.txt"), line(1, "1.txt"), joined, line(4, "4.txt")];
+    let text = format!("v1.2 4\n{}", lines.concat());
     fs::write(root.path().join("a.idx"), text).expect("writes");
 
     let source = SourceSpec::webdataset(path.display().to_string()).open(&[]);

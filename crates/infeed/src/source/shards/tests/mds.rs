@@ -341,6 +341,69 @@ fn an_index_that_lies_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_flip_in_a_packed_shard_is_damage_where_index_json_has_a_hash() {
+    let samples = vec![vec![b"pixels of an image".to_vec()]; 3];
+    let root = folder(&[("x", "bytes", None)], &samples, true);
+    let path = root.path().join("shard.00000.mds.zstd");
+    let whole = fs::read(&path).expect("it is there");
+    let text = fs::read_to_string(root.path().join("index.json")).expect("it is there");
+    let mut stated: Value = serde_json::from_str(&text).expect("JSON");
+    let sha256 = ring::digest::digest(&ring::digest::SHA256, &whole);
+    let hexadecimal: String = sha256.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    let xxh64 = format!("{:016x}", twox_hash::XxHash64::oneshot(0, &whole));
+
+    for (algorithm, digest) in [("sha256", hexadecimal), ("xxh64", xxh64)] {
+        stated["shards"][0]["zip_data"]["hashes"] = json!({"md5": "?", algorithm: digest});
+        index(root.path(), &stated);
+        fs::write(&path, &whole).expect("writes");
+        let shards = open(&root, &[]).expect("a dataset");
+        assert!(records(&shards).iter().all(Result::is_ok));
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            fs::write(&path, flipped).expect("writes");
+            for record in records(&shards) {
+                let error = record.expect_err("it was flipped");
+                assert!(error.contains(algorithm), "byte {at}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flip_in_a_zstd_shard_with_a_content_checksum_is_damage() {
+    let samples = vec![vec![b"pixels of an image".to_vec()]; 3];
+    let root = folder(&[("x", "bytes", None)], &samples, true);
+    let path = root.path().join("shard.00000.mds.zstd");
+    let stored = fs::read(&path).expect("it is there");
+    let raw = zstd::decode_all(&stored[..]).expect("zstd");
+    let mut encoder = zstd::Encoder::new(Vec::new(), 3).expect("to memory");
+    encoder.include_checksum(true).expect("a parameter");
+    std::io::Write::write_all(&mut encoder, &raw).expect("to memory");
+    let whole = encoder.finish().expect("to memory");
+    let text = fs::read_to_string(root.path().join("index.json")).expect("it is there");
+    let mut stated: Value = serde_json::from_str(&text).expect("JSON");
+    stated["shards"][0]["zip_data"]["bytes"] = json!(whole.len());
+    index(root.path(), &stated);
+    fs::write(&path, &whole).expect("writes");
+    let shards = open(&root, &[]).expect("a dataset");
+    let expected = records(&shards);
+    assert!(expected.iter().all(Result::is_ok));
+
+    for at in 0..whole.len() {
+        for bit in 0..8 {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << bit;
+            fs::write(&path, flipped).expect("writes");
+            let found = records(&shards);
+            // A bit of the frame's header may be without meaning.
+            let harmless = found == expected;
+            assert!(harmless || found.iter().all(Result::is_err), "byte {at}");
+        }
+    }
+}
+
+#[test]
 fn a_shard_that_unpacks_to_more_than_it_says_is_damaged_not_unpacked() {
     let samples = vec![vec![vec![0_u8; 1 << 20]]];
     let root = folder(&[("x", "bytes", None)], &samples, true);

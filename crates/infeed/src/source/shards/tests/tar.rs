@@ -364,7 +364,7 @@ fn an_index_beside_the_shard_is_used_if_it_is_its_own() {
         extension: "x",
         offset,
         size,
-        name: Some(name),
+        name,
     };
     let own = of_tar(&[
         vec![member("0.jpg", 512, 4), member("0.cls", 1536, 1)],
@@ -388,6 +388,58 @@ fn an_index_beside_the_shard_is_used_if_it_is_its_own() {
     );
     // Here the last record has the files of two.
     assert_eq!(format.told(&other, &shard), None);
+    for changed in [
+        of_tar(&[
+            vec![member("0.jpg", 512, 4)],
+            vec![member("0.cls", 1536, 1)],
+            vec![member("1.jpg", 3584, 3)],
+        ]),
+        own.replace("1536 1", "1536 999"),
+        own.replace("1536 1", "1024 1"),
+        own.replace("3584 3", "4096 3"),
+    ] {
+        assert_eq!(format.told(&changed, &shard), None, "{changed}");
+    }
+}
+
+#[test]
+fn an_index_with_a_line_or_member_cut_is_rebuilt() {
+    use super::super::Format as _;
+    use super::super::beside::{Member, of_tar};
+    use super::Shard;
+
+    let names: Vec<String> = (0..5)
+        .flat_map(|n| [format!("{n}.jpg"), format!("{n}.cls")])
+        .collect();
+    let entries: Vec<(&str, &[u8])> = names.iter().map(|name| (&name[..], &b"1"[..])).collect();
+    let shard = Shard(archive(&entries).into());
+    let member = |at: usize| Member {
+        extension: "x",
+        offset: at as u64 * 1024 + 512,
+        size: 1,
+        name: &names[at],
+    };
+    let records: Vec<Vec<Member<'_>>> = (0..5)
+        .map(|n| vec![member(2 * n), member(2 * n + 1)])
+        .collect();
+    let format = Tar::new(&[]);
+    assert!(format.told(&of_tar(&records), &shard).is_some());
+
+    for cut in 0..5 {
+        // The count in the first line fits the lines that are left.
+        let mut lines = records.clone();
+        lines.remove(cut);
+        assert_eq!(format.told(&of_tar(&lines), &shard), None, "line {cut}");
+        for part in 0..2 {
+            let mut members = records.clone();
+            members[cut].remove(part);
+            assert_eq!(
+                format.told(&of_tar(&members), &shard),
+                None,
+                "{cut}, {part}"
+            );
+        }
+    }
 }
 
 #[test]
