@@ -533,7 +533,7 @@ mod tests {
 
     #[test]
     fn memory_of_a_card_is_released_by_the_deleter_and_freed_after() {
-        let context = crate::cuda::fake_context();
+        let context = crate::cuda::testing::context();
         let memory = Arc::new(context.memory(64).unwrap());
         let (start, told) = (memory.address(), Arc::default());
         let release = Release(Arc::clone(&told));
@@ -555,7 +555,7 @@ mod tests {
 
     #[test]
     fn an_array_larger_than_the_cards_memory_is_refused() {
-        let context = crate::cuda::fake_context();
+        let context = crate::cuda::testing::context();
         let memory = Arc::new(context.memory(64).unwrap());
         let fails = |offset, shape: &[usize]| {
             Tensor::on_card(Arc::clone(&memory), (), offset, shape, DataType::F32).err()

@@ -381,7 +381,7 @@ mod tests {
 
                 assert_eq!((*slab).as_ref(), [7; 16]);
                 assert!(foreign.fill(&[7; 15]).is_err(), "another length");
-                let context = crate::cuda::fake_context();
+                let context = crate::cuda::testing::context();
                 assert!(foreign.on_card(&context).is_err(), "not on a card");
                 collect(py);
             });
@@ -449,24 +449,27 @@ mod tests {
     #[test]
     fn memory_of_others_is_held_until_its_commands_are_done_and_never_freed() {
         Python::initialize();
-        let context = crate::cuda::fake_context();
+        let context = crate::cuda::testing::context();
         let queue = context.stream().unwrap();
         let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
         let foreign = Python::attach(|py| Foreign::of(&object(py, &slab, false, None)).unwrap());
-        let address = foreign.address;
+        let other = Arc::new(context.memory(16).unwrap());
         let held = Box::new(foreign.held);
-        // SAFETY: the fake card's memory is the host's, and the slab is there.
-        let memory = Arc::new(unsafe { Memory::foreign(&context, address as u64, 16, held) });
+        // SAFETY: there are as many bytes, and they live longer.
+        let memory = Arc::new(unsafe { Memory::foreign(&context, other.address(), 16, held) });
         let source = Arc::new(vec![9_u8; 16]);
         let from = Arc::new(context.memory(16).unwrap());
         drop(context.copy(queue, source, 16, &from, 0).unwrap());
 
         context.copy_within(queue, &from, &memory, 16).unwrap();
-
-        assert!(memory.is_idle());
-        assert_eq!((*slab).as_ref(), [9; 16]);
         drop(memory);
+
         Python::attach(collect);
         assert_eq!(Arc::strong_count(&slab), 1);
+        let seen = Slab::zeroed(1, 16).unwrap();
+        let seen = context.read(queue, &other, seen).unwrap();
+        assert_eq!(seen.as_ref(), [9; 16]);
+        drop(other);
+        assert_eq!(infeed_standin::testing::live("memory"), 1, "of `from`");
     }
 }

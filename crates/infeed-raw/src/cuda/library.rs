@@ -99,6 +99,21 @@ macro_rules! table {
         }
 
         impl $table {
+            /// The table of the fake library that is linked into tests.
+            #[cfg(test)]
+            pub(super) fn linked() -> $table {
+                unsafe extern "C" {
+                    $(#[link_name = $symbol]
+                      fn $name($(_: $argument),*) -> std::ffi::c_uint;)*
+                    $(#[link_name = $optional_symbol]
+                      fn $optional($(_: $optional_argument),*) -> std::ffi::c_uint;)*
+                }
+                $table {
+                    $($name,)*
+                    $($optional: Some($optional),)*
+                }
+            }
+
             /// The table of a library, or the first function that it lacks.
             fn from(library: &$crate::cuda::library::Library) -> Result<$table, &'static str> {
                 Ok($table {

@@ -31,8 +31,6 @@ mod driver;
 mod entries;
 mod error;
 mod event;
-#[cfg(test)]
-mod fake;
 mod launch;
 mod library;
 mod memory;
@@ -40,6 +38,8 @@ pub mod nvjpeg;
 mod pool;
 mod queue;
 mod reading;
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -50,10 +50,3 @@ pub use event::Event;
 pub use memory::Memory;
 pub use queue::{Consumer, Queue, StreamError};
 pub use reading::HostSource;
-
-/// A card that is not there, for tests of what stands on this: of this thread alone.
-#[cfg(test)]
-pub(crate) fn fake_context() -> std::sync::Arc<Context> {
-    fake::reset();
-    Context::open_with(&fake::FAKE, 1).expect("the card of tests opens")
-}

@@ -1,19 +1,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use infeed_standin::testing::{self, fail_nothing, note};
+
 use super::driver::Driver;
-use super::fake::{FAKE, calls, reset, state};
+use super::testing::{FAKE, begin_capture, calls, consumers_stream, end_capture, handle};
 use super::*;
 use crate::kernel::{ENTRIES, ENTRIES_SM80, Kernel, RowView, Table};
 use crate::simd::{Dtype, Layout};
 use crate::slab::Slab;
 
-/// A card of this thread's own, with what it was told so far forgotten.
+/// Opens a device of a new driver, with an empty log of calls.
 fn open() -> Arc<Context> {
-    reset();
-    let context = Context::open_with(&FAKE, 1).unwrap();
+    let context = super::testing::context();
     calls();
     context
+}
+
+/// Makes calls of this function fail, and no others.
+fn fail(function: &str, code: u32) {
+    fail_nothing();
+    testing::fail(function, code);
 }
 
 fn memory(context: &Arc<Context>, len: usize) -> Arc<Memory> {
@@ -27,18 +34,18 @@ fn bytes(context: &Arc<Context>, queue: Queue, memory: &Memory) -> Vec<u8> {
     slab.as_ref().to_vec()
 }
 
-/// Bytes that say when they are dropped.
-struct Told(Vec<u8>);
+/// Bytes whose drop is in the log of calls.
+struct LoggedBytes(Vec<u8>);
 
-impl AsRef<[u8]> for Told {
+impl AsRef<[u8]> for LoggedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl Drop for Told {
+impl Drop for LoggedBytes {
     fn drop(&mut self) {
-        state(|state| state.calls.push("source freed".to_owned()));
+        note("source freed");
     }
 }
 
@@ -98,9 +105,9 @@ fn a_library_without_the_functions_is_too_old_and_names_the_first() {
 
 #[test]
 fn a_driver_that_does_not_start_says_why() {
-    reset();
+    testing::start();
     let start = |code| {
-        state(|state| state.failing = vec![("init", code)]);
+        fail("cuInit", code);
         FAKE.start().unwrap_err()
     };
 
@@ -119,11 +126,11 @@ fn a_card_is_described_and_one_too_many_is_refused() {
     let context = open();
 
     let card = context.card();
-    assert_eq!((card.ordinal, card.name.as_str()), (1, "Fake 1"));
+    assert_eq!((card.ordinal, card.name.as_str()), (1, "Stand-in"));
     assert_eq!((card.capability, card.driver), ((9, 0), (12, 8)));
     assert_eq!(
         (card.multiprocessors, card.bus.as_str()),
-        (132, "0000:3b:00.0")
+        (4, "ffff:01:00.0")
     );
     let error = Context::open_with(&FAKE, 2).unwrap_err();
     assert_eq!(
@@ -134,14 +141,14 @@ fn a_card_is_described_and_one_too_many_is_refused() {
 
 #[test]
 fn what_was_opened_is_closed_in_reverse_and_last() {
-    reset();
+    testing::start();
     let context = Context::open_with(&FAKE, 0).unwrap();
     assert_eq!(
         calls().len(),
         1 + 2 + ENTRIES.len() + ENTRIES_SM80.len(),
         "retained, loaded, looked up"
     );
-    context.stream().unwrap();
+    let stream = handle(context.stream().unwrap(), &context);
     let kept = memory(&context, 8);
     let event = context.event(true).unwrap();
     calls();
@@ -153,48 +160,51 @@ fn what_was_opened_is_closed_in_reverse_and_last() {
     assert_eq!(
         calls(),
         [
-            "stream_synchronize 0x100",
-            "memory_free",
-            "event_destroy",
-            "stream_synchronize 0x100",
-            "stream_destroy",
-            "module_unload",
-            "module_unload",
-            "primary_release 40",
+            &format!("cuStreamSynchronize {stream}"),
+            "cuMemFree_v2",
+            "cuEventDestroy_v2",
+            &format!("cuStreamSynchronize {stream}"),
+            "cuStreamDestroy_v2",
+            "cuModuleUnload",
+            "cuModuleUnload",
+            "cuDevicePrimaryCtxRelease_v2 0",
         ]
     );
-    assert_eq!(state(|state| (state.pushed, state.blocks.len())), (0, 0));
+    for kind in ["contexts", "events", "memory", "modules", "streams"] {
+        assert_eq!(testing::live(kind), 0, "{kind}");
+    }
+    assert_eq!(testing::context_depth(), 0);
 }
 
 #[test]
 fn kernels_that_cannot_be_loaded_leave_nothing_behind_and_tell_the_compilers_words() {
-    reset();
-    state(|state| state.failing = vec![("module_load", 222)]);
+    testing::start();
+    fail("cuModuleLoadDataEx", 222);
 
     let error = Context::open_with(&FAKE, 0).unwrap_err();
 
     let text = error.to_string();
-    assert!(text.contains("Fake 1 (compute capability 9.0)"), "{text}");
+    assert!(text.contains("Stand-in (compute capability 9.0)"), "{text}");
     assert!(
-        text.contains("222") && text.contains("(ptxas: too old)"),
+        text.contains("222") && text.contains("(the fake driver returns 222)"),
         "{text}"
     );
     assert_eq!(error.code(), Some(222));
-    assert_eq!(calls().last().unwrap(), "primary_release 40");
-    assert_eq!(state(|state| state.pushed), 0);
+    assert_eq!(calls().last().unwrap(), "cuDevicePrimaryCtxRelease_v2 0");
+    assert_eq!(testing::context_depth(), 0);
 }
 
 #[test]
 fn a_missing_kernel_unloads_the_others() {
-    reset();
-    state(|state| state.failing = vec![("module_function", 500)]);
+    testing::start();
+    fail("cuModuleGetFunction", 500);
 
     assert!(Context::open_with(&FAKE, 0).is_err());
 
     let calls = calls();
     assert_eq!(
         calls[calls.len() - 2..],
-        ["module_unload", "primary_release 40"]
+        ["cuModuleUnload", "cuDevicePrimaryCtxRelease_v2 0"]
     );
 }
 
@@ -206,7 +216,7 @@ fn opening_runs_every_kernel_once() {
 
     let calls = calls();
     for entry in ENTRIES {
-        let launch = format!("launch {} ", entry.to_string_lossy());
+        let launch = format!("cuLaunchKernel {} ", entry.to_string_lossy());
         assert!(
             calls.iter().any(|call| call.starts_with(&launch)),
             "{launch}"
@@ -220,13 +230,13 @@ fn bytes_reach_the_card_and_come_back() {
     let queue = context.stream().unwrap();
     let (from, to) = (memory(&context, 6), memory(&context, 6));
 
-    let source = Arc::new(Told(vec![1, 2, 3, 4, 5]));
+    let source = Arc::new(LoggedBytes(vec![1, 2, 3, 4, 5]));
     let first = context.copy(queue, source.clone(), 5, &from, 0).unwrap();
     let second = context.copy(queue, source, 1, &from, 5).unwrap();
-    assert!(first.is_done().unwrap());
     context.copy_within(queue, &from, &to, 6).unwrap();
 
     assert_eq!(bytes(&context, queue, &to), [1, 2, 3, 4, 5, 1]);
+    assert!(first.is_done().unwrap());
     drop((first, second));
 }
 
@@ -236,13 +246,13 @@ fn a_transfer_holds_its_source_until_it_has_waited_for_the_copy() {
     let queue = context.stream().unwrap();
     let to = memory(&context, 3);
     let transfer = context
-        .copy(queue, Arc::new(Told(vec![7; 3])), 3, &to, 0)
+        .copy(queue, Arc::new(LoggedBytes(vec![7; 3])), 3, &to, 0)
         .unwrap();
     calls();
 
     drop(transfer);
 
-    assert_eq!(calls(), ["event_synchronize", "source freed"]);
+    assert_eq!(calls(), ["cuEventSynchronize", "source freed"]);
 }
 
 #[test]
@@ -250,23 +260,24 @@ fn a_source_that_may_still_be_read_is_never_freed() {
     let context = open();
     let queue = context.stream().unwrap();
     let to = memory(&context, 3);
-    let source = Arc::new(Told(vec![7; 3]));
+    let source = Arc::new(LoggedBytes(vec![7; 3]));
     let transfer = context.copy(queue, source.clone(), 3, &to, 0).unwrap();
 
-    state(|state| state.failing = vec![("event_synchronize", 700)]);
+    fail("cuEventSynchronize", 700);
     drop(transfer);
     assert_eq!(Arc::strong_count(&source), 2, "its share stays for good");
 
     // Neither where the copy is under way and the mark behind it could not be made.
-    state(|state| state.failing = vec![("event_record", 700), ("stream_synchronize", 700)]);
+    fail("cuEventRecord", 700);
+    testing::fail("cuStreamSynchronize", 700);
     assert!(context.copy(queue, source.clone(), 3, &to, 0).is_err());
     assert_eq!(Arc::strong_count(&source), 3);
 
     // Where the stream could be waited for, it is freed.
-    state(|state| state.failing = vec![("event_record", 700)]);
+    fail("cuEventRecord", 700);
     assert!(context.copy(queue, source.clone(), 3, &to, 0).is_err());
     assert_eq!(Arc::strong_count(&source), 3);
-    state(|state| state.failing.clear());
+    fail_nothing();
 }
 
 #[test]
@@ -327,16 +338,19 @@ fn copies_and_kernels_stay_inside_of_their_memory() {
     );
 
     let told = calls();
-    let reached = |call: &&String| call.starts_with("copy") || call.starts_with("launch");
+    let reached =
+        |call: &&String| call.starts_with("cuMemcpy") || call.starts_with("cuLaunchKernel");
     assert_eq!(told.iter().find(reached), None);
 }
 
 #[test]
-fn a_kernel_gets_its_argument_and_the_views_that_were_checked() {
+fn a_kernel_runs_over_the_views_that_were_checked() {
     let context = open();
     let queue = context.stream().unwrap();
     let (input, output) = (memory(&context, 32), memory(&context, 24));
     let table = memory(&context, 32);
+    let pixels: HostSource = Arc::new((0..32).collect::<Vec<u8>>());
+    drop(context.copy(queue, pixels, 32, &input, 0).unwrap());
     let view = |offset| RowView {
         offset,
         row_bytes: 3,
@@ -363,27 +377,23 @@ fn a_kernel_gets_its_argument_and_the_views_that_were_checked() {
             .position(|call| call.starts_with(start))
             .unwrap()
     };
-    assert!(at("copy_to_device 32") < at("launch infeed_expand_f32_chw"));
+    assert!(at("cuMemcpyHtoDAsync_v2 32") < at("cuLaunchKernel infeed_expand_f32_chw"));
     assert!(
-        !told.iter().any(|call| call.contains("synchronize")),
+        !told.iter().any(|call| call.contains("Synchronize")),
         "nobody waits"
     );
     assert_eq!(bytes(&context, queue, &table), RowView::bytes(&views));
-    let launch = kernel
-        .launch(2, input.address(), Some(table.address()), output.address())
-        .unwrap();
-    let expected: Vec<u8> = launch
-        .arguments
+    let expected: Vec<u8> = [29, 30, 31, 3, 4, 5]
         .iter()
-        .flat_map(|word| word.to_ne_bytes())
+        .flat_map(|&pixel: &u8| f32::from(pixel).to_le_bytes())
         .collect();
-    assert_eq!(state(|state| state.arguments.clone()), expected);
+    assert_eq!(bytes(&context, queue, &output), expected);
     // The table's copy is kept by the table, which lets go of it before it is freed.
     calls();
     drop(table);
     let told = calls();
-    assert_eq!(told[..1], ["event_synchronize"]);
-    assert_eq!(told.last().unwrap(), "memory_free");
+    assert_eq!(told[..1], ["cuEventSynchronize"]);
+    assert_eq!(told.last().unwrap(), "cuMemFree_v2");
 }
 
 #[test]
@@ -396,7 +406,7 @@ fn a_pinned_slab_is_unpinned_before_it_is_freed_and_only_once_pinned() {
         context.pin(&mut slab).unwrap();
         context.pin(&mut slab).unwrap();
         let whole = bytes.next_multiple_of(4096);
-        assert_eq!(calls(), [format!("host_register {whole} 1")]);
+        assert_eq!(calls(), [format!("cuMemHostRegister_v2 {whole} 1")]);
         assert!(slab.as_ref().iter().all(|&byte| byte == 9));
         // Cut into rows and put together again, it is the same memory.
         let (filling, rows) = slab.into_rows();
@@ -405,7 +415,7 @@ fn a_pinned_slab_is_unpinned_before_it_is_freed_and_only_once_pinned() {
         assert!(calls().is_empty());
         drop(slab);
 
-        assert_eq!(calls(), ["host_unregister"]);
+        assert_eq!(calls(), ["cuMemHostUnregister"]);
     }
     let mut nothing = Slab::zeroed(3, 0).unwrap();
     context.pin(&mut nothing).unwrap();
@@ -415,7 +425,7 @@ fn a_pinned_slab_is_unpinned_before_it_is_freed_and_only_once_pinned() {
 #[test]
 fn a_slab_that_cannot_be_pinned_works_as_before() {
     let context = open();
-    state(|state| state.failing = vec![("host_register", 2)]);
+    fail("cuMemHostRegister_v2", 2);
     let mut slab = Slab::zeroed(1, 10).unwrap();
 
     let error = context.pin(&mut slab).unwrap_err();
@@ -423,19 +433,19 @@ fn a_slab_that_cannot_be_pinned_works_as_before() {
     assert_eq!(error.code(), Some(2));
     slab.as_mut().fill(1);
     drop(slab);
-    assert!(!calls().contains(&"host_unregister".to_owned()));
+    assert!(!calls().contains(&"cuMemHostUnregister".to_owned()));
 }
 
 #[test]
 fn no_memory_left_says_how_much_was_asked_for_and_how_much_is_free() {
     let context = open();
-    state(|state| state.failing = vec![("memory_alloc", 2)]);
+    fail("cuMemAlloc_v2", 2);
 
     let error = context.memory(5000).unwrap_err();
 
     assert_eq!(
         error.to_string(),
-        "Fake 1 has no memory for 5000 bytes: 1000 of 1073741824 are free; use smaller or fewer \
+        "Stand-in has no memory for 5000 bytes: 1073741824 of 1073741824 are free; use smaller or fewer \
          batches ahead, or leave the model more room"
     );
 }
@@ -448,7 +458,7 @@ fn events_order_streams_and_have_a_clock_where_asked() {
     let plain = context.event(false).unwrap();
     assert_eq!(
         calls()[2..],
-        ["event_create 1", "event_create 1", "event_create 3"]
+        ["cuEventCreate 1", "cuEventCreate 1", "cuEventCreate 3"]
     );
 
     start.record(ours).unwrap();
@@ -456,24 +466,26 @@ fn events_order_streams_and_have_a_clock_where_asked() {
     end.record(theirs).unwrap();
     plain.synchronize().unwrap();
 
+    let stream = |queue| handle(queue, &context);
     assert_eq!(
         calls(),
         [
-            "event_record 0x100",
-            "stream_wait 0x200",
-            "event_record 0x200",
-            "event_synchronize"
+            &format!("cuEventRecord {}", stream(ours)),
+            &format!("cuStreamWaitEvent {}", stream(theirs)),
+            &format!("cuEventRecord {}", stream(theirs)),
+            "cuEventSynchronize"
         ]
     );
-    assert_eq!(start.until(&end).unwrap(), Duration::from_micros(1500));
+    context.finish(theirs).unwrap();
+    assert!(start.until(&end).unwrap() > Duration::ZERO);
     assert_eq!(
         end.until(&start).unwrap(),
         Duration::ZERO,
         "no time runs backwards"
     );
-    state(|state| state.failing = vec![("event_query", 600)]);
+    fail("cuEventQuery", 600);
     assert!(!plain.is_done().unwrap());
-    state(|state| state.failing = vec![("event_query", 700)]);
+    fail("cuEventQuery", 700);
     let error = plain.is_done().unwrap_err().to_string();
     assert!(
         error.starts_with("cuEventQuery gave 700 CUDA_ERROR_ILLEGAL_ADDRESS"),
@@ -491,16 +503,16 @@ fn a_release_on_a_threads_own_stream_waits_for_the_streams_of_all_threads() {
     event.record(Queue::PER_THREAD).unwrap();
     event.hold(Queue::PER_THREAD).unwrap();
 
-    assert_eq!(calls(), ["event_record 0x1", "stream_wait 0x2"]);
+    assert_eq!(calls(), ["cuEventRecord 0x1", "cuStreamWaitEvent 0x2"]);
 }
 
 #[test]
 fn memory_that_a_consumers_stream_uses_is_freed_after_that() {
     let context = open();
-    // SAFETY: the driver of this test follows no handle.
-    let consumers = unsafe { Queue::consumers(0x5000) };
+    let consumers = consumers_stream(&context);
     let (from, to) = (memory(&context, 4), memory(&context, 4));
     context.copy_within(consumers, &from, &to, 4).unwrap();
+    context.finish(consumers).unwrap();
     context.copy_within(consumers, &from, &to, 4).unwrap();
     calls();
 
@@ -508,7 +520,7 @@ fn memory_that_a_consumers_stream_uses_is_freed_after_that() {
 
     assert_eq!(
         calls(),
-        ["event_synchronize", "memory_free"],
+        ["cuEventSynchronize", "cuMemFree_v2"],
         "one mark, since the first was past"
     );
 }
@@ -517,19 +529,20 @@ fn memory_that_a_consumers_stream_uses_is_freed_after_that() {
 fn a_stream_that_is_captured_is_left_alone() {
     let context = open();
     let (own, event) = (context.stream().unwrap(), context.event(false).unwrap());
-    // SAFETY: the driver of this test follows no handle.
-    let consumers = unsafe { Queue::consumers(0x5000) };
+    let consumers = consumers_stream(&context);
+    begin_capture(&context, consumers);
     calls();
-    state(|state| state.capturing = true);
 
     assert_eq!(event.record(consumers), Err(CudaError::Capturing));
     assert_eq!(event.hold(Queue::LEGACY), Err(CudaError::Capturing));
-    event.record(own).unwrap();
-    // What is said of the default stream while another is captured.
-    state(|state| state.failing = vec![("stream_capturing", 906)]);
     assert_eq!(event.record(Queue::LEGACY), Err(CudaError::Capturing));
+    event.record(own).unwrap();
 
-    assert_eq!(calls(), ["event_record 0x100", "stream_capturing"]);
+    assert_eq!(
+        calls(),
+        [format!("cuEventRecord {}", handle(own, &context))]
+    );
+    end_capture(&context, consumers);
 }
 
 #[test]
@@ -597,6 +610,7 @@ fn one_table_on_two_queues_is_written_behind_the_kernel_that_reads_it() {
         row_bytes: 3,
         flags: 0,
     }];
+    let waits = |queue| format!("cuStreamWaitEvent {}", handle(queue, &context));
     let launch = |queue, output| {
         let table = Some((Table::Views(&view), &place));
         context
@@ -610,11 +624,16 @@ fn one_table_on_two_queues_is_written_behind_the_kernel_that_reads_it() {
 
     let told = calls();
     let at = |what: &str| told.iter().position(|call| call.starts_with(what));
-    let (held, written) = (at("stream_wait 0x200"), at("copy_to_device 16 on 0x200"));
+    let stream = handle(other, &context);
+    let (held, written) = (
+        at(&waits(other)),
+        at(&format!("cuMemcpyHtoDAsync_v2 16 on {stream}")),
+    );
     assert!(held.is_some() && held < written, "{told:?}");
     let (launched, marked) = (
-        at("launch "),
-        told.iter().rposition(|c| c == "event_record 0x200"),
+        at("cuLaunchKernel "),
+        told.iter()
+            .rposition(|call| *call == format!("cuEventRecord {stream}")),
     );
     assert!(launched < marked, "{told:?}");
 
@@ -624,12 +643,12 @@ fn one_table_on_two_queues_is_written_behind_the_kernel_that_reads_it() {
     assert_eq!(
         calls()
             .iter()
-            .find(|c| c.starts_with("stream_wait"))
+            .find(|c| c.starts_with("cuStreamWaitEvent"))
             .unwrap(),
-        "stream_wait 0x100"
+        &waits(one)
     );
     context.copy_within(other, &input, &place, 6).unwrap();
-    assert!(calls().iter().any(|call| call == "stream_wait 0x200"));
+    assert!(calls().contains(&waits(other)));
 }
 
 #[test]
@@ -647,9 +666,7 @@ fn memory_that_was_written_becomes_a_table_once_nothing_else_is_on_its_way_there
         let table = Some((Table::Views(&view), place));
         let launched = context.launch(queue, &expand(), 1, &input, table, &output);
         launched.unwrap();
-        calls()
-            .iter()
-            .any(|call| call == "stream_synchronize 0x100")
+        calls().contains(&format!("cuStreamSynchronize {}", handle(queue, &context)))
     };
     let (fresh, written) = (memory(&context, 16), memory(&context, 16));
     let source: HostSource = Arc::new(vec![0_u8; 8]);
@@ -681,7 +698,9 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
             *RowView::bytes(&views)
         );
         let told = calls();
-        told.iter().filter(|call| call.starts_with("host_")).count()
+        told.iter()
+            .filter(|call| call.starts_with("cuMemHost"))
+            .count()
     };
 
     let place = memory(&context, 16_000);
@@ -694,7 +713,7 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
     );
     assert_eq!(pinned(&place, 900), 0);
 
-    state(|state| state.failing = vec![("host_register", 1)]);
+    fail("cuMemHostRegister_v2", 1);
     let place = memory(&context, 64);
     assert_eq!(pinned(&place, 2), 1);
     assert_eq!(
@@ -708,9 +727,8 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
 fn a_stream_that_is_no_more_is_told_with_the_mend() {
     let context = open();
     let event = context.event(false).unwrap();
-    // SAFETY: the card of tests follows no handle.
+    // SAFETY: the fake driver looks handles up.
     let gone = unsafe { Queue::consumers(0x7777) };
-    state(|state| state.failing = vec![("stream_capturing", 400)]);
 
     let error = event.record(gone).unwrap_err();
 
@@ -727,8 +745,8 @@ fn the_whole_card_is_waited_for_unless_a_graph_is_captured() {
     let context = open();
 
     context.finish_all().unwrap();
-    assert_eq!(calls(), ["context_synchronize"]);
+    assert_eq!(calls(), ["cuCtxSynchronize"]);
 
-    state(|state| state.failing = vec![("context_synchronize", 900)]);
+    fail("cuCtxSynchronize", 900);
     assert_eq!(context.finish_all(), Err(CudaError::Capturing));
 }

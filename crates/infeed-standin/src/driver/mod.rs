@@ -15,11 +15,11 @@ pub(crate) mod code;
 mod launch;
 #[allow(unsafe_code, reason = "addresses are reserved by a system call")]
 mod memory;
-mod report;
+pub(crate) mod report;
 mod seen;
-mod settings;
+pub(crate) mod settings;
 mod stream;
-mod thread;
+pub(crate) mod thread;
 pub(crate) mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

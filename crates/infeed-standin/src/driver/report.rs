@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::card::Card;
 use super::lock;
 use super::world::World;
-use crate::nvjpeg;
 
 /// All of it as JSON: `calls` by function, `live` things by kind, `misuse` in words, the number of
 /// `pageable` copies, and of records of events with timing (`timed`).
@@ -24,12 +23,12 @@ pub(crate) fn report(world: &World) -> String {
 }
 
 /// How much there is of each kind.
-fn live(world: &World) -> Value {
+pub(crate) fn live(world: &World) -> Value {
     let memory: usize = world.cards.iter().map(|card| card.memory.live()).sum();
     let contexts = world.cards.iter().filter(|card| card.is_retained());
     json!({
         "contexts": contexts.count(),
-        "decoders": nvjpeg::live(),
+        "decoders": world.nvjpeg.live(),
         "events": world.events.live(),
         "memory": memory,
         "modules": world.modules.live(),

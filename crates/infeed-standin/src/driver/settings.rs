@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     /// `STANDIN_REPORT`: where to write, as the process ends, what
     /// [`report`](super::report) tells.
     pub(crate) report: Option<PathBuf>,
+    /// Whether misuse ends the process. Set for drivers of tests in the same program.
+    pub(crate) is_strict: bool,
 }
 
 /// A call that returns a code in place of what it does.
@@ -79,7 +81,23 @@ impl Settings {
             version: number("STANDIN_VERSION", 12_080)?,
             failing: Failing::parse(&failing).map_err(|part| format!("STANDIN_FAIL: {part}"))?,
             report: env::var_os("STANDIN_REPORT").map(PathBuf::from),
+            is_strict: false,
         })
+    }
+
+    /// For the driver of a test in the same program: two devices without pools of memory.
+    pub(crate) fn of_test() -> Settings {
+        Settings {
+            cards: 2,
+            memory_bytes: 1 << 30,
+            engines: 1,
+            pools: 0,
+            delay: Duration::ZERO,
+            version: 12_080,
+            failing: Vec::new(),
+            report: None,
+            is_strict: true,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
-//! What belongs to a thread of the process: contexts on its stack, its mode towards captures.
+//! State of a thread of the process: contexts on its stack, its mode towards captures, its log of calls.
 
 use std::cell::{Cell, RefCell};
+
+use crate::testing::Call;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: calls of this thread break no capture.
 pub(crate) const RELAXED: u32 = 2;
@@ -11,6 +13,35 @@ const GLOBAL: u32 = 0;
 thread_local! {
     static CONTEXTS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
+    static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Forgets the contexts, the mode and the log of this thread.
+pub(crate) fn reset() {
+    CONTEXTS.with_borrow_mut(Vec::clear);
+    MODE.set(GLOBAL);
+    take_log();
+}
+
+/// Appends a call to the log. It takes no lock, so that it works in a child of a fork.
+pub(crate) fn log(function: &'static str, arguments: &[u64]) {
+    let arguments = arguments.to_vec();
+    CALLS.with_borrow_mut(|calls| {
+        calls.push(Call {
+            function,
+            arguments,
+        })
+    });
+}
+
+/// Returns the log, which is empty afterwards.
+pub(crate) fn take_log() -> Vec<Call> {
+    CALLS.take()
+}
+
+/// Number of contexts on the stack.
+pub(crate) fn depth() -> usize {
+    CONTEXTS.with_borrow(Vec::len)
 }
 
 pub(crate) fn push(context: usize) {

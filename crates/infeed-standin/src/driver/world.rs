@@ -1,5 +1,6 @@
 //! All there is: cards, and what handles stand for.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,9 +11,10 @@ use super::code;
 use super::lock;
 use super::memory::Pinned;
 use super::seen::Seen;
-use super::settings::Settings;
+use super::settings::{Failing, Settings};
 use super::stream::{Capture, Event, Stream};
 use super::thread;
+use crate::nvjpeg::Library;
 use crate::ptx::Module;
 
 /// A driver that was initialised.
@@ -28,6 +30,9 @@ pub(crate) struct World {
     pub(crate) modules: Handles<Module>,
     pub(crate) functions: Handles<Function>,
     pub(crate) pools: Handles<Pool>,
+    pub(crate) nvjpeg: Library,
+    /// Calls that fail: those of the settings, and those that a test adds.
+    failing: Mutex<Vec<Failing>>,
     /// Captures that forbid calls of threads that are not relaxed.
     captures: Mutex<Vec<Arc<Stream>>>,
 }
@@ -103,6 +108,18 @@ impl<T> Handles<T> {
 
 static WORLD: OnceLock<Result<World, String>> = OnceLock::new();
 
+thread_local! {
+    /// The driver of a test that runs on this thread.
+    static OWN: Cell<Option<&'static World>> = const { Cell::new(None) };
+}
+
+/// Gives this thread a driver, which only its calls use, for as long as it runs.
+pub(crate) fn set_own(world: World) -> &'static World {
+    let world = Box::leak(Box::new(world));
+    OWN.set(Some(world));
+    world
+}
+
 /// The driver, once [`initialise`] was called.
 pub(crate) fn current() -> &'static World {
     get().expect("calls are made after cuInit")
@@ -110,7 +127,8 @@ pub(crate) fn current() -> &'static World {
 
 /// The same, if it was.
 pub(crate) fn get() -> Option<&'static World> {
-    WORLD.get().and_then(|world| world.as_ref().ok())
+    let shared = || WORLD.get().and_then(|world| world.as_ref().ok());
+    OWN.get().or_else(shared)
 }
 
 /// `cuInit`.
@@ -119,10 +137,14 @@ pub(crate) fn get() -> Option<&'static World> {
 ///
 /// The code for a child of a process that did, for no cards, and for settings that cannot be read.
 pub(crate) fn initialise() -> Result<(), c_uint> {
-    match WORLD.get_or_init(World::new) {
-        Ok(world) if world.process != std::process::id() => Err(code::NOT_INITIALIZED),
+    let world = match OWN.get() {
+        Some(world) => Ok(world),
+        None => WORLD.get_or_init(World::of_environment).as_ref(),
+    };
+    match world {
+        Ok(world) if world.is_forked() => Err(code::NOT_INITIALIZED),
         Ok(world) if world.cards.is_empty() => Err(code::NO_DEVICE),
-        Ok(_) => Ok(()),
+        Ok(world) => world.fails("cuInit").map_or(Ok(()), Err),
         Err(why) => {
             eprintln!("stand-in of the CUDA driver: {why}");
             Err(code::UNKNOWN)
@@ -134,9 +156,13 @@ pub(crate) fn initialise() -> Result<(), c_uint> {
 /// a code of its library before `cuInit` and in children of the process that called it.
 pub(crate) fn called(
     function: &'static str,
+    arguments: &[u64],
     uninitialised: c_uint,
     body: impl FnOnce(&'static World) -> Result<(), c_uint>,
 ) -> c_uint {
+    if OWN.get().is_some() {
+        thread::log(function, arguments);
+    }
     // Children first of all: a lock that another thread of the parent held is held for ever there.
     let Some(world) = get().filter(|world| !world.is_forked()) else {
         return uninitialised;
@@ -148,12 +174,19 @@ pub(crate) fn called(
 }
 
 impl World {
-    fn new() -> Result<World, String> {
-        let settings = Settings::of_environment()?;
+    fn of_environment() -> Result<World, String> {
+        World::new(Settings::of_environment()?)
+    }
+
+    /// # Errors
+    ///
+    /// The system has no addresses left.
+    pub(crate) fn new(settings: Settings) -> Result<World, String> {
         let card = |ordinal| Card::new(ordinal, settings.memory_bytes, settings.delay);
         let cards = (0..settings.cards).map(card).collect::<Result<_, _>>()?;
         Ok(World {
             cards,
+            failing: Mutex::new(settings.failing.clone()),
             settings,
             process: std::process::id(),
             pinned: Pinned::default(),
@@ -163,6 +196,7 @@ impl World {
             modules: Handles::of("module"),
             functions: Handles::of("function"),
             pools: Handles::of("pool"),
+            nvjpeg: Library::default(),
             captures: Mutex::default(),
         })
     }
@@ -175,12 +209,37 @@ impl World {
     /// What a call was told to give in place of what it does; the call is counted.
     fn fails(&self, function: &'static str) -> Option<c_uint> {
         let nth = self.seen.call(function);
-        let mut failing = self.settings.failing.iter();
+        let failing = lock(&self.failing);
+        let mut failing = failing.iter();
         let one = failing.find(|one| one.function == function && [0, nth].contains(&one.nth));
         one.map(|one| one.code)
     }
 
+    /// Makes calls fail from now on: the `nth` from here, or all if it is 0.
+    pub(crate) fn fail(&self, function: &str, code: c_uint, nth: u64) {
+        let made = lock(&self.seen.calls).get(function).copied();
+        let nth = if nth == 0 { 0 } else { made.unwrap_or(0) + nth };
+        let function = function.to_owned();
+        let failing = Failing {
+            function,
+            code,
+            nth,
+        };
+        lock(&self.failing).push(failing);
+    }
+
+    /// Makes no call fail any more.
+    pub(crate) fn fail_nothing(&self) {
+        lock(&self.failing).clear();
+    }
+
+    /// Records what a caller did wrong. In a test's own driver it ends the process: the call may come from
+    /// C, or from the thread of a stream, so the test cannot fail otherwise.
     pub(crate) fn misuse(&self, what: String) {
+        if self.settings.is_strict {
+            eprintln!("the fake driver was misused: {what}");
+            std::process::abort();
+        }
         self.seen.misuse(what);
     }
 

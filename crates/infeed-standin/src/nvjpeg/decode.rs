@@ -46,7 +46,7 @@ pub(super) fn sampling(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Red, green and blue of each pixel; none of a file that is damaged or ends early.
-pub(super) fn pixels(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn pixels(bytes: &[u8]) -> Option<Vec<u8>> {
     let header = header(bytes)?;
     let colours = match header.components {
         1 => ColorSpace::Luma,

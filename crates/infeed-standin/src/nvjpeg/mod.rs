@@ -11,12 +11,16 @@
 
 mod decode;
 
+pub(crate) use decode::pixels;
+
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
+use crate::driver::world::World;
 use crate::driver::{Card, lock, world};
+use crate::testing::FileFault;
 
 /// Codes of `nvjpegStatus_t`.
 mod status {
@@ -44,9 +48,11 @@ struct Image {
 
 /// What handles stand for: each has one number, of whatever kind.
 #[derive(Default)]
-struct Library {
+pub(crate) struct Library {
     handles: Mutex<HashMap<usize, Thing>>,
     next: AtomicUsize,
+    /// Faults of files, by their length.
+    faults: Mutex<HashMap<usize, FileFault>>,
 }
 
 #[derive(Clone)]
@@ -55,7 +61,14 @@ enum Thing {
     Handle(c_uint),
     State(Arc<State>),
     /// `nvjpegJpegStream_t`: what was parsed last.
-    File(Arc<Mutex<Option<decode::Header>>>),
+    File(Arc<Mutex<Option<Parsed>>>),
+}
+
+/// A header as this library reads it.
+#[derive(Clone, Copy)]
+struct Parsed {
+    header: decode::Header,
+    is_supported: bool,
 }
 
 #[derive(Default)]
@@ -65,8 +78,6 @@ struct State {
     /// Whether a batch is under way.
     is_busy: AtomicBool,
 }
-
-static LIBRARY: LazyLock<Library> = LazyLock::new(Library::default);
 
 impl Library {
     fn add(&self, thing: Thing) -> usize {
@@ -94,7 +105,7 @@ impl Library {
         }
     }
 
-    fn file(&self, handle: usize) -> Result<Arc<Mutex<Option<decode::Header>>>, c_uint> {
+    fn file(&self, handle: usize) -> Result<Arc<Mutex<Option<Parsed>>>, c_uint> {
         match self.get(handle)? {
             Thing::File(file) => Ok(file),
             _ => Err(status::INVALID_PARAMETER),
@@ -105,11 +116,23 @@ impl Library {
         let removed = lock(&self.handles).remove(&handle);
         removed.map(drop).ok_or(status::INVALID_PARAMETER)
     }
-}
 
-/// How many handles, states and streams there are.
-pub(crate) fn live() -> usize {
-    lock(&LIBRARY.handles).len()
+    fn fault(&self, file_bytes: usize) -> Option<FileFault> {
+        lock(&self.faults).get(&file_bytes).copied()
+    }
+
+    pub(crate) fn add_fault(&self, file_bytes: usize, fault: FileFault) {
+        lock(&self.faults).insert(file_bytes, fault);
+    }
+
+    pub(crate) fn clear_faults(&self) {
+        lock(&self.faults).clear();
+    }
+
+    /// How many handles, states and streams there are.
+    pub(crate) fn live(&self) -> usize {
+        lock(&self.handles).len()
+    }
 }
 
 /// Functions of nvJPEG, as those of the driver.
@@ -119,8 +142,9 @@ macro_rules! functions {
             #[allow(non_snake_case, reason = "names of nvjpeg.h")]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
-                world::called(stringify!($symbol), status::NOT_INITIALIZED, |$world| {
-                    let $library = &*LIBRARY;
+                let arguments: &[u64] = &[$($crate::testing::Word::word($argument)),*];
+                world::called(stringify!($symbol), arguments, status::NOT_INITIALIZED, |$world| {
+                    let $library = &$world.nvjpeg;
                     // SAFETY: whoever calls keeps to the documentation: pointers to what is given
                     // or taken are valid, and lengths are those of what they point to.
                     #[allow(unused_unsafe, reason = "some take no pointers")]
@@ -193,24 +217,29 @@ functions! {
         _save: c_int, file: usize
     ) {
         library.get(handle)?;
-        let header = decode::header(std::slice::from_raw_parts(bytes, len));
-        *lock(&*library.file(file)?) = header;
-        header.map(drop).ok_or(status::BAD_JPEG)
+        let fault = library.fault(len);
+        let parsed = decode::header(std::slice::from_raw_parts(bytes, len)).map(|mut header| {
+            header.width += u32::from(fault == Some(FileFault::Misread));
+            let is_supported = fault != Some(FileFault::Unsupported);
+            Parsed { header, is_supported }
+        });
+        *lock(&*library.file(file)?) = parsed;
+        parsed.map(drop).ok_or(status::BAD_JPEG)
     }
 
     fn nvjpegJpegStreamGetFrameDimensions(
         _world, library, file: usize, width: *mut c_uint, height: *mut c_uint
     ) {
-        let header = *lock(&*library.file(file)?);
-        let header = header.ok_or(status::INVALID_PARAMETER)?;
+        let parsed = *lock(&*library.file(file)?);
+        let Parsed { header, .. } = parsed.ok_or(status::INVALID_PARAMETER)?;
         width.write(header.width);
         height.write(header.height);
         Ok(())
     }
 
     fn nvjpegJpegStreamGetComponentsNum(_world, library, file: usize, components: *mut c_uint) {
-        let header = *lock(&*library.file(file)?);
-        components.write(header.ok_or(status::INVALID_PARAMETER)?.components);
+        let parsed = *lock(&*library.file(file)?);
+        components.write(parsed.ok_or(status::INVALID_PARAMETER)?.header.components);
         Ok(())
     }
 
@@ -218,8 +247,8 @@ functions! {
         _world, library, handle: usize, file: usize, is_not: *mut c_int
     ) {
         library.get(handle)?;
-        lock(&*library.file(file)?).ok_or(status::INVALID_PARAMETER)?;
-        is_not.write(0);
+        let parsed = *lock(&*library.file(file)?);
+        is_not.write(c_int::from(!parsed.ok_or(status::INVALID_PARAMETER)?.is_supported));
         Ok(())
     }
 
@@ -253,11 +282,18 @@ functions! {
             return Err(status::NOT_INITIALIZED);
         }
         let jobs: Vec<Job> = (0..count)
-            .map(|n| Job { data: *data.add(n), len: *lengths.add(n), to: *images.add(n) })
+            .map(|n| Job { world, data: *data.add(n), len: *lengths.add(n), to: *images.add(n) })
             .collect();
         // What is wrong with a file is known at once, and costs its batch.
         for job in &jobs {
+            if let Some(FileFault::Broken(code)) = library.fault(job.len) {
+                return Err(code);
+            }
             decode::pixels(job.bytes()).ok_or(status::BAD_JPEG)?;
+            let header = decode::header(job.bytes()).ok_or(status::BAD_JPEG)?;
+            if job.to.pitch[0] < 3 * header.width as usize {
+                return Err(status::INVALID_PARAMETER);
+            }
         }
         let (card, stream) = world.to_put(stream).map_err(|_| status::EXECUTION_FAILED)?;
         if state.is_busy.swap(true, Ordering::SeqCst) {
@@ -284,6 +320,7 @@ functions! {
 
 /// A file, and where its pixels go.
 struct Job {
+    world: &'static World,
     data: usize,
     len: usize,
     to: Image,
@@ -307,7 +344,8 @@ impl Job {
         let bytes = unsafe { self.bytes() };
         let found = decode::header(bytes).zip(decode::pixels(bytes));
         if found.is_none() {
-            world::current().misuse("a file changed before it was decoded".to_owned());
+            self.world
+                .misuse("a file changed before it was decoded".to_owned());
         }
         found
     }

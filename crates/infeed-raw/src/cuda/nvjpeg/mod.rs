@@ -43,14 +43,14 @@
 
 mod decoder;
 mod error;
-#[cfg(test)]
-mod fake;
 mod find;
 mod functions;
 mod lane;
 mod settings;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_find;
 
 pub use decoder::{Decoder, Decoding};
 pub use error::NoDecoder;

@@ -1,21 +1,36 @@
 use std::mem::offset_of;
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use super::fake::{FAKE, OLD, state};
-use super::find::Candidate;
-use super::functions::Image;
+use infeed_standin::testing::{self, FileFault, add_fault, clear_faults, fail, fail_nothing, note};
+
+use super::functions::{Functions, Image, Nvjpeg};
 use super::*;
-use crate::cuda::fake::{self, calls};
+use crate::cuda::testing::{begin_capture, calls, consumers_stream, end_capture, handle};
 use crate::cuda::{Context, Memory, Queue};
 use crate::jpeg_batch::{Baseline, Place, Refused, ScannedJpeg};
 use crate::jpeg_encode::{Subsampling, encode};
 use crate::slab::Slab;
 
-/// A card of this thread's own with a library that was told nothing.
+/// The fake nvJPEG.
+static FAKE: LazyLock<Nvjpeg> = LazyLock::new(|| Nvjpeg {
+    functions: Functions::linked(),
+    file: String::new(),
+});
+
+/// The same without the functions that not every version has.
+static OLD: LazyLock<Nvjpeg> = LazyLock::new(|| Nvjpeg {
+    functions: Functions {
+        supported: None,
+        engines: None,
+        reserve: None,
+        ..Functions::linked()
+    },
+    file: String::new(),
+});
+
+/// Opens a device of a new driver, with an empty log of calls.
 fn card() -> Arc<Context> {
-    super::fake::reset();
-    let context = crate::cuda::fake_context();
+    let context = crate::cuda::testing::context();
     calls();
     context
 }
@@ -32,23 +47,23 @@ fn jpeg(quality: u8) -> Vec<u8> {
     encode(&rgb, 16, 8, quality, Subsampling::Quarter).unwrap()
 }
 
-/// Bytes that say when they are dropped.
-struct Told(Vec<u8>);
+/// Bytes whose drop is in the log of calls.
+struct LoggedBytes(Vec<u8>);
 
-impl AsRef<[u8]> for Told {
+impl AsRef<[u8]> for LoggedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl Drop for Told {
+impl Drop for LoggedBytes {
     fn drop(&mut self) {
-        fake::state(|state| state.calls.push("file freed".to_owned()));
+        note("file freed");
     }
 }
 
 fn sources(files: &[Vec<u8>]) -> Vec<ScannedJpeg> {
-    let source = |file: &Vec<u8>| ScannedJpeg::scan(Arc::new(Told(file.clone()))).unwrap();
+    let source = |file: &Vec<u8>| ScannedJpeg::scan(Arc::new(LoggedBytes(file.clone()))).unwrap();
     files.iter().map(source).collect()
 }
 
@@ -71,16 +86,17 @@ fn bytes(context: &Arc<Context>, queue: Queue, memory: &Memory) -> Vec<u8> {
     slab.as_ref().to_vec()
 }
 
-fn fail(call: &'static str, code: u32) {
-    fake::state(|state| state.failing.push((call, code)));
-}
-
-/// That each file's pixels are in its place, but for those of the rows named, and nothing beside.
+/// Checks that each file's pixels are in its place, except those of the rows named, and nothing next to them.
 fn check(seen: &[u8], files: &[Vec<u8>], places: &[Place], but: &[usize]) {
-    let mut expected = vec![0xcd; seen.len()];
+    // What the fake driver's memory holds before it is written.
+    let mut expected = vec![0xa5; seen.len()];
     for (row, (file, place)) in files.iter().zip(places).enumerate() {
-        if !but.contains(&row) {
-            expected[place.bytes().unwrap()].fill(file.len() as u8);
+        if but.contains(&row) {
+            continue;
+        }
+        let pixels = testing::pixels(file).unwrap();
+        for (y, line) in pixels.chunks_exact(3 * 16).enumerate() {
+            expected[place.offset + y * place.row_bytes..][..line.len()].copy_from_slice(line);
         }
     }
     assert_eq!(seen, expected);
@@ -102,22 +118,25 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
     assert_eq!(decoder.way(), Way::Engine);
     assert_eq!(
         (decoder.engines(), decoder.version()),
-        (Some((7, 4)), (12, 4))
+        (Some((1, 1)), (12, 4))
     );
-    assert_eq!(calls()[0], "create 3 32", "chroma is interpolated");
+    assert_eq!(calls()[0], "nvjpegCreateEx 3 32", "chroma is interpolated");
     drop(decoder);
 
     // Status 7: the card is of another kind.
-    state(|state| state.refused = vec![(3, 32, 7)]);
+    testing::fail_call("nvjpegCreateEx", 7, 1);
     let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
     assert_eq!(decoder.way(), Way::Cores);
     drop(decoder);
 
-    state(|state| state.refused.push((2, 32, 9)));
+    testing::fail_call("nvjpegCreateEx", 7, 1);
+    testing::fail_call("nvjpegCreateEx", 9, 2);
+    calls();
     let error = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
+    assert_eq!(calls(), ["nvjpegCreateEx 3 32", "nvjpegCreateEx 2 32"]);
     let text = error.to_string();
     assert!(
-        text.contains("for Fake 1: the engine: nvjpegCreateEx: the card is"),
+        text.contains("for Stand-in: the engine: nvjpegCreateEx: the card is"),
         "{text}"
     );
     assert!(text.contains("(status 7); the card's cores: "), "{text}");
@@ -127,12 +146,11 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
         way,
         ..Settings::default()
     };
-    state(|state| state.refused.clear());
     calls();
     drop(Decoder::open_with(&context, &FAKE, &settings).unwrap());
     assert_eq!(
         calls()[0],
-        "create 2 32",
+        "nvjpegCreateEx 2 32",
         "a way that is asked for is the only one"
     );
 }
@@ -140,12 +158,12 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
 #[test]
 fn a_library_that_knows_no_interpolation_is_asked_without_it() {
     let context = card();
-    state(|state| state.refused = vec![(3, 32, 2)]);
+    testing::fail_call("nvjpegCreateEx", 2, 1);
 
     let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
 
     assert_eq!(decoder.way(), Way::Engine);
-    assert_eq!(calls()[..2], ["create 3 32", "create 3 0"]);
+    assert_eq!(calls()[..2], ["nvjpegCreateEx 3 32", "nvjpegCreateEx 3 0"]);
 }
 
 #[test]
@@ -162,7 +180,7 @@ fn room_is_reserved_for_the_largest_batch_so_far_and_a_quarter_more() {
         let calls = calls();
         let reserved: Vec<_> = calls
             .iter()
-            .filter_map(|call| call.strip_prefix("reserve "))
+            .filter_map(|call| call.strip_prefix("nvjpegDecodeBatchedPreAllocate "))
             .map(str::to_owned)
             .collect();
         reserved
@@ -177,7 +195,7 @@ fn room_is_reserved_for_the_largest_batch_so_far_and_a_quarter_more() {
     assert_eq!(reserved(8), ["8 of 16x10, chroma 2"]);
 
     // What it cannot reserve it allocates when it must.
-    fail("reserve", 5);
+    fail("nvjpegDecodeBatchedPreAllocate", 5);
     assert_eq!(reserved(8).len(), 1);
     assert!(reserved(8).is_empty(), "it is not asked again");
 }
@@ -215,26 +233,30 @@ fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
             assert!(decoding.refused.is_empty());
             let made = calls();
             let count = |name: &str| made.iter().filter(|call| call.starts_with(name)).count();
-            assert_eq!(count("decode "), expected, "{way}");
-            assert_eq!(count("stream_synchronize"), 0, "no call waits for another");
+            assert_eq!(count("nvjpegDecodeBatched "), expected, "{way}");
+            assert_eq!(count("cuStreamSynchronize"), 0, "no call waits for another");
             if turn == 2 {
-                assert_eq!(count("state_create"), 0, "states are used again");
-                assert_eq!(count("initialize"), 0, "states are used again");
+                assert_eq!(count("nvjpegJpegStateCreate"), 0, "states are used again");
+                assert_eq!(
+                    count("nvjpegDecodeBatchedInitialize"),
+                    0,
+                    "states are used again"
+                );
             }
             drop(decoding);
         }
         check(&bytes(&context, queue, &to), &files, &places, &[]);
     }
-    assert!(state(|state| state.alive.is_empty()));
+    assert_eq!(testing::live("decoders"), 0);
 }
 
 #[test]
 fn a_failure_at_any_call_of_opening_leaves_nothing_behind() {
     for call in [
-        "device_padding",
-        "pinned_padding",
-        "header_create",
-        "state_create",
+        "nvjpegSetDeviceMemoryPadding",
+        "nvjpegSetPinnedMemoryPadding",
+        "nvjpegJpegStreamCreate",
+        "nvjpegJpegStateCreate",
     ] {
         let context = card();
         fail(call, 8);
@@ -249,14 +271,14 @@ fn a_failure_at_any_call_of_opening_leaves_nothing_behind() {
             error.to_string().contains("something failed inside"),
             "{error}"
         );
-        assert!(state(|state| state.alive.is_empty()), "{call}");
+        assert_eq!(testing::live("decoders"), 0, "{call}");
     }
     let context = card();
-    fail("event_create", 700);
+    fail("cuEventCreate", 700);
     let error = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
     assert!(matches!(error, NoDecoder::Cuda(_)), "{error}");
-    assert!(state(|state| state.alive.is_empty()));
-    assert_eq!(fake::state(|state| state.pushed), 0);
+    assert_eq!(testing::live("decoders"), 0);
+    assert_eq!(testing::context_depth(), 0);
 }
 
 #[test]
@@ -275,25 +297,28 @@ fn a_batch_is_decoded_by_one_call_into_the_places_of_its_rows() {
         .unwrap();
 
     assert!(decoding.refused.is_empty());
-    let lengths: Vec<_> = files.iter().map(Vec::len).collect();
+    let stream = handle(queue, &context);
     let made = calls();
-    let made: Vec<_> = made.iter().filter(|call| *call != "parse").collect();
+    let made: Vec<_> = made
+        .iter()
+        .filter(|call| *call != "nvjpegJpegStreamParse")
+        .collect();
     assert_eq!(
         made,
         [
-            "event_create 3",
-            "event_synchronize",
-            "reserve 3 of 16x10, chroma 2",
-            "initialize 3 by 1",
-            &format!("decode {lengths:?} on 0x300"),
-            "event_record 0x300",
-            "event_record 0x300"
+            "cuEventCreate 3",
+            "cuEventSynchronize",
+            "nvjpegDecodeBatchedPreAllocate 3 of 16x10, chroma 2",
+            "nvjpegDecodeBatchedInitialize 3 by 1",
+            &format!("nvjpegDecodeBatched on {stream}"),
+            &format!("cuEventRecord {stream}"),
+            &format!("cuEventRecord {stream}")
         ]
     );
     drop(decoding);
     check(&bytes(&context, queue, &to), &files, &places, &[]);
     assert_eq!(
-        fake::state(|state| state.pushed),
+        testing::context_depth(),
         0,
         "the context is taken off again"
     );
@@ -314,10 +339,10 @@ fn files_and_memory_are_held_until_the_batch_is_done() {
     drop(decoding);
 
     let kept = [
-        "event_synchronize",
+        "cuEventSynchronize",
         "file freed",
         "file freed",
-        "memory_free",
+        "cuMemFree_v2",
     ];
     let seen = calls();
     let seen: Vec<_> = seen
@@ -333,8 +358,10 @@ fn a_state_is_used_again_only_after_its_last_batch_and_made_ready_when_the_size_
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, places) = files(3);
+    const INITIALIZE: &str = "nvjpegDecodeBatchedInitialize";
+    const DECODE: &str = "nvjpegDecodeBatched ";
     let of = |call: &String| {
-        let names = ["initialize", "event_synchronize", "decode"];
+        let names = [INITIALIZE, "cuEventSynchronize", DECODE];
         names.into_iter().find(|name| call.starts_with(name))
     };
     let mut made = Vec::new();
@@ -348,8 +375,8 @@ fn a_state_is_used_again_only_after_its_last_batch_and_made_ready_when_the_size_
         drop(decoding);
     }
 
-    let fresh = ["event_synchronize", "initialize", "decode"];
-    let again = ["event_synchronize", "decode"];
+    let fresh = ["cuEventSynchronize", INITIALIZE, DECODE];
+    let again = ["cuEventSynchronize", DECODE];
     assert_eq!(made, [&fresh[..], &fresh[..], &again[..], &fresh[..]]);
 }
 
@@ -370,7 +397,10 @@ fn files_that_are_not_what_their_scan_says_never_reach_the_library() {
     let texts: Vec<_> = decoding.refused.iter().map(|r| r.why.to_string()).collect();
     assert_eq!(texts[0], "the file is 17x8, and its place is for 16x8");
     assert_eq!(texts[1], "the file is shorter than its scan");
-    let parsed = calls().iter().filter(|call| *call == "parse").count();
+    let parsed = calls()
+        .iter()
+        .filter(|call| *call == "nvjpegJpegStreamParse")
+        .count();
     assert_eq!(parsed, 2);
     drop(decoding);
     check(&bytes(&context, queue, &to), &files, &places, &[1, 2]);
@@ -390,19 +420,24 @@ fn a_batch_without_a_file_that_is_taken_makes_no_call_to_decode() {
 
     assert_eq!(rows(&broken.unwrap().refused), [0]);
     assert!(empty.unwrap().refused.is_empty());
-    assert!(!calls().iter().any(|call| call.starts_with("decode")));
+    assert!(
+        !calls()
+            .iter()
+            .any(|call| call.starts_with("nvjpegDecodeBatched "))
+    );
 }
 
 #[test]
 fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
     let context = card();
     for broken in [&[0][..], &[8], &[3, 4], &[0, 2, 4, 6, 8]] {
-        super::fake::reset();
+        clear_faults();
         let mut decoder = open(&context);
         let (queue, to) = (context.stream().unwrap(), memory(&context));
         let (files, places) = files(9);
-        let is_broken = broken.iter().map(|&row: &usize| (files[row].len(), 3));
-        state(|state| state.broken = is_broken.collect());
+        for &row in broken {
+            add_fault(files[row].len(), FileFault::Broken(3));
+        }
         calls();
 
         let decoding = decoder
@@ -419,11 +454,11 @@ fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
         let made = calls();
         let tries: Vec<_> = made
             .iter()
-            .filter(|call| call.starts_with("decode"))
+            .filter(|call| call.starts_with("nvjpegDecodeBatched "))
             .collect();
         let waits = made
             .iter()
-            .filter(|call| call.starts_with("stream_synchronize"));
+            .filter(|call| call.starts_with("cuStreamSynchronize"));
         assert_eq!(waits.count(), tries.len() - 1);
         if broken.len() == 1 {
             assert!(tries.len() <= 9, "{tries:?}");
@@ -432,7 +467,7 @@ fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
         check(&bytes(&context, queue, &to), &files, &places, broken);
 
         // The next batches are whole again.
-        state(|state| state.broken.clear());
+        clear_faults();
         for _ in 0..2 {
             let next = decoder
                 .decode(queue, &sources(&files), &to, &places)
@@ -449,7 +484,7 @@ fn a_card_that_decodes_nothing_is_an_error_and_no_row_of_broken_files() {
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, places) = files(4);
-    fail("decode", 6);
+    fail("nvjpegDecodeBatched", 6);
 
     let error = decoder
         .decode(queue, &sources(&files), &to, &places)
@@ -472,18 +507,23 @@ fn no_memory_and_unknown_statuses_are_errors_that_say_what_is_free() {
     let (files, places) = files(2);
     for (call, code, words) in [
         (
-            "decode",
+            "nvjpegDecodeBatched",
             5,
-            "it gets no memory (status 5): 1000 of 1073741824 bytes",
+            "it gets no memory (status 5): 1073733632 of 1073741824 bytes",
         ),
         (
-            "initialize",
+            "nvjpegDecodeBatchedInitialize",
             5,
             "nvjpegDecodeBatchedInitialize: it gets no memory",
         ),
-        ("decode", 99, "status 99, which this build does not know"),
+        (
+            "nvjpegDecodeBatched",
+            99,
+            "status 99, which this build does not know",
+        ),
     ] {
-        fake::state(|state| state.failing = vec![(call, code)]);
+        fail_nothing();
+        fail(call, code);
 
         let error = decoder
             .decode(queue, &sources(&files), &to, &places)
@@ -491,7 +531,7 @@ fn no_memory_and_unknown_statuses_are_errors_that_say_what_is_free() {
 
         assert!(error.to_string().contains(words), "{error}");
     }
-    fake::state(|state| state.failing.clear());
+    fail_nothing();
     let decoding = decoder
         .decode(queue, &sources(&files), &to, &places)
         .unwrap();
@@ -504,10 +544,8 @@ fn a_file_that_the_library_reads_otherwise_is_never_decoded() {
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, places) = files(4);
-    state(|state| {
-        state.misread = vec![files[1].len()];
-        state.unsupported = vec![files[2].len()];
-    });
+    add_fault(files[1].len(), FileFault::Misread);
+    add_fault(files[2].len(), FileFault::Unsupported);
 
     let decoding = decoder
         .decode(queue, &sources(&files), &to, &places)
@@ -528,7 +566,7 @@ fn a_file_that_the_library_reads_otherwise_is_never_decoded() {
     drop(decoding);
     check(&bytes(&context, queue, &to), &files, &places, &[1, 2]);
 
-    fail("parse", 3);
+    fail("nvjpegJpegStreamParse", 3);
     let decoding = decoder
         .decode(queue, &sources(&files), &to, &places)
         .unwrap();
@@ -572,20 +610,21 @@ fn what_cannot_be_right_is_refused_before_the_library_is_called() {
     assert!(refused(queue, &to, &[places[0], far]).contains("row 1: 8 rows of 48 bytes"));
     assert!(refused(queue, &to, &[places[0], places[0]]).contains("share bytes"));
     assert!(refused(queue, &to, &places[..1]).contains("give one for each"));
-    let other = Context::open_with(&fake::FAKE, 0).unwrap();
+    let other = Context::open_with(&crate::cuda::testing::FAKE, 0).unwrap();
     let foreign = memory(&other);
     assert!(refused(queue, &foreign, &places).contains("a memory of another opening"));
     let stream = other.stream().unwrap();
     assert!(refused(stream, &to, &places).contains("a stream of another opening"));
-    fake::state(|state| state.capturing = true);
+    let consumers = consumers_stream(&context);
+    begin_capture(&context, consumers);
     assert!(refused(Queue::LEGACY, &to, &places).contains("being captured"));
 
     assert!(
         !calls()
             .iter()
-            .any(|call| call.starts_with("decode") || call == "parse")
+            .any(|call| call.starts_with("nvjpegDecodeBatched ") || call == "nvjpegJpegStreamParse")
     );
-    fake::state(|state| state.capturing = false);
+    end_capture(&context, consumers);
 }
 
 #[test]
@@ -605,10 +644,10 @@ fn a_memory_that_a_consumers_stream_decodes_to_is_freed_after_that() {
     let seen = calls();
     let waits = seen
         .iter()
-        .filter(|call| *call == "event_synchronize")
+        .filter(|call| *call == "cuEventSynchronize")
         .count();
     assert_eq!(waits, 2, "for the files, and for the stream: {seen:?}");
-    assert_eq!(seen.last().unwrap(), "memory_free");
+    assert_eq!(seen.last().unwrap(), "cuMemFree_v2");
 }
 
 #[test]
@@ -617,7 +656,7 @@ fn an_end_that_cannot_be_marked_is_waited_for() {
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, places) = files(2);
-    fail("event_record", 700);
+    fail("cuEventRecord", 700);
 
     let error = decoder
         .decode(queue, &sources(&files), &to, &places)
@@ -626,9 +665,9 @@ fn an_end_that_cannot_be_marked_is_waited_for() {
     assert_eq!(error.code(), Some(700));
     let seen = calls();
     let at = |name: &str| seen.iter().position(|call| call.starts_with(name)).unwrap();
-    assert!(at("decode") < at("stream_synchronize"));
-    assert!(at("stream_synchronize") < at("file freed"));
-    fake::state(|state| state.failing.clear());
+    assert!(at("nvjpegDecodeBatched ") < at("cuStreamSynchronize"));
+    assert!(at("cuStreamSynchronize") < at("file freed"));
+    fail_nothing();
     assert!(
         decoder
             .decode(queue, &sources(&files), &to, &places)
@@ -642,8 +681,8 @@ fn what_is_under_way_on_a_card_that_is_lost_stays_for_good() {
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, places) = files(2);
-    fail("event_record", 700);
-    fail("stream_synchronize", 700);
+    fail("cuEventRecord", 700);
+    fail("cuStreamSynchronize", 700);
 
     let error = decoder
         .decode(queue, &sources(&files), &to, &places)
@@ -658,10 +697,10 @@ fn what_is_under_way_on_a_card_that_is_lost_stays_for_good() {
 
     let seen = calls();
     assert!(
-        !seen.iter().any(|call| call.contains("destroy")),
+        !seen.iter().any(|call| call.contains("Destroy")),
         "{seen:?}"
     );
-    assert_eq!(state(|state| state.alive.len()), 4);
+    assert_eq!(testing::live("decoders"), 4);
 }
 
 #[test]
@@ -680,106 +719,23 @@ fn a_decoder_waits_for_its_batches_and_is_taken_apart_in_reverse() {
     assert_eq!(
         calls(),
         [
-            "event_synchronize",
-            "event_synchronize",
-            "state_destroy",
-            "state_destroy",
-            "header_destroy",
-            "destroy",
+            "cuEventSynchronize",
+            "cuEventSynchronize",
+            "nvjpegJpegStateDestroy",
+            "nvjpegJpegStateDestroy",
+            "nvjpegJpegStreamDestroy",
+            "nvjpegDestroy",
         ]
     );
-    assert!(state(|state| state.alive.is_empty()));
+    assert_eq!(testing::live("decoders"), 0);
     drop(decoding);
 
     let decoder = open(&context);
-    fail("event_synchronize", 700);
+    fail("cuEventSynchronize", 700);
     drop(decoder);
     assert_eq!(
-        state(|state| state.alive.len()),
+        testing::live("decoders"),
         4,
         "nobody knows whether it is idle"
     );
-}
-
-#[test]
-fn the_search_prefers_a_file_then_what_is_loaded_then_folders_then_the_system() {
-    let folder = std::env::temp_dir().join(format!("infeed-nvjpeg-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("libnvjpeg.so.12"), "").unwrap();
-    let search = Search {
-        file: None,
-        folders: vec![folder.clone()],
-    };
-    let inside = folder
-        .join("libnvjpeg.so.12")
-        .to_string_lossy()
-        .into_owned();
-
-    let candidates = search.candidates(12);
-
-    let name = |major: i32| format!("libnvjpeg.so.{major}");
-    assert_eq!(
-        candidates,
-        [
-            Candidate::Loaded(name(12)),
-            Candidate::Loaded(name(11)),
-            Candidate::File(inside),
-            Candidate::File(name(12)),
-            Candidate::File(name(11)),
-        ],
-        "a library for CUDA 13 does not work beside a driver for 12"
-    );
-    assert_eq!(
-        search.candidates(0).len(),
-        7,
-        "a driver that does not tell excludes none"
-    );
-    let file = Some(Path::new("/a/b").to_owned());
-    let given = Search { file, ..search }.candidates(13);
-    assert_eq!(given, [Candidate::File("/a/b".to_owned())]);
-    std::fs::remove_dir_all(&folder).unwrap();
-}
-
-#[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
-#[test]
-fn what_is_no_nvjpeg_is_named_with_what_it_lacks() {
-    let search = |file: &str| Search {
-        file: Some(file.into()),
-        folders: Vec::new(),
-    };
-
-    let error = search("libnone.so.9").find(12).err().unwrap();
-    let NoDecoder::NoLibrary { file, why } = &error else {
-        panic!("{error}");
-    };
-    assert_eq!(file, "libnone.so.9");
-    assert!(why.contains("libnone.so.9"), "{why}");
-    assert!(error.to_string().contains("set INFEED_NVJPEG"), "{error}");
-    let error = search("libc.so.6").find(12).err().unwrap().to_string();
-    assert!(
-        error.starts_with("libc.so.6 is too old: it has no nvjpegGetProperty"),
-        "{error}"
-    );
-    assert!(search("a\0b").find(12).is_err());
-}
-
-/// Where the machine has the library, with or without a card.
-#[cfg(not(miri))]
-#[test]
-fn the_library_of_this_machine_has_every_function_and_says_its_version() {
-    let file = std::env::var_os("INFEED_NVJPEG").map(Into::into);
-    let search = Search {
-        file,
-        folders: Vec::new(),
-    };
-    match search.find(0) {
-        Ok(library) => {
-            assert!(library.version() >= (11, 6), "{:?}", library.version());
-            assert!(
-                std::ptr::eq(search.find(0).ok().unwrap(), library),
-                "it is loaded once"
-            );
-        }
-        Err(error) => assert!(!error.to_string().is_empty()),
-    }
 }

@@ -1,13 +1,14 @@
 //! Modules of PTX, and launches.
 
-use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
-use super::{functions, give};
+use super::{functions, give, give_text};
 use crate::driver::code;
 use crate::driver::launch::launch;
-use crate::driver::world::Function;
+use crate::driver::world::{self, Function};
 use crate::ptx::Module;
+use crate::testing::Word;
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
 const POINTER: usize = 1;
@@ -52,20 +53,52 @@ unsafe fn parameters(extra: *const *mut c_void) -> Result<Vec<u8>, c_uint> {
     Ok(unsafe { std::slice::from_raw_parts(bytes, len) }.to_vec())
 }
 
-functions! {
-    fn cuModuleLoadDataEx(
-        world, module: *mut usize, image: *const c_void, _options: c_uint,
-        _names: *mut c_uint, _values: *mut *mut c_void
-    ) {
-        world.here()?;
-        let text = CStr::from_ptr(image.cast()).to_str().map_err(|_| code::INVALID_PTX)?;
-        let parsed = Module::parse(text).map_err(|error| {
-            world.misuse(error.to_string());
-            code::INVALID_PTX
-        })?;
-        give(module, world.modules.add(Arc::new(parsed)))
-    }
+/// Options of a load that this driver takes: `CU_JIT_ERROR_LOG_BUFFER` and
+/// `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
+const LOG: [c_uint; 2] = [5, 6];
 
+/// `cuModuleLoadDataEx`, which writes why it failed to the log of the caller.
+#[allow(non_snake_case, reason = "a name of cuda.h")]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuModuleLoadDataEx(
+    module: *mut usize,
+    image: *const c_void,
+    count: c_uint,
+    options: *mut c_uint,
+    values: *mut *mut c_void,
+) -> c_uint {
+    let arguments = &[module.word(), image.word()];
+    let code = world::called(
+        "cuModuleLoadDataEx",
+        arguments,
+        code::NOT_INITIALIZED,
+        |world| {
+            world.here()?;
+            // SAFETY: text with an end, which is what this driver loads.
+            let text = unsafe { CStr::from_ptr(image.cast()) };
+            let text = text.to_str().map_err(|_| code::INVALID_PTX)?;
+            let parsed = Module::parse(text).map_err(|error| {
+                world.misuse(error.to_string());
+                code::INVALID_PTX
+            })?;
+            // SAFETY: a pointer to write to, says the manual.
+            unsafe { give(module, world.modules.add(Arc::new(parsed))) }
+        },
+    );
+    // SAFETY: two options, each with a value.
+    let has_log = count == 2 && unsafe { options.cast::<[c_uint; 2]>().read() } == LOG;
+    if code != 0 && has_log {
+        // SAFETY: values of these options: a buffer, and its length in place of a pointer.
+        let (log, room) = unsafe { (values.read(), values.add(1).read().addr()) };
+        let room = c_int::try_from(room).unwrap_or(c_int::MAX);
+        let text = format!("the fake driver returns {code}\n");
+        // SAFETY: as above. A log without room stays empty.
+        let _ = unsafe { give_text(log.cast(), room, &text) };
+    }
+    code
+}
+
+functions! {
     fn cuModuleGetFunction(world, function: *mut usize, module: usize, name: *const c_char) {
         let of = module;
         let module = world.modules.get(module)?;

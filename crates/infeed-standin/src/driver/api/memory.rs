@@ -98,6 +98,10 @@ functions! {
 
     fn cuMemHostUnregister(world, start: *mut c_void) {
         world.here()?;
+        if world.pinned.has(start.addr(), 1) {
+            // Unregistering unlocks the pages, so they must still be there.
+            start.cast::<u8>().read_volatile();
+        }
         let undone = world.pinned.unregister(start.addr());
         undone.inspect_err(|_| world.misuse("memory was unregistered that is not".to_owned()))
     }

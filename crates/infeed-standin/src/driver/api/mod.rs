@@ -47,7 +47,8 @@ macro_rules! functions {
             #[allow(non_snake_case, reason = "names of cuda.h")]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
-                $crate::driver::world::called(stringify!($symbol), $crate::driver::code::NOT_INITIALIZED, |$world| {
+                let arguments: &[u64] = &[$($crate::testing::Word::word($argument)),*];
+                $crate::driver::world::called(stringify!($symbol), arguments, $crate::driver::code::NOT_INITIALIZED, |$world| {
                     // SAFETY: whoever calls a driver keeps to its manual: pointers to what is
                     // given or taken are valid, and lengths are those of what they point to.
                     #[allow(unused_unsafe, reason = "some take no pointers")]
