@@ -25,6 +25,7 @@ pub mod sample;
 // What everything counts, draws and reports with.
 pub mod counters;
 pub mod error;
+mod panics;
 pub mod printable;
 pub mod random;
 pub mod stop;

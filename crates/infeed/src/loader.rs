@@ -626,6 +626,60 @@ mod tests {
         assert!(fixed == changing);
     }
 
+    /// A folder of eight JPEGs; the codec panics on that of number 5.
+    fn with_a_panicking_record() -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(root.path().join("cat")).expect("a new folder");
+        for n in 0..8 {
+            let mut image = Image::default();
+            let size = Size {
+                height: 24,
+                width: 24,
+            };
+            image.reset(size, 3, Depth::U8);
+            let mut bytes = jpeg(&image, 90, Subsampling::Quarter).expect("encodes");
+            if n == 5 {
+                bytes.extend_from_slice(crate::decode::PANIC);
+            }
+            std::fs::write(root.path().join(format!("cat/{n}.jpg")), bytes).expect("writes");
+        }
+        root
+    }
+
+    #[test]
+    fn a_panic_of_a_codec_is_a_bad_record_that_names_its_file() {
+        let root = with_a_panicking_record();
+        let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
+            .decode()
+            .transform(RandomResizedCrop::new(16))
+            .batch(4);
+        let mut options = Options {
+            workers: Some(2),
+            ..Options::default()
+        };
+
+        let stopped = pipeline.open(&options).expect("opens");
+        let error = (0..3)
+            .find_map(|_| stopped.next_batch().err())
+            .expect("record 5 is bad");
+        assert!(matches!(error, Error::Decode { .. }), "{error}");
+        assert!(error.to_string().contains("5.jpg"), "{error}");
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        let text = cause.unwrap_or_default();
+        assert!(
+            text.starts_with("the JPEG decoder failed internally (injected)"),
+            "{text}"
+        );
+
+        options.on_error = OnError::Skip;
+        let loader = pipeline.open(&options).expect("opens");
+        let mut records = Vec::new();
+        while let Some(batch) = loader.next_batch().expect("the record is skipped") {
+            records.extend(batch.records.clone());
+        }
+        assert_eq!(records, [0, 1, 2, 3, 4, 6, 7]);
+    }
+
     #[test]
     fn a_stall_is_told_by_who_waits_for_whom() {
         let told = |idle_workers, reading| {

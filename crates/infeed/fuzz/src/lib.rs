@@ -1,25 +1,54 @@
 //! What the fuzz targets share.
 //!
 //! `cargo +nightly fuzz run decode_jpeg` in the folder above; with the seeds, where there are some:
-//! `cargo +nightly fuzz run shard_tar fuzz/seeds/tar`. Inputs that once broke a decoder lie in
+//! `cargo +nightly fuzz run shard_tar fuzz/seeds/tar`. Seeds for the decoders are the files of
+//! `testdata/conformance`. Inputs that once broke a decoder lie in
 //! `regressions/`; those and the seeds are run by ordinary tests of `infeed`.
 
 pub mod shards;
 
 use std::sync::Arc;
 
-use infeed::decode::{ColorMode, DctScale, Decoder, Header, Limits, Request};
+use infeed::decode::{ColorMode, DctScale, DecodeError, Decoder, Format, Header, Limits, Request};
 use infeed::exec::budget::Refused;
 use infeed::sample::{Image, Region, Size};
 use infeed::source::Source;
 use infeed::store::Blob;
 
-/// A decoder and the header, of records that pass the checks and are small.
+/// Passes a result on.
+///
+/// # Panics
+///
+/// If a codec panicked: the decoder's guard hides that from the fuzzer.
+pub fn not_panicked<T>(done: Result<T, DecodeError>) -> Result<T, DecodeError> {
+    if let Err(error @ DecodeError::Panicked { .. }) = &done {
+        panic!("{error}");
+    }
+    done
+}
+
+/// Returns a decoder and the header, of records that pass the checks and are small.
 pub fn prepared(bytes: &[u8], orient: bool) -> Option<(Decoder, Header)> {
     let mut decoder = Decoder::new();
-    let header = decoder.header(bytes, orient, &Limits { max_pixels: 1 << 16 }).ok()?;
-    decoder.check(bytes, &header, false).ok()?;
+    let limits = Limits { max_pixels: 1 << 16 };
+    let header = not_panicked(decoder.header(bytes, orient, &limits)).ok()?;
+    not_panicked(decoder.check(bytes, &header, false)).ok()?;
     Some((decoder, header))
+}
+
+/// Decodes bytes of one format: every mode, and a region, which must equal the whole.
+///
+/// # Panics
+///
+/// If the codec panics or the region differs.
+pub fn one_format(bytes: &[u8], format: Format) {
+    if Format::of(bytes) != Some(format) {
+        return;
+    }
+    if let Some((mut decoder, header)) = prepared(bytes, true) {
+        region_equals_whole(&mut decoder, bytes, &header, DctScale::Full);
+        every_mode(&mut decoder, bytes, &header);
+    }
 }
 
 /// Decodes the whole image in each mode; any result is right, and none may panic.
@@ -33,7 +62,8 @@ pub fn every_mode(decoder: &mut Decoder, bytes: &[u8], header: &Header) {
     ];
     for mode in modes {
         let mut image = Image::default();
-        let _ = decoder.decode(bytes, header, &Request::whole(header, mode), &mut image);
+        let request = Request::whole(header, mode);
+        let _ = not_panicked(decoder.decode(bytes, header, &request, &mut image));
     }
 }
 
@@ -65,7 +95,7 @@ pub fn region_equals_whole(decoder: &mut Decoder, bytes: &[u8], header: &Header,
     let mut request = Request { scale, ..Request::whole(header, ColorMode::Rgb) };
     request.region = size.whole();
     let mut whole = Image::default();
-    let all = decoder.decode(bytes, header, &request, &mut whole);
+    let all = not_panicked(decoder.decode(bytes, header, &request, &mut whole));
 
     let pick = |at: usize, n: u32| u32::from(bytes[bytes.len() - 1 - at % bytes.len()]) * n / 256;
     let (top, left) = (pick(3, size.height), pick(5, size.width));
@@ -73,7 +103,7 @@ pub fn region_equals_whole(decoder: &mut Decoder, bytes: &[u8], header: &Header,
     let width = 1 + pick(9, size.width - left);
     request.region = Region { top, left, size: Size { height, width } };
     let mut part = Image::default();
-    let some = decoder.decode(bytes, header, &request, &mut part);
+    let some = not_panicked(decoder.decode(bytes, header, &request, &mut part));
 
     match (all, some) {
         (Ok(_), Ok(_)) => {

@@ -33,12 +33,23 @@ pub enum DecodeError {
         limit: u64,
     },
     /// A valid file that cannot be decoded, or not so.
-    #[error("{what} cannot be decoded; {mend}")]
+    #[error("{what} cannot be decoded; {fix}")]
     Unsupported {
         /// What is not supported.
         what: Cow<'static, str>,
         /// What the user can do.
-        mend: &'static str,
+        fix: &'static str,
+    },
+    /// The codec library panicked on these bytes. It is a defect of the library, and this record
+    /// cannot be decoded.
+    #[error(
+        "the {format} decoder failed internally ({what}); decode the file with another program and save it as PNG, or leave it out"
+    )]
+    Panicked {
+        /// Format of the file.
+        format: &'static str,
+        /// Message of the panic.
+        what: String,
     },
     /// The caller asked for pixels that do not exist.
     #[error("the region of {} px at row {}, column {} leaves the image of {size} px", .region.size, .region.top, .region.left)]

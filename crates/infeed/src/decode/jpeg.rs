@@ -148,7 +148,7 @@ fn frame_header(marker: u8, segment: &[u8]) -> Result<Frame, DecodeError> {
     };
     let unsupported = |what: &'static str| DecodeError::Unsupported {
         what: what.into(),
-        mend: "convert the file to baseline JPEG or PNG",
+        fix: "convert the file to baseline JPEG or PNG",
     };
     if !matches!(marker, 0xC0 | 0xC1 | 0xC2 | 0xC9 | 0xCA) {
         return Err(unsupported("lossless or hierarchical JPEG"));

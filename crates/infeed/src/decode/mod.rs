@@ -10,6 +10,8 @@
 //! other pixels, and so does one in WebP, BMP, GIF and TIFF. A PNG carries checksums.
 //!
 //! Everything here is a function of the bytes and the request; no state passes between calls.
+//! `Decoder` is the only way in, and contains panics of the codec libraries: they are errors of the
+//! record. libjpeg-turbo calls no Rust function, so no panic unwinds through C.
 
 mod convert;
 mod error;
@@ -21,6 +23,7 @@ mod other;
 mod png;
 #[cfg(test)]
 mod tests;
+mod tiff;
 mod webp;
 
 use infeed_raw::jpeg::JpegDecoder;
@@ -28,7 +31,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::DecodeError;
 pub use self::limits::Limits;
+use crate::panics::contain;
 use crate::sample::{Depth, Image, Region, Size};
+
+/// A record that ends in these bytes makes the decoder panic, in tests of this crate.
+#[cfg(test)]
+pub(crate) const PANIC: &[u8] = b"a panicking codec";
 
 /// File formats that can be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -66,7 +74,7 @@ impl Format {
                 ..,
             ] => Some(Format::WebP),
             [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
-            [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => Some(Format::Tiff),
+            [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Some(Format::Tiff),
             [b'B', b'M', ..] => Some(Format::Bmp),
             _ => None,
         }
@@ -90,9 +98,11 @@ impl Format {
 /// Conversions, `/` rounding to the nearest:
 /// - 16 bits become 8 by their high byte, except in `Stored16`;
 /// - alpha is dropped, not blended; a palette is looked up; 1, 2 and 4-bit gray is spread to 0..=255;
+///   TIFF gray whose 0 is white is inverted, in every mode;
 /// - gray of colour is ITU-R 601-2 luma, `(19595 r + 38470 g + 7471 b + 32768) >> 16`; gray of a
 ///   YCbCr JPEG is its Y channel as stored, which differs from that formula by rounding and clamping;
-/// - CMYK of a JPEG is taken as inverted, as Adobe writes it and Pillow reads it: `r = c k / 255`.
+/// - CMYK of a JPEG is taken as inverted, as Adobe writes it and Pillow reads it: `r = c k / 255`;
+///   CMYK of a TIFF is not inverted: `r = (255 - c) (255 - k) / 255`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ColorMode {
@@ -252,7 +262,7 @@ impl Header {
             ColorMode::Rgba => Ok((4, Depth::U8)),
             ColorMode::Stored if self.depth == Depth::U16 => Err(DecodeError::Unsupported {
                 what: "16-bit samples in mode \"stored\"".into(),
-                mend: "use mode \"stored16\"",
+                fix: "use mode \"stored16\"",
             }),
             ColorMode::Stored => Ok((stored, Depth::U8)),
             ColorMode::Stored16 => Ok((stored, Depth::U16)),
@@ -317,6 +327,19 @@ struct Scratch {
     unturned: Image,
 }
 
+/// Runs a codec; its panic becomes an error of the record.
+fn guard<T>(
+    format: Format,
+    work: impl FnOnce() -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    contain(work).unwrap_or_else(|what| {
+        Err(DecodeError::Panicked {
+            format: format.name(),
+            what,
+        })
+    })
+}
+
 impl Decoder {
     /// Makes a decoder with empty buffers.
     pub fn new() -> Decoder {
@@ -329,7 +352,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// `UnknownFormat`, `Truncated`, `Damaged`, `Unsupported` or `TooLarge`.
+    /// `UnknownFormat`, `Truncated`, `Damaged`, `Unsupported`, `TooLarge` or `Panicked`.
     ///
     /// # Cost
     ///
@@ -341,12 +364,13 @@ impl Decoder {
         limits: &Limits,
     ) -> Result<Header, DecodeError> {
         let format = Format::of(bytes).ok_or(DecodeError::UnknownFormat)?;
-        let mut header = match format {
-            Format::Jpeg => jpeg::header(bytes, orient)?,
-            Format::Png => png::header(bytes, orient)?,
-            Format::WebP => webp::header(bytes, orient)?,
-            Format::Bmp | Format::Gif | Format::Tiff => other::header(format, bytes, orient)?,
-        };
+        let mut header = guard(format, || match format {
+            Format::Jpeg => jpeg::header(bytes, orient),
+            Format::Png => png::header(bytes, orient),
+            Format::WebP => webp::header(bytes, orient),
+            Format::Tiff => tiff::header(bytes, orient),
+            Format::Bmp | Format::Gif => other::header(format, bytes, orient),
+        })?;
         limits.check(header.size)?;
         if orient::swaps_sides(header.orientation) {
             let Size { height, width } = header.size;
@@ -367,18 +391,18 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// `Truncated` or `Damaged`.
+    /// `Truncated`, `Damaged` or `Panicked`.
     ///
     /// # Cost
     ///
     /// PNG: one pass of CRC-32 over the bytes; others next to nothing.
     pub fn check(&self, bytes: &[u8], header: &Header, verify: bool) -> Result<(), DecodeError> {
-        match &header.detail {
+        guard(header.format, || match &header.detail {
             Detail::Jpeg(frame) => jpeg::check(bytes, frame),
             Detail::Png(_) => png::check(bytes, verify),
             Detail::Whole if header.format == Format::WebP => webp::check(bytes),
             Detail::Whole => Ok(()),
-        }
+        })
     }
 
     /// Upper bound of the bytes `decode` takes for this request, its output included.
@@ -406,9 +430,27 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// `Truncated`, `Damaged`, `Unsupported`, or `OutsideImage` when the region leaves the image.
-    /// `out` is unspecified then.
+    /// `Truncated`, `Damaged`, `Unsupported`, `NoMemory`, `Panicked`, or `OutsideImage` when the
+    /// region leaves the image. `out` is unspecified then.
     pub fn decode(
+        &mut self,
+        bytes: &[u8],
+        header: &Header,
+        request: &Request,
+        out: &mut Image,
+    ) -> Result<u32, DecodeError> {
+        let done = guard(header.format, || {
+            self.decode_oriented(bytes, header, request, out)
+        });
+        if matches!(done, Err(DecodeError::Panicked { .. })) {
+            // The codec may have left its state and the buffers half written.
+            *self = Decoder::new();
+        }
+        done
+    }
+
+    /// Decodes a region and applies the orientation; `decode` without the guard.
+    fn decode_oriented(
         &mut self,
         bytes: &[u8],
         header: &Header,
@@ -467,6 +509,8 @@ impl Decoder {
         scale: DctScale,
         out: &mut Image,
     ) -> Result<u32, DecodeError> {
+        #[cfg(test)]
+        assert!(!bytes.ends_with(PANIC), "injected");
         let scratch = &mut self.scratch;
         match &header.detail {
             Detail::Jpeg(frame) => {
@@ -485,6 +529,9 @@ impl Decoder {
             Detail::Png(ihdr) => png::decode(bytes, ihdr, mode, region, scratch, out).map(|()| 0),
             Detail::Whole if header.format == Format::WebP => {
                 webp::decode(bytes, header, mode, region, scratch, out).map(|()| 0)
+            }
+            Detail::Whole if header.format == Format::Tiff => {
+                tiff::decode(bytes, header, mode, region, scratch, out).map(|()| 0)
             }
             Detail::Whole => other::decode(bytes, header, mode, region, scratch, out).map(|()| 0),
         }

@@ -1,12 +1,11 @@
-//! BMP, GIF and TIFF through the `image` crate: decoded whole, then cut.
+//! BMP and GIF through the `image` crate: decoded whole, then cut.
 //!
-//! Of a GIF the first frame is used, of a TIFF the first page.
+//! Of a GIF the first frame is used.
 
 use std::io::Cursor;
 
 use image::codecs::bmp::BmpDecoder;
 use image::codecs::gif::GifDecoder;
-use image::codecs::tiff::TiffDecoder;
 use image::error::UnsupportedErrorKind;
 use image::{ColorType, ImageDecoder, ImageError};
 
@@ -17,12 +16,14 @@ use crate::sample::{Depth, Image, Region, Size};
 /// What the decoders take besides pixels: tables, directories, one strip or tile's input.
 const FIXED_BYTES: u64 = 4 << 20;
 
+const SAVE_AGAIN: &str =
+    "save it again as PNG, for example with ImageMagick: convert 'in[0]' out.png";
+
 /// Reads the tables at the head of a file; no pixels.
 fn open<'a>(format: Format, bytes: &'a [u8]) -> Result<Box<dyn ImageDecoder + 'a>, DecodeError> {
     let cursor = Cursor::new(bytes);
     Ok(match format {
         Format::Gif => Box::new(GifDecoder::new(cursor).map_err(error)?),
-        Format::Tiff => Box::new(TiffDecoder::new(cursor).map_err(error)?),
         _ => Box::new(BmpDecoder::new(cursor).map_err(error)?),
     })
 }
@@ -39,8 +40,8 @@ fn layout(color: ColorType) -> Result<Layout, DecodeError> {
         ColorType::Rgba16 => (4, Depth::U16),
         _ => {
             return Err(DecodeError::Unsupported {
-                what: "floating-point pixels".into(),
-                mend: "convert the file to 8 or 16 bits",
+                what: "an image of floating-point samples".into(),
+                fix: SAVE_AGAIN,
             });
         }
     };
@@ -86,8 +87,21 @@ pub(super) fn decode(
     out: &mut Image,
 ) -> Result<(), DecodeError> {
     let mut decoder = open(header.format, bytes)?;
+    let limit = scratch_bytes(header);
+    let error = |failed: ImageError| match failed {
+        ImageError::Limits(_) => DecodeError::Unsupported {
+            what: format!(
+                "a {} that needs more than {limit} bytes, the fixed limit for its number of \
+                 pixels,",
+                header.format.name()
+            )
+            .into(),
+            fix: SAVE_AGAIN,
+        },
+        failed => error(failed),
+    };
     let mut limits = image::Limits::no_limits();
-    limits.max_alloc = Some(scratch_bytes(header));
+    limits.max_alloc = Some(limit);
     decoder.set_limits(limits).map_err(error)?;
     let layout = layout(decoder.color_type())?;
     let length = header.coded.pixels() * layout.pixel_bytes() as u64;
@@ -124,13 +138,13 @@ fn error(error: ImageError) -> DecodeError {
         ImageError::IoError(error) => DecodeError::from_io(&error),
         ImageError::Unsupported(error) => {
             let what = match error.kind() {
-                UnsupportedErrorKind::Color(color) => format!("pixels of kind {color:?}"),
-                UnsupportedErrorKind::GenericFeature(feature) => feature,
+                UnsupportedErrorKind::Color(color) => format!("an image of {color:?} pixels"),
+                UnsupportedErrorKind::GenericFeature(feature) => format!("an image ({feature})"),
                 _ => "this kind of file".to_owned(),
             };
             DecodeError::Unsupported {
                 what: what.into(),
-                mend: "convert the file to PNG",
+                fix: SAVE_AGAIN,
             }
         }
         other => DecodeError::damaged(other.to_string()),

@@ -84,8 +84,22 @@ fn cut(whole: &Image, region: Region) -> Image {
     part
 }
 
+/// Fails for an error that hides a panic of a codec: the guard is for panics not known here.
+fn assert_no_panic(error: &DecodeError) {
+    assert!(!matches!(error, DecodeError::Panicked { .. }), "{error}");
+}
+
 /// Header, check and decode as the engine goes through them.
 fn decode(
+    decoder: &mut Decoder,
+    bytes: &[u8],
+    mode: ColorMode,
+    region: Option<Region>,
+) -> Result<Image, DecodeError> {
+    prepared(decoder, bytes, mode, region).inspect_err(assert_no_panic)
+}
+
+fn prepared(
     decoder: &mut Decoder,
     bytes: &[u8],
     mode: ColorMode,
@@ -166,6 +180,89 @@ fn a_16_bit_file_in_mode_stored_names_the_mode_that_fits() {
 }
 
 #[test]
+fn a_panic_of_a_codec_is_an_error_of_its_record_and_leaves_the_decoder_usable() {
+    let mut decoder = Decoder::new();
+    for file in ["s420.jpg", "c2b08.png", "lossy.webp", "rgb.bmp", "lzw.tif"] {
+        let bytes = read(file);
+        let whole = decode(&mut decoder, &bytes, ColorMode::Rgb, None).unwrap();
+
+        let panicking = [&bytes[..], PANIC].concat();
+        let header = decoder.header(&bytes, false, &Limits::default()).unwrap();
+        let request = Request::whole(&header, ColorMode::Rgb);
+        let mut image = Image::default();
+        let error = decoder
+            .decode(&panicking, &header, &request, &mut image)
+            .unwrap_err();
+
+        let name = header.format.name();
+        let text = format!("the {name} decoder failed internally (injected); ");
+        assert!(error.to_string().starts_with(&text), "{error}");
+        assert!(decoder.jpeg.is_none() && decoder.scratch.wide.is_empty());
+        assert_eq!(
+            decode(&mut decoder, &bytes, ColorMode::Rgb, None),
+            Ok(whole),
+            "{file}"
+        );
+    }
+}
+
+#[test]
+fn a_tiff_that_cannot_be_decoded_is_an_error_with_its_kind_and_the_fix() {
+    let error = |file: &str| {
+        let bytes = read(&format!("tiff_x_{file}.tif"));
+        let error = decode(&mut Decoder::new(), &bytes, ColorMode::Rgb, None).unwrap_err();
+        assert!(matches!(error, DecodeError::Unsupported { .. }), "{error}");
+        error.to_string()
+    };
+    let fix = " cannot be decoded; save it again as an 8-bit or 16-bit gray or RGB file, for \
+               example with ImageMagick: convert 'in.tif[0]' -colorspace sRGB -depth 8 out.png";
+
+    for (file, what) in [
+        ("lab", "a Lab TIFF with 3 8-bit samples a pixel"),
+        ("lzma", "a TIFF with LZMA compression"),
+        ("ycbcr", "a YCbCr TIFF with 3 8-bit samples a pixel"),
+        ("reversed", "a TIFF with reversed bit order (FillOrder 2)"),
+    ] {
+        assert_eq!(error(file), format!("{what}{fix}"));
+    }
+    assert_eq!(
+        error("float"),
+        "a gray TIFF of 32-bit floating-point samples cannot be decoded; scale its values to 8 or \
+         16 bits, because their range is not known here, or store them as arrays (`npy` in \
+         shards, `sources.Memory`)"
+    );
+}
+
+#[test]
+fn a_tile_far_larger_than_its_image_is_an_error_with_the_limit() {
+    let mut bytes = read("tiff_tiled.tif");
+    // The values of TileWidth and TileLength, which the writer stores as LONG.
+    for tag in [322_u16, 323] {
+        let [low, high] = tag.to_le_bytes();
+        let entry = [low, high, 4, 0, 1, 0, 0, 0];
+        let at = bytes.windows(8).position(|w| w == entry).unwrap() + 8;
+        bytes[at..at + 4].copy_from_slice(&4096_u32.to_le_bytes());
+    }
+    for tag in [324_u16, 325] {
+        let [low, high] = tag.to_le_bytes();
+        let entry = [low, high, 4, 0];
+        let at = bytes.windows(4).position(|w| w == entry).unwrap() + 4;
+        bytes[at..at + 4].copy_from_slice(&1_u32.to_le_bytes());
+    }
+
+    let error = decode(&mut Decoder::new(), &bytes, ColorMode::Rgb, None).unwrap_err();
+
+    let text = error.to_string();
+    assert!(
+        text.starts_with(
+            "a TIFF with a strip or tile that needs more than 4207180 bytes, the fixed limit for \
+             its number of pixels, cannot be decoded; save it again"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_format_is_told_from_the_bytes() {
     for (file, format) in [
         ("s420.jpg", Format::Jpeg),
@@ -174,6 +271,8 @@ fn the_format_is_told_from_the_bytes() {
         ("rgb.bmp", Format::Bmp),
         ("palette.gif", Format::Gif),
         ("rgb.tif", Format::Tiff),
+        ("tiff_big_l.tif", Format::Tiff),
+        ("tiff_big_b.tif", Format::Tiff),
     ] {
         assert_eq!(Format::of(&read(file)), Some(format), "{file}");
     }

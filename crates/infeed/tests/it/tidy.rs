@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Modules of `infeed`, lowest rung first. A module may use modules on lower rungs and itself,
 /// never a neighbour on its own rung.
 const LADDER: &[&[&str]] = &[
-    &["counters", "printable", "random", "stop"],
+    &["counters", "panics", "printable", "random", "stop"],
     &["sample"],
     &["error", "probe"],
     &["order", "store", "decode", "transform", "exec"],

@@ -1,11 +1,11 @@
-//! What opening tables in files has in common: several files at a time, and libraries that may
-//! panic on bytes that are no table.
+//! Opens tables in files: several files at a time, with libraries that may panic on bytes that are
+//! not a table.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
+use crate::panics::contain;
 use crate::store::Blob;
 
 /// Files that are looked at together.
@@ -49,12 +49,10 @@ pub(in crate::source) fn each<T: Send>(
     all.into_iter().map(|(_, done)| done).collect()
 }
 
-/// Runs what decodes untrusted bytes. The libraries check what they read, and what they rely on is
-/// checked before; should they panic nevertheless, the file is at fault and not the run.
+/// Runs a library that parses untrusted bytes. If the library panics, the file is at fault and not
+/// the run. `work` owns or only reads what it uses, so nothing half done survives the panic.
 pub(in crate::source) fn contained<T>(
     work: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
-    // What a panic may leave half done is dropped with it: `work` owns or only reads what it uses.
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err("its parts do not fit together".to_owned()))
+    contain(work).unwrap_or_else(|_| Err("its parts do not fit together".to_owned()))
 }
