@@ -285,11 +285,7 @@ fn measure(
             Ok(Got::End) => epochs += 1,
             Ok(Got::Timeout) => {}
             Err(error) => {
-                let mend = match error.is_bad_record() {
-                    true => "; --on-error substitute goes on without such records",
-                    false => "",
-                };
-                failure = Some(CliError::Failed(format!("{}{mend}", error.chain())));
+                failure = Some(CliError::of_run(&error));
                 break false;
             }
         }

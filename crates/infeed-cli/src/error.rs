@@ -33,6 +33,15 @@ impl CliError {
         CliError::Failed(text)
     }
 
+    /// The error of a command with `--on-error`, which it names if the error is a bad record.
+    pub(crate) fn of_run(error: &infeed::Error) -> CliError {
+        let fix = match error.is_bad_record() {
+            true => "; --on-error substitute goes on without such records",
+            false => "",
+        };
+        CliError::Failed(format!("{}{fix}", CliError::failed(error)))
+    }
+
     pub(crate) fn status(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,

@@ -237,7 +237,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn told(error: infeed::Error) -> CliError {
-    CliError::failed(&error)
+    CliError::of_run(&error)
 }
 
 fn at(path: &Path, error: &dyn std::fmt::Display) -> CliError {

@@ -243,8 +243,12 @@ impl<'a> Walker<'a> {
                     Err(cause) => {
                         let error = damaged(source, number, cause);
                         let name = error.record().map(ToString::to_string);
+                        let name = name.unwrap_or_default();
                         let reason = error.chain();
-                        self.damaged.push((name.unwrap_or_default(), reason));
+                        // The list names the record before the reason.
+                        let rest = reason.strip_prefix(&format!("{name} is damaged: "));
+                        let reason = rest.unwrap_or(&reason).to_owned();
+                        self.damaged.push((name, reason));
                     }
                 }
             }

@@ -132,12 +132,16 @@ fn bad_records_that_an_applied_remedy_leaves_out_are_told_and_in_the_exit_status
     let class = classes.find(|path| path.is_dir()).unwrap();
     fs::write(class.join("bad.jpg"), b"no image").unwrap();
 
+    let stopped = explain(dir.path(), &photos, &["--no-remedies"]);
     let output = explain(
         dir.path(),
         &photos,
         &["--apply", "shards", "--on-error", "substitute"],
     );
 
+    assert_eq!(stopped.status.code(), Some(1), "{}", stdout(&stopped));
+    let text = stderr(&stopped);
+    assert!(text.contains("--on-error substitute"), "{text}");
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     for text in [stdout(&output), stderr(&output)] {
         assert!(text.contains("1 bad records; "), "{text}");

@@ -158,7 +158,7 @@ where
 {
     let own = nonce()?;
     stream.write_all(&preamble(VERSION, &own))?;
-    let theirs = meet(&mut stream)?;
+    let theirs = meet(&mut stream, Speaker::Trainer)?;
     let text = hello.encode();
     let mac = token.mac(Speaker::Trainer, (&own, &theirs), &text);
     frame::write(&mut stream, Kind::Hello, &[&mac[..], &text].concat())?;
@@ -196,7 +196,7 @@ where
     let feeder = nonce()?;
     // First, so that one of another version learns which one this is.
     stream.write_all(&preamble(VERSION, &feeder))?;
-    let trainer = meet(&mut stream)?;
+    let trainer = meet(&mut stream, Speaker::Feeder)?;
     let (_, body) = frame::control(&mut stream, &[Kind::Hello])?;
     let (mac, text) = body.split_at_checked(MAC_BYTES).unwrap_or((&[], &body));
     if !token.verifies(Speaker::Trainer, (&trainer, &feeder), text, mac) {
@@ -246,8 +246,8 @@ fn preamble(version: u32, nonce: &Nonce) -> Vec<u8> {
     put.raw(&MAGIC).u32(version).raw(nonce).finish()
 }
 
-/// Reads who the other side is; gives its number.
-fn meet(stream: &mut impl Read) -> Result<Nonce, WireError> {
+/// Reads the other side's greeting, as this speaker, and returns its nonce.
+fn meet(stream: &mut impl Read, own: Speaker) -> Result<Nonce, WireError> {
     let mut bytes = [0; MAGIC.len() + 4 + NONCE_BYTES];
     stream.read_exact(&mut bytes)?;
     let mut take = Take::new(&bytes, "a greeting");
@@ -256,10 +256,14 @@ fn meet(stream: &mut impl Read) -> Result<Nonce, WireError> {
     }
     let version = take.u32()?;
     if version != VERSION {
+        let (trainer, feeder) = match own {
+            Speaker::Trainer => (VERSION, version),
+            Speaker::Feeder => (version, VERSION),
+        };
         return Err(WireError::Refused(Refusal {
             what: "protocol".to_owned(),
-            trainer: format!("version {VERSION} or {version}"),
-            feeder: "the other".to_owned(),
+            trainer: format!("version {trainer}"),
+            feeder: format!("version {feeder}"),
         }));
     }
     let mut nonce = [0; NONCE_BYTES];

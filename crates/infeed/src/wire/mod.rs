@@ -26,7 +26,7 @@ pub const VERSION: u32 = 2;
 #[non_exhaustive]
 pub enum WireError {
     /// The connection.
-    #[error("the connection failed: {0}")]
+    #[error("the connection failed: {}", reason(.0))]
     Io(#[from] std::io::Error),
     /// What came is not what may come here.
     #[error("it sent {0}")]
@@ -37,6 +37,16 @@ pub enum WireError {
     /// The other side does not want this run.
     #[error("{0}")]
     Refused(hello::Refusal),
+}
+
+/// Names the end of a stream, for which the standard library only reports an unfilled buffer.
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => {
+            "the other side closed it; its log says why".to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 impl WireError {

@@ -180,8 +180,8 @@ fn file(pieces: &mut Pieces<'_>, columns: Option<&[String]>) -> io::Result<Index
     let begin = tail.checked_sub(size).filter(|_| size <= METADATA_BYTES);
     let begin = begin.ok_or_else(|| invalid("its footer is larger than can be"))?;
     let footer = pieces.get(begin..tail)?;
-    let footer =
-        root_as_footer(&footer).map_err(|error| invalid(format!("its footer is none: {error}")))?;
+    let footer = root_as_footer(&footer)
+        .map_err(|error| invalid(format!("its footer cannot be read: {error}")))?;
     let schema = footer
         .schema()
         .ok_or_else(|| invalid("its footer has no schema"))?;

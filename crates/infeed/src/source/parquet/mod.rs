@@ -98,11 +98,12 @@ fn footer(blob: &dyn Blob) -> io::Result<ParquetMetaData> {
     };
     if !pages::is_sound(&bytes) {
         return Err(invalid(
-            "its footer is none: it tells of more than it holds",
+            "its footer is damaged: it lists more than its bytes can hold; copy or write the file \
+             again",
         ));
     }
     decoding(|| ParquetMetaDataReader::decode_metadata(&bytes))
-        .map_err(|problem| invalid(format!("its footer is none: {problem}")))
+        .map_err(|problem| invalid(format!("its footer cannot be read: {problem}")))
 }
 
 /// The schema of a file, bytes and text as views.

@@ -57,7 +57,7 @@ pub(super) fn verify(chunk: &[u8], told: Told) -> Result<u64, String> {
     let (mut at, mut decoded, mut values, mut largest) = (0, 0_u64, 0_u64, 0);
     while at < chunk.len() {
         let here = |problem: &str| format!("the page at byte {at} of its chunk {problem}");
-        let page = header(&chunk[at..]).ok_or_else(|| here("has a header that is none"))?;
+        let page = header(&chunk[at..]).ok_or_else(|| here("has a header that cannot be read"))?;
         let next = at as u64 + page.header + page.stored;
         if next > chunk.len() as u64 {
             return Err(here("ends behind its chunk"));

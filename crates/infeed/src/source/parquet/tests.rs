@@ -76,7 +76,7 @@ fn a_footer_that_tells_of_more_than_it_holds_is_refused_at_once() {
 
     let error = open(&path).expect_err("it is no table").chain();
 
-    assert!(error.contains("more than it holds"), "{error}");
+    assert!(error.contains("more than its bytes can hold"), "{error}");
 }
 
 #[test]

@@ -94,6 +94,21 @@ pub(crate) fn version(meta: &ObjectMeta) -> Option<u64> {
     }
 }
 
+/// Why an answer of another version than the listing's is rejected.
+fn other_version(meta: &ObjectMeta) -> &'static str {
+    match meta.e_tag {
+        Some(_) => {
+            "it was changed since it was listed; open the dataset again, and leave it alone \
+             meanwhile"
+        }
+        None => {
+            "it cannot be verified to be what was listed: the answer has no ETag, and its \
+             modification time is not the listing's version; let servers and proxies pass ETag \
+             on, or open the dataset again if it was changed"
+        }
+    }
+}
+
 /// A tag without the marks that some answers have and others have not.
 pub(crate) fn bare(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"')
@@ -273,8 +288,7 @@ impl Bucket {
             Err(_) => return Err(self.silent()),
         };
         if wanted.version.is_some() && version(&answer.meta) != wanted.version {
-            let problem = "it was changed since it was listed; open the dataset again, and leave \
-                           it alone meanwhile";
+            let problem = other_version(&answer.meta);
             return Err(Failure::Final(io::Error::other(problem)));
         }
         if answer.range != range || answer.meta.size != wanted.length {

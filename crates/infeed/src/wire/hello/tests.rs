@@ -96,20 +96,46 @@ fn another_version_is_told_before_anything_else_is_said() {
     let (trainer, feeder) = shake(
         |mut stream| {
             stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?;
-            meet(&mut stream).map(drop)
+            meet(&mut stream, Speaker::Trainer).map(drop)
         },
         |stream| meet_trainer(&stream, &token()).map(drop),
     );
 
     assert!(trainer.is_ok(), "it can read which version this is");
     let error = feeder.expect_err("refused").to_string();
-    assert!(error.contains("protocol"), "{error}");
+    let versions = format!(
+        "version {} at the trainer, version {VERSION} at the feeder",
+        VERSION + 1
+    );
+    assert!(
+        error.contains("protocol") && error.contains(&versions),
+        "{error}"
+    );
+    let (trainer, _) = shake(
+        |stream| greet(&stream, &token(), &hello()),
+        |mut stream| Ok(stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?),
+    );
+    let error = trainer.expect_err("refused").to_string();
+    let versions = format!(
+        "version {VERSION} at the trainer, version {} at the feeder",
+        VERSION + 1
+    );
+    assert!(error.contains(&versions), "{error}");
     let (_, feeder) = shake(
         |mut stream| Ok(stream.write_all(&[b'G'; 44])?),
         |stream| meet_trainer(&stream, &token()).map(drop),
     );
     let error = feeder.expect_err("refused").to_string();
     assert!(error.contains("no infeed"), "{error}");
+}
+
+#[test]
+fn a_connection_that_the_other_side_closes_is_named_as_such() {
+    let end = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+
+    let error = WireError::from(end).to_string();
+
+    assert!(error.contains("the other side closed it"), "{error}");
 }
 
 #[test]
