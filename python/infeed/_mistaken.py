@@ -1,9 +1,10 @@
 """Arguments that belong to another library, and what to give in their place."""
 
+import functools
 import inspect
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 from infeed import sources, transforms
 from infeed.errors import ConfigError
@@ -56,6 +57,22 @@ def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) 
                 f"use {other}"
             )
         raise ConfigError(f"{owner}: no option {name!r}; there are {', '.join(known)}")
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def reject_others(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Checks the options of each call with `check_options`, before Python does."""
+    known = set(inspect.signature(function).parameters) - {"self"}
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **options: _P.kwargs) -> _R:
+        check_options(function.__name__, options, known)
+        return function(*args, **options)
+
+    return checked
 
 
 def no_transform(step: object) -> ConfigError:

@@ -1,8 +1,8 @@
-"""A process that runs a function of the user's, sample by sample, for `infeed`.
+"""A process that runs a user's function, sample by sample, for `infeed`.
 
-It is spoken to over a socket, which is its standard input at first; values lie in a
-file in memory, which is its standard output at first. The engine's side, and the form
-of messages, is `link.rs` of the binding.
+The engine sends messages over a socket, which is standard input at first. Values lie in
+an anonymous file, which is standard output at first. `link.rs` of the binding is the
+engine's side and defines the messages.
 """
 
 import json
@@ -31,7 +31,23 @@ _LOOK_MS = 2000
 
 
 def main() -> None:
-    """Loads the function and calls it until the parent goes."""
+    """Loads the function and calls it until the parent goes.
+
+    The parent's end is no error: whether it closes the socket, dies, or this process
+    gets SIGTERM, nothing is printed.
+    """
+    # Ctrl-C is for the parent, which ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A handler of the user's modules would raise within the function.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        _serve()
+    except ConnectionError:
+        # The parent died while a message was read or written.
+        os._exit(0)
+
+
+def _serve() -> None:
     parent = os.getppid()
     link = socket.socket(fileno=os.dup(0))
     memory = os.dup(1)
@@ -40,8 +56,6 @@ def main() -> None:
     # What the function prints goes where errors go: there is no other output here.
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    # Ctrl-C is the parent's.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(link, parent), daemon=True).start()
     asked = _receive(link)
     if asked is None:

@@ -351,6 +351,7 @@ class Pipeline(Selecting):
         step = Step.checked(fn, batch=True, fields=fields, output=output)
         return self._with(_python=(*self._python, step))
 
+    @_mistaken.reject_others
     def open(
         self,
         *,
@@ -422,8 +423,8 @@ class Pipeline(Selecting):
                 long as that holds no more. At least 2.
 
         Raises:
-            ConfigError: The arguments do not go together, or the ranks do not divide
-                the batch, or a feeder does not feed this run.
+            ConfigError: There is no such option, the arguments do not go together, the
+                ranks do not divide the batch, or a feeder does not feed this run.
             DeviceError: The device cannot be opened, has no memory left, or has no
                 decoder where ``decode`` asks for one.
             BudgetError: ``memory`` does not hold two batches.

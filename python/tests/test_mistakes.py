@@ -65,6 +65,15 @@ def test_an_option_of_another_loader_is_told_what_to_write(option, fix):
         Loader(infeed.Pipeline(memory()), option)
 
 
+def test_open_names_the_option_in_place_of_one_of_a_dataloader():
+    pipeline = infeed.Pipeline(memory())
+
+    with pytest.raises(infeed.ConfigError, match=r"^open: num_workers=4 .*workers=n"):
+        pipeline.open(num_workers=4)
+    with pytest.raises(infeed.ConfigError, match=r"no option 'worker'; .*workers"):
+        pipeline.open(worker=4)
+
+
 @pytest.mark.parametrize(
     ("source", "fix"),
     [

@@ -559,6 +559,7 @@ def waiting() -> tuple[subprocess.Popen, set[int]]:
     process = subprocess.Popen(
         [sys.executable, "-c", WAITING],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": path},
     )
@@ -570,19 +571,21 @@ def waiting() -> tuple[subprocess.Popen, set[int]]:
 
 
 @linux
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how):
     process, children = waiting()
     try:
         threading.Event().wait(0.5)
         process.send_signal(how)
         said = process.stdout.read()
+        assert "Traceback" not in process.stderr.read()
         process.wait(timeout=30)
         assert all(gone(child) for child in children)
         assert said == ("interrupted\n" if how == signal.SIGINT else "")
     finally:
         process.kill()
         process.stdout.close()
+        process.stderr.close()
         process.wait()
 
 
