@@ -114,8 +114,8 @@ def test_the_shape_alone_is_one_warning(caplog):
 
 
 def test_a_kept_field_that_there_is_not_is_named():
-    with pytest.raises(infeed.ConfigError, match=r"no field `boxs`.*boxes"):
-        infeed.Pipeline(memory(boxes=BOXES)).transform(keep=["boxs"]).open()
+    with pytest.raises(infeed.ConfigError, match=r"no field `box`.*boxes"):
+        infeed.Pipeline(memory(boxes=BOXES)).transform(keep=["box"]).open()
     with pytest.raises(infeed.ConfigError, match="keep must be a list"):
         infeed.Pipeline(memory(boxes=BOXES)).transform(keep="boxes")
 

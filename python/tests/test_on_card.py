@@ -367,7 +367,8 @@ with pipeline.open(device="cuda:0", placement="device") as loader:
         done = 0
         while done < number:
             for batch in loader:
-                taken = [Taken(batch.array(name), stream) for name in ("image", "label")]
+                names = ("image", "label")
+                taken = [Taken(batch.array(name), stream) for name in names]
                 card.wait(stream)
                 for one in taken:
                     one.release()
@@ -389,7 +390,7 @@ def test_a_step_binds_the_context_a_few_times(driver, classification):
     assert ran.returncode == 0, ran.stderr
     calls = json.loads(ran.stdout)
     print({call: count for call, count in calls.items() if count}, sum(calls.values()))
-    # For the sender, and for each thing that the consumer asks for; not for each of its commands.
+    # Once for the sender and for each request of the consumer, not for each command.
     assert calls["cuCtxPushCurrent_v2"] <= 6, calls
     assert calls["cuEventCreate"] == 0, calls
     assert calls.get("cuEventDestroy_v2", 0) == 0, calls

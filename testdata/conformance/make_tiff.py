@@ -141,7 +141,7 @@ def tiff(
 def add(name, data, stored=None, stored16=None, same=None):
     """Writes a file and expects Pillow's pixels, and the samples that were written.
 
-    `same` holds the same pixels in a file that Pillow reads, where it does not read this one.
+    `same` holds the same pixels in a file that Pillow reads, if it does not read this.
     """
     (HERE / name).write_bytes(data)
     opened = Image.open(io.BytesIO(same or data))

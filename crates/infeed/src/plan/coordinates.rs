@@ -290,8 +290,8 @@ mod tests {
         assert!(checked(&flip.clone().keep(["boxes"]), &boxes).is_ok());
         assert_eq!(warnings(&flip, &pose).len(), 1);
         assert!(warnings(&flip.clone().keep(["pose"]), &pose).is_empty());
-        let unknown = checked(&flip.clone().keep(["boxs"]), &boxes).expect_err("a typo");
-        assert!(unknown.to_string().contains("no field `boxs`"), "{unknown}");
+        let unknown = checked(&flip.clone().keep(["box"]), &boxes).expect_err("a typo");
+        assert!(unknown.to_string().contains("no field `box`"), "{unknown}");
         let image = checked(&flip.keep(["image"]), &boxes).expect_err("an image");
         assert!(image.to_string().contains("always move"), "{image}");
     }
