@@ -66,6 +66,7 @@ def test_the_simulated_device_passes(tmp_path):
     assert "**simulated device**" in text
     assert "| passed | stress | a release left out on purpose is found |" in text
     assert "| not measured | pinned copies over PyTorch's best |" in text
+    assert "| not judged | host cost of sending a batch, us |" in text
 
 
 @pytest.mark.skipif(bool(json.loads(_core.cards())["cards"]), reason="a GPU is here")

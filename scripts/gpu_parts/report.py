@@ -79,7 +79,9 @@ class Page:
         lines += ["## Steps", ""]
         lines += table(["", "step", "s", "reason"], self._step_rows(findings))
         lines += ["## Targets", ""]
-        lines += table(["", "target", "bound", "measured"], target_rows(figures))
+        judged = not (self._settings.simulated or self._settings.quick)
+        rows = target_rows(figures, judged)
+        lines += table(["", "target", "bound", "measured"], rows)
         lines += ["## Checks", ""]
         checks = [one for one in findings if one["kind"] == "check"]
         rows = [
@@ -142,8 +144,8 @@ def cell(value: object) -> str:
     return text if len(text) <= 600 else text[:600] + " ..."
 
 
-def target_rows(figures: list[dict]) -> list[list[str]]:
-    """Each target: met, missed or not measured."""
+def target_rows(figures: list[dict], judged: bool = True) -> list[list[str]]:
+    """Each target: met, missed, not measured, or not judged."""
     rows = []
     for name, start, sign, bound in TARGETS:
         values = [one["value"] for one in figures if one["name"].startswith(start)]
@@ -154,6 +156,8 @@ def target_rows(figures: list[dict]) -> list[list[str]]:
         value = values[0]
         met = value >= bound if sign == ">=" else value <= bound
         state = "met" if met else "**missed**"
+        if not judged:
+            state = "not judged"
         rows.append([state, name, f"{sign} {bound:g}", f"{value:.4g}"])
     return rows
 
