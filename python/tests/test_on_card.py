@@ -264,6 +264,7 @@ def test_closing_does_not_wait_for_a_consumer_that_never_ends(
     assert ran.stdout == "closed\n"
     told = [line for line in ran.stderr.splitlines() if "did not finish" in line]
     assert len(told) == 1, ran.stderr
+    assert "  " not in told[0]
     assert ran.seen["misuse"] == []
     assert ran.seen["live"]["memory"] > 0, "it may be in use"
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Checked, Effort, filled};
-use crate::device::DeviceError;
 use crate::device::timing::timed;
+use crate::device::{Device, DeviceError};
 
 /// Runs measured together at most.
 const MOST: u32 = 4096;
@@ -88,9 +88,12 @@ impl Pace {
     }
 }
 
+/// Shared memory of a device.
+type Shared<D> = Arc<<D as Device>::Memory>;
+
 /// Inputs and outputs that a command uses in turn.
 pub(super) struct Rotation<D: Checked> {
-    pairs: Vec<(Arc<D::Memory>, Arc<D::Memory>)>,
+    pairs: Vec<(Shared<D>, Shared<D>)>,
 }
 
 impl<D: Checked> Rotation<D> {

@@ -56,10 +56,13 @@ impl GapTotals {
     }
 }
 
+/// The mark in a consumer's stream, and the event behind the batch.
+type Marks<D> = (Arc<<D as Device>::Event>, Arc<<D as Device>::Event>);
+
 #[derive(Debug)]
 struct Pending<D: Device> {
-    /// The mark and the batch's; none if it was ready in time.
-    marks: Option<(Arc<D::Event>, Arc<D::Event>)>,
+    /// None if the batch was ready in time.
+    marks: Option<Marks<D>>,
     /// Epoch and step, where the mark is of the question.
     asked: Option<(u64, u64)>,
 }

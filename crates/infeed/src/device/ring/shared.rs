@@ -224,7 +224,8 @@ impl<D: Device> Shared<D> {
         if !std::mem::replace(&mut *sync::lock(&self.leaked), true) {
             tracing::warn!(
                 target: "infeed::device",
-                "closing {}: consumers did not finish with its batches within {:?}; their memory stays                  allocated until the process ends",
+                "closing {}: consumers did not finish with its batches within {:?}; their memory \
+                 stays allocated until the process ends",
                 self.name,
                 self.closing
             );
