@@ -109,7 +109,7 @@ def margins(owner: object, name: str, value: Any) -> int | tuple[int, ...]:
 
 
 def stored_values(owner: object, name: str, value: Any) -> tuple[int, ...]:
-    """Returns `value` as different numbers that a mask can store."""
+    """Returns `value` as distinct numbers that a mask can store."""
     expected = "the stored value of each class, such as (0, 255), none twice"
     items = _items(owner, name, value, expected)
     numbers = tuple(integer(owner, name, item) for item in items)
@@ -173,7 +173,7 @@ def size_bytes(memory: int | str, part: str = "open", name: str = "memory") -> i
 
 
 def decoding(owner: str, decode: str | float) -> str:
-    """Who decodes, as the engine takes it."""
+    """Returns the ``decode`` option as the engine reads it."""
     ways = ("auto", "cpu", "gpu")
     if isinstance(decode, str) and decode in ways:
         return decode
@@ -184,10 +184,10 @@ def decoding(owner: str, decode: str | float) -> str:
 
 
 def device_names(devices: Any) -> None:
-    """Refuses what are no names of devices.
+    """Checks that `devices` is a list of names.
 
     Raises:
-        ConfigError: As said.
+        ConfigError: It is not, or it is empty.
     """
     is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
     if is_list and devices and all(isinstance(name, str) for name in devices):

@@ -25,7 +25,7 @@ _DATALOADER = {
     "prefetch_factor": 'memory="2GiB" for batches on the host, slots=n for a device',
     "sampler": "Pipeline.shuffle and Pipeline.weights",
     "shuffle": "Pipeline.shuffle(seed=0)",
-    "timeout": "stall=seconds, after which the log says who waits for whom",
+    "timeout": "stall=seconds, after which the log reports which stage waits",
     "worker_init_fn": "nothing: functions of Pipeline.python get a seeded generator",
 }
 
@@ -41,10 +41,11 @@ _TORCHVISION = {
 
 
 def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Rejects options that there are not, with the one that does the same.
+    """Checks that all options are known.
 
     Raises:
-        ConfigError: There is such an option.
+        ConfigError: One is not; the message names the replacement of an argument of
+            PyTorch's DataLoader, and otherwise the known options.
     """
     known = sorted(known)
     for name, value in options.items():
@@ -56,7 +57,7 @@ def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) 
                 f"{owner}: {name}={value!r} is an argument of PyTorch's DataLoader; "
                 f"use {other}"
             )
-        raise ConfigError(f"{owner}: no option {name!r}; there are {', '.join(known)}")
+        raise ConfigError(f"{owner}: no option {name!r}; options: {', '.join(known)}")
 
 
 _P = ParamSpec("_P")
@@ -76,7 +77,7 @@ def reject_others(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def no_transform(step: object) -> ConfigError:
-    """The error about what was given to `Pipeline.transform` and is no transform."""
+    """Returns the error for an argument of `Pipeline.transform` of another kind."""
     return ConfigError(f"transform: {_why_no_transform(step)}")
 
 
@@ -112,7 +113,7 @@ def _why_no_transform(step: object) -> str:
 
 
 def no_source(source: object) -> ConfigError:
-    """The error about what was given to `Pipeline` and is no source."""
+    """Returns the error for an argument of `Pipeline` that is not a source."""
     return ConfigError(f"Pipeline: {_why_no_source(source)}")
 
 

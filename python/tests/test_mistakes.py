@@ -57,7 +57,7 @@ def test_what_is_no_transform_is_told_what_to_write(steps, fix):
         ({"persistent_workers": True}, "use nothing: threads live as long"),
         ({"batch_size": 8}, r"use Pipeline\.batch\(n\)"),
         ({"shuffle": True}, r"use Pipeline\.shuffle\(seed=0\)"),
-        ({"worker": 4}, r"no option 'worker'; there are .*workers"),
+        ({"worker": 4}, r"no option 'worker'; options: .*workers"),
     ],
 )
 def test_an_option_of_another_loader_is_told_what_to_write(option, fix):
