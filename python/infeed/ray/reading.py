@@ -127,8 +127,14 @@ def _read(
     pipeline: Pipeline = ray.get(kept)
     with pipeline.open(workers=workers, on_error=on_error) as loader:
         loader.seek(0, begin)
-        for batch, _ in zip(loader, range(begin, end), strict=False):
+        for batch in loader:
+            # A step whose records were all skipped delivers no batch, so steps are
+            # compared and batches are not counted.
+            if batch.step >= end:
+                return
             yield table_from(batch, ids)
+            if batch.step == end - 1:
+                return
 
 
 def table_from(batch: Batch, ids: bool = False) -> pa.Table:
