@@ -139,3 +139,6 @@ def test_the_block_of_the_scope_page_runs():
     exec(code, names)
 
     assert names["batch"]["boxes"].shape == (4, 5, 4)
+    # The function of the page refers to the names, and so to the pipeline, whose
+    # loader would stay open.
+    names["train"]._kept().close()

@@ -393,7 +393,8 @@ def test_a_step_binds_the_context_a_few_times(driver, classification):
     print({call: count for call, count in calls.items() if count}, sum(calls.values()))
     # Once for the sender and for each request of the consumer, not for each command.
     assert calls["cuCtxPushCurrent_v2"] <= 6, calls
-    assert calls["cuEventCreate"] == 0, calls
+    # Events are used again; a late stream may need one more than there are.
+    assert calls["cuEventCreate"] <= 0.1, calls
     assert calls.get("cuEventDestroy_v2", 0) == 0, calls
 
 

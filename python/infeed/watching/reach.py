@@ -88,13 +88,15 @@ def pipeline_over(files: Any, batch: Any) -> tuple[Pipeline, tuple[str, ...]]:
     if "float" in str(array.dtype):
         steps.append(transforms.ToFloat())
     layout: Literal["CHW", "HWC"] = "CHW" if planar else "HWC"
-    pipeline = Pipeline(source).decode().transform(*steps, layout=layout)
+    records = Pipeline(source)
+    pipeline = records.decode().transform(*steps, layout=layout)
     if isinstance(source, sources.Pairs):
         try:
             pipeline.preview(0)
         except ShapeError:
             # Classes shown as colours, of which only the user has the palette.
-            pipeline = pipeline.decode(mask="rgb")
+            decoded = records.decode(mask="rgb")
+            pipeline = decoded.transform(*steps, layout=layout)
     pipeline = pipeline.batch(shape[0])
     note = (
         f"that pipeline decodes and resizes to {height}x{width} px; what else the "
