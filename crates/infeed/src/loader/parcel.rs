@@ -42,15 +42,23 @@ pub(super) struct Want {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
     /// Substitutes asked for in its own place.
-    pub(super) own: u32,
+    pub(super) own: u16,
     /// The same in its partner's.
-    pub(super) partner: u32,
+    pub(super) partner: u16,
     /// Record of the sample that is in the row already; only the partner is missing then.
     pub(super) written: Option<u64>,
     /// Bad records met for it.
     pub(super) bad: Vec<BadRecord>,
     /// Pixels of no class in the masks of its samples.
-    pub(super) unknown_pixels: u64,
+    pub(super) unknown_pixels: u32,
+}
+
+impl Tried {
+    /// Counts pixels of no class.
+    pub(super) fn add_unknown(&mut self, pixels: u64) {
+        let pixels = u32::try_from(pixels).unwrap_or(u32::MAX);
+        self.unknown_pixels = self.unknown_pixels.saturating_add(pixels);
+    }
 }
 
 /// A record, or why there is none; with its bytes' leave, shared with the read's other records.

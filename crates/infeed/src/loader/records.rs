@@ -477,7 +477,7 @@ impl Job for Records {
             match made {
                 Ok(index) => {
                     tried.written = Some(index);
-                    tried.unknown_pixels += worker.bench.unknown_pixels;
+                    tried.add_unknown(worker.bench.unknown_pixels);
                 }
                 Err(error) => return self.instead(ticket, Role::Own, at, error, tried),
             }
@@ -497,7 +497,7 @@ impl Job for Records {
             if let Err(error) = made {
                 return self.instead(ticket, Role::Partner, of, error, tried);
             }
-            tried.unknown_pixels += worker.bench.unknown_pixels;
+            tried.add_unknown(worker.bench.unknown_pixels);
         }
         let Tried {
             written,
@@ -513,7 +513,7 @@ impl Job for Records {
             row: written.map(|index| row.finish(index)),
             bad,
             digest,
-            unknown_pixels,
+            unknown_pixels: u64::from(unknown_pixels),
         })
     }
 
@@ -546,7 +546,7 @@ impl Job for Records {
             form,
             bad,
             digest,
-            unknown_pixels,
+            unknown_pixels: u64::from(unknown_pixels),
         })
     }
 }
@@ -626,10 +626,12 @@ impl Records {
             Role::Partner => &mut tried.partner,
         };
         *attempt += 1;
-        if *attempt > ATTEMPTS {
+        if u32::from(*attempt) > ATTEMPTS {
             return Filled::Failed(error);
         }
-        let substitute = self.order.substitute(at.epoch, at.position, *attempt);
+        let substitute = self
+            .order
+            .substitute(at.epoch, at.position, u32::from(*attempt));
         self.again(ticket, role, substitute, tried)
     }
 

@@ -232,7 +232,7 @@ fn whole(dtype: DType, bytes: &[u8]) -> Option<i64> {
 
 /// Bytes of a record's handles while it waits for a worker, and those of each field: where records are
 /// small and come together, these are most of what a read holds.
-const RECORD_BYTES: u64 = 736;
+const RECORD_BYTES: u64 = 720;
 const FIELD_BYTES: u64 = size_of::<Bytes>() as u64;
 
 /// Bytes of the handles of so many records.
