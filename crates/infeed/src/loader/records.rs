@@ -546,7 +546,7 @@ impl Job for Records {
             form,
             bad,
             digest,
-            unknown_pixels: u64::from(unknown_pixels),
+            unknown_pixels,
         })
     }
 }
