@@ -1,4 +1,4 @@
-"""What people write who come from other libraries, and what they are told."""
+"""Code that users of other libraries write by mistake, and the error for each."""
 
 import logging
 import re

@@ -35,7 +35,7 @@ def run(findings: Findings, settings: Settings) -> None:
     command += ["-q", "-p", "no:cacheprovider", "-p", "gpu_parts.case_log"]
     # Warnings of other versions of libraries are not what is checked.
     command += ["--rootdir", str(settings.checkout), "-o", "filterwarnings=default"]
-    # Steps of their own.
+    # Separate steps.
     command += ["-k", "not selftest"]
     if settings.quick:
         command[-1] += " and (fixed_addresses or second_stream or capture)"

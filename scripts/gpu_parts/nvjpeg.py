@@ -139,7 +139,7 @@ class Decoder:
 
 
 def measure(findings: Findings, settings: Settings) -> None:
-    """Engines, rates of each decoder, and matrix products beside it."""
+    """Engines, rates of each decoder, and matrix products at the same time."""
     try:
         torch = torch_for(settings)
         library = Library(settings)
@@ -223,7 +223,9 @@ def rates(
     thread.join()
     for error in stopped:
         raise error
-    findings.figure(f"{by}/bf16 products beside it", alone / disturbed, "of their rate")
+    findings.figure(
+        f"{by}/bf16 products at the same time", alone / disturbed, "of their rate"
+    )
 
 
 def products(torch, device: str) -> float:

@@ -11,7 +11,7 @@ from .steps import Settings, Step
 if TYPE_CHECKING:
     from .runner import Files
 
-# Copies over at least so many bytes say how fast memory is, and not a cache.
+# Bytes of a copy that measures memory and not a cache.
 LARGE_COPY = 256 << 20
 
 # What a run should show: name, figure or ratio, and the bound. Below or above it, the

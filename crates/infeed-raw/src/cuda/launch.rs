@@ -29,7 +29,7 @@ const PIXEL: usize = 64;
 impl Context {
     /// Loads the kernels. The driver compiles them here, or takes what it made the last time.
     ///
-    /// There is no code for single generations besides: compiling takes 0.5 s of one core, once for each
+    /// There is no code for single generations: compiling takes 0.5 s of one core, once for each
     /// machine and driver (`ptxas` 12.9 and 13.5, 2026-11), while cubins of 260 to 370 KB for each of seven
     /// generations would add 2.0 MB, have to be made again with each kernel by NVIDIA's assembler, and no
     /// test without a GPU could run them.

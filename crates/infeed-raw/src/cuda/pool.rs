@@ -6,7 +6,7 @@
 //!
 //! **Allocations** go to a stream that has nothing else and waits for nothing, which is waited for at once:
 //! the memory is there for every stream and for the host when `memory` returns. So consumers, whose streams
-//! we do not know, need no order besides the one that DLPack asks for. The pool must not make an
+//! we do not know, need no order except the one that DLPack requires. The pool must not make an
 //! allocation wait for another stream's free, or this wait would be one for a consumer.
 //!
 //! **Frees** go to a stream that waits, on the GPU, for all that may use the memory: our streams, and the
@@ -128,7 +128,7 @@ impl Pool {
             flags: 3,
         };
         let leave: Vec<PoolAccess> = others.iter().map(access_of).collect();
-        // SAFETY: an attribute of 64 bits and one of 32, a list of so many structs, and two handles that
+        // SAFETY: an attribute of 64 bits and one of 32, a list of that many structs, and two handles that
         // are written; the context is current. The flag is `CU_STREAM_NON_BLOCKING`.
         let codes = unsafe {
             [

@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) memory_bytes: usize,
     /// `STANDIN_ENGINES`: engines for JPEGs of each; 1.
     pub(crate) engines: u32,
-    /// `STANDIN_POOLS`: whether cards have pools of memory; 1.
+    /// `STANDIN_POOLS`: whether devices have memory pools; 1.
     pub(crate) pools: u32,
     /// `STANDIN_DELAY_US`: each command begins late by up to so long, at random; 0.
     pub(crate) delay: Duration,

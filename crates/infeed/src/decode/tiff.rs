@@ -107,7 +107,7 @@ struct File<'a> {
     kept: usize,
     /// Samples of a pixel in the chunks that the crate returns.
     chunk_samples: usize,
-    /// Whether each sample of a pixel lies in chunks of its own plane.
+    /// Whether each sample of a pixel lies in the chunks of a separate plane.
     is_planar: bool,
     /// Samples of a pixel in the file.
     samples: u64,

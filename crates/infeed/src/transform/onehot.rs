@@ -333,7 +333,7 @@ impl ClassIndex {
         self.ignore_index.unwrap_or(DEFAULT_IGNORE_INDEX)
     }
 
-    /// Checks what depends on the number of classes, which a palette tells.
+    /// Checks settings against the number of classes, which may come from a palette.
     ///
     /// # Errors
     ///

@@ -267,7 +267,7 @@ impl Decoder {
     /// By [`Way::Engine`] the library writes as soon as it is called, whatever the queue still has to do
     /// or to wait for: the caller has waited on the host for all commands that use the places.
     ///
-    /// Files that are refused are returned by number, and the others are decoded. `as_ref` of a file gives
+    /// Files that nvJPEG rejects are returned by number, and the others are decoded. `as_ref` of a file gives
     /// the same bytes for as long as it lives, as buffers do.
     ///
     /// # Errors
@@ -280,7 +280,7 @@ impl Decoder {
     ///
     /// The host reads the headers, and copies the bytes to pinned memory. It waits for the batch
     /// before the last. One call for each chroma subsampling by the engine, one for all by the cores. A
-    /// file that is refused only when it is decoded costs a few calls more: halves are tried until it is
+    /// file that nvJPEG rejects only when it decodes costs a few more calls: halves are tried until it is
     /// alone.
     pub fn decode(
         &mut self,
@@ -426,8 +426,8 @@ impl Decoder {
         {
             // Not one file of the batch was decoded, and for no reason of theirs.
             let (_, code) = left[0];
-            let mend = "; decode on the host, and see whether the card runs anything else";
-            return Err(failed("nvjpegDecodeBatched", code, mend.to_owned()));
+            let fix = "; decode on the host, and check whether the GPU runs anything else";
+            return Err(failed("nvjpegDecodeBatched", code, fix.to_owned()));
         }
         Ok(left)
     }

@@ -31,12 +31,12 @@ fn the_search_prefers_a_file_then_what_is_loaded_then_folders_then_the_system() 
             Candidate::File(name(12)),
             Candidate::File(name(11)),
         ],
-        "a library for CUDA 13 does not work beside a driver for 12"
+        "a library for CUDA 13 does not work with a driver for 12"
     );
     assert_eq!(
         search.candidates(0).len(),
         7,
-        "a driver that does not tell excludes none"
+        "a driver of unknown version excludes no library"
     );
     let file = Some(Path::new("/a/b").to_owned());
     let given = Search { file, ..search }.candidates(13);
@@ -67,7 +67,7 @@ fn what_is_no_nvjpeg_is_named_with_what_it_lacks() {
     assert!(search("a\0b").find(12).is_err());
 }
 
-/// Where the machine has the library, with or without a card.
+/// If the machine has the library, with or without a GPU.
 #[cfg(not(miri))]
 #[test]
 fn the_library_of_this_machine_has_every_function_and_says_its_version() {

@@ -62,7 +62,7 @@ functions! {
     fn cuMemAllocFromPoolAsync(world, address: *mut u64, bytes: usize, pool: usize, stream: usize) {
         let (card, stream) = world.to_put(stream)?;
         if world.pools.get(pool)?.card != card.ordinal {
-            world.misuse("a pool of another card was used".to_owned());
+            world.misuse("a pool of another device was used".to_owned());
             return Err(code::INVALID_VALUE);
         }
         let reserved = card.memory.reserve(bytes)?;
@@ -76,7 +76,7 @@ functions! {
         left.inspect_err(|_| world.misuse(format!("{address:#x} is no memory to be freed")))?;
         card.put(&stream, Box::new(move || {
             if card.memory.free(address).is_err() {
-                card.lose(code::ILLEGAL_ADDRESS, "memory was freed before it was there".to_owned());
+                card.lose(code::ILLEGAL_ADDRESS, "memory was freed before its stream reached the allocation".to_owned());
             }
         }));
         Ok(())

@@ -42,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// Number of buffers of a command that uses so many bytes in a run; at least two.
+    /// Number of buffers to rotate for a command that uses `bytes` bytes in a run; at least two.
     pub(super) fn buffers(self, bytes: usize) -> usize {
         self.span_bytes.div_ceil(bytes.max(1)).clamp(2, BUFFERS)
     }

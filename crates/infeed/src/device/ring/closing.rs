@@ -11,9 +11,10 @@ use super::sync::{self, Arc};
 
 impl<D: Device> Ring<D> {
     /// Ends sending, for callers that wait too, and waits for what is under way: copies, kernels, and
-    /// what consumers had enqueued on slots they gave back, for as long as
-    /// [`Settings::closing`](super::Settings::closing) says. Then what consumers still use is leaked, which is logged. Batches that are
-    /// held stay as they are. Returns whether nothing was leaked.
+    /// what consumers had enqueued on slots they gave back, for at most
+    /// [`Settings::closing`](super::Settings::closing). Then leaks the memory that consumers still
+    /// use, with a line in the log. Batches that consumers hold stay as they are. Returns whether
+    /// nothing was leaked.
     ///
     /// # Errors
     ///

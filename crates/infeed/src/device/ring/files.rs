@@ -4,7 +4,7 @@
 //! Such a row begins with the head of an image (see `crops`), which is the part that is resized and
 //! whose last number is that of the file's bytes. Behind it: the part's first line and column, height
 //! and width of the whole image, and its chroma subsampling, each of 4 bytes in the order of the machine;
-//! then the file. The worker that wrote the row has scanned the file; nobody scans it again.
+//! then the file. The worker that wrote the row has scanned the file, so the sender does not.
 //!
 //! On the device, whole images lie first, each at a multiple of 256 bytes. Behind them lie the images that the
 //! host has cut out, in one of two layouts. A few are copied one by one, without gaps. Otherwise one copy
@@ -160,7 +160,7 @@ struct Pixels {
 }
 
 impl Staged {
-    /// Layout of a batch of so many rows, whose array has these bytes.
+    /// Layout of a batch: the number of its rows and the bytes of its array.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ mod tests {
         Staged::of(&kernel(3), rows, bytes, &mut Bilinear::new())
     }
 
-    /// Rows of files and of pixels in no order, one of pixels in so many, and what each is.
+    /// Rows in random order, one in `one_in` with pixels and the others with files, and the kind of each.
     fn batch(key: u64, rows: usize, one_in: u32) -> (Vec<u8>, Vec<Option<Cut>>) {
         let row_bytes = crops::row_bytes(TO, 3).expect("small");
         let mut bytes = vec![0xa5; row_bytes * rows];

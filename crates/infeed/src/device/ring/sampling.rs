@@ -29,8 +29,8 @@ impl Sampling {
         }
     }
 
-    /// Whether the batch that is sent next is timed, with so many ahead of the consumer. If there are none,
-    /// the consumer waits for it, or will.
+    /// Returns whether to time the batch that is sent next, with `ahead` batches ahead of the consumer.
+    /// With none ahead, the consumer waits for this batch, or will.
     pub(super) fn send(&mut self, ahead: usize) -> bool {
         let is_timed = self.is_timed(self.sent, ahead);
         self.sent += 1;

@@ -46,7 +46,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Batches of `rows` rows, [`SLOTS`] slots, 50 ms of patience, and 5 s for closing.
+    /// Batches of `rows` rows, [`SLOTS`] slots, a timeout of 50 ms, and 5 s for closing.
     pub fn new(rows: usize) -> Settings {
         Settings {
             rows,

@@ -1,6 +1,6 @@
 //! JPEGs on a simulated device: decoded by libjpeg-turbo, so that the pixels are the host's.
 //!
-//! A decoder is an engine with a stream of its own, which waits for no other: as the engines of GPUs do, it
+//! A decoder is an engine with a separate stream, which waits for no other: as the engines of GPUs do, it
 //! writes as soon as it is called, and the stream of the call then waits for the engine.
 
 use std::sync::{Arc, Mutex};

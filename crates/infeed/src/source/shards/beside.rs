@@ -56,7 +56,7 @@ pub(crate) fn of_tfrecord(starts: &[u64]) -> String {
 }
 
 /// Reads the index of a tar; None for any other text, for names with spaces, and for version 1.1,
-/// whose lines have no names to tell records apart by.
+/// whose lines have no names that distinguish records.
 pub(super) fn tar(text: &str) -> Option<Vec<Vec<Member<'_>>>> {
     let mut lines = text.lines();
     let count = lines.next()?.trim().strip_prefix("v1.2 ")?;
