@@ -179,12 +179,13 @@ class Explanation:
 
 @final
 class Function:
-    """A function that a description refers to by number.
+    """A function that a description refers to, by number or by name.
 
-    ``adapter`` is an `infeed._functions.Adapter`.
+    ``adapter`` is an `infeed._functions.Adapter`; ``batch`` says whether it takes
+    batches.
     """
 
-    def __new__(cls, name: str, adapter: object) -> Function: ...
+    def __new__(cls, name: str, adapter: object, batch: bool) -> Function: ...
 
 @final
 class Loader:

@@ -112,7 +112,7 @@ class Step:
 
     def given(self) -> _core.Function:
         """What a description refers to by number, if it cannot be imported."""
-        return _core.Function(self.name, Adapter(self.function, self.batch))
+        return Adapter(self.function, self.batch).given(self.name)
 
     def to_dict(self, handle: int | None) -> dict[str, Any]:
         """The plain form; `handle` is its number, if it has one."""
@@ -187,6 +187,10 @@ class Adapter:
         self.batch = batch
         owner = "python_batch" if batch else "python"
         self._generator = _generator(owner, function)
+
+    def given(self, name: str) -> _core.Function:
+        """The function for the engine, under the name that a description uses."""
+        return _core.Function(name, self, self.batch)
 
     def __call__(
         self, columns: dict[str, Any], key: tuple[int, int]
@@ -372,7 +376,7 @@ def imported(name: str, batch: bool, allowed: Sequence[str]) -> _core.Function |
         ConfigError: It is allowed, and cannot be imported.
     """
     function = Trusted.checked(None, allowed).imported(name)
-    return None if function is None else _core.Function(name, Adapter(function, batch))
+    return None if function is None else Adapter(function, batch).given(name)
 
 
 def named_by(description: str) -> list[_core.Function]:
@@ -385,13 +389,14 @@ def named_by(description: str) -> list[_core.Function]:
     """
     steps = json.loads(description).get("python", ())
     names = [step["function"] for step in steps if step.get("on") != "batch"]
-    return [_core.Function(n, Adapter(_imported_function(n), False)) for n in names]
+    return [Adapter(_imported_function(name), False).given(name) for name in names]
 
 
 def _imported_function(name: str) -> Callable[..., Any]:
     try:
         function = _imported(name)
-    except (ImportError, AttributeError, ValueError) as error:
+    # TypeError: the name of the module is relative.
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
             f"python: {name} cannot be imported ({error}); it must be module:name, "
             "with a module on sys.path"

@@ -342,6 +342,16 @@ def test_a_function_that_can_be_imported_is_saved_by_name_and_others_are_refused
         infeed.Pipeline.load(path, allow_functions=["stage_functions:*"])
 
 
+def test_one_function_may_be_named_for_samples_and_for_batches(tmp_path):
+    text = [chr(97 + n) for n in range(6)]
+    source = sources.Memory(x=np.arange(6), text=text)
+    pipeline = infeed.Pipeline(source).python(steps.unchanged).batch(3)
+    pipeline = pipeline.python_batch(steps.unchanged)
+
+    # A batch has a list of texts, a sample has one text.
+    assert [batch["text"] for batch in pipeline] == [["a", "b", "c"], ["d", "e", "f"]]
+
+
 def test_a_state_of_another_function_is_refused_by_name(classification):
     plain = photographs(classification).batch(8)
     with plain.python(steps.halved).open() as loader:

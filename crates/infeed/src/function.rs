@@ -38,8 +38,14 @@ pub enum On {
 
 /// A function of the user's.
 pub trait Function: fmt::Debug + Send + Sync {
-    /// `module:name`, or what else it is called.
+    /// `module:name`, or another name for errors and states.
     fn name(&self) -> &str;
+
+    /// Whether it takes samples or batches; `None` if it takes either. A description may name one
+    /// function for both.
+    fn on(&self) -> Option<On> {
+        None
+    }
 
     /// Why it can be called in this process alone, if that is so.
     fn bound_here(&self) -> Option<String>;

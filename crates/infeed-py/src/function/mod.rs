@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use here::Here;
 use processes::Processes;
 
-/// A function that a description refers to by number.
+/// A function that a description refers to, by number or by name.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Function {
     inner: Arc<User>,
@@ -25,8 +25,9 @@ pub(crate) struct Function {
 #[pymethods]
 impl Function {
     #[new]
-    fn new(name: String, adapter: Py<PyAny>) -> Function {
-        let inner = Arc::new(User { name, adapter });
+    fn new(name: String, adapter: Py<PyAny>, batch: bool) -> Function {
+        let on = if batch { On::Batch } else { On::Sample };
+        let inner = Arc::new(User { name, adapter, on });
         Function { inner }
     }
 }
@@ -41,6 +42,7 @@ impl Function {
 struct User {
     name: String,
     adapter: Py<PyAny>,
+    on: On,
 }
 
 impl fmt::Debug for User {
@@ -52,6 +54,10 @@ impl fmt::Debug for User {
 impl infeed::function::Function for User {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn on(&self) -> Option<On> {
+        Some(self.on)
     }
 
     fn bound_here(&self) -> Option<String> {

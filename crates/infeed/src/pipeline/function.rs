@@ -88,8 +88,12 @@ impl FunctionSpec {
         if self.bound.0.is_some() {
             return Ok(());
         }
-        let named =
-            |handle: &&Handle| matches!(handle, Handle::Function(f) if f.name() == self.function);
+        let named = |handle: &&Handle| match handle {
+            Handle::Function(f) => {
+                f.name() == self.function && f.on().is_none_or(|on| on == self.on)
+            }
+            _ => false,
+        };
         let found = match self.handle {
             None => handles.iter().find(named),
             Some(number) => handles.get(number),
