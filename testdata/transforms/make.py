@@ -1,8 +1,8 @@
-"""Writes the golden files of the transforms: `cases.json` and `pixels.bin` beside it.
+"""Writes the golden files of the transforms: `cases.json` and `pixels.bin`.
 
 Resizes are Pillow's. Colours, sizes, offsets and distributions are those that
 torchvision.transforms.v2 (0.20 and later) and tf.image document and compute,
-written anew in NumPy. Run it with the versions named in `cases.json`; from version 13
+written again in NumPy. Run it with the versions named in `cases.json`; from version 13
 on Pillow resizes columns before rows where that is faster, which shows in filters
 that overshoot, so an earlier one is needed:
 
@@ -63,7 +63,7 @@ def checkered(rng, height, width, channels):
 
 
 def resize(array, height, width, name):
-    """Pillow's resize of each channel as an image of its own: alpha is not special.
+    """Resizes each channel as a separate image with Pillow: alpha is not special.
 
     16 bits go through its float32 mode, since its 16-bit one wraps around where a
     filter overshoots.
