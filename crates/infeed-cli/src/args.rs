@@ -1,44 +1,16 @@
-//! Sizes, shapes and ranges as people write them.
+//! Parses sizes, rates, shapes and ranges as users write them.
 
 use std::ops::RangeInclusive;
 
 use infeed::sample::Size;
+use infeed::units::parse_bytes;
 
-/// `2GiB`, `512 MB`, `1.5G` or plain bytes. `K`, `M`, `G`, `T` alone mean powers of 1024.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        "tb" => 1_000_000_000_000,
-        unit => return Err(format!("unknown unit {unit:?}; write 2GiB, 512MB or bytes")),
-    };
-    let number: f64 = number
-        .parse()
-        .map_err(|_| "write 2GiB, 512MB or bytes".to_owned())?;
-    let bytes = number * factor as f64;
-    if bytes >= u64::MAX as f64 {
-        return Err("more than any machine has".to_owned());
-    }
-    Ok(bytes as u64)
-}
-
-/// Share of an Ethernet's bits that are a batch's: of 1538 bytes on the wire for a full frame, TCP
+/// Share of an Ethernet's bits that carry batches. Of 1538 bytes on the wire for a full frame, TCP
 /// carries 1448.
 const PAYLOAD: f64 = 0.94;
 
-/// Bytes of batches a second on a network: of `10Gbit` or `10Gb`, less what headers take; of `1.1GB`
-/// as it is.
+/// Parses a network rate into bytes of batches per second. `10Gbit` or `10Gb` counts bits and loses
+/// the share of headers, `1.1GB` is taken as it is.
 pub(crate) fn network(text: &str) -> Result<f64, String> {
     let wrong = || "write a rate, such as 10Gbit, 900Mbit or 1.1GB".to_owned();
     let text = text.trim();
@@ -47,7 +19,7 @@ pub(crate) fn network(text: &str) -> Result<f64, String> {
         .find_map(|per| text.strip_suffix(per))
         .unwrap_or(text);
     let lower = text.to_ascii_lowercase();
-    // A small b is a bit, a large one a byte, as of network cards and their tools.
+    // A lower-case b is a bit, an upper-case B a byte, as in the tools of network adapters.
     let small = || lower.strip_suffix('b').filter(|_| text.ends_with('b'));
     let bits = lower.strip_suffix("bit").or_else(small);
     let rate = match bits {
@@ -67,7 +39,7 @@ pub(crate) fn network(text: &str) -> Result<f64, String> {
             let number: f64 = number.parse().map_err(|_| wrong())?;
             number * factor / 8.0 * PAYLOAD
         }
-        None => bytes(text).map_err(|_| wrong())? as f64,
+        None => parse_bytes(text).map_err(|_| wrong())? as f64,
     };
     match rate >= 1.0 && rate.is_finite() {
         true => Ok(rate),
@@ -75,7 +47,7 @@ pub(crate) fn network(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `WIDTHxHEIGHT`, in pixels, each 1 to 16384.
+/// Parses `WIDTHxHEIGHT` in pixels, each 1 to 16384.
 pub(crate) fn size(text: &str) -> Result<Size, String> {
     let sides = text.split_once(['x', 'X']).and_then(|(width, height)| {
         Some(Size {
@@ -95,7 +67,7 @@ pub(crate) fn size(text: &str) -> Result<Size, String> {
     }
 }
 
-/// `92` or `90-95`, within 1 to 100.
+/// Parses `92` or `90-95`, within 1 to 100.
 pub(crate) fn quality(text: &str) -> Result<RangeInclusive<u8>, String> {
     let (low, high) = text.split_once('-').unwrap_or((text, text));
     match (low.trim().parse::<u8>(), high.trim().parse::<u8>()) {
@@ -104,7 +76,8 @@ pub(crate) fn quality(text: &str) -> Result<RangeInclusive<u8>, String> {
     }
 }
 
-/// Samples on a contact sheet, 1 to 1000: the sheet is one image in memory.
+/// Parses the number of samples on a contact sheet, 1 to 1000. The limit exists because the sheet
+/// is one image in memory.
 pub(crate) fn sheet_samples(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=1000) => Ok(count),
@@ -112,7 +85,7 @@ pub(crate) fn sheet_samples(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A number of threads, 1 to 4096.
+/// Parses a number of threads, 1 to 4096.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=4096) => Ok(count),
@@ -120,7 +93,7 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Seconds of more than 0, such as `10` or `0.5`.
+/// Parses a positive number of seconds, such as `10` or `0.5`.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
@@ -128,7 +101,7 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `host:port` of a feeder.
+/// Checks the `host:port` of a feeder.
 pub(crate) fn feeder(text: &str) -> Result<String, String> {
     let port = text
         .rsplit_once(':')
@@ -162,18 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_bytes_are_read_with_their_units() {
-        assert_eq!(bytes("2GiB"), Ok(2 << 30));
-        assert_eq!(bytes("1.5G"), Ok(3 << 29));
-        assert_eq!(bytes("512 MB"), Ok(512_000_000));
-        assert_eq!(bytes("4096"), Ok(4096));
-        for wrong in ["", "GiB", "2 gigs", "1.2.3M", "-1", "999999999999T"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_network_is_told_in_bits_or_in_bytes() {
+    fn a_network_rate_is_in_bits_or_bytes() {
         assert_eq!(network("10Gbit"), Ok(1.175e9));
         assert_eq!(network("10 Gbit/s"), Ok(1.175e9));
         assert_eq!(network("900Mbps"), network("0.9gbit"));

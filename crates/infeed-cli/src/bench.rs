@@ -1,6 +1,5 @@
-//! `infeed bench`: runs a pipeline as a training loop would and tells what it cost.
+//! `infeed bench`: runs a pipeline as a training loop would and prints its rate and costs.
 
-mod feed;
 mod report;
 
 use std::path::PathBuf;
@@ -8,9 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use infeed::device::busy::Watch;
+use infeed::device::SLOTS;
+use infeed::device::busy::UtilisationMonitor;
 use infeed::loader::DecodeBy;
-use infeed::loader::ahead::Placement;
+use infeed::loader::ahead::{DeviceLoader, Placement};
+use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::loader::feeders::{Feeders, Local};
 use infeed::{OnError, Options};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
@@ -20,31 +21,31 @@ use crate::feed::token;
 use crate::target::{FunctionArgs, Target};
 use crate::terminal::{human_bytes, spinner};
 use crate::{Outcome, args, interrupt};
-use feed::{Feed, Got};
-use report::Measured;
+use report::BenchResult;
 
-/// Seconds measured when nothing else is asked for.
+/// Default duration in seconds.
 const DEFAULT_SECONDS: f64 = 10.0;
 
-/// Longest wait between two looks at the clock and at Ctrl-C.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait between two checks of the clock and of Ctrl-C.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
   infeed bench pipeline.toml
-  infeed bench photos                      a default pipeline for what the folder holds
-  infeed bench photos --step-ms 50         consume like a device that takes 50 ms a step
+  infeed bench photos                      a default pipeline for the folder
+  infeed bench photos --step-ms 50         consume with a step of 50 ms
   infeed bench photos --epochs 2 --json    numbers for a script
-  infeed bench photos --device cuda        batches on the card, as a training loop gets them
-  infeed bench photos --device sim:bandwidth=2e9    on a simulated card behind a slow bus
+  infeed bench photos --device cuda        batches on the GPU, as a training loop gets them
+  infeed bench photos --device sim:bandwidth=2e9    on a simulated GPU behind a slow bus
 
-The rate is taken after the first batch; wait is what the consumer waited after it. CPU and
-wall time of a stage are summed over threads. Ctrl-C stops and prints what was measured.")]
+The rate and the wait of the consumer are measured after the first batch. CPU and wall time of a
+stage are summed over threads. Ctrl-C stops and prints the results so far.")]
 pub(crate) struct Args {
     /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
     /// (.parquet, .arrow, .npz)
     path: PathBuf,
-    /// Milliseconds that a step of the consumer takes
+    /// Duration of a step of the consumer in milliseconds [default: no step, batches are taken as
+    /// fast as they arrive]
     #[arg(long, value_name = "N", value_parser = args::positive)]
     step_ms: Option<f64>,
     /// Whole epochs to run
@@ -58,31 +59,36 @@ pub(crate) struct Args {
     /// may use]
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<Workers>,
-    /// Memory for batches and what makes them, such as 2GiB
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    /// Memory limit for batches and workers, such as 2GiB
+    #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
     memory: Option<u64>,
-    /// What becomes of a bad record
+    /// Treatment of bad records
     #[arg(long, value_enum, default_value_t = Policy::Stop)]
     on_error: Policy,
-    /// Feeders that make batches too (`infeed feed`): host:port, several by commas
+    /// Feeders that also make batches (`infeed feed`): host:port, separated by commas
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = args::feeder)]
     feeders: Vec<String>,
-    /// File with the token that the feeders know
+    /// File with the token of the feeders
     #[arg(long, value_name = "FILE", requires = "feeders")]
     token_file: Option<PathBuf>,
-    /// What the cores of this machine do beside feeders
-    #[arg(long, value_enum, default_value_t = Own::Help, requires = "feeders")]
-    local: Own,
-    /// Deliver on a device: cuda, cuda:1, or sim, which simulates one; named again, on several, a part
-    /// of each batch on each
+    /// Use of this machine's cores when there are feeders
+    #[arg(long, value_enum, default_value_t = LocalCores::Help, requires = "feeders")]
+    local: LocalCores,
+    /// Deliver batches to a device: cuda, cuda:1, or sim (simulated); repeat the option to split
+    /// each batch over several devices
     #[arg(long, value_name = "NAME")]
     device: Vec<String>,
-    /// Who makes rows larger, such as floats of bytes
-    #[arg(long, value_enum, default_value_t = Place::Auto, requires = "device")]
-    placement: Place,
-    /// Who decodes baseline JPEGs: cpu, gpu (whose pixels are near the CPU's, and which resizes
-    /// them, too), the GPU's share such as 5/16 or 0.5, or auto, which changes no bit
-    #[arg(long, value_name = "WHO", default_value = "auto", requires = "device")]
+    /// Where rows are expanded, such as from uint8 to float32
+    #[arg(long, value_enum, default_value_t = PlacementArg::Auto, requires = "device")]
+    placement: PlacementArg,
+    /// Decoder of baseline JPEGs: cpu, gpu (also resizes; pixels differ slightly from the CPU's),
+    /// the GPU's share such as 5/16 or 0.5, or auto, which changes no bit
+    #[arg(
+        long,
+        value_name = "DECODER",
+        default_value = "auto",
+        requires = "device"
+    )]
     decode: DecodeBy,
     /// Print one JSON object instead of a table
     #[arg(long)]
@@ -92,41 +98,41 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Own {
-    /// They make batches too
+pub(crate) enum LocalCores {
+    /// Also make batches
     Help,
-    /// They make what feeders do not
+    /// Make only the batches that feeders fail to deliver
     Fallback,
 }
 
-impl From<Own> for Local {
-    fn from(own: Own) -> Local {
+impl From<LocalCores> for Local {
+    fn from(own: LocalCores) -> Local {
         match own {
-            Own::Help => Local::Help,
-            Own::Fallback => Local::Fallback,
+            LocalCores::Help => Local::Help,
+            LocalCores::Fallback => Local::Fallback,
         }
     }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Place {
-    /// Whichever makes steps shorter: both are tried in turn while it runs
+enum PlacementArg {
+    /// The faster of host and device: both are tried in turn during the run
     Auto,
-    /// The host: finished rows cross the bus
+    /// On the host: finished rows cross the bus
     Host,
-    /// The device: bytes cross the bus
+    /// On the device: uint8 rows cross the bus
     Device,
-    /// The device, which resizes, too: crops cross the bus
+    /// On the device, with the resize: crops cross the bus
     DeviceResize,
 }
 
-impl From<Place> for Placement {
-    fn from(place: Place) -> Placement {
+impl From<PlacementArg> for Placement {
+    fn from(place: PlacementArg) -> Placement {
         match place {
-            Place::Auto => Placement::Auto,
-            Place::Host => Placement::Host,
-            Place::Device => Placement::Device,
-            Place::DeviceResize => Placement::Resize,
+            PlacementArg::Auto => Placement::Auto,
+            PlacementArg::Host => Placement::Host,
+            PlacementArg::Device => Placement::Device,
+            PlacementArg::DeviceResize => Placement::Resize,
         }
     }
 }
@@ -141,17 +147,17 @@ fn workers(text: &str) -> Result<Workers, String> {
     match text.parse() {
         _ if text == "auto" => Ok(Workers::Auto),
         Ok(number) => Ok(Workers::Number(number)),
-        Err(_) => Err("a number of threads or `auto` is wanted".to_owned()),
+        Err(_) => Err("write a number of threads or `auto`".to_owned()),
     }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Policy {
-    /// It ends the run
+    /// End the run
     Stop,
-    /// Another record takes its place
+    /// Replace the record with another one
     Substitute,
-    /// Its batch is shorter
+    /// Leave the record out; its batch is shorter
     Skip,
 }
 
@@ -173,7 +179,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     options.workers = match args.workers {
         Some(Workers::Auto) => None,
         Some(Workers::Number(number)) => Some(number),
-        // What is measured is not to change while it is.
+        // The number is fixed, because tuning during a measurement would change the result.
         None => Some(usable_cores()),
     };
     options.memory = args.memory;
@@ -185,7 +191,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         feeders.local = args.local.into();
         options.feeders = Some(feeders);
     }
-    let feed = Feed::open(&target, &options, &args.device, args.placement.into())?;
+    let feed = target
+        .pipeline
+        .open_any(&args.device, args.placement.into(), SLOTS, &[], &options)
+        .map_err(|error| CliError::failed(&error))?;
     let loader = feed.loader();
 
     if !args.json {
@@ -193,7 +202,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let stats = loader.stats().map_err(|error| CliError::failed(&error))?;
         if target.guessed {
             putln!(
-                "{} has no pipeline of its own; this one runs:\n",
+                "{} is not a pipeline file; using this default pipeline:\n",
                 args.path.display()
             )?;
             putln!("{}", indented(&target.text()))?;
@@ -221,7 +230,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         putln!("{}", tuned.text)?;
     }
     for notice in loader.take_notices() {
-        tell!("infeed: {notice}");
+        print_err!("infeed: {notice}");
     }
     failure.map_or(Ok(()), Err)
 }
@@ -230,13 +239,13 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Consumes batches until it is enough, the user has enough, or one fails; what was measured up
-/// to a failure is still told.
+/// Consumes batches until the limit is reached, the user presses Ctrl-C, or a batch fails. A
+/// failure still returns the measurements so far.
 fn measure(
-    feed: &Feed,
+    feed: &AnyLoader,
     args: &Args,
     start: Instant,
-) -> Result<(Measured, Option<CliError>), CliError> {
+) -> Result<(BenchResult, Option<CliError>), CliError> {
     let progress = spinner();
     let limit = match args.epochs {
         Some(_) => None,
@@ -250,7 +259,8 @@ fn measure(
     let mut first: Option<First> = None;
     let (mut wait, mut rows, mut epochs) = (Duration::ZERO, 0_u64, 0_u64);
     let mut failure = None;
-    let watch = feed.device().and_then(Watch::over);
+    let first_ring = feed.on_device().map(DeviceLoader::ring);
+    let watch = first_ring.and_then(|ring| UtilisationMonitor::over(ring.device()));
     let interrupted = loop {
         if interrupt::asked() {
             break true;
@@ -261,13 +271,17 @@ fn measure(
             break false;
         }
         let asked = Instant::now();
-        let got = feed.next_within(PATIENCE);
+        let got = feed.next_within(POLL_INTERVAL, &[]).and_then(|step| {
+            step.synchronize()?;
+            Ok(step)
+        });
         if first.is_some() {
             wait += asked.elapsed();
         }
         match got {
-            Ok(Got::Samples(samples)) => {
-                rows += samples;
+            Ok(step @ (AnyStep::Host(_) | AnyStep::Device(_))) => {
+                rows += step.samples() as u64;
+                drop(step);
                 let first = first.get_or_insert_with(|| First {
                     at: Instant::now(),
                     after: start.elapsed(),
@@ -282,8 +296,8 @@ fn measure(
                     100.0 * wait.as_secs_f64() / first.at.elapsed().as_secs_f64().max(1e-9),
                 ));
             }
-            Ok(Got::End) => epochs += 1,
-            Ok(Got::Timeout) => {}
+            Ok(AnyStep::End) => epochs += 1,
+            Ok(AnyStep::Timeout) => {}
             Err(error) => {
                 failure = Some(CliError::of_run(&error));
                 break false;
@@ -291,13 +305,13 @@ fn measure(
         }
     };
     progress.finish_and_clear();
-    let utilisation = watch.and_then(Watch::end);
+    let utilisation = watch.and_then(UtilisationMonitor::end);
     let failed = |error: infeed::Error| CliError::failed(&error);
     let stats = feed.loader().stats().map_err(failed)?;
     let since_first = first
         .as_ref()
         .map_or(Duration::ZERO, |first| first.at.elapsed());
-    let measured = Measured {
+    let measured = BenchResult {
         samples_per_s: first.as_ref().map_or(0.0, |first| rate_after(first, rows)),
         first_batch: first.map(|first| first.after),
         since_first,
@@ -306,25 +320,25 @@ fn measure(
         epochs,
         interrupted,
         peak_rss_bytes: peak_rss_bytes(),
-        bad: feed.loader().quarantine(),
+        bad: feed.loader().bad_records(),
         stats,
-        // A device that failed is told by the failure.
-        sent: feed.sent().ok().flatten(),
+        // If a device failed, `failure` reports it.
+        sent: feed.device_total().ok().flatten(),
         utilisation,
         placed: feed.placed(),
     };
     Ok((measured, failure))
 }
 
-/// When the first batch came.
+/// Arrival of the first batch.
 struct First {
     at: Instant,
-    /// Since the command began.
+    /// Time since the command started.
     after: Duration,
     rows: u64,
 }
 
-/// Samples a second after the first batch; a single batch is counted from the start.
+/// Samples per second after the first batch. A single batch counts from the start.
 fn rate_after(first: &First, rows: u64) -> f64 {
     let seconds = first.at.elapsed().as_secs_f64();
     if rows > first.rows {

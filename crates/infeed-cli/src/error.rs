@@ -1,29 +1,29 @@
-//! What the user is told when a command fails, in one line: the place, the reason, the mend.
+//! Errors of a command. Each prints one line: the location, the reason, the fix.
 
 use std::fmt;
 
-/// Why a command did not do its work.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// The arguments make no sense; exit status 2.
+    /// Invalid arguments. Exit status 2.
     Usage(String),
-    /// The work failed; exit status 1.
+    /// The work failed. Exit status 1.
     Failed(String),
-    /// The work is done, but for records that were bad; exit status 3.
+    /// The work is done, but bad records were left out. Exit status 3.
     LeftOut(String),
-    /// Nobody reads the standard output any more: nothing is told, and the exit status is what a shell
-    /// gives to a program that a closed pipe ended.
+    /// The reader of the standard output has closed it. The command prints nothing more and exits
+    /// with the status that a shell reports for a program killed by a closed pipe.
     Closed,
 }
 
 impl CliError {
-    /// The error with its causes, joined by colons.
+    /// Joins the error and its causes with colons.
     pub(crate) fn failed(error: &dyn std::error::Error) -> CliError {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
             let more = error.to_string();
-            // Some libraries print their cause as part of their own message.
+            // Some libraries include the cause in their own message.
             if !text.ends_with(&more) {
                 text.push_str(": ");
                 text.push_str(&more);
@@ -33,10 +33,10 @@ impl CliError {
         CliError::Failed(text)
     }
 
-    /// The error of a command with `--on-error`, which it names if the error is a bad record.
+    /// Returns the error of a command with `--on-error`. Suggests that option for a bad record.
     pub(crate) fn of_run(error: &infeed::Error) -> CliError {
         let fix = match error.is_bad_record() {
-            true => "; --on-error substitute goes on without such records",
+            true => "; use --on-error substitute to replace such records",
             false => "",
         };
         CliError::Failed(format!("{}{fix}", CliError::failed(error)))

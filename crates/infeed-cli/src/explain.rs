@@ -1,5 +1,5 @@
-//! `infeed explain`: which resource limits a pipeline, what each remedy would gain, and, applied,
-//! whether it did.
+//! `infeed explain`: finds the limiting resource, predicts the gain of each remedy, and applies and
+//! checks remedies.
 
 mod apply;
 
@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use clap::Parser;
 use indicatif::ProgressBar;
-use infeed::device::Any;
-use infeed::explain::{Case, Conditions, Explanation, Stand, applies, explain, ledger};
+use infeed::device::AnyDevice;
 use infeed::loader::DecodeBy;
 use infeed::loader::feeders::Feeders;
 use infeed::probe;
-use infeed::report;
 use infeed::source::throttled::Throttle;
+use infeed_explain::report;
+use infeed_explain::{Case, Conditions, Explanation, PlannedMachine, applies, explain, ledger};
 
-use crate::bench::{Own, Policy};
+use crate::bench::{LocalCores, Policy};
 use crate::error::CliError;
 use crate::feed::token;
 use crate::ledger::default_path;
@@ -26,29 +26,30 @@ use crate::target::{FunctionArgs, Target};
 use crate::terminal::{spinner, width};
 use crate::{Outcome, args, interrupt};
 
-/// Seconds of the plain run when nothing else is asked for.
+/// Default duration of the plain run in seconds.
 const DEFAULT_SECONDS: f64 = 6.0;
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
   infeed explain photos                     what limits a folder of images on this machine
-  infeed explain pipeline.toml --step-ms 12 with a training step of 12 ms beside it
-  infeed explain photos --on hdd            as if the data lay on a hard disk
-  infeed explain photos --device cuda:0     with batches on a card: what belongs there, what crosses
+  infeed explain pipeline.toml --step-ms 12 with a training step of 12 ms
+  infeed explain photos --on hdd            as if the data were on a hard disk
+  infeed explain photos --device cuda:0     with batches on a GPU: placement and transfers
   infeed explain photos --device cuda:0 --decode gpu         with JPEGs decoded there
-  infeed explain photos --on h100x8         what would belong on cards that are not here
-  infeed explain train.toml --step-ms 12 --network 10Gbit    how many feeders the step would need
-  infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    what a feeder that runs gives
-  infeed explain photos --html report.html  with the timeline, to look at
-  infeed explain photos --apply 1           do what helps most, measure it, keep the ledger
+  infeed explain photos --on h100x8         placement of the work for 8 H100
+  infeed explain train.toml --step-ms 12 --network 10Gbit    number of feeders that feeds the step
+  infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    rate of a feeder
+  infeed explain photos --html report.html  with plots and the timeline
+  infeed explain photos --apply 1           apply the best remedy, measure it, update the ledger
 
-Every remedy is tried on a few hundred of your records. What is written goes beside the original,
+Every remedy is tried on a few hundred of your records. Rewritten data goes next to the original,
 never over it. Ctrl-C stops.")]
 pub(crate) struct Args {
     /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
     /// (.parquet, .arrow, .npz)
     path: PathBuf,
-    /// Milliseconds that a training step takes [default: batches are taken as fast as they come]
+    /// Duration of a training step in milliseconds [default: no step, batches are taken as fast as
+    /// they arrive]
     #[arg(long, value_name = "N", value_parser = args::positive)]
     step_ms: Option<f64>,
     /// Worker threads [default: the cores this process may use]
@@ -57,50 +58,57 @@ pub(crate) struct Args {
     /// I/O threads [default: 4]
     #[arg(long, value_name = "N", value_parser = args::threads)]
     io_threads: Option<usize>,
-    /// Memory for batches and what makes them, such as 2GiB
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    /// Memory limit for batches and workers, such as 2GiB
+    #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
     memory: Option<u64>,
-    /// What becomes of a bad record
+    /// Treatment of bad records
     #[arg(long, value_enum, default_value_t = Policy::Stop)]
     on_error: Policy,
     /// Seconds of the plain run; less than 1 makes trials shorter, too
     #[arg(long, value_name = "S", value_parser = args::positive, default_value_t = DEFAULT_SECONDS)]
     seconds: f64,
-    /// Plan for another machine's storage and bus: `infeed probe --list` names them
+    /// Plan for another machine's storage and bus; `infeed probe --list` lists the machines
     #[arg(long, value_name = "NAME", value_parser = profile)]
     on: Option<&'static probe::Profile>,
-    /// Deliver batches on a device, such as cuda:0 or sim, and say what of the work belongs there
+    /// Deliver batches to a device, such as cuda:0 or sim, and find the best placement of the work
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Who decodes baseline JPEGs in what runs: cpu, gpu (whose pixels are near the CPU's), the GPU's
-    /// share such as 5/16 or 0.3, or auto, which changes no bit
-    #[arg(long, value_name = "WHO", default_value = "auto", requires = "device")]
+    /// Decoder of baseline JPEGs in the run: cpu, gpu (pixels differ slightly from the CPU's), the
+    /// GPU's share such as 5/16 or 0.3, or auto, which changes no bit
+    #[arg(
+        long,
+        value_name = "DECODER",
+        default_value = "auto",
+        requires = "device"
+    )]
     decode: DecodeBy,
-    /// Measure feeders that run (`infeed feed`) beside this machine's cores: host:port, several by commas
+    /// Measure running feeders (`infeed feed`) together with this machine's cores: host:port,
+    /// separated by commas
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = args::feeder)]
     feeders: Vec<String>,
-    /// File with the token that the feeders know
+    /// File with the token of the feeders
     #[arg(long, value_name = "FILE", requires = "feeders")]
     token_file: Option<PathBuf>,
-    /// What the cores of this machine do beside feeders
-    #[arg(long, value_enum, default_value_t = Own::Help, requires = "feeders")]
-    local: Own,
-    /// Plan feeders behind a network of this rate, such as 10Gbit [default: loopback, as a bound]
+    /// Use of this machine's cores when there are feeders
+    #[arg(long, value_enum, default_value_t = LocalCores::Help, requires = "feeders")]
+    local: LocalCores,
+    /// Plan feeders behind a network of this rate, such as 10Gbit [default: the loopback rate, an
+    /// upper bound]
     #[arg(long, value_name = "RATE", value_parser = args::network)]
     network: Option<f64>,
-    /// Plan feeders of so many cores like those here [default: as many as work here]
+    /// Plan feeders with this number of cores like this machine's [default: the number of workers]
     #[arg(long, value_name = "N", value_parser = args::threads)]
     feeder_cores: Option<usize>,
-    /// Leave the remedies out: limits alone, in a third of the time
+    /// Skip the remedies: print only the limits, in a third of the time
     #[arg(long, conflicts_with = "apply")]
     no_remedies: bool,
-    /// Apply a remedy by its number or id, or `all`, and measure what it gains; may be repeated
+    /// Apply a remedy by number or id, or `all`, and measure its gain; may be repeated
     #[arg(long, value_name = "N|ID|all")]
     apply: Vec<String>,
-    /// Where an applied remedy writes [default: beside the data, named after the remedy]
+    /// Output of an applied remedy [default: next to the data, named after the remedy]
     #[arg(long, value_name = "DIR", requires = "apply")]
     out: Option<PathBuf>,
-    /// The ledger of predictions [default: in the user's data folder]
+    /// Ledger file [default: in the user's data folder]
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
     /// Write a report with plots and the timeline
@@ -119,13 +127,16 @@ pub(crate) struct Args {
 fn profile(name: &str) -> Result<&'static probe::Profile, String> {
     probe::profile(name).ok_or_else(|| {
         let names: Vec<&str> = probe::PROFILES.iter().map(|profile| profile.name).collect();
-        format!("no such profile; there are {}", names.join(", "))
+        format!(
+            "no such machine; the known machines are {}",
+            names.join(", ")
+        )
     })
 }
 
-/// The storage and bus that stand in for this machine's.
-fn stand(profile: &probe::Profile) -> Stand {
-    Stand {
+/// Returns the storage and bus of a profile, which replace this machine's.
+fn planned_machine(profile: &probe::Profile) -> PlannedMachine {
+    PlannedMachine {
         name: profile.name.to_owned(),
         storage: profile.storage.as_ref().map(|storage| Throttle {
             bytes_per_s: storage.bytes_per_s,
@@ -142,15 +153,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
     interrupt::watch();
     let several = args.apply.len() > 1 || args.apply.iter().any(|wanted| wanted == "all");
     if args.out.is_some() && several {
-        let problem = "--out takes one remedy; leave it out to have each beside the data";
+        let problem = "--out takes one remedy; without it, each output goes next to the data";
         return Err(CliError::Usage(problem.to_owned()));
     }
     if let (Some(device), Some(profile)) = (&args.device, args.on)
         && profile.devices > 0
     {
         let problem = format!(
-            "--on {} plans for devices that are not here, and --device {device} names one that is; \
-             give one of the two",
+            "--on {} plans for an absent machine and --device {device} uses a present one; use one \
+             of the two",
             profile.name
         );
         return Err(CliError::Usage(problem));
@@ -164,9 +175,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     conditions.open.decode = args.decode;
     conditions.step = args.step_ms.map(|ms| Duration::from_secs_f64(ms / 1e3));
     conditions.seconds = args.seconds;
-    conditions.stand = args.on.map(stand);
-    let device = args.device.as_deref().map(Any::open).transpose();
-    conditions.device = device.map_err(told)?;
+    conditions.planned_machine = args.on.map(planned_machine);
+    let device = args.device.as_deref().map(AnyDevice::open).transpose();
+    conditions.device = device.map_err(cli_error)?;
     conditions.try_remedies = !args.no_remedies;
     conditions.network = args.network;
     conditions.feeder_cores = args.feeder_cores;
@@ -177,10 +188,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         conditions.feeders = Some(feeders);
     }
     let name = args.path.display().to_string();
-    let case = Case::new(name, &target.pipeline, &[], conditions).map_err(told)?;
+    let case = Case::new(name, &target.pipeline, &[], conditions).map_err(cli_error)?;
     if target.guessed && !args.json {
-        tell!(
-            "{} has no pipeline of its own; a default one is explained (`infeed bench` prints it)",
+        print_err!(
+            "{} is not a pipeline file; explaining a default pipeline (`infeed bench` prints it)",
             args.path.display()
         );
     }
@@ -190,14 +201,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
         say(&progress, what, share);
         !interrupt::asked()
     })
-    .map_err(told)?;
+    .map_err(cli_error)?;
     progress.finish_and_clear();
     let path = match &args.ledger {
         Some(path) => path.clone(),
         None => default_path()?,
     };
     let known = ledger::read(&path).map_err(|error| at(&path, &error))?;
-    let mine = |entry: &infeed::explain::LedgerEntry| entry.subject == explanation.subject.name;
+    let mine = |entry: &infeed_explain::LedgerEntry| entry.subject == explanation.subject.name;
     explanation.ledger = known.into_iter().filter(mine).collect();
     if !args.json {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -236,7 +247,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
 }
 
-fn told(error: infeed::Error) -> CliError {
+fn cli_error(error: infeed::Error) -> CliError {
     CliError::of_run(&error)
 }
 
@@ -255,6 +266,6 @@ fn write(
 ) -> Outcome {
     let Some(path) = path else { return Ok(()) };
     fs::write(path, form(explanation)).map_err(|error| at(path, &error))?;
-    tell!("wrote {}", path.display());
+    print_err!("wrote {}", path.display());
     Ok(())
 }

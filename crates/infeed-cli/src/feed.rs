@@ -1,4 +1,4 @@
-//! `infeed feed`: makes batches of a pipeline for trainers on other machines, until Ctrl-C.
+//! `infeed feed`: makes batches of a pipeline for trainers on other machines until Ctrl-C.
 
 use std::path::PathBuf;
 use std::thread;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use infeed::feed::{FeedOptions, FeedStats, serve};
+use infeed::wire::channel::Encryption;
 use infeed::wire::token::Token;
 
 use crate::error::CliError;
@@ -13,7 +14,7 @@ use crate::target::{FunctionArgs, Target};
 use crate::terminal::human_bytes;
 use crate::{Outcome, args, interrupt};
 
-/// Between two looks at Ctrl-C and at what happened.
+/// Time between two checks of Ctrl-C and of the counters.
 const SLICE: Duration = Duration::from_millis(100);
 
 #[derive(Parser)]
@@ -22,28 +23,51 @@ const SLICE: Duration = Duration::from_millis(100);
   infeed feed pipeline.toml --listen 10.0.0.7:7077 --token-file token
   infeed bench pipeline.toml --feeders 10.0.0.7:7077 --token-file token
 
-Give each feeder the pipeline file of the run and its own view of the same data. A trainer of other
-data, another description or another version is refused, and told what differs. Functions in Python
-are imported by their names when it starts (PYTHONPATH), never sent. Nothing is encrypted: listen on
-a private network. The token is 16 or more characters that trainers and feeders share;
+Give each feeder the pipeline file of the run and the same data. A trainer with other data, another
+pipeline or another version is rejected, and the message says what differs. The feeder imports
+Python functions by their names when it starts (PYTHONPATH); their code is never sent. Connections
+between machines are encrypted. The token is 16 or more characters that trainers and feeders share;
 `openssl rand -hex 16 > token` makes one.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), or what a trainer without one names: folder, shards or tables
+    /// Pipeline file (TOML), or the folder, shards or tables of a trainer without a pipeline file
     path: PathBuf,
-    /// Address and port to listen at; port 0 takes a free one
+    /// Address and port to listen on; port 0 picks a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7077")]
     listen: String,
-    /// File with the token that trainers must know
+    /// File with the token that trainers must have
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Which connections must be encrypted; encrypted ones are always accepted
+    #[arg(long, value_enum, default_value_t = Encrypt::Remote)]
+    encrypt: Encrypt,
     /// Worker threads [default: the cores this process may use]
     #[arg(long, value_name = "N", value_parser = args::threads)]
     workers: Option<usize>,
-    /// Memory for batches and what makes them, such as 2GiB
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    /// Memory limit for batches and workers, such as 2GiB
+    #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
     memory: Option<u64>,
     #[command(flatten)]
     functions: FunctionArgs,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Encrypt {
+    /// Connections from other machines
+    Remote,
+    /// All connections, also from this machine
+    Always,
+    /// None: for a network with only trusted machines
+    Never,
+}
+
+impl From<Encrypt> for Encryption {
+    fn from(encrypt: Encrypt) -> Encryption {
+        match encrypt {
+            Encrypt::Remote => Encryption::Remote,
+            Encrypt::Always => Encryption::Always,
+            Encrypt::Never => Encryption::Never,
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -53,31 +77,32 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut options = FeedOptions::default();
     options.listen = args.listen.clone();
     options.token = token(args.token_file.as_ref())?;
+    options.encryption = args.encrypt.into();
     (options.workers, options.memory) = (args.workers, args.memory);
     let feeder = serve(&target.pipeline, &[], &options).map_err(failed)?;
     for notice in feeder.notices() {
-        tell!("infeed: {notice}");
+        print_err!("infeed: {notice}");
     }
-    // Scripts that took port 0 wait for this line.
+    // Scripts that use port 0 wait for this line.
     putln!("feeding at {}", feeder.address())?;
-    let mut told = FeedStats::default();
+    let mut printed = FeedStats::default();
     while !interrupt::asked() {
         thread::sleep(SLICE);
         let now = feeder.stats();
-        if now.sessions != told.sessions {
-            tell!("infeed: {}", sentence(&now));
+        if now.sessions != printed.sessions {
+            print_err!("infeed: {}", sentence(&now));
         }
-        if now.refused > told.refused {
-            let why = now.problem.as_deref().unwrap_or("it did not say why");
-            tell!("infeed: a trainer is not fed: {why}");
+        if now.refused > printed.refused {
+            let why = now.problem.as_deref().unwrap_or("no reason was given");
+            print_err!("infeed: a trainer was rejected: {why}");
         }
-        told = now;
+        printed = now;
     }
-    tell!("infeed: {}", sentence(&feeder.stats()));
+    print_err!("infeed: {}", sentence(&feeder.stats()));
     Ok(())
 }
 
-/// The token in a file; none without one.
+/// Reads the token file. Without a file, returns the empty token.
 pub(crate) fn token(file: Option<&PathBuf>) -> Result<Token, CliError> {
     match file {
         None => Ok(Token::default()),

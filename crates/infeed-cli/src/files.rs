@@ -1,4 +1,4 @@
-//! Finding image files, and what a folder of them is.
+//! Finds image files and detects the layout of a folder.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use infeed::store;
 
 use crate::error::CliError;
 
-/// Names by which files are taken for images, as the engine's folder source does.
+/// File extensions of images, as in the engine's folder source.
 const EXTENSIONS: [&str; 9] = [
     "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff",
 ];
 
-/// Folders in which masks lie, by the folder of the images beside them. `{}` is that folder.
+/// Folder names of masks. `{}` is the name of the image folder next to them.
 const MASK_FOLDERS: [&str; 6] = [
     "{}_labels",
     "{}_masks",
@@ -26,7 +26,7 @@ const MASK_FOLDERS: [&str; 6] = [
     "{}_segmentation",
 ];
 
-/// The same for folders that are called after what they hold.
+/// The same for folders with a generic name.
 const IMAGE_FOLDERS: [&str; 5] = ["images", "image", "imgs", "img", "JPEGImages"];
 const LABEL_FOLDERS: [&str; 6] = [
     "masks",
@@ -37,26 +37,26 @@ const LABEL_FOLDERS: [&str; 6] = [
     "SegmentationClass",
 ];
 
-/// What a folder holds.
+/// Contents of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Image files, in class folders or not.
+    /// Image files, with or without class folders.
     Images(PathBuf),
-    /// Images and masks by equal name.
+    /// Images and masks that pair by name.
     Pairs {
         image: PathBuf,
         mask: PathBuf,
         palette: Option<PathBuf>,
     },
-    /// NumPy arrays, one a field.
+    /// NumPy arrays, one per field.
     Arrays(Vec<PathBuf>),
 }
 
-/// Looks at the names in a folder.
+/// Detects the layout from the names in a folder.
 ///
 /// # Errors
 ///
-/// A folder that cannot be listed, or holds nothing that is known.
+/// If the folder cannot be listed or has no known contents.
 pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
     let listed = entries(dir)?;
     let folders: Vec<&Path> = listed
@@ -78,7 +78,7 @@ pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
     }
     let arrays: Vec<PathBuf> = listed
         .iter()
-        // Arrays are mapped, which what lies in a bucket cannot be.
+        // Arrays are memory-mapped, which a bucket does not allow.
         .filter(|entry| !entry.is_folder && !store::is_url(dir))
         .filter(|entry| extension(&entry.path).as_deref() == Some("npy"))
         .map(|entry| entry.path.clone())
@@ -86,7 +86,7 @@ pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
     if !arrays.is_empty() {
         return Ok(Layout::Arrays(arrays));
     }
-    // ImageNet's own layout: the splits lie beside each other, classes below them.
+    // ImageNet's own layout: one folder per split, with a folder per class in it.
     let split = ["train", "training", "val", "valid", "test"]
         .iter()
         .find_map(|name| folders.iter().find(|path| path.ends_with(name)));
@@ -95,19 +95,19 @@ pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
         Some(split) if !has_images => Ok(Layout::Images(split.to_path_buf())),
         _ if has_images || !folders.is_empty() => Ok(Layout::Images(dir.to_owned())),
         _ => Err(CliError::Failed(format!(
-            "{} holds no images, no folders of them and no .npy arrays",
+            "{} contains no images, no folders of images and no .npy arrays",
             dir.display()
         ))),
     }
 }
 
-/// A folder of images and the folder of their masks; `train` before others.
+/// Returns a folder of images and the folder of their masks. Prefers `train`.
 fn pairs_among(folders: &[&Path]) -> Option<(PathBuf, PathBuf)> {
     let named = |name: &str| folders.iter().find(|path| path.ends_with(name));
     let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
     for image in folders {
         let name = image.file_name().unwrap_or_default().to_string_lossy();
-        let beside = MASK_FOLDERS
+        let siblings = MASK_FOLDERS
             .iter()
             .map(|pattern| pattern.replace("{}", &name));
         let whole = IMAGE_FOLDERS.contains(&&*name);
@@ -115,19 +115,19 @@ fn pairs_among(folders: &[&Path]) -> Option<(PathBuf, PathBuf)> {
             .iter()
             .filter(|_| whole)
             .map(|label| (*label).to_owned());
-        let mask = beside.chain(general).find_map(|mask| named(&mask));
+        let mask = siblings.chain(general).find_map(|mask| named(&mask));
         found.extend(mask.map(|mask| (image.to_path_buf(), mask.to_path_buf())));
     }
     let train = found.iter().position(|(image, _)| image.ends_with("train"));
     (!found.is_empty()).then(|| found.swap_remove(train.unwrap_or(0)))
 }
 
-/// All image files below a folder, sorted, and how many other files there are. Hidden files and
-/// folders are left out.
+/// Returns all image files below a folder, sorted, and the number of other files. Ignores hidden
+/// files and folders.
 ///
 /// # Errors
 ///
-/// A folder that cannot be listed.
+/// If a folder cannot be listed.
 pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError> {
     if store::is_url(dir) {
         let listed = store::objects(&dir.to_string_lossy());
@@ -141,26 +141,26 @@ pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError
     image_files(dir).map_err(|error| CliError::failed(&error))
 }
 
-/// What lies in a folder, on a disk or in a bucket.
-struct Entry {
+/// An entry of a folder, on a disk or in a bucket.
+struct FolderEntry {
     path: PathBuf,
     is_folder: bool,
 }
 
-fn entries(dir: &Path) -> Result<Vec<Entry>, CliError> {
+fn entries(dir: &Path) -> Result<Vec<FolderEntry>, CliError> {
     if !store::is_url(dir) {
         return local_entries(dir).map_err(|error| cannot_list(dir, &error));
     }
     let listed =
         store::entries(&dir.to_string_lossy()).map_err(|error| CliError::failed(&error))?;
-    let entry = |entry: store::Entry| Entry {
+    let entry = |entry: store::FolderEntry| FolderEntry {
         path: dir.join(entry.name),
         is_folder: entry.is_folder,
     };
     Ok(listed.into_iter().map(entry).collect())
 }
 
-fn local_entries(dir: &Path) -> io::Result<Vec<Entry>> {
+fn local_entries(dir: &Path) -> io::Result<Vec<FolderEntry>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -169,18 +169,18 @@ fn local_entries(dir: &Path) -> io::Result<Vec<Entry>> {
         }
     }
     paths.sort();
-    let entry = |path: PathBuf| Entry {
+    let entry = |path: PathBuf| FolderEntry {
         is_folder: path.is_dir(),
         path,
     };
     Ok(paths.into_iter().map(entry).collect())
 }
 
-/// The whole of a file or object.
+/// Reads a whole file or object.
 ///
 /// # Errors
 ///
-/// What the storage said.
+/// The error of the storage.
 pub(crate) fn read(path: &Path) -> Result<Bytes, CliError> {
     if !store::is_url(path) {
         let bytes = fs::read(path).map_err(|error| CliError::Failed(error.to_string()))?;
@@ -200,18 +200,18 @@ fn extension(path: &Path) -> Option<String> {
         .map(|extension| extension.to_string_lossy().to_ascii_lowercase())
 }
 
-/// Whether a file is called as images are.
+/// Returns whether a file has the extension of an image.
 pub(crate) fn is_image(path: &Path) -> bool {
     extension(path).is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }
 
-/// At most `limit` of a list, spread over all of it.
+/// Returns at most `limit` items, spread over the whole list.
 pub(crate) fn spread<T>(all: &[T], limit: usize) -> impl Iterator<Item = &T> {
     let count = all.len().min(limit);
     (0..count).map(move |i| &all[i * all.len() / count])
 }
 
-/// Headers of a few files spread over a folder; files that have none are left out.
+/// Returns the headers of a few files spread over a folder. Skips files without a valid header.
 pub(crate) fn peek(images: &[PathBuf], limit: usize) -> Vec<Header> {
     let mut decoder = Decoder::new();
     spread(images, limit)
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_told_from_the_names_of_folders() {
+    fn pairs_are_detected_by_folder_names() {
         for (image, mask) in [
             ("images", "masks"),
             ("train", "train_labels"),

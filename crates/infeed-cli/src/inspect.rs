@@ -1,4 +1,4 @@
-//! `infeed inspect`: what is in a dataset, and what a pipeline makes of it.
+//! `infeed inspect`: prints the contents of a dataset and draws the samples of a pipeline.
 
 mod check;
 mod glyphs;
@@ -17,19 +17,19 @@ use crate::error::CliError;
 use crate::files::images_below;
 use crate::target::{FunctionArgs, Target};
 use crate::{Outcome, args, interrupt};
-use check::{Checked, Labels, check_files};
+use check::{FolderCheck, Labels, check_files};
 use report::Report;
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
   infeed inspect photos
-  infeed inspect streets --sheet sheet.png       look at what the pipeline really produces
+  infeed inspect streets --sheet sheet.png       draw the samples of the pipeline
   infeed inspect pipeline.toml --sheet sheet.png
   infeed inspect 'train-{0000..0146}.tar'        shards, as a pattern
   infeed inspect photos --limit 1000 --json      check 1000 files, spread over all
 
-Every file or record is decoded whole, on all cores. Bad ones are listed with the reason; they do not
-change the exit status. Of shards it is also told how well the pipeline's order mixes them.")]
+Every file or record is decoded completely, on all cores. Bad ones are listed with the reason and do
+not change the exit status. For shards, it also prints how well the pipeline's order mixes them.")]
 pub(crate) struct Args {
     /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
     /// (.parquet, .arrow, .npz)
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
     if target.pipeline != target.pipeline.plain() {
-        // Only the source knows which of its records those are.
+        // Only the source knows the records that the pipeline selects.
         return records::look(target, limit, &labels(target)?);
     }
     match &target.pipeline.source {
@@ -82,7 +82,7 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
     }
 }
 
-/// Image files of a folder; the folder right below the root is the class.
+/// Inspects the image files of a folder. The first folder level below the root is the class.
 fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError> {
     let (files, others) = images_below(root)?;
     let mut classes: BTreeMap<String, u64> = BTreeMap::new();
@@ -94,7 +94,7 @@ fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError>
                 .or_default() += 1;
         }
     }
-    let images = Checked {
+    let images = FolderCheck {
         root: root.to_owned(),
         ..check_files(&files, limit, &Labels::None)?
     };
@@ -106,7 +106,7 @@ fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError>
     })
 }
 
-/// Two folders of files that pair by equal path without extension.
+/// Inspects two folders of files that pair by path without extension.
 fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Report, CliError> {
     let ((images, other_images), (masks, other_masks)) =
         (images_below(image)?, images_below(mask)?);
@@ -146,11 +146,11 @@ fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Rep
         without_image: without(&mask_stems, &image_stems),
         mismatched,
         mask_classes: labels.shares(&checked_masks),
-        images: Some(Checked {
+        images: Some(FolderCheck {
             root: image.to_owned(),
             ..checked_images
         }),
-        masks: Some(Checked {
+        masks: Some(FolderCheck {
             root: mask.to_owned(),
             ..checked_masks
         }),
@@ -158,7 +158,7 @@ fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Rep
     })
 }
 
-/// What the pipeline takes the masks to hold.
+/// Returns the meaning of the mask's pixels in the pipeline.
 fn labels(target: &Target) -> Result<Labels, CliError> {
     let palette = target
         .pipeline

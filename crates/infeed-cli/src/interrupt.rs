@@ -1,10 +1,10 @@
-//! Ctrl-C as a question to ask between batches, so that what was measured is still printed.
+//! Handles Ctrl-C as a flag to check between batches, so that the measurements so far are printed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// From now on the first Ctrl-C only sets a flag, and the second ends the process.
+/// Installs the handler. The first Ctrl-C sets a flag, the second ends the process.
 pub(crate) fn watch() {
     let handler = || {
         // Relaxed: the flag carries no other data.
@@ -12,11 +12,11 @@ pub(crate) fn watch() {
             std::process::exit(130);
         }
     };
-    // Where no handler can be set (a second call in one process), Ctrl-C ends it as ever.
+    // If no handler can be set (a second call in one process), Ctrl-C keeps its default effect.
     let _ = ctrlc::set_handler(handler);
 }
 
-/// Whether Ctrl-C was pressed since [`watch`].
+/// Returns whether Ctrl-C was pressed since [`watch`].
 pub(crate) fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }

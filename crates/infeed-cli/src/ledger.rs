@@ -1,10 +1,10 @@
-//! `infeed ledger`: what was predicted, and what came of it.
+//! `infeed ledger`: prints predictions and their results.
 
 use std::path::PathBuf;
 
 use clap::Parser;
-use infeed::explain::LedgerEntry;
-use infeed::explain::ledger::{self, Accuracy};
+use infeed_explain::LedgerEntry;
+use infeed_explain::ledger::{self, Accuracy};
 use serde_json::json;
 
 use crate::Outcome;
@@ -12,17 +12,17 @@ use crate::error::CliError;
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
-  infeed explain photos --apply 1    applies a remedy, and adds a line to the ledger
-  infeed ledger                      all lines, and how good the predictions were")]
+  infeed explain photos --apply 1    apply a remedy and add a line to the ledger
+  infeed ledger                      all lines, and the accuracy of the predictions")]
 pub(crate) struct Args {
-    /// The file [default: in the user's data folder]
+    /// Ledger file [default: in the user's data folder]
     path: Option<PathBuf>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// Where the ledger lies unless the user says otherwise.
+/// Returns the default path of the ledger.
 ///
 /// # Errors
 ///
@@ -34,7 +34,9 @@ pub(crate) fn default_path() -> Result<PathBuf, CliError> {
         .or_else(|| Some(variable("HOME")?.join(".local/share")));
     data.map(|path| path.join("infeed/ledger.jsonl"))
         .ok_or_else(|| {
-            CliError::Usage("there is no home folder; name a file with --ledger".to_owned())
+            CliError::Usage(
+                "there is no home folder for the ledger; set a file with --ledger".to_owned(),
+            )
         })
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     if entries.is_empty() {
         putln!(
-            "{} holds nothing yet; `infeed explain DATA --apply 1` adds to it",
+            "{} has no entries; `infeed explain DATA --apply 1` adds one",
             path.display()
         )?;
         return Ok(());
@@ -97,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The last `length` characters, which tell paths apart.
+/// Returns the last `length` characters, which distinguish paths best.
 fn tail(text: &str, length: usize) -> String {
     let count = text.chars().count();
     if count <= length {

@@ -1,7 +1,7 @@
-//! The `infeed` command: a library that takes the arguments and gives the exit status.
+//! The `infeed` command, as a library that takes arguments and returns the exit status.
 //!
-//! One file a command; `args` reads what people write (`2GiB`, `500x375`), `error` decides what
-//! they are told when something fails.
+//! Each command has a file. `args` parses values such as `2GiB` and `500x375`. `error` formats the
+//! message of a failure.
 
 #[macro_use]
 mod terminal;
@@ -35,8 +35,8 @@ use error::CliError;
     name = "infeed",
     version,
     arg_required_else_help = true,
-    after_help = "The Python package adds `infeed experiment NAME`, which measures again what the \
-                  field's folklore rests on."
+    after_help = "The Python package adds `infeed experiment NAME`, which repeats measurements \
+                  about data loading."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -45,32 +45,34 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a pipeline and tell rate, waiting, memory and the cost of each stage
+    /// Run a pipeline and print its rate, waits, memory and the cost of each stage
     Bench(bench::Args),
-    /// Tell which resource limits a pipeline and what each remedy would gain; apply one and check
+    /// Find the resource that limits a pipeline, predict the gain of each remedy, apply one and
+    /// check it
     Explain(explain::Args),
     /// Make batches of a pipeline for trainers on other machines
     Feed(feed::Args),
-    /// Tell what was predicted, and what came of it
+    /// Print predictions and their results
     Ledger(ledger::Args),
-    /// Tell what is in a dataset: counts, formats, sizes, classes, bad files; draw a contact sheet
+    /// Print the contents of a dataset: counts, formats, sizes, classes, bad files; draw a contact
+    /// sheet
     Inspect(inspect::Args),
-    /// Rewrite a dataset once into a form that is cheaper to read
+    /// Rewrite a dataset once into a format that is cheaper to read
     Pack(pack::Args),
-    /// Measure what this machine can do, or tell what others could
+    /// Measure cores, memory and storage of this machine, or print those of a known machine
     Probe(probe::Args),
-    /// Write a realistic dataset for trying things out
+    /// Write a realistic dataset for experiments
     Sample(sample::Args),
-    /// Replay a pipeline from a state and name the first step that differs
+    /// Replay a pipeline and compare its steps with recorded digests
     Verify(verify::Args),
 }
 
-/// Runs the command; `argv` starts with the program's name.
+/// Runs the command. `argv` starts with the program's name.
 ///
-/// Returns the exit status: 0 for success, 1 when the work failed, 2 when the arguments make no
-/// sense, 3 when records that are bad were left out of what was packed, 141 when nobody reads the
-/// standard output any more. Everything a user should see
-/// has been printed: results to the standard output, the rest to the standard error.
+/// Returns the exit status: 0 for success, 1 if the work failed, 2 for invalid arguments, 3 if bad
+/// records were left out of a packed dataset, 141 if the reader of the standard output closed it.
+/// All messages are printed before it returns: results to the standard output, the rest to the
+/// standard error.
 pub fn run<I, T>(argv: I) -> u8
 where
     I: IntoIterator<Item = T>,
@@ -79,7 +81,7 @@ where
     let cli = match Cli::try_parse_from(argv) {
         Ok(cli) => cli,
         Err(error) => {
-            // A closed pipe is no reason to complain.
+            // A closed pipe is no reason to report an error.
             let _ = error.print();
             return u8::from(error.use_stderr()) * 2;
         }
@@ -99,11 +101,11 @@ where
         Ok(()) => 0,
         Err(CliError::Closed) => CliError::Closed.status(),
         Err(error) => {
-            tell!("infeed: {error}");
+            print_err!("infeed: {error}");
             error.status()
         }
     }
 }
 
-/// What every command returns.
+/// The result of every command.
 type Outcome = Result<(), CliError>;

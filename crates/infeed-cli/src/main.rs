@@ -1,5 +1,5 @@
-//! Entry point of the `infeed` command; all of it is in the library, which the Python package
-//! calls too.
+//! Entry point of the `infeed` command. The code is in the library, which the Python package also
+//! calls.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
-//! Shards and tables as a command is given them: what kind they are by their names, and a sensible
-//! pipeline by their fields.
+//! Detects shards and tables by their names, and makes a default pipeline from their fields.
 
 use std::path::Path;
 
@@ -9,14 +8,14 @@ use infeed::transform::{Normalize, RandomCrop, RandomHorizontalFlip, RandomResiz
 
 use crate::error::CliError;
 
-/// Mean and standard deviation of ImageNet's pixels, as torchvision gives them.
+/// Mean and standard deviation of ImageNet's pixels, from torchvision.
 pub(crate) const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 pub(crate) const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
 
 /// Longest side of a default crop from images with masks.
 pub(crate) const CROP: u32 = 512;
 
-/// What a path or pattern names, if it names shards or tables.
+/// Returns the source for a path or pattern of shards or tables. None for other paths.
 pub(crate) fn source(path: &Path) -> Option<SourceSpec> {
     let text = path.display().to_string();
     if path.join("index.json").is_file() {
@@ -38,7 +37,7 @@ pub(crate) fn source(path: &Path) -> Option<SourceSpec> {
         ".tfrecord.gz",
         ".tfrecords.gz",
     ];
-    // `train-00000-of-01024`, as TensorFlow's scripts call them.
+    // `train-00000-of-01024`, the naming of TensorFlow's scripts.
     let numbered = name.contains("-of-") && !name.contains('.') && !path.is_dir();
     if numbered || records.iter().any(|end| name.ends_with(end)) {
         return Some(SourceSpec::tfrecord(text));
@@ -58,11 +57,11 @@ pub(crate) fn source(path: &Path) -> Option<SourceSpec> {
     }
 }
 
-/// A pipeline for what they hold.
+/// Makes a default pipeline for a source.
 ///
 /// # Errors
 ///
-/// What does not open.
+/// If the source does not open.
 pub(crate) fn pipeline(spec: SourceSpec) -> Result<Pipeline, CliError> {
     let source = spec.open(&[]).map_err(|error| CliError::failed(&error))?;
     Ok(for_fields(Pipeline::new(spec), source.fields()))
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_and_tables_are_told_by_their_names() {
+    fn shards_and_tables_are_detected_by_their_names() {
         for (path, kind) in [
             ("train-{0000..0009}.tar", "webdataset"),
             ("s3://bucket/train-*.TAR", "webdataset"),

@@ -1,4 +1,4 @@
-//! `.npy` files as fields of a source in memory; the engine maps them.
+//! `.npy` files as fields of an in-memory source. The engine maps the files.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,12 +12,12 @@ use crate::error::CliError;
 
 /// Describes a file as a field.
 ///
-/// Bytes of `[N, H, W]` or `[N, H, W, 1 to 4]` are images, or masks if the name says so; all
-/// else is a tensor. The field is called after the file.
+/// uint8 arrays of shape `[N, H, W]` or `[N, H, W, 1 to 4]` are images, or masks if the file name
+/// says so. All others are tensors. The field has the name of the file.
 ///
 /// # Errors
 ///
-/// A file that cannot be read or is no array of plain numbers in C order.
+/// If the file cannot be read, or has no array of plain numbers in C order.
 pub(crate) fn field(path: &Path) -> Result<MemoryField, CliError> {
     let wrong = |problem: &str| CliError::Failed(format!("{}: {problem}", path.display()));
     let mut start = Vec::new();

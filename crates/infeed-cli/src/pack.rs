@@ -1,15 +1,17 @@
-//! `infeed pack`: rewrites a dataset once into a form that is cheaper to read.
+//! `infeed pack`: rewrites a dataset once into a format that is cheaper to read.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use indicatif::ProgressBar;
-use infeed::pack::{BAD_LIST, Encoding, Fidelity, PackOptions, Packed, Progress, Target as To};
 use infeed::pipeline::Pipeline;
 use infeed::pipeline::packed::PIPELINE;
 use infeed::sample::Size;
 use infeed::transform::{CenterCrop, Crop, Resize, Transform};
+use infeed_pack::{
+    BAD_LIST, Encoding, Fidelity, PackOptions, PackedDataset, Progress, Target as To,
+};
 use serde_json::json;
 
 use crate::error::CliError;
@@ -28,62 +30,62 @@ use crate::{Outcome, args, interrupt};
   infeed pack photos arrays --to arrays --short-side 256 --center-crop 224x224
   infeed pack s3://raw/photos s3://packed/photos --to webdataset --short-side 256
 
-What is written:
-  webdataset  tar shards, an image or number a member; any reader that goes front to back
-  tfrecord    tf.train.Example, for TensorFlow and all that read it
-  arrow       Arrow IPC, mapped and read without a copy; pixels too (--encode raw)
-  parquet     as Hugging Face has them, images as {bytes, path}
-  npz         a compressed NumPy file a batch, all decoded to one size
-  folder      image files: by class, with a list of labels, or in pairs, as the source has them
-  arrays      one .npy a field, all decoded to one size
+Output formats:
+  webdataset  tar shards, one member per image or number; for any sequential reader
+  tfrecord    tf.train.Example, for TensorFlow and other readers of the format
+  arrow       Arrow IPC, mapped and read without a copy; also raw pixels (--encode raw)
+  parquet     in the layout of Hugging Face, images as {bytes, path}
+  npz         one compressed NumPy file per batch, all images decoded to one size
+  folder      image files: by class, with a list of labels, or in pairs, as in the source
+  arrays      one .npy per field, all images decoded to one size
 
-OUT holds the pipeline for what is left to do, so that `infeed bench OUT` and Pipeline.load(OUT)
-take the folder, which may be moved.
+OUT also contains the remaining pipeline, so that `infeed bench OUT` and Pipeline.load(OUT) accept
+the folder. The folder may be moved.
 
-Bad records are left out and listed in infeed-pack-bad.jsonl; the exit status is 3 then, unless
---allow-bad says that it is fine.
+Bad records are left out and listed in infeed-pack-bad.jsonl; the exit status is then 3, unless
+--allow-bad is set.
 
-An encoding is one of
+Encodings:
   keep           files that are not resized are copied; others stay PNG or JPEG (quality 95)
   raw            pixels, for arrow
-  jpeg:QUALITY   1 to 100, with loss
-  png            without loss, the usual size
+  jpeg:QUALITY   1 to 100, lossy
+  png            lossless, the usual size
   png-fast       PNG with filter up and fast compression: cheap to read, somewhat larger
   png-stored     PNG without compression: cheapest to read, as large as the pixels
-  webp-lossless  WebP without loss: smaller than PNG, and dearer to read
+  webp-lossless  lossless WebP: smaller than PNG, and slower to read
   png:FILTER:LEVEL  none, sub, up, avg, paeth, adaptive; stored, fast, balanced, high
-Masks never get a lossy encoding. What a lossy one does to the images is told: PSNR and SSIM over a
-sample.
+Masks never get a lossy encoding. After a lossy encoding of images, the report has PSNR and SSIM of
+a sample.
 
 --restart-index writes restart markers into JPEGs, without loss, so that a crop decodes only the
-tiles it needs. A tile is a divisor of the MCUs (8 or 16 pixels) in a row, the nearest to the width
-given. Every viewer still opens the files.
+tiles it needs. The width of a tile in MCUs (8 or 16 pixels) divides the width of the image; it is
+the divisor nearest to the given number. Every viewer still opens the files.
 
-The original is never touched. Ctrl-C stops; the same command goes on with what is missing.")]
+The original is never changed. Ctrl-C stops; the same command resumes.")]
 pub(crate) struct Args {
     /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
     /// (.parquet, .arrow, .npz)
     source: PathBuf,
-    /// Folder to make, or for shards the URL of one in a bucket; may hold what an earlier run of
-    /// this command left
+    /// Output folder, or for shards the URL of a folder in a bucket; may contain the output of an
+    /// interrupted run of this command
     out: PathBuf,
-    /// What is written
-    #[arg(long, value_name = "FORM")]
+    /// Output format
+    #[arg(long, value_name = "FORMAT")]
     to: To,
-    /// Do the first N transforms of the pipeline, which must be fixed changes of geometry
+    /// Apply the first N transforms of the pipeline, which must be non-random changes of geometry
     #[arg(long, value_name = "N")]
     bake: Option<usize>,
     /// Resize so that the shorter side has this length
     #[arg(long, visible_alias = "resize-short", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     short_side: Option<u32>,
-    /// Cut this from the middle; an image that is too small is an error
+    /// Crop this size from the centre; an image that is too small is an error
     #[arg(long, value_name = "WxH", value_parser = args::size, conflicts_with = "center_crop")]
     crop: Option<Size>,
-    /// Cut this from the middle; an image that is too small is padded with zeros
+    /// Crop this size from the centre; an image that is too small is padded with zeros
     #[arg(long, value_name = "WxH", value_parser = args::size)]
     center_crop: Option<Size>,
-    /// Resize so that the shorter side is the longer of these, and cut this from the middle
+    /// Resize so that the shorter side is the longer of the two, and crop this size from the centre
     #[arg(long, value_name = "WxH", value_parser = args::size,
           conflicts_with_all = ["crop", "center_crop", "short_side"])]
     fit: Option<Size>,
@@ -106,18 +108,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
     /// Bytes of a shard
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes, default_value = "256MB")]
+    #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes, default_value = "256MB")]
     shard_size: u64,
     /// Rows of an npz file [default: the pipeline's batch]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
-    /// Decode images that are copied, to find those of which only the pixels are bad
+    /// Decode copied images, to find those with a valid header and bad pixels
     #[arg(long)]
     verify: bool,
     /// Stop when more records than this are bad
     #[arg(long, value_name = "N")]
     max_bad: Option<u64>,
-    /// Exit with 0 although bad records were left out
+    /// Exit with 0 even if bad records were left out
     #[arg(long)]
     allow_bad: bool,
     /// Worker threads [default: the cores this process may use]
@@ -143,7 +145,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let options = options(args, &target.pipeline)?;
     let progress = bar(0, "records");
     let start = Instant::now();
-    let packed = infeed::pack::pack(&target.pipeline, &[], None, &args.out, &options, &|at| {
+    let packed = infeed_pack::pack(&target.pipeline, &[], None, &args.out, &options, &|at| {
         show(&progress, at, start.elapsed());
         !interrupt::asked()
     });
@@ -164,26 +166,26 @@ pub(crate) fn run(args: &Args) -> Outcome {
             CliError::Usage(error.chain())
         }
         infeed::Error::Write { .. } => CliError::Failed(format!(
-            "{}; what was finished stays, and the same command goes on from there",
+            "{}; finished output stays, and the same command resumes",
             error.chain()
         )),
         _ => CliError::Failed(error.chain()),
     })?;
-    let told = match args.json {
+    let printed = match args.json {
         true => putln!("{}", report(args, &packed)),
         false => put!("{}", text(args, &packed)),
     };
     if packed.bad == 0 || args.allow_bad {
-        return told;
+        return printed;
     }
     Err(CliError::LeftOut(format!(
-        "{} bad records were left out; {} names them (--allow-bad makes this a success)",
+        "{} bad records were left out; {} lists them (--allow-bad exits with 0)",
         packed.bad,
         args.out.join(BAD_LIST).display()
     )))
 }
 
-/// Moves the bar: records, and bytes in and out with their rate.
+/// Updates the progress bar: records, and bytes in and out with their rate.
 fn show(progress: &ProgressBar, at: &Progress, elapsed: Duration) {
     progress.set_length(at.total);
     progress.set_position(at.done);
@@ -200,11 +202,12 @@ fn show(progress: &ProgressBar, at: &Progress, elapsed: Duration) {
     ));
 }
 
-/// The first transforms of the pipeline, if they are asked for, and then those named one by one.
+/// Builds the options: the first transforms of the pipeline, if `--bake` is set, and then those of
+/// other options.
 ///
 /// # Errors
 ///
-/// More transforms than the pipeline has.
+/// If the pipeline has fewer transforms than `--bake`.
 fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
     let baked = args.bake.unwrap_or(0);
     let Some(first) = pipeline.transforms.get(..baked) else {
@@ -244,31 +247,31 @@ fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
     })
 }
 
-/// Records that this run wrote, a second.
-fn rate(packed: &Packed) -> f64 {
+/// Records per second that this run wrote.
+fn rate(packed: &PackedDataset) -> f64 {
     (packed.records - packed.reused) as f64 / packed.seconds.max(1e-9)
 }
 
-/// What to run next.
+/// Returns the command to run next.
 fn next(args: &Args) -> String {
     format!("infeed bench {}", args.out.display())
 }
 
-fn text(args: &Args, packed: &Packed) -> String {
+fn text(args: &Args, packed: &PackedDataset) -> String {
     let reused = match packed.reused {
         0 => String::new(),
-        reused => format!(" ({reused} were there already)"),
+        reused => format!(" ({reused} of them by an earlier run)"),
     };
     let share = packed.bytes_out as f64 / packed.bytes_in.max(1) as f64;
     let unmarked = match packed.unmarked {
         0 => String::new(),
-        unmarked => format!(
-            "{unmarked} JPEGs cannot have restart markers without loss and are as they were\n"
-        ),
+        unmarked => {
+            format!("{unmarked} JPEGs cannot have restart markers without loss and are unchanged\n")
+        }
     };
     let loss = packed.fidelity.as_ref().map_or(String::new(), |found| {
         format!(
-            "images    PSNR {:.1} dB (least {:.1}), SSIM {:.4} (least {:.4}) over {} of them\n",
+            "images    PSNR {:.1} dB (lowest {:.1}), SSIM {:.4} (lowest {:.4}) over {} images\n",
             found.psnr_db, found.least_psnr_db, found.ssim, found.least_ssim, found.images
         )
     });
@@ -286,8 +289,8 @@ fn text(args: &Args, packed: &Packed) -> String {
     )
 }
 
-fn report(args: &Args, packed: &Packed) -> serde_json::Value {
-    // No number in JSON is infinite: images that are equal have no PSNR.
+fn report(args: &Args, packed: &PackedDataset) -> serde_json::Value {
+    // JSON has no infinite numbers, and equal images have no finite PSNR.
     let finite = |value: f64| value.is_finite().then_some(value);
     let fidelity = |found: &Fidelity| {
         json!({

@@ -1,4 +1,4 @@
-//! `infeed probe`: what this machine can do, and what other machines could.
+//! `infeed probe`: measures this machine, or shows the numbers of another one.
 
 mod report;
 
@@ -16,23 +16,22 @@ use crate::{Outcome, interrupt};
 #[derive(Parser)]
 #[command(after_help = "Examples:
   infeed probe                  cores and memory
-  infeed probe photos           and the storage below a folder
-  infeed probe --on hdd         a machine one is not on
-  infeed probe --list           which there are
+  infeed probe photos           also the storage of a folder
+  infeed probe --on hdd         another machine
+  infeed probe --list           the known machines
 
-What was measured is kept in ~/.cache/infeed/probe.json and shown again; --again measures anew.
-Cold means that the pages of the files were dropped from this system's memory; a host or a disk
-may have them still.")]
+Measurements are cached in ~/.cache/infeed/probe.json; --again measures again. Cold: the files were
+dropped from this system's page cache. A hypervisor or a disk may still cache them.")]
 pub(crate) struct Args {
-    /// Folder or file whose storage is measured
+    /// Folder or file on the storage to measure
     path: Option<PathBuf>,
-    /// Plan for a machine of this name
+    /// Also print the numbers of a known machine
     #[arg(long, value_name = "NAME", value_parser = named, conflicts_with = "path")]
     on: Option<&'static Profile>,
-    /// List the machines that have a name
+    /// List the known machines
     #[arg(long, conflicts_with_all = ["path", "on", "again"])]
     list: bool,
-    /// Measure although it was measured before
+    /// Measure again instead of using the cached result
     #[arg(long)]
     again: bool,
     /// Print one JSON object
@@ -43,7 +42,7 @@ pub(crate) struct Args {
 fn named(name: &str) -> Result<&'static Profile, String> {
     profile(name).ok_or_else(|| {
         let names: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
-        format!("there are {}", names.join(", "))
+        format!("the known machines are {}", names.join(", "))
     })
 }
 
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// What is known of this machine, measured where it is not, and where it is kept.
+/// Returns the numbers of this machine, measured if they are not cached, and the path of the cache.
 fn measure(
     args: &Args,
     progress: &indicatif::ProgressBar,
@@ -97,7 +96,7 @@ fn measure(
         is_new = true;
         progress.set_message("copying memory");
         let mut probe = Probe::measure();
-        // What is known of other folders stays known.
+        // Keeps the measurements of other folders.
         let before = file.as_deref().and_then(Probe::load);
         probe.storage = before.map(|before| before.storage).unwrap_or_default();
         probe
@@ -110,7 +109,7 @@ fn measure(
             !interrupt::asked()
         });
         let found = found.map_err(|error| match error.kind() {
-            io::ErrorKind::Interrupted => CliError::Failed("interrupted; nothing is kept".into()),
+            io::ErrorKind::Interrupted => CliError::Failed("interrupted; nothing was saved".into()),
             io::ErrorKind::NotFound => CliError::Usage(error.to_string()),
             _ => CliError::Failed(error.to_string()),
         })?;
@@ -121,8 +120,8 @@ fn measure(
         return Ok((probe, None));
     };
     if is_new && let Err(error) = probe.save(&file) {
-        // The numbers are there all the same.
-        tell!("infeed: what was measured is not kept: {error}");
+        // The numbers are valid even if they cannot be saved.
+        print_err!("infeed: cannot save the measurement: {error}");
         return Ok((probe, None));
     }
     Ok((probe, Some(file)))

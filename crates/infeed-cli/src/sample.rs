@@ -1,4 +1,4 @@
-//! `infeed sample`: writes a realistic dataset for trying things out.
+//! `infeed sample`: writes a realistic dataset for experiments.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use infeed::sample::Size;
-use infeed::testing::synthetic::{
+use infeed_sample::{
     Classification, Dataset, MAX_PHOTO_CLASSES, MAX_STREET_CLASSES, Segmentation, write_dataset,
 };
 
@@ -23,8 +23,8 @@ use crate::{Outcome, args, interrupt};
   infeed sample classification photos --count 10000 --classes 100 --seed 1
   infeed sample segmentation streets --size 960x720
 
-The pictures are made up, but weigh and decode like photographs. A seed always
-gives the same bytes. A folder that is not empty is never written to.")]
+The pictures are synthetic, with file sizes and decode times of photographs. Equal seeds give equal
+bytes. A folder that is not empty is never written to.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     kind: Kind,
@@ -34,19 +34,19 @@ pub(crate) struct Args {
 enum Kind {
     /// JPEG photographs of objects, OUT/class/0000.jpg
     Classification {
-        /// Folder to make; must be empty or missing
+        /// Output folder; must be empty or missing
         out: PathBuf,
-        /// Images altogether
+        /// Number of images
         #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
         count: u64,
-        /// Classes the images are dealt to
+        /// Number of classes
         #[arg(long, default_value_t = 10,
               value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PHOTO_CLASSES)))]
         classes: u32,
-        /// Same seed, same bytes
+        /// Seed; equal seeds give equal bytes
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// Most frequent WIDTHxHEIGHT; others vary around it as ImageNet's do
+        /// Most frequent WIDTHxHEIGHT; other sizes vary like ImageNet's
         #[arg(long, default_value = "500x375", value_parser = args::size)]
         size: Size,
         /// JPEG quality, a number or a range; most of ImageNet has 96
@@ -55,7 +55,7 @@ enum Kind {
     },
     /// PNG street scenes and masks, OUT/images/0000.png, OUT/masks/0000.png, OUT/class_dict.csv
     Segmentation {
-        /// Folder to make; must be empty or missing
+        /// Output folder; must be empty or missing
         out: PathBuf,
         /// Pairs of image and mask
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
@@ -64,7 +64,7 @@ enum Kind {
         #[arg(long, default_value_t = 12,
               value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_STREET_CLASSES)))]
         classes: u32,
-        /// Same seed, same bytes
+        /// Seed; equal seeds give equal bytes
         #[arg(long, default_value_t = 0)]
         seed: u64,
         /// WIDTHxHEIGHT of every image
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let bytes = AtomicU64::new(0);
     let start = Instant::now();
     let written = write_dataset(&*dataset, out, threads, &|size| {
-        // Relaxed: a sum, read when all threads have ended.
+        // Relaxed: a sum that is read after all threads have ended.
         bytes.fetch_add(size, Ordering::Relaxed);
         progress.inc(1);
         !interrupt::asked()
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     progress.finish_and_clear();
     let written = written.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            CliError::Usage(format!("{error}; name a new folder, or empty it yourself"))
+            CliError::Usage(format!("{error}; use a new folder, or empty this one"))
         }
         _ => CliError::Failed(format!("cannot write the dataset: {error}")),
     })?;

@@ -1,4 +1,4 @@
-//! What a command works on: a pipeline file, or a folder or shards and a sensible pipeline.
+//! The target of a command: a pipeline file, or a folder or shards with a default pipeline.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::files::{self, Layout, images_below, layout, peek};
 use crate::named::{CROP, IMAGENET_MEAN, IMAGENET_STD};
 use crate::{named, npy};
 
-/// Files looked at to see how large images are and what masks hold.
+/// Number of files to read for the size of images and the contents of masks.
 const PEEKED: usize = 32;
 
 /// Options about the Python functions that a pipeline file names.
@@ -30,19 +30,20 @@ pub(crate) struct FunctionArgs {
     allow_functions: Vec<String>,
 }
 
-/// A pipeline to run or to look at.
+/// A pipeline to run or to inspect.
 pub(crate) struct Target {
     pub(crate) pipeline: Pipeline,
-    /// Whether the pipeline was made up here.
+    /// Whether the pipeline is a default that this module made.
     pub(crate) guessed: bool,
 }
 
 impl Target {
-    /// As [`Target::of`], and imports the functions that the pipeline names and `functions` allows.
+    /// As [`Target::of`]. Also imports the functions that the pipeline names and `functions`
+    /// allows.
     ///
     /// # Errors
     ///
-    /// As [`Target::of`], or a function that is allowed and cannot be imported.
+    /// As [`Target::of`], or if an allowed function cannot be imported.
     pub(crate) fn with_functions(
         path: &Path,
         functions: &FunctionArgs,
@@ -55,16 +56,16 @@ impl Target {
         Ok(target)
     }
 
-    /// Reads the pipeline file at `path` or in the packed dataset there; or makes a pipeline for the
-    /// folder, shards, tables or `.npy` file there. All but the last may be URLs.
+    /// Reads the pipeline file at `path` or in the packed dataset there. For a folder, shards,
+    /// tables or a `.npy` file, makes a default pipeline. All but the last may be URLs.
     ///
     /// # Errors
     ///
-    /// A path that is missing, a file that is no pipeline, a folder that holds nothing known, a
-    /// packed dataset that is not complete, shards that do not open.
+    /// If the path does not exist, a file is no pipeline, a folder has no known contents, a packed
+    /// dataset is incomplete, or shards do not open.
     fn of(path: &Path) -> Result<Target, CliError> {
         let named = named::source(path);
-        // What a URL names as a file is not asked for.
+        // A URL that names a file is not a folder, so the bucket is not asked for a packed dataset.
         let is_file = store::is_url(path) && (named.is_some() || is_pipeline_at_url(path));
         let is_packed = !is_file && packed::is_packed(path);
         if let Some(source) = named.filter(|_| !is_packed) {
@@ -78,8 +79,8 @@ impl Target {
         }
         if !store::is_url(path) && !path.exists() {
             return Err(CliError::Usage(format!(
-                "{} does not exist; name a pipeline file, a folder of data, shards, or make some with \
-                 `infeed sample`",
+                "{} does not exist; pass a pipeline file, a folder of data or shards, or make a \
+                 dataset with `infeed sample`",
                 path.display()
             )));
         }
@@ -91,7 +92,7 @@ impl Target {
         }
         if files::is_image(path) {
             return Err(CliError::Usage(format!(
-                "{} is an image; name the folder that holds it",
+                "{} is an image; pass its folder",
                 path.display()
             )));
         }
@@ -122,21 +123,21 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// What the engine says, in one line.
+    /// The error of the engine, in one line.
     pub(crate) fn open(&self, options: &Options) -> Result<Loader, CliError> {
         self.pipeline
             .open(options)
             .map_err(|error| CliError::failed(&error))
     }
 
-    /// The description, as it would stand in a file.
+    /// Returns the description as text of a pipeline file.
     pub(crate) fn text(&self) -> String {
-        // What came from a file or a folder holds no handles, so it can be written as one.
+        // A pipeline of a file or folder has no handles, so it can be written.
         self.pipeline.to_toml().unwrap_or_default()
     }
 }
 
-/// Whether a path is the URL of a pipeline file.
+/// Returns whether a path is the URL of a pipeline file.
 fn is_pipeline_at_url(path: &Path) -> bool {
     store::is_url(path)
         && path
@@ -163,7 +164,7 @@ fn segmentation(image: &Path, mask: &Path, palette: Option<&Path>) -> Result<Pip
         .map(|h| h.size.height.min(h.size.width))
         .min()
         .unwrap_or(CROP);
-    // Halvings of a network's size stay whole where the side is a multiple of 32.
+    // A multiple of 32 keeps the sizes inside a network whole when it halves them.
     let side = if short >= 32 {
         short.min(CROP) / 32 * 32
     } else {

@@ -1,5 +1,5 @@
-//! Progress lines and numbers for people. Progress goes to the standard error and only where a
-//! terminal shows it; results go to the standard output.
+//! Progress lines and number formats for people. Progress goes to the standard error if it is a
+//! terminal. Results go to the standard output.
 
 use std::fmt::{Arguments, Write};
 use std::io::{self, Write as _};
@@ -10,19 +10,19 @@ use infeed::printable::printable_page;
 
 use crate::error::CliError;
 
-/// Writes a result to the standard output; as `print!`, but what goes wrong is an error.
+/// Writes a result to the standard output, like `print!`, but returns errors.
 macro_rules! put {
     ($($text:tt)*) => { $crate::terminal::put(format_args!($($text)*)) };
 }
 
-/// As `put!`, and ends the line.
+/// As `put!`, with a line end.
 macro_rules! putln {
     ($($text:tt)*) => { $crate::terminal::put(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Writes a line to the standard error; ignores that it is closed.
-macro_rules! tell {
-    ($($text:tt)*) => { $crate::terminal::tell(format_args!($($text)*)) };
+/// Writes a line to the standard error. Ignores errors, such as a closed stream.
+macro_rules! print_err {
+    ($($text:tt)*) => { $crate::terminal::print_err(format_args!($($text)*)) };
 }
 
 /// Writes to the standard output, with control characters escaped.
@@ -39,23 +39,25 @@ pub(crate) fn put(text: Arguments<'_>) -> Result<(), CliError> {
     {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::Closed),
-        Err(error) => Err(CliError::Failed(format!("the standard output: {error}"))),
+        Err(error) => Err(CliError::Failed(format!(
+            "cannot write to the standard output: {error}"
+        ))),
     }
 }
 
 /// Writes a line to the standard error, with control characters escaped.
-pub(crate) fn tell(text: Arguments<'_>) {
+pub(crate) fn print_err(text: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", printable_page(&text.to_string()));
 }
 
-/// A bar over `total` things; hidden when the standard error is no terminal.
+/// Returns a progress bar over `total` items. Hidden if the standard error is no terminal.
 pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
     let template =
         format!("{{bar:30}} {{human_pos}}/{{human_len}} {what}  {{rate}}  {{eta}} left  {{msg}}");
     if let Ok(style) = ProgressStyle::with_template(&template) {
         let rate = |state: &ProgressState, out: &mut dyn Write| {
-            // A bar has nowhere to report that it could not be drawn.
+            // A progress bar cannot report a drawing error.
             let _ = write!(out, "{:.1}/s", state.per_sec());
         };
         bar.set_style(style.progress_chars("=> ").with_key("rate", rate));
@@ -64,7 +66,7 @@ pub(crate) fn bar(total: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// A line of text that changes; hidden when the standard error is no terminal.
+/// Returns a line of changing text. Hidden if the standard error is no terminal.
 pub(crate) fn spinner() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{elapsed:>4}  {wide_msg}") {
@@ -74,13 +76,13 @@ pub(crate) fn spinner() -> ProgressBar {
     bar
 }
 
-/// Columns of the terminal, at least 60; 100 where there is none.
+/// Returns the columns of the terminal, at least 60. Without a terminal, 100.
 pub(crate) fn width() -> usize {
     let (_, columns) = console::Term::stdout().size_checked().unwrap_or((0, 100));
     usize::from(columns).max(60)
 }
 
-/// `1.5 GiB`, three figures at most.
+/// Formats a size such as `1.5 GiB` with at most three digits.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
@@ -99,7 +101,7 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
     }
 }
 
-/// `12.3 s`, `45 ms`, `870 us`, `60 ns`.
+/// Formats a time such as `12.3 s`, `45 ms`, `870 us` or `60 ns`.
 pub(crate) fn human_seconds(seconds: f64) -> String {
     match seconds {
         0.0 => "0".to_owned(),

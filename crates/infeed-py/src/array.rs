@@ -1,4 +1,4 @@
-//! Columns in memory of the host, handed over without a copy.
+//! Columns in host memory, shared with Python without a copy.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-/// Device numbers of DLPack: the CPU, the only one of it.
+/// DLPack's device type and device number of the CPU.
 pub(crate) const CPU: (i32, i32) = (1, 0);
 
 /// One column, sharing the engine's memory.
@@ -38,7 +38,7 @@ impl Array {
         interface.set_item("shape", self.shape(py)?)?;
         interface.set_item("typestr", typestr(self.inner.dtype()))?;
         // The pointer stays valid: NumPy keeps this object, which keeps the memory. Writing
-        // through it disturbs nobody: the engine never looks at a batch it has given away.
+        // through it is safe: the engine never reads a batch that it has delivered.
         interface.set_item("data", (self.inner.bytes().as_ptr() as usize, false))?;
         Ok(interface)
     }
@@ -54,12 +54,12 @@ impl Array {
     ) -> PyResult<Bound<'py, PyAny>> {
         if stream.is_some() {
             return Err(PyBufferError::new_err(
-                "an array on the CPU belongs to no stream",
+                "an array on the CPU has no stream; leave out `stream`",
             ));
         }
         if dl_device.is_some_and(|device| device != CPU) {
             return Err(PyBufferError::new_err(
-                "the array is on the CPU; move it from there",
+                "the array is on the CPU; copy it from there to the other device",
             ));
         }
         refuse_copy(copy)?;
@@ -74,16 +74,16 @@ impl Array {
     }
 }
 
-/// What a consumer that wants a copy is told.
+/// Returns an error if the consumer asks for a copy.
 pub(crate) fn refuse_copy(copy: Option<bool>) -> PyResult<()> {
     if copy == Some(true) {
-        let text = "no copy is made here; copy what you get";
+        let text = "copy=True is not supported; copy the array that you receive";
         return Err(PyBufferError::new_err(text));
     }
     Ok(())
 }
 
-/// A column as Python sees it: an `Array`, a pair of them, or a list.
+/// Converts a column to its Python object: an `Array`, a pair of them, or a list.
 pub(crate) fn object_from<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyAny>> {
     let array = |inner: &infeed::Array| {
         Bound::new(
@@ -105,7 +105,7 @@ pub(crate) fn object_from<'py>(py: Python<'py>, values: &Values) -> PyResult<Bou
     })
 }
 
-/// The type as DLPack spells it.
+/// Returns DLPack's type.
 pub(crate) fn data_type(dtype: DType) -> DataType {
     match dtype {
         DType::Bool => DataType::BOOL,
@@ -124,7 +124,8 @@ pub(crate) fn data_type(dtype: DType) -> DataType {
     }
 }
 
-/// The type as NumPy's array interface spells it; bfloat16 is unknown there, so two bytes.
+/// Returns the type string of NumPy's array interface. NumPy lacks bfloat16, which becomes two raw
+/// bytes.
 fn typestr(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "|b1",

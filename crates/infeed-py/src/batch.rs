@@ -1,4 +1,4 @@
-//! A batch, wherever it is, and its columns.
+//! A batch in host memory or on a device, and its columns.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::array::object_from;
-use crate::device::Delivered;
+use crate::device::HostOrDeviceBatch;
 use crate::error::raise;
 
 /// The samples of one step.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Batch {
-    inner: Delivered,
+    inner: HostOrDeviceBatch,
     source: Arc<dyn Source>,
 }
 
 impl Batch {
-    pub(crate) fn new(inner: Delivered, source: Arc<dyn Source>) -> Batch {
+    pub(crate) fn new(inner: HostOrDeviceBatch, source: Arc<dyn Source>) -> Batch {
         Batch { inner, source }
     }
 }
@@ -55,7 +55,7 @@ impl Batch {
             Some(array) => Ok(Bound::new(py, array)?.into_any()),
             None => {
                 let names = self.inner.names().join(", ");
-                let problem = format!("no field `{name}`; there are {names}");
+                let problem = format!("no field `{name}`; the fields are {names}");
                 Err(PyKeyError::new_err(problem))
             }
         }

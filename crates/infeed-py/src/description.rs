@@ -1,4 +1,5 @@
-//! Descriptions, which cross the border as JSON, and the buffers and sources they refer to.
+//! Pipeline descriptions, which Python passes as JSON, and the buffers and sources that they refer
+//! to.
 
 use std::sync::Arc;
 
@@ -6,18 +7,21 @@ use bytes::Bytes;
 use infeed::Pipeline;
 use infeed::batch::ColumnKind;
 use infeed::pipeline::Handle;
+use infeed::transform::Transform;
 use infeed_raw::python::BufferView;
 use pyo3::Borrowed;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::array::object_from;
 use crate::device::{decode_by, placement};
 use crate::error::raise;
 use crate::function::Function;
-use crate::given::Given;
 use crate::log;
+use crate::python_source::PythonSource;
 
-/// Buffers of Python objects, viewed without a copy, sources that were made of them, and functions.
+/// Buffers of Python objects (viewed without a copy), sources made from Python objects, and
+/// functions.
 pub(crate) struct Handles(pub(crate) Vec<Handle>);
 
 impl<'py> FromPyObject<'_, 'py> for Handles {
@@ -26,8 +30,8 @@ impl<'py> FromPyObject<'_, 'py> for Handles {
     fn extract(handles: Borrowed<'_, 'py, PyAny>) -> PyResult<Handles> {
         let view = |handle: PyResult<Bound<'py, PyAny>>| {
             let handle = handle?;
-            if let Ok(given) = handle.cast::<Given>() {
-                return Ok(Handle::Source(Arc::clone(&given.get().source)));
+            if let Ok(source) = handle.cast::<PythonSource>() {
+                return Ok(Handle::Source(Arc::clone(&source.get().source)));
             }
             if let Ok(function) = handle.cast::<Function>() {
                 return Ok(Handle::Function(function.get().shared()));
@@ -41,20 +45,29 @@ impl<'py> FromPyObject<'_, 'py> for Handles {
     }
 }
 
-/// The pipeline that a description means.
+/// Parses a description.
 pub(crate) fn parse(py: Python<'_>, description: &str) -> PyResult<Pipeline> {
     raise(py, Pipeline::from_json(description))
 }
 
-/// Refuses a description that cannot work, without touching its data.
+/// Checks a description without reading its data.
 #[pyfunction]
 pub(crate) fn check(py: Python<'_>, description: &str) -> PyResult<()> {
     let pipeline = parse(py, description)?;
     raise(py, py.detach(|| pipeline.check()))
 }
 
-/// The plan, as text, for batches on the host, or on a device to which so much is left; lists the source
-/// and runs nothing.
+/// Checks the parameters of a transform, given as JSON. Raises ValueError for a wrong one.
+#[pyfunction]
+pub(crate) fn check_transform(transform: &str) -> PyResult<()> {
+    let transform: Transform = serde_json::from_str(transform)
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let checked = transform.validate();
+    checked.map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// Returns the plan as text. `on_device` has the placement and the decoder for batches on a device.
+/// None plans batches on the host. Lists the source and runs no stage.
 #[pyfunction]
 pub(crate) fn plan(
     py: Python<'_>,
@@ -67,25 +80,25 @@ pub(crate) fn plan(
         return raise(py, py.detach(|| pipeline.explain(&handles.0)));
     };
     let (place, decode) = (placement(place)?, decode_by(decode)?);
-    let told = py.detach(|| pipeline.explain_on(&handles.0, place, decode));
-    raise(py, told)
+    let plan = py.detach(|| pipeline.explain_on(&handles.0, place, decode));
+    raise(py, plan)
 }
 
 /// Name, kind, element type and shape of one row of each column.
-type Described = (
+type ColumnDescription = (
     String,
     &'static str,
     Option<&'static str>,
     Option<Vec<Option<usize>>>,
 );
 
-/// What a batch holds.
+/// Returns the columns of a batch.
 #[pyfunction]
 pub(crate) fn describe(
     py: Python<'_>,
     description: &str,
     handles: Handles,
-) -> PyResult<Vec<Described>> {
+) -> PyResult<Vec<ColumnDescription>> {
     let pipeline = parse(py, description)?;
     let columns = py.detach(|| pipeline.describe(&handles.0));
     let describe = |column: infeed::batch::ColumnSpec| match column.kind {
@@ -108,10 +121,10 @@ pub(crate) fn describe(
 
 type Fields<'py> = Vec<(String, Bound<'py, PyAny>)>;
 
-/// A record, and name, draws and fields of each stage.
-type Shown<'py> = ((u64, String), Vec<(&'static str, String, Fields<'py>)>);
+/// Number and name of the record; name, draws and fields of each stage.
+type PreviewStages<'py> = ((u64, String), Vec<(&'static str, String, Fields<'py>)>);
 
-/// One sample after each stage, made on the calling thread.
+/// Runs one sample through all stages on the calling thread.
 #[pyfunction]
 pub(crate) fn preview<'py>(
     py: Python<'py>,
@@ -119,7 +132,7 @@ pub(crate) fn preview<'py>(
     handles: Handles,
     position: u64,
     epoch: u64,
-) -> PyResult<Shown<'py>> {
+) -> PyResult<PreviewStages<'py>> {
     let pipeline = parse(py, description)?;
     let shown = py.detach(|| pipeline.preview(&handles.0, position, epoch));
     log::hand_over(py)?;
@@ -137,20 +150,14 @@ pub(crate) fn preview<'py>(
     Ok(((record.index, record.name), converted))
 }
 
-/// A description as TOML.
+/// Converts a description to TOML.
 #[pyfunction]
 pub(crate) fn toml_from_json(py: Python<'_>, description: &str) -> PyResult<String> {
     let pipeline = parse(py, description)?;
     raise(py, pipeline.to_toml())
 }
 
-/// A description from TOML.
-#[pyfunction]
-pub(crate) fn json_from_toml(py: Python<'_>, text: &str) -> PyResult<String> {
-    Ok(raise(py, Pipeline::from_toml(text))?.to_json())
-}
-
-/// A description from a file, or from the folder of a packed dataset.
+/// Reads a description from a file, or from the folder of a packed dataset.
 #[pyfunction]
 pub(crate) fn load(py: Python<'_>, path: std::path::PathBuf) -> PyResult<String> {
     Ok(raise(py, py.detach(|| Pipeline::load(path)))?.to_json())

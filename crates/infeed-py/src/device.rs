@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use infeed::batch::Values;
-use infeed::device::any::{AnyQueue, Kind};
-use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, Ring, RingStats};
-use infeed::device::{Any, Device};
+use infeed::device::AnyDevice;
+use infeed::device::any::{AnyQueue, DeviceKind};
+use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, RingStats};
 use infeed::loader::DecodeBy;
-use infeed::loader::ahead::{DeviceLoader, Placed, Placement};
+use infeed::loader::ahead::{Placement, PlacementState};
+use infeed::loader::any::AnyLoader;
 use infeed::{Batch, Error};
 use infeed_raw::cuda::{Consumer, Queue};
 use infeed_raw::dlpack::Tensor;
@@ -20,133 +21,133 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::array::{CPU, data_type, refuse_copy};
 use crate::error::raise;
 
-/// A batch, wherever it is.
-pub(crate) enum Delivered {
+/// A batch in host memory or on a device.
+pub(crate) enum HostOrDeviceBatch {
     Host(Batch),
-    Device(DeviceBatch<Any>),
+    Device(DeviceBatch<AnyDevice>),
 }
 
-/// The stream that a consumer works in, for a loader on this device; none where that has no streams
-/// that it could name.
-pub(crate) fn queue_on(device: &Any, stream: Option<Queue>) -> Option<AnyQueue> {
+/// Returns the consumer's stream on a device. None for a device without streams.
+pub(crate) fn queue_on(device: &AnyDevice, stream: Option<Queue>) -> Option<AnyQueue> {
     stream
-        .filter(|_| matches!(device, Any::Cuda(_)))
-        .map(Kind::Cuda)
+        .filter(|_| matches!(device, AnyDevice::Cuda(_)))
+        .map(DeviceKind::Cuda)
 }
 
-/// A loader's device, or all of them, and what was sent there.
-pub(crate) struct Sent {
+/// Counters of one device of a loader, or the sums over all of them.
+pub(crate) struct DeviceStats {
     name: String,
     stats: RingStats,
-    placed: Placed,
+    placed: PlacementState,
 }
 
-/// What is sent to each of a loader's devices, and who makes rows larger for it.
-pub(crate) fn sent(on: &DeviceLoader<Any>) -> Result<Vec<Sent>, Error> {
-    let of = |ring: &Ring<Any>| {
-        Ok(Sent {
-            name: ring.device().name(),
-            stats: ring.stats()?,
-            placed: on.placed(),
-        })
+/// Returns the counters of each device of a loader.
+pub(crate) fn device_stats(loader: &AnyLoader) -> Result<Vec<DeviceStats>, Error> {
+    let Some(placed) = loader.placed() else {
+        return Ok(Vec::new());
     };
-    on.rings().iter().map(of).collect()
+    let of = |(name, stats)| DeviceStats {
+        name,
+        stats,
+        placed: placed.clone(),
+    };
+    Ok(loader.device_stats()?.into_iter().map(of).collect())
 }
 
-/// All devices together.
-pub(crate) fn together(each: &[Sent]) -> Option<Sent> {
-    let names: Vec<&str> = each.iter().map(|sent| sent.name.as_str()).collect();
-    let stats: Vec<RingStats> = each.iter().map(|sent| sent.stats).collect();
-    Some(Sent {
+/// Sums the counters of all devices.
+pub(crate) fn sum(each: &[DeviceStats]) -> Option<DeviceStats> {
+    let names: Vec<&str> = each.iter().map(|one| one.name.as_str()).collect();
+    let stats: Vec<RingStats> = each.iter().map(|one| one.stats).collect();
+    Some(DeviceStats {
         name: names.join(", "),
         stats: RingStats::together(&stats)?,
         placed: each.first()?.placed.clone(),
     })
 }
 
-impl Delivered {
+impl HostOrDeviceBatch {
     pub(crate) fn names(&self) -> Vec<&str> {
         match self {
-            Delivered::Host(batch) => {
+            HostOrDeviceBatch::Host(batch) => {
                 let names = batch.columns.iter().map(|column| column.name.as_str());
                 names.collect()
             }
-            Delivered::Device(batch) => batch.names().collect(),
+            HostOrDeviceBatch::Device(batch) => batch.names().collect(),
         }
     }
 
     pub(crate) fn records(&self) -> &[u64] {
         match self {
-            Delivered::Host(batch) => &batch.records,
-            Delivered::Device(batch) => batch.records(),
+            HostOrDeviceBatch::Host(batch) => &batch.records,
+            HostOrDeviceBatch::Device(batch) => batch.records(),
         }
     }
 
     pub(crate) fn epoch(&self) -> u64 {
         match self {
-            Delivered::Host(batch) => batch.epoch,
-            Delivered::Device(batch) => batch.epoch(),
+            HostOrDeviceBatch::Host(batch) => batch.epoch,
+            HostOrDeviceBatch::Device(batch) => batch.epoch(),
         }
     }
 
     pub(crate) fn step(&self) -> u64 {
         match self {
-            Delivered::Host(batch) => batch.step,
-            Delivered::Device(batch) => batch.step(),
+            HostOrDeviceBatch::Host(batch) => batch.step,
+            HostOrDeviceBatch::Device(batch) => batch.step(),
         }
     }
 
-    /// The column of a field that is on the host.
+    /// Returns the column of a field that is in host memory.
     pub(crate) fn host(&self, name: &str) -> Option<&Values> {
         match self {
-            Delivered::Host(batch) => batch.get(name),
-            Delivered::Device(batch) => batch.host(name),
+            HostOrDeviceBatch::Host(batch) => batch.get(name),
+            HostOrDeviceBatch::Device(batch) => batch.host(name),
         }
     }
 
-    /// The column of a field that is on the device.
+    /// Returns the column of a field that is on the device.
     pub(crate) fn array(&self, name: &str) -> Result<Option<DeviceArray>, Error> {
         match self {
-            Delivered::Host(_) => Ok(None),
-            Delivered::Device(batch) => {
+            HostOrDeviceBatch::Host(_) => Ok(None),
+            HostOrDeviceBatch::Device(batch) => {
                 let array = batch.array(name)?;
                 Ok(array.map(|inner| DeviceArray { inner }))
             }
         }
     }
 
-    /// Says that the stream of an object uses the batch too.
+    /// Marks the batch as in use by a stream, given as a Python object.
     pub(crate) fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = stream.py();
         match self {
-            Delivered::Device(batch) if matches!(batch.device(), Any::Cuda(_)) => {
-                let queue = Kind::Cuda(stream_from(stream)?);
+            HostOrDeviceBatch::Device(batch) if matches!(batch.device(), AnyDevice::Cuda(_)) => {
+                let queue = DeviceKind::Cuda(stream_from(stream)?);
                 raise(py, py.detach(|| batch.record_stream(queue)))
             }
-            Delivered::Host(_) | Delivered::Device(_) => Err(no_streams()),
+            HostOrDeviceBatch::Host(_) | HostOrDeviceBatch::Device(_) => Err(no_streams()),
         }
     }
 }
 
-/// The arrays are the CPU's.
+/// Returns the error for a stream that was named for arrays on the CPU.
 pub(crate) fn no_streams() -> PyErr {
     PyTypeError::new_err(
-        "the arrays are the CPU's, where there are no streams; open with device=\"cuda\"",
+        "arrays on the CPU have no streams; leave out the stream, or open the pipeline with device=\"cuda\"",
     )
 }
 
 /// One column of a batch on a device.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct DeviceArray {
-    inner: OnDevice<Any>,
+    inner: OnDevice<AnyDevice>,
 }
 
 impl DeviceArray {
-    /// Number of the card that it lies on; none where the device is simulated.
+    /// Ordinal of the GPU. None for a simulated device.
     fn ordinal(&self) -> Option<usize> {
         match self.inner.device() {
-            Any::Cuda(cuda) => Some(cuda.card().ordinal),
-            Any::Sim(_) => None,
+            AnyDevice::Cuda(cuda) => Some(cuda.gpu().ordinal),
+            AnyDevice::Sim(_) => None,
         }
     }
 }
@@ -186,7 +187,7 @@ impl DeviceArray {
     ) -> PyResult<Bound<'py, PyAny>> {
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
             return Err(PyBufferError::new_err(format!(
-                "the array is on {}; move it from there, or open the pipeline with that device",
+                "the array is on {}; copy it from there, or open the pipeline with the other device",
                 self.device()
             )));
         }
@@ -194,19 +195,20 @@ impl DeviceArray {
         let array = &self.inner;
         let (shape, dtype) = (array.shape(), data_type(array.dtype()));
         let tensor = match &**array.memory() {
-            Kind::Cuda(memory) => {
-                let handed = match consumer_stream(stream.as_ref())? {
-                    Consumer::Queue(queue) => py.detach(|| array.ready_on(Kind::Cuda(queue))),
-                    // It waits for nothing, so the bytes are there before it has them.
+            DeviceKind::Cuda(memory) => {
+                let synchronized = match consumer_stream(stream.as_ref())? {
+                    Consumer::Queue(queue) => py.detach(|| array.ready_on(DeviceKind::Cuda(queue))),
+                    // This consumer does not wait, so the copy must end before the consumer has the
+                    // array.
                     Consumer::NoSync => py.detach(|| {
                         array.synchronize()?;
-                        array.record_stream(Kind::Cuda(Queue::LEGACY))
+                        array.record_stream(DeviceKind::Cuda(Queue::LEGACY))
                     }),
                 };
-                raise(py, handed)?;
-                Tensor::on_card(Arc::clone(memory), array.clone(), 0, shape, dtype)
+                raise(py, synchronized)?;
+                Tensor::on_gpu(Arc::clone(memory), array.clone(), 0, shape, dtype)
             }
-            Kind::Sim(_) => {
+            DeviceKind::Sim(_) => {
                 if stream.is_some() {
                     return Err(no_streams());
                 }
@@ -226,7 +228,8 @@ impl DeviceArray {
     }
 }
 
-/// The bytes as aligned as a card's memory is: TensorFlow ends the process over less.
+/// Copies bytes to memory with the alignment of GPU memory. TensorFlow aborts the process for a
+/// smaller alignment.
 fn aligned(bytes: &[u8]) -> PyResult<HostBytes> {
     let mut memory = HostBytes::zeroed(bytes.len())
         .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
@@ -234,7 +237,7 @@ fn aligned(bytes: &[u8]) -> PyResult<HostBytes> {
     Ok(memory)
 }
 
-/// What is done where, by its name.
+/// Parses the name of a placement.
 pub(crate) fn placement(name: &str) -> PyResult<Placement> {
     match name {
         "auto" => Ok(Placement::Auto),
@@ -245,18 +248,21 @@ pub(crate) fn placement(name: &str) -> PyResult<Placement> {
     }
 }
 
-/// Who decodes, by its name.
+/// Parses the name of the decoder: `auto`, `cpu`, `gpu`, or the GPU's share.
 pub(crate) fn decode_by(name: &str) -> PyResult<DecodeBy> {
     name.parse().map_err(PyValueError::new_err::<String>)
 }
 
-/// What was sent to a device.
-pub(crate) fn dict_from<'py>(py: Python<'py>, sent: &Sent) -> PyResult<Bound<'py, PyDict>> {
-    let Sent {
+/// Converts counters of a device to the dictionary that `infeed.stats.DeviceStats` describes.
+pub(crate) fn dict_from<'py>(
+    py: Python<'py>,
+    counters: &DeviceStats,
+) -> PyResult<Bound<'py, PyDict>> {
+    let DeviceStats {
         name,
         stats,
         placed,
-    } = sent;
+    } = counters;
     let dict = PyDict::new(py);
     dict.set_item("name", name)?;
     dict.set_item("batches", stats.batches)?;

@@ -1,4 +1,5 @@
-//! `infeed::Error` as Python exceptions: the class is the variant's, the text the whole chain.
+//! Conversion of `infeed::Error` to Python exceptions: one class for each variant, the error chain
+//! as text.
 
 use infeed::Error;
 use pyo3::PyTypeInfo;
@@ -6,9 +7,9 @@ use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::raised::{Raised, line};
+use crate::raised::{RaisedException, line};
 
-/// The exception for an error. Nothing else in this crate makes one for the engine's errors.
+/// Returns the exception for an error. Nothing else in this crate converts the engine's errors.
 pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error {
         Error::Read { .. } => "ReadError",
@@ -19,7 +20,7 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
         Error::Function { .. } | Error::BatchFunction { .. } => "FunctionError",
         Error::Process { .. } => "ProcessError",
         Error::RecordTooLarge { .. } => "RecordTooLargeError",
-        Error::TooManyBad { .. } => "TooManyBadError",
+        Error::TooManyBad { .. } => "TooManyBadRecordsError",
         Error::Open { .. } => "OpenError",
         Error::Write { .. } => "WriteError",
         Error::Interrupted { .. } => "InterruptedPackError",
@@ -39,33 +40,33 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
             .getattr(name)?
             .cast_into::<PyType>()?)
     };
-    // The module is the package's own; without it, the text still reaches the user.
+    // If the package cannot be imported, the user still sees the text.
     let class = class().unwrap_or_else(|_| PyRuntimeError::type_object(py));
     let exception = PyErr::from_type(class, error.chain());
     if let Error::Function { source, .. } | Error::BatchFunction { source, .. } = error
-        && let Some(raised) = source.downcast_ref::<Raised>()
+        && let Some(raised) = source.downcast_ref::<RaisedException>()
     {
-        // Python shows notes below the message; without them it still says what was raised.
+        // Python shows notes below the message. The message is complete without the note.
         let note = format!("In the function:\n{}", raised.traceback.trim_end());
         let _ = exception.value(py).call_method1("add_note", (note,));
     }
     exception
 }
 
-/// What an object of the user's raised while its source was made: an error of the description that
-/// says of `what`, with the exception as its cause.
-pub(crate) fn refused_by(py: Python<'_>, what: &str, raised: PyErr) -> PyErr {
-    // Ctrl-C and the end of the interpreter are not about the object.
+/// Returns the configuration error for an exception that a user's object raised while `part` of a
+/// source was made. The exception is its cause.
+pub(crate) fn source_error(py: Python<'_>, part: &str, raised: PyErr) -> PyErr {
+    // Ctrl-C and SystemExit are not errors of the object.
     if !raised.is_instance_of::<PyException>(py) {
         return raised;
     }
-    let problem = format!("{what}: {}", line(py, &raised));
+    let problem = format!("{part}: {}", line(py, &raised));
     let error = exception_from(py, &Error::config("source", problem));
     error.set_cause(py, Some(raised));
     error
 }
 
-/// `result` with its error as an exception.
+/// Converts the error of a result to an exception.
 pub(crate) fn raise<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> {
     result.map_err(|error| exception_from(py, &error))
 }

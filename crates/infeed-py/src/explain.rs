@@ -1,10 +1,10 @@
-//! What a running loader's counters say, and its forms.
+//! The explanation of a running loader, and its output formats.
 
-use infeed::explain::Explanation as Inner;
-use infeed::report;
+use infeed_explain::Explanation as Inner;
+use infeed_explain::report;
 use pyo3::prelude::*;
 
-/// What limits a run.
+/// The limit of a run, with its evidence.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Explanation {
     inner: Inner,

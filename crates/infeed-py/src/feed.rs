@@ -1,4 +1,4 @@
-//! Feeders: one that runs in this process, and where those of a loader are.
+//! Feeders: one that runs in this process, and the addresses of a loader's feeders.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::description::{Handles, parse};
 use crate::error::raise;
 use crate::log;
 
-/// Where the feeders of loaders listen, as long as anybody tells.
+/// Addresses of a loader's feeders, which may change while the loader runs.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Hosts {
     pub(crate) inner: feeders::Hosts,
@@ -45,10 +45,10 @@ impl Hosts {
     }
 }
 
-/// A feeder at work.
+/// A running feeder.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Feeder {
-    /// None once it was closed.
+    /// None after `close`.
     inner: Mutex<Option<feed::Feeder>>,
     address: String,
 }
@@ -111,20 +111,20 @@ impl Feeder {
 
 impl Feeder {
     fn end(&self) {
-        // Its threads are joined with nothing locked.
+        // The drop joins threads, so the lock must be free.
         let feeder = self.lock().take();
         drop(feeder);
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<feed::Feeder>> {
-        // It is taken out whole.
+        // The value is always replaced as a whole, so it is valid even after a panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Feeder {
     fn drop(&mut self) {
-        // Its threads may wait for the interpreter to give back what they hold.
+        // The feeder's threads may wait for the interpreter to release Python objects.
         Python::attach(|py| py.detach(|| self.end()));
     }
 }

@@ -1,34 +1,41 @@
 //! The Python binding of infeed: convert, detach, call, convert.
 //!
-//! Everything a user sees is in `python/infeed`; what is here is documented in `_core.pyi`.
+//! Users see only `python/infeed`. `_core.pyi` documents the names of this module.
 
 mod array;
 mod batch;
-mod card;
 mod description;
 mod device;
 mod error;
 mod explain;
 mod feed;
+mod fill;
 mod function;
-mod given;
-mod into;
+mod gpu;
 mod items;
 mod loader;
 mod log;
 mod order;
 mod pack;
+mod python_source;
 mod raised;
 mod remote;
 mod stats;
-mod verify;
+mod waiting;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Runs the `infeed` command and returns its exit status.
 #[pyfunction]
 fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
     py.detach(|| infeed_cli::run(argv))
+}
+
+/// Parses a size in bytes, such as "2GiB". Raises ValueError for other text.
+#[pyfunction]
+fn parse_bytes(text: &str) -> PyResult<u64> {
+    infeed::units::parse_bytes(text).map_err(PyValueError::new_err)
 }
 
 /// The engine, compiled.
@@ -41,10 +48,8 @@ mod _core {
     #[pymodule_export]
     use super::batch::Batch;
     #[pymodule_export]
-    use super::card::{cards, device_selftest};
-    #[pymodule_export]
     use super::description::{
-        check, describe, json_from_toml, load, plan, preview, toml_from_json,
+        check, check_transform, describe, load, plan, preview, toml_from_json,
     };
     #[pymodule_export]
     use super::device::DeviceArray;
@@ -55,31 +60,32 @@ mod _core {
     #[pymodule_export]
     use super::function::Function;
     #[pymodule_export]
-    use super::given::{Given, items, table};
+    use super::gpu::{cuda_ordinal, device_selftest, gpus};
     #[pymodule_export]
-    use super::loader::{Loader, add_digests};
-    #[pymodule_export]
-    use super::main;
+    use super::loader::Loader;
     #[pymodule_export]
     use super::order::order;
     #[pymodule_export]
     use super::pack::{PackParts, pack};
     #[pymodule_export]
+    use super::python_source::{PythonSource, items, table};
+    #[pymodule_export]
     use super::remote::set_cache;
     #[pymodule_export]
-    use super::verify::verify;
+    use super::{main, parse_bytes};
 
-    /// Connects the engine to this Python: functions that a description names, and NVIDIA's libraries.
+    /// Connects the engine to this interpreter: imports of functions that a description names, and
+    /// the folders of NVIDIA's libraries.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         infeed::function::set_importer(super::function::import);
-        super::card::find_libraries(module.py())
+        super::gpu::find_libraries(module.py())
     }
 
     /// Version of the order function.
     #[pymodule_export]
     const ORDER: &str = infeed::order::ORDER;
-    /// Slots on a device where nobody says how many.
+    /// Default number of batch slots on a device.
     #[pymodule_export]
     const SLOTS: usize = infeed::device::SLOTS;
     #[allow(non_upper_case_globals)]

@@ -1,7 +1,7 @@
-//! The engine's messages on their way to Python's `logging`.
+//! Log messages of the engine, passed to Python's `logging`.
 //!
-//! Threads of the engine must not wait for the interpreter, so a message is put in a short queue
-//! and handed to the `infeed` logger by the next call from Python.
+//! Threads of the engine must not wait for the interpreter, so they put messages into a short
+//! queue. The next call from Python passes the messages to the `infeed` logger.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -13,8 +13,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Messages kept until Python asks; beyond that the oldest goes, so that nothing grows.
-const KEPT: usize = 256;
+/// Capacity of the queue in messages. A new message replaces the oldest one when the queue is full.
+const CAPACITY: usize = 256;
 
 static QUEUE: Mutex<VecDeque<Message>> = Mutex::new(VecDeque::new());
 
@@ -24,16 +24,17 @@ struct Message {
     text: String,
 }
 
-/// Begins to collect, once a process; another subscriber that is there already stays.
+/// Starts to collect messages, once per process. A subscriber that the application has set stays in
+/// place.
 pub(crate) fn collect() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // An error means that a host application collects them itself.
+        // An error means that the application has its own subscriber.
         let _ = tracing::subscriber::set_global_default(Collector);
     });
 }
 
-/// Hands what was collected to Python's loggers.
+/// Passes the collected messages to Python's loggers.
 pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     let messages = std::mem::take(&mut *lock());
     if messages.is_empty() {
@@ -69,14 +70,14 @@ impl Subscriber for Collector {
             text: printable(&text.0).into_owned(),
         };
         let mut queue = lock();
-        if queue.len() == KEPT {
+        if queue.len() == CAPACITY {
             queue.pop_front();
         }
         queue.push_back(message);
     }
 
     fn new_span(&self, _span: &Attributes<'_>) -> Id {
-        // Spans are never enabled; the number is a formality.
+        // Spans are never enabled. The trait requires a number.
         Id::from_u64(1)
     }
 
@@ -86,7 +87,7 @@ impl Subscriber for Collector {
     fn exit(&self, _span: &Id) {}
 }
 
-/// Python's number of a level.
+/// Returns the number of a level in Python's `logging`.
 fn level(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,
@@ -96,7 +97,7 @@ fn level(level: Level) -> u8 {
     }
 }
 
-/// The message, and other values after it as `name=value`.
+/// The message, followed by the other fields as `name=value`.
 struct Text(String);
 
 impl Visit for Text {

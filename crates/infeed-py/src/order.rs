@@ -1,10 +1,10 @@
-//! The order of records, for loaders that are not infeed's.
+//! The order of records, for other loaders.
 
 use infeed::order::Order;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// The records at positions `begin..end` of an epoch.
+/// Returns the records at positions `begin..end` of an epoch.
 #[pyfunction]
 #[pyo3(signature = (records, seed, epoch, begin, end))]
 pub(crate) fn order(
@@ -16,7 +16,7 @@ pub(crate) fn order(
 ) -> PyResult<Vec<u64>> {
     if begin > end || end > records {
         return Err(PyValueError::new_err(format!(
-            "positions {begin} to {end} are not within {records} records"
+            "positions {begin} to {end} are outside of the dataset, which has {records} records"
         )));
     }
     let permutation = Order::new(records, seed).epoch(epoch);

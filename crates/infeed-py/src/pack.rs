@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use infeed::pack::{PackOptions, Parts, Progress};
+use infeed_pack::{PackOptions, Parts, Progress};
 use pyo3::prelude::*;
 
 use crate::description::{Handles, parse};
 use crate::error::raise;
 use crate::log;
 
-/// Packs, calling back a few times a second; gives what was written as JSON.
+/// Packs a dataset and returns the result as JSON. Calls `progress` a few times per second.
 #[pyfunction]
 pub(crate) fn pack(
     py: Python<'_>,
@@ -38,7 +38,7 @@ pub(crate) fn pack(
                 at.bytes_out,
             );
             let answer = progress.bind(py).call1(numbers)?;
-            // Only False says stop: most callbacks return nothing.
+            // Only False stops the call: most callbacks return nothing.
             Ok(answer.extract::<bool>().unwrap_or(true))
         })
         .unwrap_or_else(|error: PyErr| {
@@ -48,7 +48,7 @@ pub(crate) fn pack(
         })
     };
     let packed =
-        py.detach(|| infeed::pack::pack(&pipeline, &handles.0, None, &out, &options, &call));
+        py.detach(|| infeed_pack::pack(&pipeline, &handles.0, None, &out, &options, &call));
     log::hand_over(py)?;
     if let Some(error) = raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
@@ -56,7 +56,7 @@ pub(crate) fn pack(
     Ok(raise(py, packed)?.to_json())
 }
 
-/// A dataset whose shards many processes write.
+/// A dataset whose shards several processes write.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct PackParts {
     inner: Parts,
@@ -91,7 +91,7 @@ impl PackParts {
         raise(py, py.detach(|| self.inner.weigh(begin..end)))
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "as Python gives it")]
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts a Vec")]
     fn ends(&self, weights: Vec<Option<u64>>) -> Vec<u64> {
         self.inner.ends(&weights)
     }

@@ -1,20 +1,20 @@
-//! What code of the user's raised, as the text that errors hold of it.
+//! Exceptions that user code raised, as text for the engine's errors.
 
 use std::sync::Arc;
 
 use infeed::error::Cause;
 use pyo3::prelude::*;
 
-/// What a function raised: the last line of the traceback, and all of it.
+/// An exception of a user's function: the last line of the traceback, and the whole traceback.
 #[derive(Debug, thiserror::Error)]
 #[error("{line}")]
-pub(crate) struct Raised {
+pub(crate) struct RaisedException {
     pub(crate) line: String,
     pub(crate) traceback: String,
 }
 
-impl Raised {
-    /// As a cause of an error of the engine's.
+impl RaisedException {
+    /// Converts an exception to the cause of an engine error.
     pub(crate) fn cause(py: Python<'_>, error: &PyErr) -> Cause {
         let whole = || -> PyResult<String> {
             let lines = py.import("traceback")?.call_method1(
@@ -24,16 +24,16 @@ impl Raised {
             let lines: Vec<String> = lines.extract()?;
             Ok(lines.concat())
         };
-        Arc::new(Raised {
+        Arc::new(RaisedException {
             line: line(py, error),
             traceback: whole().unwrap_or_default(),
         })
     }
 }
 
-/// The last line of a traceback, and where it was raised.
+/// Returns the last line of a traceback, with the file and line that raised the exception.
 pub(crate) fn line(py: Python<'_>, error: &PyErr) -> String {
-    let told = || -> PyResult<String> {
+    let located = || -> PyResult<String> {
         let lines = py
             .import("traceback")?
             .call_method1("format_exception_only", (error.value(py),))?;
@@ -54,5 +54,5 @@ pub(crate) fn line(py: Python<'_>, error: &PyErr) -> String {
         let number: u32 = traceback.getattr("tb_lineno")?.extract()?;
         Ok(format!("{line} ({file}, line {number})"))
     };
-    told().unwrap_or_else(|_| error.to_string())
+    located().unwrap_or_else(|_| error.to_string())
 }

@@ -1,10 +1,10 @@
-//! What is read from buckets, kept on a disk.
+//! The disk cache of data from buckets.
 
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
-/// Keeps it in a folder, up to so many bytes; None goes by the environment.
+/// Sets the folder of the cache and its limit in bytes; None uses the environment variables.
 #[pyfunction]
 pub(crate) fn set_cache(folder: Option<PathBuf>, bytes: u64) {
     infeed::store::set_cache(folder.as_deref(), bytes);

@@ -1,10 +1,11 @@
-//! What a loader counted, as a dictionary.
+//! Counters of a loader, as a dictionary.
 
 use infeed::Stats;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-/// Times in seconds, stages in the order data flows.
+/// Converts counters to the dictionary that `infeed.stats.LoaderStats` describes: times in seconds,
+/// stages in the order of the data flow.
 pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("batches", stats.batches)?;

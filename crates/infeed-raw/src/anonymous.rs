@@ -1,16 +1,16 @@
-//! Files without a name, for bytes that two processes share: gone when the last of them closes it,
-//! however that ends.
+//! Unnamed files for bytes that two processes share. They disappear when the last process closes
+//! them or ends.
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 
-/// An empty file that lies in memory and that child processes do not inherit by themselves; `name`
-/// is only for those who look at `/proc`.
+/// Makes an empty file in memory that child processes do not inherit; `name` only appears in
+/// `/proc`.
 ///
 /// # Errors
 ///
-/// What the operating system says.
+/// The operating system's error.
 #[cfg(target_os = "linux")]
 pub fn anonymous_file(name: &CStr) -> io::Result<File> {
     use std::os::fd::FromRawFd;
@@ -20,11 +20,11 @@ pub fn anonymous_file(name: &CStr) -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so the descriptor is open, and nobody else knows it.
+    // SAFETY: the call succeeded, so the descriptor is open, and only this function knows it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// The same on other systems: a file of the temporary folder whose name is removed at once.
+/// Makes a file in the temporary folder and removes its name at once, on other systems.
 #[cfg(not(target_os = "linux"))]
 pub fn anonymous_file(name: &CStr) -> io::Result<File> {
     let nanos = std::time::SystemTime::now()

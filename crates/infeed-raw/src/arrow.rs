@@ -17,15 +17,15 @@ use pyo3::prelude::*;
 
 const STREAM: &CStr = c"arrow_array_stream";
 
-/// The batches of an object that has `__arrow_c_stream__`, sharing the memory of its library.
+/// Reads the batches of an object that has `__arrow_c_stream__`, sharing the memory of its library.
 ///
-/// The stream is read to its end, without holding the interpreter: what computes its batches as
-/// they are asked for (a query, a reader) does all of its work here.
+/// Reads the stream to its end, without holding the interpreter: a query or reader that computes
+/// batches on demand does all of its work here.
 ///
 /// # Errors
 ///
-/// What the object raises; `ValueError` for a stream of something other than tables, or with
-/// content that is none.
+/// The object's exception; `ValueError` for a stream of something other than tables, or with
+/// invalid content.
 pub fn record_batches(object: &Bound<'_, PyAny>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
     let capsule = object.call_method0("__arrow_c_stream__")?;
     let py = object.py();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_batches_of_a_stream_come_in_order() {
+    fn batches_of_a_stream_come_in_order() {
         Python::initialize();
         Python::attach(|py| {
             let (schema, batches) = record_batches(&table(py, STREAM)).unwrap();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_stream_is_refused() {
+    fn an_object_without_a_stream_is_rejected() {
         Python::initialize();
         Python::attach(|py| {
             assert!(record_batches(&table(py, c"arrow_schema")).is_err());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_taken_once() {
+    fn a_stream_can_be_read_only_once() {
         Python::initialize();
         Python::attach(|py| {
             let table = table(py, STREAM);

@@ -1,8 +1,8 @@
-//! A buffer, of the host or of a card, as a DLPack tensor, which torch, JAX, TensorFlow, CuPy and NumPy take over
+//! A host or GPU buffer as a DLPack tensor, which torch, JAX, TensorFlow, CuPy and NumPy use
 //! without a copy.
 //!
-//! The consumer gets a struct with a deleter, which it calls once, on any thread, with or
-//! without the interpreter: everything behind it is Rust's own memory.
+//! The consumer gets a struct with a deleter, which it calls once, on any thread, with or without
+//! the interpreter: everything behind it is memory of Rust.
 //!
 //! Source: `dlpack.h` of DLPack 1.0 and the legacy struct of 0.x.
 
@@ -13,34 +13,34 @@ use std::sync::Arc;
 
 use crate::cuda::Memory;
 
-/// `DLDevice`: where the data lies.
+/// `DLDevice`: the device that holds the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Device {
+pub struct DlDevice {
     /// `kDLCPU` is 1, `kDLCUDA` is 2.
     pub device_type: i32,
-    /// Number among the devices of that type.
+    /// Number among the devices of this type.
     pub device_id: i32,
 }
 
-impl Device {
-    /// Memory that the processor addresses.
-    pub const CPU: Device = Device {
+impl DlDevice {
+    /// Memory that the processor can address.
+    pub const CPU: DlDevice = DlDevice {
         device_type: 1,
         device_id: 0,
     };
 
-    /// `kDLCUDA`: memory of a card, by its number in the process, as in `cuda:0`.
-    pub fn cuda(ordinal: usize) -> Device {
-        Device {
+    /// `kDLCUDA`: memory of the GPU with this number in the process, as in `cuda:0`.
+    pub fn cuda(ordinal: usize) -> DlDevice {
+        DlDevice {
             device_type: 2,
-            // A machine has not as many.
+            // No machine has that many GPUs.
             device_id: i32::try_from(ordinal).unwrap_or(i32::MAX),
         }
     }
 }
 
-/// `DLDataType`: what an element is.
+/// `DLDataType`: type of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct DataType {
@@ -68,13 +68,13 @@ impl DataType {
     pub const I64: DataType = DataType::of(0, 64);
     /// `float16`.
     pub const F16: DataType = DataType::of(2, 16);
-    /// `bfloat16`, which NumPy does not know.
+    /// `bfloat16`, which NumPy lacks.
     pub const BF16: DataType = DataType::of(4, 16);
     /// `float32`.
     pub const F32: DataType = DataType::of(2, 32);
     /// `float64`.
     pub const F64: DataType = DataType::of(2, 64);
-    /// `bool`, a byte each.
+    /// `bool`, one byte each.
     pub const BOOL: DataType = DataType::of(6, 8);
 
     const fn of(code: u8, bits: u8) -> DataType {
@@ -90,7 +90,7 @@ impl DataType {
         usize::from(self.bits / 8) * usize::from(self.lanes)
     }
 
-    /// The type that an array interface spells so; none if it is not one of the above.
+    /// The type with this array interface name; None for other names.
     #[cfg(feature = "python")]
     pub(crate) fn from_typestr(text: &str) -> Option<DataType> {
         let (code, bytes) = text.strip_prefix(['<', '|', '='])?.split_at_checked(1)?;
@@ -105,7 +105,7 @@ impl DataType {
         dtype.name().is_some().then_some(dtype)
     }
 
-    /// What it is called; none of a type that is not one of the above.
+    /// The type's name; None for types other than the above.
     pub fn name(self) -> Option<&'static str> {
         Some(match self {
             DataType::U8 => "uint8",
@@ -131,7 +131,7 @@ impl DataType {
 #[repr(C)]
 pub struct DlTensor {
     pub(crate) data: *mut c_void,
-    pub(crate) device: Device,
+    pub(crate) device: DlDevice,
     pub(crate) ndim: i32,
     pub(crate) dtype: DataType,
     pub(crate) shape: *mut i64,
@@ -145,7 +145,7 @@ pub struct DlTensor {
 pub struct Managed {
     pub(crate) tensor: DlTensor,
     context: *mut c_void,
-    /// Frees the struct and lets go of the memory; to be called once.
+    /// Frees the struct and its memory; to be called once.
     pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
 }
 
@@ -156,7 +156,7 @@ pub struct ManagedVersioned {
     pub(crate) major: u32,
     minor: u32,
     context: *mut c_void,
-    /// Frees the struct and lets go of the memory; to be called once.
+    /// Frees the struct and its memory; to be called once.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
     pub(crate) flags: u64,
     pub(crate) tensor: DlTensor,
@@ -165,43 +165,42 @@ pub struct ManagedVersioned {
 /// `DLPACK_FLAG_BITMASK_READ_ONLY`.
 pub(crate) const READ_ONLY: u64 = 1;
 
-/// The bytes cannot be seen as a tensor of this shape and type.
+/// The bytes do not form a tensor of this shape and type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
-    /// The shape needs more bytes than there are behind the offset, or overflows.
-    #[error("the tensor does not fit into the {available_bytes} bytes behind its offset")]
+    /// The shape needs more bytes than follow the offset, or overflows.
+    #[error("the tensor does not fit into the {available_bytes} bytes after its offset")]
     TooLarge {
         /// Bytes from the offset to the end of the buffer.
         available_bytes: usize,
     },
-    /// The first element does not lie where such an element may.
-    #[error("the tensor starts at an address that its element type does not allow")]
+    /// The first element is not aligned.
+    #[error("the tensor's address is not aligned to its element type")]
     Misaligned,
 }
 
-/// Shared bytes, and how to see them: a C-contiguous array in the memory of the host or of a card.
+/// Shared bytes, viewed as a C-contiguous array in host or GPU memory.
 ///
-/// The consumer may write to it unless [`read_only`](Tensor::read_only) is set, and legacy
-/// consumers cannot be told. So a buffer given away as writable must not be read or given
-/// away by anybody else, which its owner upholds: infeed hands out each field of a batch
-/// once.
+/// The consumer may write to it unless [`read_only`](Tensor::read_only) is set, which legacy
+/// consumers cannot see. So the owner of a writable buffer must neither read it nor hand it out
+/// again: infeed hands out each field of a batch once.
 pub struct Tensor {
     /// Keeps `data` alive.
     _owner: Box<dyn Any + Send + Sync>,
-    /// Where the first element lies, which only the device's code may follow.
+    /// Address of the first element, which only code of the device may follow.
     data: *mut u8,
-    device: Device,
+    device: DlDevice,
     dtype: DataType,
     shape: Vec<i64>,
     read_only: bool,
 }
 
 impl Tensor {
-    /// Sees the bytes of `owner` from `byte_offset` on as an array of `shape`; no dimensions
-    /// are a single element.
+    /// Views the bytes of `owner` from `byte_offset` on as an array of `shape`; an empty shape is a
+    /// single element.
     ///
-    /// `owner.as_ref()` must give the same bytes for as long as it lives, as buffers do.
+    /// `owner.as_ref()` must return the same bytes for as long as it lives, as buffers do.
     ///
     /// # Errors
     ///
@@ -214,34 +213,34 @@ impl Tensor {
     ) -> Result<Tensor, TensorError> {
         let bytes = (*owner).as_ref();
         let (len, start) = (bytes.len(), bytes.as_ptr().cast_mut());
-        // Keeps the bytes where they are; the box is not moved out of.
+        // Keeps the bytes at their address: the box's contents do not move.
         Tensor::at(
             Box::new(owner),
             start,
             len,
-            Device::CPU,
+            DlDevice::CPU,
             byte_offset,
             shape,
             dtype,
         )
     }
 
-    /// Sees the bytes of a card's memory from `byte_offset` on as an array of `shape`. The memory
-    /// and what is given with it are kept until the consumer is done: dropping `release` may
-    /// happen on any thread, and is how its owner learns of it. It is dropped before the memory.
+    /// Views the bytes of GPU memory from `byte_offset` on as an array of `shape`. The memory and
+    /// `release` are kept until the consumer is done. `release` is dropped first, on any thread;
+    /// its drop informs the owner.
     ///
     /// # Errors
     ///
     /// [`TensorError`] when the bytes are too few or misaligned.
-    pub fn on_card<T: Send + Sync + 'static>(
+    pub fn on_gpu<T: Send + Sync + 'static>(
         memory: Arc<Memory>,
         release: T,
         byte_offset: usize,
         shape: &[usize],
         dtype: DataType,
     ) -> Result<Tensor, TensorError> {
-        let device = Device::cuda(memory.context().card().ordinal);
-        // An address of the card, which the host never follows.
+        let device = DlDevice::cuda(memory.context().gpu().ordinal);
+        // An address of the GPU, which the host never follows.
         let start = std::ptr::without_provenance_mut(memory.address() as usize);
         let len = memory.len();
         // Fields of a tuple are dropped in order.
@@ -261,7 +260,7 @@ impl Tensor {
         owner: Box<dyn Any + Send + Sync>,
         start: *mut u8,
         len: usize,
-        device: Device,
+        device: DlDevice,
         byte_offset: usize,
         shape: &[usize],
         dtype: DataType,
@@ -304,15 +303,16 @@ impl Tensor {
         })
     }
 
-    /// Marks the tensor as not to be written to. Only versioned consumers learn of it.
+    /// Marks the tensor as read-only. Only versioned consumers see the mark.
     pub fn read_only(mut self) -> Tensor {
         self.read_only = true;
         self
     }
 
-    /// As a legacy struct, whose deleter must be called once; else the memory leaks.
+    /// Converts it to a legacy struct, whose deleter must be called once; otherwise the memory
+    /// leaks.
     pub fn into_managed(self) -> NonNull<Managed> {
-        let kept = Kept::new(self);
+        let kept = TensorContext::new(self);
         let tensor = kept.view();
         let context = Box::into_raw(kept).cast();
         leak(Managed {
@@ -322,10 +322,11 @@ impl Tensor {
         })
     }
 
-    /// As a struct of version 1.0, whose deleter must be called once; else the memory leaks.
+    /// Converts it to a struct of version 1.0, whose deleter must be called once; otherwise the
+    /// memory leaks.
     pub fn into_managed_versioned(self) -> NonNull<ManagedVersioned> {
         let flags = if self.read_only { READ_ONLY } else { 0 };
-        let kept = Kept::new(self);
+        let kept = TensorContext::new(self);
         let tensor = kept.view();
         let context = Box::into_raw(kept).cast();
         let deleter = Some(delete_versioned as unsafe extern "C" fn(*mut ManagedVersioned));
@@ -348,20 +349,20 @@ fn leak<T>(value: T) -> NonNull<T> {
     NonNull::from(Box::leak(Box::new(value)))
 }
 
-/// What the view points to, behind `context` until the deleter runs.
-struct Kept {
+/// The data behind the view, kept in `context` until the deleter runs.
+struct TensorContext {
     tensor: Tensor,
     strides: Vec<i64>,
 }
 
-impl Kept {
-    fn new(tensor: Tensor) -> Box<Kept> {
+impl TensorContext {
+    fn new(tensor: Tensor) -> Box<TensorContext> {
         let mut strides = vec![1; tensor.shape.len()];
         for n in (1..strides.len()).rev() {
             // Cannot overflow: checked for these extents in `Tensor::new`.
             strides[n - 1] = strides[n] * tensor.shape[n].max(1);
         }
-        Box::new(Kept { tensor, strides })
+        Box::new(TensorContext { tensor, strides })
     }
 
     /// The pointers stay valid while `self` does, wherever its box moves: they lead to heap
@@ -387,7 +388,7 @@ unsafe extern "C" fn delete_managed(managed: *mut Managed) {
     // SAFETY: made by `leak` from a box, and the consumer calls the deleter once.
     let managed = unsafe { Box::from_raw(managed) };
     // SAFETY: made by `Box::into_raw` in `into_managed`, and freed only here.
-    drop(unsafe { Box::from_raw(managed.context.cast::<Kept>()) });
+    drop(unsafe { Box::from_raw(managed.context.cast::<TensorContext>()) });
 }
 
 /// # Safety
@@ -397,7 +398,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     // SAFETY: made by `leak` from a box, and the consumer calls the deleter once.
     let managed = unsafe { Box::from_raw(managed) };
     // SAFETY: made by `Box::into_raw` in `into_managed_versioned`, and freed only here.
-    drop(unsafe { Box::from_raw(managed.context.cast::<Kept>()) });
+    drop(unsafe { Box::from_raw(managed.context.cast::<TensorContext>()) });
 }
 
 #[cfg(test)]
@@ -428,7 +429,7 @@ mod tests {
             (view.ndim, view.dtype, view.byte_offset),
             (3, DataType::F32, 0)
         );
-        assert_eq!(view.device, Device::CPU);
+        assert_eq!(view.device, DlDevice::CPU);
         // SAFETY: three dimensions, as just checked.
         let (shape, strides) = unsafe {
             (
@@ -522,7 +523,7 @@ mod tests {
         unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
     }
 
-    /// Says when it is dropped, as a batch does that goes back to its ring.
+    /// Reports its drop, as a batch that goes back to its ring does.
     struct Release(Arc<std::sync::Mutex<Vec<&'static str>>>);
 
     impl Drop for Release {
@@ -535,9 +536,9 @@ mod tests {
     fn memory_of_a_card_is_released_by_the_deleter_and_freed_after() {
         let context = crate::cuda::testing::context();
         let memory = Arc::new(context.memory(64).unwrap());
-        let (start, told) = (memory.address(), Arc::default());
-        let release = Release(Arc::clone(&told));
-        let tensor = Tensor::on_card(Arc::clone(&memory), release, 16, &[2, 3], DataType::F32);
+        let (start, reported) = (memory.address(), Arc::default());
+        let release = Release(Arc::clone(&reported));
+        let tensor = Tensor::on_gpu(Arc::clone(&memory), release, 16, &[2, 3], DataType::F32);
 
         let managed = tensor.unwrap().into_managed_versioned();
 
@@ -546,10 +547,10 @@ mod tests {
         assert_eq!((view.device.device_type, view.device.device_id), (2, 1));
         assert_eq!(view.data.addr() as u64, start + 16);
         assert_eq!(Arc::strong_count(&memory), 2);
-        assert!(told.lock().unwrap().is_empty());
+        assert!(reported.lock().unwrap().is_empty());
         // SAFETY: called once, and `managed` not used again.
         unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
-        assert_eq!(*told.lock().unwrap(), ["released"]);
+        assert_eq!(*reported.lock().unwrap(), ["released"]);
         assert_eq!(Arc::strong_count(&memory), 1);
     }
 
@@ -558,7 +559,7 @@ mod tests {
         let context = crate::cuda::testing::context();
         let memory = Arc::new(context.memory(64).unwrap());
         let fails = |offset, shape: &[usize]| {
-            Tensor::on_card(Arc::clone(&memory), (), offset, shape, DataType::F32).err()
+            Tensor::on_gpu(Arc::clone(&memory), (), offset, shape, DataType::F32).err()
         };
 
         let available_bytes = 60;

@@ -1,10 +1,9 @@
-//! Tensors of other libraries in Python, as places that bytes are copied to.
+//! Tensors of other Python libraries, as targets of copies.
 //!
-//! **The hazard.** Where a tensor lies is told by the library that made it, and cannot be checked: that
-//! the address is that of so many bytes, on the device that it names, and stays so while its capsule
-//! or the object is held, is what DLPack and CUDA's array interface oblige it to. Who else reads or
-//! writes the tensor meanwhile sees old bytes, new ones or both, as with every function that fills an
-//! array; nothing here looks at them.
+//! **The hazard.** A tensor's address, device and size come from the library that made it, and
+//! cannot be checked. DLPack and CUDA's array interface oblige that library to keep the memory
+//! valid while its capsule or object is held. Code that accesses the tensor during a copy sees old
+//! bytes, new bytes or both, as with every function that fills an array; nothing here reads them.
 //!
 //! Source: `dlpack.h` of DLPack 1.0; the CUDA array interface, version 3.
 
@@ -19,69 +18,69 @@ use crate::cuda::{Context, CudaError, Memory};
 use crate::dlpack::{DataType, DlTensor, Managed, ManagedVersioned, READ_ONLY};
 use crate::python::{LEGACY, VERSIONED};
 
-/// More axes than any library makes.
+/// Upper limit of axes, more than any library uses.
 const MOST_AXES: usize = 64;
 
-/// Where a tensor lies.
+/// Memory that holds a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// In memory of the host.
+pub enum TensorLocation {
+    /// Host memory.
     Host,
-    /// On a card, by its number in the process.
-    Card(usize),
-    /// Elsewhere, as DLPack numbers kinds of devices.
+    /// Memory of the GPU with this number in the process.
+    Gpu(usize),
+    /// Another device, by DLPack's number of its kind.
     Other(i32),
 }
 
-/// A tensor that may be written to, held.
+/// A writable tensor, whose owner is kept alive.
 #[derive(Debug)]
-pub struct Foreign {
-    place: Place,
+pub struct ForeignTensor {
+    location: TensorLocation,
     address: usize,
     bytes: usize,
     dtype: DataType,
     shape: Vec<usize>,
     is_contiguous: bool,
     is_read_only: bool,
-    /// Keeps the bytes where they are: a capsule that nobody consumes, or the object itself.
+    /// Keeps the memory alive: a capsule that is never consumed, or the object itself.
     held: Py<PyAny>,
 }
 
-/// What a tensor says of itself, not believed yet.
-struct Said {
-    place: Place,
+/// A tensor's description by its library, before it is checked.
+struct TensorDescription {
+    location: TensorLocation,
     address: usize,
     dtype: DataType,
     shape: Vec<i64>,
-    /// In elements; none for row-major without gaps.
+    /// Strides in elements; None for row-major without gaps.
     strides: Option<Vec<i64>>,
     is_read_only: bool,
 }
 
-impl Foreign {
-    /// Takes hold of an object with `__dlpack__` or `__cuda_array_interface__`.
+impl ForeignTensor {
+    /// Takes a share of an object with `__dlpack__` or `__cuda_array_interface__`.
     ///
-    /// Nothing is waited for: who copies there sees to the order.
+    /// Waits for nothing: the caller orders the copies.
     ///
     /// # Errors
     ///
     /// `TypeError` if it has neither; what its methods raise, as a tensor that needs gradients does;
     /// `BufferError` if what they tell makes no sense.
-    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<ForeignTensor> {
         if object.hasattr("__dlpack__")? {
             let (said, capsule) = from_dlpack(object)?;
-            return Foreign::new(said, capsule.unbind());
+            return ForeignTensor::new(said, capsule.unbind());
         }
         if let Ok(interface) = object.getattr("__cuda_array_interface__") {
-            return Foreign::new(from_interface(&interface)?, object.clone().unbind());
+            return ForeignTensor::new(from_interface(&interface)?, object.clone().unbind());
         }
         Err(PyTypeError::new_err(format!(
-            "{} is no tensor: it has neither __dlpack__ nor __cuda_array_interface__",
+            "{} is not a tensor: it has neither __dlpack__ nor __cuda_array_interface__",
             object.get_type().name()?
         )))
     }
 
-    fn new(said: Said, held: Py<PyAny>) -> PyResult<Foreign> {
+    fn new(said: TensorDescription, held: Py<PyAny>) -> PyResult<ForeignTensor> {
         let wrong = |what: &str| PyBufferError::new_err(format!("the tensor's {what}"));
         let extents = said.shape.iter().map(|&extent| usize::try_from(extent));
         let shape: Vec<usize> = extents
@@ -99,8 +98,8 @@ impl Foreign {
             None => true,
             Some(strides) => bytes == 0 || is_row_major(&shape, strides),
         };
-        Ok(Foreign {
-            place: said.place,
+        Ok(ForeignTensor {
+            location: said.location,
             address: said.address,
             bytes,
             dtype: said.dtype,
@@ -111,9 +110,9 @@ impl Foreign {
         })
     }
 
-    /// Where it lies.
-    pub fn place(&self) -> Place {
-        self.place
+    /// Memory that holds the tensor.
+    pub fn location(&self) -> TensorLocation {
+        self.location
     }
 
     /// Address of its first byte, on its device.
@@ -136,12 +135,12 @@ impl Foreign {
         &self.shape
     }
 
-    /// Whether its elements lie one after another, the last axis innermost.
+    /// Whether the elements are contiguous, the last axis innermost.
     pub fn is_contiguous(&self) -> bool {
         self.is_contiguous
     }
 
-    /// Whether it says that it must not be written to. Old versions of the protocol cannot say so.
+    /// Whether it is read-only. Old versions of the protocol cannot express that.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
@@ -149,21 +148,22 @@ impl Foreign {
     fn writable(&self) -> Result<(), CudaError> {
         let wrong = |what: &str| Err(CudaError::Mismatch(what.to_owned()));
         match (self.is_contiguous, self.is_read_only) {
-            (false, _) => wrong("the tensor has gaps"),
+            (false, _) => wrong("the tensor is not contiguous"),
             (_, true) => wrong("the tensor is read-only"),
             (true, false) => Ok(()),
         }
     }
 
-    /// Writes it, in memory of the host.
+    /// Writes the tensor, in host memory.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Mismatch`] if it lies elsewhere, has gaps, is read-only, or is of another length.
+    /// [`CudaError::Mismatch`] if it is in other memory, has gaps, is read-only, or has another
+    /// length.
     pub fn fill(&self, bytes: &[u8]) -> Result<(), CudaError> {
         self.writable()?;
-        if self.place != Place::Host || bytes.len() != self.bytes {
-            let what = "the tensor is not on the host, or of another length";
+        if self.location != TensorLocation::Host || bytes.len() != self.bytes {
+            let what = "the tensor is not on the host, or has another length";
             return Err(CudaError::Mismatch(what.to_owned()));
         }
         if bytes.is_empty() {
@@ -177,15 +177,16 @@ impl Foreign {
         Ok(())
     }
 
-    /// As memory of a card, to copy to. It holds the tensor until what is enqueued there is done.
+    /// Wraps the tensor as GPU memory, to copy to. Holds the tensor until the commands on the
+    /// memory are done.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Mismatch`] if it is not on that card, has gaps or is read-only.
-    pub fn on_card(self, context: &Arc<Context>) -> Result<Memory, CudaError> {
+    /// [`CudaError::Mismatch`] if it is not on that GPU, has gaps or is read-only.
+    pub fn on_gpu(self, context: &Arc<Context>) -> Result<Memory, CudaError> {
         self.writable()?;
-        if self.place != Place::Card(context.card().ordinal) {
-            let what = "the tensor is not on that card";
+        if self.location != TensorLocation::Gpu(context.gpu().ordinal) {
+            let what = "the tensor is not on that GPU";
             return Err(CudaError::Mismatch(what.to_owned()));
         }
         let held = Box::new(self.held);
@@ -195,7 +196,7 @@ impl Foreign {
     }
 }
 
-/// Whether elements lie one after another. Steps along axes of one element mean nothing.
+/// Whether the elements are contiguous. Strides along axes of one element do not matter.
 fn is_row_major(shape: &[usize], strides: &[i64]) -> bool {
     let mut step = 1_i64;
     for (&extent, &stride) in shape.iter().zip(strides).rev() {
@@ -208,18 +209,20 @@ fn is_row_major(shape: &[usize], strides: &[i64]) -> bool {
     shape.len() == strides.len()
 }
 
-fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Said, Bound<'py, PyAny>)> {
+fn from_dlpack<'py>(
+    object: &Bound<'py, PyAny>,
+) -> PyResult<(TensorDescription, Bound<'py, PyAny>)> {
     let py = object.py();
     let (kind, _): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
     let arguments = PyDict::new(py);
-    // Nobody is to wait: we order the copies ourselves. On the CPU there are no streams.
+    // -1: the producer need not wait, since we order the copies. On the CPU there are no streams.
     if kind == CUDA {
         arguments.set_item("stream", -1)?;
     }
     let plain = arguments.copy()?;
     arguments.set_item("max_version", (1, 0))?;
     let capsule = match object.call_method("__dlpack__", (), Some(&arguments)) {
-        // Older ones do not know that argument.
+        // Older libraries do not support that argument.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             object.call_method("__dlpack__", (), Some(&plain))?
         }
@@ -241,7 +244,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Said, Bound<'py, Py
         // the capsule goes: nobody has consumed it. The version is its first field in all versions.
         unsafe {
             if (*managed).major != 1 {
-                let text = "the tensor is of a version of DLPack that is not known here";
+                let text = "the DLPack version of the tensor is not supported";
                 return Err(PyBufferError::new_err(text));
             }
             said_by(&(*managed).tensor, (*managed).flags & READ_ONLY != 0)?
@@ -250,7 +253,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Said, Bound<'py, Py
         // SAFETY: as above.
         unsafe { said_by(&(*legacy.cast::<Managed>()).tensor, false)? }
     } else {
-        let text = "what __dlpack__ gave is no capsule of DLPack that is still to be consumed";
+        let text = "__dlpack__ did not return an unconsumed DLPack capsule";
         return Err(PyBufferError::new_err(text));
     };
     Ok((said, capsule))
@@ -265,7 +268,7 @@ const MANAGED: i32 = 13;
 /// # Safety
 ///
 /// Shape and strides are null or as long as the tensor says.
-unsafe fn said_by(tensor: &DlTensor, is_read_only: bool) -> PyResult<Said> {
+unsafe fn said_by(tensor: &DlTensor, is_read_only: bool) -> PyResult<TensorDescription> {
     let wrong = |what: &str| PyBufferError::new_err(format!("the tensor's {what}"));
     let axes = usize::try_from(tensor.ndim).map_err(|_| wrong("number of axes is negative"))?;
     if axes > MOST_AXES || (axes > 0 && tensor.shape.is_null()) {
@@ -282,11 +285,11 @@ unsafe fn said_by(tensor: &DlTensor, is_read_only: bool) -> PyResult<Said> {
     let start = tensor.data.expose_provenance();
     let address = start.checked_add(offset);
     let ordinal = usize::try_from(tensor.device.device_id).unwrap_or(usize::MAX);
-    Ok(Said {
-        place: match tensor.device.device_type {
-            CPU | PINNED => Place::Host,
-            CUDA | MANAGED => Place::Card(ordinal),
-            other => Place::Other(other),
+    Ok(TensorDescription {
+        location: match tensor.device.device_type {
+            CPU | PINNED => TensorLocation::Host,
+            CUDA | MANAGED => TensorLocation::Gpu(ordinal),
+            other => TensorLocation::Other(other),
         },
         address: address.ok_or_else(|| wrong("offset is too large"))?,
         dtype: tensor.dtype,
@@ -296,17 +299,18 @@ unsafe fn said_by(tensor: &DlTensor, is_read_only: bool) -> PyResult<Said> {
     })
 }
 
-/// The array interface, which does not say on which card: the driver knows.
-fn from_interface(interface: &Bound<'_, PyAny>) -> PyResult<Said> {
+/// The array interface does not name the GPU, but the driver knows it.
+fn from_interface(interface: &Bound<'_, PyAny>) -> PyResult<TensorDescription> {
     let item = |name: &str| interface.get_item(name);
     let (address, is_read_only): (usize, bool) = item("data")?.extract()?;
     let typestr: String = item("typestr")?.extract()?;
     let shape: Vec<i64> = item("shape")?.extract()?;
-    let unknown = || PyBufferError::new_err(format!("the tensor's type {typestr} is not known"));
+    let unknown =
+        || PyBufferError::new_err(format!("the tensor's type {typestr} is not supported"));
     let dtype = DataType::from_typestr(&typestr).ok_or_else(unknown)?;
     let strides: Option<Vec<i64>> = match interface.call_method1("get", ("strides",))? {
         none if none.is_none() => None,
-        // In bytes here.
+        // Strides in bytes here.
         some => {
             let bytes: Vec<i64> = some.extract()?;
             let size = dtype.bytes() as i64;
@@ -314,11 +318,11 @@ fn from_interface(interface: &Bound<'_, PyAny>) -> PyResult<Said> {
             Some(bytes.iter().map(whole).collect())
         }
     };
-    let ordinal = crate::cuda::card_of(address as u64).ok_or_else(|| {
-        PyBufferError::new_err("the tensor's address is on no card that the driver knows")
+    let ordinal = crate::cuda::gpu_of(address as u64).ok_or_else(|| {
+        PyBufferError::new_err("the tensor's address is not on a GPU that the driver knows")
     })?;
-    Ok(Said {
-        place: Place::Card(ordinal),
+    Ok(TensorDescription {
+        location: TensorLocation::Gpu(ordinal),
         address,
         dtype,
         shape,
@@ -334,7 +338,7 @@ mod tests {
     use crate::python::dlpack_capsule;
     use crate::slab::Slab;
 
-    /// An object whose methods give a capsule over a slab's rows of eight bytes.
+    /// A Python object whose methods return a capsule over a slab's rows of eight bytes.
     fn object<'py>(
         py: Python<'py>,
         slab: &Arc<Slab>,
@@ -350,7 +354,7 @@ mod tests {
         let capsule = dlpack_capsule(py, tensor, version).unwrap();
         let locals = PyDict::new(py);
         locals.set_item("capsule", capsule).unwrap();
-        // An old one knows no version, and is asked again.
+        // An old library has no version argument, and is called again without it.
         let code = match version {
             None => c"type('T', (), {'__dlpack_device__': lambda self: (1, 0), '__dlpack__': (lambda capsule: lambda self: capsule)(capsule)})()",
             Some(_) => c"type('T', (), {'__dlpack_device__': lambda self: (1, 0), '__dlpack__': (lambda capsule: lambda self, max_version: capsule)(capsule)})()",
@@ -358,7 +362,7 @@ mod tests {
         py.eval(code, None, Some(&locals)).unwrap()
     }
 
-    /// Lets go of the types that were made, which refer to themselves.
+    /// Frees the types made for the test, which refer to themselves.
     fn collect(py: Python<'_>) {
         py.import("gc").unwrap().call_method0("collect").unwrap();
     }
@@ -369,8 +373,8 @@ mod tests {
         for version in [None, Some((1, 0))] {
             let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
             Python::attach(|py| {
-                let foreign = Foreign::of(&object(py, &slab, false, version)).unwrap();
-                assert_eq!(foreign.place(), Place::Host);
+                let foreign = ForeignTensor::of(&object(py, &slab, false, version)).unwrap();
+                assert_eq!(foreign.location(), TensorLocation::Host);
                 assert_eq!(
                     (foreign.shape(), foreign.dtype()),
                     (&[2, 2][..], DataType::F32)
@@ -382,7 +386,7 @@ mod tests {
                 assert_eq!((*slab).as_ref(), [7; 16]);
                 assert!(foreign.fill(&[7; 15]).is_err(), "another length");
                 let context = crate::cuda::testing::context();
-                assert!(foreign.on_card(&context).is_err(), "not on a card");
+                assert!(foreign.on_gpu(&context).is_err(), "not on a GPU");
                 collect(py);
             });
             assert_eq!(Arc::strong_count(&slab), 1, "let go of");
@@ -394,7 +398,7 @@ mod tests {
         Python::initialize();
         let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
         Python::attach(|py| {
-            let foreign = Foreign::of(&object(py, &slab, true, Some((1, 0)))).unwrap();
+            let foreign = ForeignTensor::of(&object(py, &slab, true, Some((1, 0)))).unwrap();
 
             assert!(foreign.is_read_only());
             assert!(foreign.fill(&[7; 16]).is_err());
@@ -406,19 +410,19 @@ mod tests {
     fn what_is_no_tensor_or_a_consumed_one_is_refused() {
         Python::initialize();
         Python::attach(|py| {
-            let error = Foreign::of(&py.eval(c"[1]", None, None).unwrap()).unwrap_err();
-            assert!(error.to_string().contains("list is no tensor"), "{error}");
+            let error = ForeignTensor::of(&py.eval(c"[1]", None, None).unwrap()).unwrap_err();
+            assert!(
+                error.to_string().contains("list is not a tensor"),
+                "{error}"
+            );
 
             let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
             let object = object(py, &slab, false, None);
             let capsule = object.call_method0("__dlpack__").unwrap();
             // SAFETY: a live capsule, attached; the name is static.
             unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), c"used_dltensor".as_ptr()) };
-            let error = Foreign::of(&object).unwrap_err();
-            assert!(
-                error.to_string().contains("still to be consumed"),
-                "{error}"
-            );
+            let error = ForeignTensor::of(&object).unwrap_err();
+            assert!(error.to_string().contains("unconsumed"), "{error}");
             // SAFETY: as before; back under the name with which it is freed.
             unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), LEGACY.as_ptr()) };
         });
@@ -429,10 +433,10 @@ mod tests {
         Python::initialize();
         Python::attach(|py| {
             let code = c"type('T', (), {'__cuda_array_interface__': {'version': 3, 'shape': (2,), 'typestr': '<f4', 'data': (64, False)}})()";
-            let error = Foreign::of(&py.eval(code, None, None).unwrap()).unwrap_err();
-            assert!(error.to_string().contains("on no card"), "{error}");
+            let error = ForeignTensor::of(&py.eval(code, None, None).unwrap()).unwrap_err();
+            assert!(error.to_string().contains("not on a GPU"), "{error}");
             let code = c"type('T', (), {'__cuda_array_interface__': {'version': 3, 'shape': (2,), 'typestr': '<c8', 'data': (64, False)}})()";
-            let error = Foreign::of(&py.eval(code, None, None).unwrap()).unwrap_err();
+            let error = ForeignTensor::of(&py.eval(code, None, None).unwrap()).unwrap_err();
             assert!(error.to_string().contains("type <c8"), "{error}");
         });
     }
@@ -452,7 +456,8 @@ mod tests {
         let context = crate::cuda::testing::context();
         let queue = context.stream().unwrap();
         let slab = Arc::new(Slab::zeroed(2, 8).unwrap());
-        let foreign = Python::attach(|py| Foreign::of(&object(py, &slab, false, None)).unwrap());
+        let foreign =
+            Python::attach(|py| ForeignTensor::of(&object(py, &slab, false, None)).unwrap());
         let other = Arc::new(context.memory(16).unwrap());
         let held = Box::new(foreign.held);
         // SAFETY: there are as many bytes, and they live longer.
@@ -470,6 +475,6 @@ mod tests {
         let seen = context.read(queue, &other, seen).unwrap();
         assert_eq!(seen.as_ref(), [9; 16]);
         drop(other);
-        assert_eq!(infeed_standin::testing::live("memory"), 1, "of `from`");
+        assert_eq!(fake_cuda::testing::live("memory"), 1, "of `from`");
     }
 }

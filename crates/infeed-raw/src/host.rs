@@ -17,11 +17,11 @@ pub const ALIGN: usize = 64;
 /// Size of a huge page, and length from which memory is mapped, in bytes.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// The memory asked for cannot be had.
+/// The system cannot provide the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no memory for {requested_bytes} bytes; use smaller or fewer batches")]
+#[error("out of memory: cannot allocate {requested_bytes} bytes; use smaller or fewer batches")]
 pub struct OutOfMemory {
-    /// What was asked for; `usize::MAX` when the number itself overflows.
+    /// Bytes requested; `usize::MAX` if the number itself overflows.
     pub requested_bytes: usize,
 }
 
@@ -29,13 +29,13 @@ pub struct OutOfMemory {
 pub struct HostBytes {
     start: NonNull<u8>,
     len: usize,
-    home: Home,
-    /// What others have made of this memory, undone before it is freed.
+    home: Allocation,
+    /// State that other modules attach to this memory, dropped before the memory is freed.
     held: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// Where the memory came from, and so how it goes back.
-enum Home {
+/// Source of the memory, which decides how it is freed.
+enum Allocation {
     /// Nothing was allocated.
     Empty,
     Allocator(Layout),
@@ -47,11 +47,11 @@ enum Home {
 }
 
 impl HostBytes {
-    /// `len` bytes of zeros.
+    /// Allocates `len` bytes of zeros.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`] when the system has no such amount to give.
+    /// [`OutOfMemory`] if the system cannot provide that many bytes.
     ///
     /// # Cost
     ///
@@ -62,7 +62,7 @@ impl HostBytes {
             return Ok(HostBytes {
                 start: layout.dangling_ptr(),
                 len,
-                home: Home::Empty,
+                home: Allocation::Empty,
                 held: None,
             });
         }
@@ -80,7 +80,7 @@ impl HostBytes {
         Ok(HostBytes {
             start,
             len,
-            home: Home::Allocator(layout),
+            home: Allocation::Allocator(layout),
             held: None,
         })
     }
@@ -91,25 +91,26 @@ impl HostBytes {
         self.start
     }
 
-    /// Gives the memory something that is dropped before it is freed, such as what undoes its
-    /// being pinned.
+    /// Attaches an object that is dropped before the memory is freed, such as the guard that unpins
+    /// it.
     pub(crate) fn hold(&mut self, guard: Box<dyn Any + Send + Sync>) {
         self.held = Some(guard);
     }
 
-    /// Whether it was given something to hold.
+    /// Whether an object is attached.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Leaves pages of one's own out of what children of a fork share: they find zeros there. Or no
-    /// longer. Where the system cannot, or the memory has no pages of its own, nothing changes.
+    /// Excludes the memory's own pages from what forked children share, so that children see zeros
+    /// there; or includes them again. Does nothing where the system cannot do it, or where the
+    /// memory shares its pages with other allocations.
     ///
-    /// Zeros and not nothing: what is dropped in a child gives its pages back, which must not be
-    /// somebody else's by then.
+    /// Zeros and not unmapped: dropping the memory in a child unmaps the pages, which must not be
+    /// other memory by then.
     pub(crate) fn withhold(&mut self, is_withheld: bool) {
         #[cfg(all(target_os = "linux", not(miri)))]
-        if let Home::Mapping { .. } = self.home {
+        if let Allocation::Mapping { .. } = self.home {
             let advice = match is_withheld {
                 true => libc::MADV_WIPEONFORK,
                 false => libc::MADV_KEEPONFORK,
@@ -123,19 +124,19 @@ impl HostBytes {
         let _ = is_withheld;
     }
 
-    /// The whole pages that hold these bytes and nothing else, until drop. Bytes that share their
-    /// pages with others move to pages of their own, with what is in them; there are none for no
-    /// bytes, and on systems that map no pages.
+    /// Returns the whole pages that hold these bytes and nothing else, until drop. Bytes that share
+    /// pages with other data move to separate pages first. None for no bytes, and on systems that
+    /// map no pages.
     pub(crate) fn whole_pages(&mut self) -> Result<Option<(NonNull<u8>, usize)>, OutOfMemory> {
         #[cfg(all(unix, not(miri)))]
         {
-            if let Home::Allocator(_) = self.home {
+            if let Allocation::Allocator(_) = self.home {
                 let mut moved = mapped(self.len)?;
                 moved.copy_from_slice(self);
                 moved.held = self.held.take();
                 *self = moved;
             }
-            if let Home::Mapping { .. } = self.home {
+            if let Allocation::Mapping { .. } = self.home {
                 // `mapped` left more than a page behind the bytes: it maps one huge page more
                 // than they need, and starts at most at its last page.
                 let len = self.len.next_multiple_of(page_bytes());
@@ -154,7 +155,7 @@ fn page_bytes() -> usize {
     usize::try_from(bytes).map_or(4096, |bytes| bytes.clamp(4096, HUGE_PAGE))
 }
 
-/// Stands for the alignment of an empty allocation.
+/// Supplies the alignment of an empty allocation.
 #[repr(align(64))]
 struct CacheLine;
 
@@ -198,7 +199,7 @@ fn mapped(len: usize) -> Result<HostBytes, OutOfMemory> {
     Ok(HostBytes {
         start,
         len,
-        home: Home::Mapping { base, len: map_len },
+        home: Allocation::Mapping { base, len: map_len },
         held: None,
     })
 }
@@ -207,14 +208,14 @@ impl Drop for HostBytes {
     fn drop(&mut self) {
         drop(self.held.take());
         match self.home {
-            Home::Empty => {}
+            Allocation::Empty => {}
             // SAFETY: `start` came from this allocator with this layout, and the one
             // owner is being dropped.
-            Home::Allocator(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), layout) },
+            Allocation::Allocator(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), layout) },
             #[cfg(all(unix, not(miri)))]
             // SAFETY: exactly the range that `mapped` got from mmap, unmapped once, by
             // its one owner.
-            Home::Mapping { base, len } => unsafe {
+            Allocation::Mapping { base, len } => unsafe {
                 libc::munmap(base.as_ptr().cast(), len);
             },
         }

@@ -160,8 +160,8 @@ impl JpegDecoder {
     ) -> Result<u32, JpegError> {
         let first = match self.attempt(bytes, task, out, None) {
             Ok(()) => return Ok(0),
-            Err(Stop::Error(error)) => return Err(self.renewed(error)),
-            Err(Stop::Warning(first)) => first,
+            Err(CallFailure::Error(error)) => return Err(self.renewed(error)),
+            Err(CallFailure::Warning(first)) => first,
         };
         if first.to_ascii_lowercase().contains("premature end") {
             return Err(self.renewed(JpegError::PrematureEnd { message: first }));
@@ -174,8 +174,8 @@ impl JpegDecoder {
         self.handle = self.fresh()?;
         match self.attempt(bytes, task, out, Some(&first)) {
             Ok(()) => Ok(1),
-            Err(Stop::Error(error)) => Err(self.renewed(error)),
-            Err(Stop::Warning(message)) => Err(self.renewed(JpegError::Damaged { message })),
+            Err(CallFailure::Error(error)) => Err(self.renewed(error)),
+            Err(CallFailure::Warning(message)) => Err(self.renewed(JpegError::Damaged { message })),
         }
     }
 
@@ -186,7 +186,7 @@ impl JpegDecoder {
         task: &JpegTask,
         out: &mut [u8],
         tolerate: Option<&str>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), CallFailure> {
         let Window {
             top,
             left,
@@ -197,10 +197,11 @@ impl JpegDecoder {
             .checked_mul(width as usize)
             .map(|n| n * task.format.bytes());
         if expected != Some(out.len()) || out.is_empty() || !matches!(task.eighths, 1 | 2 | 4 | 8) {
-            return Err(Stop::Error(JpegError::BadWindow));
+            return Err(CallFailure::Error(JpegError::BadWindow));
         }
-        let signed =
-            |value: u32| c_int::try_from(value).map_err(|_| Stop::Error(JpegError::BadWindow));
+        let signed = |value: u32| {
+            c_int::try_from(value).map_err(|_| CallFailure::Error(JpegError::BadWindow))
+        };
         let region = tj::tjregion {
             x: signed(left)?,
             y: signed(top)?,
@@ -236,7 +237,7 @@ impl JpegDecoder {
         let found_height = self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT);
         if (found_width, found_height) != (task.width, task.height) {
             let (width, height) = (found_width, found_height);
-            return Err(Stop::Error(JpegError::OtherSize { width, height }));
+            return Err(CallFailure::Error(JpegError::OtherSize { width, height }));
         }
         let scaled = |side: u32| (u64::from(side) * u64::from(task.eighths)).div_ceil(8);
         let (right, bottom) = (
@@ -244,7 +245,7 @@ impl JpegDecoder {
             u64::from(top) + u64::from(height),
         );
         if right > scaled(task.width) || bottom > scaled(task.height) {
-            return Err(Stop::Error(JpegError::BadWindow));
+            return Err(CallFailure::Error(JpegError::BadWindow));
         }
         let is_whole = right - u64::from(left) == scaled(task.width)
             && bottom - u64::from(top) == scaled(task.height);
@@ -290,7 +291,7 @@ impl JpegDecoder {
         self.outcome(rc, tolerate)
     }
 
-    fn set(&mut self, param: tj::TJPARAM, value: c_int) -> Result<(), Stop> {
+    fn set(&mut self, param: tj::TJPARAM, value: c_int) -> Result<(), CallFailure> {
         // SAFETY: `handle` is live; TurboJPEG checks parameter and value.
         let rc = unsafe { tj::tj3Set(self.handle.as_ptr(), param as c_int, value) };
         self.outcome(rc, None)
@@ -303,7 +304,7 @@ impl JpegDecoder {
     }
 
     /// What a return code means; must follow the call directly, on its thread.
-    fn outcome(&mut self, rc: c_int, tolerate: Option<&str>) -> Result<(), Stop> {
+    fn outcome(&mut self, rc: c_int, tolerate: Option<&str>) -> Result<(), CallFailure> {
         if rc == 0 {
             return Ok(());
         }
@@ -319,9 +320,9 @@ impl JpegDecoder {
         // SAFETY: `handle` is live.
         let code = unsafe { tj::tj3GetErrorCode(self.handle.as_ptr()) };
         if code == tj::TJERR_TJERR_WARNING as c_int && tolerate.is_none() {
-            Err(Stop::Warning(message))
+            Err(CallFailure::Warning(message))
         } else {
-            Err(Stop::Error(JpegError::Damaged { message }))
+            Err(CallFailure::Error(JpegError::Damaged { message }))
         }
     }
 
@@ -353,7 +354,7 @@ impl Drop for JpegDecoder {
     }
 }
 
-enum Stop {
+enum CallFailure {
     Warning(String),
     Error(JpegError),
 }

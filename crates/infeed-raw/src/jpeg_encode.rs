@@ -117,7 +117,7 @@ pub fn encode_with_restarts(
     encoder.set(sys::TJPARAM_TJPARAM_QUALITY, c_int::from(quality))?;
     encoder.set(sys::TJPARAM_TJPARAM_SUBSAMP, subsampling.to_sys())?;
     encoder.set(sys::TJPARAM_TJPARAM_RESTARTBLOCKS, c_int::from(interval))?;
-    let mut out = Output::default();
+    let mut out = JpegBuffer::default();
     let mut len = 0;
     // SAFETY: the handle is live for the life of `encoder`. The library reads `height` rows of
     // `width * 3` bytes (pitch 0 means no padding), which is the length of `rgb` as checked
@@ -182,23 +182,23 @@ impl Drop for Encoder {
 }
 
 /// The buffer libjpeg-turbo allocates, freed when dropped.
-pub(crate) struct Output {
+pub(crate) struct JpegBuffer {
     /// Null until the library sets it; then of the library's allocator.
     pub(crate) bytes: *mut u8,
     /// Bytes that were written there.
     pub(crate) len: usize,
 }
 
-impl Default for Output {
-    fn default() -> Output {
-        Output {
+impl Default for JpegBuffer {
+    fn default() -> JpegBuffer {
+        JpegBuffer {
             bytes: ptr::null_mut(),
             len: 0,
         }
     }
 }
 
-impl Output {
+impl JpegBuffer {
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         if self.bytes.is_null() {
             return Vec::new();
@@ -210,7 +210,7 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for JpegBuffer {
     fn drop(&mut self) {
         // SAFETY: null, or a buffer of the library's own allocator that only this value owns.
         unsafe { sys::tj3Free(self.bytes.cast()) }

@@ -9,7 +9,7 @@ use std::ptr;
 
 use turbojpeg_sys as sys;
 
-use crate::jpeg_encode::{EncodeError, Encoder, Output};
+use crate::jpeg_encode::{EncodeError, Encoder, JpegBuffer};
 
 /// How a JPEG is rewritten, and within which bounds.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ pub fn with_restarts(bytes: &[u8], task: &RestartTask) -> Result<Vec<u8>, Restar
         data: ptr::null_mut(),
         customFilter: None,
     };
-    let mut out = Output::default();
+    let mut out = JpegBuffer::default();
     let mut len = 0;
     // SAFETY: the handle is live for the life of `encoder`, which was made for transforms. Pointer
     // and length are those of `bytes`. One transform is announced, and there is one pointer, one

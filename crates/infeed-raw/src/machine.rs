@@ -1,4 +1,4 @@
-//! What this process may use of the machine, and what it has used.
+//! Resources of the machine that this process may use and has used.
 //!
 //! In a container the machine's core count and memory are not the process's: the
 //! affinity mask and the cgroup say what it may have. A loader that starts a worker
@@ -23,7 +23,8 @@ pub fn usable_cores() -> usize {
     quota.map_or(allowed, |quota| allowed.min(quota)).max(1)
 }
 
-/// Numbers of the cores that the calling thread may run on; None where the platform does not say.
+/// Numbers of the cores that the calling thread may run on; None where the platform does not report
+/// them.
 ///
 /// Source: `Cpus_allowed_list` in `proc_pid_status(5)`.
 pub fn allowed_cores() -> Option<Vec<u32>> {
@@ -32,14 +33,15 @@ pub fn allowed_cores() -> Option<Vec<u32>> {
     status.lines().find_map(list)?
 }
 
-/// Cores of this machine that are switched on, whoever may use them; at least 1.
+/// Number of cores of this machine that are online, including those this process may not use; at
+/// least 1.
 pub fn machine_cores() -> usize {
     let online = fs::read_to_string("/sys/devices/system/cpu/online");
     let online = online.ok().and_then(|list| cores_from_list(&list));
     online.map_or_else(other_cores, |cores| cores.len()).max(1)
 }
 
-/// Numbers of cores from a list of numbers and ranges: `0-3,8`. None of what is no such list.
+/// Parses a list of numbers and ranges: `0-3,8`. None for anything else.
 pub fn cores_from_list(list: &str) -> Option<Vec<u32>> {
     let mut cores = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
@@ -73,8 +75,8 @@ pub fn memory_limit_bytes() -> u64 {
     limit.unwrap_or(u64::MAX).min(physical_memory_bytes())
 }
 
-/// What stands for the memory that [`memory_limit_bytes`] is about: two processes with the same text
-/// use up one limit. It tells a cgroup from others of the same name in other containers.
+/// Identifies the memory that [`memory_limit_bytes`] limits: two processes with the same text share
+/// one limit. Distinguishes a cgroup from others of the same name in other containers.
 ///
 /// # Cost
 ///
@@ -83,7 +85,7 @@ pub fn memory_domain() -> String {
     let groups = cgroups().into_iter();
     let limited = groups.filter_map(|group| Some((group.memory_limit_bytes()?, group)));
     let physical = physical_memory_bytes();
-    // Of those that limit alike the outermost, which comes last: it has the most processes.
+    // Of cgroups with the same limit, the outermost, which comes last: it has the most processes.
     let least = limited
         .filter(|(bytes, _)| *bytes < physical)
         .reduce(|least, next| if next.0 <= least.0 { next } else { least });
@@ -119,11 +121,11 @@ pub fn thread_cpu_time() -> Duration {
     return Duration::ZERO;
 }
 
-/// Makes the calling thread one that never pushes another off its core when it wakes up
-/// (`SCHED_BATCH`); its share of the processor stays the same. No-op where there is no such thing.
+/// Keeps the calling thread from preempting others when it wakes up (`SCHED_BATCH`); its share of
+/// the processor stays the same. No-op on other systems.
 ///
-/// Threads that work in the background wake up because the consumer took something. Without this
-/// they take its core at that moment, and with all cores busy it waits for a time slice.
+/// Background threads wake up because the consumer took a batch. Without this, they take the
+/// consumer's core at that moment, and with all cores busy it waits for a time slice.
 pub fn never_preempt() {
     #[cfg(target_os = "linux")]
     {
@@ -143,8 +145,8 @@ pub fn process_cpu_time() -> Duration {
     return Duration::ZERO;
 }
 
-/// CPU time all processes of this machine have used, where that can be told and the machine is
-/// this process's alone: no quota and no affinity mask keep it to a part of the cores.
+/// CPU time of all processes of this machine, if the platform reports it and no quota or affinity
+/// mask restricts this process to a part of the cores.
 ///
 /// Source: `proc_stat(5)`; counted in hundredths of a second.
 pub fn machine_cpu_time() -> Option<Duration> {
@@ -178,13 +180,13 @@ pub fn resident_bytes() -> u64 {
     status_bytes("VmRSS:").unwrap_or_else(rusage_peak_bytes)
 }
 
-/// Lets the system forget the pages it keeps of an open file, so that the next read comes from
-/// storage. Pages that are not written out yet, or mapped, stay; so do those that a host or the
-/// disk keeps by itself. Nobody's data changes, and no rights are needed beyond reading.
+/// Drops the system's cached pages of an open file, so that the next read comes from storage. Dirty
+/// or mapped pages stay, and so do caches of a host or of the disk. Changes no data, and needs no
+/// rights beyond reading.
 ///
 /// # Errors
 ///
-/// What the operating system says, or `Unsupported` where there is no such call.
+/// The operating system's error, or `Unsupported` where there is no such call.
 pub fn drop_pages(file: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -316,7 +318,7 @@ impl Cgroup {
         } else {
             "memory.limit_in_bytes"
         };
-        // "max" is no number, and so no limit; version 1 says it with a huge number.
+        // "max" is not a number, so it is no limit; version 1 writes a huge number instead.
         fs::read_to_string(self.dir.join(name))
             .ok()?
             .trim()
@@ -325,7 +327,7 @@ impl Cgroup {
     }
 }
 
-/// Every cgroup that limits this process, its own and those around it.
+/// Every cgroup that limits this process: its own and its ancestors.
 fn cgroups() -> Vec<Cgroup> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     cgroups_from(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))

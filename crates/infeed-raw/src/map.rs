@@ -1,13 +1,12 @@
 //! Read-only file mappings, for data that is read where it lies.
 //!
-//! The hazard, plainly: Rust requires that bytes behind a shared reference do not
-//! change, and nothing on a usual system keeps another process from writing to or
-//! truncating a mapped file. Changed bytes are seen as they are read, which decoders
-//! here survive because they trust no byte. A file made *shorter* while it is mapped
-//! ends the process with SIGBUS (on Windows, truncation is refused) at the first read
-//! behind its new end. No check can close that gap, so [`FileMap::open`] is safe to call
-//! only in the sense that all of us rely on: training data is not edited under the run.
-//! Who cannot promise it should read the file instead.
+//! The hazard: Rust requires that bytes behind a shared reference do not change, and nothing on a
+//! usual system keeps another process from writing to or truncating a mapped file. Readers see
+//! changed bytes as they are, which decoders here survive because they trust no byte. A file made
+//! *shorter* while it is mapped ends the process with SIGBUS (Windows rejects the truncation) at
+//! the first read beyond its new end. No check can close that gap, so [`FileMap::open`] is safe
+//! only if nobody edits training data during a run. A caller that cannot promise this should read
+//! the file instead.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +32,7 @@ impl FileMap {
     ///
     /// # Errors
     ///
-    /// Those of opening a file, and of mapping it: not a regular file, no address space.
+    /// The errors of opening and of mapping a file: not a regular file, no address space.
     pub fn open(path: impl AsRef<Path>) -> io::Result<FileMap> {
         FileMap::of(&File::open(path)?)
     }

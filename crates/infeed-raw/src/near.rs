@@ -1,8 +1,8 @@
-//! Which part of the machine a device is near, and threads that stay there.
+//! NUMA nodes of devices, and threads that stay on them.
 //!
-//! On a machine of several nodes the memory of one is slower to reach from the others, and a device hangs
-//! on one of them. Copies to a device are fastest from memory of its node, and memory comes to lie on
-//! the node of the thread that touches it first.
+//! On a machine with several nodes, memory of one node is slower to reach from the others, and a
+//! device is attached to one of them. Copies to a device are fastest from memory of its node.
+//! Memory is allocated on the node of the thread that touches it first.
 //!
 //! Source: `/sys/bus/pci/devices/*/numa_node` and `local_cpulist`, as in the kernel's
 //! "ABI file testing/sysfs-bus-pci"; `sched_setaffinity(2)`.
@@ -12,25 +12,25 @@ use std::path::Path;
 
 use crate::machine::cores_from_list;
 
-/// A part of the machine: cores, and the memory that is theirs.
+/// A NUMA node: cores with their memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its number.
+    /// Number of the node.
     pub number: u32,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub of: usize,
     /// Numbers of its cores.
     pub cores: Vec<u32>,
 }
 
-/// The node that a device on the bus hangs on, by a name as `0000:3b:00.0`; None on machines of one
-/// node, and where the system does not say.
+/// Returns the node of the device with a PCI address such as `0000:3b:00.0`; None on machines with
+/// one node, or if the system does not report it.
 pub fn node_of(bus: &str) -> Option<Node> {
     node_under(Path::new("/sys"), bus)
 }
 
 fn node_under(sys: &Path, bus: &str) -> Option<Node> {
-    // It becomes part of a path.
+    // The name becomes part of a path.
     let is_name = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
     if bus.is_empty() || bus.contains("..") || !bus.bytes().all(is_name) {
         return None;
@@ -41,24 +41,24 @@ fn node_under(sys: &Path, bus: &str) -> Option<Node> {
         return None;
     }
     let device = sys.join("bus/pci/devices").join(bus);
-    // -1 where the firmware does not say.
+    // The system reports -1 if the firmware does not name the node.
     let number = read(device.join("numa_node"))?.trim().parse().ok()?;
     let cores = cores_from_list(&read(device.join("local_cpulist"))?)?;
     (!cores.is_empty()).then_some(Node { number, of, cores })
 }
 
-/// The calling thread runs on some cores alone, until this is dropped.
+/// Keeps the calling thread on some cores until it is dropped.
 #[derive(Debug)]
-pub struct Bound {
+pub struct CoreBinding {
     #[cfg(target_os = "linux")]
     before: libc::cpu_set_t,
-    /// It is about one thread.
+    /// The affinity belongs to one thread.
     _thread: std::marker::PhantomData<*const ()>,
 }
 
-/// Lets the calling thread run on those of the cores that it may use. None, and nothing changes, if
-/// that is none of them, or where the system has no such call.
-pub fn bind(cores: &[u32]) -> Option<Bound> {
+/// Restricts the calling thread to those of these cores that it may use. Does nothing and returns
+/// None if there are none, or if the system has no such call.
+pub fn bind(cores: &[u32]) -> Option<CoreBinding> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         let size = size_of::<libc::cpu_set_t>();
@@ -83,7 +83,7 @@ pub fn bind(cores: &[u32]) -> Option<Bound> {
         if !some || unsafe { libc::sched_setaffinity(0, size, &raw const wanted) } != 0 {
             return None;
         }
-        Some(Bound {
+        Some(CoreBinding {
             before,
             _thread: std::marker::PhantomData,
         })
@@ -95,7 +95,7 @@ pub fn bind(cores: &[u32]) -> Option<Bound> {
     }
 }
 
-impl Drop for Bound {
+impl Drop for CoreBinding {
     fn drop(&mut self) {
         #[cfg(all(target_os = "linux", not(miri)))]
         {
@@ -112,7 +112,7 @@ mod tests {
     use crate::machine::allowed_cores;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A folder, removed with what is in it.
+    /// A folder that is removed with its contents.
     struct Folder(std::path::PathBuf);
 
     impl Folder {
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// A folder as `/sys` is, with a device of these answers.
+    /// A folder like `/sys`, with one device.
     fn sys(nodes: &str, node: &str, cores: &str) -> Folder {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let (process, made) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));

@@ -1,10 +1,11 @@
-//! How busy an NVIDIA card is, as `nvidia-smi` tells it: through the management library, which comes
-//! with the driver and is loaded when it is first asked for. Where it is not, nothing is told.
+//! Utilisation of NVIDIA GPUs as `nvidia-smi` reports it, from the management library, which comes
+//! with the driver and is loaded at its first use. Without the library, nothing is reported.
 //!
-//! Every `unsafe` here is a call through the table below. Its functions have these signatures in every
-//! version of the library that has these names; they write to the one place that is handed over,
-//! keep nothing of it, and are safe to call from any thread. Handles are pointers that the library
-//! alone follows, valid until the process ends, since it is initialised once and never shut down.
+//! Every `unsafe` here is a call through the table below. Its functions have these signatures in
+//! every version of the library that has these names. They write only to the pointer that is
+//! passed, do not keep it, and are safe to call from any thread. Handles are pointers that only the
+//! library follows, valid until the process ends, since the library is initialised once and never
+//! shut down.
 //!
 //! Source: `nvml.h` of CUDA 11.0, whose functions every later library still has under these names.
 
@@ -14,57 +15,57 @@ use std::sync::OnceLock;
 /// `NVML_SUCCESS`.
 const SUCCESS: c_uint = 0;
 
-/// How busy a card was during the last sixth of a second to second, by its own counting.
+/// Utilisation of a GPU during the last sixth of a second to second, by its own counters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Utilisation {
-    /// Share of the time in which some kernel ran, however small, 0 to 1.
+    /// Share of the time in which any kernel ran, however small, 0 to 1.
     pub busy: f64,
-    /// Share of the time in which its memory was read or written, 0 to 1.
+    /// Share of the time in which the GPU's memory was read or written, 0 to 1.
     pub memory: f64,
 }
 
-/// A card that the library knows.
+/// A GPU that the library can query.
 #[derive(Clone, Copy)]
-pub struct Card {
-    table: &'static Table,
+pub struct MonitoredGpu {
+    table: &'static NvmlFunctions,
     handle: usize,
 }
 
 /// `nvmlUtilization_t`: two shares in percent.
 #[repr(C)]
 #[derive(Default)]
-struct Rates {
+struct UtilizationRates {
     kernels: c_uint,
     memory: c_uint,
 }
 
 /// Functions of the library. Each returns a code, 0 for success.
-struct Table {
+struct NvmlFunctions {
     init: unsafe extern "C" fn() -> c_uint,
     by_bus: unsafe extern "C" fn(*const c_char, *mut usize) -> c_uint,
-    rates: unsafe extern "C" fn(usize, *mut Rates) -> c_uint,
+    rates: unsafe extern "C" fn(usize, *mut UtilizationRates) -> c_uint,
 }
 
-impl Card {
-    /// The card at a place on the bus, such as `0000:3b:00.0`; None without the library, or if it does
-    /// not know the card or this process may not ask.
-    pub fn at(bus: &str) -> Option<Card> {
-        static TABLE: OnceLock<Option<Table>> = OnceLock::new();
-        let table = TABLE.get_or_init(Table::load).as_ref()?;
-        Card::of(table, bus)
+impl MonitoredGpu {
+    /// Finds the GPU with a PCI address such as `0000:3b:00.0`; None without the library, or if it
+    /// does not know the GPU or denies access.
+    pub fn at(bus: &str) -> Option<MonitoredGpu> {
+        static TABLE: OnceLock<Option<NvmlFunctions>> = OnceLock::new();
+        let table = TABLE.get_or_init(NvmlFunctions::load).as_ref()?;
+        MonitoredGpu::of(table, bus)
     }
 
-    fn of(table: &'static Table, bus: &str) -> Option<Card> {
+    fn of(table: &'static NvmlFunctions, bus: &str) -> Option<MonitoredGpu> {
         let bus = CString::new(bus).ok()?;
         let mut handle = 0;
         // SAFETY: as the head says; the string has an end, and `handle` is a pointer's size.
         let code = unsafe { (table.by_bus)(bus.as_ptr(), &mut handle) };
-        (code == SUCCESS && handle != 0).then_some(Card { table, handle })
+        (code == SUCCESS && handle != 0).then_some(MonitoredGpu { table, handle })
     }
 
-    /// How busy it is; None if the card does not count that, as parts of a card do not.
+    /// Returns the utilisation; None if the GPU has no counters, as MIG instances.
     pub fn utilisation(&self) -> Option<Utilisation> {
-        let mut rates = Rates::default();
+        let mut rates = UtilizationRates::default();
         // SAFETY: as the head says; the handle is the library's own.
         let code = unsafe { (self.table.rates)(self.handle, &mut rates) };
         let share = |percent: c_uint| f64::from(percent.min(100)) / 100.0;
@@ -75,16 +76,17 @@ impl Card {
     }
 }
 
-impl std::fmt::Debug for Card {
+impl std::fmt::Debug for MonitoredGpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Card").finish_non_exhaustive()
     }
 }
 
-impl Table {
+impl NvmlFunctions {
     #[cfg(unix)]
-    fn load() -> Option<Table> {
-        // The name that drivers install; the one without a number is there for those who build.
+    fn load() -> Option<NvmlFunctions> {
+        // Drivers install the first name; the name without a version comes with development
+        // packages.
         // SAFETY: a string with an end. Loading runs the library's initialisers; it is the driver's
         // library under the name that the system knows it by.
         let library = unsafe {
@@ -109,7 +111,7 @@ impl Table {
         // SAFETY: addresses of functions with these signatures, as the head says. A data pointer and a
         // function pointer are of one size here.
         let table = unsafe {
-            Table {
+            NvmlFunctions {
                 init: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_uint>(init),
                 by_bus: std::mem::transmute::<
                     *mut c_void,
@@ -117,7 +119,7 @@ impl Table {
                 >(by_bus),
                 rates: std::mem::transmute::<
                     *mut c_void,
-                    unsafe extern "C" fn(usize, *mut Rates) -> c_uint,
+                    unsafe extern "C" fn(usize, *mut UtilizationRates) -> c_uint,
                 >(rates),
             }
         };
@@ -125,12 +127,12 @@ impl Table {
     }
 
     #[cfg(not(unix))]
-    fn load() -> Option<Table> {
+    fn load() -> Option<NvmlFunctions> {
         None
     }
 
-    /// The table, if the library is ready to be asked.
-    fn started(self) -> Option<Table> {
+    /// The table, if the library can be initialised.
+    fn started(self) -> Option<NvmlFunctions> {
         // SAFETY: as the head says; it takes nothing.
         let code = unsafe { (self.init)() };
         (code == SUCCESS).then_some(self)
@@ -141,8 +143,8 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// A library that knows one card, which is 97 % busy, and another that does not count.
-    static FAKE: Table = Table {
+    /// A fake library that knows one GPU, which is 97 % busy, and another without counters.
+    static FAKE: NvmlFunctions = NvmlFunctions {
         init: started,
         by_bus,
         rates,
@@ -152,7 +154,7 @@ mod tests {
         SUCCESS
     }
 
-    extern "C" fn refused() -> c_uint {
+    extern "C" fn rejected() -> c_uint {
         999
     }
 
@@ -167,7 +169,7 @@ mod tests {
         SUCCESS
     }
 
-    unsafe extern "C" fn rates(handle: usize, rates: *mut Rates) -> c_uint {
+    unsafe extern "C" fn rates(handle: usize, rates: *mut UtilizationRates) -> c_uint {
         if handle != 1 {
             return 3;
         }
@@ -179,9 +181,9 @@ mod tests {
 
     #[test]
     fn a_card_is_found_by_its_place_on_the_bus_and_tells_shares() {
-        let card = Card::of(&FAKE, "0000:3b:00.0").expect("it is there");
+        let gpu = MonitoredGpu::of(&FAKE, "0000:3b:00.0").expect("it is there");
 
-        let found = card.utilisation().expect("it counts");
+        let found = gpu.utilisation().expect("it counts");
 
         assert_eq!(found.busy, 0.97);
         assert_eq!(found.memory, 1.0, "a share is no more than all");
@@ -189,16 +191,16 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_none_and_no_error() {
-        assert!(Card::of(&FAKE, "0000:00:00.0").is_none());
-        assert!(Card::of(&FAKE, "a\0b").is_none());
-        let silent = Card::of(&FAKE, "0000:af:00.0").expect("it is there");
+        assert!(MonitoredGpu::of(&FAKE, "0000:00:00.0").is_none());
+        assert!(MonitoredGpu::of(&FAKE, "a\0b").is_none());
+        let silent = MonitoredGpu::of(&FAKE, "0000:af:00.0").expect("it is there");
         assert_eq!(silent.utilisation(), None);
     }
 
     #[test]
     fn a_library_that_does_not_start_is_as_good_as_none() {
-        let table = Table {
-            init: refused,
+        let table = NvmlFunctions {
+            init: rejected,
             by_bus,
             rates,
         };
@@ -208,6 +210,6 @@ mod tests {
 
     #[test]
     fn a_card_that_no_machine_has_is_not_found_with_or_without_the_library() {
-        assert!(Card::at("ffff:ff:1f.7").is_none());
+        assert!(MonitoredGpu::at("ffff:ff:1f.7").is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! Across the Python border: arrays out as DLPack capsules, buffers in as bytes, streams of
-//! consumers in as queues.
+//! Conversions at the boundary to Python: arrays to DLPack capsules, buffers to bytes, consumers'
+//! streams to queues.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -22,12 +22,12 @@ pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
 /// The capsule that `__dlpack__(max_version=...)` returns: versioned if the consumer can
 /// take version 1, else legacy.
 ///
-/// A consumer renames the capsule and takes over the deleter; one that nobody consumed
-/// frees the tensor with itself.
+/// A consumer renames the capsule and takes over the deleter. A capsule that is never consumed
+/// frees the tensor itself.
 ///
 /// # Errors
 ///
-/// When Python has no memory for the capsule; the tensor is then freed.
+/// If Python has no memory for the capsule; the tensor is then freed.
 pub fn dlpack_capsule<'py>(
     py: Python<'py>,
     tensor: Tensor,
@@ -125,30 +125,29 @@ unsafe fn unconsumed<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonN
     }
 }
 
-/// What the consumer of an array on a card says of its stream, in `__dlpack__(stream=…)`.
+/// Interprets the `stream` argument of `__dlpack__` for an array on a GPU.
 ///
-/// The hazard: a stream is a number here, and the driver follows it. That it is a stream of this
-/// process, and lives until the array was released, is upheld by the library that asks, as the
-/// protocol wants; it cannot be checked.
+/// The hazard: a stream is a number here, which the driver follows. The protocol obliges the
+/// calling library to pass a stream of this process that lives until the array is released; this
+/// cannot be checked.
 ///
 /// # Errors
 ///
-/// `BufferError` for 0 and for other numbers that mean no stream; `TypeError` for what is none.
+/// `BufferError` for 0 and for other numbers that are not streams; `TypeError` for other objects.
 pub fn consumer_stream(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Consumer> {
     let number = stream.map(|stream| stream.extract::<i64>()).transpose()?;
     // SAFETY: the consumer's promise, above.
     unsafe { Queue::from_dlpack(number) }.map_err(|error| PyBufferError::new_err(error.to_string()))
 }
 
-/// The stream that a stream object of a framework stands for: one with `__cuda_stream__()` as in
-/// CUDA's own packages, `cuda_stream` as in torch, or `ptr` as in CuPy; or a handle. 0 is the
-/// default stream.
+/// Returns the stream of a framework's stream object: one with `__cuda_stream__()` as in CUDA's
+/// packages, `cuda_stream` as in torch, or `ptr` as in CuPy; or a handle. 0 is the default stream.
 ///
 /// The hazard is that of [`consumer_stream`].
 ///
 /// # Errors
 ///
-/// `TypeError` when it is none of these, `ValueError` for a negative number.
+/// `TypeError` for other objects, `ValueError` for a negative number.
 pub fn stream_from(stream: &Bound<'_, PyAny>) -> PyResult<Queue> {
     let handle = match stream.extract::<i64>() {
         Ok(handle) => handle,
@@ -169,7 +168,7 @@ fn handle_of(stream: &Bound<'_, PyAny>) -> PyResult<i64> {
         }
     }
     Err(PyTypeError::new_err(format!(
-        "{} is no CUDA stream; pass one such as torch.cuda.current_stream(), or its handle",
+        "{} is not a CUDA stream; pass one such as torch.cuda.current_stream(), or its handle",
         stream.get_type().name()?
     )))
 }
@@ -300,7 +299,7 @@ mod tests {
             );
             let error = consumer_stream(Some(&eval(c"0"))).unwrap_err();
             assert!(error.is_instance_of::<PyBufferError>(py));
-            assert!(error.to_string().contains("stream=0 is no CUDA stream"));
+            assert!(error.to_string().contains("stream=0 is not a CUDA stream"));
             assert!(consumer_stream(Some(&eval(c"'fast'"))).is_err());
             assert!(consumer_stream(Some(&eval(c"1 << 70"))).is_err());
         });
@@ -323,7 +322,7 @@ mod tests {
             assert_eq!(default, Queue::LEGACY);
             let error = stream(c"[]").unwrap_err().to_string();
             assert!(
-                error.contains("list is no CUDA stream; pass one such as"),
+                error.contains("list is not a CUDA stream; pass one such as"),
                 "{error}"
             );
             assert!(stream(c"-7").is_err());

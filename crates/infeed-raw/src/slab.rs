@@ -2,7 +2,7 @@
 //!
 //! A [`Slab`] is either whole, and then owned and readable like any buffer, or cut:
 //! [`Slab::into_rows`] takes it apart into one [`Row`] per sample and a
-//! [`Filling`], which gives the slab back once no row is left. Every row shares
+//! [`CutSlab`], which gives the slab back once no row is left. Every row shares
 //! ownership of the memory, so a row on a thread that outlives everything else is
 //! still valid; and the memory cannot be read while a row could write it, because
 //! reading needs the slab and the slab needs the rows gone.
@@ -51,8 +51,8 @@ impl Slab {
         self.row_bytes
     }
 
-    /// Makes rows of another length of the same memory, from its beginning: as many as there are.
-    /// None if they do not fit.
+    /// Divides the same memory into rows of another length, from its beginning, keeping their
+    /// number. None if they do not fit.
     pub fn with_rows_of(self, row_bytes: usize) -> Option<Slab> {
         let len = self.rows.checked_mul(row_bytes)?;
         (len <= self.bytes.len()).then_some(Slab { row_bytes, ..self })
@@ -65,7 +65,7 @@ impl Slab {
 
     /// Takes the slab apart: row *n* is the *n*-th of the vector. What the slab held
     /// before is still in the rows.
-    pub fn into_rows(self) -> (Filling, Vec<Row>) {
+    pub fn into_rows(self) -> (CutSlab, Vec<Row>) {
         let Slab {
             bytes,
             rows,
@@ -83,7 +83,7 @@ impl Slab {
             })
             .collect();
         (
-            Filling {
+            CutSlab {
                 memory,
                 rows,
                 row_bytes,
@@ -105,7 +105,7 @@ impl AsMut<[u8]> for Slab {
     }
 }
 
-/// One row of a cut [`Slab`], writable by whoever holds it.
+/// One row of a cut [`Slab`], which its owner can write.
 pub struct Row {
     start: NonNull<u8>,
     len: usize,
@@ -145,26 +145,26 @@ unsafe impl Send for Row {}
 // SAFETY: through a shared reference the bytes are only read.
 unsafe impl Sync for Row {}
 
-/// A slab whose rows are out; becomes a slab again when they are dropped.
-pub struct Filling {
+/// A slab whose rows are handed out; becomes a slab again when they are dropped.
+pub struct CutSlab {
     memory: Arc<HostBytes>,
     rows: usize,
     row_bytes: usize,
 }
 
-impl Filling {
-    /// Whether every row has been dropped, so that [`seal`](Filling::seal) would succeed.
+impl CutSlab {
+    /// Whether every row has been dropped, so that [`seal`](CutSlab::seal) would succeed.
     pub fn is_done(&self) -> bool {
         Arc::strong_count(&self.memory) == 1
     }
 
-    /// Gives the slab back, with all that was written into its rows. Never blocks.
+    /// Returns the slab with its written rows. Never blocks.
     ///
     /// # Errors
     ///
     /// Itself, unchanged, while a row still exists.
-    pub fn seal(self) -> Result<Slab, Filling> {
-        let Filling {
+    pub fn seal(self) -> Result<Slab, CutSlab> {
+        let CutSlab {
             memory,
             rows,
             row_bytes,
@@ -177,7 +177,7 @@ impl Filling {
                 rows,
                 row_bytes,
             }),
-            Err(memory) => Err(Filling {
+            Err(memory) => Err(CutSlab {
                 memory,
                 rows,
                 row_bytes,
@@ -186,7 +186,7 @@ impl Filling {
     }
 }
 
-impl fmt::Debug for Filling {
+impl fmt::Debug for CutSlab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Filling")
             .field("rows", &self.rows)

@@ -279,13 +279,13 @@ fn nothing_to_do_is_done() {
 
 #[test]
 fn kernels_that_make_no_sense_are_refused() {
-    let refused = |kernel: Kernel| kernel.check(0, 0, None, 0).unwrap_err().to_string();
+    let rejected = |kernel: Kernel| kernel.check(0, 0, None, 0).unwrap_err().to_string();
     assert_eq!(
-        refused(expand(4, 5, 0)),
+        rejected(expand(4, 5, 0)),
         "a pixel has no channels; give at least one"
     );
     assert_eq!(
-        refused(one_hot(4, 5, 0)),
+        rejected(one_hot(4, 5, 0)),
         "a pixel has no classes; give at least one"
     );
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -294,21 +294,21 @@ fn kernels_that_make_no_sense_are_refused() {
             scale[2] = value;
         }
         assert_eq!(
-            refused(kernel),
+            rejected(kernel),
             format!("scale {value} of channel 2 is not finite")
         );
     }
     assert_eq!(
-        refused(palette(vec![[0; 3]; 2], vec![1])),
-        "2 colours and 1 classes; give as many of both, at most 255"
+        rejected(palette(vec![[0; 3]; 2], vec![1])),
+        "2 colours and 1 classes; give the same number of both, at most 255"
     );
     assert_eq!(
-        refused(palette(vec![[0; 3]; 256], vec![1; 256])),
-        "256 colours and 256 classes; give as many of both, at most 255"
+        rejected(palette(vec![[0; 3]; 256], vec![1; 256])),
+        "256 colours and 256 classes; give the same number of both, at most 255"
     );
     assert_eq!(
-        refused(palette(vec![[1, 2, 3], [0; 3], [1, 2, 3]], vec![5, 5, 6])),
-        "the colour 1,2,3 is that of class 5 and of class 6"
+        rejected(palette(vec![[1, 2, 3], [0; 3], [1, 2, 3]], vec![5, 5, 6])),
+        "the colour 1,2,3 belongs to class 5 and class 6"
     );
     let wide = |dtype, unknown| Kernel::Widen {
         height: 4,
@@ -317,8 +317,8 @@ fn kernels_that_make_no_sense_are_refused() {
         unknown,
     };
     assert_eq!(
-        refused(wide(Integer::I32, 1 << 31)),
-        "the number 2147483648 for pixels of no class does not fit int32; use int64"
+        rejected(wide(Integer::I32, 1 << 31)),
+        "the number 2147483648 for pixels without a class does not fit int32; use int64"
     );
     assert_eq!(wide(Integer::I64, i64::MIN).check(0, 0, None, 0), Ok(()));
     // Said twice is not said differently.

@@ -1,8 +1,8 @@
 //! The resizer, compiled once.
 //!
-//! `fast_image_resize` is generic over pixels and over views of them, so each crate that calls it
-//! compiles its kernels, at all SIMD levels, and its tests do so again: minutes in all. What is
-//! called here is not generic, and the only caller of the resizer.
+//! `fast_image_resize` is generic over pixels and over views of pixels. Each crate that calls it
+//! compiles its kernels at all SIMD levels, and so does each of its test builds, which takes
+//! minutes in total. [`resize`] is not generic, and it is the only caller.
 
 #![forbid(unsafe_code)]
 
@@ -12,23 +12,23 @@ use fast_image_resize::{PixelTrait, ResizeAlg, ResizeOptions};
 
 pub use fast_image_resize::{CpuExtensions, Filter, FilterType, PixelType, Resizer};
 
-/// A part of some rows that lie behind each other: all of them, from one column to another.
+/// A part of consecutive rows: all rows, from one column to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// Aligned as samples are.
+    /// Bytes of the rows, aligned like samples.
     pub data: &'a [u8],
-    /// Pixels of a row.
+    /// Pixels of a whole row.
     pub row: u32,
     /// First column of the part.
     pub left: u32,
-    /// Its columns.
+    /// Number of columns of the part.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
 }
 
 impl<'a> Part<'a> {
-    /// All of an image.
+    /// Returns the part that is a whole image.
     pub fn whole(data: &'a [u8], width: u32, height: u32) -> Part<'a> {
         let (row, left) = (width, 0);
         Part {
@@ -41,9 +41,9 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Filters a part of some rows, none of whose neighbours contribute, and fills `to`, which has so
-/// many columns and rows. Alpha is a channel like the others. None where pixels are of another kind
-/// than 1 to 4 channels of 8 or 16 bits, or lengths do not fit.
+/// Filters a part of some rows and fills `to`, which has `to_size` (width, height) pixels. Pixels
+/// outside the part do not contribute. Alpha is treated like the other channels. None if pixels do
+/// not have 1 to 4 channels of 8 or 16 bits, or if lengths do not match.
 pub fn resize(
     resizer: &mut Resizer,
     kind: PixelType,
@@ -69,7 +69,7 @@ pub fn resize(
     resize(resizer, from, to, to_size, &options)
 }
 
-/// The typed form of the resizer, since its dynamic one compiles all thirteen kinds of pixel.
+/// The typed form of the resizer. Its dynamic form would compile all thirteen kinds of pixel.
 fn typed<P: PixelTrait>(
     resizer: &mut Resizer,
     from: &Part<'_>,
@@ -80,7 +80,7 @@ fn typed<P: PixelTrait>(
     let pixels = (from.row as usize).checked_mul(from.height as usize)?;
     let data = from.data.get(..pixels.checked_mul(P::size())?)?;
     let whole = TypedImageRef::<P>::from_buffer(from.row, from.height, data).ok()?;
-    // A view of its own, and not the crop of the options: that one lets pixels beside the crop
+    // Crop with a view, not with the crop of the options: that crop lets pixels outside of it
     // contribute to its border.
     let part = TypedCroppedImage::from_ref(&whole, from.left, 0, from.width, from.height).ok()?;
     let mut target = TypedImage::<P>::from_buffer(width, height, to).ok()?;

@@ -1,20 +1,20 @@
-//! One image from its file to a batch, on one thread, by the functions that the engine calls on
-//! many: the tour of `lib.rs`, checked against a loader at the end.
+//! One image from its file to a batch, on one thread, through the functions that the engine calls
+//! on many threads: the tour of `lib.rs`. A loader checks the result at the end.
 
 use std::error::Error;
 
-use infeed::batch::{Batcher, Cell, ColumnKind, ColumnSpec};
+use infeed::batch::{Batcher, ColumnKind, ColumnSpec, RowCell};
 use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::sample::{DType, Image, Size};
 use infeed::source::folder::{Folder, Labels};
 use infeed::source::{Source, read_one};
-use infeed::testing::synthetic::{Classification, write_dataset};
 use infeed::transform::{
     Normalize, PixelView, RandomResizedCrop, Rng, Step, Transform, TransformScratch,
 };
 use infeed::{Options, Pipeline};
 use infeed_raw::simd;
+use infeed_sample::{Classification, write_dataset};
 
 const SEED: u64 = 0;
 const SIDE: u32 = 224;
@@ -50,7 +50,7 @@ fn tour(folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
         record.fields[0].len()
     );
 
-    // 2. What is random is drawn from the size alone, before anything is decoded ...
+    // 2. Random parameters are drawn from the size alone, before decoding ...
     let mut decoder = Decoder::new();
     let header = decoder.header(&record.fields[0], false, &Limits::default())?;
     decoder.check(&record.fields[0], &header, true)?;
@@ -88,9 +88,9 @@ fn tour(folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
         1,
         1,
     );
-    let (tray, mut rows) = batcher.begin(1)?;
+    let (in_flight, mut rows) = batcher.begin(1)?;
     let mut row = rows.remove(0);
-    if let Cell::Slab(slot) = &mut row.cells[0] {
+    if let RowCell::Slab(slot) = &mut row.cells[0] {
         let four = |value: &dyn Fn(usize) -> f64| std::array::from_fn(|c| value(c.min(2)) as f32);
         let convert = simd::Convert {
             dtype: simd::Dtype::F32,
@@ -113,7 +113,7 @@ fn tour(folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
     // 5. A batch is complete when its rows are; nothing is copied together.
     let done = row.finish(record.index);
     drop(row);
-    let batch = batcher.finish(tray, vec![Some(done)], 0, 0)?;
+    let batch = batcher.finish(in_flight, vec![Some(done)], 0, 0)?;
     println!("4, 5 batch   {:?}", batch.array("image"));
 
     // 6. The loader does the same for every position, on all cores.

@@ -1,8 +1,9 @@
-//! Feeders whose machines are not there, for `benchmarks/feeders.py`:
+//! Simulated feeders for `benchmarks/feeders.py`:
 //! `cargo run --release --example simulated_feeders -- PIPELINE COUNT BYTES_PER_S`.
 //!
-//! Each serves the pipeline on a port of its own, at the rate that was recorded elsewhere: it sleeps where
-//! a machine would decode, and what it sends has the size of what would be sent. Prints where they listen, a line each, and serves until its input ends.
+//! Each feeder serves the pipeline on its own port, at a rate that was measured elsewhere. It
+//! sleeps in place of decoding and sends rows of the real size. Prints the address of each feeder
+//! on a line and serves until its input ends.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use std::time::Duration;
 
 use infeed::Pipeline;
 use infeed::feed::{FeedOptions, serve_over};
-use infeed::source::throttled::{Throttle, Throttled};
+use infeed::source::throttled::{Throttle, ThrottledSource};
 
-/// Of each, for a few batches.
+/// Memory budget in bytes of each feeder, for a few batches.
 const MEMORY: u64 = 80 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,15 +30,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pipeline = Pipeline::load(path)?;
     let source = pipeline.source.open(&[])?;
     let mut options = FeedOptions::default();
-    // They sleep; what they copy and send is all they do.
+    // Workers sleep, so copying and sending are the only work.
     options.workers = Some(1);
     options.readers = Some(1);
-    // A machine makes all its slabs with its first batches; here, that is a processor's work for all.
+    // Real feeders each make their slabs with their first batches. Here one CPU makes all slabs, so
+    // they are few.
     options.memory = Some(MEMORY);
 
     let mut feeders = Vec::with_capacity(count);
     for _ in 0..count {
-        let slow = Arc::new(Throttled::new(Arc::clone(&source), throttle));
+        let slow = Arc::new(ThrottledSource::new(Arc::clone(&source), throttle));
         feeders.push(serve_over(&pipeline, slow, &options)?);
     }
     for feeder in &feeders {

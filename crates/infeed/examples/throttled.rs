@@ -1,17 +1,17 @@
-//! A loop over a pipeline whose storage is slower than it is, for `benchmarks/tuning.py`:
+//! A training loop over storage that is slower than the pipeline, for `benchmarks/tuning.py`:
 //! `cargo run --release --example throttled -- PIPELINE MB_PER_S WORKERS|auto SECONDS SETTLE`.
 //!
-//! Prints one line of JSON: what a step took over the seconds that are measured, after tuning has
-//! settled or `SETTLE` seconds are over, and what was chosen.
+//! Prints one line of JSON: the time of a step during the measured seconds, and the tuned number of
+//! workers. The measurement begins when tuning has settled, or after `SETTLE` seconds.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infeed::source::throttled::{Throttle, Throttled};
+use infeed::source::throttled::{Throttle, ThrottledSource};
 use infeed::{Options, Pipeline};
 
-/// Warming up, where there is nothing to settle.
+/// Warm-up time if no tuning has to settle.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let pipeline = Pipeline::load(path)?;
     let source = pipeline.source.open(&[])?;
-    let loader = pipeline.open_over(Arc::new(Throttled::new(source, throttle)), &options)?;
+    let loader = pipeline.open_over(Arc::new(ThrottledSource::new(source, throttle)), &options)?;
 
     let opened = Instant::now();
     let mut settled_s = None;

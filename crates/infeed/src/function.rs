@@ -1,8 +1,8 @@
-//! The interface of user functions, which are written in a language that the engine does not know.
+//! Interface of user functions, which are written in a language that the engine does not know.
 //!
-//! A description names a [`Function`]; [`Function::start`] makes it [`Running`], which workers
-//! call, several at once, with the columns of a sample or of a batch. The binding of a language
-//! implements both traits, and sets with [`set_importer`] how a name is imported.
+//! A description names a [`Function`]. [`Function::start`] returns a [`RunningFunction`]; several
+//! worker threads call it at once with the columns of a sample or batch. A language binding
+//! implements both traits and sets the importer with [`set_importer`].
 //!
 //! Importing a name runs code, and a description may come from a stranger. So the engine imports
 //! nothing on its own: [`import`] runs only for names that the user's patterns allow.
@@ -14,102 +14,109 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::batch::Column;
-use crate::error::{Cause, Error};
-use crate::random::hash;
-use crate::sample::DType;
+use infeed_core::batch::Column;
+use infeed_core::error::{Cause, Error};
+use infeed_core::random::hash;
+use infeed_core::sample::DType;
 
-/// Keeps the draws of functions on samples apart from all others.
+/// Separates the random draws of functions on samples from all others.
 const SAMPLE: u64 = 0x7079_0001;
 
-/// Keeps the draws of functions on batches apart from all others.
+/// Separates the random draws of functions on batches from all others.
 const BATCH: u64 = 0x7079_0002;
 
-/// What a function is called with.
+/// Input of a function: a sample or a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum On {
-    /// One sample, before it lies in its row.
+pub enum FunctionScope {
+    /// One sample, before it is written to its row.
     #[default]
     Sample,
     /// The finished batch of this rank.
     Batch,
 }
 
-/// A function of the user's.
+/// A user function.
 pub trait Function: fmt::Debug + Send + Sync {
     /// `module:name`, or another name for errors and states.
     fn name(&self) -> &str;
 
     /// Whether it takes samples or batches; `None` if it takes either. A description may name one
     /// function for both.
-    fn on(&self) -> Option<On> {
+    fn on(&self) -> Option<FunctionScope> {
         None
     }
 
-    /// Why it can be called in this process alone, if that is so.
+    /// The reason why the function can only be called in this process; `None` if others can call
+    /// it.
     fn bound_here(&self) -> Option<String>;
 
-    /// What it is, so that another machine can tell whether what has its name there does the same.
+    /// Returns the identity of the function's code, so that another machine can check that the
+    /// function of this name does the same there.
     ///
     /// # Errors
     ///
-    /// Why that cannot be told, with the mend.
-    fn identity(&self) -> Result<Identity, String> {
-        Err("what it does cannot be told from its name".to_owned())
+    /// The reason why the identity is unknown, with the fix.
+    fn identity(&self) -> Result<FunctionIdentity, String> {
+        Err("its code cannot be identified by name".to_owned())
     }
 
-    /// Makes it ready to be called by several threads at once: in this process, or in so many
-    /// others.
+    /// Prepares the function for calls from several threads at once: in this process if `processes`
+    /// is 0, else in that number of processes.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if it cannot be called in other processes, [`Error::Process`] if they
-    /// do not start.
-    fn start(&self, processes: usize) -> Result<Box<dyn Running>, Error>;
+    /// [`Error::Config`] if the function cannot be called in other processes, [`Error::Process`] if
+    /// the processes do not start.
+    fn start(&self, processes: usize) -> Result<Box<dyn RunningFunction>, Error>;
 }
 
-/// What a function is, beyond its name.
+/// Identity of a function beyond its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Where its code is, and a hash of that: short, and equal where the code is.
+pub struct FunctionIdentity {
+    /// Location and hash of the code: short, and equal if the code is equal.
     pub code: String,
-    /// Its language, and whatever else makes the same code do something else, with versions.
+    /// Language, and everything else that changes what the code does, with versions.
     pub language: String,
 }
 
-/// A function that is ready. Dropping it ends its processes.
-pub trait Running: fmt::Debug + Send + Sync {
-    /// Calls it. Values that it returns are written where `sink` says, in any order.
+/// A function that is ready for calls. Dropping it ends its processes.
+pub trait RunningFunction: fmt::Debug + Send + Sync {
+    /// Calls the function. Returned values are written to `sink`, in any order.
     ///
     /// For a sample, columns are arrays without the axis of rows, or lists of one entry.
     ///
     /// # Errors
     ///
-    /// [`Failed`]; what was written by then means nothing.
-    fn call(&self, inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<Spent, Failed>;
+    /// [`FunctionFailure`]; the values written so far are then invalid.
+    fn call(
+        &self,
+        inputs: &[Column],
+        draw: DrawKey,
+        sink: &mut dyn ValueSink,
+    ) -> Result<CallCost, FunctionFailure>;
 }
 
-/// Takes what a function returns. An error says in words what is wrong with it.
-pub trait Sink {
-    /// Room for a value, to be overwritten whole.
+/// Receives the values that a function returns. Errors describe the invalid value.
+pub trait ValueSink {
+    /// Returns the memory for a value; the caller overwrites all of it.
     ///
     /// # Errors
     ///
-    /// It is not what the function was known to return.
-    fn room(&mut self, name: &str, form: Form<'_>) -> Result<&mut [u8], String>;
+    /// The value differs from the declared output.
+    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String>;
 
-    /// Takes the input of this number, as it came.
+    /// Takes input number `input` unchanged as a value.
     ///
     /// # Errors
     ///
-    /// As [`Sink::room`].
+    /// As [`ValueSink::room`].
     fn same(&mut self, name: &str, input: usize) -> Result<(), String>;
 }
 
-/// What a returned value is.
+/// Type and size of a returned value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form<'a> {
+pub enum ValueForm<'a> {
     /// Numbers.
     Array {
         /// Element type.
@@ -117,63 +124,63 @@ pub enum Form<'a> {
         /// Lengths of the axes.
         shape: &'a [usize],
     },
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(usize),
-    /// So many bytes of UTF-8.
+    /// Number of bytes of UTF-8.
     Text(usize),
 }
 
-/// What random draws inside a call are keyed by: the same for a sample or batch on every run.
+/// Key of the random draws inside a call: the same for a sample or batch on every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Draw(pub [u64; 2]);
+pub struct DrawKey(pub [u64; 2]);
 
-impl Draw {
-    /// The draws of the function with this number in the description.
-    pub fn new(on: On, seed: u64, epoch: u64, position: u64, number: u64) -> Draw {
+impl DrawKey {
+    /// Creates the key for function number `number` of the description.
+    pub fn new(on: FunctionScope, seed: u64, epoch: u64, position: u64, number: u64) -> DrawKey {
         let tag = match on {
-            On::Sample => SAMPLE,
-            On::Batch => BATCH,
+            FunctionScope::Sample => SAMPLE,
+            FunctionScope::Batch => BATCH,
         };
         let word = |half| hash(&[tag, half, seed, epoch, position, number]);
-        Draw([word(0), word(1)])
+        DrawKey([word(0), word(1)])
     }
 }
 
-/// What a call took beside the time of the thread that made it.
+/// Cost of a call apart from the time of the calling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// Time until it could begin: for the interpreter's lock, or for a process that is free.
+pub struct CallCost {
+    /// Time until the call could begin: waiting for the GIL or for a free process.
     pub waited: Duration,
-    /// Processor time of another process.
+    /// CPU time of another process.
     pub elsewhere: Duration,
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Clone, Debug)]
-pub enum Failed {
-    /// The function did not take the sample, or returned what it should not: the same each time.
+pub enum FunctionFailure {
+    /// The function rejected the sample or returned an invalid value. The failure is deterministic.
     Raised(Cause),
-    /// No process can be started for it.
+    /// No process can be started for the function.
     Process(Arc<io::Error>),
-    /// The loader is closing; nobody wants the result.
+    /// The loader is closing and drops the result.
     Closed,
 }
 
-impl Failed {
-    /// A returned value is not what it should be.
-    pub fn wrong(problem: impl Into<String>) -> Failed {
-        Failed::Raised(Arc::new(Wrong(problem.into())))
+impl FunctionFailure {
+    /// Creates the failure for an invalid return value.
+    pub fn wrong(problem: impl Into<String>) -> FunctionFailure {
+        FunctionFailure::Raised(Arc::new(InvalidValue(problem.into())))
     }
 }
 
-/// A returned value that is not what it should be.
+/// An invalid return value.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Wrong(String);
+struct InvalidValue(String);
 
 /// Imports the function that a description names, if one of the patterns allows that name;
 /// returns `None` without importing anything if none does.
-pub type Importer = fn(&str, On, &[String]) -> Result<Option<Arc<dyn Function>>, Error>;
+pub type Importer = fn(&str, FunctionScope, &[String]) -> Result<Option<Arc<dyn Function>>, Error>;
 
 static IMPORTER: OnceLock<Importer> = OnceLock::new();
 
@@ -189,7 +196,11 @@ pub fn set_importer(importer: Importer) {
 /// # Errors
 ///
 /// [`Error::Config`] if there is no such function, or this process has no interpreter.
-pub fn import(name: &str, on: On, allowed: &[String]) -> Result<Option<Arc<dyn Function>>, Error> {
+pub fn import(
+    name: &str,
+    on: FunctionScope,
+    allowed: &[String],
+) -> Result<Option<Arc<dyn Function>>, Error> {
     match IMPORTER.get() {
         _ if allowed.is_empty() => Ok(None),
         Some(importer) => importer(name, on, allowed),
@@ -208,9 +219,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_differ_by_whatever_they_are_keyed_by_and_by_nothing_else() {
-        let draw = |on, key: [u64; 4]| Draw::new(on, key[0], key[1], key[2], key[3]).0;
-        let mut all = vec![draw(On::Batch, [1, 2, 3, 4])];
+    fn draws_depend_on_every_part_of_their_key_and_on_nothing_else() {
+        let draw = |on, key: [u64; 4]| DrawKey::new(on, key[0], key[1], key[2], key[3]).0;
+        let mut all = vec![draw(FunctionScope::Batch, [1, 2, 3, 4])];
         for key in [
             [1, 2, 3, 4],
             [2, 2, 3, 4],
@@ -218,10 +229,10 @@ mod tests {
             [1, 2, 4, 4],
             [1, 2, 3, 5],
         ] {
-            all.push(draw(On::Sample, key));
+            all.push(draw(FunctionScope::Sample, key));
         }
 
-        assert_eq!(all[1], draw(On::Sample, [1, 2, 3, 4]));
+        assert_eq!(all[1], draw(FunctionScope::Sample, [1, 2, 3, 4]));
         let words: std::collections::HashSet<u64> = all.iter().flatten().copied().collect();
         assert_eq!(words.len(), 2 * all.len());
     }
@@ -230,7 +241,7 @@ mod tests {
     fn importing_a_function_without_an_interpreter_is_an_error_that_names_it() {
         let allowed = ["steps:*".to_owned()];
 
-        let error = import("steps:blur", On::Sample, &allowed)
+        let error = import("steps:blur", FunctionScope::Sample, &allowed)
             .expect_err("no Python")
             .to_string();
 

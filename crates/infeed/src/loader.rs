@@ -1,8 +1,9 @@
-//! A running plan: the iterator, epochs, what was counted, close.
+//! A running pipeline: batches, epochs, statistics, close.
 
 pub mod ahead;
+pub mod any;
+mod bad_records;
 mod budget;
-mod certificate;
 pub(crate) mod contents;
 mod decoders;
 pub mod digest;
@@ -10,6 +11,7 @@ pub mod digest_file;
 mod facts;
 mod failed;
 pub mod feeders;
+mod fetched;
 mod finish;
 mod hosts;
 pub mod into;
@@ -18,12 +20,11 @@ pub(crate) mod named;
 pub(crate) mod names;
 mod open;
 mod options;
-mod parcel;
 mod placing;
 mod prepare;
-mod quarantine;
 mod records;
 mod register;
+mod run_digest;
 mod settle;
 mod several;
 mod state;
@@ -37,103 +38,105 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::batch::Batch;
-use crate::counters::{Recorded, Timeline};
-use crate::error::Error;
-use crate::exec::{Conveyor, Next, Situation};
 use crate::pipeline::Pipeline;
-use crate::source::Source;
+use infeed_core::batch::Batch;
+use infeed_core::counters::{Timeline, TimelineSpan};
+use infeed_core::error::Error;
+use infeed_core::exec::{Executor, ExecutorSnapshot, NextBatch};
+use infeed_source::Source;
 
 pub use crate::plan::device::DecodeBy;
 
+use bad_records::BadRecords;
 use budget::Shares;
-use certificate::Certificate;
-pub(crate) use failed::sample_error;
+pub use failed::sample_error;
 use feeders::Fed;
-use made::Told;
+pub use fetched::BadRecord;
+use made::BatchFacts;
 pub use options::{OnError, Options};
-pub use parcel::BadRecord;
-use quarantine::Quarantine;
-use records::Records;
-pub use state::State;
+use records::RecordJob;
+use run_digest::RunDigest;
+pub use state::LoaderState;
 pub use stats::Stats;
-pub use tuning::Tuned;
 use tuning::Tuning;
-use window::Flight;
+pub use tuning::TuningState;
+use window::BatchesInFlight;
 
-/// A patience that no consumer outlives.
+/// Timeout longer than any consumer waits.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Name of the consumer in a timeline, whatever its thread is called.
+/// Name of the consumer in a timeline, whatever the name of its thread.
 const CONSUMER: &str = "consumer";
 
-/// What a call that does not wait for ever got.
+/// Result of a call with a timeout.
 #[derive(Debug)]
 pub enum Step {
     /// The next batch.
     Batch(Batch),
     /// The epoch is over; the next call begins the next one.
     End,
-    /// Nothing yet.
+    /// No batch was ready in time.
     Timeout,
 }
 
 /// A running pipeline. Dropping it ends and joins its threads.
 #[derive(Debug)]
 pub struct Loader {
-    /// Dropped before the conveyor, whose trays it has.
+    /// Dropped before the executor, whose in-flight batches it leases.
     fed: Mutex<Option<Fed>>,
-    conveyor: Mutex<Option<Arc<Conveyor<Records>>>>,
-    progress: Mutex<Progress>,
+    executor: Mutex<Option<Arc<Executor<RecordJob>>>>,
+    progress: Mutex<ConsumerProgress>,
     first_batch_ns: AtomicU64,
-    /// What the consumer waited until then, which is less if it asked later than it opened.
+    /// Time that the consumer waited for the first batch; shorter than `first_batch_ns` if the
+    /// first request came after opening.
     first_wait_ns: AtomicU64,
-    /// What the consumer waited.
+    /// Total time that the consumer waited.
     waited_ns: AtomicU64,
-    /// How often it was moved to another place.
+    /// Number of seeks.
     seeks: AtomicU64,
     opened: Instant,
     closed: AtomicBool,
     options: Options,
     shares: Shares,
-    /// None where the number of workers was given.
+    /// None if the options fix the number of workers.
     tuning: Option<Mutex<Tuning>>,
-    /// True while something else is tried on the run's steps.
+    /// True while placement is tried on the run's own steps.
     tuning_waits: AtomicBool,
-    flight: Flight,
+    flight: BatchesInFlight,
     readers: usize,
     /// The state before the first step.
-    begin: State,
-    /// The description, with what its functions return.
+    begin: LoaderState,
+    /// The description, with the resolved outputs of its functions.
     pipeline: Pipeline,
-    /// Which records come how often, as lines of the plan.
+    /// Selection and weights, as lines of the plan.
     selection: String,
-    /// Batches beyond those under way that somebody may hold without a word about it.
+    /// Number of batches, beyond those in flight, that the consumer may hold before a warning is
+    /// logged.
     held: usize,
 }
 
 #[derive(Debug, Default)]
-struct Progress {
+struct ConsumerProgress {
     epoch: u64,
-    /// Steps of the epoch delivered.
+    /// Delivered steps of the epoch.
     step: u64,
     batches: u64,
     samples: u64,
     unknown_pixels: u64,
-    bad: Quarantine,
-    /// What the user should be told once.
+    bad: BadRecords,
+    /// Notices for the user, each reported once.
     notices: Vec<String>,
-    told_held: bool,
-    /// When the consumer last got a batch, while a timeline is kept.
+    warned_held: bool,
+    /// Time of the last delivery, while a timeline is recorded.
     delivered: Option<Instant>,
-    /// When it first asked for the batch that it does not have yet.
+    /// Time of the first request for the batch that is not delivered yet.
     asked: Option<Instant>,
-    certificate: Certificate,
-    /// What stopped the run, until it is put elsewhere.
+    digests: RunDigest,
+    /// The error that stopped the run, until a seek.
     stopped: Option<Error>,
 }
 
-impl Progress {
+impl ConsumerProgress {
     fn stop(&mut self, error: Error) -> Error {
         self.stopped = Some(error.clone());
         error
@@ -141,14 +144,14 @@ impl Progress {
 }
 
 impl Loader {
-    /// Returns the next batch of the epoch, or None once at its end; the call after that begins the
-    /// next epoch. Blocks until the batch is ready. A batch of which [`OnError::Skip`] left out every
-    /// record counts as a step and is not returned, so no batch is empty.
+    /// Returns the next batch of the epoch, or `None` once at its end; the next call begins the
+    /// next epoch. Blocks until the batch is ready. A batch from which [`OnError::Skip`] removed
+    /// all records counts as a step and is not returned, so no batch is empty.
     ///
     /// # Errors
     ///
-    /// What stopped the run, at its place in the order; the same again until
-    /// [`Loader::end_epoch`] or [`Loader::seek`].
+    /// The error that stopped the run, at its position in the order. Later calls return the same
+    /// error until [`Loader::end_epoch`] or [`Loader::seek`].
     pub fn next_batch(&self) -> Result<Option<Batch>, Error> {
         match self.next_within(FOREVER)? {
             Step::Batch(batch) => Ok(Some(batch)),
@@ -156,21 +159,22 @@ impl Loader {
         }
     }
 
-    /// As [`Loader::next_batch`], waiting at most `patience`.
+    /// As [`Loader::next_batch`], but waits at most `timeout`.
     ///
     /// # Errors
     ///
     /// As [`Loader::next_batch`].
-    pub fn next_within(&self, patience: Duration) -> Result<Step, Error> {
-        let conveyor = self.conveyor()?;
-        while !self.ends_epoch(&conveyor)? {
+    pub fn next_within(&self, timeout: Duration) -> Result<Step, Error> {
+        let executor = self.executor()?;
+        while !self.ends_epoch(&executor)? {
             let asked = self.asked();
-            let next = |patience| conveyor.next(patience);
-            let Some(made) = self.arrived(self.next_told(&conveyor, asked, patience, next))? else {
+            let next = |timeout| executor.next(timeout);
+            let Some(made) = self.arrived(self.next_and_warn(&executor, asked, timeout, next))?
+            else {
                 return Ok(Step::Timeout);
             };
-            let (batch, told) = made.split();
-            self.deliver(&conveyor, asked, told)?;
+            let (batch, facts) = made.split();
+            self.deliver(&executor, asked, facts)?;
             if batch.rows() > 0 {
                 return Ok(Step::Batch(batch));
             }
@@ -178,13 +182,14 @@ impl Loader {
         Ok(Step::End)
     }
 
-    /// Whether the epoch is over; the next one begins then. An error if the run was stopped.
-    fn ends_epoch(&self, conveyor: &Conveyor<Records>) -> Result<bool, Error> {
+    /// Whether the epoch is over, in which case the next epoch begins. Fails if the run was
+    /// stopped.
+    fn ends_epoch(&self, executor: &Executor<RecordJob>) -> Result<bool, Error> {
         let mut progress = self.progress();
         if let Some(error) = &progress.stopped {
             return Err(error.clone());
         }
-        let is_over = progress.step == conveyor.job().partition().steps();
+        let is_over = progress.step == executor.job().partition().steps();
         if is_over {
             progress.step = 0;
             progress.epoch += 1;
@@ -192,28 +197,29 @@ impl Loader {
         Ok(is_over)
     }
 
-    /// What came, if it came in time.
-    fn arrived<T>(&self, next: Next<T, Error>) -> Result<Option<T>, Error> {
+    /// Returns the batch if it arrived in time. An error stops the run.
+    fn arrived<T>(&self, next: NextBatch<T, Error>) -> Result<Option<T>, Error> {
         match next {
-            Next::Batch(made) => Ok(Some(made)),
-            Next::Timeout => Ok(None),
-            Next::Fault(error) => Err(self.progress().stop(error)),
-            Next::Broken(text) => Err(Error::Panicked { text }),
-            Next::Forked => Err(Error::Forked),
+            NextBatch::Batch(made) => Ok(Some(made)),
+            NextBatch::Timeout => Ok(None),
+            NextBatch::Fault(error) => Err(self.progress().stop(error)),
+            NextBatch::Broken(text) => Err(Error::Panicked { text }),
+            NextBatch::Closed => Err(Error::Closed),
+            NextBatch::Forked => Err(Error::Forked),
         }
     }
 
-    /// When the consumer first asked for the batch that it does not have yet.
+    /// Returns the time of the first request for the batch that is not delivered yet.
     fn asked(&self) -> Instant {
         *self.progress().asked.get_or_insert_with(Instant::now)
     }
 
-    /// Counts a batch as the consumer's from now on.
+    /// Counts a batch as delivered to the consumer.
     fn deliver(
         &self,
-        conveyor: &Conveyor<Records>,
+        executor: &Executor<RecordJob>,
         asked: Instant,
-        told: Told,
+        facts: BatchFacts,
     ) -> Result<(), Error> {
         if self.first_batch_ns.load(Ordering::Relaxed) == 0 {
             let took = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -223,9 +229,9 @@ impl Loader {
         }
         let mut progress = self.progress();
         progress.asked = None;
-        if let Some(timeline) = conveyor.job().timeline() {
+        if let Some(timeline) = executor.job().timeline() {
             let now = Instant::now();
-            let steps = conveyor.job().partition().steps();
+            let steps = executor.job().partition().steps();
             let batch = progress.epoch * steps + progress.step;
             if let Some(delivered) = progress.delivered.replace(now) {
                 let previous = batch.checked_sub(1);
@@ -233,13 +239,13 @@ impl Loader {
             }
             timeline.record_as(CONSUMER, "wait", asked, now, Some(batch));
         }
-        for bad in &told.bad {
+        for bad in &facts.bad {
             if progress.bad.take(bad) {
                 tracing::warn!("{}", bad.reason.chain());
             }
             let count = progress.bad.count();
             if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit) {
-                // Its batch is not delivered, so neither the state nor the digest counts it.
+                // This batch is not delivered, so neither state nor digest counts it.
                 return Err(progress.stop(Error::TooManyBad {
                     bad: count,
                     limit,
@@ -250,22 +256,21 @@ impl Loader {
         }
         progress.step += 1;
         progress.batches += 1;
-        progress.samples += told.samples as u64;
-        let unknown = progress.unknown_pixels.saturating_add(told.unknown_pixels);
+        progress.samples += facts.samples as u64;
+        let unknown = progress.unknown_pixels.saturating_add(facts.unknown_pixels);
         progress.unknown_pixels = unknown;
-        let untold = progress.certificate.take(&told);
-        progress.notices.extend(untold);
-        let held = held(conveyor);
-        if held > self.shares.trays + self.held && !progress.told_held {
-            progress.told_held = true;
-            // Text and encoded images lie in no slab.
-            let each = match conveyor.job().batcher().slab_bytes() >> 20 {
+        progress.digests.add(&facts);
+        let held = held(executor);
+        if held > self.shares.in_flight_batches + self.held && !progress.warned_held {
+            progress.warned_held = true;
+            // Text and encoded images are not in a slab.
+            let each = match executor.job().batcher().slab_bytes() >> 20 {
                 0 => String::new(),
                 mebibytes => format!(" ({mebibytes} MiB each)"),
             };
             let text = format!(
-                "{held} batches are held; their memory{each} is outside the loader's budget and \
-                 cannot be used again until they are dropped"
+                "the consumer holds {held} batches; their memory{each} is outside the loader's \
+                 budget and cannot be reused until they are dropped"
             );
             tracing::warn!("{text}");
             progress.notices.push(text);
@@ -274,38 +279,38 @@ impl Loader {
         if let Some(tuning) = &self.tuning
             && !self.tuning_waits.load(Ordering::Relaxed)
             && let Some(text) =
-                lock(tuning).delivered(conveyor, self.flight, asked, told.rows as u64)
+                lock(tuning).delivered(executor, self.flight, asked, facts.rows as u64)
         {
             tracing::info!("{text}");
         }
         Ok(())
     }
 
-    /// What `next` gives within `patience`; says once who waits for whom when that takes long.
-    fn next_told<T>(
+    /// Calls `next` with `timeout`. Logs a warning once if the wait exceeds the `stall` option.
+    fn next_and_warn<T>(
         &self,
-        conveyor: &Conveyor<Records>,
+        executor: &Executor<RecordJob>,
         asked: Instant,
-        patience: Duration,
-        next: impl Fn(Duration) -> Next<T, Error>,
-    ) -> Next<T, Error> {
+        timeout: Duration,
+        next: impl Fn(Duration) -> NextBatch<T, Error>,
+    ) -> NextBatch<T, Error> {
         let begun = Instant::now();
         let left = self
             .options
             .stall
             .and_then(|stall| stall.checked_sub(asked.elapsed()))
-            .filter(|left| *left < patience);
-        let mut arrived = next(left.unwrap_or(patience));
-        if let (Some(left), Next::Timeout) = (left, &arrived) {
-            tracing::warn!("{}", stall_text(asked.elapsed(), conveyor.situation()));
-            arrived = next(patience - left);
+            .filter(|left| *left < timeout);
+        let mut arrived = next(left.unwrap_or(timeout));
+        if let (Some(left), NextBatch::Timeout) = (left, &arrived) {
+            tracing::warn!("{}", stall_text(asked.elapsed(), executor.situation()));
+            arrived = next(timeout - left);
         }
         let waited = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.waited_ns.fetch_add(waited, Ordering::Relaxed);
         arrived
     }
 
-    /// Leaves out the rest of the epoch that runs, if one does.
+    /// Skips the rest of the current epoch, if one has begun.
     ///
     /// # Errors
     ///
@@ -315,7 +320,7 @@ impl Loader {
         let (epoch, step, is_stopped) = {
             let mut progress = self.progress();
             if progress.step == steps {
-                // All of it was delivered: what is ready belongs to the next epoch already.
+                // All steps were delivered, so ready batches already belong to the next epoch.
                 (progress.epoch, progress.step) = (progress.epoch + 1, 0);
             }
             (progress.epoch, progress.step, progress.stopped.is_some())
@@ -327,29 +332,29 @@ impl Loader {
         }
     }
 
-    /// Goes on at a step of an epoch, in O(1): nothing before it is read. Bad records that were met
-    /// stay in the quarantine, and are not counted again.
+    /// Continues at a step of an epoch, in O(1): no earlier record is read. Bad records that were
+    /// met stay in the list and are not counted again.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] for a step the epoch does not have, [`Error::Closed`], [`Error::Forked`].
     pub fn seek(&self, epoch: u64, step: u64) -> Result<(), Error> {
-        let conveyor = self.conveyor()?;
-        let steps = conveyor.job().partition().steps();
-        let tray = epoch
+        let executor = self.executor()?;
+        let steps = executor.job().partition().steps();
+        let in_flight = epoch
             .checked_mul(steps)
             .and_then(|first| first.checked_add(step));
-        // Tickets are counted on over all epochs, and a little beyond the one that is wanted.
-        let countable = epoch < u64::MAX / 2 / conveyor.job().partition().rows_an_epoch().max(1);
-        let Some(tray) = tray.filter(|_| step < steps && countable) else {
+        // Sequence numbers continue over all epochs; leave room after the requested one.
+        let countable = epoch < u64::MAX / 2 / executor.job().partition().rows_an_epoch().max(1);
+        let Some(in_flight) = in_flight.filter(|_| step < steps && countable) else {
             let problem = format!("epoch {epoch} has no step {step}; it has {steps}");
             return Err(Error::config("seek", problem));
         };
-        if conveyor.is_forked() {
+        if executor.is_forked() {
             return Err(Error::Forked);
         }
         let mut progress = self.progress();
-        conveyor.reset(tray);
+        executor.reset(in_flight);
         self.seeks.fetch_add(1, Ordering::Relaxed);
         progress.asked = None;
         progress.stopped = None;
@@ -357,18 +362,18 @@ impl Loader {
             lock(tuning).disturbed(self.flight);
         }
         (progress.epoch, progress.step) = (epoch, step);
-        progress.certificate.go_to(epoch, step);
+        progress.digests.go_to(epoch, step);
         Ok(())
     }
 
-    /// Whether the number of workers is settled, or was given.
+    /// Whether the number of workers has settled or is fixed by the options.
     fn is_tuned(&self) -> bool {
         let tuning = self.tuning.as_ref();
         tuning.is_none_or(|tuning| lock(tuning).is_settled())
     }
 
-    /// Leaves the number of workers as it is for now, or no more: two that try something on the same
-    /// steps would each take the other's changes for its own.
+    /// Pauses the tuning of workers, or resumes it. Two searches on the same steps would each
+    /// attribute the other's effects to itself.
     fn let_tuning_wait(&self, waits: bool) {
         self.tuning_waits.store(waits, Ordering::Relaxed);
         if let Some(tuning) = self.tuning.as_ref().filter(|_| !waits) {
@@ -376,89 +381,92 @@ impl Loader {
         }
     }
 
-    /// Epoch and number of its steps that were delivered.
+    /// Returns the epoch and its number of delivered steps.
     pub fn place(&self) -> (u64, u64) {
         let progress = self.progress();
         (progress.epoch, progress.step)
     }
 
-    /// How often it was moved to another place.
+    /// Number of seeks.
     fn seeks(&self) -> u64 {
         self.seeks.load(Ordering::Relaxed)
     }
 
-    /// Rows of a full batch.
+    /// Returns the rows of a full batch.
     fn most_rows(&self) -> Result<usize, Error> {
-        let rows = self.conveyor()?.job().partition().rows();
-        usize::try_from(rows).map_err(|_| Error::config("batch", "it has more rows than memory"))
+        let rows = self.executor()?.job().partition().rows();
+        usize::try_from(rows)
+            .map_err(|_| Error::config("batch", "it has more rows than fit in memory"))
     }
 
-    /// Steps of an epoch.
+    /// Returns the steps of an epoch.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`].
     pub fn steps(&self) -> Result<u64, Error> {
-        Ok(self.conveyor()?.job().partition().steps())
+        Ok(self.executor()?.job().partition().steps())
     }
 
-    /// The description that it runs, with its functions looked up and what they return.
+    /// Returns the description, with resolved functions and their outputs.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
 
-    /// The source that it reads.
+    /// Returns the source.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`].
     pub fn source(&self) -> Result<Arc<dyn Source>, Error> {
-        Ok(Arc::clone(self.conveyor()?.job().source()))
+        Ok(Arc::clone(self.executor()?.job().source()))
     }
 
-    /// Which records come how often, as lines of the plan; nothing where each comes once.
-    pub(crate) fn selection(&self) -> &str {
+    /// Describes selection and weights as lines of the plan; empty if each record occurs once per
+    /// epoch.
+    pub fn selection(&self) -> &str {
         &self.selection
     }
 
-    /// The plan, as text.
+    /// Returns the plan as text.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`].
     pub fn plan(&self) -> Result<String, Error> {
-        let conveyor = self.conveyor()?;
-        Ok(format!("{}{}", self.selection, conveyor.job().plan()))
+        let executor = self.executor()?;
+        Ok(format!("{}{}", self.selection, executor.job().plan()))
     }
 
-    /// Bad records that were skipped or substituted in what was delivered, each once, in the order in
-    /// which they were met first.
-    pub fn quarantine(&self) -> Vec<BadRecord> {
+    /// Returns the bad records in delivered batches that were skipped or substituted, each once, in
+    /// the order of their first occurrence.
+    pub fn bad_records(&self) -> Vec<BadRecord> {
         self.progress().bad.listed().to_vec()
     }
 
-    /// Epoch, position and number of the bad records met before a place, by the run before too.
+    /// Returns epoch, position and number of bad records before a position, including those of the
+    /// run from which this one was restored.
     fn bad_before(&self, epoch: u64, position: u64) -> Vec<(u64, u64, u64)> {
         self.progress().bad.before(epoch, position)
     }
 
-    /// Counts the bad records of a state instead of those met so far.
-    fn take_bad_from(&self, saved: &State) {
-        self.progress().bad = Quarantine::from_state(&saved.bad);
+    /// Replaces the bad records by those of a state.
+    fn take_bad_from(&self, saved: &LoaderState) {
+        self.progress().bad = BadRecords::from_state(&saved.bad);
     }
 
-    /// What the user should be told, each once.
+    /// Returns the notices for the user since the last call. Each notice is returned once.
     pub fn take_notices(&self) -> Vec<String> {
         std::mem::take(&mut self.progress().notices)
     }
 
-    /// What was counted since the loader was opened; free to ask while it runs.
+    /// Returns the counters since the loader was opened. Cheap to call while it runs.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`].
     pub fn stats(&self) -> Result<Stats, Error> {
-        let conveyor = self.conveyor()?;
+        let executor = self.executor()?;
         let progress = self.progress();
         let first_batch = Duration::from_nanos(self.first_batch_ns.load(Ordering::Relaxed));
         let of_fed = |fed: &Fed| (fed.stats(), fed.receiving());
@@ -477,40 +485,42 @@ impl Loader {
             readers: self.readers,
             feeders,
             receiving,
-            ..stats::gather(&conveyor, &self.shares)
+            ..stats::gather(&executor, &self.shares)
         })
     }
 
-    /// Who did what when, for as long as [`Options::timeline`] said, by start.
+    /// Returns the recorded spans, by start time, for the duration set by [`Options::timeline`].
     ///
     /// # Errors
     ///
     /// [`Error::Closed`].
-    pub fn timeline(&self) -> Result<Vec<Recorded>, Error> {
-        let conveyor = self.conveyor()?;
-        Ok(conveyor
+    pub fn timeline(&self) -> Result<Vec<TimelineSpan>, Error> {
+        let executor = self.executor()?;
+        Ok(executor
             .job()
             .timeline()
             .map(Timeline::spans)
             .unwrap_or_default())
     }
 
-    /// Batches that are ready and not taken.
+    /// Returns the number of finished batches that the consumer has not taken.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`].
     pub fn ready(&self) -> Result<usize, Error> {
-        Ok(self.conveyor()?.ready())
+        Ok(self.executor()?.ready())
     }
 
-    /// Ends all threads and waits for them. Batches that are held stay valid.
+    /// Ends all threads and waits for them. Batches in the consumer's hands stay valid.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         drop(lock(&self.fed).take());
-        let conveyor = lock(&self.conveyor).take();
-        // A call that waits in `next_within` holds the other share and drops it soon.
-        drop(conveyor);
+        let executor = lock(&self.executor).take();
+        if let Some(executor) = executor {
+            // A call that waits in `next_within` may hold it too, so dropping it is not enough.
+            executor.shutdown();
+        }
         self.shares.give_back();
         if let Some(tuning) = &self.tuning {
             lock(tuning).leave();
@@ -522,40 +532,45 @@ impl Loader {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn conveyor(&self) -> Result<Arc<Conveyor<Records>>, Error> {
-        lock(&self.conveyor)
+    fn executor(&self) -> Result<Arc<Executor<RecordJob>>, Error> {
+        lock(&self.executor)
             .as_ref()
             .map(Arc::clone)
             .ok_or(Error::Closed)
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, ConsumerProgress> {
         lock(&self.progress)
     }
 }
 
-/// Who waits for whom, in one line.
-fn stall_text(waited: Duration, now: Situation) -> String {
-    let Situation {
+/// Explains a wait in one line: the stage that limits and its numbers.
+fn stall_text(waited: Duration, now: ExecutorSnapshot) -> String {
+    let ExecutorSnapshot {
         workers,
         idle_workers,
         reading,
-        parcels,
+        fetched_records,
         away,
     } = now;
     let busy = workers.saturating_sub(idle_workers);
     let whom = if busy > 0 {
         format!(
-            "{busy} of {workers} workers are decoding or transforming: the cores limit, or one record takes long"
+            "{busy} of {workers} workers are decoding or transforming: the cores are the limit, or \
+             one record is slow"
         )
     } else if reading > 0 {
         format!(
-            "all {workers} workers wait for bytes, {reading} reads are under way: the storage limits"
+            "all {workers} workers wait for bytes, {reading} reads are in flight: the storage is \
+             the limit"
         )
     } else if away > 0 {
-        format!("all {workers} workers wait, {away} steps are with feeders: they limit")
+        format!(
+            "all {workers} workers wait, {away} steps are leased to feeders: the feeders are the \
+             limit"
+        )
     } else {
-        format!("all {workers} workers wait, {parcels} records lie ready")
+        format!("all {workers} workers wait, {fetched_records} fetched records are ready")
     };
     format!(
         "the consumer has waited {:.1} s for a batch; {whom}",
@@ -563,13 +578,13 @@ fn stall_text(waited: Duration, now: Situation) -> String {
     )
 }
 
-/// Batches that the consumer holds.
-fn held(conveyor: &Conveyor<Records>) -> usize {
-    conveyor.job().live().saturating_sub(conveyor.ready())
+/// Number of batches that the consumer holds.
+fn held(executor: &Executor<RecordJob>) -> usize {
+    executor.job().live().saturating_sub(executor.ready())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it is held; were it so, what it guards is counters.
+    // No code panics while it holds the lock, and the lock guards only counters.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -577,12 +592,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::pipeline::SourceSpec;
-    use crate::sample::{Depth, Image, Size};
-    use crate::testing::synthetic::{Subsampling, jpeg};
-    use crate::transform::RandomResizedCrop;
+    use infeed_codec::transform::RandomResizedCrop;
+    use infeed_core::sample::{Depth, Image, Size};
+    use infeed_sample::{Subsampling, jpeg};
 
     #[test]
-    fn bits_and_the_budget_hold_while_workers_become_more_and_fewer() {
+    fn bits_and_budget_hold_while_the_number_of_workers_changes() {
         let root = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(root.path().join("cat")).expect("a new folder");
         for n in 0..24_u64 {
@@ -590,7 +605,7 @@ mod tests {
             let (height, width) = (40 + n as u32, 48);
             image.reset(Size { height, width }, 3, Depth::U8);
             for (at, byte) in image.data.iter_mut().enumerate() {
-                *byte = crate::random::mix(n ^ (at as u64) << 8) as u8;
+                *byte = infeed_core::random::mix(n ^ (at as u64) << 8) as u8;
             }
             let bytes = jpeg(&image, 90, Subsampling::Quarter).expect("encodes");
             std::fs::write(root.path().join(format!("cat/{n}.jpg")), bytes).expect("writes");
@@ -612,21 +627,21 @@ mod tests {
                 }
             }
             let stats = loader.stats().expect("open");
-            assert!(stats.parcel_peak_bytes <= loader.shares.parcel_bytes);
+            assert!(stats.fetched_peak_bytes <= loader.shares.fetched_bytes);
             found
         };
 
         let fixed = run(Some(1), &|_, _| {});
         let changing = run(None, &|loader, step| {
-            let conveyor = loader.conveyor().expect("open");
-            let most = conveyor.config().workers as u64;
-            conveyor.set_workers(1 + (crate::random::mix(step) % most) as usize);
+            let executor = loader.executor().expect("open");
+            let most = executor.config().workers as u64;
+            executor.set_workers(1 + (infeed_core::random::mix(step) % most) as usize);
         });
 
         assert!(fixed == changing);
     }
 
-    /// A folder of eight JPEGs; the codec panics on that of number 5.
+    /// A folder of eight JPEGs. The codec panics on JPEG 5.
     fn with_a_panicking_record() -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(root.path().join("cat")).expect("a new folder");
@@ -639,7 +654,7 @@ mod tests {
             image.reset(size, 3, Depth::U8);
             let mut bytes = jpeg(&image, 90, Subsampling::Quarter).expect("encodes");
             if n == 5 {
-                bytes.extend_from_slice(crate::decode::PANIC);
+                bytes.extend_from_slice(infeed_codec::decode::PANIC);
             }
             std::fs::write(root.path().join(format!("cat/{n}.jpg")), bytes).expect("writes");
         }
@@ -681,20 +696,20 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_told_by_who_waits_for_whom() {
-        let told = |idle_workers, reading| {
-            let now = Situation {
+    fn a_stall_names_the_limiting_stage() {
+        let text = |idle_workers, reading| {
+            let now = ExecutorSnapshot {
                 workers: 4,
                 idle_workers,
                 reading,
-                parcels: 0,
+                fetched_records: 0,
                 away: 0,
             };
             stall_text(Duration::from_secs(12), now)
         };
 
-        assert!(told(4, 3).ends_with("3 reads are under way: the storage limits"));
-        assert!(told(1, 3).contains("3 of 4 workers are decoding"));
-        assert!(told(4, 0).starts_with("the consumer has waited 12.0 s for a batch"));
+        assert!(text(4, 3).ends_with("3 reads are in flight: the storage is the limit"));
+        assert!(text(1, 3).contains("3 of 4 workers are decoding"));
+        assert!(text(4, 0).starts_with("the consumer has waited 12.0 s for a batch"));
     }
 }

@@ -1,11 +1,11 @@
-//! What is read from a bucket and kept on this machine. A program of its own: the cache is the
-//! process's, and other tests count requests.
+//! Tests of the local cache for object stores. A separate program, because the cache belongs to the
+//! process and other tests count requests.
 
 use std::ops::Range;
 
 use infeed::random::mix;
 use infeed::store::{self, Blob};
-use infeed::testing::server::{Kind, Server};
+use infeed_testkit::server::{Kind, Server};
 
 fn noise(length: u64, seed: u64) -> Vec<u8> {
     (0..length)
@@ -13,7 +13,7 @@ fn noise(length: u64, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// A read that must be right if it succeeds.
+/// A read that must be correct if it succeeds.
 fn checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Result<()> {
     let bytes = blob.read(range.clone())?;
     let expected = &content[range.start as usize..range.end as usize];
@@ -22,7 +22,7 @@ fn checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Resul
 }
 
 #[test]
-fn what_is_kept_is_not_asked_for_again_until_it_changes() {
+fn cached_bytes_are_not_requested_again_until_the_object_changes() {
     let server = Server::start().expect("a free port");
     let options = [
         ("aws_endpoint_url", &*server.url()),
@@ -55,12 +55,12 @@ fn what_is_kept_is_not_asked_for_again_until_it_changes() {
     let fresh = find();
     checked(&*fresh, 1_000_000..3_000_000, &new).expect("from the bucket");
     assert_eq!(reads(), 1);
-    // What was opened before is still what it was, and here.
+    // A blob that was opened before still has its old bytes, from the cache.
     checked(&*blob, 0..length, &old).expect("from here");
     assert_eq!(reads(), 0);
     assert!(blob.held_bytes(100) >= 2 << 20, "pieces are read whole");
 
-    // A server that knows no ranges gives whole files, whatever part of one is here.
+    // A server without range requests sends whole files, even if a part of one is cached.
     server.put("web/image.jpg", old.clone());
     server.without_ranges();
     let blob = store::find(&[format!("{}/web/image.jpg", server.url())]).expect("it is there");

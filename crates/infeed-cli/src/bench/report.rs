@@ -1,4 +1,4 @@
-//! What a run measured, as a table for people and as JSON.
+//! The result of a run, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,40 +8,40 @@ use infeed::Stats;
 use infeed::device::RingStats;
 use infeed::device::busy::Utilisation;
 use infeed::loader::BadRecord;
-use infeed::loader::ahead::Placed;
+use infeed::loader::ahead::PlacementState;
 use serde_json::json;
 
 use crate::terminal::{human_bytes, human_seconds};
 
-/// Bad records that the table lists; JSON has all.
+/// Maximum number of bad records in the table. JSON lists all.
 const LISTED: usize = 10;
 
-/// What one run measured.
-pub(super) struct Measured {
-    /// After the first batch.
+/// Measurements of one run.
+pub(super) struct BenchResult {
+    /// Rate after the first batch.
     pub(super) samples_per_s: f64,
-    /// From the start of the command, the listing of files included.
+    /// Time since the start of the command, including the listing of files.
     pub(super) first_batch: Option<Duration>,
     pub(super) since_first: Duration,
     pub(super) elapsed: Duration,
-    /// What the consumer waited after the first batch.
+    /// Time that the consumer waited after the first batch.
     pub(super) wait: Duration,
-    /// Whole epochs.
+    /// Number of whole epochs.
     pub(super) epochs: u64,
     pub(super) interrupted: bool,
     pub(super) peak_rss_bytes: u64,
     pub(super) bad: Vec<BadRecord>,
     pub(super) stats: Stats,
-    /// Name of the device, and what was sent there.
+    /// Names of the devices, and the transfers to them.
     pub(super) sent: Option<(String, RingStats)>,
-    /// How busy the card was, where somebody tells.
+    /// Utilisation of the GPU, if the driver reports it.
     pub(super) utilisation: Option<Utilisation>,
-    /// Who makes rows larger for it.
-    pub(super) placed: Option<Placed>,
+    /// Placement of the expansion on host or device.
+    pub(super) placed: Option<PlacementState>,
 }
 
-impl Measured {
-    /// One object; times in seconds, sizes in bytes.
+impl BenchResult {
+    /// Returns one JSON object. Times are in seconds, sizes in bytes.
     pub(super) fn json(&self) -> String {
         let stages = self.stats.stages.iter().map(|(stage, s)| {
             json!({
@@ -145,31 +145,31 @@ impl Measured {
             .map(|time| human_seconds(time.as_secs_f64()));
         line(format!(
             "first batch   {}",
-            first.as_deref().unwrap_or("none came")
+            first.as_deref().unwrap_or("none")
         ));
         let share = 100.0 * self.wait.as_secs_f64() / seconds.max(1e-9);
-        let step = step_ms.map_or(String::new(), |ms| format!(", a step taking {ms} ms"));
+        let step = step_ms.map_or(String::new(), |ms| format!(", with a step of {ms} ms"));
         line(format!(
             "waited        {} of {} ({share:.1} %){step}",
             human_seconds(self.wait.as_secs_f64()),
             human_seconds(seconds),
         ));
         line(format!(
-            "peak memory   {}    (budget for batches and their making {})",
+            "peak memory   {}    (memory limit for batches and workers {})",
             human_bytes(self.peak_rss_bytes),
             human_bytes(self.stats.budget_bytes),
         ));
         if let Some((name, sent)) = &self.sent {
             let batches = sent.batches.max(1);
             line(format!(
-                "device        {name}: {} a batch over the bus in {} copies, {} slots",
+                "device        {name}: {} per batch over the bus in {} copies, {} slots",
                 human_bytes(sent.bytes / batches),
                 sent.transfers / batches,
                 sent.slots,
             ));
             if sent.jpegs > 0 {
                 line(format!(
-                    "  decoded     {} JPEGs a batch, by the device",
+                    "  decoded     {} JPEGs per batch, by the device",
                     sent.jpegs / batches,
                 ));
             }
@@ -178,7 +178,7 @@ impl Measured {
             };
             if sent.times.batches > 0 {
                 line(format!(
-                    "  a batch     {} on the bus, {} in kernels, by the device's clock",
+                    "  per batch   {} on the bus, {} in kernels, by the device's clock",
                     each(sent.times.copying, sent.times.batches),
                     each(sent.times.expanding, sent.times.expanded),
                 ));
@@ -190,7 +190,7 @@ impl Measured {
         }
         if let Some(found) = &self.utilisation {
             line(format!(
-                "nvidia-smi    would have shown {:.0} %: how long any kernel ran, however small",
+                "nvidia-smi    would report {:.0} %: the share of time in which any kernel ran",
                 100.0 * found.busy
             ));
         }
@@ -216,7 +216,7 @@ impl Measured {
         out + &self.stages() + &self.feeders()
     }
 
-    /// A line a feeder: what it made, how long that took, what had to be made elsewhere.
+    /// One line per feeder: batches, wait, and batches that were made elsewhere.
     fn feeders(&self) -> String {
         let mut out = String::new();
         for feeder in &self.stats.feeders {
@@ -238,7 +238,7 @@ impl Measured {
         out
     }
 
-    /// A line a stage: cost of one sample, share of all processor time, waiting.
+    /// One line per stage: cost of a sample, share of all processor time, waits.
     fn stages(&self) -> String {
         let mut out = String::new();
         let mut row = |cells: [&str; 8]| {
@@ -265,7 +265,7 @@ impl Measured {
             .iter()
             .map(|(_, s)| s.cpu.as_secs_f64())
             .sum();
-        // A stage that no sample went through cost nothing: pixels in memory are not decoded.
+        // A stage without samples has no cost, for example the decoding of pixels in memory.
         for (stage, s) in self.stats.stages.iter().filter(|(_, s)| s.samples > 0) {
             let samples = s.samples.max(1);
             let each = |time: Duration| human_seconds(time.as_secs_f64() / samples as f64);

@@ -1,54 +1,54 @@
-//! One remedy applied: where it is written, what is kept of it, what the user is told.
+//! Applies one remedy: chooses the output path, updates the ledger, and prints the result.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use infeed::Pipeline;
-use infeed::explain::{self, Applied, Case, Explanation, ledger, remedy};
-use infeed::pack::BAD_LIST;
 use infeed::store;
+use infeed_explain::{self as explain, AppliedRemedy, Case, Explanation, ledger, remedy};
+use infeed_pack::BAD_LIST;
 
-use super::{Args, at, say, told};
+use super::{Args, at, cli_error, say};
 use crate::error::CliError;
 use crate::interrupt;
 use crate::terminal::spinner;
 
-/// A remedy that was applied.
-pub(super) struct Done {
-    pub(super) applied: Applied,
-    /// The file that describes the pipeline with it, where that is another one.
+/// An applied remedy.
+pub(super) struct AppliedReport {
+    pub(super) applied: AppliedRemedy,
+    /// The new pipeline file, if the remedy changes the pipeline.
     pipeline: Option<PathBuf>,
 }
 
-impl Done {
-    /// What is told of bad records, where there were any.
+impl AppliedReport {
+    /// Returns the message about bad records, if there were any.
     pub(super) fn left_out(&self) -> Option<String> {
         let list = self.applied.out.as_ref()?.join(BAD_LIST);
         let bad = self.applied.bad;
-        (bad > 0).then(|| format!("{bad} bad records; {} names them", list.display()))
+        (bad > 0).then(|| format!("{bad} bad records; {} lists them", list.display()))
     }
 }
 
-/// Applies a remedy, keeps the prediction and its outcome in the ledger at `path`, and writes the
-/// new pipeline beside the new data.
+/// Applies a remedy, adds the prediction and the measurement to the ledger at `path`, and writes
+/// the new pipeline next to the new data.
 ///
 /// # Errors
 ///
-/// A remedy that there is not, or what applying it met.
+/// An unknown remedy, or the error of applying it.
 pub(super) fn apply(
     case: &Case,
     explanation: &Explanation,
     wanted: &str,
     args: &Args,
     path: &Path,
-) -> Result<Done, CliError> {
+) -> Result<AppliedReport, CliError> {
     let remedy = remedy(explanation, wanted).map_err(|error| match error {
         infeed::Error::Config { problem, .. } => CliError::Usage(format!("--apply: {problem}")),
-        other => told(other),
+        other => cli_error(other),
     })?;
     let out = match &args.out {
         Some(out) => out.clone(),
-        None => beside(&args.path, &remedy.id),
+        None => next_to(&args.path, &remedy.id),
     };
     let progress = spinner();
     let applied = explain::apply(case, explanation, remedy, &out, &|what, share| {
@@ -56,19 +56,20 @@ pub(super) fn apply(
         !interrupt::asked()
     });
     progress.finish_and_clear();
-    let applied = applied.map_err(told)?;
+    let applied = applied.map_err(cli_error)?;
     ledger::append(path, &applied.entry).map_err(|error| at(path, &error))?;
     let changed = applied.pipeline != *case.pipeline();
     let pipeline = changed.then(|| described_at(&out));
     if let Some(toml) = &pipeline {
         describe(&applied.pipeline, toml)?;
     }
-    Ok(Done { applied, pipeline })
+    Ok(AppliedReport { applied, pipeline })
 }
 
-/// A name beside the data: `photos-resize` for `photos`, `train-uint8` for `train.toml`. What lies
-/// in a bucket gets one in the current folder: to write to a bucket is asked for by name.
-fn beside(path: &Path, id: &str) -> PathBuf {
+/// Returns a path next to the data: `photos-resize` for `photos`, `train-uint8` for `train.toml`.
+/// For data in a bucket, it is in the current folder, because writing to a bucket needs an explicit
+/// `--out`.
+fn next_to(path: &Path, id: &str) -> PathBuf {
     if store::is_url(path) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         return PathBuf::from(format!("{name}-{id}"));
@@ -82,25 +83,25 @@ fn beside(path: &Path, id: &str) -> PathBuf {
     path.with_file_name(format!("{name}-{id}"))
 }
 
-/// Where the pipeline over a dataset is described: `photos-resize.toml` for `photos-resize`.
+/// Returns the path of the pipeline file for a dataset: `photos-resize.toml` for `photos-resize`.
 fn described_at(out: &Path) -> PathBuf {
     let name = out.file_name().unwrap_or_default().to_string_lossy();
     out.with_file_name(format!("{name}.toml"))
 }
 
-/// Writes a pipeline, but over no file that holds another one.
+/// Writes a pipeline file. Does not overwrite a file with another pipeline.
 fn describe(pipeline: &Pipeline, toml: &Path) -> Result<(), CliError> {
     let known = Pipeline::load(toml).is_ok_and(|there| there == *pipeline);
     if toml.exists() && !known {
-        let problem = "is in the way and was left as it is; move it, or name another --out";
+        let problem = "exists and was not overwritten; move it, or set another --out";
         return Err(at(toml, &problem));
     }
-    pipeline.save(toml).map_err(told)
+    pipeline.save(toml).map_err(cli_error)
 }
 
-/// What came of it.
-pub(super) fn text(done: &Done, explanation: &Explanation) -> String {
-    let Done { applied, pipeline } = done;
+/// Formats the result.
+pub(super) fn text(done: &AppliedReport, explanation: &Explanation) -> String {
+    let AppliedReport { applied, pipeline } = done;
     let entry = &applied.entry;
     let name = explanation
         .remedies

@@ -1,4 +1,5 @@
-//! Every file of a folder decoded whole, in parallel: sizes, formats, what is bad, what masks hold.
+//! Decodes every file of a folder completely, in parallel, to find sizes, formats, bad files and
+//! the classes of masks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,15 +19,15 @@ use crate::files::{read, spread};
 use crate::interrupt;
 use crate::terminal::bar;
 
-/// Classes that masks are counted by when they hold indices.
+/// Number of classes to count for masks of indices.
 const INDICES: usize = 256;
 
-/// Threads that read and decode what lies in a bucket.
+/// Threads that read and decode objects of a bucket.
 const FAR: usize = 32;
 
-/// What the pixels of the files mean.
+/// Meaning of the pixels of the files.
 pub(super) enum Labels {
-    /// Nothing to count.
+    /// No classes to count.
     None,
     /// Class numbers as stored.
     Indices,
@@ -35,9 +36,9 @@ pub(super) enum Labels {
 }
 
 impl Labels {
-    /// Classes that occur, with their share of all pixels, most frequent first; colours of no
-    /// class last.
-    pub(super) fn shares(&self, checked: &Checked) -> Vec<(String, f64)> {
+    /// Returns the classes with their share of all pixels, most frequent first. Pixels of unknown
+    /// colour come last.
+    pub(super) fn shares(&self, checked: &FolderCheck) -> Vec<(String, f64)> {
         let all: u64 = checked.classes.iter().sum();
         let share = |count: u64| count as f64 / all.max(1) as f64;
         let name = |class: usize| match self {
@@ -61,29 +62,29 @@ impl Labels {
     }
 }
 
-/// What the files of one folder are.
+/// Results for the files of one folder.
 #[derive(Default)]
-pub(super) struct Checked {
+pub(super) struct FolderCheck {
     pub(super) root: PathBuf,
-    /// Files there are; those checked are fewer under a limit or after Ctrl-C.
+    /// Number of files. With a limit or after Ctrl-C, fewer are checked.
     pub(super) files: usize,
     pub(super) checked: usize,
     pub(super) bytes: u64,
     pub(super) pixels: u64,
-    /// Number in the list and size of each good file.
+    /// Index in the list and size of each good file.
     pub(super) sizes: Vec<(usize, Size)>,
-    /// Files by format, channels and depth, such as `PNG RGB`.
+    /// Number of files by format, channels and depth, such as `PNG RGB`.
     pub(super) formats: BTreeMap<String, u64>,
-    /// Name and reason.
+    /// Name and reason of each bad file.
     pub(super) bad: Vec<(String, String)>,
-    /// Files that decode with a warning.
+    /// Number of files that decode with a warning.
     pub(super) warned: u64,
-    /// Pixels by class; for colours, one more at the end for those of no class.
+    /// Number of pixels by class. For colours, a last entry counts pixels of no class.
     pub(super) classes: Vec<u64>,
 }
 
-impl Checked {
-    pub(super) fn merge(&mut self, other: Checked) {
+impl FolderCheck {
+    pub(super) fn merge(&mut self, other: FolderCheck) {
         self.files += other.files;
         self.checked += other.checked;
         self.bytes += other.bytes;
@@ -102,33 +103,33 @@ impl Checked {
     }
 }
 
-/// Decodes at most `limit` files, spread over the list; a progress bar shows how far it is.
+/// Decodes at most `limit` files, spread over the list, with a progress bar.
 ///
 /// # Errors
 ///
-/// None about a file: what is wrong with one is part of the result.
+/// Never for a file. The problems of files are part of the result.
 pub(super) fn check_files(
     files: &[PathBuf],
     limit: usize,
     labels: &Labels,
-) -> Result<Checked, CliError> {
+) -> Result<FolderCheck, CliError> {
     let numbered: Vec<(usize, &PathBuf)> = files.iter().enumerate().collect();
     let chosen: Vec<&(usize, &PathBuf)> = spread(&numbered, limit).collect();
     let progress = bar(chosen.len() as u64, "files");
     let next = AtomicUsize::new(0);
-    let all = Mutex::new(Checked {
+    let all = Mutex::new(FolderCheck {
         files: files.len(),
-        ..Checked::default()
+        ..FolderCheck::default()
     });
     thread::scope(|scope| {
-        // What waits for a bucket needs no core meanwhile.
+        // A thread that waits for a bucket needs no core.
         let far = files.first().is_some_and(store::is_url);
         let threads = if far { FAR } else { usable_cores() };
         for _ in 0..threads.min(chosen.len()) {
             scope.spawn(|| {
                 let mut checker = Checker::new(labels);
                 while !interrupt::asked() {
-                    // Relaxed: each number is taken once; the scope's end orders the rest.
+                    // Relaxed: each number is taken once. The scope's end orders the rest.
                     let Some((at, path)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         break;
                     };
@@ -152,12 +153,12 @@ pub(super) fn check_files(
     Ok(checked)
 }
 
-/// One thread's decoder and what it found.
+/// Decoder and results of one thread.
 pub(super) struct Checker<'a> {
     labels: &'a Labels,
     decoder: Decoder,
     image: Image,
-    pub(super) found: Checked,
+    pub(super) found: FolderCheck,
 }
 
 impl<'a> Checker<'a> {
@@ -167,9 +168,9 @@ impl<'a> Checker<'a> {
             Labels::Indices => INDICES,
             Labels::Colours(palette) => palette.classes() + 1,
         };
-        let found = Checked {
+        let found = FolderCheck {
             classes: vec![0; classes],
-            ..Checked::default()
+            ..FolderCheck::default()
         };
         Checker {
             labels,
@@ -187,7 +188,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Counts what could not be read.
+    /// Counts a file that could not be read.
     pub(super) fn bad(&mut self, name: String, reason: String) {
         self.found.checked += 1;
         self.found.bad.push((name, reason));
@@ -231,7 +232,7 @@ impl<'a> Checker<'a> {
     fn count_classes(&mut self) {
         match self.labels {
             Labels::None => {}
-            // Masks of several channels without a palette hold no class numbers.
+            // Masks of several channels without a palette have no class numbers.
             Labels::Indices if self.image.channels == 1 && self.image.depth == Depth::U8 => {
                 for &class in &self.image.data {
                     self.found.classes[usize::from(class)] += 1;
@@ -239,7 +240,7 @@ impl<'a> Checker<'a> {
             }
             Labels::Indices => {}
             Labels::Colours(palette) => {
-                // Neighbours mostly have one colour; it is looked up once for a run of them.
+                // Neighbours mostly have the same colour, so a run of them needs one lookup.
                 let unknown = palette.classes();
                 let (mut last, mut class) = ([0; 3], None);
                 for pixel in self.image.data.chunks_exact(3) {

@@ -1,16 +1,17 @@
-//! Letters of 3x5 dots for names on a contact sheet.
+//! Letters of 3x5 dots for the captions of a contact sheet.
 
-/// Columns and rows of a letter; the last column and row stay free.
+/// Columns and rows of a letter. The last column and row stay empty.
 pub(super) const WIDTH: usize = 4;
 pub(super) const HEIGHT: usize = 6;
 
-/// Whether a dot of a letter is set; capitals look like small letters, unknown ones like a box.
+/// Returns whether a dot of a letter is set. Capitals look like lower-case letters, unknown
+/// characters like a box.
 pub(super) fn dot(letter: char, x: usize, y: usize) -> bool {
     let rows = rows(letter.to_ascii_lowercase());
     x < 3 && y < 5 && rows.as_bytes()[y * 4 + x] == b'#'
 }
 
-/// Five rows of three dots, separated by spaces.
+/// Returns five rows of three dots, separated by spaces.
 fn rows(letter: char) -> &'static str {
     match letter {
         ' ' => "... ... ... ... ...",

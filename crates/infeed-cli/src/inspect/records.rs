@@ -1,5 +1,5 @@
-//! What is in a source whose records do not lie in files of their own: every record read through the
-//! source, its images and masks decoded whole.
+//! Inspects a source whose records are not separate files: reads every record through the source
+//! and decodes its images and masks completely.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,11 +8,11 @@ use std::thread;
 
 use infeed::order::mixing::Mixing;
 use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
-use infeed::source::walk::{Claims, Room};
+use infeed::source::walk::{Claims, WalkBudget};
 use infeed::source::{Source, damaged};
 use infeed_raw::machine::usable_cores;
 
-use super::check::{Checked, Checker, Labels};
+use super::check::{Checker, FolderCheck, Labels};
 use super::report::{Records, Report};
 use crate::error::CliError;
 use crate::files::spread;
@@ -20,19 +20,19 @@ use crate::interrupt;
 use crate::target::Target;
 use crate::terminal::bar;
 
-/// Neighbouring records that a thread takes at a time, so that they are read together, where they
-/// need not be all of a group.
+/// Number of neighbouring records that a thread reads together, unless a group must be read as a
+/// whole.
 const CLAIM: u64 = 64;
 
-/// Bytes that the reads of one claim may hold.
+/// Maximum bytes that the reads of one claim may hold.
 const ROOM_BYTES: u64 = 64 << 20;
 
-/// What one thread found.
-struct Found {
-    images: Checked,
-    masks: Checked,
+/// Results of one thread.
+struct RecordsCheck {
+    images: FolderCheck,
+    masks: FolderCheck,
     damaged: Vec<(String, String)>,
-    /// Number and label.
+    /// Record number and label.
     labels: Vec<(u64, i64)>,
     checked: u64,
 }
@@ -41,7 +41,8 @@ struct Found {
 ///
 /// # Errors
 ///
-/// As opening the source, or the storage; what is wrong with a record is part of the result.
+/// As opening the source, or an error of the storage. The problems of records are part of the
+/// result.
 pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Report, CliError> {
     let failed = |error: infeed::Error| CliError::failed(&error);
     let source = target.pipeline.open_source(&[]).map_err(failed)?;
@@ -49,16 +50,16 @@ pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Rep
     let chosen: Vec<u64> = spread(&all, limit).copied().collect();
     let progress = bar(chosen.len() as u64, "records");
     let claims = claims(&*source, &chosen);
-    let room = Room::default();
+    let room = WalkBudget::default();
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Result<Found, infeed::Error>>> = Mutex::default();
+    let results: Mutex<Vec<Result<RecordsCheck, infeed::Error>>> = Mutex::default();
     thread::scope(|scope| {
         for _ in 0..usable_cores().min(claims.len()) {
             scope.spawn(|| {
                 let mut walker = Walker::new(&*source, &room, labels);
                 let mut outcome = Ok(());
                 while !interrupt::asked() && outcome.is_ok() {
-                    // Relaxed: each number is taken once; the scope's end orders the rest.
+                    // Relaxed: each number is taken once. The scope's end orders the rest.
                     let Some(claim) = claims.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         break;
                     };
@@ -72,7 +73,7 @@ pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Rep
     });
     progress.finish_and_clear();
     let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut sum: Option<Found> = None;
+    let mut sum: Option<RecordsCheck> = None;
     for found in results {
         let found = found.map_err(failed)?;
         match &mut sum {
@@ -85,7 +86,7 @@ pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Rep
     report(target, &*source, sum, labels)
 }
 
-/// The records in claims, so that groups that are read whole are read once.
+/// Divides the records into claims, so that a group that is read as a whole is read once.
 fn claims<'a>(source: &dyn Source, chosen: &'a [u64]) -> Vec<&'a [u64]> {
     let ends = Claims::of(source, CLAIM);
     let mut claims = Vec::new();
@@ -102,7 +103,7 @@ fn claims<'a>(source: &dyn Source, chosen: &'a [u64]) -> Vec<&'a [u64]> {
 fn report(
     target: &Target,
     source: &dyn Source,
-    mut found: Found,
+    mut found: RecordsCheck,
     labels: &Labels,
 ) -> Result<Report, CliError> {
     found.labels.sort_unstable();
@@ -125,7 +126,7 @@ fn report(
         .size
         .or(target.pipeline.batch.per_rank);
     let mixing = (order.records() > 0).then(|| {
-        // Labels of some records would make batches look less mixed than they are.
+        // With the labels of only some records, batches would seem less mixed than they are.
         let known = (every.len() as u64 == source.len()).then_some(&every[..]);
         Mixing::of(&order, rows.unwrap_or(1), groups.as_deref(), known)
     });
@@ -162,7 +163,7 @@ fn is_mask(kind: &FieldKind) -> bool {
     matches!(kind, FieldKind::Mask(Pixels::Encoded))
 }
 
-/// Whether a field is an integer that names a class.
+/// Returns whether a field is an integer that names a class.
 fn is_label(field: &Field) -> bool {
     let scalar = FieldKind::Tensor {
         dtype: DType::Int64,
@@ -190,8 +191,8 @@ fn described(kind: &FieldKind) -> String {
     }
 }
 
-impl Found {
-    fn merge(&mut self, other: Found) {
+impl RecordsCheck {
+    fn merge(&mut self, other: RecordsCheck) {
         self.images.merge(other.images);
         self.masks.merge(other.masks);
         self.damaged.extend(other.damaged);
@@ -200,10 +201,10 @@ impl Found {
     }
 }
 
-/// One thread's decoders and what they found.
+/// Decoders and results of one thread.
 struct Walker<'a> {
     source: &'a dyn Source,
-    room: &'a Room,
+    room: &'a WalkBudget,
     images: Checker<'a>,
     masks: Checker<'a>,
     damaged: Vec<(String, String)>,
@@ -212,7 +213,7 @@ struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    fn new(source: &'a dyn Source, room: &'a Room, labels: &'a Labels) -> Walker<'a> {
+    fn new(source: &'a dyn Source, room: &'a WalkBudget, labels: &'a Labels) -> Walker<'a> {
         Walker {
             source,
             room,
@@ -228,7 +229,7 @@ impl<'a> Walker<'a> {
         let source = self.source;
         for read in source.plan(claim, ROOM_BYTES) {
             let mut brought = Vec::with_capacity(read.records.len());
-            // Until the records are checked.
+            // Holds the memory until the records are checked.
             let mut held = Vec::new();
             let mut admit = |bytes| self.room.admit(bytes, || false).map(|one| held.push(one));
             source
@@ -245,7 +246,7 @@ impl<'a> Walker<'a> {
                         let name = error.record().map(ToString::to_string);
                         let name = name.unwrap_or_default();
                         let reason = error.chain();
-                        // The list names the record before the reason.
+                        // The list already has the record's name before the reason.
                         let rest = reason.strip_prefix(&format!("{name} is damaged: "));
                         let reason = rest.unwrap_or(&reason).to_owned();
                         self.damaged.push((name, reason));
@@ -273,8 +274,8 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn found(self) -> Found {
-        Found {
+    fn found(self) -> RecordsCheck {
+        RecordsCheck {
             images: self.images.found,
             masks: self.masks.found,
             damaged: self.damaged,

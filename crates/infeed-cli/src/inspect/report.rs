@@ -1,4 +1,4 @@
-//! What was found in a dataset, as text and as JSON.
+//! The contents of a dataset, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,46 +9,46 @@ use infeed::printable::printable;
 use infeed::sample::Size;
 use serde_json::{Value, json};
 
-use super::check::Checked;
+use super::check::FolderCheck;
 use crate::terminal::human_bytes;
 
-/// Entries of a list that the text shows; JSON has all.
+/// Maximum number of list entries in the text. JSON has all.
 const LISTED: usize = 12;
 
-/// What is in a dataset.
+/// The contents of a dataset.
 #[derive(Default)]
 pub(super) struct Report {
-    pub(super) images: Option<Checked>,
-    pub(super) masks: Option<Checked>,
-    /// Images by class folder.
+    pub(super) images: Option<FolderCheck>,
+    pub(super) masks: Option<FolderCheck>,
+    /// Number of images by class folder.
     pub(super) classes: BTreeMap<String, u64>,
-    /// Classes of masks and their share of all pixels.
+    /// Classes of masks with their share of all pixels.
     pub(super) mask_classes: Vec<(String, f64)>,
-    /// Files that are no images by name.
+    /// Number of files without an image extension.
     pub(super) others: usize,
-    /// Images without a mask, masks without an image, by stem.
+    /// Stems of images without a mask, and of masks without an image.
     pub(super) without_mask: Vec<String>,
     pub(super) without_image: Vec<String>,
-    /// Pairs of which image and mask differ in size.
+    /// Pairs whose image and mask differ in size.
     pub(super) mismatched: Vec<String>,
     pub(super) arrays: Vec<MemoryField>,
-    /// Of a source whose records do not lie in files of their own.
+    /// Set for a source whose records are not separate files.
     pub(super) records: Option<Records>,
 }
 
-/// What is in a source by records.
+/// The records of a source.
 pub(super) struct Records {
     pub(super) count: u64,
-    /// Records of the source, where a pipeline selects some.
+    /// Number of records of the source, if the pipeline selects some.
     pub(super) of: Option<u64>,
-    /// Which come how often, as lines of a plan.
+    /// Selection with its frequencies, as lines of a plan.
     pub(super) selection: String,
     pub(super) checked: u64,
-    /// Shards or row groups, and their bytes; None where records lie by themselves.
+    /// Number of shards or row groups, and their bytes. None if each record is stored separately.
     pub(super) groups: Option<(usize, u64)>,
     /// Name and kind of each field.
     pub(super) fields: Vec<(String, String)>,
-    /// Name and reason of records that are none.
+    /// Name and reason of damaged records.
     pub(super) damaged: Vec<(String, String)>,
     pub(super) mixing: Option<Mixing>,
 }
@@ -120,7 +120,7 @@ impl Report {
         }
         if self.others > 0 {
             lines.push(format!(
-                "others      {} files that are no images by name",
+                "others      {} files without an image extension",
                 self.others
             ));
         }
@@ -218,7 +218,7 @@ fn records_text(records: &Records, lines: &mut Vec<String>) {
     for (what, variety) in [("labels", &mixing.labels), ("shards", &mixing.groups)] {
         if let Some(variety) = variety {
             lines.push(format!(
-                "mixing      {:.1} {what} in a batch of {}; {:.1} if all were shuffled ({:.0} %)",
+                "mixing      {:.1} {what} in a batch of {}; {:.1} with a full shuffle ({:.0} %)",
                 variety.found,
                 mixing.batch,
                 variety.shuffled,
@@ -260,7 +260,7 @@ fn records_json(records: &Records) -> Value {
     })
 }
 
-fn folder_text(name: &str, folder: &Checked, lines: &mut Vec<String>) {
+fn folder_text(name: &str, folder: &FolderCheck, lines: &mut Vec<String>) {
     let place = match folder.root.as_os_str().is_empty() {
         true => String::new(),
         false => format!(" files in {}", folder.root.display()),
@@ -293,7 +293,7 @@ fn folder_text(name: &str, folder: &Checked, lines: &mut Vec<String>) {
             height[0], height[2], height[1]
         ));
         lines.push(format!(
-            "bytes       {} altogether, {} a file, {:.3} a pixel",
+            "bytes       {} in total, {} per file, {:.3} per pixel",
             human_bytes(folder.bytes),
             human_bytes(mean_bytes),
             bytes_per_pixel(folder),
@@ -324,7 +324,7 @@ fn bad_line(name: &str, reason: &str, root: &Path) -> String {
     )
 }
 
-fn folder_json(folder: &Checked) -> Value {
+fn folder_json(folder: &FolderCheck) -> Value {
     let spread = |side: fn(&Size) -> u32| {
         let [min, median, max] = spread_of(folder, side);
         json!({"min": min, "median": median, "max": max})
@@ -348,8 +348,8 @@ fn folder_json(folder: &Checked) -> Value {
     })
 }
 
-/// Smallest, median and largest of a side; zeros where no file is good.
-fn spread_of(folder: &Checked, side: fn(&Size) -> u32) -> [u32; 3] {
+/// Returns the smallest, median and largest length of a side, or zeros without a good file.
+fn spread_of(folder: &FolderCheck, side: fn(&Size) -> u32) -> [u32; 3] {
     let mut sides: Vec<u32> = folder.sizes.iter().map(|(_, size)| side(size)).collect();
     sides.sort_unstable();
     match sides[..] {
@@ -359,6 +359,6 @@ fn spread_of(folder: &Checked, side: fn(&Size) -> u32) -> [u32; 3] {
     }
 }
 
-fn bytes_per_pixel(folder: &Checked) -> f64 {
+fn bytes_per_pixel(folder: &FolderCheck) -> f64 {
     folder.bytes as f64 / folder.pixels.max(1) as f64
 }

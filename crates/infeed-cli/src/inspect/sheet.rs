@@ -1,12 +1,11 @@
-//! A contact sheet: the first samples as the pipeline really produces them, brought back to
-//! colours one can look at, masks laid over them, labels below.
+//! A contact sheet of the first samples of the pipeline. Undoes normalization, lays masks over the
+//! images, and writes labels below.
 
 use std::path::Path;
 
 use infeed::batch::Batch;
 use infeed::pipeline::Layout;
 use infeed::sample::{DType, Depth, FieldKind, Image, Size};
-use infeed::testing::synthetic;
 use infeed::transform::{Palette, Transform};
 use infeed::{Array, OnError, Options, Values};
 
@@ -15,22 +14,22 @@ use crate::error::CliError;
 use crate::interrupt;
 use crate::target::Target;
 
-/// Longest side of a sample on the sheet; larger ones are shrunk.
+/// Longest side of a sample on the sheet in pixels. Larger samples are shrunk.
 const CELL: usize = 320;
 const GAP: usize = 6;
 const BACKGROUND: u8 = 24;
 const INK: u8 = 230;
-/// How much of a mask's colour covers the image.
+/// Opacity of a mask's colour over the image.
 const COVER: f32 = 0.5;
-/// Pixels of a dot of a letter.
+/// Size of a letter's dot in pixels.
 const DOT: usize = 2;
 
-/// Runs the pipeline until there are `samples` of them and writes the sheet; returns how many
-/// are on it.
+/// Runs the pipeline for up to `samples` samples and writes the sheet. Returns the number of
+/// samples on it.
 ///
 /// # Errors
 ///
-/// What the pipeline says; a pipeline without images; a file that cannot be written.
+/// The error of the pipeline, a pipeline without images, or a file that cannot be written.
 pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize, CliError> {
     let mut options = Options::default();
     options.on_error = OnError::Substitute;
@@ -49,7 +48,7 @@ pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize
             cells.push(painter.cell(&batch, row)?);
         }
     }
-    let png = synthetic::png(&arrange(&cells)).map_err(|error| CliError::failed(&error))?;
+    let png = infeed_sample::png(&arrange(&cells)).map_err(|error| CliError::failed(&error))?;
     std::fs::write(out, png)
         .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", out.display())))?;
     Ok(cells.len())
@@ -57,19 +56,19 @@ pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize
 
 /// One sample on the sheet.
 struct Cell {
-    /// RGB.
+    /// RGB image.
     image: Image,
     caption: String,
 }
 
-/// What is known of the columns of a batch.
+/// Meaning of the columns of a batch.
 struct Painter {
     layout: Layout,
     image: String,
     mask: Option<String>,
-    /// Other fields of one number, with the names of its values where they are known.
+    /// Scalar fields, with the names of their values if they are known.
     labels: Vec<(String, Option<Vec<String>>)>,
-    /// Mean and standard deviation to undo, by channel, in order of use.
+    /// Mean and standard deviation to undo, per channel, in the order of the transforms.
     normalized: Vec<(Vec<f64>, Vec<f64>)>,
     palette: Option<Palette>,
     one_hot: bool,
@@ -89,7 +88,7 @@ impl Painter {
         };
         let image = of_kind(|kind| matches!(kind, FieldKind::Image(_)));
         let Some(image) = image.filter(|_| can_show(target, fields)) else {
-            let problem = "there are no decoded images in this pipeline to make a sheet of";
+            let problem = "the pipeline has no decoded images for a sheet";
             return Err(CliError::Failed(problem.to_owned()));
         };
         let scalar = |kind: &FieldKind| matches!(kind, FieldKind::Tensor { dtype: DType::Int64, shape } if shape.is_empty());
@@ -129,13 +128,13 @@ impl Painter {
         let array = |name: &str| {
             batch
                 .array(name)
-                .ok_or_else(|| CliError::Failed(format!("`{name}` is no array")))
+                .ok_or_else(|| CliError::Failed(format!("`{name}` is not an array")))
         };
         let view = View::of(array(&self.image)?, row, self.layout)?;
         let mut image = self.picture(&view);
         if let Some(mask) = &self.mask {
             let array = array(mask)?;
-            // A class number a pixel has no axis of channels to move.
+            // A mask of class numbers has no channel axis.
             let layout = if array.shape().len() == 4 {
                 self.layout
             } else {
@@ -151,7 +150,7 @@ impl Painter {
                 let known = names.as_ref().and_then(|names| names.get(value as usize));
                 known.cloned().unwrap_or_else(|| format!("{name} {value}"))
             };
-            // Of mixed samples, the share of each class.
+            // A mixed sample has a share of each class.
             if let [_, classes] = *array.shape() {
                 let share = |class: usize| {
                     let index = row * classes + class;
@@ -173,7 +172,7 @@ impl Painter {
         })
     }
 
-    /// The image as RGB bytes, with scaling and normalization undone.
+    /// Returns the image as RGB bytes, with scaling and normalization undone.
     fn picture(&self, view: &View) -> Image {
         let mut image = Image::default();
         image.reset(view.size, 3, Depth::U8);
@@ -209,7 +208,7 @@ impl Painter {
         }
         for (at, pixel) in image.data.chunks_exact_mut(3).enumerate() {
             let colour = if self.one_hot {
-                // The channel that is set; none for a pixel of no class.
+                // The channel that is set. None for a pixel of no class.
                 (0..mask.channels)
                     .find(|&c| mask.value(at, c) > 0.5)
                     .map(|c| self.colour(c))
@@ -228,18 +227,19 @@ impl Painter {
         }
     }
 
-    /// Colour of a class: the palette's, or one that its neighbours do not have.
+    /// Returns the colour of a class: the palette's, or a generated one that differs from its
+    /// neighbours.
     fn colour(&self, class: usize) -> [u8; 3] {
         if let Some(colour) = self.palette.as_ref().and_then(|p| p.colors().get(class)) {
             return *colour;
         }
-        // Bits of the number spread over the channels, highest first, as in PASCAL VOC.
+        // The bits of the number are spread over the channels, highest first, as in PASCAL VOC.
         let bit = |n: usize| ((class >> n) & 1) as u8;
         std::array::from_fn(|c| bit(c) << 7 | bit(c + 3) << 6 | bit(c + 6) << 5)
     }
 }
 
-/// Whether image fields hold pixels in a batch.
+/// Returns whether image fields hold pixels in a batch.
 fn can_show(target: &Target, fields: &[infeed::sample::Field]) -> bool {
     let encoded = |field: &infeed::sample::Field| {
         matches!(
@@ -266,11 +266,11 @@ impl<'a> View<'a> {
             ([_, h, w, c], Layout::Hwc) | ([_, c, h, w], Layout::Chw) => (*h, *w, *c),
             (shape, _) => {
                 return Err(CliError::Failed(format!(
-                    "an array of shape {shape:?} is no images"
+                    "an array of shape {shape:?} does not hold images"
                 )));
             }
         };
-        // Sides come from images, whose sides are 32 bits.
+        // The sides come from images, which have 32-bit sides.
         let size = Size {
             height: height as u32,
             width: width as u32,
@@ -285,7 +285,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The element of a channel of pixel number `at`.
+    /// Returns the element of a channel of pixel number `at`.
     fn value(&self, at: usize, channel: usize) -> f64 {
         let index = match self.layout {
             Layout::Hwc => at * self.channels + channel,
@@ -324,7 +324,7 @@ impl Element<'_> {
     }
 }
 
-/// An image with no side above [`CELL`], shrunk by the mean over whole blocks of pixels.
+/// Shrinks an image so that no side exceeds [`CELL`], by the mean over blocks of pixels.
 fn shrunk(image: &Image) -> Image {
     let by = image.height().max(image.width()).div_ceil(CELL);
     if by <= 1 {
@@ -357,7 +357,7 @@ fn shrunk(image: &Image) -> Image {
     out
 }
 
-/// Cells in a grid about as wide as high.
+/// Arranges cells in a grid that is about as wide as high.
 fn arrange(cells: &[Cell]) -> Image {
     let side =
         |of: fn(&Image) -> usize| cells.iter().map(|cell| of(&cell.image)).max().unwrap_or(1);

@@ -1,4 +1,4 @@
-//! What was measured, as a table for people.
+//! Prints the measurements as a table.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use infeed::probe::{PROFILES, Probe, Profile, Reads, Storage, StorageProfile};
 
 use crate::terminal::{human_bytes, human_seconds};
 
-/// `1.25 GB/s`: rates are in powers of ten, as vendors give them.
+/// Formats a rate such as `1.25 GB/s`, in powers of ten like vendors.
 fn rate(bytes_per_s: f64) -> String {
     let (value, unit) = match bytes_per_s {
         r if r >= 1e12 => (r / 1e12, "TB/s"),
@@ -23,7 +23,8 @@ fn rate(bytes_per_s: f64) -> String {
     }
 }
 
-/// The measured machine, one storage of it, and a profile in place of what it says.
+/// Formats the measured machine, one of its storages, and a profile, which replaces the measured
+/// numbers.
 pub(super) fn table(
     probe: &Probe,
     storage: Option<&Storage>,
@@ -48,7 +49,9 @@ pub(super) fn table(
         rate(probe.memory_all_cores_bytes_per_s),
     );
     if profile.is_none_or(|profile| profile.devices == 0) {
-        out.push_str("device    no device found; --on NAME gives one, --list the names\n");
+        out.push_str(
+            "device    no device found; --on NAME plans with one, --list lists the names\n",
+        );
     }
     if let Some(profile) = profile {
         self::profile(&mut out, profile);
@@ -59,7 +62,7 @@ pub(super) fn table(
     if let Some(kept) = kept {
         let _ = writeln!(
             out,
-            "\nmeasured {}, kept in {}",
+            "\nmeasured {}, cached in {}",
             age(probe.made_at_s),
             kept.display()
         );
@@ -78,7 +81,7 @@ fn profile(out: &mut String, profile: &Profile) {
     }
 }
 
-/// What a profile says, a line a number.
+/// Returns the numbers of a profile, one per line.
 fn figures(profile: &Profile) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(StorageProfile {
@@ -88,7 +91,7 @@ fn figures(profile: &Profile) -> Vec<String> {
     }) = profile.storage
     {
         lines.push(format!(
-            "storage {}, {requests_per_s:.0} requests/s, {} a request",
+            "storage {}, {requests_per_s:.0} requests/s, {} per request",
             rate(bytes_per_s),
             human_seconds(latency_s)
         ));
@@ -106,7 +109,7 @@ fn figures(profile: &Profile) -> Vec<String> {
     lines
 }
 
-/// All profiles, a line each.
+/// Lists all profiles, one per line.
 pub(super) fn profiles() -> String {
     let mut out = String::new();
     for profile in PROFILES {
@@ -115,7 +118,7 @@ pub(super) fn profiles() -> String {
             let _ = writeln!(out, "{:<10} {line}", "");
         }
     }
-    out.push_str("\nnext: infeed probe --on NAME tells where the numbers are from\n");
+    out.push_str("\nnext: infeed probe --on NAME prints the sources of the numbers\n");
     out
 }
 
@@ -164,7 +167,7 @@ fn reads(out: &mut String, storage: &Storage) {
     }
 }
 
-/// How long ago something was measured.
+/// Formats the age of a measurement.
 fn age(made_at_s: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = now.map_or(0, |now| now.as_secs().saturating_sub(made_at_s));
@@ -176,7 +179,7 @@ fn age(made_at_s: u64) -> String {
     }
 }
 
-/// A sentence in lines of at most this many characters.
+/// Wraps a sentence into lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! `infeed bench`.
+//! Tests of `infeed bench`.
 
 use std::fs;
 use std::io::Read as _;
@@ -108,7 +108,7 @@ fn a_step_that_takes_longer_than_its_batch_sets_the_pace() {
 }
 
 #[test]
-fn a_bad_record_is_named_with_the_mend_and_the_status_is_1() {
+fn a_bad_record_is_named_with_the_fix_and_the_status_is_1() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 6);
     let bad = first_file(Path::new(&photos));
@@ -132,7 +132,7 @@ fn a_bad_record_is_named_with_the_mend_and_the_status_is_1() {
     assert_eq!(text.lines().count(), 1, "{text}");
     let numbers = json(&substituted);
     assert_eq!(numbers["samples"], 6);
-    // Once, though among so few records it may be drawn as a substitute, too.
+    // Listed once, although with so few records it may also be drawn as a substitute.
     let listed = numbers["bad"].as_array().unwrap();
     assert_eq!(listed.len(), 1, "{numbers}");
     assert_eq!(listed[0]["record"], bad.to_str().unwrap());
@@ -147,7 +147,7 @@ fn first_file(dir: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_cannot_run_is_one_line_and_a_status() {
+fn a_failure_is_one_line_and_a_status() {
     let dir = tempfile::tempdir().unwrap();
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).unwrap();
@@ -166,7 +166,7 @@ fn what_cannot_run_is_one_line_and_a_status() {
     );
     assert_eq!(empty.status.code(), Some(1));
     assert!(
-        stderr(&empty).contains("holds no images"),
+        stderr(&empty).contains("contains no images"),
         "{}",
         stderr(&empty)
     );
@@ -176,7 +176,7 @@ fn what_cannot_run_is_one_line_and_a_status() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_stops_it_and_what_was_measured_is_printed() {
+fn an_interrupt_stops_the_run_and_prints_the_measurements() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 8);
     let mut child = Command::new(env!("CARGO_BIN_EXE_infeed"))
@@ -184,7 +184,7 @@ fn an_interrupt_stops_it_and_what_was_measured_is_printed() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // What runs is printed before the measuring begins, so reading its last line is the event.
+    // The command prints the plan before it measures, so its last line marks the start.
     let mut out = child.stdout.take().unwrap();
     let mut text = String::new();
     let mut byte = [0];
@@ -207,7 +207,7 @@ fn an_interrupt_stops_it_and_what_was_measured_is_printed() {
 }
 
 #[test]
-fn a_simulated_device_gets_bytes_and_makes_floats_of_them() {
+fn a_simulated_device_receives_bytes_and_casts_them_to_floats() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 24);
     let run = |placement: &str| {
@@ -227,15 +227,15 @@ fn a_simulated_device_gets_bytes_and_makes_floats_of_them() {
     let bytes =
         |of: &serde_json::Value| of["bytes"].as_f64().unwrap() / of["batches"].as_f64().unwrap();
     assert!(bytes(&host) > 3.9 * bytes(&device), "{host} {device}");
-    assert_eq!(host["placement"]["text"], "placement: host, as asked");
-    // Six batches are over before anything is tried.
+    assert_eq!(host["placement"]["text"], "placement: host, as requested");
+    // The loader tries the other placement only after six batches.
     assert_eq!(auto["placement"]["name"], "device");
     assert_eq!(auto["placement"]["settled"], false);
     assert!((bytes(&auto) - bytes(&device)).abs() < 1.0, "{auto}");
 }
 
 #[test]
-fn several_devices_have_a_part_of_each_batch_and_are_told_together() {
+fn each_of_several_devices_receives_a_part_of_the_batch_and_all_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 24);
     let run = |devices: &[&str]| {
@@ -259,7 +259,7 @@ fn several_devices_have_a_part_of_each_batch_and_are_told_together() {
 }
 
 #[test]
-fn a_simulated_device_decodes_what_it_is_told_to() {
+fn a_simulated_device_decodes_the_configured_share() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 24);
     let device = ["--epochs", "1", "--device", "sim:latency=0ns"];
@@ -273,7 +273,7 @@ fn a_simulated_device_decodes_what_it_is_told_to() {
     let (gpu, mix, cpu) = (run("gpu"), run("0.5"), run("cpu"));
 
     assert_eq!(gpu["placement"]["name"], "device-resize");
-    // Batches of the next epoch may be on their way.
+    // Batches of the next epoch may be in flight.
     let a_batch =
         |of: &serde_json::Value| of["jpegs"].as_f64().unwrap() / of["batches"].as_f64().unwrap();
     assert!(gpu["jpegs"].as_u64() >= Some(24), "{gpu}");
@@ -284,8 +284,8 @@ fn a_simulated_device_decodes_what_it_is_told_to() {
     assert_eq!(cpu["jpegs"].as_u64(), Some(0));
     let table = infeed(["bench", &photos, "--decode", "gpu"].iter().chain(&device));
     let text = String::from_utf8(table.stdout).unwrap();
-    assert!(text.contains("baseline JPEGs by the device"), "{text}");
-    assert!(text.contains("JPEGs a batch, by the device"), "{text}");
+    assert!(text.contains("baseline JPEGs on the device"), "{text}");
+    assert!(text.contains("JPEGs per batch, by the device"), "{text}");
     let wrong = infeed(["bench", &photos, "--decode", "2"].iter().chain(&device));
     assert!(
         stderr(&wrong).contains("between 0 and 1"),
@@ -301,7 +301,7 @@ fn a_simulated_device_decodes_what_it_is_told_to() {
 }
 
 #[test]
-fn what_is_no_device_is_told() {
+fn an_unknown_device_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 4);
 

@@ -1,11 +1,11 @@
-//! `infeed explain` and `infeed ledger`.
+//! Tests of `infeed explain` and `infeed ledger`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{infeed, json, names_a_limit, photos, stderr, stdout, streets};
 
-/// A short explanation, with a ledger of its own.
+/// Runs a short explanation with its own ledger.
 fn explain(dir: &Path, path: &str, more: &[&str]) -> std::process::Output {
     let ledger = dir.join("ledger.jsonl").display().to_string();
     let mut args = vec!["explain", path, "--seconds", "0.3", "--ledger", &ledger];
@@ -31,7 +31,7 @@ fn the_verdict_comes_with_stages_and_remedies() {
         text.lines().all(|line| line.chars().count() <= 100),
         "{text}"
     );
-    assert!(stderr(&output).contains("no pipeline of its own"));
+    assert!(stderr(&output).contains("is not a pipeline file"));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn json_has_the_verdict_stages_and_remedies_with_intervals() {
 }
 
 #[test]
-fn an_applied_remedy_lies_beside_the_data_and_its_outcome_in_the_ledger() {
+fn an_applied_remedy_is_next_to_the_data_and_its_result_in_the_ledger() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 6);
     let before = files(Path::new(&streets));
@@ -123,7 +123,7 @@ fn an_applied_remedy_lies_beside_the_data_and_its_outcome_in_the_ledger() {
 }
 
 #[test]
-fn bad_records_that_an_applied_remedy_leaves_out_are_told_and_in_the_exit_status() {
+fn bad_records_that_an_applied_remedy_skips_are_listed_and_set_the_exit_status() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 12);
     let mut classes = fs::read_dir(&photos)
@@ -150,7 +150,7 @@ fn bad_records_that_an_applied_remedy_leaves_out_are_told_and_in_the_exit_status
 }
 
 #[test]
-fn a_file_that_is_in_the_way_is_left_as_it_is() {
+fn an_existing_file_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 6);
     let own = format!("{streets}-unverified.toml");
@@ -160,7 +160,7 @@ fn a_file_that_is_in_the_way_is_left_as_it_is() {
 
     assert!(!output.status.success());
     assert!(
-        stderr(&output).contains("in the way"),
+        stderr(&output).contains("was not overwritten"),
         "{}",
         stderr(&output)
     );
@@ -168,7 +168,7 @@ fn a_file_that_is_in_the_way_is_left_as_it_is() {
 }
 
 #[test]
-fn the_command_of_a_cut_does_what_applying_it_does() {
+fn the_printed_command_of_a_crop_equals_apply() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 4);
     let pipeline = dir.path().join("cut.toml");
@@ -220,7 +220,7 @@ fn files(folder: &Path) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn reports_are_written_where_asked() {
+fn reports_are_written_to_the_given_paths() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 12);
     let (html, trace) = (dir.path().join("r.html"), dir.path().join("t.json"));
@@ -245,7 +245,7 @@ fn reports_are_written_where_asked() {
 }
 
 #[test]
-fn what_makes_no_sense_is_one_line_with_the_mend() {
+fn invalid_options_are_one_line_with_the_fix() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 4);
     let empty = dir.path().join("empty");
@@ -260,7 +260,7 @@ fn what_makes_no_sense_is_one_line_with_the_mend() {
         ("nowhere", &[], "does not exist"),
         (&empty.display().to_string(), &[], "no images"),
         (&typo.display().to_string(), &[], "bacth"),
-        (&photos, &["--on", "floppy"], "there are hdd"),
+        (&photos, &["--on", "floppy"], "known machines are hdd"),
         (&photos, &["--apply", "magic"], "no remedy `magic`; 1 to"),
         (&photos, &["--workers", "0"], "1 to 4096"),
         (&photos, &["--network", "fast"], "such as 10Gbit"),
@@ -268,7 +268,7 @@ fn what_makes_no_sense_is_one_line_with_the_mend() {
         (
             &photos,
             &["--network", "1GB", "--apply", "feeders-1"],
-            "name them, here 0 are",
+            "0 are named",
         ),
         (
             &photos,
@@ -276,17 +276,17 @@ fn what_makes_no_sense_is_one_line_with_the_mend() {
             "--out takes one",
         ),
     ];
-    for (path, more, mend) in cases {
+    for (path, more, fix) in cases {
         let output = explain(dir.path(), path, more);
 
         assert!(!output.status.success(), "{path} {more:?}");
-        assert!(stderr(&output).contains(mend), "{}", stderr(&output));
+        assert!(stderr(&output).contains(fix), "{}", stderr(&output));
         assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
     }
 }
 
 #[test]
-fn feeders_are_planned_behind_a_network_and_told_as_a_table() {
+fn feeders_are_planned_for_a_network_and_printed_as_a_table() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 12);
     let more = ["--no-remedies", "--network", "10Gbit", "--step-ms", "0.001"];
@@ -329,7 +329,7 @@ fn an_empty_ledger_says_how_to_fill_it() {
 }
 
 #[test]
-fn who_could_decode_is_told_for_a_device_that_has_a_decoder() {
+fn decoders_are_compared_for_a_device_that_has_one() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 12);
     let with = |decode: &str, more: &[&str]| {
@@ -365,7 +365,7 @@ fn who_could_decode_is_told_for_a_device_that_has_a_decoder() {
 }
 
 #[test]
-fn a_decoder_is_a_devices_and_a_share_one_of_sixteen() {
+fn decode_needs_a_device_and_a_share_in_sixteenths() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 4);
 
@@ -378,7 +378,10 @@ fn a_decoder_is_a_devices_and_a_share_one_of_sixteen() {
     for wrong in ["0/16", "16/16", "5/8", "17/16", "-1/16"] {
         let decode = format!("--decode={wrong}");
         let output = explain(dir.path(), &photos, &["--device", "sim", &decode]);
-        let told = stderr(&output);
-        assert!(told.contains("sixteenths such as 5/16"), "{wrong}: {told}");
+        let message = stderr(&output);
+        assert!(
+            message.contains("sixteenths such as 5/16"),
+            "{wrong}: {message}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! `infeed inspect`.
+//! Tests of `infeed inspect`.
 
 use std::fs;
 use std::io::BufReader;
@@ -71,7 +71,7 @@ fn names_cannot_send_control_characters_to_the_terminal() {
 }
 
 #[test]
-fn missing_partners_and_pairs_of_unequal_size_are_named() {
+fn missing_masks_and_pairs_of_unequal_size_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 3);
     let at = |path: &str| Path::new(&streets).join(path);
@@ -143,7 +143,7 @@ fn a_limit_checks_fewer_files_and_says_so() {
     );
 }
 
-/// Width, height and RGB bytes of a PNG.
+/// Returns width, height and RGB bytes of a PNG.
 fn pixels(path: &Path) -> (u32, u32, Vec<u8>) {
     let file = BufReader::new(fs::File::open(path).unwrap());
     let mut reader = png::Decoder::new(file).read_info().unwrap();
@@ -284,13 +284,13 @@ fn a_shard_that_does_not_open_is_named_with_the_reason() {
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(
-        text.contains("a.tfrecord") && text.contains("no TFRecord"),
+        text.contains("a.tfrecord") && text.contains("not a TFRecord file"),
         "{text}"
     );
 }
 
 #[test]
-fn an_index_is_kept_made_again_when_damaged_and_not_missed_where_it_cannot_be_kept() {
+fn an_index_is_cached_rebuilt_when_damaged_and_optional() {
     let dir = tempfile::tempdir().unwrap();
     let mut tar = Vec::new();
     for number in 0..30 {
@@ -323,7 +323,7 @@ fn an_index_is_kept_made_again_when_damaged_and_not_missed_where_it_cannot_be_ke
     assert_eq!(count(), Some(30));
 }
 
-/// Files below a folder.
+/// Returns the files below a folder.
 fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(folder)
         .unwrap()
@@ -351,7 +351,7 @@ fn member(tar: &mut Vec<u8>, name: &str, content: &[u8]) {
 }
 
 #[test]
-fn what_a_pipeline_selects_is_counted_and_nothing_else_is_looked_at() {
+fn only_the_records_that_a_pipeline_selects_are_read_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 12);
     let mut entries = fs::read_dir(&photos).unwrap().map(Result::unwrap);

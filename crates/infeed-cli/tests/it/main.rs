@@ -1,11 +1,12 @@
-//! The command as a user runs it.
+//! Tests of the command as users run it.
 
-// Helpers of tests are tests: clippy lets only the functions marked as such unwrap.
+// Clippy allows `unwrap` only in functions marked as tests, and helpers are not marked.
 #![allow(clippy::unwrap_used)]
 
 mod bench;
 mod explain;
 mod feed;
+mod golden;
 mod inspect;
 mod pack;
 mod pipe;
@@ -40,7 +41,7 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Whether an explanation says what limits: one resource, or two that are too close to tell.
+/// Whether an explanation names the limit: one resource, or two that are too close to separate.
 fn names_a_limit(text: &str) -> bool {
     text.contains("limits how fast this runs") || text.contains("limit this run together")
 }

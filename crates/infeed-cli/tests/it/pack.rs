@@ -1,4 +1,4 @@
-//! `infeed pack`.
+//! Tests of `infeed pack`.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn photos_are_resized_by_class_and_the_next_command_runs() {
 }
 
 #[test]
-fn a_pipeline_file_is_packed_with_a_pipeline_file_beside_it() {
+fn a_pipeline_file_is_packed_and_one_for_the_pack_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 3);
     let pipeline = dir.path().join("train.toml");
@@ -123,7 +123,7 @@ fn restart_markers_come_with_or_without_a_width() {
 }
 
 #[test]
-fn what_cannot_be_packed_is_one_line_with_the_mend() {
+fn a_source_that_cannot_be_packed_is_one_line_with_the_fix() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 6);
     let out = dir.path().join("out");
@@ -139,12 +139,12 @@ fn what_cannot_be_packed_is_one_line_with_the_mend() {
             "jpeg:QUALITY",
         ),
         (run(&["--to", "arrays"]), 1, "--center-crop"),
-        // A run that failed before it wrote anything leaves nothing in the way of this one.
+        // A run that failed before it wrote anything does not block this one.
         (run(&["--to", "folder", "--crop", "900x900"]), 1, "Crop"),
         (
             infeed(["pack", &photos, &inside, "--to", "folder"]),
             2,
-            "a folder beside it",
+            "a folder next to it",
         ),
         (
             infeed(["pack", "/does/not/exist", out, "--to", "folder"]),
@@ -160,7 +160,7 @@ fn what_cannot_be_packed_is_one_line_with_the_mend() {
     assert!(!Path::new(out).exists());
 }
 
-/// Files of a folder and below with their bytes.
+/// Returns the files below a folder with their bytes.
 #[cfg(unix)]
 fn contents(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
@@ -177,7 +177,7 @@ fn contents(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 
 #[cfg(unix)]
 #[test]
-fn a_run_killed_at_any_moment_ends_with_the_bytes_of_one_that_was_not() {
+fn a_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one() {
     let dir = tempfile::tempdir().unwrap();
     let photos = crate::sample(
         dir.path(),
@@ -185,7 +185,7 @@ fn a_run_killed_at_any_moment_ends_with_the_bytes_of_one_that_was_not() {
         120,
         &["--classes", "3", "--size", "160x120"],
     );
-    // Every tenth is bad.
+    // Every tenth file is bad.
     let mut files: Vec<_> = contents(Path::new(&photos));
     files.retain(|(path, _)| path.extension().is_some_and(|e| e == "jpg"));
     for (path, bytes) in files.iter().step_by(10) {
@@ -222,14 +222,14 @@ fn a_run_killed_at_any_moment_ends_with_the_bytes_of_one_that_was_not() {
         let whole_us = begun.elapsed().as_micros() as u64;
         assert_eq!(whole.status.code(), Some(3), "{}", stderr(&whole));
         let is_shards = !matches!(form, "folder" | "arrays");
-        // Lines of the journal, and whether a run has come to its end.
+        // Returns the number of journal lines.
         let noted = || {
             let journal = fs::read_to_string(often.join("infeed-pack.journal"));
             journal.map_or(0, |text| text.matches('\n').count())
         };
         let is_done = || often.join("infeed-pack.json").exists();
-        // Killed at pseudo-random moments of the time one run takes here, then as soon as more
-        // is in the journal. One that was faster than its killer begins anew.
+        // Kills at pseudo-random moments of one run's duration, then as soon as the journal grows.
+        // A run that finished before the signal starts again.
         for round in 0..24_u64 {
             if is_done() {
                 fs::remove_dir_all(&often).unwrap();
@@ -295,7 +295,7 @@ fn a_run_killed_at_any_moment_ends_with_the_bytes_of_one_that_was_not() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_that_the_disk_refuses_is_told_and_what_was_there_stays() {
+fn a_write_error_is_reported_and_finished_files_stay() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 40);
     let out = dir.path().join("out");
@@ -304,7 +304,7 @@ fn a_file_that_the_disk_refuses_is_told_and_what_was_there_stays() {
         env!("CARGO_BIN_EXE_infeed"),
         out.display()
     );
-    // Files of 16 KiB at most: the first shards are smaller, one with a large photo is not.
+    // With files of at most 16 KiB, the first shards fit, and one with a large photo does not.
     let run = |limit: &str| {
         let command = format!("trap '' XFSZ; {limit} exec {pack} 12KB");
         Command::new("sh").args(["-c", &command]).output().unwrap()
@@ -312,7 +312,7 @@ fn a_file_that_the_disk_refuses_is_told_and_what_was_there_stays() {
     let mut all = contents(Path::new(&photos));
     all.retain(|(path, _)| path.extension().is_some_and(|e| e == "jpg"));
     let last = all.pop().unwrap();
-    // A JPEG may have anything behind its end.
+    // A JPEG may have any bytes after its end.
     let mut bytes = last.1.clone();
     bytes.resize(40_000, 0);
     fs::write(&last.0, &bytes).unwrap();
@@ -322,7 +322,7 @@ fn a_file_that_the_disk_refuses_is_told_and_what_was_there_stays() {
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     let text = stderr(&refused);
     assert!(
-        text.contains("cannot write ") && text.contains("goes on from there"),
+        text.contains("cannot write ") && text.contains("the same command resumes"),
         "{text}"
     );
     let kept: Vec<_> = contents(&out)
@@ -346,7 +346,7 @@ fn a_file_that_the_disk_refuses_is_told_and_what_was_there_stays() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupt_leaves_what_the_next_run_takes_up() {
+fn the_next_run_resumes_after_an_interrupt() {
     let dir = tempfile::tempdir().unwrap();
     let photos = crate::sample(
         dir.path(),
@@ -366,7 +366,7 @@ fn an_interrupt_leaves_what_the_next_run_takes_up() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // The first file is the event; there are seconds of work behind it.
+    // The first file is the signal to stop. Seconds of work remain.
     while count(&out, "png") == 0 {
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! A standard output that nobody reads.
+//! Tests of a standard output whose reader has closed the pipe.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +6,7 @@ use crate::photos;
 
 #[cfg(unix)]
 #[test]
-fn every_command_ends_quietly_when_nobody_reads_what_it_prints() {
+fn every_command_ends_quietly_when_its_output_pipe_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 6);
     let at = |name: &str| dir.path().join(name).display().to_string();
@@ -29,7 +29,7 @@ fn every_command_ends_quietly_when_nobody_reads_what_it_prints() {
         &["sample", "classification", &made, "--count", "3"],
     ];
     for args in commands {
-        // Nobody can read before the command begins: one that is quick would else be done first.
+        // Closes the reader before the command starts, because a quick command would finish first.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
 

@@ -1,4 +1,4 @@
-//! `infeed probe`.
+//! Tests of `infeed probe`.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::{json, stderr, stdout};
 
-/// Runs it with what it keeps in a folder of the test.
+/// Runs `infeed probe` with its cache in a folder of the test.
 fn probe(cache: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_infeed"))
         .arg("probe")
@@ -17,7 +17,7 @@ fn probe(cache: &Path, args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_folder_is_measured_once_and_then_remembered() {
+fn a_folder_is_measured_once_and_then_cached() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     fs::create_dir(&data).unwrap();
@@ -42,7 +42,7 @@ fn a_folder_is_measured_once_and_then_remembered() {
 }
 
 #[test]
-fn the_table_fits_a_screen_and_says_that_there_is_no_device() {
+fn the_table_fits_a_screen_and_reports_that_there_is_no_device() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     fs::create_dir(&data).unwrap();
@@ -58,7 +58,7 @@ fn the_table_fits_a_screen_and_says_that_there_is_no_device() {
         "no device found",
         "warm",
         "readers",
-        "kept in",
+        "cached in",
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
@@ -66,7 +66,7 @@ fn the_table_fits_a_screen_and_says_that_there_is_no_device() {
 }
 
 #[test]
-fn a_machine_one_is_not_on_is_shown_with_its_source() {
+fn a_profile_of_another_machine_is_shown_with_its_source() {
     let dir = tempfile::tempdir().unwrap();
 
     let known = probe(dir.path(), &["--on", "gtx1080x4"]);

@@ -1,16 +1,16 @@
-//! Commands on data in a bucket.
+//! Tests of commands on data in a bucket.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use infeed::Pipeline;
 use infeed::pipeline::SourceSpec;
-use infeed::testing::server::{Fault, Kind, Server};
 use infeed::transform::CenterCrop;
+use infeed_testkit::server::{Fault, Kind, Server};
 
 use crate::{json, names_a_limit, photos, stderr, stdout, streets};
 
-/// Runs `infeed` with a server of this machine as S3, and nothing of the user's own around.
+/// Runs `infeed` with a local server as S3 and without the user's own settings.
 fn infeed(server: &Server, home: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_infeed"))
         .args(args)
@@ -25,7 +25,7 @@ fn infeed(server: &Server, home: &Path, args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_folder_in_a_bucket_is_run_looked_at_and_explained_as_one_on_a_disk() {
+fn a_bucket_folder_can_be_run_inspected_and_explained_like_a_local_one() {
     let dir = tempfile::tempdir().unwrap();
     let root = photos(dir.path(), 24);
     let server = Server::start().unwrap();
@@ -76,7 +76,7 @@ fn a_folder_in_a_bucket_is_run_looked_at_and_explained_as_one_on_a_disk() {
 }
 
 #[test]
-fn images_and_masks_in_a_bucket_are_told_from_their_names() {
+fn images_and_masks_in_a_bucket_are_paired_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let root = streets(dir.path(), 6);
     let server = Server::start().unwrap();
@@ -95,7 +95,7 @@ fn images_and_masks_in_a_bucket_are_told_from_their_names() {
 }
 
 #[test]
-fn a_bucket_that_refuses_or_is_empty_is_named() {
+fn a_bucket_that_denies_access_or_is_empty_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start().unwrap();
     server.put("bucket/notes.txt", "no image");
@@ -116,7 +116,7 @@ fn a_bucket_that_refuses_or_is_empty_is_named() {
 }
 
 #[test]
-fn a_pipeline_file_may_lie_in_the_bucket_too() {
+fn a_pipeline_file_can_be_in_a_bucket() {
     let dir = tempfile::tempdir().unwrap();
     let root = photos(dir.path(), 6);
     let server = Server::start().unwrap();

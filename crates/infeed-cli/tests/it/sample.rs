@@ -1,4 +1,4 @@
-//! `infeed sample`.
+//! Tests of `infeed sample`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn segmentation_writes_pairs_of_equal_name_and_the_class_list() {
 }
 
 #[test]
-fn a_folder_with_something_in_it_is_refused_and_left_as_it_is() {
+fn a_folder_that_is_not_empty_is_rejected_and_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("thesis.txt"), "dear").unwrap();
 
@@ -105,13 +105,13 @@ fn a_folder_with_something_in_it_is_refused_and_left_as_it_is() {
 
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
-    assert!(text.contains("is not empty; name a new folder"), "{text}");
+    assert!(text.contains("is not empty; use a new folder"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
     assert_eq!(files_below(dir.path()).len(), 1);
 }
 
 #[test]
-fn a_size_that_is_none_is_a_usage_error_that_shows_how() {
+fn an_invalid_size_is_a_usage_error_that_shows_the_syntax() {
     let output = infeed(["sample", "classification", "unused", "--size", "huge"]);
 
     assert_eq!(output.status.code(), Some(2));

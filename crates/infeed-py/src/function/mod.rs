@@ -1,33 +1,38 @@
-//! Functions of the user's: called here, under the interpreter's lock, or in processes of their own.
+//! Functions of the user, which run in this process under the interpreter lock, or in worker
+//! processes.
 //!
-//! What is about Python's values is in `infeed/_functions.py`, which both ways use.
+//! `infeed/_functions.py` converts Python values for both.
 
-mod here;
-mod link;
-mod processes;
+mod in_process;
+mod process_pool;
+mod worker_process;
 
 use std::fmt;
 use std::sync::Arc;
 
 use infeed::Error;
-use infeed::function::{Failed, Identity, On, Running};
+use infeed::function::{FunctionFailure, FunctionIdentity, FunctionScope, RunningFunction};
 use pyo3::prelude::*;
 
-use here::Here;
-use processes::Processes;
+use in_process::InProcess;
+use process_pool::ProcessPool;
 
 /// A function that a description refers to, by number or by name.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Function {
-    inner: Arc<User>,
+    inner: Arc<UserFunction>,
 }
 
 #[pymethods]
 impl Function {
     #[new]
     fn new(name: String, adapter: Py<PyAny>, batch: bool) -> Function {
-        let on = if batch { On::Batch } else { On::Sample };
-        let inner = Arc::new(User { name, adapter, on });
+        let on = if batch {
+            FunctionScope::Batch
+        } else {
+            FunctionScope::Sample
+        };
+        let inner = Arc::new(UserFunction { name, adapter, on });
         Function { inner }
     }
 }
@@ -39,68 +44,71 @@ impl Function {
 }
 
 /// A function and the object that calls it.
-struct User {
+struct UserFunction {
     name: String,
     adapter: Py<PyAny>,
-    on: On,
+    on: FunctionScope,
 }
 
-impl fmt::Debug for User {
+impl fmt::Debug for UserFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("User").field(&self.name).finish()
+        f.debug_tuple("UserFunction").field(&self.name).finish()
     }
 }
 
-impl infeed::function::Function for User {
+impl infeed::function::Function for UserFunction {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn on(&self) -> Option<On> {
+    fn on(&self) -> Option<FunctionScope> {
         Some(self.on)
     }
 
     fn bound_here(&self) -> Option<String> {
         let asked = Python::attach(|py| -> PyResult<Option<String>> {
-            self.adapter.bind(py).call_method0("bound_here")?.extract()
+            self.adapter
+                .bind(py)
+                .call_method0("process_problem")?
+                .extract()
         });
         asked.unwrap_or_else(|error| Some(text(&error)))
     }
 
-    fn identity(&self) -> Result<Identity, String> {
-        let told = Python::attach(|py| -> PyResult<(String, String)> {
+    fn identity(&self) -> Result<FunctionIdentity, String> {
+        let found = Python::attach(|py| -> PyResult<(String, String)> {
             self.adapter
                 .bind(py)
                 .call_method1("identity", (&self.name,))?
                 .extract()
         });
-        match told {
-            Ok((code, language)) => Ok(Identity { code, language }),
+        match found {
+            Ok((code, language)) => Ok(FunctionIdentity { code, language }),
             Err(error) => Err(text(&error)),
         }
     }
 
-    fn start(&self, processes: usize) -> Result<Box<dyn Running>, Error> {
+    fn start(&self, processes: usize) -> Result<Box<dyn RunningFunction>, Error> {
         if processes == 0 {
             let adapter = Python::attach(|py| self.adapter.clone_ref(py));
-            return Ok(Box::new(Here::new(adapter)));
+            return Ok(Box::new(InProcess::new(adapter)));
         }
         let part = || format!("python ({})", self.name);
         let launch = Python::attach(|py| -> PyResult<_> {
             self.adapter.bind(py).call_method0("launch")?.extract()
         });
         let launch = launch.map_err(|error| Error::config(part(), text(&error)))?;
-        let started = Processes::start(launch, processes);
+        let started = ProcessPool::start(launch, processes);
         Ok(Box::new(started.map_err(|failed| match failed {
-            Failed::Raised(cause) => Error::config(
+            FunctionFailure::Raised(cause) => Error::config(
                 part(),
-                format!("it does not start in another process: {cause}"),
+                format!("the function does not load in a worker process: {cause}"),
             ),
-            Failed::Process(source) => Error::Process {
+            FunctionFailure::Process(source) => Error::Process {
                 function: self.name.clone(),
                 source,
             },
-            Failed::Closed => Error::Closed,
+            FunctionFailure::Closed => Error::Closed,
         })?))
     }
 }
@@ -108,12 +116,15 @@ impl infeed::function::Function for User {
 /// Imports a function that a description names, if one of the patterns allows it.
 pub(crate) fn import(
     name: &str,
-    on: On,
+    on: FunctionScope,
     allowed: &[String],
 ) -> Result<Option<Arc<dyn infeed::function::Function>>, Error> {
     let found = Python::attach(|py| -> PyResult<_> {
         let module = py.import("infeed._functions")?;
-        let found = module.call_method1("imported", (name, on == On::Batch, allowed))?;
+        let found = module.call_method1(
+            "import_allowed",
+            (name, on == FunctionScope::Batch, allowed),
+        )?;
         if found.is_none() {
             return Ok(None);
         }
@@ -122,7 +133,7 @@ pub(crate) fn import(
     found.map_err(|error| Error::config("python", text(&error)))
 }
 
-/// What an exception of infeed's own says.
+/// Returns the message of an exception that infeed raised.
 fn text(error: &PyErr) -> String {
     Python::attach(|py| error.value(py).to_string())
 }

@@ -1,5 +1,5 @@
-//! Items of a Python object as records: `__getitem__` on the I/O threads, under the interpreter's
-//! lock, its time counted.
+//! Items of a Python object as records. The I/O threads call `__getitem__` under the interpreter
+//! lock, and the time of each call is counted.
 
 pub(crate) mod values;
 
@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use infeed::error::Cause;
 use infeed::sample::{Field, Record, RecordId};
-use infeed::source::columns::Wanted;
-use infeed::source::{Admit, PythonTime, Read, ReadError, Sink, Source};
+use infeed::source::columns::ColumnRequest;
+use infeed::source::{Admission, PythonTime, Read, ReadError, Sink, Source};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::error::{raise, refused_by};
+use crate::error::{raise, source_error};
 use crate::raised::line;
-use values::{Plan, named};
+use values::{ItemPlan, named};
 
 /// Records that are the items of a Python object.
 pub(crate) struct Items {
     name: String,
     object: Py<PyAny>,
-    plan: Plan,
+    plan: ItemPlan,
     len: u64,
-    spent: Spent,
+    spent: ItemTimes,
 }
 
-/// What items took, in nanoseconds.
+/// Number of items, and the time they took in nanoseconds.
 #[derive(Debug, Default)]
-struct Spent {
+struct ItemTimes {
     items: AtomicU64,
     waited: AtomicU64,
     inside: AtomicU64,
@@ -48,44 +48,48 @@ impl fmt::Debug for Items {
     }
 }
 
-/// Why an item is no record: what Python raised, in one line.
+/// The exception that Python raised for an item, in one line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Raised(String);
+struct ItemError(String);
 
 impl Items {
-    /// The items of an object; item 0 is fetched to see what fields they have.
-    pub(crate) fn new(object: &Bound<'_, PyAny>, name: &str, wanted: &[Wanted]) -> PyResult<Items> {
+    /// Makes a source of the items of an object. Item 0 is fetched to find the fields.
+    pub(crate) fn new(
+        object: &Bound<'_, PyAny>,
+        name: &str,
+        wanted: &[ColumnRequest],
+    ) -> PyResult<Items> {
         let py = object.py();
-        let told = |what: String| move |raised| refused_by(py, &what, raised);
+        let to_error = |part: String| move |raised| source_error(py, &part, raised);
         let len = object.len();
-        let len = len.map_err(told(format!("the length of {name}")))? as u64;
+        let len = len.map_err(to_error(format!("the length of {name}")))? as u64;
         if len == 0 {
             let empty = infeed::Error::config("source", format!("{name} has no items"));
             return raise(py, Err(empty));
         }
         let first = object.get_item(0);
         let first = first.and_then(|item| named(&item, wanted));
-        let first = first.map_err(told(format!("item 0 of {name}")))?;
-        let plan = Plan::new(&first, wanted);
+        let first = first.map_err(to_error(format!("item 0 of {name}")))?;
+        let plan = ItemPlan::new(&first, wanted);
         let plan = plan.map_err(|problem| infeed::Error::config("source", problem));
         Ok(Items {
             name: name.to_owned(),
             object: object.clone().unbind(),
             plan: raise(py, plan)?,
             len,
-            spent: Spent::default(),
+            spent: ItemTimes::default(),
         })
     }
 
-    /// Fetches an item and takes its bytes.
+    /// Fetches an item and returns the bytes of its fields.
     fn fetch(&self, py: Python<'_>, record: u64) -> Result<Vec<Bytes>, Cause> {
         let fetched = self
             .object
             .bind(py)
             .get_item(record)
             .and_then(|item| self.plan.take(&item));
-        fetched.map_err(|error| -> Cause { Arc::new(Raised(line(py, &error))) })
+        fetched.map_err(|error| -> Cause { Arc::new(ItemError(line(py, &error))) })
     }
 }
 
@@ -117,13 +121,13 @@ impl Source for Items {
     fn read(
         &self,
         read: &Read,
-        admit: &mut Admit<'_>,
+        admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
             let asked = Instant::now();
             let mut begun = asked;
-            // None while the interpreter shuts down: nobody waits for the record then.
+            // None while the interpreter shuts down. The loader is closed by then.
             let fetched = Python::try_attach(|py| {
                 begun = Instant::now();
                 self.fetch(py, record)
@@ -142,8 +146,8 @@ impl Source for Items {
                     error,
                 });
             };
-            // How large an item is shows only when Python has made it: an I/O thread holds one
-            // more than was admitted, and waits here, without the lock.
+            // The size of an item is known only after Python has made it, so each I/O thread holds
+            // one item more than was admitted. It waits here without the interpreter lock.
             let bytes = fetched.as_ref().map_or(0, |fields| {
                 fields.iter().map(|field| field.len() as u64).sum()
             });
@@ -162,14 +166,14 @@ impl Source for Items {
     }
 }
 
-/// Refuses a value for what it is.
-fn refused(problem: String) -> PyErr {
+/// Returns the error for a value of a wrong type.
+fn type_error(problem: String) -> PyErr {
     PyTypeError::new_err(problem)
 }
 
-/// The values of an item that is a dictionary, a tuple or a list; else the item itself.
-enum Parts<'py> {
+/// The values of an item: entries of a dictionary, elements of a tuple or list, or the item itself.
+enum ItemParts<'py> {
     Named(Bound<'py, PyDict>),
-    Placed(Bound<'py, PyTuple>),
+    Positional(Bound<'py, PyTuple>),
     Whole(Bound<'py, PyAny>),
 }

@@ -1,44 +1,44 @@
-//! Values of Python as fields: which bytes, and of what kind.
+//! Conversion of Python values to fields: their kind and their bytes.
 
 use bytes::Bytes;
 use infeed::decode::Format;
 use infeed::sample::{DType, Field, FieldKind, Pixels};
-use infeed::source::columns::{Kind, Wanted, array_field, names_masks, widened};
+use infeed::source::columns::{ColumnKind, ColumnRequest, array_field, names_masks, widened};
 use infeed_raw::python::BufferView;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple,
 };
 
-use super::{Parts, refused};
+use super::{ItemParts, type_error};
 
-/// How items become records: settled with item 0, held against all others.
-pub(super) struct Plan {
+/// The conversion of items to records. Item 0 decides it, and all other items must agree.
+pub(super) struct ItemPlan {
     fields: Vec<Field>,
-    takes: Vec<Take>,
+    takes: Vec<FieldReader>,
 }
 
-/// How one field is taken.
-struct Take {
-    key: Key,
-    /// What its values are taken as; None leaves it to them.
-    kind: Option<Kind>,
+/// The conversion of one field.
+struct FieldReader {
+    key: FieldKey,
+    /// Kind that the user asked for. None: the value decides.
+    kind: Option<ColumnKind>,
     wide: Option<DType>,
-    /// What item 0 had, for the message about one that differs.
-    first: Form,
+    /// Kind of the value in item 0, for the message about a value that differs.
+    first: ValueKind,
 }
 
-/// Where a field lies in an item.
+/// Location of a field in an item.
 #[derive(Clone, Debug)]
-pub(super) enum Key {
+pub(super) enum FieldKey {
     Name(String),
-    Place(usize),
+    Index(usize),
     Whole,
 }
 
-/// What a value is, as far as all items must agree.
+/// Kind of a value. It must be the same for all items.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Form {
+enum ValueKind {
     /// Numbers of one type and shape.
     Numbers {
         dtype: DType,
@@ -48,29 +48,31 @@ enum Form {
     List {
         dtype: DType,
     },
-    /// Bytes of an image file, or pixels that were put into one.
+    /// Bytes of an image file, or pixels written as one.
     Encoded,
     Bytes,
     Text,
 }
 
-/// The values of an item by the names of their fields.
+/// Returns the values of an item with the names of their fields.
 pub(super) fn named<'py>(
     item: &Bound<'py, PyAny>,
-    wanted: &[Wanted],
-) -> PyResult<Vec<(String, Key, Bound<'py, PyAny>)>> {
+    wanted: &[ColumnRequest],
+) -> PyResult<Vec<(String, FieldKey, Bound<'py, PyAny>)>> {
     Ok(match parts(item)? {
-        Parts::Named(dict) => {
+        ItemParts::Named(dict) => {
             let entries = dict.iter().map(|(name, value)| {
                 let Ok(name) = name.extract::<String>() else {
                     let found = name.repr()?;
-                    return Err(refused(format!("its key {found} is no name of a field")));
+                    return Err(type_error(format!(
+                        "its key {found} is not a string; name each field with a string"
+                    )));
                 };
-                Ok((name.clone(), Key::Name(name), value))
+                Ok((name.clone(), FieldKey::Name(name), value))
             });
             entries.collect::<PyResult<_>>()?
         }
-        Parts::Placed(tuple) => {
+        ItemParts::Positional(tuple) => {
             let named = wanted.len() == tuple.len();
             let mut all = Vec::with_capacity(tuple.len());
             for (at, value) in tuple.iter().enumerate() {
@@ -81,41 +83,41 @@ pub(super) fn named<'py>(
                     1 => "label".to_owned(),
                     at => format!("field{at}"),
                 };
-                all.push((name, Key::Place(at), value));
+                all.push((name, FieldKey::Index(at), value));
             }
             all
         }
-        Parts::Whole(value) => {
+        ItemParts::Whole(value) => {
             let name = match wanted {
                 [one] => one.column.clone(),
                 _ => "item".to_owned(),
             };
-            vec![(name, Key::Whole, value)]
+            vec![(name, FieldKey::Whole, value)]
         }
     })
 }
 
-fn parts<'py>(item: &Bound<'py, PyAny>) -> PyResult<Parts<'py>> {
+fn parts<'py>(item: &Bound<'py, PyAny>) -> PyResult<ItemParts<'py>> {
     if let Ok(dict) = item.cast::<PyDict>() {
-        return Ok(Parts::Named(dict.clone()));
+        return Ok(ItemParts::Named(dict.clone()));
     }
     if let Ok(mapping) = item.cast::<PyMapping>() {
         let dict = PyDict::new(item.py());
         for entry in mapping.items()?.iter() {
             dict.set_item(entry.get_item(0)?, entry.get_item(1)?)?;
         }
-        return Ok(Parts::Named(dict));
+        return Ok(ItemParts::Named(dict));
     }
     if let Ok(tuple) = item.cast::<PyTuple>() {
-        return Ok(Parts::Placed(tuple.clone()));
+        return Ok(ItemParts::Positional(tuple.clone()));
     }
     if let Ok(list) = item.cast::<PyList>() {
-        return Ok(Parts::Placed(list.to_tuple()));
+        return Ok(ItemParts::Positional(list.to_tuple()));
     }
-    Ok(Parts::Whole(item.clone()))
+    Ok(ItemParts::Whole(item.clone()))
 }
 
-/// Whether a value is pixels in two or three dimensions.
+/// Returns whether a value is pixels in two or three dimensions.
 fn is_visual(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     if is_picture(value)? {
         return Ok(true);
@@ -126,57 +128,61 @@ fn is_visual(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// Whether it is an image of Pillow's.
+/// Returns whether a value is a Pillow image.
 fn is_picture(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let module: String = value.get_type().module()?.extract()?;
     Ok(module.starts_with("PIL.") && value.hasattr("tobytes")?)
 }
 
-impl Plan {
-    /// What item 0 and what is wanted come to.
+impl ItemPlan {
+    /// Decides the conversion from item 0 and the fields that the user asked for.
     pub(super) fn new(
-        first: &[(String, Key, Bound<'_, PyAny>)],
-        wanted: &[Wanted],
-    ) -> Result<Plan, String> {
+        first: &[(String, FieldKey, Bound<'_, PyAny>)],
+        wanted: &[ColumnRequest],
+    ) -> Result<ItemPlan, String> {
         let names = || {
             first
                 .iter()
                 .map(|(name, ..)| name.as_str())
                 .collect::<Vec<_>>()
         };
-        let plain: Vec<Wanted> = match wanted.is_empty() {
+        let plain: Vec<ColumnRequest> = match wanted.is_empty() {
             true => first.iter().map(|(name, ..)| plain(name)).collect(),
             false => wanted.to_vec(),
         };
-        let mut plan = Plan {
+        let mut plan = ItemPlan {
             fields: Vec::new(),
             takes: Vec::new(),
         };
         for wanted in &plain {
             let entry = first.iter().find(|(name, ..)| *name == wanted.column);
             let (_, key, value) = entry.ok_or_else(|| {
-                format!("items have no `{}`; there are {:?}", wanted.column, names())
+                format!(
+                    "items have no field `{}`; the fields are {:?}",
+                    wanted.column,
+                    names()
+                )
             })?;
             let here = |problem: String| format!("field `{}` of item 0: {problem}", wanted.column);
             let kind = taken_as(wanted);
             let picture = match kind {
-                Some(Kind::Mask) => Picture::Mask,
-                None if names_masks(&wanted.name) => Picture::Mask,
-                _ => Picture::Image,
+                Some(ColumnKind::Mask) => PixelMeaning::Mask,
+                None if names_masks(&wanted.name) => PixelMeaning::Mask,
+                _ => PixelMeaning::Image,
             };
             let taken = take(value, kind, picture);
             let mut taken = taken.map_err(|error| here(error.to_string()))?;
-            if let (Form::List { dtype }, Some(told)) = (&mut taken.form, wanted.dtype)
+            if let (ValueKind::List { dtype }, Some(named)) = (&mut taken.form, wanted.dtype)
                 && taken.bytes.is_empty()
             {
-                *dtype = told;
+                *dtype = named;
             }
             let (settled, wide) = settle(&taken, wanted).map_err(here)?;
-            plan.takes.push(Take {
+            plan.takes.push(FieldReader {
                 key: key.clone(),
-                // What item 0 turned out to be holds for all others.
+                // The kind of item 0 holds for all others.
                 kind: match settled {
-                    FieldKind::Ragged { .. } => Some(Kind::Ragged),
+                    FieldKind::Ragged { .. } => Some(ColumnKind::Ragged),
                     _ => kind,
                 },
                 wide,
@@ -194,33 +200,35 @@ impl Plan {
         &self.fields
     }
 
-    /// The bytes of an item's fields.
+    /// Returns the bytes of an item's fields.
     pub(super) fn take(&self, item: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
         let parts = parts(item)?;
         let mut all = Vec::with_capacity(self.takes.len());
         for (own, field) in self.takes.iter().zip(&self.fields) {
             let name = &field.name;
             let value = match (&own.key, &parts) {
-                (Key::Name(name), Parts::Named(dict)) => dict.get_item(name)?,
-                (Key::Place(at), Parts::Placed(tuple)) => tuple.get_item(*at).ok(),
-                (Key::Whole, _) => Some(item.clone()),
+                (FieldKey::Name(name), ItemParts::Named(dict)) => dict.get_item(name)?,
+                (FieldKey::Index(at), ItemParts::Positional(tuple)) => tuple.get_item(*at).ok(),
+                (FieldKey::Whole, _) => Some(item.clone()),
                 _ => None,
             };
-            let value = value.ok_or_else(|| refused(format!("the item has no `{name}`")))?;
+            let value =
+                value.ok_or_else(|| type_error(format!("the item has no field `{name}`")))?;
             if value.is_none() {
-                return Err(refused(format!("`{name}` is None")));
+                return Err(type_error(format!("`{name}` is None")));
             }
             let picture = match field.kind {
-                FieldKind::Mask(_) => Picture::Mask,
-                _ => Picture::Image,
+                FieldKind::Mask(_) => PixelMeaning::Mask,
+                _ => PixelMeaning::Image,
             };
             let taken = take(&value, own.kind, picture)?;
             let alike = taken.form == own.first || fits(&taken, &own.first, &field.kind);
             if !alike {
-                return Err(refused(format!(
-                    "`{name}` is {} where item 0 has {}; make them alike in the dataset",
+                return Err(type_error(format!(
+                    "`{name}` is {} where item 0 has {}; {}",
                     taken.form.text(),
-                    own.first.text()
+                    own.first.text(),
+                    fix(name, &taken.form, &own.first)
                 )));
             }
             all.push(match own.wide {
@@ -232,22 +240,49 @@ impl Plan {
     }
 }
 
-/// Whether a value that is not as item 0's was is of the field's kind nevertheless.
-fn fits(taken: &Taken, first: &Form, kind: &FieldKind) -> bool {
+/// Returns whether a value that differs from item 0's still has the field's kind.
+fn fits(taken: &FieldValue, first: &ValueKind, kind: &FieldKind) -> bool {
     match (&taken.form, first) {
-        // What a list holds none of has no type.
-        (Form::List { .. }, Form::List { .. }) => taken.bytes.is_empty(),
-        (Form::Bytes, Form::Encoded) | (Form::Encoded, Form::Bytes) => matches!(
-            kind,
-            FieldKind::Bytes | FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded)
-        ),
+        // An empty list has no element type.
+        (ValueKind::List { .. }, ValueKind::List { .. }) => taken.bytes.is_empty(),
+        (ValueKind::Bytes, ValueKind::Encoded) | (ValueKind::Encoded, ValueKind::Bytes) => {
+            matches!(
+                kind,
+                FieldKind::Bytes
+                    | FieldKind::Image(Pixels::Encoded)
+                    | FieldKind::Mask(Pixels::Encoded)
+            )
+        }
         _ => false,
     }
 }
 
-/// What is wanted of a field of which nothing was said.
-fn plain(name: &str) -> Wanted {
-    Wanted {
+/// Returns the change that the user must make if a value differs from that of item 0.
+fn fix(name: &str, taken: &ValueKind, first: &ValueKind) -> String {
+    match (taken, first) {
+        (
+            ValueKind::Numbers { dtype, shape },
+            ValueKind::Numbers {
+                dtype: of_first,
+                shape: first,
+            },
+        ) if dtype == of_first && shape.len() == first.len() && shape.len() == 1 => format!(
+            "rows of different lengths are ragged: return a `list`, or open with \
+             fields={{\"{name}\": sources.Field(kind=\"ragged\")}}, or `pad` them to one length in the \
+             dataset"
+        ),
+        (ValueKind::Numbers { .. }, ValueKind::Numbers { .. }) => {
+            "`pad` the arrays to one shape and type in the dataset, or return a flat `list` of \
+             numbers, which may differ in length"
+                .to_owned()
+        }
+        _ => "return the same kind of value for all items".to_owned(),
+    }
+}
+
+/// Returns the default options of a field.
+fn plain(name: &str) -> ColumnRequest {
+    ColumnRequest {
         name: name.to_owned(),
         column: name.to_owned(),
         kind: None,
@@ -256,72 +291,84 @@ fn plain(name: &str) -> Wanted {
     }
 }
 
-/// What values are taken as, where the user said so: lists of a shape are no ragged ones.
-fn taken_as(wanted: &Wanted) -> Option<Kind> {
+/// Returns the kind that the user asked for. A field with a shape is a tensor, and not ragged.
+fn taken_as(wanted: &ColumnRequest) -> Option<ColumnKind> {
     match wanted.shape.is_empty() {
         true => wanted.kind,
-        false => wanted.kind.or(Some(Kind::Tensor)),
+        false => wanted.kind.or(Some(ColumnKind::Tensor)),
     }
 }
 
-impl Form {
+impl ValueKind {
     fn text(&self) -> String {
         match self {
-            Form::Numbers { dtype, shape } => format!("{} {shape:?}", dtype.name()),
-            Form::List { dtype } => format!("a list of {}", dtype.name()),
-            Form::Encoded => "an image".to_owned(),
-            Form::Bytes => "bytes".to_owned(),
-            Form::Text => "text".to_owned(),
+            ValueKind::Numbers { dtype, shape } => format!("{} {shape:?}", dtype.name()),
+            ValueKind::List { dtype } => format!("a list of {}", dtype.name()),
+            ValueKind::Encoded => "an image".to_owned(),
+            ValueKind::Bytes => "bytes".to_owned(),
+            ValueKind::Text => "text".to_owned(),
         }
     }
 }
 
-/// The kind of a field, and what its integers are widened from.
-fn settle(taken: &Taken, wanted: &Wanted) -> Result<(FieldKind, Option<DType>), String> {
+/// Returns the kind of a field, and the type that its integers are widened from.
+fn settle(
+    taken: &FieldValue,
+    wanted: &ColumnRequest,
+) -> Result<(FieldKind, Option<DType>), String> {
     let wrong = || format!("it is {}", taken.form.text());
     let is_mask = names_masks(&wanted.name);
     Ok(match (&taken.form, wanted.kind) {
-        (Form::Numbers { dtype, shape }, _) => return array_field(*dtype, shape.clone(), wanted),
-        (Form::List { dtype }, None | Some(Kind::Ragged)) => {
+        (ValueKind::Numbers { dtype, shape }, _) => {
+            return array_field(*dtype, shape.clone(), wanted);
+        }
+        (ValueKind::List { dtype }, None | Some(ColumnKind::Ragged)) => {
             if let Some(asked) = wanted.dtype.filter(|asked| asked != dtype) {
                 return Err(format!(
-                    "it is {}, not of {}; let the dataset give arrays of that type",
+                    "it is {}, not of {}; return arrays of that type from the dataset",
                     taken.form.text(),
                     asked.name()
                 ));
             }
             (FieldKind::Ragged { dtype: *dtype }, None)
         }
-        (Form::Encoded, None) if is_mask => (FieldKind::Mask(Pixels::Encoded), None),
-        (Form::Encoded, None) => (FieldKind::Image(Pixels::Encoded), None),
-        (Form::Encoded | Form::Bytes, Some(Kind::Image)) => {
+        (ValueKind::Encoded, None) if is_mask => (FieldKind::Mask(Pixels::Encoded), None),
+        (ValueKind::Encoded, None) => (FieldKind::Image(Pixels::Encoded), None),
+        (ValueKind::Encoded | ValueKind::Bytes, Some(ColumnKind::Image)) => {
             (FieldKind::Image(Pixels::Encoded), None)
         }
-        (Form::Encoded | Form::Bytes, Some(Kind::Mask)) => (FieldKind::Mask(Pixels::Encoded), None),
-        (Form::Bytes, None) | (Form::Encoded | Form::Bytes, Some(Kind::Bytes)) => {
+        (ValueKind::Encoded | ValueKind::Bytes, Some(ColumnKind::Mask)) => {
+            (FieldKind::Mask(Pixels::Encoded), None)
+        }
+        (ValueKind::Bytes, None)
+        | (ValueKind::Encoded | ValueKind::Bytes, Some(ColumnKind::Bytes)) => {
             (FieldKind::Bytes, None)
         }
-        (Form::Text, None | Some(Kind::Text)) => (FieldKind::Text, None),
+        (ValueKind::Text, None | Some(ColumnKind::Text)) => (FieldKind::Text, None),
         _ => return Err(wrong()),
     })
 }
 
-/// A value as bytes.
-struct Taken {
-    form: Form,
+/// The kind and bytes of a value.
+struct FieldValue {
+    form: ValueKind,
     bytes: Bytes,
 }
 
-/// What the pixels of an image of Pillow's are: colours, or numbers of classes.
+/// Meaning of the pixels of a Pillow image: colours, or class numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Picture {
+enum PixelMeaning {
     Image,
     Mask,
 }
 
-fn take(value: &Bound<'_, PyAny>, kind: Option<Kind>, what: Picture) -> PyResult<Taken> {
-    let scalar = |dtype, bytes: &[u8]| Taken {
-        form: Form::Numbers {
+fn take(
+    value: &Bound<'_, PyAny>,
+    kind: Option<ColumnKind>,
+    what: PixelMeaning,
+) -> PyResult<FieldValue> {
+    let scalar = |dtype, bytes: &[u8]| FieldValue {
+        form: ValueKind::Numbers {
             dtype,
             shape: Vec::new(),
         },
@@ -339,8 +386,8 @@ fn take(value: &Bound<'_, PyAny>, kind: Option<Kind>, what: Picture) -> PyResult
         return Ok(scalar(DType::Float64, &number.to_le_bytes()));
     }
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Taken {
-            form: Form::Text,
+        return Ok(FieldValue {
+            form: ValueKind::Text,
             bytes: Bytes::copy_from_slice(text.to_str()?.as_bytes()),
         });
     }
@@ -354,12 +401,12 @@ fn take(value: &Bound<'_, PyAny>, kind: Option<Kind>, what: Picture) -> PyResult
         return picture(value, what);
     }
     if let Ok(dict) = value.cast::<PyDict>() {
-        // An image as Hugging Face hands it out undecoded.
+        // Hugging Face datasets return an undecoded image as a dictionary.
         return match dict.get_item("bytes")? {
             Some(bytes) if !bytes.is_none() => take(&bytes, kind, what),
             _ => {
                 let keys = dict.keys().repr()?;
-                Err(refused(format!(
+                Err(type_error(format!(
                     "it is a dictionary with the keys {keys}; a field is a number, a string, \
                      bytes, a list of numbers, an array or an image. Return each value of the \
                      dictionary as a field of the item"
@@ -370,16 +417,16 @@ fn take(value: &Bound<'_, PyAny>, kind: Option<Kind>, what: Picture) -> PyResult
     numbers(value, kind)
 }
 
-fn encoded(bytes: Bytes) -> Taken {
+fn encoded(bytes: Bytes) -> FieldValue {
     let form = match Format::of(&bytes) {
-        Some(_) => Form::Encoded,
-        None => Form::Bytes,
+        Some(_) => ValueKind::Encoded,
+        None => ValueKind::Bytes,
     };
-    Taken { form, bytes }
+    FieldValue { form, bytes }
 }
 
-/// Anything that NumPy takes for an array of numbers.
-fn numbers(value: &Bound<'_, PyAny>, kind: Option<Kind>) -> PyResult<Taken> {
+/// Converts a value through `numpy.asarray`.
+fn numbers(value: &Bound<'_, PyAny>, kind: Option<ColumnKind>) -> PyResult<FieldValue> {
     let numpy = value.py().import("numpy")?;
     let is_list = value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
     let mut value = value.clone();
@@ -387,7 +434,7 @@ fn numbers(value: &Bound<'_, PyAny>, kind: Option<Kind>) -> PyResult<Taken> {
         value = value.call_method0("detach")?;
     }
     let plain = numpy.call_method1("asarray", (&value,))?;
-    // Before the next step, which gives a scalar an axis.
+    // `ascontiguousarray` adds an axis to a scalar, so the shape is read first.
     let shape: Vec<usize> = plain.getattr("shape")?.extract()?;
     let native = plain
         .getattr("dtype")?
@@ -396,20 +443,23 @@ fn numbers(value: &Bound<'_, PyAny>, kind: Option<Kind>) -> PyResult<Taken> {
     let dtype: String = array.getattr("dtype")?.getattr("name")?.extract()?;
     let Some(dtype) = dtype_of(&dtype) else {
         let found = value.get_type().name()?;
-        return Err(refused(format!("{found} of {dtype} is no field")));
+        return Err(type_error(format!(
+            "a {found} with elements of type {dtype} cannot be a field; return numbers, str, bytes, \
+             images, or lists and arrays of numbers"
+        )));
     };
     let flat = array.call_method1("reshape", (-1,))?;
     let flat = flat.call_method1("view", (numpy.getattr("uint8")?,))?;
     let bytes = Bytes::copy_from_slice(BufferView::new(&flat)?.as_ref());
-    let ragged = kind == Some(Kind::Ragged) || (kind.is_none() && is_list);
+    let ragged = kind == Some(ColumnKind::Ragged) || (kind.is_none() && is_list);
     let form = match (ragged, shape.len()) {
-        (true, 1) => Form::List { dtype },
-        _ => Form::Numbers { dtype, shape },
+        (true, 1) => ValueKind::List { dtype },
+        _ => ValueKind::Numbers { dtype, shape },
     };
-    Ok(Taken { form, bytes })
+    Ok(FieldValue { form, bytes })
 }
 
-/// The element type that NumPy calls so.
+/// Returns the element type with a NumPy name.
 pub(crate) fn dtype_of(name: &str) -> Option<DType> {
     Some(match name {
         "bool" => DType::Bool,
@@ -429,44 +479,46 @@ pub(crate) fn dtype_of(name: &str) -> Option<DType> {
     })
 }
 
-/// Pixels of Pillow's in a TIFF file without compression, so that images may differ in size and
-/// are decoded, cropped and resized as those in files are.
-fn picture(value: &Bound<'_, PyAny>, what: Picture) -> PyResult<Taken> {
+/// Writes the pixels of a Pillow image as an uncompressed TIFF file, so that images may differ in
+/// size and the decoder crops and resizes them like files.
+fn picture(value: &Bound<'_, PyAny>, what: PixelMeaning) -> PyResult<FieldValue> {
     let mode: String = value.getattr("mode")?.extract()?;
     let converted = |to: &str| value.call_method1("convert", (to,));
     let (value, channels, bits) = match (mode.as_str(), what) {
         ("RGB", _) => (value.clone(), 3, 8),
         ("RGBA", _) => (value.clone(), 4, 8),
         ("L", _) => (value.clone(), 1, 8),
-        // Numbers of classes in masks with a palette stay numbers.
-        ("P", Picture::Mask) => (value.clone(), 1, 8),
-        ("P", Picture::Image) if !has_alpha(value)? => (converted("RGB")?, 3, 8),
-        ("P" | "PA" | "RGBa", Picture::Image) | ("LA", _) => (converted("RGBA")?, 4, 8),
+        // The palette indices of a mask are class numbers.
+        ("P", PixelMeaning::Mask) => (value.clone(), 1, 8),
+        ("P", PixelMeaning::Image) if !has_alpha(value)? => (converted("RGB")?, 3, 8),
+        ("P" | "PA" | "RGBa", PixelMeaning::Image) | ("LA", _) => (converted("RGBA")?, 4, 8),
         ("1", _) => (converted("L")?, 1, 8),
         ("I;16", _) => (value.clone(), 1, 16),
-        ("RGBX" | "CMYK" | "YCbCr" | "LAB" | "HSV", Picture::Image) => (converted("RGB")?, 3, 8),
-        // Others hold numbers that a conversion to pixels would cut off.
+        ("RGBX" | "CMYK" | "YCbCr" | "LAB" | "HSV", PixelMeaning::Image) => {
+            (converted("RGB")?, 3, 8)
+        }
+        // A conversion of other modes to 8 bits would clip values.
         _ => {
             let name = match what {
-                Picture::Image => "image",
-                Picture::Mask => "mask",
+                PixelMeaning::Image => "image",
+                PixelMeaning::Mask => "mask",
             };
-            return Err(refused(format!(
-                "it is of Pillow's mode {mode}, which can be no {name}; hand it over as an array \
-                 (numpy.asarray(value)), or convert it in the dataset"
+            return Err(type_error(format!(
+                "a {name} cannot have Pillow's mode {mode}; return an array (numpy.asarray(value)), or \
+                     convert the image in the dataset"
             )));
         }
     };
     let (width, height): (u32, u32) = value.getattr("size")?.extract()?;
     let pixels = value.call_method0("tobytes")?;
     let pixels = pixels.cast::<PyBytes>()?.as_bytes();
-    Ok(Taken {
-        form: Form::Encoded,
+    Ok(FieldValue {
+        form: ValueKind::Encoded,
         bytes: tiff(width, height, channels, bits, pixels).into(),
     })
 }
 
-/// Whether an image with a palette has an alpha channel: in the palette, or one colour of it.
+/// Returns whether an image with a palette has alpha: an alpha palette, or one transparent colour.
 fn has_alpha(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let info = value.getattr("info")?;
     if info.contains("transparency")? {
@@ -480,13 +532,13 @@ fn has_alpha(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(mode == "RGBA")
 }
 
-/// A TIFF file of one strip, little-endian, not compressed (TIFF 6.0, sections 2 and 3).
+/// Returns a TIFF file: one strip, little-endian, uncompressed (TIFF 6.0, sections 2 and 3).
 fn tiff(width: u32, height: u32, channels: u16, bits: u16, pixels: &[u8]) -> Vec<u8> {
     const SHORT: u16 = 3;
     const LONG: u16 = 4;
     const ENTRIES: u32 = 11;
     let directory = 8 + 2 + ENTRIES * 12 + 4;
-    // The bits of each sample follow the directory, the pixels those.
+    // The bits per sample follow the directory, and the pixels follow the bits per sample.
     let strip = directory + 8;
     let mut file = Vec::with_capacity(strip as usize + pixels.len());
     file.extend(b"II\x2a\x00\x08\x00\x00\x00");
@@ -500,7 +552,7 @@ fn tiff(width: u32, height: u32, channels: u16, bits: u16, pixels: &[u8]) -> Vec
     entry(256, LONG, 1, width);
     entry(257, LONG, 1, height);
     match channels {
-        // Two samples' bits would fit in the entry; one is the only case of those here.
+        // The value of one sample fits into the entry.
         1 => entry(258, SHORT, 1, u32::from(bits)),
         _ => entry(258, SHORT, u32::from(channels), directory),
     }
@@ -512,7 +564,7 @@ fn tiff(width: u32, height: u32, channels: u16, bits: u16, pixels: &[u8]) -> Vec
     entry(279, LONG, 1, pixels.len() as u32);
     entry(284, SHORT, 1, 1);
     match channels {
-        // Alpha that the colours are not multiplied by.
+        // Unassociated alpha.
         4 => entry(338, SHORT, 1, 2),
         _ => entry(339, SHORT, 1, 1),
     }

@@ -1,5 +1,5 @@
-//! A card, opened: its primary context, which every other library of the process uses too, the
-//! kernels loaded into it, and streams of its own.
+//! An open GPU: its primary context, which all libraries of the process share, the kernels loaded
+//! into it, and its own streams.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -14,13 +14,13 @@ use super::error::{CudaError, NoCuda};
 use super::pool::Pool;
 use super::queue::Queue;
 
-/// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream, nor that for it.
+/// `CU_STREAM_NON_BLOCKING`: the stream and the legacy default stream do not wait for each other.
 const NON_BLOCKING: c_uint = 1;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_uint = 2;
 
-/// What `cuDeviceGetAttribute` is asked for.
+/// Attributes that `cuDeviceGetAttribute` is asked for.
 mod attribute {
     use std::ffi::c_uint;
 
@@ -31,37 +31,37 @@ mod attribute {
     pub(super) const CAPABILITY_MINOR: c_uint = 76;
 }
 
-/// A card, as the driver describes it.
+/// Properties of a GPU, as the driver reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Card {
-    /// Its number among those that the process may use, as in `cuda:0`.
+pub struct Gpu {
+    /// Number among the GPUs visible to the process, as in `cuda:0`.
     pub ordinal: usize,
-    /// What it is called.
+    /// Product name.
     pub name: String,
-    /// Bytes of its memory.
+    /// Bytes of memory.
     pub memory_bytes: usize,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
     /// Number of multiprocessors.
     pub multiprocessors: i32,
-    /// Where it is on the bus, as `0000:3b:00.0`, which `/sys/bus/pci` knows too.
+    /// PCI address, as `0000:3b:00.0`, the name in `/sys/bus/pci`.
     pub bus: String,
-    /// Version of CUDA that the driver is made for.
+    /// CUDA version of the driver.
     pub driver: (i32, i32),
 }
 
-/// The cards that this process may use, without opening one. Allocates nothing on them.
+/// Lists the GPUs visible to this process without opening one. Allocates nothing on them.
 ///
 /// # Errors
 ///
-/// [`NoCuda`] with the reason: no driver, one that is too old, no card, a forked process.
+/// [`NoCuda`] with the reason: no driver, a driver that is too old, no GPU, a forked process.
 ///
 /// # Cost
 ///
-/// The first call loads the driver, which takes a second where no process keeps it awake.
-pub fn probe() -> Result<Vec<Card>, NoCuda> {
+/// The first call loads the driver, which takes a second unless a process keeps it loaded.
+pub fn probe() -> Result<Vec<Gpu>, NoCuda> {
     let driver = Driver::get()?;
-    cards(driver).map_err(|error| match error {
+    gpus(driver).map_err(|error| match error {
         CudaError::NoCuda(reason) => reason,
         CudaError::Call {
             call, code, name, ..
@@ -74,8 +74,9 @@ pub fn probe() -> Result<Vec<Card>, NoCuda> {
     })
 }
 
-/// Number of the card that an address lies on, if there is a driver and it knows the address.
-pub fn card_of(address: u64) -> Option<usize> {
+/// Returns the number of the GPU that owns an address, if there is a driver and it knows the
+/// address.
+pub fn gpu_of(address: u64) -> Option<usize> {
     let driver = Driver::get().ok()?;
     let mut ordinal: c_int = -1;
     // SAFETY: writes one integer for this attribute; the address is looked up and not followed.
@@ -90,22 +91,22 @@ pub fn card_of(address: u64) -> Option<usize> {
     usize::try_from(ordinal).ok()
 }
 
-pub(super) fn cards(driver: &Driver) -> Result<Vec<Card>, CudaError> {
+pub(super) fn gpus(driver: &Driver) -> Result<Vec<Gpu>, CudaError> {
     let mut count = 0;
     // SAFETY: writes one integer.
     driver.check("cuDeviceGetCount", unsafe {
         (driver.device_count)(&raw mut count)
     })?;
-    let cards = (0..count)
-        .map(|ordinal| card(driver, ordinal))
+    let gpus = (0..count)
+        .map(|ordinal| gpu(driver, ordinal))
         .collect::<Result<Vec<_>, _>>()?;
-    if cards.is_empty() {
+    if gpus.is_empty() {
         return Err(NoCuda::NoCard.into());
     }
-    Ok(cards)
+    Ok(gpus)
 }
 
-fn card(driver: &Driver, ordinal: c_int) -> Result<Card, CudaError> {
+fn gpu(driver: &Driver, ordinal: c_int) -> Result<Gpu, CudaError> {
     let device = device(driver, ordinal)?;
     let attribute = |which: c_uint| {
         let mut value = 0;
@@ -125,7 +126,7 @@ fn card(driver: &Driver, ordinal: c_int) -> Result<Card, CudaError> {
     // SAFETY: writes one integer; the device is one that `cuDeviceGet` gave.
     let code = unsafe { (driver.device_memory)(&raw mut memory_bytes, device) };
     driver.check("cuDeviceTotalMem", code)?;
-    Ok(Card {
+    Ok(Gpu {
         ordinal: ordinal as usize,
         name: text("cuDeviceGetName", driver.device_name)?,
         memory_bytes,
@@ -134,7 +135,7 @@ fn card(driver: &Driver, ordinal: c_int) -> Result<Card, CudaError> {
             attribute(attribute::CAPABILITY_MINOR)?,
         ),
         multiprocessors: attribute(attribute::MULTIPROCESSORS)?,
-        // The driver writes capitals, which the system's folders do not have.
+        // The driver writes capitals, the folders in `/sys` are lower case.
         bus: text("cuDeviceGetPCIBusId", driver.device_bus)?.to_ascii_lowercase(),
         driver: driver.version(),
     })
@@ -167,23 +168,23 @@ thread_local! {
 ///
 /// # Fork
 ///
-/// A child of a fork can do nothing with a card that its parent opened. Every call compares the
-/// process with the one that opened it and says so; what is dropped in a child is left alone.
+/// A forked child cannot use a GPU that its parent opened. Every call compares process numbers and
+/// returns an error in a child; dropping an object there does nothing.
 pub struct Context {
     pub(super) driver: &'static Driver,
-    /// Tells contexts apart: a queue or an event of another is refused.
+    /// Number of the context, so that a queue or an event of another is rejected.
     pub(super) id: u64,
     opened_by: u32,
-    card: Card,
+    gpu: Gpu,
     device: c_int,
     handle: usize,
     pub(super) entries: Entries,
-    /// Streams made here, destroyed with it.
+    /// Streams made by this context, destroyed with it.
     streams: Mutex<Streams>,
-    /// Events without timing that nothing uses. Made and destroyed for each copy, they would be a fifth
-    /// of the calls of a step.
+    /// Unused events without timing. Making and destroying them for each copy would be a fifth of
+    /// the calls of a step.
     events: Mutex<Vec<usize>>,
-    /// None where the driver has none.
+    /// None if the driver has no pools.
     pub(super) pool: Option<Pool>,
 }
 
@@ -191,7 +192,7 @@ pub struct Context {
 #[derive(Default)]
 struct Streams {
     all: Vec<usize>,
-    /// Streams that their user gave back.
+    /// Streams that [`give_back`](Context::give_back) returned.
     idle: Vec<usize>,
 }
 
@@ -202,7 +203,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoCuda`], [`CudaError::NoSuchCard`], [`CudaError::Kernels`] when the GPU is
+    /// [`CudaError::NoCuda`], [`CudaError::NoSuchGpu`], [`CudaError::Kernels`] when the GPU is
     /// too old for them, and what the driver returns otherwise.
     ///
     /// # Cost
@@ -212,8 +213,9 @@ impl Context {
     /// when they are loaded (about 0.5 s), and keeps the result on disk for the next process.
     pub fn open(ordinal: usize) -> Result<Arc<Context>, CudaError> {
         let driver = Driver::get()?;
-        // A forked child, which might find this locked by a thread that it does not have, has just got
-        // an error. Held while the GPU is opened, so that two threads do not open it twice.
+        // `check_process` has returned an error in a forked child, where another thread's lock
+        // would never be released. Held while the GPU is opened, so that two threads do not open it
+        // twice.
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, context)| context.strong_count() > 0);
         let mut same = open.iter().filter(|(number, _)| *number == ordinal);
@@ -231,23 +233,23 @@ impl Context {
         ordinal: usize,
     ) -> Result<Arc<Context>, CudaError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let cards = cards(driver)?;
-        let found = cards.len();
-        let card = cards
+        let gpus = gpus(driver)?;
+        let found = gpus.len();
+        let gpu = gpus
             .into_iter()
             .nth(ordinal)
-            .ok_or(CudaError::NoSuchCard { ordinal, found })?;
+            .ok_or(CudaError::NoSuchGpu { ordinal, found })?;
         let device = device(driver, ordinal as c_int)?;
         let mut handle = 0;
         // SAFETY: writes one handle; the device is one that `cuDeviceGet` gave.
         let code = unsafe { (driver.primary_retain)(&raw mut handle, device) };
         driver.check("cuDevicePrimaryCtxRetain", code)?;
-        // From here on its drop gives back what was taken, whatever fails below.
+        // From here on, dropping the context releases what was taken if a later call fails.
         let mut context = Context {
             driver,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             opened_by: std::process::id(),
-            card,
+            gpu,
             device,
             handle,
             entries: Entries::none(),
@@ -266,16 +268,16 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// The card.
-    pub fn card(&self) -> &Card {
-        &self.card
+    /// The GPU's properties.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
     }
 
-    /// Free and total bytes of its memory, of all processes together.
+    /// Free and total bytes of the GPU's memory, over all processes.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     pub fn memory_info(&self) -> Result<(usize, usize), CudaError> {
         let _bound = self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -285,12 +287,12 @@ impl Context {
         Ok((free, total))
     }
 
-    /// A stream of its own, which lives as long as this. It does not wait for the legacy default
-    /// stream, on which frameworks that know no streams work.
+    /// Makes a stream, which lives as long as the context. It does not wait for the legacy default
+    /// stream, which frameworks without stream support use.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     pub fn stream(&self) -> Result<Queue, CudaError> {
         let _bound = self.bind()?;
         if let Some(stream) = self.streams().idle.pop() {
@@ -304,8 +306,8 @@ impl Context {
         Ok(Queue::own(stream, self.id))
     }
 
-    /// Takes a stream back, for the next caller of [`stream`](Context::stream). What is still put there
-    /// is then in the order of both.
+    /// Takes a stream back for the next caller of [`stream`](Context::stream). Commands of the old
+    /// and the new owner share its order.
     pub fn give_back(&self, queue: Queue) {
         let mut streams = self.streams();
         if let Some(stream) = queue.handle_in(self.id).filter(|_| queue.is_own())
@@ -315,22 +317,22 @@ impl Context {
         }
     }
 
-    /// Runs `calls` with the context current on this thread, which the driver calls among them then need
-    /// not do one by one.
+    /// Runs `calls` with the context current on this thread, so that each driver call among them
+    /// need not bind it.
     ///
-    /// `calls` must leave the thread's current context as they find it. A log subscriber that runs in
-    /// them must, too.
+    /// `calls` must leave the thread's current context as they find it. So must a log subscriber
+    /// that runs inside them.
     pub fn with_current<T>(&self, calls: impl FnOnce() -> T) -> T {
         // In a forked child each call returns the error.
         let _bound = self.bind();
         calls()
     }
 
-    /// Waits until everything that was put on a queue so far is done.
+    /// Waits until all commands put on a queue so far are done.
     ///
     /// # Errors
     ///
-    /// What the driver says, of this and of what was done asynchronously.
+    /// The driver's error, of this call or of an earlier command.
     pub fn finish(&self, queue: Queue) -> Result<(), CudaError> {
         let _bound = self.bind()?;
         let stream = self.stream_of(queue)?;
@@ -339,12 +341,12 @@ impl Context {
         self.driver.check("cuStreamSynchronize", code)
     }
 
-    /// Waits until everything that was put on the card so far is done, by whomever of the process, on
-    /// streams that are no more, too.
+    /// Waits until all commands of the process on this GPU are done, including those of destroyed
+    /// streams.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Capturing`]; what the driver says, of this and of what was done asynchronously.
+    /// [`CudaError::Capturing`]; the driver's error, of this call or of an earlier command.
     pub fn finish_all(&self) -> Result<(), CudaError> {
         let _bound = self.bind()?;
         // SAFETY: the context is current, which is all that it needs.
@@ -355,24 +357,24 @@ impl Context {
         self.driver.check("cuCtxSynchronize", code)
     }
 
-    /// The stream that a queue names, to be given a command of this context.
+    /// Returns the handle of a queue's stream, for a command of this context.
     ///
-    /// A handle that is returned is alive: a stream of this context is destroyed with it alone,
-    /// and that one of the consumer lives is the promise with which its queue was made. Where that was
-    /// broken the driver mostly notices, and then this says so.
+    /// The handle is alive: this context destroys its own streams only when it is dropped, and
+    /// the caller that made a consumer's queue promised that its stream lives. If the caller broke
+    /// the promise, the driver usually notices, and this returns the error.
     pub(super) fn stream_of(&self, queue: Queue) -> Result<usize, CudaError> {
         let Some(stream) = queue.handle_in(self.id) else {
             return Err(CudaError::Foreign { what: "stream" });
         };
         if queue.is_own() {
-            // Nobody can capture it: its handle is never given away.
+            // Its handle is never given away, so no consumer can capture it.
             return Ok(stream);
         }
         let mut status = 0;
         // SAFETY: a live stream, and writes one integer.
         let code = unsafe { (self.driver.stream_capturing)(stream, &raw mut status) };
-        // Of the legacy stream the driver says this while any other is captured that waits for it;
-        // asking has then not disturbed the capture.
+        // For the legacy stream, the driver returns this code while another stream that waits for
+        // it is captured. The question has not disturbed the capture.
         if code == super::driver::code::CAPTURE_IMPLICIT {
             return Err(CudaError::Capturing);
         }
@@ -392,11 +394,11 @@ impl Context {
     }
 
     /// Makes the context current on this thread until the guard is dropped.
-    pub(super) fn bind(&self) -> Result<Bound<'_>, CudaError> {
+    pub(super) fn bind(&self) -> Result<CurrentContext<'_>, CudaError> {
         let outer = CURRENT.get();
         if outer == self.id {
-            // A guard of this thread lives, so this process is the one that opened the GPU.
-            return Ok(Bound {
+            // Another guard of this thread exists, so this process opened the GPU.
+            return Ok(CurrentContext {
                 context: self,
                 before: None,
                 _thread: PhantomData,
@@ -407,25 +409,25 @@ impl Context {
         let code = unsafe { (self.driver.context_push)(self.handle) };
         self.driver.check("cuCtxPushCurrent", code)?;
         let mut mode = RELAXED;
-        // While another thread captures a graph in the global mode, which is the frameworks'
-        // default, a mere query of an event would break its capture. None of the calls here is
-        // part of a graph, so they are made in the mode in which they are nobody's business.
+        // While another thread captures a graph in the global mode, the default of frameworks, even
+        // a query of an event would break its capture. No call here is part of a graph, so the
+        // thread uses the relaxed mode.
         //
         // SAFETY: reads and writes one integer; concerns this thread alone.
         let code = unsafe { (self.driver.capture_mode)(&raw mut mode) };
         let mode = (code == super::driver::code::SUCCESS).then_some(mode);
         CURRENT.set(self.id);
-        Ok(Bound {
+        Ok(CurrentContext {
             context: self,
-            before: Some(Before { mode, outer }),
+            before: Some(PreviousContext { mode, outer }),
             _thread: PhantomData,
         })
     }
 
     /// # Errors
     ///
-    /// [`CudaError::Forked`] in a child of the process that opened it, where locks may be held by threads
-    /// that are not there.
+    /// [`CudaError::Forked`] in a child of the process that opened the GPU, where threads that held
+    /// locks do not exist.
     pub(super) fn check_process(&self) -> Result<(), CudaError> {
         let (opened_by, here) = (self.opened_by, std::process::id());
         match here == opened_by || CURRENT.get() == self.id {
@@ -434,21 +436,21 @@ impl Context {
         }
     }
 
-    /// Handles of events without timing that nothing uses.
+    /// Handles of unused events without timing.
     pub(super) fn idle_events(&self) -> MutexGuard<'_, Vec<usize>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all streams made here have done what they were given. Errors of what ran are
-    /// not told: those who wait for a result get them.
-    pub(super) fn finish_own(&self, _bound: &Bound<'_>) {
+    /// Waits until all streams of this context are done. Ignores errors of their commands: callers
+    /// that wait for a result get them.
+    pub(super) fn finish_own(&self, _bound: &CurrentContext<'_>) {
         for &stream in &self.streams().all {
             // SAFETY: made here and destroyed in drop alone.
             unsafe { (self.driver.stream_synchronize)(stream) };
         }
     }
 
-    /// All streams that were made here and may be in use.
+    /// All streams of this context that may be in use.
     pub(super) fn own_streams(&self) -> Vec<Queue> {
         let streams = self.streams();
         let own = streams
@@ -466,8 +468,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let Ok(bound) = self.bind() else {
-            // A forked child, or a driver that is going down with the process: the handles mean
-            // nothing here, and end with the process that they belong to.
+            // A forked child, or a driver that shuts down with the process: the handles are invalid
+            // here, and end with the process that owns them.
             return;
         };
         self.finish_own(&bound);
@@ -482,7 +484,7 @@ impl Drop for Context {
         if let Some(pool) = &self.pool {
             pool.close(self.driver);
         }
-        // SAFETY: once, and nobody who could launch holds this any more.
+        // SAFETY: called once; nothing that could launch a kernel holds a share of this any more.
         unsafe { self.entries.unload(self.driver) };
         drop(bound);
         // SAFETY: retained once in `open_with`, released once. Memory, events and transfers hold
@@ -494,29 +496,29 @@ impl Drop for Context {
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("card", &self.card)
+            .field("gpu", &self.gpu)
             .finish_non_exhaustive()
     }
 }
 
-/// Shows that a context is current on this thread, and puts back what was before.
-pub(super) struct Bound<'a> {
+/// Guard that keeps a context current on this thread, and restores the previous state.
+pub(super) struct CurrentContext<'a> {
     context: &'a Context,
-    /// None where a guard around this one does it.
-    before: Option<Before>,
-    /// What is current belongs to a thread, and so does this.
+    /// None if an outer guard restores it.
+    before: Option<PreviousContext>,
+    /// The current context belongs to a thread, so the guard must stay on it.
     _thread: PhantomData<*const c_void>,
 }
 
-/// What a guard restores.
-struct Before {
-    /// The thread's mode towards captures, if it was changed.
+/// The state that a guard restores.
+struct PreviousContext {
+    /// The thread's capture mode, if it was changed.
     mode: Option<c_uint>,
-    /// As in [`CURRENT`].
+    /// Number of the outer guard's context, as in [`CURRENT`].
     outer: u64,
 }
 
-impl Drop for Bound<'_> {
+impl Drop for CurrentContext<'_> {
     fn drop(&mut self) {
         let Some(before) = self.before.take() else {
             return;

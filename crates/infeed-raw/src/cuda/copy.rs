@@ -1,4 +1,4 @@
-//! Copies between host and card.
+//! Copies between the host and a GPU.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,26 +8,25 @@ use super::error::CudaError;
 use super::event::Event;
 use super::memory::Memory;
 use super::queue::Queue;
-use super::reading::{HostSource, Reading};
+use super::reading::{HostSource, PendingRead};
 use crate::slab::Slab;
 
-/// A copy to the card that may be under way. It holds the bytes that are read, and the memory
-/// that is written, until it is done: dropping it waits for that. Forgetting it leaks both,
-/// which is the worst that can happen.
+/// A copy to the GPU that may be in flight. It holds the source bytes and the target memory until
+/// the copy is done: dropping it waits. Forgetting it only leaks both.
 #[must_use = "dropping it waits for the copy"]
 pub struct Transfer {
     // Fields are dropped in order: the memory once nothing writes to it.
-    reading: Reading,
+    reading: PendingRead,
     _to: Arc<Memory>,
 }
 
 impl Transfer {
-    /// Of what `reading` holds and to `to`, both until the event in it is past.
-    pub(super) fn new(reading: Reading, to: Arc<Memory>) -> Transfer {
+    /// Makes a transfer that holds `reading`'s bytes and `to` until the event in `reading` is done.
+    pub(super) fn new(reading: PendingRead, to: Arc<Memory>) -> Transfer {
         Transfer { reading, _to: to }
     }
 
-    /// The event that is to be recorded behind it, before this is dropped.
+    /// The event to record after the copy, before the transfer is dropped.
     pub(super) fn done(&self) -> &Event {
         self.reading.done()
     }
@@ -36,13 +35,13 @@ impl Transfer {
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     pub fn is_done(&self) -> Result<bool, CudaError> {
         self.reading.is_done()
     }
 
-    /// To be kept by the memory it writes, which would else keep itself.
-    pub(super) fn within(self) -> Reading {
+    /// Releases the target memory, for a transfer that this memory itself keeps.
+    pub(super) fn within(self) -> PendingRead {
         self.reading
     }
 }
@@ -56,17 +55,17 @@ impl fmt::Debug for Transfer {
 impl Context {
     /// Copies the first `bytes` bytes of `from` to `to[at..]`, in the order of a queue.
     ///
-    /// `from.as_ref()` gives the same bytes for as long as it lives, as buffers do.
+    /// `from.as_ref()` must return the same bytes for as long as `from` lives, as buffers do.
     ///
     /// # Errors
     ///
-    /// [`CudaError::OutOfRange`], [`CudaError::Foreign`], [`CudaError::Capturing`]; what the
-    /// driver says.
+    /// [`CudaError::OutOfRange`], [`CudaError::Foreign`], [`CudaError::Capturing`]; the driver's
+    /// error.
     ///
     /// # Cost
     ///
-    /// Microseconds, if `from` is pinned. Else the driver copies it to a buffer of its own, and
-    /// returns when the last of it is there.
+    /// Microseconds, if `from` is pinned. Otherwise the driver copies the bytes to its own buffer
+    /// first, and returns when the last part is there.
     pub fn copy(
         self: &Arc<Context>,
         queue: Queue,
@@ -83,7 +82,7 @@ impl Context {
         Ok(transfer)
     }
 
-    /// As [`copy`](Context::copy), by whom has leave to write.
+    /// As [`copy`](Context::copy), for a caller that holds the write guard.
     pub(super) fn put(
         self: &Arc<Context>,
         queue: Queue,
@@ -100,9 +99,9 @@ impl Context {
         to.check(at, bytes)?;
         self.same(to)?;
         let start = source.as_ptr().cast();
-        // Made first, so that nothing is under way if it cannot be.
+        // Made first: if it fails, no copy is in flight.
         let transfer = Transfer {
-            reading: Reading::new(self.event(false)?, from),
+            reading: PendingRead::new(self.event(false)?, from),
             _to: Arc::clone(to),
         };
         let _bound = self.bind()?;
@@ -118,7 +117,7 @@ impl Context {
             self.driver.check("cuMemcpyHtoDAsync", code)?;
         }
         if let Err(error) = transfer.reading.done().record(queue) {
-            // The event says nothing of this copy then, so the transfer must not ask it.
+            // The event does not cover this copy, so the transfer must not query it.
             if self.finish(queue).is_err() {
                 std::mem::forget(transfer);
             }
@@ -146,7 +145,7 @@ impl Context {
         self.same(from)?;
         self.same(to)?;
         if Arc::ptr_eq(from, to) {
-            let why = "a memory is copied to itself; give another to copy to";
+            let why = "source and target of a copy are the same memory; copy to another one";
             return Err(CudaError::Mismatch(why.to_owned()));
         }
         let _bound = self.bind()?;
@@ -164,13 +163,13 @@ impl Context {
         from.used_on(queue).and(to.used_on(queue))
     }
 
-    /// Fills a slab from the beginning of a memory, after what is on a queue, and waits for it.
-    /// For checks and measurements: nothing of a loader goes back to the host.
+    /// Fills a slab from the beginning of a memory, after the commands on a queue, and waits. For
+    /// checks and measurements only: a loader copies nothing back to the host.
     ///
     /// # Errors
     ///
-    /// As for [`copy`](Context::copy); [`CudaError::OutOfRange`] if the slab is longer. The slab
-    /// is then gone.
+    /// As for [`copy`](Context::copy); [`CudaError::OutOfRange`] if the slab is longer than the
+    /// memory. The slab is lost on an error.
     pub fn read(
         self: &Arc<Context>,
         queue: Queue,
@@ -193,14 +192,14 @@ impl Context {
         match self.finish(queue) {
             Ok(()) => Ok(into),
             Err(error) => {
-                // The card may still write to it.
+                // The GPU may still write to it.
                 std::mem::forget(into);
                 Err(error)
             }
         }
     }
 
-    /// That a memory is of this context.
+    /// Checks that a memory belongs to this context.
     pub(super) fn same(&self, memory: &Memory) -> Result<(), CudaError> {
         if memory.context().id != self.id {
             return Err(CudaError::Foreign { what: "memory" });

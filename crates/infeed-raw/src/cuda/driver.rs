@@ -1,8 +1,8 @@
-//! The functions of the CUDA driver that are used here, found when they are first asked for.
+//! The functions of the CUDA driver used here, looked up at the first use.
 //!
-//! A program with these modules in it runs on a machine without a driver: nothing is linked.
+//! Nothing is linked, so a program with these modules runs on a machine without a driver.
 //!
-//! Source: `cuda.h` of CUDA 11.0, whose functions every later driver still has under these names.
+//! Source: `cuda.h` of CUDA 11.0; every later driver has these functions under the same names.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -11,10 +11,11 @@ use super::error::{CudaError, NoCuda};
 use super::library::{Library, table};
 use super::pool::{PoolAccess, PoolProperties};
 
-/// The oldest driver that has every function of the table, as `cuDriverGetVersion` counts: 11.0.
+/// The oldest driver that has every function of the table, in the format of `cuDriverGetVersion`:
+/// 11.0.
 const OLDEST: c_int = 11_000;
 
-/// `CUDA_SUCCESS` and the other codes that are told apart here.
+/// `CUDA_SUCCESS` and the other codes that this module distinguishes.
 pub(super) mod code {
     use std::ffi::c_uint;
 
@@ -25,14 +26,14 @@ pub(super) mod code {
     pub(crate) const NOT_READY: c_uint = 600;
     pub(crate) const CAPTURE_IMPLICIT: c_uint = 906;
 
-    /// Of a stream: an invalid handle, and one of a context that was destroyed.
+    /// For a stream: an invalid handle, or a stream of a destroyed context.
     pub(crate) const OF_STREAMS: [c_uint; 2] = [400, 709];
 
-    /// Of streams while one is captured: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` and its kin.
+    /// For streams during a capture: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` and related codes.
     pub(crate) const OF_CAPTURES: std::ops::RangeInclusive<c_uint> = 900..=908;
 
-    /// Of an image of kernels: invalid, none for the card, PTX that is invalid, not supported, has no
-    /// compiler, or is of a later version.
+    /// For an image of kernels: invalid, not for this GPU, or PTX that is invalid, unsupported, of
+    /// a later version, or without a compiler.
     pub(crate) const OF_KERNELS: [c_uint; 6] = [200, 209, 218, 221, 222, 223];
 }
 
@@ -94,21 +95,21 @@ table! {
 }
 
 impl Driver {
-    /// The driver of this machine, loaded and initialised by whoever asks first. What that gave
-    /// stays: drivers do not appear in a running process.
+    /// Returns the driver of this machine. The first call loads and initialises it, and later calls
+    /// return the same result: a driver does not appear in a running process.
     pub(super) fn get() -> Result<&'static Driver, NoCuda> {
         static DRIVER: OnceLock<Result<Driver, NoCuda>> = OnceLock::new();
         let driver = DRIVER
             .get_or_init(|| Driver::load(&[c"libcuda.so.1", c"libcuda.so"]))
             .as_ref()
             .map_err(NoCuda::clone)?;
-        // Asked every time: a child of a fork inherits the table, and learns here that it has
-        // no CUDA. In a process that has it, this is a look at a flag.
+        // Checked at every call: a forked child inherits the table and gets an error here. In the
+        // process that initialised CUDA, this only reads a flag.
         driver.start()?;
         Ok(driver)
     }
 
-    /// The driver in the first of these files that there is.
+    /// Loads the first of these files that exists.
     pub(super) fn load(names: &[&CStr]) -> Result<Driver, NoCuda> {
         let mut failed = None;
         for name in names {
@@ -118,7 +119,7 @@ impl Driver {
                         function: function.to_owned(),
                     });
                 }
-                // The first name is the one that drivers install; its error tells most.
+                // Drivers install the first name, so its error is the most useful one.
                 Err(why) => _ = failed.get_or_insert((name, why)),
             }
         }
@@ -132,7 +133,7 @@ impl Driver {
         Err(NoCuda::NoDriver { library, why })
     }
 
-    /// Initialises the driver and looks at its version.
+    /// Initialises the driver and checks its version.
     pub(super) fn start(&self) -> Result<(), NoCuda> {
         let failed = |call, code| match code {
             code::NO_DEVICE => NoCuda::NoCard,
@@ -151,7 +152,7 @@ impl Driver {
         if code != code::SUCCESS {
             return Err(failed("cuDriverGetVersion", code));
         }
-        // A machine with the library and without the kernel's module says 0.
+        // Without the kernel module, the library reports version 0.
         if version != 0 && version < OLDEST {
             return Err(NoCuda::TooOld {
                 major: version / 1000,
@@ -165,7 +166,7 @@ impl Driver {
         }
     }
 
-    /// Version of CUDA that the driver was made for, as major and minor.
+    /// CUDA version of the driver, major and minor.
     pub(super) fn version(&self) -> (i32, i32) {
         let mut version = 0;
         // SAFETY: writes one integer.
@@ -173,7 +174,7 @@ impl Driver {
         (version / 1000, version % 1000 / 10)
     }
 
-    /// Name and meaning of a code; none if the driver does not know it.
+    /// Name and text of a code; None if the driver does not know it.
     pub(super) fn describe(&self, code: c_uint) -> Option<(String, String)> {
         let text = |function: unsafe extern "C" fn(c_uint, *mut *const c_char) -> c_uint| {
             let mut text = std::ptr::null();
@@ -189,7 +190,7 @@ impl Driver {
         Some((text(self.error_name)?, text(self.error_string)?))
     }
 
-    /// What a call returned, as a result.
+    /// Converts a call's code into a result.
     pub(super) fn check(&self, call: &'static str, code: c_uint) -> Result<(), CudaError> {
         match code {
             code::SUCCESS => Ok(()),

@@ -1,11 +1,11 @@
-//! The kernels that are loaded into a context.
+//! The kernels loaded into a context.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
 
 use super::driver::Driver;
 
-/// What is loaded into a context: modules, and their kernels by name.
+/// Modules loaded into a context, and their kernels by name.
 pub(super) struct Entries {
     pub(super) modules: Vec<usize>,
     pub(super) functions: HashMap<&'static CStr, usize>,
@@ -19,14 +19,14 @@ impl Entries {
         }
     }
 
-    /// For the end of a context, while it is current and its streams are idle.
+    /// Unloads the modules when a context ends, while it is current and its streams are idle.
     ///
     /// # Safety
     ///
-    /// Called once, after the last launch.
+    /// May be called once, after the last launch.
     pub(super) unsafe fn unload(&self, driver: &Driver) {
         for &module in &self.modules {
-            // SAFETY: loaded in `load`; that this is the only unloading, the caller says.
+            // SAFETY: loaded in `load`; the caller promises that nothing else unloads it.
             unsafe { (driver.module_unload)(module) };
         }
     }

@@ -1,40 +1,40 @@
-//! What can go wrong on a card, and what to do about it.
+//! Errors of CUDA, with their fixes.
 
 use std::ffi::c_uint;
 
-/// Why there is no CUDA here.
+/// Reason why CUDA is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoCuda {
-    /// The driver's library is not on this machine.
+    /// The machine has no CUDA driver library.
     #[error(
         "no CUDA driver: {library} cannot be loaded ({why}); install NVIDIA's driver, or, in a \
          container, start it with its GPUs (--gpus all)"
     )]
     NoDriver {
-        /// The file that was asked for.
+        /// Name of the file.
         library: String,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
     /// The driver lacks a function.
     #[error("the CUDA driver is too old: it has no {function}; install one for CUDA 11.0 or newer")]
     NoFunction {
-        /// Its name in the library.
+        /// Name of the function.
         function: String,
     },
-    /// The driver is older than what is supported.
+    /// The driver is older than the oldest supported one.
     #[error(
         "the CUDA driver is too old: it is made for CUDA {major}.{minor}; install one for CUDA \
          11.0 or newer"
     )]
     TooOld {
-        /// Version of CUDA that it was made for.
+        /// Major CUDA version of the driver.
         major: i32,
-        /// Its second number.
+        /// Minor CUDA version of the driver.
         minor: i32,
     },
-    /// There is a driver, and no card that this process may use.
+    /// There is a driver, but no GPU that this process may use.
     #[error(
         "the CUDA driver finds no GPU; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may \
          hide them"
@@ -43,142 +43,142 @@ pub enum NoCuda {
     /// The process was forked from one that had initialised CUDA.
     #[error(
         "CUDA does not survive a fork, and the parent of this process had initialised it; start \
-         processes by spawn (multiprocessing.set_start_method(\"spawn\"))"
+         processes with spawn (multiprocessing.set_start_method(\"spawn\"))"
     )]
     Forked,
     /// The driver cannot start.
-    #[error("the CUDA driver does not start: {call} gave {code}{name}")]
+    #[error("the CUDA driver failed to start: {call} returned {code}{name}")]
     Failed {
-        /// Which function said so.
+        /// Function that failed.
         call: &'static str,
-        /// What it returned.
+        /// Code that it returned.
         code: u32,
-        /// Name of the code with a space before it, as far as the driver knows it.
+        /// Name of the code after a space; empty if the driver does not know it.
         name: String,
     },
 }
 
-/// A call to a card that failed, or that was not made because it could not be right.
+/// A call to a GPU that failed, or that was rejected as invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
-    /// There is no CUDA here.
+    /// CUDA is not available.
     #[error(transparent)]
     NoCuda(#[from] NoCuda),
-    /// The number names no card.
+    /// No GPU has this number.
     #[error("there is no cuda:{ordinal}; {found} {}: {}", plural(*.found), range(*.found))]
-    NoSuchCard {
-        /// What was asked for.
+    NoSuchGpu {
+        /// Number requested.
         ordinal: usize,
-        /// How many there are.
+        /// Number of GPUs.
         found: usize,
     },
-    /// The process was forked after the card was opened.
+    /// The process was forked after the GPU was opened.
     #[error(
-        "CUDA does not survive a fork: process {opened_by} opened the card, and this is process \
-         {here}; open the loader in the child, and start children by spawn"
+        "CUDA does not survive a fork: process {opened_by} opened the GPU, but this is process \
+         {here}; open the loader in the child, and start children with spawn"
     )]
     Forked {
-        /// The process that opened it.
+        /// Process that opened the GPU.
         opened_by: u32,
-        /// The process that asks.
+        /// Process of the call.
         here: u32,
     },
-    /// The card has no such amount of memory left.
+    /// The GPU has not enough free memory.
     #[error(
-        "{card} has no memory for {asked} bytes: {free} of {total} are free; use smaller or fewer \
-         batches ahead, or leave the model more room"
+        "{gpu} is out of memory: cannot allocate {asked} bytes ({free} of {total} are free); use \
+         smaller or fewer batches, or a smaller model"
     )]
     OutOfMemory {
-        /// Name of the card.
-        card: String,
-        /// Bytes that were asked for.
+        /// Name of the GPU.
+        gpu: String,
+        /// Bytes requested.
         asked: usize,
-        /// Bytes that are free.
+        /// Free bytes.
         free: usize,
-        /// Bytes that it has.
+        /// Total bytes.
         total: usize,
     },
-    /// Bytes outside the memory they were to be copied to or from.
-    #[error("bytes {at} to {at} + {bytes} lie outside of {len} bytes")]
+    /// A copy would leave its memory.
+    #[error("bytes {at} to {at} + {bytes} are outside of {len} bytes")]
     OutOfRange {
         /// First byte.
         at: usize,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
         /// Length of the memory.
         len: usize,
     },
-    /// Two things of different cards, or of a card opened twice, were to work together.
-    #[error("a {what} of another opening of the card was used; each belongs to the one it is from")]
+    /// Objects of different GPUs, or of a GPU opened twice, were used together.
+    #[error("the {what} belongs to another open GPU; use it only with the one that made it")]
     Foreign {
-        /// What it is: memory, an event, a stream.
+        /// Kind of the object: memory, an event, a stream.
         what: &'static str,
     },
-    /// The consumer records a CUDA graph on its stream.
+    /// The consumer's stream is being captured into a CUDA graph.
     #[error(
-        "the stream is being captured into a CUDA graph, which would keep one batch for ever; \
-         take the batch before the capture and copy it into a tensor that the graph reads"
+        "the stream is being captured into a CUDA graph, which would hold one batch forever; take \
+         the batch before the capture and copy it into a tensor that the graph reads"
     )]
     Capturing,
-    /// A consumer's stream is no more, or never was one of this card.
+    /// A consumer's stream was destroyed, or belongs to another GPU.
     #[error(
-        "{call} gave {code} {name}: the stream is no more, or is another card's; keep a stream until \
-         the batches that were taken over in it are dropped"
+        "{call} returned {code} {name}: the stream was destroyed or belongs to another GPU; keep a \
+         stream until all batches used in it are dropped"
     )]
     NoStream {
-        /// Which function said so.
+        /// Function that failed.
         call: &'static str,
-        /// What it returned.
+        /// Code that it returned.
         code: u32,
         /// Name of the code.
         name: String,
     },
     /// The embedded kernels cannot be loaded.
     #[error(
-        "{card} cannot run the kernels of this build: {call} gave {code} {name}{log}; compute \
-         capability {least} is the least, and the driver must be for CUDA 11.0 or newer"
+        "{gpu} cannot run the kernels of this build: {call} returned {code} {name}{log}; it needs \
+         compute capability {least} and a driver for CUDA 11.0 or newer"
     )]
     Kernels {
-        /// Name of the card and its compute capability.
-        card: String,
-        /// Which function said so.
+        /// Name of the GPU and its compute capability.
+        gpu: String,
+        /// Function that failed.
         call: &'static str,
-        /// What it returned.
+        /// Code that it returned.
         code: u32,
         /// Name of the code.
         name: String,
-        /// What the driver's compiler said.
+        /// Log of the driver's compiler.
         log: String,
-        /// Compute capability that the kernels were made for.
+        /// Compute capability that the kernels need.
         least: String,
     },
-    /// What is to be done does not fit the memory it is to be done with.
+    /// Arguments of a command do not match its memories.
     #[error("{0}")]
     Mismatch(String),
-    /// A function of nvJPEG failed, and not for one file of a batch.
+    /// A function of nvJPEG failed for a whole batch.
     #[error("{call}: {what}")]
     Nvjpeg {
-        /// The function.
+        /// Function that failed.
         call: &'static str,
-        /// What it returned.
+        /// Code that it returned.
         code: u32,
-        /// What that means, and what to do about it.
+        /// Meaning of the code, and the fix.
         what: String,
     },
     /// A function of the driver failed.
-    #[error("{call} gave {code} {name}: {what}{mend}")]
+    #[error("{call} returned {code} {name}: {what}{fix}")]
     Call {
-        /// The function.
+        /// Function that failed.
         call: &'static str,
-        /// What it returned.
+        /// Code that it returned.
         code: u32,
         /// Name of the code.
         name: String,
-        /// What the driver says of it.
+        /// The driver's text for the code.
         what: String,
-        /// What to do about it, after a semicolon; empty where nothing general can be said.
-        mend: &'static str,
+        /// The fix, after a semicolon; empty if there is no general one.
+        fix: &'static str,
     },
 }
 
@@ -199,11 +199,11 @@ impl CudaError {
             code,
             name,
             what,
-            mend: mend(code),
+            fix: fix(code),
         }
     }
 
-    /// The driver's code, if a function of it failed.
+    /// The driver's code, if one of its functions failed.
     pub fn code(&self) -> Option<u32> {
         match self {
             CudaError::Call { code, .. }
@@ -214,21 +214,21 @@ impl CudaError {
     }
 }
 
-/// What a user can do about a code.
-fn mend(code: c_uint) -> &'static str {
+/// The fix for a code.
+fn fix(code: c_uint) -> &'static str {
     match code {
-        3 => "; the parent of this process had initialised CUDA: start processes by spawn",
+        3 => "; the parent of this process had initialised CUDA: start processes with spawn",
         46 => {
-            "; another process has the card to itself: `nvidia-smi` shows which, and its compute \
-             mode"
+            "; another process uses the GPU exclusively: `nvidia-smi` shows the process and the \
+             compute mode"
         }
         // A sticky error: every later call of the process returns it.
         700 | 702 | 710 | 714..=719 => {
-            "; a kernel that ran before has failed, and the card is lost to this process: start \
-             it again with CUDA_LAUNCH_BLOCKING=1 to see which"
+            "; an earlier kernel failed, and this process can no longer use the GPU: run it again \
+             with CUDA_LAUNCH_BLOCKING=1 to find the kernel"
         }
-        214 | 220 | 226 => "; the card reports broken memory or links: `nvidia-smi -q` says more",
-        712 => "; the memory is pinned already, by somebody else",
+        214 | 220 | 226 => "; the GPU reports broken memory or links: `nvidia-smi -q` says more",
+        712 => "; the memory is already pinned by another library",
         802 => {
             "; the machine's fabric manager may not run: `systemctl status nvidia-fabricmanager`"
         }
@@ -240,9 +240,9 @@ fn mend(code: c_uint) -> &'static str {
 
 fn plural(found: usize) -> &'static str {
     if found == 1 {
-        "card is there"
+        "GPU is visible"
     } else {
-        "cards are there"
+        "GPUs are visible"
     }
 }
 

@@ -1,4 +1,4 @@
-//! Moments on a stream: recorded on one, waited for by others or by the host.
+//! Events: recorded on one stream, waited for by others or by the host.
 
 use std::ffi::c_uint;
 use std::fmt;
@@ -10,14 +10,14 @@ use super::driver::code;
 use super::error::CudaError;
 use super::queue::Queue;
 
-/// `CU_EVENT_BLOCKING_SYNC`: who waits sleeps. Cores are what a loader is short of.
+/// `CU_EVENT_BLOCKING_SYNC`: a waiting thread sleeps and leaves its core to workers.
 const SLEEPING: c_uint = 1;
 
 /// `CU_EVENT_DISABLE_TIMING`, which makes recording and waiting cheaper.
 const NO_TIMING: c_uint = 2;
 
-/// A moment on a stream. Recorded again, it stands for the later moment; never recorded, it
-/// counts as past, or as a moment that another event stood for: those without timing are used again.
+/// A mark on a stream. Recording it again replaces the mark. An event that was never recorded
+/// counts as done, or keeps the mark of an earlier event, since events without timing are reused.
 pub struct Event {
     context: Arc<Context>,
     handle: usize,
@@ -25,14 +25,14 @@ pub struct Event {
 }
 
 impl Event {
-    /// Records the event on a queue: it is past when all that was put there before is done.
+    /// Records the event on a queue: it is done when all commands put there before are done.
     ///
-    /// Recorded on [`Queue::PER_THREAD`], it waits for the default streams of all threads: a
-    /// release happens on any thread.
+    /// Recorded on [`Queue::PER_THREAD`], it waits for the default streams of all threads, since a
+    /// batch may be released on any thread.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Capturing`]; [`CudaError::Foreign`]; what the driver says.
+    /// [`CudaError::Capturing`]; [`CudaError::Foreign`]; the driver's error.
     pub fn record(&self, queue: Queue) -> Result<(), CudaError> {
         let context = &self.context;
         let _bound = context.bind()?;
@@ -42,7 +42,7 @@ impl Event {
         context.driver.check("cuEventRecord", code)
     }
 
-    /// Makes what is put on a queue from now on wait, on the card, for the moment last recorded.
+    /// Makes commands put on a queue from now on wait, on the GPU, for the last record.
     ///
     /// # Errors
     ///
@@ -56,11 +56,11 @@ impl Event {
         context.driver.check("cuStreamWaitEvent", code)
     }
 
-    /// Whether the moment is past. Does not block.
+    /// Whether the event is done. Does not block.
     ///
     /// # Errors
     ///
-    /// What the driver says, of this and of what was done asynchronously.
+    /// The driver's error, of this call or of an earlier command.
     pub fn is_done(&self) -> Result<bool, CudaError> {
         let _bound = self.context.bind()?;
         // SAFETY: an event that lives as long as `self`.
@@ -74,7 +74,7 @@ impl Event {
         }
     }
 
-    /// Blocks until the moment is past.
+    /// Blocks until the event is done.
     ///
     /// # Errors
     ///
@@ -86,12 +86,12 @@ impl Event {
         self.context.driver.check("cuEventSynchronize", code)
     }
 
-    /// Time on the card's clock from this moment to a later one; zero if the other is earlier.
+    /// Time on the GPU's clock from this event to a later one; zero if the other is earlier.
     /// Its resolution is half a microsecond.
     ///
     /// # Errors
     ///
-    /// If one of them was never recorded, is not past yet, or was made without timing.
+    /// If an event was never recorded, is not done, or has no timing.
     pub fn until(&self, later: &Event) -> Result<Duration, CudaError> {
         if self.context.id != later.context.id {
             return Err(CudaError::Foreign { what: "event" });
@@ -102,22 +102,22 @@ impl Event {
         let code =
             unsafe { (self.context.driver.event_elapsed)(&raw mut ms, self.handle, later.handle) };
         self.context.driver.check("cuEventElapsedTime", code)?;
-        // Negative where the other is earlier.
+        // Negative if the other event is earlier.
         Ok(Duration::try_from_secs_f64(f64::from(ms) / 1e3).unwrap_or_default())
     }
 
-    /// The context it is of.
+    /// The context of the event.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 }
 
 impl Context {
-    /// An event of this card. Only events made `timed` have a clock.
+    /// Makes an event of this GPU. Only `timed` events have a clock.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     pub fn event(self: &Arc<Context>, timed: bool) -> Result<Event, CudaError> {
         self.check_process()?;
         let idle = (!timed).then(|| self.idle_events().pop());
@@ -148,7 +148,7 @@ impl Drop for Event {
             return;
         }
         if !self.is_timed {
-            // Whatever waits for its moment keeps waiting for that one when the event is recorded again.
+            // A wait for an earlier record of the event is not changed by a new record.
             self.context.idle_events().push(self.handle);
             return;
         }

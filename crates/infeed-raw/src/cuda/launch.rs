@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::driver::code;
 use super::error::CudaError;
-use super::memory::{Memory, Writing};
+use super::memory::{Memory, MemoryWriteGuard};
 use super::queue::Queue;
 use crate::kernel::{
     Bilinear, ENTRIES, ENTRIES_SM80, Integer, Kernel, KernelError, PTX, PTX_SM80, ResizeTable,
@@ -20,31 +20,31 @@ const LOG: [c_uint; 2] = [5, 6];
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, `CU_LAUNCH_PARAM_END`.
 const PARAMETERS: [usize; 3] = [1, 2, 0];
 
-/// Compute capability from which on a device runs [`PTX_SM80`].
+/// Compute capability from which a device runs [`PTX_SM80`].
 const SM80: (i32, i32) = (8, 0);
 
-/// Bytes of a pixel, before and after any kernel, at most.
+/// Largest number of bytes of a pixel, before or after any kernel.
 const PIXEL: usize = 64;
 
 impl Context {
-    /// Loads the kernels. The driver compiles them here, or takes what it made the last time.
+    /// Loads the kernels. The driver compiles them, or uses its cached result.
     ///
-    /// There is no code for single generations: compiling takes 0.5 s of one core, once for each
-    /// machine and driver (`ptxas` 12.9 and 13.5, 2026-11), while cubins of 260 to 370 KB for each of seven
-    /// generations would add 2.0 MB, have to be made again with each kernel by NVIDIA's assembler, and no
-    /// test without a GPU could run them.
+    /// The build has no code for single GPU generations: compiling takes 0.5 s of one core, once
+    /// for each machine and driver (`ptxas` 12.9 and 13.5, 2026-11). Cubins of 260 to 370 KB for
+    /// each of seven generations would add 2.0 MB, would have to be rebuilt by NVIDIA's assembler
+    /// after each change of a kernel, and could not be tested without a GPU.
     pub(super) fn load(&mut self) -> Result<(), CudaError> {
         self.load_module(PTX, ENTRIES)?;
-        if self.card().capability >= SM80 {
+        if self.gpu().capability >= SM80 {
             self.load_module(PTX_SM80, ENTRIES_SM80)?;
         }
         Ok(())
     }
 
-    /// Loads a module, whose kernels take the place of those of the same names.
+    /// Loads a module, whose kernels replace those with the same names.
     fn load_module(&mut self, ptx: &CStr, entries: &[&'static CStr]) -> Result<(), CudaError> {
         let bound = self.bind()?;
-        let (driver, card) = (self.driver, self.card().clone());
+        let (driver, gpu) = (self.driver, self.gpu().clone());
         let mut log = vec![0_u8; 8192];
         let mut options = LOG;
         let mut values = [
@@ -55,9 +55,9 @@ impl Context {
             let (name, _) = driver.describe(code).unwrap_or_default();
             let log = CStr::from_bytes_until_nul(log).unwrap_or_default();
             let log = log.to_string_lossy();
-            let (major, minor) = card.capability;
+            let (major, minor) = gpu.capability;
             CudaError::Kernels {
-                card: format!("{} (compute capability {major}.{minor})", card.name),
+                gpu: format!("{} (compute capability {major}.{minor})", gpu.name),
                 call,
                 code,
                 name,
@@ -103,25 +103,25 @@ impl Context {
             functions.push((entry, function));
         }
         drop(bound);
-        // Kept also if a function is missing, so that it is unloaded.
+        // Kept even if a function is missing, so that the module is unloaded.
         self.entries.modules.push(module);
         self.entries.functions.extend(functions);
         missing.map_or(Ok(()), Err)
     }
 
-    /// Launches every kernel once, on a pixel: what the driver does at a first launch must not
-    /// land in a training step.
+    /// Launches every kernel once on one pixel, so that the driver's work at a first launch does
+    /// not delay a training step.
     pub(super) fn warm_up(self: &Arc<Context>) -> Result<(), CudaError> {
         let queue = self.stream()?;
         let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
         let image = one_image().map_err(mismatch)?;
-        // A pixel, of which no kernel reads or writes more than this.
+        // Size of one pixel's memory: no kernel reads or writes more.
         let (input, output) = (Arc::new(self.memory(PIXEL)?), Arc::new(self.memory(PIXEL)?));
-        let place = Arc::new(self.memory(image.bytes().len())?);
+        let position = Arc::new(self.memory(image.bytes().len())?);
         let launched = self.with_current(|| {
             one_of_each().iter().try_for_each(|kernel| {
                 let is_resize = matches!(kernel, Kernel::Resize { .. });
-                let table = is_resize.then(|| (Table::from(&image), &place));
+                let table = is_resize.then(|| (Table::from(&image), &position));
                 self.launch(queue, kernel, 1, &input, table, &output)
             })
         });
@@ -130,17 +130,17 @@ impl Context {
         finished
     }
 
-    /// Runs a kernel over `rows` rows of `input` into `output`, in the order of a queue. A
-    /// `table` says where the rows lie; it is written to the memory beside it first, so that the
-    /// card reads the table that was checked.
+    /// Runs a kernel over `rows` rows of `input` into `output`, in the order of a queue. A `table`
+    /// gives the positions of the rows; it is copied to the memory given with it first, so that the
+    /// GPU reads the table that was checked.
     ///
-    /// The memories may be dropped at once; that waits for the kernel.
+    /// The memories may be dropped at once; dropping them waits for the kernel.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Mismatch`] with what [`Kernel::check`] says, or if input, output and table
-    /// are not three memories; [`CudaError::Foreign`], [`CudaError::Capturing`]; what the driver
-    /// says.
+    /// [`CudaError::Mismatch`] with the error of [`Kernel::check`], or if input, output and table
+    /// are not three memories; [`CudaError::Foreign`], [`CudaError::Capturing`]; the driver's
+    /// error.
     pub fn launch(
         self: &Arc<Context>,
         queue: Queue,
@@ -151,29 +151,33 @@ impl Context {
         output: &Arc<Memory>,
     ) -> Result<(), CudaError> {
         let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
-        let (told, place) = (table.map(|(table, _)| table), table.map(|(_, place)| place));
-        // The rows may be fewer than the memories have room for.
-        let dense = kernel.input_bytes(rows).filter(|_| told.is_none());
+        let (reported, position) = (
+            table.map(|(table, _)| table),
+            table.map(|(_, position)| position),
+        );
+        // The memories may have room for more rows.
+        let dense = kernel.input_bytes(rows).filter(|_| reported.is_none());
         let from_bytes = dense.unwrap_or(input.len());
         let to_bytes = kernel.output_bytes(rows).unwrap_or(usize::MAX);
         kernel
-            .check(rows, from_bytes, told, to_bytes)
+            .check(rows, from_bytes, reported, to_bytes)
             .map_err(mismatch)?;
         input.check(0, from_bytes)?;
         output.check(0, to_bytes)?;
-        let all = [Some(input), place, Some(output)];
+        let all = [Some(input), position, Some(output)];
         let mut seen: Vec<&Arc<Memory>> = Vec::with_capacity(all.len());
         for memory in all.into_iter().flatten() {
             self.same(memory)?;
             if seen.iter().any(|other| Arc::ptr_eq(other, memory)) {
-                let why = "a kernel reads and writes one memory; give it another for its output";
+                let why =
+                    "input and output of a kernel are the same memory; use another for the output";
                 return Err(CudaError::Mismatch(why.to_owned()));
             }
             seen.push(memory);
         }
         let addresses = (
             input.address(),
-            place.map(|p| p.address()),
+            position.map(|p| p.address()),
             output.address(),
         );
         let mut launch = kernel
@@ -186,22 +190,22 @@ impl Context {
             let name = launch.entry.to_string_lossy();
             CudaError::Mismatch(format!("no kernel {name} is loaded"))
         })?;
-        // Who takes two takes them in one order.
-        let (writing, table_leave) = match place {
-            Some(place) if place.address() < output.address() => {
-                let leave = place.to_write_table(queue)?;
+        // Both locks are always taken in this order, so that two threads cannot deadlock.
+        let (writing, table_leave) = match position {
+            Some(position) if position.address() < output.address() => {
+                let leave = position.to_write_table(queue)?;
                 (output.to_write(queue)?, Some(leave))
             }
-            Some(place) => {
+            Some(position) => {
                 let writing = output.to_write(queue)?;
-                (writing, Some(place.to_write_table(queue)?))
+                (writing, Some(position.to_write_table(queue)?))
             }
             None => (output.to_write(queue)?, None),
         };
         let _bound = self.bind()?;
         let stream = self.stream_of(queue)?;
-        if let Some((table, place)) = table {
-            self.send(queue, table, place)?;
+        if let Some((table, position)) = table {
+            self.send(queue, table, position)?;
         }
         let mut bytes = size_of_val(launch.arguments.as_slice());
         let [pointer, size, end] = PARAMETERS.map(std::ptr::without_provenance_mut::<c_void>);
@@ -235,33 +239,33 @@ impl Context {
                 extra.as_mut_ptr(),
             )
         };
-        // Behind the table's copy, whether or not the kernel is there too.
-        let marked = table_leave.map_or(Ok(()), Writing::done);
+        // Recorded after the table's copy, even if the kernel was not launched.
+        let marked = table_leave.map_or(Ok(()), MemoryWriteGuard::done);
         self.driver.check("cuLaunchKernel", code)?;
         writing.done().and(marked)?;
-        // The table has a copy on the queue already, and is kept until that is done; the kernel
-        // behind it reads it too.
+        // The table's copy is already on the queue, so the table is kept until the copy and the
+        // kernel after it are done.
         seen.iter().try_for_each(|memory| memory.used_on(queue))
     }
 
-    /// Writes a table to the card.
+    /// Copies a table to the GPU.
     fn send(
         self: &Arc<Context>,
         queue: Queue,
         table: Table<'_>,
-        place: &Arc<Memory>,
+        position: &Arc<Memory>,
     ) -> Result<(), CudaError> {
         let bytes = table.bytes().len();
-        let staged = place.stage(table.bytes());
+        let staged = position.stage(table.bytes());
         let from = staged.unwrap_or_else(|| table.shared());
-        let transfer = self.put(queue, from, bytes, place, 0)?;
-        // Waiting for it here would be waiting for all that is on the queue.
-        place.keep(transfer.within());
+        let transfer = self.put(queue, from, bytes, position, 0)?;
+        // Waiting for the copy would mean waiting for the whole queue.
+        position.keep(transfer.within());
         Ok(())
     }
 }
 
-/// Compute capability that the kernels were made for, as their text says.
+/// Compute capability of the kernels, as their text states.
 fn least_capability(ptx: &CStr) -> String {
     let text = ptx.to_string_lossy();
     let digits = text
@@ -276,7 +280,7 @@ fn least_capability(ptx: &CStr) -> String {
     }
 }
 
-/// An image of one pixel, of three channels, at the beginning of an input.
+/// An image of one pixel with three channels, at the beginning of an input.
 fn one_image() -> Result<ResizeTable, KernelError> {
     let view = ResizeView {
         offset: 0,
@@ -288,7 +292,7 @@ fn one_image() -> Result<ResizeTable, KernelError> {
     ResizeTable::of(1, 1, &[view], &mut Bilinear::new())
 }
 
-/// A kernel for every entry, for one pixel.
+/// Returns one kernel for every entry, for one pixel.
 fn one_of_each() -> Vec<Kernel> {
     let mut kernels = vec![Kernel::Classes {
         height: 1,

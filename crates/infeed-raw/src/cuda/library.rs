@@ -1,4 +1,4 @@
-//! Shared libraries, found when they are first asked for: nothing of NVIDIA's is linked.
+//! Shared libraries, loaded at their first use: nothing of NVIDIA's is linked.
 
 use std::ffi::{CStr, CString, c_void};
 
@@ -9,11 +9,11 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Loads a file, looked for as the system does.
+    /// Loads a file, with the system's search path.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     #[cfg(unix)]
     pub(super) fn open(name: &CStr) -> Result<Library, String> {
         // SAFETY: a string with an end. Loading runs the library's initialisers; it is one of
@@ -26,7 +26,7 @@ impl Library {
         }
     }
 
-    /// A library that the process has loaded already, by the name that it gives itself.
+    /// Finds a library that the process has already loaded, by its own name.
     #[cfg(unix)]
     pub(super) fn loaded(name: &CStr) -> Option<Library> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
@@ -35,7 +35,7 @@ impl Library {
         (!handle.is_null()).then_some(Library { handle })
     }
 
-    /// Address of a function; none if it has no such one.
+    /// Address of a function; None if the library lacks it.
     #[cfg(unix)]
     pub(super) fn function(&self, name: &str) -> Option<*mut c_void> {
         let symbol = CString::new(name).ok()?;
@@ -61,7 +61,7 @@ impl Library {
     }
 }
 
-/// What the loader says of its last failure on this thread.
+/// The loader's text for its last failure on this thread.
 #[cfg(unix)]
 fn last_error() -> String {
     // SAFETY: returns null or a string that is valid until the next call of this family on this
@@ -75,13 +75,12 @@ fn last_error() -> String {
     }
 }
 
-/// A table of functions, and how to fill it from a library; those behind a `?`, which come last, may
-/// be missing.
+/// Declares a table of functions, and fills it from a library. Functions after a `?`, which come
+/// last, may be missing.
 ///
-/// Each returns a code, 0 for success: a number and no enum of the codes known today, since a
-/// library newer than its table returns codes that it does not list, and an enum that holds one of
-/// those is undefined behaviour. Handles are `usize`: they are pointers that only the library
-/// follows, and 0 is none. Addresses on a card are `u64`.
+/// Each function returns a code, 0 for success, as a number: a newer library returns codes that are
+/// not known here, and an enum with an unknown value is undefined behaviour. Handles are `usize`:
+/// they are pointers that only the library follows, and 0 is none. Addresses on a GPU are `u64`.
 macro_rules! table {
     (
         $(#[$doc:meta])* $table:ident;
@@ -114,7 +113,7 @@ macro_rules! table {
                 }
             }
 
-            /// The table of a library, or the first function that it lacks.
+            /// Fills the table from a library, or returns the name of the first missing function.
             fn from(library: &$crate::cuda::library::Library) -> Result<$table, &'static str> {
                 Ok($table {
                     $($name: {

@@ -1,4 +1,4 @@
-//! Bytes on a card, and host memory that the card reads at the full rate of the bus.
+//! Memory of a GPU, and pinned host memory.
 
 use std::any::Any;
 use std::ffi::{c_uint, c_void};
@@ -10,48 +10,48 @@ use super::driver::code;
 use super::error::CudaError;
 use super::event::Event;
 use super::queue::Queue;
-use super::reading::{HostSource, Reading};
+use super::reading::{HostSource, PendingRead};
 use crate::slab::Slab;
 
-/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every card of the process.
+/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every GPU of the process.
 const PORTABLE: c_uint = 1;
 
-/// Bytes that a kernel reads at once, whose memory must be there: see `load_words` in
+/// Bytes that a kernel reads at once, all of which must be allocated: see `load_words` in
 /// `kernels/target.h`.
 const WORD: usize = 4;
 
-/// Bytes on a card. What they are before they are written is not specified.
+/// Bytes on a GPU. Their initial contents are unspecified.
 pub struct Memory {
     context: Arc<Context>,
     address: u64,
     len: usize,
-    /// What keeps memory that somebody else frees.
+    /// Keeps the owner of memory that is not freed here.
     held: Option<Box<dyn Any + Send + Sync>>,
-    kept: Mutex<Kept>,
-    table: Mutex<Table>,
+    kept: Mutex<FreeAfter>,
+    table: Mutex<TableState>,
 }
 
-/// Whether a memory holds a kernel's table, and then, behind which moment it may be written. What a
-/// kernel reads there was checked on the host, so nobody may write it between that and the kernel's end.
+/// Whether a memory holds a kernel's table, and the event after which it may be overwritten. The
+/// host checked the table that a kernel reads, so it must not change before the kernel ends.
 #[derive(Default)]
-struct Table {
+struct TableState {
     is_one: bool,
-    /// Whether anything else was ever to be written there.
+    /// Whether anything else was ever written there.
     is_written: bool,
-    /// Behind the last command that used it.
+    /// Recorded after the last command that used the table.
     last: Option<Event>,
 }
 
-/// Leave to write a memory: while this is held nobody else gets it.
-pub(super) struct Writing<'a> {
-    table: MutexGuard<'a, Table>,
+/// Exclusive permission to write a memory.
+pub(super) struct MemoryWriteGuard<'a> {
+    table: MutexGuard<'a, TableState>,
     context: &'a Arc<Context>,
     queue: Queue,
 }
 
-impl Writing<'_> {
-    /// Waits on the host for the kernels that read a table here, for commands that their stream does not
-    /// hold back.
+impl MemoryWriteGuard<'_> {
+    /// Waits on the host for the kernels that read a table here. For commands that their stream
+    /// does not hold back.
     pub(super) fn wait(&self) -> Result<(), CudaError> {
         match &self.table.last {
             Some(last) => last.synchronize(),
@@ -59,7 +59,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Marks the end of the commands that were put on the queue since.
+    /// Records the end of the commands that were put on the queue under this guard.
     pub(super) fn done(mut self) -> Result<(), CudaError> {
         if !self.table.is_one {
             return Ok(());
@@ -73,36 +73,36 @@ impl Writing<'_> {
                 self.table.last = Some(event);
                 Ok(())
             }
-            // If that cannot be waited for either, the card runs nothing any more.
+            // If that fails too, the GPU runs no more commands.
             Err(_) => self.context.finish(self.queue),
         }
     }
 }
 
-/// What is waited for before a memory is freed, besides the streams of its context.
+/// Commands to wait for before a memory is freed, in addition to the streams of its context.
 #[derive(Default)]
-struct Kept {
-    /// The last table of views that was written here, until the next one is.
-    table: Option<Reading>,
-    /// Where tables are copied from.
+struct FreeAfter {
+    /// The last table written here, until the next one is.
+    table: Option<PendingRead>,
+    /// Pinned memory from which tables are copied.
     staging: Staging,
-    /// Behind commands on consumers' streams.
+    /// Recorded after commands on consumers' streams.
     used: Vec<Event>,
 }
 
-/// Pinned memory of the host, where a table goes before it is copied. Copies from other memory wait for
-/// their stream, and with them who asks for one.
+/// Pinned host memory for a table before it is copied. Copies from pageable memory would block the
+/// caller until their stream reaches them.
 #[derive(Default)]
 enum Staging {
     #[default]
     Unmade,
     Made(Arc<Slab>),
-    /// The driver pins no more.
+    /// The driver cannot pin more memory.
     Refused,
 }
 
 impl Memory {
-    /// Address on the card; a multiple of 256.
+    /// Address on the GPU; a multiple of 256.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -112,18 +112,19 @@ impl Memory {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The context it is of.
+    /// The context of the memory.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Bytes in pinned memory, to be copied here and then [kept](Memory::keep); none if the driver
-    /// has no such memory. Waits for the copy that was kept before, which by then is long done.
+    /// Returns bytes in pinned memory, to be copied here and then [kept](Memory::keep); None if the
+    /// driver cannot pin more. Waits for the copy that was kept before, which is normally long
+    /// done.
     pub(super) fn stage(&self, bytes: &[u8]) -> Option<HostSource> {
         let mut kept = self.kept();
         drop(kept.table.take());
@@ -133,7 +134,7 @@ impl Memory {
             Staging::Refused => return None,
         };
         if !has_room {
-            // As long as a table of its kind, and not as the longest that could be.
+            // Sized for the table at hand, not for the longest possible one.
             let len = bytes.len().next_power_of_two().min(self.len);
             let pinned = Slab::zeroed(1, len).ok().and_then(|mut slab| {
                 self.context.pin(&mut slab).ok()?;
@@ -144,26 +145,26 @@ impl Memory {
         let Staging::Made(slab) = &mut kept.staging else {
             return None;
         };
-        // Nobody else has it, but for a copy of which it is unknown whether it is done.
+        // No copy holds a share, except one whose end is unknown.
         let room = Arc::get_mut(slab)?.as_mut();
         room.get_mut(..bytes.len())?.copy_from_slice(bytes);
         let staged: HostSource = Arc::clone(slab) as _;
         Some(staged)
     }
 
-    /// Keeps a copy into this memory until the next one, for whose sake nobody waits: by then it
-    /// is long done.
-    pub(super) fn keep(&self, reading: Reading) {
+    /// Keeps a copy into this memory until the next one, when it is long done, so that nothing
+    /// waits for it.
+    pub(super) fn keep(&self, reading: PendingRead) {
         self.kept().table = Some(reading);
     }
 
-    /// Memory of somebody else, which is not freed here. What is enqueued there is waited for before
-    /// `held` is dropped.
+    /// Wraps another owner's memory, which is not freed here. Commands that use it are waited for
+    /// before `held` is dropped.
     ///
     /// # Safety
     ///
-    /// As long as `held` lives there are `len` bytes at `address` of the context's card, which may be
-    /// read and written.
+    /// While `held` lives, there are `len` bytes at `address` on the context's GPU that may be read
+    /// and written.
     #[cfg(feature = "python")]
     pub(crate) unsafe fn foreign(
         context: &Arc<Context>,
@@ -181,7 +182,7 @@ impl Memory {
         }
     }
 
-    /// Whether nothing that was put on a queue uses it any more, as far as is known without a wait.
+    /// Whether no command on a queue uses the memory any more, as far as is known without a wait.
     pub fn is_idle(&self) -> bool {
         let kept = self.kept();
         kept.table.is_none()
@@ -191,8 +192,8 @@ impl Memory {
                 .all(|used| matches!(used.is_done(), Ok(true)))
     }
 
-    /// Remembers that a command that was just put on a queue uses this. Our own streams are waited
-    /// for anyhow before memory is freed.
+    /// Records that a command just put on a queue uses the memory. Frees wait for the context's own
+    /// streams anyway.
     pub(super) fn used_on(&self, queue: Queue) -> Result<(), CudaError> {
         if queue.is_own() && self.held.is_none() {
             return Ok(());
@@ -205,31 +206,32 @@ impl Memory {
         Ok(())
     }
 
-    /// Leave to put a command on a queue that writes this, behind the kernels that read a table here.
-    pub(super) fn to_write(&self, queue: Queue) -> Result<Writing<'_>, CudaError> {
+    /// Permission to put a command on a queue that writes the memory, after the kernels that read a
+    /// table here.
+    pub(super) fn to_write(&self, queue: Queue) -> Result<MemoryWriteGuard<'_>, CudaError> {
         let mut writing = self.leave(queue)?;
         writing.table.is_written = true;
         Ok(writing)
     }
 
-    fn leave(&self, queue: Queue) -> Result<Writing<'_>, CudaError> {
+    fn leave(&self, queue: Queue) -> Result<MemoryWriteGuard<'_>, CudaError> {
         let table = self.table();
         if let Some(last) = &table.last {
             last.hold(queue)?;
         }
         let context = &self.context;
-        Ok(Writing {
+        Ok(MemoryWriteGuard {
             table,
             context,
             queue,
         })
     }
 
-    /// The same, to write a table here and launch the kernel that reads it.
-    pub(super) fn to_write_table(&self, queue: Queue) -> Result<Writing<'_>, CudaError> {
+    /// Permission to write a table here and to launch the kernel that reads it.
+    pub(super) fn to_write_table(&self, queue: Queue) -> Result<MemoryWriteGuard<'_>, CudaError> {
         let mut writing = self.leave(queue)?;
         if !writing.table.is_one && writing.table.is_written {
-            // What was to be written here before must not come between. Once a memory.
+            // Earlier writes of other commands must not come between. Needed once for each memory.
             let bound = self.context.bind()?;
             self.context.finish_own(&bound);
             for used in &self.kept().used {
@@ -240,15 +242,15 @@ impl Memory {
         Ok(writing)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, TableState> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, FreeAfter> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// That `bytes` from `at` on lie inside.
+    /// Checks that `bytes` bytes from `at` on are inside.
     pub(super) fn check(&self, at: usize, bytes: usize) -> Result<(), CudaError> {
         let len = self.len;
         if at.checked_add(bytes).is_none_or(|end| end > len) {
@@ -259,19 +261,19 @@ impl Memory {
 }
 
 impl Context {
-    /// Memory on this card.
+    /// Allocates memory on this GPU.
     ///
     /// # Errors
     ///
-    /// [`CudaError::OutOfMemory`], with what is free.
+    /// [`CudaError::OutOfMemory`], with the free bytes.
     ///
     /// # Cost
     ///
-    /// Some hundred microseconds; without a pool (see `pool.rs`) more where other work is under way.
+    /// A few hundred microseconds; more without a pool (see `pool.rs`) while other work runs.
     pub fn memory(self: &Arc<Context>, len: usize) -> Result<Memory, CudaError> {
         let bound = self.bind()?;
         let mut address = 0;
-        // The driver has no memory of no bytes, and kernels read the last bytes by the word.
+        // The driver cannot allocate zero bytes, and kernels read the last bytes by the word.
         let bytes = len.max(1).next_multiple_of(WORD);
         let code = match &self.pool {
             Some(pool) => {
@@ -286,7 +288,7 @@ impl Context {
         if code == code::OUT_OF_MEMORY {
             let (free, total) = self.memory_info().unwrap_or_default();
             return Err(CudaError::OutOfMemory {
-                card: self.card().name.clone(),
+                gpu: self.gpu().name.clone(),
                 asked: len,
                 free,
                 total,
@@ -303,21 +305,21 @@ impl Context {
         })
     }
 
-    /// Pins a slab, so that the card reads and writes it by itself and at the full rate of the
-    /// bus. It stays pinned, for every card, until its memory is freed, also while it is cut into
-    /// rows. A slab below 2 MiB moves to pages of its own for that, with what is in it.
+    /// Pins a slab, so that the GPU reads and writes it directly and at the full rate of the bus.
+    /// It stays pinned for every GPU until its memory is freed, also while it is cut into rows. The
+    /// contents of a slab below 2 MiB move to separate pages for that.
     ///
-    /// Memory that the host reads and writes as fast as ever: not write-combined. On Linux a child of a
-    /// fork finds zeros there, which leaves the pages to this process alone.
+    /// The host reads and writes the memory at full speed: it is not write-combined. On Linux, a
+    /// forked child sees zeros there, so the pages belong to this process alone.
     ///
     /// # Errors
     ///
-    /// What the driver says: it may have no more that it can pin. Copies from the slab then work
-    /// as before, at a fraction of the rate, and their caller waits for them.
+    /// The driver's error: it may be unable to pin more. Copies from the slab still work, at a
+    /// fraction of the rate, and block their caller.
     ///
     /// # Cost
     ///
-    /// Touches every page: about a second for 4 GiB. Once a slab.
+    /// Touches every page: about a second for 4 GiB, once for each slab.
     pub fn pin(self: &Arc<Context>, slab: &mut Slab) -> Result<(), CudaError> {
         let bytes = slab.memory_mut();
         if bytes.is_held() || bytes.is_empty() {
@@ -328,11 +330,11 @@ impl Context {
             .map_err(|error| CudaError::Mismatch(error.to_string()))?;
         let Some((start, len)) = pages else {
             return Err(CudaError::Mismatch(
-                "memory cannot be pinned on this system, which maps no pages".to_owned(),
+                "memory cannot be pinned on this system".to_owned(),
             ));
         };
-        // A fork would share the pages with a child; the next write here would then go to a copy of
-        // the page, and the card would go on reading the original.
+        // A fork would share the pages copy-on-write: the next write here would go to a new page
+        // while the GPU keeps reading the old one.
         bytes.withhold(true);
         let _bound = self.bind()?;
         let start = start.as_ptr().cast::<c_void>();
@@ -354,35 +356,37 @@ impl Context {
 impl Drop for Memory {
     fn drop(&mut self) {
         let kept = std::mem::take(&mut *self.kept());
-        // Waits for a copy to here, if one is under way.
+        // Waits for a copy into this memory that is in flight.
         drop(kept.table);
         drop(kept.staging);
         let table = std::mem::take(&mut *self.table());
         if self.held.is_none()
             && let Some(pool) = &self.context.pool
         {
-            // The kernel that reads a table here is on one of our streams, or is followed by `last`.
+            // The kernel that reads a table here is on one of the context's streams, or before
+            // `last`.
             let mut used = kept.used;
             used.extend(table.last);
-            // A device that failed gives nothing back, and in a forked child the address is another's.
+            // A failed device frees nothing, and in a forked child the address belongs to other
+            // memory.
             let _ = self.context.free_later(pool, self.address, &used);
             return;
         }
         for used in kept.used {
-            // An error is that of a command that ran, which others are told.
+            // The error of an earlier command, which other calls return.
             let _ = used.synchronize();
         }
         drop(table);
         let Ok(bound) = self.context.bind() else {
-            // In a forked child the address is somebody else's.
+            // In a forked child, the address belongs to other memory.
             std::mem::forget(self.held.take());
             return;
         };
         if self.held.is_some() {
             return;
         }
-        // What other libraries still have to do with it on their streams is not known here. The
-        // driver waits for all work of the card before it frees, but does not promise so.
+        // Commands of other libraries on their streams are not known here. The driver waits for all
+        // work of the GPU before it frees, but does not promise to.
         self.context.finish_own(&bound);
         // SAFETY: allocated in `memory`, freed once.
         unsafe { (self.context.driver.memory_free)(self.address) };
@@ -398,7 +402,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Host memory that is registered with the driver. The memory holds this and drops it before it
+/// Host memory registered with the driver. The slab's memory holds this and drops it before it
 /// frees its pages.
 struct Pinned {
     context: Arc<Context>,

@@ -1,29 +1,28 @@
-//! CUDA: memory, copies, events and the embedded kernels on NVIDIA cards.
+//! CUDA: memory, copies, events and the embedded kernels on NVIDIA GPUs.
 //!
-//! Nothing is linked. The driver is looked for when [`probe`] or [`Context::open`] is called, and
-//! [`NoCuda`] says why there is none, so one build serves machines with a card and without.
+//! Nothing is linked. [`probe`] and [`Context::open`] look for the driver, and [`NoCuda`] gives the
+//! reason if there is none, so one build serves machines with and without a GPU.
 //!
-//! **Why it is sound.**
+//! **Soundness.**
 //!
-//! - The card writes host memory only in [`Context::read`], which owns it meanwhile, and reads it
-//!   only in copies: a [`Transfer`] holds a share of the bytes until the card is done with them,
-//!   and keeps that share for good when it cannot find out.
-//! - Memory of others is a tensor that is held until what was enqueued there is done. That it lies where
-//!   it says cannot be proved; `foreign` says so.
+//! - The GPU writes host memory only in [`Context::read`], which owns it meanwhile, and reads it
+//!   only in copies: a [`Transfer`] holds a share of the bytes until the GPU is done with them, and
+//!   leaks that share if it cannot find out.
+//! - Memory of another owner is a tensor that is held until the commands that use it are done.
+//!   Nothing can prove that it is where it claims to be; see `foreign`.
 //! - Memory, events and transfers hold a share of their [`Context`], whose handles are valid until
-//!   the last is dropped. What belongs to another context is refused by number.
-//! - Pinned pages are a slab's own, and the slab undoes the pinning before it frees them.
-//! - A kernel runs only after [`Kernel::check`](crate::kernel::Kernel::check), and over views that
-//!   are written to the card from those that were checked.
+//!   the last share is dropped. A call rejects objects of another context by its number.
+//! - Pinned pages belong to one slab, which unpins them before it frees them.
+//! - A kernel runs only after [`Kernel::check`](crate::kernel::Kernel::check), and reads only views
+//!   that were checked and then copied to the GPU.
 //! - Results of the driver are numbers of any value, not an enum.
 //!
-//! **What cannot be proved.** That a consumer's stream is one: Python gives us a number, and the
-//! driver follows it. [`Queue::consumers`] and the feature `python` say what its giver
-//! promises. And that nobody else of the process destroys the card's primary context
-//! (`cudaDeviceReset`), which frameworks never do.
+//! **Assumptions.** A consumer's stream is valid: Python passes a number, which the driver follows.
+//! [`Queue::consumers`] and the feature `python` state the promise of the caller. No other code of
+//! the process destroys the GPU's primary context (`cudaDeviceReset`); frameworks never do.
 //!
-//! A device's memory may be read by other libraries through its address; order between them and
-//! us is made by events, which `infeed::device` does, and not by the types here.
+//! Other libraries may read a device's memory through its address. Events order their accesses and
+//! ours; `infeed-device` records them, not the types here.
 
 mod context;
 mod copy;
@@ -43,7 +42,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use context::{Card, Context, card_of, probe};
+pub use context::{Context, Gpu, gpu_of, probe};
 pub use copy::Transfer;
 pub use error::{CudaError, NoCuda};
 pub use event::Event;

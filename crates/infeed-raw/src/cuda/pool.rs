@@ -1,26 +1,27 @@
 //! Memory of a GPU that is allocated and freed without a wait for the GPU.
 //!
-//! `cuMemFree` waits for all work of the GPU, and with it every thread that launches something meanwhile.
-//! So memory comes from a pool of the driver, and is freed in the order of a stream. The pool keeps freed
-//! memory until it is trimmed, when a loader is closed.
+//! `cuMemFree` waits for all work of the GPU, and so does every thread that launches something
+//! meanwhile. So memory comes from a pool of the driver, and is freed in stream order. The pool
+//! keeps freed memory until a loader closes and trims it.
 //!
-//! **Allocations** go to a stream that has nothing else and waits for nothing, which is waited for at once:
-//! the memory is there for every stream and for the host when `memory` returns. So consumers, whose streams
-//! we do not know, need no order except the one that DLPack requires. The pool must not make an
-//! allocation wait for another stream's free, or this wait would be one for a consumer.
+//! **Allocations** go to a stream with no other commands and no waits, and the host waits for it at
+//! once: when `memory` returns, every stream and the host may use the memory. So consumers, whose
+//! streams are unknown, need no order beyond the one that DLPack requires. The pool must not make
+//! an allocation wait for another stream's free, since that would be a wait for a consumer.
 //!
-//! **Frees** go to a stream that waits, on the GPU, for all that may use the memory: our streams, and the
-//! events behind consumers' commands.
+//! **Frees** go to a stream that waits, on the GPU, for everything that may use the memory: the
+//! context's streams, and the events after consumers' commands.
 //!
-//! **Consumers.** The address is an ordinary one: `cuPointerGetAttribute` reports the device and its kind of
-//! memory. Two things differ from `cuMemAlloc`, and no framework uses them on memory that it has not
-//! allocated: legacy IPC handles, and the context of an address, which is none. Other GPUs may read
-//! pool memory only by leave, which all peers get; where GPUs are visible that are no peers, copies between
-//! them work with `cuMemAlloc` alone (PyTorch's `Copy.cu` says so of pools), so that is used there.
+//! **Consumers.** Addresses are ordinary: `cuPointerGetAttribute` reports the device and its kind
+//! of memory. Two things differ from `cuMemAlloc`, and no framework uses them on memory that it did
+//! not allocate: legacy IPC handles, and the context of an address, which is none. Other GPUs may
+//! read pool memory only with access rights, which all peers get. If some visible GPUs are not
+//! peers, only `cuMemAlloc` memory can be copied between them (see PyTorch's `Copy.cu`), so no pool
+//! is used there.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use super::context::{Bound, Context};
+use super::context::{Context, CurrentContext};
 use super::driver::{Driver, code};
 use super::error::CudaError;
 use super::event::Event;
@@ -67,7 +68,7 @@ const _: () = assert!(size_of::<PoolProperties>() == 88 && size_of::<PoolAccess>
 pub(super) struct Pool {
     handle: usize,
     functions: Functions,
-    /// Streams.
+    /// Streams of allocations and of frees.
     allocations: usize,
     frees: usize,
 }
@@ -82,7 +83,8 @@ struct Functions {
 }
 
 impl Pool {
-    /// A pool on a device with these others visible; none if the driver or the devices do not support it.
+    /// Makes a pool on a device, readable from the other visible devices; None if the driver or the
+    /// devices do not support it.
     pub(super) fn new(driver: &Driver, device: c_int, others: &[c_int]) -> Option<Pool> {
         let functions = Functions {
             destroy: driver.pool_destroy?,
@@ -153,7 +155,7 @@ impl Pool {
         Some(pool)
     }
 
-    /// Ends it, once nothing of it is used. The context is current.
+    /// Destroys the pool, once nothing uses it. The context is current.
     pub(super) fn close(&self, driver: &Driver) {
         for stream in [self.allocations, self.frees] {
             if stream != 0 {
@@ -168,8 +170,13 @@ impl Pool {
         unsafe { (self.functions.destroy)(self.handle) };
     }
 
-    /// The address of new memory, and a code.
-    pub(super) fn allocate(&self, driver: &Driver, bytes: usize, _: &Bound<'_>) -> (u64, c_uint) {
+    /// Allocates memory. Returns its address, and a code.
+    pub(super) fn allocate(
+        &self,
+        driver: &Driver,
+        bytes: usize,
+        _: &CurrentContext<'_>,
+    ) -> (u64, c_uint) {
         let mut address = 0;
         let mut allocate = || {
             // SAFETY: writes one address; a pool and a stream that live as long as this.
@@ -184,7 +191,7 @@ impl Pool {
         };
         let mut code = allocate();
         if code == code::OUT_OF_MEMORY {
-            // What was freed may still be kept, for streams that are not there yet.
+            // Freed memory may be kept for streams that have not reached the free.
             //
             // SAFETY: as above.
             unsafe {
@@ -198,14 +205,14 @@ impl Pool {
 }
 
 impl Context {
-    /// The stream of frees, if memory is freed in a stream.
+    /// The stream of frees, if memory is freed in stream order.
     fn frees(&self) -> Option<Queue> {
         let pool = self.pool.as_ref()?;
         Some(Queue::own(pool.frees, self.id))
     }
 
-    /// Frees memory that is dropped from now on behind the moment last recorded, without a wait on the host;
-    /// where the driver has no pools, this waits for that moment.
+    /// Makes memory that is dropped from now on wait, on the GPU, for the event's last record
+    /// before it is freed; without pools, waits here for the event.
     ///
     /// # Errors
     ///
@@ -217,11 +224,12 @@ impl Context {
         }
     }
 
-    /// An event behind all memory that was dropped so far; none if that was freed when it was dropped.
+    /// Returns an event after the frees of all memory dropped so far; None if memory is freed when
+    /// it is dropped.
     ///
     /// # Errors
     ///
-    /// What the driver returns.
+    /// The driver's error.
     pub fn freed(self: &std::sync::Arc<Context>) -> Result<Option<Event>, CudaError> {
         let Some(frees) = self.frees() else {
             return Ok(None);
@@ -231,7 +239,7 @@ impl Context {
         Ok(Some(event))
     }
 
-    /// Gives memory that was freed back to the GPU, for other libraries and processes.
+    /// Returns freed memory to the GPU, for other libraries and processes.
     pub fn trim(&self) {
         if let (Some(pool), Ok(_bound)) = (&self.pool, self.bind()) {
             // SAFETY: a pool that lives as long as this. What cannot be given back now stays.
@@ -239,11 +247,11 @@ impl Context {
         }
     }
 
-    /// Frees memory behind everything that was put on our streams so far, and behind `used`.
+    /// Frees memory after all commands on the context's streams so far, and after `used`.
     ///
     /// # Errors
     ///
-    /// What the driver returns; the memory is then not freed.
+    /// The driver's error; the memory is then not freed.
     pub(super) fn free_later(
         self: &std::sync::Arc<Context>,
         pool: &Pool,

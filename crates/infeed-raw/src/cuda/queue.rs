@@ -1,14 +1,14 @@
-//! Which stream a command goes to: one of our own, or the consumer's.
+//! The stream of a command: the context's own, or the consumer's.
 
-/// Names a stream of a card.
+/// Handle of a GPU's stream.
 ///
-/// Commands that were put on one queue run one after another. A queue of one's own belongs to the
-/// [`Context`](super::Context) that made it and is refused by every other. A consumer's is a number
-/// that Python gave us; see [`Queue::consumers`].
+/// Commands on one queue run in order. An own queue belongs to the [`Context`](super::Context) that
+/// made it; every other rejects it. A consumer's queue is a number that Python passed; see
+/// [`Queue::consumers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Queue {
     handle: usize,
-    /// The context that made it; 0 for a consumer's.
+    /// Number of the context that made it; 0 for a consumer's.
     context: u64,
 }
 
@@ -18,25 +18,25 @@ const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
 
-/// What a consumer says of its stream in `__dlpack__(stream=…)`.
+/// The consumer's `stream` argument of `__dlpack__`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consumer {
-    /// Everything it does with the array is put on this queue, behind what is there.
+    /// The consumer's commands on the array go to this queue, after the current ones.
     Queue(Queue),
-    /// It sees to the order itself; nothing is to be waited for on its behalf.
+    /// The consumer orders its commands itself; nothing waits on its behalf.
     NoSync,
 }
 
-/// The number stands for no stream of CUDA.
+/// The number is not a CUDA stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "stream={0} is no CUDA stream; pass None or 1 for the default stream, 2 for the thread's, -1 \
-     for none, or the handle of a stream such as torch.cuda.current_stream().cuda_stream"
+    "stream={0} is not a CUDA stream; pass None or 1 for the default stream, 2 for the thread's, \
+     -1 for none, or the handle of a stream such as torch.cuda.current_stream().cuda_stream"
 )]
 pub struct StreamError(pub i64);
 
 impl Queue {
-    /// The default stream, which waits for all streams that were not made to ignore it.
+    /// The default stream, which waits for all streams except non-blocking ones.
     pub const LEGACY: Queue = Queue {
         handle: LEGACY,
         context: 0,
@@ -56,19 +56,18 @@ impl Queue {
     ///
     /// # Safety
     ///
-    /// `handle` is a stream of the process, of the card that it is used with, and lives until
-    /// nothing is put on it any more: for an array that was handed over, until it was released.
+    /// `handle` is a stream of this process on the GPU that it is used with. It lives until no more
+    /// commands are put on it: for an array that was handed over, until the array was released.
     pub const unsafe fn consumers(handle: usize) -> Queue {
         Queue { handle, context: 0 }
     }
 
-    /// What DLPack's `stream` argument means for CUDA: none and 1 the default stream, 2 that of
-    /// the calling thread, -1 no order at all, and else a handle.
+    /// Interprets DLPack's `stream` argument for CUDA: None and 1 mean the default stream, 2 that
+    /// of the calling thread, -1 no order, other numbers are handles.
     ///
     /// # Errors
     ///
-    /// For 0, which the protocol forbids because it could mean the first or the second, and for
-    /// other negative numbers.
+    /// For 0, which the protocol forbids because it is ambiguous, and for other negative numbers.
     ///
     /// # Safety
     ///
@@ -89,9 +88,8 @@ impl Queue {
         }
     }
 
-    /// What a stream object of a framework says its handle is: as in
-    /// [`from_dlpack`](Queue::from_dlpack), but 0 is the default stream, which is what torch and
-    /// CuPy mean by it.
+    /// Interprets the handle of a framework's stream object: as
+    /// [`from_dlpack`](Queue::from_dlpack), but 0 is the default stream, as in torch and CuPy.
     ///
     /// # Errors
     ///
@@ -114,16 +112,15 @@ impl Queue {
         self.context != 0
     }
 
-    /// The handle, for the context of that number; none if another context made it.
+    /// The handle, for the context with this number; None if another context made it.
     pub(super) fn handle_in(self, context: u64) -> Option<usize> {
         (self.context == 0 || self.context == context).then_some(self.handle)
     }
 
-    /// The queue on which an event is recorded, on whatever thread, so that it stands for what
-    /// was put on this one.
+    /// The queue on which any thread can record an event that covers the commands of this one.
     ///
-    /// The default stream of a thread is another one on every thread, and releases happen on any.
-    /// The legacy stream waits for all of them.
+    /// The default stream of a thread differs on every thread, and a release may happen on any. The
+    /// legacy stream waits for all of them.
     pub(super) fn on_any_thread(self) -> Queue {
         if self == Queue::PER_THREAD {
             return Queue::LEGACY;
@@ -142,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_argument_is_read_as_the_protocol_says() {
+    fn the_stream_argument_follows_the_protocol() {
         assert_eq!(parsed(None), Ok(Consumer::Queue(Queue::LEGACY)));
         assert_eq!(parsed(Some(1)), Ok(Consumer::Queue(Queue::LEGACY)));
         assert_eq!(parsed(Some(2)), Ok(Consumer::Queue(Queue::PER_THREAD)));
@@ -155,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stream_is_refused_with_what_would_be_one() {
+    fn an_invalid_stream_is_an_error_that_names_a_valid_one() {
         for stream in [0, -2, i64::MIN] {
             let error = parsed(Some(stream)).unwrap_err();
 
@@ -174,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_ones_own_belongs_to_its_context() {
+    fn an_own_queue_belongs_to_its_context() {
         let queue = Queue::own(0x10, 3);
 
         assert_eq!(queue.handle_in(3), Some(0x10));
@@ -182,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_did_is_waited_for_from_every_other() {
+    fn work_of_a_thread_is_waited_for_from_every_other() {
         assert_eq!(Queue::PER_THREAD.on_any_thread(), Queue::LEGACY);
         assert_eq!(Queue::own(9, 1).on_any_thread(), Queue::own(9, 1));
     }

@@ -1,4 +1,4 @@
-//! Bytes of the host that a copy reads.
+//! Host bytes that a copy reads.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -6,24 +6,25 @@ use std::sync::Arc;
 use super::error::CudaError;
 use super::event::Event;
 
-/// Host bytes that several owners share.
+/// Host bytes with shared ownership.
 pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// Keeps bytes until a copy has read them: dropping it waits for that.
-pub(super) struct Reading {
+/// Keeps bytes until a copy has read them: dropping it waits for the copy.
+pub(super) struct PendingRead {
     done: Event,
-    /// Taken out only when the card has read it.
+    /// Taken out only after the GPU has read it.
     source: ManuallyDrop<HostSource>,
 }
 
-impl Reading {
-    /// Of a copy that `done` is to be recorded behind, before this is dropped.
-    pub(super) fn new(done: Event, source: HostSource) -> Reading {
+impl PendingRead {
+    /// Keeps `source` until `done`, which the caller records after the copy and before this is
+    /// dropped.
+    pub(super) fn new(done: Event, source: HostSource) -> PendingRead {
         let source = ManuallyDrop::new(source);
-        Reading { done, source }
+        PendingRead { done, source }
     }
 
-    /// The event behind the copy.
+    /// The event after the copy.
     pub(super) fn done(&self) -> &Event {
         &self.done
     }
@@ -34,13 +35,13 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for PendingRead {
     fn drop(&mut self) {
         if self.done.synchronize().is_ok() {
             // SAFETY: dropped here alone, and `self` is not used after.
             unsafe { ManuallyDrop::drop(&mut self.source) };
         }
-        // Else nobody can tell whether the card still reads: the bytes stay for good. In a forked
-        // child too, where they are a copy of those that the parent's card reads.
+        // If the wait fails, the GPU may still read the bytes, so they are leaked. In a forked
+        // child too, whose bytes are a copy of those that the parent's GPU reads.
     }
 }

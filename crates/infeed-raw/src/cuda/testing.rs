@@ -1,10 +1,10 @@
-//! The fake CUDA driver (`infeed-standin`), linked into the tests of this crate: they reach private functions,
-//! so they cannot lie next to it. Each test has a driver of its thread, and a log of the calls.
+//! The fake CUDA driver (`fake-cuda`), linked into this crate's tests, which use private functions.
+//! Each test has its own driver and log of calls.
 
 use std::ffi::c_uint;
 use std::sync::{Arc, LazyLock};
 
-use infeed_standin::testing::{self, Call};
+use fake_cuda::testing::{self, Call};
 
 use super::driver::Driver;
 use super::{Context, Queue};
@@ -17,8 +17,8 @@ unsafe extern "C" {
     fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> c_uint;
 }
 
-/// Returns the text of the calls since the last time: commands, and calls that make, wait for or free
-/// something, each with the arguments that tests look at.
+/// Returns the calls since the last time as text: commands, and calls that make, wait for or free
+/// something, with the arguments that tests check.
 pub(super) fn calls() -> Vec<String> {
     testing::calls().iter().filter_map(text).collect()
 }
@@ -30,7 +30,7 @@ fn text(
     }: &Call,
 ) -> Option<String> {
     let detail = match *function {
-        // Questions, and what each call does first and last.
+        // Queries, and calls that surround every other call.
         "cuInit"
         | "cuDeviceGetCount"
         | "cuDeviceGet"
@@ -81,7 +81,7 @@ pub(crate) fn context() -> Arc<Context> {
     Context::open_with(&FAKE, 1).expect("the fake driver's device opens")
 }
 
-/// A stream of a consumer on the context's device, which waits for the legacy default stream.
+/// Makes a consumer's stream on the context's device, which waits for the legacy default stream.
 pub(super) fn consumers_stream(context: &Context) -> Queue {
     let bound = context.bind().expect("the context is alive");
     let mut stream = 0;
@@ -93,7 +93,7 @@ pub(super) fn consumers_stream(context: &Context) -> Queue {
     unsafe { Queue::consumers(stream) }
 }
 
-/// Begins to capture a consumer's stream into a graph.
+/// Starts to capture a consumer's stream into a graph.
 pub(super) fn begin_capture(context: &Context, queue: Queue) {
     let stream = queue.handle_in(0).expect("a consumer's stream");
     let _bound = context.bind().expect("the context is alive");
@@ -110,7 +110,7 @@ pub(super) fn end_capture(context: &Context, queue: Queue) {
     assert_eq!(unsafe { cuStreamEndCapture(stream, &raw mut graph) }, 0);
 }
 
-/// The handle of a queue as the log of calls has it.
+/// The handle of a queue, as in the log of calls.
 pub(super) fn handle(queue: Queue, context: &Context) -> String {
     format!(
         "{:#x}",

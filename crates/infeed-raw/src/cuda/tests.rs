@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use infeed_standin::testing::{self, fail_nothing, note};
+use fake_cuda::testing::{self, fail_nothing, note};
 
 use super::driver::Driver;
 use super::testing::{FAKE, begin_capture, calls, consumers_stream, end_capture, handle};
@@ -27,14 +27,14 @@ fn memory(context: &Arc<Context>, len: usize) -> Arc<Memory> {
     Arc::new(context.memory(len).unwrap())
 }
 
-/// What a memory holds.
+/// Contents of a memory.
 fn bytes(context: &Arc<Context>, queue: Queue, memory: &Memory) -> Vec<u8> {
     let slab = Slab::zeroed(1, memory.len()).unwrap();
     let slab = context.read(queue, memory, slab).unwrap();
     slab.as_ref().to_vec()
 }
 
-/// Bytes whose drop is in the log of calls.
+/// Bytes that log their drop.
 struct LoggedBytes(Vec<u8>);
 
 impl AsRef<[u8]> for LoggedBytes {
@@ -63,9 +63,9 @@ fn expand() -> Kernel {
 }
 
 #[test]
-fn a_machine_without_a_driver_says_so_and_does_not_panic() {
+fn without_a_driver_probing_is_an_error() {
     let Err(error) = probe() else {
-        // A card is here: then it has a name.
+        // This machine has a GPU, so it has a name.
         assert!(!probe().unwrap()[0].name.is_empty());
         return;
     };
@@ -81,7 +81,7 @@ fn a_machine_without_a_driver_says_so_and_does_not_panic() {
 
 #[cfg(not(miri))]
 #[test]
-fn a_library_that_is_not_there_is_named_with_the_systems_reason() {
+fn the_error_of_a_missing_library_has_its_name_and_the_systems_reason() {
     let Err(NoCuda::NoDriver { library, why }) = Driver::load(&[c"libnone.so.9", c"none.so"])
     else {
         panic!("there is no such library");
@@ -104,7 +104,7 @@ fn a_library_without_the_functions_is_too_old_and_names_the_first() {
 }
 
 #[test]
-fn a_driver_that_does_not_start_says_why() {
+fn the_error_of_a_driver_that_does_not_start_has_the_reason() {
     testing::start();
     let start = |code| {
         fail("cuInit", code);
@@ -115,32 +115,29 @@ fn a_driver_that_does_not_start_says_why() {
     assert_eq!(start(3), NoCuda::Forked);
     let broken = start(700).to_string();
     assert!(
-        broken.contains("cuInit gave 700 CUDA_ERROR_ILLEGAL_ADDRESS: an illegal"),
+        broken.contains("cuInit returned 700 CUDA_ERROR_ILLEGAL_ADDRESS: an illegal"),
         "{broken}"
     );
-    assert!(start(4711).to_string().ends_with("cuInit gave 4711"));
+    assert!(start(4711).to_string().ends_with("cuInit returned 4711"));
 }
 
 #[test]
-fn a_card_is_described_and_one_too_many_is_refused() {
+fn a_gpu_has_its_properties_and_a_missing_gpu_is_an_error() {
     let context = open();
 
-    let card = context.card();
-    assert_eq!((card.ordinal, card.name.as_str()), (1, "Stand-in"));
-    assert_eq!((card.capability, card.driver), ((9, 0), (12, 8)));
-    assert_eq!(
-        (card.multiprocessors, card.bus.as_str()),
-        (4, "ffff:01:00.0")
-    );
+    let gpu = context.gpu();
+    assert_eq!((gpu.ordinal, gpu.name.as_str()), (1, "Stand-in"));
+    assert_eq!((gpu.capability, gpu.driver), ((9, 0), (12, 8)));
+    assert_eq!((gpu.multiprocessors, gpu.bus.as_str()), (4, "ffff:01:00.0"));
     let error = Context::open_with(&FAKE, 2).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no cuda:2; 2 cards are there: cuda:0 to cuda:1"
+        "there is no cuda:2; 2 GPUs are visible: cuda:0 to cuda:1"
     );
 }
 
 #[test]
-fn what_was_opened_is_closed_in_reverse_and_last() {
+fn a_context_is_closed_last_and_in_reverse_order() {
     testing::start();
     let context = Context::open_with(&FAKE, 0).unwrap();
     assert_eq!(
@@ -225,7 +222,7 @@ fn opening_runs_every_kernel_once() {
 }
 
 #[test]
-fn bytes_reach_the_card_and_come_back() {
+fn bytes_reach_the_gpu_and_come_back() {
     let context = open();
     let queue = context.stream().unwrap();
     let (from, to) = (memory(&context, 6), memory(&context, 6));
@@ -267,13 +264,13 @@ fn a_source_that_may_still_be_read_is_never_freed() {
     drop(transfer);
     assert_eq!(Arc::strong_count(&source), 2, "its share stays for good");
 
-    // Neither where the copy is under way and the mark behind it could not be made.
+    // The same if the copy was enqueued and its event could not be recorded.
     fail("cuEventRecord", 700);
     testing::fail("cuStreamSynchronize", 700);
     assert!(context.copy(queue, source.clone(), 3, &to, 0).is_err());
     assert_eq!(Arc::strong_count(&source), 3);
 
-    // Where the stream could be waited for, it is freed.
+    // If the stream can be waited for, the source is freed.
     fail("cuEventRecord", 700);
     assert!(context.copy(queue, source.clone(), 3, &to, 0).is_err());
     assert_eq!(Arc::strong_count(&source), 3);
@@ -281,7 +278,7 @@ fn a_source_that_may_still_be_read_is_never_freed() {
 }
 
 #[test]
-fn copies_and_kernels_stay_inside_of_their_memory() {
+fn copies_and_kernels_stay_inside_their_memory() {
     let context = open();
     let queue = context.stream().unwrap();
     let (small, large) = (memory(&context, 4), memory(&context, 64));
@@ -337,10 +334,10 @@ fn copies_and_kernels_stay_inside_of_their_memory() {
             .is_err()
     );
 
-    let told = calls();
+    let reported = calls();
     let reached =
         |call: &&String| call.starts_with("cuMemcpy") || call.starts_with("cuLaunchKernel");
-    assert_eq!(told.iter().find(reached), None);
+    assert_eq!(reported.iter().find(reached), None);
 }
 
 #[test]
@@ -371,16 +368,17 @@ fn a_kernel_runs_over_the_views_that_were_checked() {
         )
         .unwrap();
 
-    let told = calls();
+    let reported = calls();
     let at = |start: &str| {
-        told.iter()
+        reported
+            .iter()
             .position(|call| call.starts_with(start))
             .unwrap()
     };
     assert!(at("cuMemcpyHtoDAsync_v2 32") < at("cuLaunchKernel infeed_expand_f32_chw"));
     assert!(
-        !told.iter().any(|call| call.contains("Synchronize")),
-        "nobody waits"
+        !reported.iter().any(|call| call.contains("Synchronize")),
+        "nothing waits"
     );
     assert_eq!(bytes(&context, queue, &table), RowView::bytes(&views));
     let expected: Vec<u8> = [29, 30, 31, 3, 4, 5]
@@ -388,12 +386,12 @@ fn a_kernel_runs_over_the_views_that_were_checked() {
         .flat_map(|&pixel: &u8| f32::from(pixel).to_le_bytes())
         .collect();
     assert_eq!(bytes(&context, queue, &output), expected);
-    // The table's copy is kept by the table, which lets go of it before it is freed.
+    // The table keeps its copy, and drops it before it is freed.
     calls();
     drop(table);
-    let told = calls();
-    assert_eq!(told[..1], ["cuEventSynchronize"]);
-    assert_eq!(told.last().unwrap(), "cuMemFree_v2");
+    let reported = calls();
+    assert_eq!(reported[..1], ["cuEventSynchronize"]);
+    assert_eq!(reported.last().unwrap(), "cuMemFree_v2");
 }
 
 #[test]
@@ -408,7 +406,7 @@ fn a_pinned_slab_is_unpinned_before_it_is_freed_and_only_once_pinned() {
         let whole = bytes.next_multiple_of(4096);
         assert_eq!(calls(), [format!("cuMemHostRegister_v2 {whole} 1")]);
         assert!(slab.as_ref().iter().all(|&byte| byte == 9));
-        // Cut into rows and put together again, it is the same memory.
+        // Cut into rows and joined again, it is the same memory.
         let (filling, rows) = slab.into_rows();
         drop(rows);
         let slab = filling.seal().unwrap();
@@ -437,7 +435,7 @@ fn a_slab_that_cannot_be_pinned_works_as_before() {
 }
 
 #[test]
-fn no_memory_left_says_how_much_was_asked_for_and_how_much_is_free() {
+fn out_of_memory_reports_the_requested_and_the_free_bytes() {
     let context = open();
     fail("cuMemAlloc_v2", 2);
 
@@ -445,8 +443,8 @@ fn no_memory_left_says_how_much_was_asked_for_and_how_much_is_free() {
 
     assert_eq!(
         error.to_string(),
-        "Stand-in has no memory for 5000 bytes: 1073741824 of 1073741824 are free; use smaller or fewer \
-         batches ahead, or leave the model more room"
+        "Stand-in is out of memory: cannot allocate 5000 bytes (1073741824 of 1073741824 are \
+         free); use smaller or fewer batches, or a smaller model"
     );
 }
 
@@ -488,7 +486,7 @@ fn events_order_streams_and_have_a_clock_where_asked() {
     fail("cuEventQuery", 700);
     let error = plain.is_done().unwrap_err().to_string();
     assert!(
-        error.starts_with("cuEventQuery gave 700 CUDA_ERROR_ILLEGAL_ADDRESS"),
+        error.starts_with("cuEventQuery returned 700 CUDA_ERROR_ILLEGAL_ADDRESS"),
         "{error}"
     );
     assert!(error.contains("CUDA_LAUNCH_BLOCKING=1"), "{error}");
@@ -507,7 +505,7 @@ fn a_release_on_a_threads_own_stream_waits_for_the_streams_of_all_threads() {
 }
 
 #[test]
-fn memory_that_a_consumers_stream_uses_is_freed_after_that() {
+fn memory_is_freed_after_the_consumers_stream_that_uses_it() {
     let context = open();
     let consumers = consumers_stream(&context);
     let (from, to) = (memory(&context, 4), memory(&context, 4));
@@ -526,7 +524,7 @@ fn memory_that_a_consumers_stream_uses_is_freed_after_that() {
 }
 
 #[test]
-fn a_stream_that_is_captured_is_left_alone() {
+fn no_command_enters_a_captured_stream() {
     let context = open();
     let (own, event) = (context.stream().unwrap(), context.event(false).unwrap());
     let consumers = consumers_stream(&context);
@@ -546,7 +544,7 @@ fn a_stream_that_is_captured_is_left_alone() {
 }
 
 #[test]
-fn what_belongs_to_another_opening_is_refused() {
+fn an_object_of_another_context_is_rejected() {
     let context = open();
     let other = Context::open_with(&FAKE, 0).unwrap();
     let (queue, foreign) = (context.stream().unwrap(), other.stream().unwrap());
@@ -576,19 +574,19 @@ fn what_belongs_to_another_opening_is_refused() {
 
 #[cfg(all(unix, not(miri)))]
 #[test]
-fn a_forked_child_is_refused_and_frees_nothing_of_its_parents() {
+fn calls_of_a_forked_child_are_errors_and_free_nothing() {
     let context = open();
     let held = memory(&context, 4);
     calls();
 
-    // SAFETY: the child touches memory of its own and ends without running anything else.
+    // SAFETY: the child touches only its own memory and exits without running other code.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let refused = matches!(context.stream(), Err(CudaError::Forked { .. }));
+        let rejected = matches!(context.stream(), Err(CudaError::Forked { .. }));
         drop((held, context));
         let silent = calls().is_empty();
         // SAFETY: ends this process at once.
-        unsafe { libc::_exit(if refused && silent { 0 } else { 1 }) };
+        unsafe { libc::_exit(if rejected && silent { 0 } else { 1 }) };
     }
     let mut status = 0;
     // SAFETY: waits for the child just made, and writes one integer.
@@ -600,10 +598,10 @@ fn a_forked_child_is_refused_and_frees_nothing_of_its_parents() {
 }
 
 #[test]
-fn one_table_on_two_queues_is_written_behind_the_kernel_that_reads_it() {
+fn a_table_on_two_queues_is_written_after_the_kernel_that_reads_it() {
     let context = open();
     let (one, other) = (context.stream().unwrap(), context.stream().unwrap());
-    let (input, place) = (memory(&context, 6), memory(&context, 32));
+    let (input, position) = (memory(&context, 6), memory(&context, 32));
     let outputs = [memory(&context, 12), memory(&context, 12)];
     let view = [RowView {
         offset: 0,
@@ -612,7 +610,7 @@ fn one_table_on_two_queues_is_written_behind_the_kernel_that_reads_it() {
     }];
     let waits = |queue| format!("cuStreamWaitEvent {}", handle(queue, &context));
     let launch = |queue, output| {
-        let table = Some((Table::Views(&view), &place));
+        let table = Some((Table::Views(&view), &position));
         context
             .launch(queue, &expand(), 1, &input, table, output)
             .unwrap();
@@ -622,24 +620,25 @@ fn one_table_on_two_queues_is_written_behind_the_kernel_that_reads_it() {
 
     launch(other, &outputs[1]);
 
-    let told = calls();
-    let at = |what: &str| told.iter().position(|call| call.starts_with(what));
+    let reported = calls();
+    let at = |what: &str| reported.iter().position(|call| call.starts_with(what));
     let stream = handle(other, &context);
     let (held, written) = (
         at(&waits(other)),
         at(&format!("cuMemcpyHtoDAsync_v2 16 on {stream}")),
     );
-    assert!(held.is_some() && held < written, "{told:?}");
+    assert!(held.is_some() && held < written, "{reported:?}");
     let (launched, marked) = (
         at("cuLaunchKernel "),
-        told.iter()
+        reported
+            .iter()
             .rposition(|call| *call == format!("cuEventRecord {stream}")),
     );
-    assert!(launched < marked, "{told:?}");
+    assert!(launched < marked, "{reported:?}");
 
-    // Neither do others write there before.
+    // Other commands write there only after it, too.
     let source: HostSource = Arc::new(vec![0_u8; 8]);
-    drop(context.copy(one, source, 8, &place, 0).unwrap());
+    drop(context.copy(one, source, 8, &position, 0).unwrap());
     assert_eq!(
         calls()
             .iter()
@@ -647,12 +646,12 @@ fn one_table_on_two_queues_is_written_behind_the_kernel_that_reads_it() {
             .unwrap(),
         &waits(one)
     );
-    context.copy_within(other, &input, &place, 6).unwrap();
+    context.copy_within(other, &input, &position, 6).unwrap();
     assert!(calls().contains(&waits(other)));
 }
 
 #[test]
-fn memory_that_was_written_becomes_a_table_once_nothing_else_is_on_its_way_there() {
+fn written_memory_becomes_a_table_after_pending_writes() {
     let context = open();
     let queue = context.stream().unwrap();
     let (input, output) = (memory(&context, 6), memory(&context, 12));
@@ -661,9 +660,9 @@ fn memory_that_was_written_becomes_a_table_once_nothing_else_is_on_its_way_there
         row_bytes: 3,
         flags: 0,
     }];
-    let waited = |place: &Arc<Memory>| {
+    let waited = |position: &Arc<Memory>| {
         calls();
-        let table = Some((Table::Views(&view), place));
+        let table = Some((Table::Views(&view), position));
         let launched = context.launch(queue, &expand(), 1, &input, table, &output);
         launched.unwrap();
         calls().contains(&format!("cuStreamSynchronize {}", handle(queue, &context)))
@@ -674,7 +673,7 @@ fn memory_that_was_written_becomes_a_table_once_nothing_else_is_on_its_way_there
 
     assert!(!waited(&fresh));
     assert!(waited(&written), "the first time");
-    assert!(!waited(&written), "nobody waits on the host again");
+    assert!(!waited(&written), "the host does not wait again");
 }
 
 #[test]
@@ -687,44 +686,45 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
         row_bytes: 3,
         flags: 0,
     };
-    let pinned = |place: &Arc<Memory>, rows: usize| {
+    let pinned = |position: &Arc<Memory>, rows: usize| {
         calls();
         let views = vec![view; rows];
-        let table = Some((Table::Views(&views), place));
+        let table = Some((Table::Views(&views), position));
         let launched = context.launch(queue, &expand(), rows, &input, table, &output);
         launched.unwrap();
         assert_eq!(
-            bytes(&context, queue, place)[..16 * rows],
+            bytes(&context, queue, position)[..16 * rows],
             *RowView::bytes(&views)
         );
-        let told = calls();
-        told.iter()
+        let reported = calls();
+        reported
+            .iter()
             .filter(|call| call.starts_with("cuMemHost"))
             .count()
     };
 
-    let place = memory(&context, 16_000);
-    assert_eq!(pinned(&place, 2), 1);
-    assert_eq!(pinned(&place, 1), 0, "there is room");
+    let position = memory(&context, 16_000);
+    assert_eq!(pinned(&position, 2), 1);
+    assert_eq!(pinned(&position, 1), 0, "there is room");
     assert_eq!(
-        pinned(&place, 900),
+        pinned(&position, 900),
         2,
         "the next, and the end of the one before"
     );
-    assert_eq!(pinned(&place, 900), 0);
+    assert_eq!(pinned(&position, 900), 0);
 
     fail("cuMemHostRegister_v2", 1);
-    let place = memory(&context, 64);
-    assert_eq!(pinned(&place, 2), 1);
+    let position = memory(&context, 64);
+    assert_eq!(pinned(&position, 2), 1);
     assert_eq!(
-        pinned(&place, 2),
+        pinned(&position, 2),
         0,
-        "who has no such memory is not asked again"
+        "a driver that cannot pin is not asked again"
     );
 }
 
 #[test]
-fn a_stream_that_is_no_more_is_told_with_the_mend() {
+fn a_destroyed_stream_is_an_error_with_the_fix() {
     let context = open();
     let event = context.event(false).unwrap();
     // SAFETY: the fake driver looks handles up.
@@ -735,13 +735,13 @@ fn a_stream_that_is_no_more_is_told_with_the_mend() {
     assert!(matches!(error, CudaError::NoStream { code: 400, .. }));
     let text = error.to_string();
     assert!(
-        text.contains("the stream is no more, or is another card's; keep a stream"),
+        text.contains("the stream was destroyed or belongs to another GPU; keep a stream"),
         "{text}"
     );
 }
 
 #[test]
-fn the_whole_card_is_waited_for_unless_a_graph_is_captured() {
+fn waiting_for_the_gpu_fails_while_a_graph_is_captured() {
     let context = open();
 
     context.finish_all().unwrap();

@@ -25,7 +25,7 @@ pub struct Baseline {
 #[non_exhaustive]
 pub enum NotBaseline {
     /// It is of a kind that the host decodes.
-    #[error("the device decodes baseline JPEG, and this file {0}; the host decodes it")]
+    #[error("the device decodes only baseline JPEG, but this file {0}; the host decodes it")]
     Other(&'static str),
     /// It is no whole JPEG.
     #[error("the file {0}")]
@@ -62,7 +62,7 @@ impl Baseline {
     ///
     /// Reads every byte of the file once, at several GB/s.
     pub fn read(bytes: &[u8], max_pixels: u64) -> Result<Baseline, NotBaseline> {
-        let mut walk = Walk {
+        let mut walk = MarkerReader {
             bytes,
             at: 0,
             tables: Tables::default(),
@@ -84,7 +84,7 @@ struct Tables {
 
 /// What the frame header says.
 #[derive(Clone, Copy)]
-struct Frame {
+struct FrameHeader {
     width: u32,
     height: u32,
     subsampling: Subsampling,
@@ -93,7 +93,7 @@ struct Frame {
     ids: [(u8, u8); 3],
 }
 
-impl Frame {
+impl FrameHeader {
     fn is_gray(&self) -> bool {
         self.components == 1
     }
@@ -119,11 +119,11 @@ impl Frame {
     }
 }
 
-struct Walk<'a> {
+struct MarkerReader<'a> {
     bytes: &'a [u8],
     at: usize,
     tables: Tables,
-    frame: Option<Frame>,
+    frame: Option<FrameHeader>,
     /// MCUs between restart markers; 0 for none.
     interval: u16,
     /// Whether a marker says that the samples are red, green and blue.
@@ -132,10 +132,10 @@ struct Walk<'a> {
 
 const CUT: NotBaseline = Damaged("ends within a segment");
 
-impl<'a> Walk<'a> {
+impl<'a> MarkerReader<'a> {
     fn file(&mut self, max_pixels: u64) -> Result<Baseline, NotBaseline> {
         if self.take(2) != Some(&[0xFF, 0xD8]) {
-            return Err(Damaged("is no JPEG"));
+            return Err(Damaged("is not a JPEG"));
         }
         loop {
             let marker = self.marker()?;
@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
                 0xEE => self.adobe()?,
                 0xDA => return self.scan(),
                 0xE0..=0xEF | 0xFE => _ = self.segment()?,
-                _ => return Err(refused(marker)),
+                _ => return Err(rejected(marker)),
             }
         }
     }
@@ -226,11 +226,11 @@ impl<'a> Walk<'a> {
             (3, [0x22, 0x11, 0x11]) => Subsampling::Quarter,
             _ => {
                 return Err(Other(
-                    "is sampled otherwise than 4:4:4, 4:2:2, 4:2:0, 4:4:0 or gray",
+                    "has a chroma subsampling other than 4:4:4, 4:2:2, 4:2:0, 4:4:0 or gray",
                 ));
             }
         };
-        self.frame = Some(Frame {
+        self.frame = Some(FrameHeader {
             width,
             height,
             subsampling,
@@ -363,7 +363,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes over the scan; where the marker behind it begins.
-    fn entropy_coded(&mut self, frame: &Frame) -> Result<usize, NotBaseline> {
+    fn entropy_coded(&mut self, frame: &FrameHeader) -> Result<usize, NotBaseline> {
         let restarts = match self.interval {
             0 => 0,
             interval => (frame.mcus() - 1) / u64::from(interval),
@@ -394,7 +394,7 @@ impl<'a> Walk<'a> {
 }
 
 /// What a marker means that is not of a baseline file.
-fn refused(marker: u8) -> NotBaseline {
+fn rejected(marker: u8) -> NotBaseline {
     match marker {
         0xC1 => Other("is extended sequential"),
         0xC2 => Other("is progressive"),

@@ -17,7 +17,7 @@ pub use baseline::{Baseline, NotBaseline};
 /// Where the pixels of one image go: rows of red, green and blue, 8 bits each, in a memory of a
 /// device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ImagePosition {
     /// First byte.
     pub offset: usize,
     /// Bytes from the beginning of a row to that of the next, at least three a column.
@@ -28,10 +28,10 @@ pub struct Place {
     pub width: u32,
 }
 
-impl Place {
+impl ImagePosition {
     /// For an image whose rows lie one after another, from `offset` on.
-    pub fn dense(offset: usize, height: u32, width: u32) -> Place {
-        Place {
+    pub fn dense(offset: usize, height: u32, width: u32) -> ImagePosition {
+        ImagePosition {
             offset,
             row_bytes: (width as usize).saturating_mul(3),
             height,
@@ -54,14 +54,14 @@ impl Place {
 /// Places that cannot be decoded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadPlaces {
+pub enum BadPositions {
     /// Not one place for each file.
-    #[error("{files} files have {places} places; give one for each")]
+    #[error("{files} files have {positions} positions; give one position per file")]
     Count {
         /// Files there are.
         files: usize,
         /// Places there are.
-        places: usize,
+        positions: usize,
     },
     /// A place that leaves the memory, or is too narrow for its own size.
     #[error(
@@ -83,7 +83,7 @@ pub enum BadPlaces {
         len: usize,
     },
     /// Two places share bytes.
-    #[error("the places of rows {row} and {other} share bytes")]
+    #[error("the positions of rows {row} and {other} overlap")]
     Shared {
         /// One of them.
         row: usize,
@@ -97,19 +97,19 @@ pub enum BadPlaces {
 ///
 /// # Errors
 ///
-/// [`BadPlaces`], for the first that is wrong.
-pub fn span(places: &[Place], len: usize) -> Result<Range<usize>, BadPlaces> {
-    let mut ranges = Vec::with_capacity(places.len());
-    for (row, place) in places.iter().enumerate() {
-        match place.bytes() {
+/// [`BadPositions`], for the first that is wrong.
+pub fn span(positions: &[ImagePosition], len: usize) -> Result<Range<usize>, BadPositions> {
+    let mut ranges = Vec::with_capacity(positions.len());
+    for (row, position) in positions.iter().enumerate() {
+        match position.bytes() {
             Some(bytes) if bytes.end <= len => ranges.push((bytes, row)),
             _ => {
-                return Err(BadPlaces::Outside {
+                return Err(BadPositions::Outside {
                     row,
-                    offset: place.offset,
-                    row_bytes: place.row_bytes,
-                    height: place.height,
-                    width: place.width,
+                    offset: position.offset,
+                    row_bytes: position.row_bytes,
+                    height: position.height,
+                    width: position.width,
                     len,
                 });
             }
@@ -118,7 +118,7 @@ pub fn span(places: &[Place], len: usize) -> Result<Range<usize>, BadPlaces> {
     ranges.sort_by_key(|(bytes, _)| bytes.start);
     for pair in ranges.windows(2) {
         if pair[1].0.start < pair[0].0.end {
-            return Err(BadPlaces::Shared {
+            return Err(BadPositions::Shared {
                 row: pair[0].1,
                 other: pair[1].1,
             });
@@ -132,12 +132,12 @@ pub fn span(places: &[Place], len: usize) -> Result<Range<usize>, BadPlaces> {
 /// Why one file was not decoded. Others of its batch were.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum Rejection {
     /// The decoder does not take such files, or nobody would take this one.
     #[error(transparent)]
     NotBaseline(#[from] NotBaseline),
     /// The file has another size than its place.
-    #[error("the file is {found_width}x{found_height}, and its place is for {width}x{height}")]
+    #[error("the file is {found_width}x{found_height}, but its position is for {width}x{height}")]
     OtherSize {
         /// Columns of the place.
         width: u32,
@@ -149,7 +149,7 @@ pub enum Refusal {
         found_height: u32,
     },
     /// The decoder's library refused it.
-    #[error("{decoder} refuses the file: {what}")]
+    #[error("{decoder} rejects the file: {what}")]
     Decoder {
         /// Which library.
         decoder: &'static str,
@@ -158,25 +158,25 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl Rejection {
     /// Whether the host's decoder is likely to take the file: nothing says that it is broken.
     pub fn is_for_the_host(&self) -> bool {
         match self {
-            Refusal::NotBaseline(why) => why.is_for_the_host(),
-            Refusal::OtherSize { .. } => false,
+            Rejection::NotBaseline(why) => why.is_for_the_host(),
+            Rejection::OtherSize { .. } => false,
             // It is the host's decoder that can tell what is wrong, if anything is.
-            Refusal::Decoder { .. } => true,
+            Rejection::Decoder { .. } => true,
         }
     }
 }
 
 /// A file that was not decoded, by its number in the batch. What its place holds is not specified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedFile {
     /// Its number.
     pub row: usize,
     /// Why.
-    pub why: Refusal,
+    pub why: Rejection,
 }
 
 /// A file for a device's decoder, with the result of its scan. A scan reads every byte, so it is done
@@ -210,14 +210,14 @@ impl ScannedJpeg {
     ///
     /// # Errors
     ///
-    /// [`Refusal::OtherSize`] for a place of another size, [`Refusal::NotBaseline`] for a source that is
+    /// [`Rejection::OtherSize`] for a place of another size, [`Rejection::NotBaseline`] for a source that is
     /// shorter than its header says.
-    pub fn check(&self, place: &Place) -> Result<(), Refusal> {
+    pub fn check(&self, position: &ImagePosition) -> Result<(), Rejection> {
         let header = &self.header;
-        if (header.width, header.height) != (place.width, place.height) {
-            return Err(Refusal::OtherSize {
-                width: place.width,
-                height: place.height,
+        if (header.width, header.height) != (position.width, position.height) {
+            return Err(Rejection::OtherSize {
+                width: position.width,
+                height: position.height,
                 found_width: header.width,
                 found_height: header.height,
             });

@@ -66,17 +66,17 @@ fn files_of_other_kinds_are_for_the_host_and_say_of_which() {
         (file!("s420p.jpg"), "is progressive"),
         (file!("grayp.jpg"), "is progressive"),
         (file!("cmyk.jpg"), "other than 1 or 3 components"),
-        (file!("s411.jpg"), "is sampled otherwise"),
-        (file!("s410.jpg"), "is sampled otherwise"),
-        (file!("s441.jpg"), "is sampled otherwise"),
+        (file!("s411.jpg"), "has a chroma subsampling other"),
+        (file!("s410.jpg"), "has a chroma subsampling other"),
+        (file!("s441.jpg"), "has a chroma subsampling other"),
         (file!("rgb.jpg"), "red, green and blue"),
         (file!("s420a.jpg"), "arithmetically"),
     ] {
-        let refused = read(bytes).unwrap_err();
+        let rejected = read(bytes).unwrap_err();
 
-        assert!(refused.to_string().contains(word), "{word}: {refused}");
-        assert!(refused.is_for_the_host());
-        assert!(Refusal::from(refused).is_for_the_host());
+        assert!(rejected.to_string().contains(word), "{word}: {rejected}");
+        assert!(rejected.is_for_the_host());
+        assert!(Rejection::from(rejected).is_for_the_host());
     }
     for bytes in [
         file!("s420.jpg"),
@@ -104,9 +104,9 @@ fn other_frame_headers_are_told_apart() {
         let at = find(&bytes, 0xC0);
         bytes[at + 1] = marker;
 
-        let refused = read(&bytes).unwrap_err();
+        let rejected = read(&bytes).unwrap_err();
 
-        assert!(refused.to_string().contains(word), "{refused}");
+        assert!(rejected.to_string().contains(word), "{rejected}");
     }
     let mut deep = jpeg(Subsampling::None);
     let at = find(&deep, 0xC0);
@@ -119,9 +119,9 @@ fn a_file_cut_anywhere_is_damaged() {
     for subsampling in [Subsampling::Quarter, Subsampling::Gray] {
         let bytes = jpeg(subsampling);
         for len in 0..bytes.len() {
-            let refused = read(&bytes[..len]).unwrap_err();
+            let rejected = read(&bytes[..len]).unwrap_err();
 
-            assert!(!refused.is_for_the_host(), "{len}: {refused}");
+            assert!(!rejected.is_for_the_host(), "{len}: {rejected}");
         }
     }
 }
@@ -146,14 +146,14 @@ fn a_byte_changed_anywhere_makes_no_panic_and_no_other_end() {
 fn limits_and_header_bombs_are_found_before_anything_is_allocated() {
     let bytes = jpeg(Subsampling::Quarter);
     assert!(Baseline::read(&bytes, 67 * 45).is_ok());
-    let refused = Baseline::read(&bytes, 67 * 45 - 1).unwrap_err();
-    assert_eq!(refused.to_string(), "67x45 pixels are more than 3014");
+    let rejected = Baseline::read(&bytes, 67 * 45 - 1).unwrap_err();
+    assert_eq!(rejected.to_string(), "67x45 pixels are more than 3014");
 
     let mut bomb = bytes;
     let at = find(&bomb, 0xC0);
     bomb[at + 5..at + 9].copy_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF]);
-    let refused = Baseline::read(&bomb, u64::MAX).unwrap_err();
-    assert!(refused.to_string().contains("too few bytes"), "{refused}");
+    let rejected = Baseline::read(&bomb, u64::MAX).unwrap_err();
+    assert!(rejected.to_string().contains("too few bytes"), "{rejected}");
 }
 
 #[test]
@@ -182,9 +182,9 @@ fn codes_that_no_table_can_have_are_damage() {
     counts[0] = 3;
     counts[15] = symbols - 3;
 
-    let refused = read(&over).unwrap_err();
+    let rejected = read(&over).unwrap_err();
 
-    assert!(refused.to_string().contains("no code has"), "{refused}");
+    assert!(rejected.to_string().contains("no code has"), "{rejected}");
     let mut many = bytes;
     many[at + 5..at + 21].fill(255);
     assert!(read(&many).unwrap_err().to_string().contains("no code has"));
@@ -196,32 +196,39 @@ fn a_table_that_is_named_and_not_there_is_damage() {
     let scan = find(&bytes, 0xDA);
     bytes[scan + 6] = 0x11;
 
-    let refused = read(&bytes).unwrap_err();
+    let rejected = read(&bytes).unwrap_err();
 
-    assert_eq!(refused, NotBaseline::Damaged("lacks a table that it names"));
+    assert_eq!(
+        rejected,
+        NotBaseline::Damaged("lacks a table that it names")
+    );
 }
 
 #[test]
 fn places_outside_of_the_memory_or_over_each_other_are_refused() {
-    let place = |offset, row_bytes| Place {
+    let position = |offset, row_bytes| ImagePosition {
         offset,
         row_bytes,
         height: 2,
         width: 3,
     };
 
-    assert_eq!(span(&[place(32, 9), place(4, 12)], 50), Ok(4..50));
+    assert_eq!(span(&[position(32, 9), position(4, 12)], 50), Ok(4..50));
     assert_eq!(span(&[], 0), Ok(0..0));
-    let outside = span(&[place(0, 9), place(33, 9)], 50).unwrap_err();
-    assert!(matches!(outside, BadPlaces::Outside { row: 1, .. }));
+    let outside = span(&[position(0, 9), position(33, 9)], 50).unwrap_err();
+    assert!(matches!(outside, BadPositions::Outside { row: 1, .. }));
     assert!(outside.to_string().contains("do not fit into 50 bytes"));
-    for narrow in [place(0, 8), place(usize::MAX, 9), place(0, usize::MAX)] {
+    for narrow in [
+        position(0, 8),
+        position(usize::MAX, 9),
+        position(0, usize::MAX),
+    ] {
         assert!(span(&[narrow], 50).is_err(), "{narrow:?}");
     }
-    assert!(span(&[Place::dense(0, 0, 3)], 50).is_err());
-    assert!(span(&[Place::dense(0, u32::MAX, u32::MAX)], usize::MAX).is_err());
-    let shared = span(&[place(18, 9), place(0, 10)], 50).unwrap_err();
-    assert_eq!(shared, BadPlaces::Shared { row: 1, other: 0 });
+    assert!(span(&[ImagePosition::dense(0, 0, 3)], 50).is_err());
+    assert!(span(&[ImagePosition::dense(0, u32::MAX, u32::MAX)], usize::MAX).is_err());
+    let shared = span(&[position(18, 9), position(0, 10)], 50).unwrap_err();
+    assert_eq!(shared, BadPositions::Shared { row: 1, other: 0 });
 }
 
 #[test]
@@ -232,19 +239,19 @@ fn a_scan_is_held_against_the_place_and_the_length_of_the_file() {
     let scanned = ScannedJpeg::scan(Arc::new(longer)).unwrap();
 
     assert_eq!(scanned.bytes(), bytes);
-    assert_eq!(scanned.check(&Place::dense(7, 45, 67)), Ok(()));
-    let other = scanned.check(&Place::dense(0, 45, 80)).unwrap_err();
+    assert_eq!(scanned.check(&ImagePosition::dense(7, 45, 67)), Ok(()));
+    let other = scanned.check(&ImagePosition::dense(0, 45, 80)).unwrap_err();
     assert_eq!(
         other.to_string(),
-        "the file is 67x45, and its place is for 80x45"
+        "the file is 67x45, but its position is for 80x45"
     );
     assert!(!other.is_for_the_host());
     let cut = ScannedJpeg {
         source: Arc::new(bytes[..bytes.len() - 1].to_vec()),
         ..scanned
     };
-    let short = cut.check(&Place::dense(0, 45, 67)).unwrap_err();
+    let short = cut.check(&ImagePosition::dense(0, 45, 67)).unwrap_err();
     assert_eq!(short.to_string(), "the file is shorter than its scan");
     let none = ScannedJpeg::scan(Arc::new(b"GIF89a".to_vec())).unwrap_err();
-    assert_eq!(none.to_string(), "the file is no JPEG");
+    assert_eq!(none.to_string(), "the file is not a JPEG");
 }

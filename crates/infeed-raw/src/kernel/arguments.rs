@@ -42,7 +42,7 @@ impl Divider {
 /// Rows to read and rows to write: `struct rows`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rows {
+pub(super) struct KernelRows {
     /// Address of the first byte.
     pub(super) input: u64,
     /// Address of the first element.
@@ -73,7 +73,7 @@ pub(super) struct Rows {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expand {
-    pub(super) rows: Rows,
+    pub(super) rows: KernelRows,
     pub(super) scale: [f32; 4],
     pub(super) bias: [f32; 4],
 }
@@ -82,7 +82,7 @@ pub(super) struct Expand {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Classes {
-    pub(super) rows: Rows,
+    pub(super) rows: KernelRows,
     pub(super) colours: Colours,
     pub(super) unknown: u32,
     pub(super) unused: u32,
@@ -92,12 +92,12 @@ pub(super) struct Classes {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Widen {
-    pub(super) rows: Rows,
+    pub(super) rows: KernelRows,
     pub(super) unknown: u64,
 }
 
 // What the assertions in `kernels/*.c` say of their side. Kernels take 4096 bytes at most.
-const _: () = assert!(size_of::<Rows>() == 96);
+const _: () = assert!(size_of::<KernelRows>() == 96);
 const _: () = assert!(size_of::<Expand>() == 128);
 const _: () = assert!(size_of::<Classes>() == 2664);
 const _: () = assert!(size_of::<Widen>() == 104);
@@ -124,7 +124,7 @@ pub(super) unsafe trait Argument: Copy {
 }
 
 // SAFETY: 5 * 8 + 4 * 4 + 9 * 4 + 4 bytes of members are the 96 bytes asserted above.
-unsafe impl Argument for Rows {}
+unsafe impl Argument for KernelRows {}
 // SAFETY: 96 + 4 * 4 + 4 * 4 are the 128 asserted above.
 unsafe impl Argument for Expand {}
 // SAFETY: 96 + 512 * 4 + 512 + 4 + 4 are the 2664 asserted above.

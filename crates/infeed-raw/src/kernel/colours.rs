@@ -17,7 +17,7 @@ const FACTOR: u32 = 0x9e37_79b1;
 #[derive(Clone, Copy)]
 pub(super) struct Colours {
     /// One more than the colour, red in the lowest bits; 0 where there is none.
-    places: [u32; PLACES],
+    positions: [u32; PLACES],
     classes: [u8; PLACES],
 }
 
@@ -34,7 +34,7 @@ impl Colours {
             });
         }
         let mut table = Colours {
-            places: [0; PLACES],
+            positions: [0; PLACES],
             classes: [0; PLACES],
         };
         for (&colour, &class) in colours.iter().zip(classes) {
@@ -42,17 +42,17 @@ impl Colours {
             let key = r | g << 8 | b << 16;
             let mut at = (key.wrapping_mul(FACTOR) >> 23) as usize;
             // Ends: fewer colours than places.
-            while table.places[at] != 0 && table.places[at] != key + 1 {
+            while table.positions[at] != 0 && table.positions[at] != key + 1 {
                 at = (at + 1) % PLACES;
             }
-            if table.places[at] != 0 && table.classes[at] != class {
+            if table.positions[at] != 0 && table.classes[at] != class {
                 return Err(KernelError::TwoClasses {
                     colour,
                     first: table.classes[at],
                     second: class,
                 });
             }
-            table.places[at] = key + 1;
+            table.positions[at] = key + 1;
             table.classes[at] = class;
         }
         Ok(table)

@@ -6,7 +6,7 @@ use super::launch::Launch;
 use super::{Kernel, KernelError, Table};
 
 /// Runs blocks `from..to` of a launch whose argument is behind the pointer.
-type Run = unsafe extern "C" fn(arguments: *const u64, from: u32, to: u32);
+type BlockRunner = unsafe extern "C" fn(arguments: *const u64, from: u32, to: u32);
 
 macro_rules! entries {
     ($($name:literal => $run:ident),* $(,)?) => {
@@ -18,7 +18,7 @@ macro_rules! entries {
         pub const ENTRIES: &[&CStr] = &[$($name),*];
 
         /// What the host runs for each of them.
-        const RUNS: &[Run] = &[$($run),*];
+        const RUNS: &[BlockRunner] = &[$($run),*];
     };
 }
 

@@ -2,9 +2,9 @@
 
 use std::ffi::CStr;
 
-use super::arguments::{Argument, Classes, Divider, Expand, Rows, Widen};
+use super::arguments::{Argument, Classes, Divider, Expand, KernelRows, Widen};
 use super::colours::Colours;
-use super::shape::Shape;
+use super::shape::LaunchShape;
 use super::{BLOCK, Integer, Kernel, KernelError, NO_IMAGES};
 use crate::simd::{Dtype, Layout};
 
@@ -34,7 +34,7 @@ impl Launch {
         table: Option<u64>,
         output: u64,
     ) -> Result<Launch, KernelError> {
-        let shape = Shape::of(kernel, rows)?;
+        let shape = LaunchShape::of(kernel, rows)?;
         if kernel.is_resize() && table.is_none() {
             return Err(NO_IMAGES);
         }
@@ -74,7 +74,7 @@ impl Launch {
     }
 }
 
-fn images(kernel: &Kernel, shape: &Shape, input: u64, table: u64, output: u64) -> Rows {
+fn images(kernel: &Kernel, shape: &LaunchShape, input: u64, table: u64, output: u64) -> KernelRows {
     let (line, group) = match kernel {
         Kernel::Expand { .. } if shape.is_by_pixel => (shape.width, 1),
         Kernel::Expand { .. } => (shape.line_bytes, shape.pixel_elements),
@@ -87,7 +87,7 @@ fn images(kernel: &Kernel, shape: &Shape, input: u64, table: u64, output: u64) -
         Kernel::Classes { .. } | Kernel::Resize { .. } | Kernel::Widen { .. } => (shape.width, 1),
     };
     // Every number is at most `MAX_ELEMENTS`: `Shape::of` has seen to it.
-    Rows {
+    KernelRows {
         input,
         output,
         table,

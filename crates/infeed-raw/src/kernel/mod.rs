@@ -181,8 +181,8 @@ const OTHER_TABLE: KernelError = KernelError::OtherTable {
 pub enum KernelError {
     /// A row, or all of them, is more than indices and addresses can count.
     #[error(
-        "{rows} rows of {height}x{width} px with {elements} elements a pixel are more than a kernel \
-         can index ({MAX_ELEMENTS} elements a row); use smaller images or fewer rows"
+        "{rows} rows of {height}x{width} px with {elements} elements per pixel are more than a \
+         kernel can index ({MAX_ELEMENTS} elements per row); use smaller images or fewer rows"
     )]
     TooLarge {
         rows: usize,
@@ -204,11 +204,14 @@ pub enum KernelError {
     },
 
     /// Too many colours, or not a class for each.
-    #[error("{colours} colours and {classes} classes; give as many of both, at most {MAX_COLOURS}")]
+    #[error(
+        "{colours} colours and {classes} classes; give the same number of both, at most \
+         {MAX_COLOURS}"
+    )]
     Palette { colours: usize, classes: usize },
 
     /// One colour for two classes.
-    #[error("the colour {},{},{} is that of class {first} and of class {second}", .colour[0], .colour[1], .colour[2])]
+    #[error("the colour {},{},{} belongs to class {first} and class {second}", .colour[0], .colour[1], .colour[2])]
     TwoClasses {
         colour: [u8; 3],
         first: u8,
@@ -229,7 +232,7 @@ pub enum KernelError {
 
     /// A view that reaches beyond the input, or that is none.
     #[error(
-        "row {row} looks at bytes from {offset} with {row_bytes} a line (flags {flags:#x}), which \
+        "row {row} reads bytes from {offset} with {row_bytes} per line (flags {flags:#x}), which \
          does not fit an input of {input} bytes and lines of {line_bytes}"
     )]
     View {
@@ -246,7 +249,7 @@ pub enum KernelError {
     Channels { channels: usize },
 
     /// A class number that has no place in the output.
-    #[error("the number {unknown} for pixels of no class does not fit int32; use int64")]
+    #[error("the number {unknown} for pixels without a class does not fit int32; use int64")]
     Unknown { unknown: i64 },
 
     /// A resize without a table, or a table that another kernel takes.
@@ -266,7 +269,7 @@ pub enum KernelError {
     },
 
     /// Bytes that are no table.
-    #[error("the table of a resize has row {row} outside of itself, or outside of its image")]
+    #[error("entry {row} of the resize table is outside of the table or of its image")]
     Table { row: usize },
 
     /// A table for another size.
@@ -281,7 +284,7 @@ pub enum KernelError {
     },
 
     /// An address that elements, or a table, cannot be at.
-    #[error("the {what} is at address {address:#x}, which is no multiple of {align}")]
+    #[error("the {what} is at address {address:#x}, which is not a multiple of {align}")]
     Address {
         what: &'static str,
         address: u64,
@@ -307,7 +310,9 @@ impl Kernel {
         match table {
             None => self.input_bytes(rows),
             Some(Table::Views(_)) if self.is_resize() => None,
-            Some(Table::Views(views)) => table::reach(views, &shape::Shape::of(self, rows).ok()?),
+            Some(Table::Views(views)) => {
+                table::reach(views, &shape::LaunchShape::of(self, rows).ok()?)
+            }
             Some(Table::Resize(table)) if self.is_resize() => table.input_bytes(self.pixel_bytes()),
             Some(Table::Resize(_)) => None,
         }
@@ -361,7 +366,7 @@ impl Kernel {
         table: Option<Table<'_>>,
         output_bytes: usize,
     ) -> Result<(), KernelError> {
-        let shape = shape::Shape::of(self, rows)?;
+        let shape = shape::LaunchShape::of(self, rows)?;
         match (table, shape.input_bytes) {
             (None, Some(expected)) if input_bytes != expected => {
                 return Err(KernelError::Input {

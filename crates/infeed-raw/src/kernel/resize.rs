@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::shape::Shape;
+use super::shape::LaunchShape;
 use super::{KernelError, RowView};
 
 /// Bytes of an entry. The same number is in `kernels/resize.c`.
@@ -74,16 +74,16 @@ pub(super) struct Axis {
     pub(super) weights: Vec<i16>,
     pub(super) taps: usize,
     /// Binary places of the weights.
-    pub(super) places: u8,
+    pub(super) positions: u8,
 }
 
 /// An axis as an entry names it.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct AxisEntry {
     /// Where it lies in the table, in words of 4 bytes.
     at: u32,
     taps: u32,
-    places: u32,
+    positions: u32,
     /// Length of the side before.
     from: u32,
 }
@@ -141,7 +141,7 @@ impl Axis {
             windows.push((start, first));
         }
         let largest = values.iter().copied().fold(0.0, f64::max);
-        let places = places(largest);
+        let positions = positions(largest);
         let ends = windows[1..].iter().map(|&(start, _)| start);
         let ends: Vec<usize> = ends.chain([values.len()]).collect();
         let counts = windows
@@ -153,9 +153,9 @@ impl Axis {
             firsts: Vec::with_capacity(windows.len()),
             weights: vec![0; taps * windows.len()],
             taps,
-            places,
+            positions,
         };
-        let of = f64::from(1_u32 << places);
+        let of = f64::from(1_u32 << positions);
         let rows = axis.weights.chunks_exact_mut(taps.max(1));
         for ((&(start, first), &end), weights) in windows.iter().zip(&ends).zip(rows) {
             // At the end of the side it begins earlier, with weights of 0.
@@ -183,9 +183,9 @@ impl Axis {
 
 /// Binary places for weights of which this is the largest: as many as keep it below
 /// 2^[`WEIGHT_BITS`].
-fn places(largest: f64) -> u8 {
-    let fits = |&places: &u8| {
-        let next = (largest * f64::from(1_u32 << (places + 1))).round();
+fn positions(largest: f64) -> u8 {
+    let fits = |&positions: &u8| {
+        let next = (largest * f64::from(1_u32 << (positions + 1))).round();
         next < f64::from(1_u32 << WEIGHT_BITS)
     };
     (0..MOST_PLACES).take_while(fits).count() as u8
@@ -214,7 +214,7 @@ impl ResizeTable {
             _ => Err(KernelError::Side { row, length }),
         };
         let mut bytes = vec![0; views.len() * ENTRY];
-        let mut met: HashMap<(u32, u32), Place> = HashMap::new();
+        let mut met: HashMap<(u32, u32), AxisEntry> = HashMap::new();
         for (row, view) in views.iter().enumerate() {
             view.check_flags(row)?;
             let mut entry = Vec::with_capacity(ENTRY);
@@ -223,24 +223,29 @@ impl ResizeTable {
             entry.extend(view.flags.to_ne_bytes());
             for (from, to) in [(view.width, width), (view.height, height)] {
                 let (from, to) = (side(row, from as usize)?, side(row, to)?);
-                let place = match met.get(&(from, to)) {
-                    Some(place) => *place,
+                let position = match met.get(&(from, to)) {
+                    Some(position) => *position,
                     None => {
                         let axis = weights.axis(from, to);
                         let at = u32::try_from(bytes.len() / 4)
                             .map_err(|_| KernelError::Table { row })?;
                         axis.write(&mut bytes);
-                        let place = Place {
+                        let position = AxisEntry {
                             at,
                             taps: axis.taps as u32,
-                            places: u32::from(axis.places),
+                            positions: u32::from(axis.positions),
                             from,
                         };
-                        met.insert((from, to), place);
-                        place
+                        met.insert((from, to), position);
+                        position
                     }
                 };
-                let words = [place.at, place.taps, place.places, place.from];
+                let words = [
+                    position.at,
+                    position.taps,
+                    position.positions,
+                    position.from,
+                ];
                 entry.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
             }
             bytes[row * ENTRY..][..ENTRY].copy_from_slice(&entry);
@@ -279,12 +284,18 @@ impl ResizeTable {
         for (row, entry) in bytes.chunks_exact(ENTRY).take(rows).enumerate() {
             let (view, columns, lines) = ResizeView::read(entry);
             view.check_flags(row)?;
-            for (place, to) in [(columns, width), (lines, height)] {
+            for (position, to) in [(columns, width), (lines, height)] {
                 // One that many images share is looked through once for each length it has.
-                let key = (place.at, place.taps, place.places, place.from, to);
+                let key = (
+                    position.at,
+                    position.taps,
+                    position.positions,
+                    position.from,
+                    to,
+                );
                 let is_sound = *sound
                     .entry(key)
-                    .or_insert_with(|| place.is_sound(to, &bytes).is_some());
+                    .or_insert_with(|| position.is_sound(to, &bytes).is_some());
                 if !is_sound {
                     return Err(KernelError::Table { row });
                 }
@@ -319,7 +330,7 @@ impl ResizeTable {
     pub(super) fn check(
         &self,
         rows: usize,
-        shape: &Shape,
+        shape: &LaunchShape,
         input_bytes: usize,
     ) -> Result<(), KernelError> {
         let found = self.views.len();
@@ -348,7 +359,7 @@ impl ResizeTable {
 
 impl ResizeView {
     /// An entry of a table, which has [`ENTRY`] bytes.
-    fn read(entry: &[u8]) -> (ResizeView, Place, Place) {
+    fn read(entry: &[u8]) -> (ResizeView, AxisEntry, AxisEntry) {
         let word = |n: usize| {
             let mut word = [0; 4];
             word.copy_from_slice(&entry[4 * n..4 * n + 4]);
@@ -356,13 +367,13 @@ impl ResizeView {
         };
         let mut offset = [0; 8];
         offset.copy_from_slice(&entry[..8]);
-        let place = |n: usize| Place {
+        let position = |n: usize| AxisEntry {
             at: word(n),
             taps: word(n + 1),
-            places: word(n + 2),
+            positions: word(n + 2),
             from: word(n + 3),
         };
-        let (columns, lines) = (place(4), place(8));
+        let (columns, lines) = (position(4), position(8));
         let view = ResizeView {
             offset: u64::from_ne_bytes(offset),
             row_bytes: word(2),
@@ -400,7 +411,7 @@ impl ResizeView {
     }
 }
 
-impl Place {
+impl AxisEntry {
     /// Whether the axis lies in these bytes, and every pixel's weights in its side.
     fn is_sound(&self, to: usize, bytes: &[u8]) -> Option<()> {
         let begin = (self.at as usize).checked_mul(4)?;
@@ -408,7 +419,7 @@ impl Place {
         let firsts = bytes.get(begin..end)?;
         let weights = to.checked_mul(self.taps as usize)?.checked_mul(2)?;
         let is_inside = end.checked_add(weights)? <= bytes.len();
-        let has_places = (1..=u32::from(MOST_PLACES)).contains(&self.places);
+        let has_places = (1..=u32::from(MOST_PLACES)).contains(&self.positions);
         let last = self.from.checked_sub(self.taps)?;
         let (firsts, _) = firsts.as_chunks::<4>();
         let are_inside = firsts

@@ -8,7 +8,7 @@ const UNIT_BYTES: usize = 16;
 
 /// What a kernel and a number of rows come to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct LaunchShape {
     pub(super) height: usize,
     pub(super) width: usize,
     /// Bytes of a pixel of the input.
@@ -33,11 +33,11 @@ pub(super) struct Shape {
     pub(super) blocks: u32,
 }
 
-impl Shape {
+impl LaunchShape {
     /// # Errors
     ///
     /// `TooLarge` where a number does not fit, and whatever about the kernel makes no sense.
-    pub(super) fn of(kernel: &Kernel, rows: usize) -> Result<Shape, KernelError> {
+    pub(super) fn of(kernel: &Kernel, rows: usize) -> Result<LaunchShape, KernelError> {
         sensible(kernel)?;
         let (height, width) = kernel.size();
         let (pixel_bytes, pixel_elements) = (kernel.pixel_bytes(), kernel.pixel_elements());
@@ -70,7 +70,7 @@ impl Shape {
             let blocks = u32::try_from(units.div_ceil(BLOCK as usize)).ok()?;
             let all = u32::try_from(rows).ok()?.checked_mul(blocks)?;
             i32::try_from(all).ok()?;
-            Some(Shape {
+            Some(LaunchShape {
                 height,
                 width,
                 pixel_bytes,

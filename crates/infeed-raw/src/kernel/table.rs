@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::shape::Shape;
+use super::shape::LaunchShape;
 use super::{KernelError, ResizeTable};
 
 /// What a kernel is given beside the rows, and reads from a memory of its own.
@@ -76,7 +76,7 @@ impl RowView {
     }
 
     /// Bytes that the view's lines reach to, of images of this shape.
-    fn end(&self, shape: &Shape) -> Option<usize> {
+    fn end(&self, shape: &LaunchShape) -> Option<usize> {
         let offset = usize::try_from(self.offset).ok()?;
         let (Some(lines_before), true) = (shape.height.checked_sub(1), shape.width > 0) else {
             return Some(offset);
@@ -87,7 +87,7 @@ impl RowView {
 }
 
 /// Bytes that all views reach to.
-pub(super) fn reach(views: &[RowView], shape: &Shape) -> Option<usize> {
+pub(super) fn reach(views: &[RowView], shape: &LaunchShape) -> Option<usize> {
     let mut ends = views.iter().map(|view| view.end(shape));
     ends.try_fold(0, |end, next| Some(end.max(next?)))
 }
@@ -96,7 +96,7 @@ pub(super) fn reach(views: &[RowView], shape: &Shape) -> Option<usize> {
 pub(super) fn check(
     views: &[RowView],
     rows: usize,
-    shape: &Shape,
+    shape: &LaunchShape,
     input_bytes: usize,
 ) -> Result<(), KernelError> {
     if views.len() != rows {

@@ -208,8 +208,8 @@ fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
                 for y in 0..from as usize {
                     let tap = y.checked_sub(axis.firsts[x] as usize);
                     let weight = tap.and_then(|tap| weights.get(tap)).copied().unwrap_or(0);
-                    let half = 1 << (axis.places - 1);
-                    let byte = ((255 * i32::from(weight) + half) >> axis.places).min(255);
+                    let half = 1 << (axis.positions - 1);
+                    let byte = ((255 * i32::from(weight) + half) >> axis.positions).min(255);
                     let found = out[y * to as usize + x];
                     assert_eq!(byte, i32::from(found), "{from} to {to}: {x} of {y}");
                 }
@@ -368,7 +368,7 @@ fn a_table_with_any_word_changed_is_refused_or_harmless() {
     let mut taken = 0;
     for n in 0..words * 12 {
         let mut bytes = table.bytes().to_vec();
-        let place = n % words * 4;
+        let position = n % words * 4;
         let word: u32 = match noise.below(6) {
             0 => noise.next() as u32,
             1 => u32::MAX,
@@ -377,7 +377,7 @@ fn a_table_with_any_word_changed_is_refused_or_harmless() {
             4 => noise.below(12) as u32,
             _ => 0,
         };
-        bytes[place..place + 4].copy_from_slice(&word.to_ne_bytes());
+        bytes[position..position + 4].copy_from_slice(&word.to_ne_bytes());
         if noise.below(8) == 0 {
             bytes.truncate(noise.below(bytes.len()));
         }
@@ -391,7 +391,7 @@ fn a_table_with_any_word_changed_is_refused_or_harmless() {
             let ran = kernel.run(3, input, Some(Table::Resize(&table)), &mut out);
             ran.map(|()| out)
         });
-        assert_eq!(one, other, "word {place}: {word:#x}");
+        assert_eq!(one, other, "word {position}: {word:#x}");
         taken += usize::from(one.is_ok());
     }
     assert!(taken > words, "only some are refused: {taken}");

@@ -52,7 +52,7 @@ pub fn convert(level: Level, source: &Source<'_>, how: &Convert, out: &mut [u8])
     } else {
         Level::Scalar
     };
-    let job = Job { source, how, out };
+    let job = ConvertJob { source, how, out };
     match level {
         Level::Scalar => run(Plain, job),
         #[cfg(target_arch = "aarch64")]
@@ -74,7 +74,7 @@ pub fn convert(level: Level, source: &Source<'_>, how: &Convert, out: &mut [u8])
     }
 }
 
-struct Job<'a> {
+struct ConvertJob<'a> {
     source: &'a Source<'a>,
     how: &'a Convert,
     out: &'a mut [u8],
@@ -82,21 +82,21 @@ struct Job<'a> {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "ssse3,sse4.1")]
-fn run_sse41(job: Job<'_>) {
+fn run_sse41(job: ConvertJob<'_>) {
     // SAFETY: this function runs only where the processor has its features.
     run(unsafe { super::x86::Sse41::new() }, job);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-fn run_avx2(job: Job<'_>) {
+fn run_avx2(job: ConvertJob<'_>) {
     // SAFETY: this function runs only where the processor has its features.
     run(unsafe { super::x86::Avx2::new() }, job);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,f16c")]
-fn run_avx512(job: Job<'_>) {
+fn run_avx512(job: ConvertJob<'_>) {
     // SAFETY: this function runs only where the processor has its features.
     run(unsafe { super::x86::Avx512::new() }, job);
 }
@@ -145,7 +145,7 @@ element!(BF16, 2, |isa, v, scale, bias, out| isa
     .put_bf16(isa.affine(v, scale, bias), out));
 
 #[inline(always)]
-fn run<I: Isa>(isa: I, job: Job<'_>) {
+fn run<I: Isa>(isa: I, job: ConvertJob<'_>) {
     match (job.how.dtype, job.how.flip_x) {
         (Dtype::U8, false) => image::<I, U8, false>(isa, job),
         (Dtype::U8, true) => image::<I, U8, true>(isa, job),
@@ -159,7 +159,7 @@ fn run<I: Isa>(isa: I, job: Job<'_>) {
 }
 
 #[inline(always)]
-fn image<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Job<'_>) {
+fn image<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: ConvertJob<'_>) {
     match (job.how.layout, job.source.channels) {
         // One channel is the same in both layouts.
         (_, 1) => interleaved::<I, E, FLIP_X, 1>(isa, job),
@@ -209,8 +209,11 @@ fn padded(line: &[u8], block: &mut [u8], flip_x: bool) {
 
 /// HWC to HWC for `C` channels, at most 4.
 #[inline(always)]
-fn interleaved<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(isa: I, job: Job<'_>) {
-    let Job { source, how, out } = job;
+fn interleaved<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
+    isa: I,
+    job: ConvertJob<'_>,
+) {
+    let ConvertJob { source, how, out } = job;
     let width = source.width;
     let ahead = lines_ahead(source, how);
     let line_bytes = width * C * E::BYTES;
@@ -295,8 +298,8 @@ fn interleaved_block<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
 
 /// HWC to CHW for three channels.
 #[inline(always)]
-fn planar_from_three<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Job<'_>) {
-    let Job { source, how, out } = job;
+fn planar_from_three<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: ConvertJob<'_>) {
+    let ConvertJob { source, how, out } = job;
     let width = source.width;
     let ahead = lines_ahead(source, how);
     let line_bytes = width * E::BYTES;
@@ -350,8 +353,8 @@ fn planar_from_three<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Job<'_
 
 /// What the other two do not: any number of channels, byte by byte.
 #[inline(always)]
-fn gathered<I: Isa, E: Element>(isa: I, job: Job<'_>) {
-    let Job { source, how, out } = job;
+fn gathered<I: Isa, E: Element>(isa: I, job: ConvertJob<'_>) {
+    let ConvertJob { source, how, out } = job;
     let (width, channels) = (source.width, source.channels);
     for c in 0..channels {
         let scale = [how.scale[c.min(3)]; 16];

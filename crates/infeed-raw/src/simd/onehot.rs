@@ -57,7 +57,7 @@ pub fn one_hot(
         return indices.len() as u64;
     }
 
-    let job = Job {
+    let job = OneHotJob {
         indices,
         classes,
         layout,
@@ -73,7 +73,7 @@ pub fn one_hot(
     }
 }
 
-struct Job<'a> {
+struct OneHotJob<'a> {
     indices: &'a [u8],
     classes: usize,
     layout: Layout,
@@ -83,7 +83,7 @@ struct Job<'a> {
 }
 
 /// Runs at `level` if the processor has it, else plainly; `one` is the element 1.
-fn at_level<const N: usize>(level: Level, job: Job<'_>, one: [u8; N], out: &mut [u8]) -> u64 {
+fn at_level<const N: usize>(level: Level, job: OneHotJob<'_>, one: [u8; N], out: &mut [u8]) -> u64 {
     let (out, _) = out.as_chunks_mut::<N>();
     match level {
         // SAFETY: the processor has the level, checked in the guard.
@@ -99,18 +99,18 @@ fn at_level<const N: usize>(level: Level, job: Job<'_>, one: [u8; N], out: &mut 
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn run_avx2<const N: usize>(job: Job<'_>, one: [u8; N], out: &mut [[u8; N]]) -> u64 {
+fn run_avx2<const N: usize>(job: OneHotJob<'_>, one: [u8; N], out: &mut [[u8; N]]) -> u64 {
     run(job, one, out)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
-fn run_avx512<const N: usize>(job: Job<'_>, one: [u8; N], out: &mut [[u8; N]]) -> u64 {
+fn run_avx512<const N: usize>(job: OneHotJob<'_>, one: [u8; N], out: &mut [[u8; N]]) -> u64 {
     run(job, one, out)
 }
 
 #[inline(always)]
-fn run<const N: usize>(job: Job<'_>, one: [u8; N], out: &mut [[u8; N]]) -> u64 {
+fn run<const N: usize>(job: OneHotJob<'_>, one: [u8; N], out: &mut [[u8; N]]) -> u64 {
     match job.layout {
         Layout::Chw => planes(&job, one, out),
         Layout::Hwc => pixels(&job, one, out),
@@ -125,7 +125,7 @@ fn run<const N: usize>(job: Job<'_>, one: [u8; N], out: &mut [[u8; N]]) -> u64 {
 
 /// The indices of output line `y`, before `flip_x`.
 #[inline(always)]
-fn line_for<'a>(job: &Job<'a>, y: usize) -> &'a [u8] {
+fn line_for<'a>(job: &OneHotJob<'a>, y: usize) -> &'a [u8] {
     let height = job.indices.len() / job.width;
     let from = if job.flip_y { height - 1 - y } else { y };
     &job.indices[from * job.width..][..job.width]
@@ -134,7 +134,7 @@ fn line_for<'a>(job: &Job<'a>, y: usize) -> &'a [u8] {
 /// One plane after another: each is a stream of stores, and the indices, read once per
 /// class, stay in the cache.
 #[inline(always)]
-fn planes<const N: usize>(job: &Job<'_>, one: [u8; N], out: &mut [[u8; N]]) {
+fn planes<const N: usize>(job: &OneHotJob<'_>, one: [u8; N], out: &mut [[u8; N]]) {
     for (class, plane) in out.chunks_exact_mut(job.indices.len()).enumerate() {
         // No index is above 255, so neither is a class that a pixel can be of.
         let Ok(class) = u8::try_from(class) else {
@@ -169,7 +169,7 @@ fn select<'a, const N: usize>(
 
 /// Pixel by pixel: zeros for a line, which stays in the cache, then the ones.
 #[inline(always)]
-fn pixels<const N: usize>(job: &Job<'_>, one: [u8; N], out: &mut [[u8; N]]) {
+fn pixels<const N: usize>(job: &OneHotJob<'_>, one: [u8; N], out: &mut [[u8; N]]) {
     for (y, to) in out.chunks_exact_mut(job.width * job.classes).enumerate() {
         let from = line_for(job, y);
         to.fill([0; N]);

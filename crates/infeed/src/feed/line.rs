@@ -1,7 +1,7 @@
-//! One kitchen and the trainers at its tables: who may have how much under way.
+//! A feeder job and its trainers, with the limits on their in-flight batches.
 //!
-//! A batch is admitted when there is room for it until it is sent, so a trainer that does not take
-//! its batches holds its own share and no more. Those who wait are served in turn.
+//! A batch is admitted if it has room until it is sent. So a trainer that takes no batches keeps
+//! only its own share. Waiting trainers are served in turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,60 +9,60 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::error::Error;
 use crate::loader::Options;
-use crate::loader::named::{Maker, Sheet};
-use crate::loader::names::Named;
+use crate::loader::named::{BatchMaker, UnassembledBatch};
+use crate::loader::names::BatchRequest;
 use crate::pipeline::{Handle, Pipeline};
-use crate::source::Source;
 use crate::wire::looks::Look;
+use infeed_core::error::Error;
+use infeed_source::Source;
 
-/// Batches that one trainer may have asked for and not been sent.
+/// Maximum number of requested and unsent batches per trainer.
 pub(super) const ASKED: usize = 64;
 
-/// Between two looks at whether it is to end.
+/// Interval between checks for the end.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// A kitchen at work. Dropping it ends its threads.
+/// A running feeder job. Dropping it ends its threads.
 pub(super) struct Line {
-    shared: Arc<Shared>,
+    shared: Arc<LineShared>,
     serving: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    maker: Maker,
+struct LineShared {
+    maker: BatchMaker,
     floor: Mutex<Floor>,
     changed: Condvar,
     closing: AtomicBool,
 }
 
-/// Who sits where.
+/// State of all trainers.
 #[derive(Default)]
 struct Floor {
     tables: HashMap<u64, Table>,
-    /// Tables with something asked for that was not admitted, in turn.
+    /// Trainers with requests that are not admitted, in turn.
     waiting: VecDeque<u64>,
-    /// Batches admitted and not sent, of all tables, of those included that are empty by now.
+    /// Admitted and unsent batches of all trainers, including disconnected ones.
     admitted: usize,
-    /// Why no batch will come any more.
+    /// The reason why no more batches will come.
     broken: Option<Error>,
 }
 
-/// One trainer's rank.
+/// Requests and batches of one trainer's rank.
 #[derive(Default)]
 struct Table {
-    asked: VecDeque<Named>,
+    asked: VecDeque<BatchRequest>,
     admitted: usize,
-    made: VecDeque<Sheet>,
+    made: VecDeque<UnassembledBatch>,
 }
 
-/// What somebody got who waited for a batch to send.
+/// Result of waiting for a batch to send.
 pub(super) enum Served {
-    /// This one.
-    Sheet(Box<Sheet>),
-    /// None so far.
+    /// A batch.
+    Sheet(Box<UnassembledBatch>),
+    /// No batch was ready in time.
     Timeout,
-    /// None will come.
+    /// No batch will come.
     Broken(Error),
 }
 
@@ -75,8 +75,8 @@ impl Line {
         options: &Options,
         for_device: bool,
     ) -> Result<Line, Error> {
-        let shared = Arc::new(Shared {
-            maker: Maker::open(pipeline, source, handles, looks, options, for_device)?,
+        let shared = Arc::new(LineShared {
+            maker: BatchMaker::open(pipeline, source, handles, looks, options, for_device)?,
             floor: Mutex::default(),
             changed: Condvar::new(),
             closing: AtomicBool::new(false),
@@ -96,17 +96,17 @@ impl Line {
         })
     }
 
-    pub(super) fn maker(&self) -> &Maker {
+    pub(super) fn maker(&self) -> &BatchMaker {
         &self.shared.maker
     }
 
-    /// Seats a trainer.
+    /// Adds a trainer.
     pub(super) fn sit(&self, number: u64) {
         self.shared.lock().tables.insert(number, Table::default());
     }
 
-    /// Asks for a batch; false if too many were asked for already.
-    pub(super) fn ask(&self, named: Named) -> bool {
+    /// Requests a batch; returns false if too many requests are open.
+    pub(super) fn ask(&self, named: BatchRequest) -> bool {
         let mut floor = self.shared.lock();
         let Some(table) = floor.tables.get_mut(&named.by) else {
             return false;
@@ -122,8 +122,8 @@ impl Line {
         true
     }
 
-    /// The next batch for a trainer; waits for one at most `patience`.
-    pub(super) fn serve(&self, number: u64, patience: Duration) -> Served {
+    /// Returns the next batch for a trainer; waits at most `timeout`.
+    pub(super) fn serve(&self, number: u64, timeout: Duration) -> Served {
         let mut floor = self.shared.lock();
         let mut waited = false;
         loop {
@@ -132,17 +132,17 @@ impl Line {
             }
             let table = floor.tables.get_mut(&number);
             match table.and_then(|table| table.made.pop_front()) {
-                Some(sheet) => return Served::Sheet(Box::new(sheet)),
+                Some(batch) => return Served::Sheet(Box::new(batch)),
                 None if waited => return Served::Timeout,
                 None => {}
             }
-            let woken = self.shared.changed.wait_timeout(floor, patience);
-            let (locked, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
-            (floor, waited) = (locked, timeout.timed_out());
+            let woken = self.shared.changed.wait_timeout(floor, timeout);
+            let (locked, result) = woken.unwrap_or_else(PoisonError::into_inner);
+            (floor, waited) = (locked, result.timed_out());
         }
     }
 
-    /// Enters that a batch was sent, and its memory is free.
+    /// Records that a batch was sent and its memory is free.
     pub(super) fn sent(&self, number: u64) {
         let mut floor = self.shared.lock();
         floor.admitted = floor.admitted.saturating_sub(1);
@@ -152,7 +152,7 @@ impl Line {
         self.shared.admit(&mut floor);
     }
 
-    /// A trainer leaves. What is being made for it is dropped once it is made.
+    /// Removes a trainer. Its unfinished batches are dropped when they are finished.
     pub(super) fn leave(&self, number: u64) {
         let mut floor = self.shared.lock();
         let table = floor.tables.remove(&number);
@@ -169,19 +169,19 @@ impl Drop for Line {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Release);
         if let Some(thread) = self.serving.take() {
-            // A panic was told by the panic hook.
+            // The panic hook has reported a panic.
             let _ = thread.join();
         }
     }
 }
 
-impl Shared {
+impl LineShared {
     fn lock(&self) -> MutexGuard<'_, Floor> {
-        // What it guards is whole after every statement.
+        // The state is consistent after every statement.
         self.floor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins what there is room for, a batch of each table in turn.
+    /// Begins as many batches as there is room for, trainer by trainer.
     fn admit(&self, floor: &mut Floor) {
         let room = self.maker.room();
         let share = (room / floor.tables.len().max(1)).max(1);
@@ -210,16 +210,16 @@ impl Shared {
         }
     }
 
-    /// Body of the thread that takes batches from the kitchen.
+    /// Body of the thread that takes batches from the feeder job.
     fn serve(&self) {
         while !self.closing.load(Ordering::Acquire) {
             match self.maker.next(SLICE) {
                 Ok(None) => {}
-                Ok(Some(sheet)) => {
+                Ok(Some(batch)) => {
                     let mut floor = self.lock();
-                    match floor.tables.get_mut(&sheet.named.by) {
+                    match floor.tables.get_mut(&batch.named.by) {
                         Some(table) => {
-                            table.made.push_back(sheet);
+                            table.made.push_back(batch);
                             self.changed.notify_all();
                         }
                         None => {

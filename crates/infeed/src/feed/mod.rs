@@ -1,9 +1,8 @@
-//! A feeder: makes batches of a pipeline for trainers on other machines, whichever they ask for.
+//! A feeder makes batches of a pipeline for trainers on other machines, on request.
 //!
-//! It keeps nothing of a run. A batch is a function of its name (epoch, step, rank, world size), the
-//! description and the data, so any feeder gives the same bits in any order, and a trainer that was
-//! started again finds it as it was. States, who asks whom and what happens when something fails:
-//! this folder's README.
+//! It keeps no state of a run. A batch is a function of its name (epoch, step, rank, world size),
+//! the description and the data. So any feeder gives the same bits in any order, and a restarted
+//! trainer needs no recovery. States, responsibilities and failures: this folder's README.
 
 mod line;
 mod session;
@@ -14,43 +13,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::error::Error;
 use crate::loader::{OnError, Options, contents};
 use crate::pipeline::{Handle, Pipeline};
-use crate::source::Source;
+use crate::wire::channel::{Encryption, FeederKey};
 use crate::wire::looks::Look;
 use crate::wire::token::Token;
+use infeed_core::connections::Connections;
+use infeed_core::error::Error;
+use infeed_source::Source;
 use line::Line;
 
-/// Connections at once; more are turned away.
+/// Maximum number of connected trainers' ranks. Only trainers that proved the token count.
 const SESSIONS: usize = 256;
 
-/// Rest where the operating system has no connection to give.
+/// Maximum number of connections without a proved token, in total and per address.
+const HANDSHAKES: usize = 256;
+const HANDSHAKES_PER_ADDRESS: usize = 64;
+
+/// Pause after the operating system fails to accept a connection.
 const REST: Duration = Duration::from_millis(200);
 
-/// How a feeder is run.
+/// Options of a feeder.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FeedOptions {
-    /// Where it listens, as `127.0.0.1:7077`; port 0 takes a free one. Another address than this
-    /// machine's own needs a token.
+    /// Address to listen at, such as `127.0.0.1:7077`; port 0 takes a free port. An address that
+    /// other machines reach needs a token.
     pub listen: String,
-    /// What its trainers know.
+    /// Secret that trainers must prove.
     pub token: Token,
-    /// Worker threads. None: the cores that this process may use.
+    /// Connections that must be encrypted. The feeder always accepts encrypted ones.
+    pub encryption: Encryption,
+    /// Worker threads. None: the number of usable cores.
     pub workers: Option<usize>,
-    /// I/O threads. None: as many as suit where the bytes lie.
+    /// I/O threads. None: a number that suits the source's storage.
     pub readers: Option<usize>,
-    /// Bytes for batches and their making, for trainers of each number of ranks. None: as a loader's.
+    /// Memory budget in bytes for the trainers of each world size. None: as a loader's.
     pub memory: Option<u64>,
 }
 
 impl Default for FeedOptions {
-    /// On a free port that only this machine reaches.
+    /// Listens on a free port that only this machine reaches.
     fn default() -> FeedOptions {
         FeedOptions {
             listen: "127.0.0.1:0".to_owned(),
             token: Token::default(),
+            encryption: Encryption::default(),
             workers: None,
             readers: None,
             memory: None,
@@ -58,50 +66,53 @@ impl Default for FeedOptions {
     }
 }
 
-/// What a feeder did.
+/// Statistics of a feeder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedStats {
-    /// Trainers' ranks connected now.
+    /// Connected trainers' ranks.
     pub sessions: usize,
-    /// Batches sent.
+    /// Sent batches.
     pub batches: u64,
-    /// Bytes of them.
+    /// Bytes of those batches.
     pub bytes: u64,
-    /// Processor time for sending them.
+    /// CPU time for sending them.
     pub cpu: Duration,
-    /// Batches left to the trainer.
+    /// Declined batches, which the trainer makes.
     pub declined: u64,
-    /// Trainers that were refused.
+    /// Rejected trainers.
     pub refused: u64,
-    /// Why a connection ended last, where it was not the trainer's wish.
+    /// Reason of the last unexpected end of a connection.
     pub problem: Option<String>,
 }
 
-/// Kitchens by world size and whether a device makes rows larger.
+/// Feeder jobs by world size and whether a device expands rows.
 type Lines = Vec<((u64, bool), Weak<Line>)>;
 
-/// A feeder at work. Dropping it ends all connections and joins their threads.
+/// A running feeder. Dropping it closes all connections and joins their threads.
 #[derive(Debug)]
 pub struct Feeder {
-    shared: Arc<Shared>,
+    shared: Arc<FeederShared>,
     address: SocketAddr,
     notices: Vec<String>,
     listening: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct FeederShared {
     pipeline: Pipeline,
     source: Arc<dyn Source>,
-    /// What some of its records hold.
+    /// Hashes of some records' contents.
     looks: Vec<Look>,
     handles: Vec<Handle>,
     options: FeedOptions,
-    /// Kitchens by world size and form of rows, for as long as a session uses them.
+    key: FeederKey,
+    /// Feeder jobs by world size and row layout, alive while a session uses them.
     lines: Mutex<Lines>,
     closing: AtomicBool,
+    /// Connections without a proved token.
+    handshakes: Connections,
     sessions: AtomicUsize,
-    /// Number of the next session.
+    /// Id of the next session.
     next: AtomicU64,
     batches: AtomicU64,
     bytes: AtomicU64,
@@ -111,12 +122,12 @@ struct Shared {
     problem: Mutex<Option<String>>,
 }
 
-/// Opens a pipeline over this machine's view of the data and answers those who ask for its batches.
+/// Opens a pipeline over this machine's copy of the data and serves its batches to trainers.
 ///
 /// # Errors
 ///
-/// As [`Pipeline::open`]; [`Error::Config`] if a function on samples is not found here by its name, if
-/// the address cannot be had, or if others than this machine reach it without a token.
+/// As [`Pipeline::open`]. [`Error::Config`] if a function on samples cannot be found by its name,
+/// if the address is not available, or if other machines reach it without a token.
 pub fn serve(
     pipeline: &Pipeline,
     handles: &[Handle],
@@ -125,8 +136,8 @@ pub fn serve(
     start(pipeline, pipeline.open_source(handles)?, handles, options)
 }
 
-/// As [`serve`], over a source of one's own, of which records are selected as the description says; its
-/// own source is not opened.
+/// As [`serve`], over the caller's source instead of the description's. The description's selection
+/// applies to it.
 ///
 /// # Errors
 ///
@@ -149,7 +160,7 @@ fn start(
     let mut found = options.listen.to_socket_addrs().map_err(|error| {
         let address = &options.listen;
         wrong(format!(
-            "{address:?} is no address: {error}; write host:port, such as 127.0.0.1:7077"
+            "invalid address {address:?}: {error}; write host:port, such as 127.0.0.1:7077"
         ))
     })?;
     let address = found
@@ -159,25 +170,29 @@ fn start(
     if !address.ip().is_loopback() {
         if options.token.is_none() {
             let problem = format!(
-                "whoever reaches {address} could ask for batches; give a token, or listen at \
-                 127.0.0.1"
+                "every machine that reaches {address} could request batches; set a token, or \
+                 listen at 127.0.0.1"
             );
             return Err(wrong(problem));
         }
-        let text = format!(
-            "{} is reached from outside this machine and nothing is encrypted: batches can be read and \
-             changed on the way; use a private network",
-            address.ip()
-        );
-        tracing::warn!(target: "infeed::feed", "{text}");
-        notices.push(text);
+        if options.encryption == Encryption::Never {
+            let text = format!(
+                "other machines reach {} and encryption is off: batches can be read and changed in \
+                 transit; use a private network",
+                address.ip()
+            );
+            tracing::warn!(target: "infeed::feed", "{text}");
+            notices.push(text);
+        }
     }
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(FeederShared {
         pipeline: pipeline.without_batch_functions(),
         looks: contents::look(&*source),
         source,
         handles: handles.to_vec(),
         options: options.clone(),
+        key: FeederKey::new().map_err(|error| wrong(error.to_string()))?,
+        handshakes: Connections::new(HANDSHAKES, HANDSHAKES_PER_ADDRESS),
         lines: Mutex::default(),
         closing: AtomicBool::new(false),
         sessions: AtomicUsize::new(0),
@@ -189,7 +204,7 @@ fn start(
         refused: AtomicU64::new(0),
         problem: Mutex::default(),
     });
-    // What is wrong with the description is told now, not to the first trainer.
+    // Report errors of the description now, not to the first trainer.
     drop(shared.line(1, false)?);
     let cannot = |error: std::io::Error| wrong(format!("cannot listen at {address}: {error}"));
     let listener = TcpListener::bind(address).map_err(cannot)?;
@@ -216,17 +231,17 @@ fn start(
 }
 
 impl Feeder {
-    /// Where it listens, with the port that was taken.
+    /// Returns the address with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the user should be told.
+    /// Returns the notices for the user.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
 
-    /// What it did so far.
+    /// Returns the statistics so far.
     pub fn stats(&self) -> FeedStats {
         let shared = &self.shared;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -245,7 +260,7 @@ impl Feeder {
 impl Drop for Feeder {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Release);
-        // Accepting cannot be interrupted, but a connection ends it.
+        // `accept` cannot be interrupted, but a connection ends it.
         let mut address = self.address;
         if address.ip().is_unspecified() {
             address.set_ip(match address.ip() {
@@ -255,13 +270,13 @@ impl Drop for Feeder {
         }
         let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
         if let Some(thread) = self.listening.take() {
-            // A panic was told by the panic hook.
+            // The panic hook has reported a panic.
             let _ = thread.join();
         }
     }
 }
 
-impl Shared {
+impl FeederShared {
     fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -271,11 +286,24 @@ impl Shared {
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
-        // What it guards is whole after every statement.
+        // The state is consistent after every statement.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What makes batches for ranks of a run of this size; opened with its first session.
+    /// Counts a session of a trainer that proved the token; returns false at the limit.
+    fn take_place(&self) -> bool {
+        let more = |count| (count < SESSIONS).then_some(count + 1);
+        let taken = self
+            .sessions
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok()
+    }
+
+    fn leave_place(&self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the feeder job for ranks of a run of this size; opens it for the first session.
     fn line(&self, world_size: u64, for_device: bool) -> Result<Arc<Line>, Error> {
         let key = (world_size, for_device);
         let mut lines = self.lines();
@@ -292,7 +320,7 @@ impl Shared {
         options.readers = self.options.readers;
         options.memory = self.options.memory;
         options.world_size = world_size;
-        // Room for substitutes; what becomes of a bad record is the trainer's to say.
+        // Reserve memory for substitutes; the trainer decides the policy for bad records.
         options.on_error = OnError::Substitute;
         let line = Arc::new(Line::open(
             &self.pipeline,
@@ -307,45 +335,45 @@ impl Shared {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for FeederShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("FeederShared").finish_non_exhaustive()
     }
 }
 
-/// Body of the thread that waits for trainers; ends with all of theirs.
-fn listen(listener: &TcpListener, shared: &Shared) {
+/// Accepts trainers until the feeder closes, then waits for their sessions.
+fn listen(listener: &TcpListener, shared: &FeederShared) {
     std::thread::scope(|scope| {
         loop {
             let accepted = listener.accept();
             if shared.is_closing() {
                 return;
             }
-            let (stream, trainer) = match accepted {
-                Ok(accepted) => accepted,
+            let entered = accepted.and_then(|(stream, trainer)| {
+                let entry = shared.handshakes.enter(&stream, trainer)?;
+                Ok((stream, trainer, entry))
+            });
+            let (stream, trainer, entry) = match entered {
+                Ok(entered) => entered,
                 Err(error) => {
                     tracing::warn!(target: "infeed::feed", "cannot accept a trainer: {error}");
                     std::thread::sleep(REST);
                     continue;
                 }
             };
-            if shared.sessions.load(Ordering::Relaxed) >= SESSIONS {
-                tracing::warn!(target: "infeed::feed", "{trainer}: turned away, {SESSIONS} are fed");
-                continue;
+            if let Some(report) = &entry.report {
+                tracing::warn!(target: "infeed::feed", "connections without a token: {report}");
             }
-            shared.sessions.fetch_add(1, Ordering::Relaxed);
             let run = move || {
-                if let Err(error) = session::run(shared, &stream) {
+                if let Err(error) = session::run(shared, stream, trainer, entry) {
                     let text = format!("{trainer}: {error}");
                     tracing::warn!(target: "infeed::feed", "{text}");
                     *shared.problem() = Some(text);
                 }
-                shared.sessions.fetch_sub(1, Ordering::Relaxed);
             };
             let thread = std::thread::Builder::new().name("infeed-session".to_owned());
             if let Err(error) = thread.spawn_scoped(scope, run) {
-                shared.sessions.fetch_sub(1, Ordering::Relaxed);
-                tracing::warn!(target: "infeed::feed", "{trainer}: no thread for it: {error}");
+                tracing::warn!(target: "infeed::feed", "{trainer}: cannot start a thread: {error}");
             }
         }
     });

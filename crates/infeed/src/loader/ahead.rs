@@ -1,8 +1,8 @@
-//! A running plan whose batches lie on a device: a thread takes them from the conveyor and sends them
-//! on while the consumer is busy with the one before.
+//! A loader that delivers on devices: a thread takes batches from the executor and sends them ahead
+//! while the consumer uses the previous one.
 //!
-//! What a consumer was given is counted when it is given, so a state knows nothing of what is on its
-//! way; after a seek that is dropped and made again.
+//! A batch is counted when the consumer receives it, so a state does not include batches that were
+//! only sent. A seek drops those batches, and they are made again.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,103 +11,104 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::made::Told;
-use super::placing::{Crossed, Delivery, Placing};
-use super::prepare::Aim;
-use super::records::Records;
-use super::{Loader, Options, State, decoders, several};
-use crate::batch::Ready;
-use crate::device::ring::{Asked, DeviceBatch, Ring, Route, Sent, Settings};
-use crate::device::{Device, DeviceError};
-use crate::error::Error;
-use crate::exec::{Conveyor, Next, told_by};
+use super::made::BatchFacts;
+use super::placing::{DeliveredBatch, DeviceTotals, PlacementControl};
+use super::prepare::TargetDevice;
+use super::records::RecordJob;
+use super::{Loader, LoaderState, Options, decoders, several};
 use crate::pipeline::{Handle, Pipeline};
-use crate::source::Source;
+use infeed_core::batch::PrepareSlab;
+use infeed_core::error::Error;
+use infeed_core::exec::{Executor, NextBatch, panic_text};
+use infeed_device::ring::{BatchRequest, DeviceBatch, Ring, RingSettings, Route, SentBatch};
+use infeed_device::{Device, DeviceError};
+use infeed_source::Source;
 
-pub use super::placing::{Placed, Tried};
+pub use super::placing::{PlacementState, TriedPlacement};
 pub use crate::plan::device::Placement;
 
-/// How long the sender waits for a batch or a slot between two looks at whether it should pause.
+/// Longest wait of the sender for a batch or slot before it checks for a pause.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// Least slots: one with the consumer, one on its way.
+/// Minimum number of slots: one for the consumer, one in transfer.
 pub const LEAST_SLOTS: usize = 2;
 
-/// What a call got from a loader on a device.
+/// Result of a call with a timeout, on one device.
 #[derive(Debug)]
 pub enum DeviceStep<D: Device> {
     /// The next batch.
     Batch(DeviceBatch<D>),
     /// The epoch is over; the next call begins the next one.
     End,
-    /// Nothing yet.
+    /// No batch was ready in time.
     Timeout,
 }
 
-/// What a call got from a loader on several devices.
+/// Result of a call with a timeout, on several devices.
 #[derive(Debug)]
 pub enum PartsStep<D: Device> {
-    /// The next batch, of which each device has as many rows, in the order of the devices.
+    /// The next batch: one part per device with equally many rows, in device order.
     Parts(Vec<DeviceBatch<D>>),
     /// The epoch is over; the next call begins the next one.
     End,
-    /// Nothing yet.
+    /// No batch was ready in time.
     Timeout,
 }
 
-/// A running pipeline that delivers on a device, or on several. Dropping it ends and joins its threads.
+/// A running pipeline that delivers to one or more devices. Dropping it ends and joins its threads.
 #[derive(Debug)]
 pub struct DeviceLoader<D: Device> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<DeviceShared<D>>,
     sender: Mutex<Option<JoinHandle<()>>>,
-    /// The process that has the sender.
+    /// Process that owns the sender thread.
     process: u32,
-    /// Where the consumer's streams ended when it first asked for the batch that it does not have yet.
-    marks: Mutex<Vec<Option<Asked<D>>>>,
+    /// Events in the consumer's streams at its first request for the batch that is not delivered
+    /// yet.
+    marks: Mutex<Vec<Option<BatchRequest<D>>>>,
 }
 
 #[derive(Debug)]
-struct Shared<D: Device> {
+struct DeviceShared<D: Device> {
     loader: Loader,
-    /// One a device.
+    /// One ring per device.
     rings: Vec<Ring<D>>,
-    placing: Placing,
-    /// How long the end waits for consumers.
+    placing: PlacementControl,
+    /// How long `close` waits for consumers.
     closing: Duration,
-    /// Batches sent ahead of the consumer at most.
+    /// Maximum number of batches sent ahead of the consumer.
     depth: usize,
-    ahead: Mutex<Ahead<D>>,
+    ahead: Mutex<SendQueue<D>>,
     changed: Condvar,
 }
 
-/// A batch that is on its way, one part a device, and what the consumer is told with it.
-type OnTheWay<D> = (Vec<Sent<D>>, Told);
+/// A batch that was sent, one part per device, and its facts for counting.
+type SentParts<D> = (Vec<SentBatch<D>>, BatchFacts);
 
 #[derive(Debug)]
-struct Ahead<D: Device> {
-    /// A batch's parts, one a device.
-    sent: VecDeque<OnTheWay<D>>,
-    /// What comes behind those, for good until a seek.
-    failed: Option<Failed>,
-    /// True while somebody moves the loader to another place.
+struct SendQueue<D: Device> {
+    /// Sent batches, one part per device.
+    sent: VecDeque<SentParts<D>>,
+    /// Failure after the sent batches; stays until a seek.
+    failed: Option<SendFailure>,
+    /// True while another thread seeks.
     paused: bool,
-    /// Whether the sender has a batch in its hands.
+    /// Whether the sender is working on a batch.
     sending: bool,
     closed: bool,
-    /// Whether the sender has ended.
+    /// Whether the sender thread has ended.
     ended: bool,
 }
 
 #[derive(Clone, Debug)]
-enum Failed {
+enum SendFailure {
     Fault(Error),
     Broken(String),
     Forked,
 }
 
 impl Pipeline {
-    /// As [`Pipeline::open_with`], with batches delivered on `device`; at most `slots` of them are
-    /// there at once, the consumer's own included, as long as that holds no more.
+    /// As [`Pipeline::open_with`], but delivers batches on `device`. At most `slots` batches exist
+    /// there at once, including the consumer's current batch, unless the consumer holds more.
     ///
     /// # Errors
     ///
@@ -123,12 +124,14 @@ impl Pipeline {
         self.open_on_all(vec![device], placement, slots, handles, options)
     }
 
-    /// As [`Pipeline::open_on`], with each batch cut into parts of as many rows, one a device, in order:
-    /// the same rows as of one device, read and prepared by one loader. There are `slots` on each.
+    /// As [`Pipeline::open_on`], with each batch split into equal parts, one per device, in order.
+    /// One loader reads and prepares the same rows as for one device. Each device has `slots`
+    /// slots.
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::open_on`], and [`Error::Config`] if a batch is not divided by the devices.
+    /// As [`Pipeline::open_on`], and [`Error::Config`] if the devices do not divide the batch
+    /// evenly.
     pub fn open_on_all<D: Device>(
         &self,
         devices: Vec<D>,
@@ -139,7 +142,7 @@ impl Pipeline {
     ) -> Result<DeviceLoader<D>, Error> {
         if slots < LEAST_SLOTS {
             let problem = format!(
-                "{slots} slots cannot hold a batch for the consumer and one on its way; use at \
+                "{slots} slots cannot hold a batch for the consumer and one in transfer; use at \
                  least {LEAST_SLOTS}"
             );
             return Err(Error::config("slots", problem));
@@ -148,9 +151,9 @@ impl Pipeline {
         self.sent_over(devices, placement, slots, source, handles, options)
     }
 
-    /// As [`Pipeline::open_on`], over a source of one's own, of which records are selected as the
-    /// description says.
-    pub(crate) fn open_on_over<D: Device>(
+    /// As [`Pipeline::open_on`], over the caller's source. The description's selection applies to
+    /// it.
+    pub fn open_on_over<D: Device>(
         &self,
         device: D,
         placement: Placement,
@@ -176,15 +179,15 @@ impl Pipeline {
         let decoder = decoders::named(&devices, &with);
         let node = several::node(&devices);
         let near = node.clone();
-        let (pinning, told) = (devices.clone(), AtomicBool::new(false));
-        let aim = Aim {
+        let (pinning, warned) = (devices.clone(), AtomicBool::new(false));
+        let target_device = TargetDevice {
             placement,
-            ready: Ready(Arc::new(move |slab| {
-                // Its pages are touched by the pinning, and so come to lie there.
+            ready: PrepareSlab(Arc::new(move |slab| {
+                // Pinning touches the pages first, so the kernel allocates them on this NUMA node.
                 let _near = several::stay(near.as_ref());
                 for device in &pinning {
                     if let Err(error) = device.pin(slab)
-                        && !told.swap(true, Ordering::Relaxed)
+                        && !warned.swap(true, Ordering::Relaxed)
                     {
                         let name = device.name();
                         tracing::warn!(target: "infeed::device", "copies to {name} will be slower: {error}");
@@ -194,30 +197,31 @@ impl Pipeline {
             slots,
             decoder,
         };
-        let (loader, forms) = Loader::open_for(self, source, handles, options, Some(aim))?;
+        let (loader, forms) =
+            Loader::open_for(self, source, handles, options, Some(target_device))?;
         let rows = several::share(&loader, devices.len())?;
-        let settings = Settings {
+        let settings = RingSettings {
             slots,
-            ..Settings::new(rows)
+            ..RingSettings::new(rows)
         };
-        let placing = Placing::new(&forms, &loader);
+        let placing = PlacementControl::new(&forms, &loader);
         let routes: Vec<_> = forms.each.into_iter().map(|(_, routes)| routes).collect();
         let ring = |(device, decoder): (D, Option<D::Decoder>)| {
-            let ring = Ring::of_forms(device, routes.clone(), settings)?;
+            let ring = Ring::with_layouts(device, routes.clone(), settings)?;
             Ok(match decoder {
-                Some(decoder) => ring.decoding_by(decoder),
+                Some(decoder) => ring.with_decoder(decoder),
                 None => ring,
             })
         };
         let rings = devices.into_iter().zip(with).map(ring);
         let rings = rings.collect::<Result<_, Error>>()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DeviceShared {
             loader,
             rings,
             placing,
             closing: settings.closing,
             depth: slots - 1,
-            ahead: Mutex::new(Ahead {
+            ahead: Mutex::new(SendQueue {
                 sent: VecDeque::new(),
                 failed: None,
                 paused: false,
@@ -249,37 +253,37 @@ impl Pipeline {
 }
 
 impl<D: Device> DeviceLoader<D> {
-    /// The loader behind it, for all that is not about batches. Its own batches, and its place, are
-    /// for this one alone to take and to move.
+    /// The underlying loader, for everything except batches and seeks, which must go through this
+    /// type.
     pub fn loader(&self) -> &Loader {
         &self.shared.loader
     }
 
-    /// The ring that carries batches over; of several devices, that of the first.
+    /// The ring that transfers batches; with several devices, the ring of the first.
     pub fn ring(&self) -> &Ring<D> {
         &self.shared.rings[0]
     }
 
-    /// One ring a device, in their order.
+    /// One ring per device, in device order.
     pub fn rings(&self) -> &[Ring<D>] {
         &self.shared.rings
     }
 
-    /// Who makes rows larger, the host or the device, and why.
-    pub fn placed(&self) -> Placed {
+    /// Returns whether host or device expands rows (cast, one-hot), and why.
+    pub fn placed(&self) -> PlacementState {
         self.shared.placing.placed()
     }
 
-    /// How the columns of batches that are begun now get to the device.
+    /// How the columns of batches that begin now reach the device.
     pub fn routes(&self) -> &[Route] {
         let ring = self.ring();
-        let now = ring.forms().get(self.shared.placing.now());
+        let now = ring.layouts().get(self.shared.placing.now());
         now.map_or(ring.routes(), Vec::as_slice)
     }
 
-    /// The next batch of the epoch, or None once at its end; the call after that begins the next
-    /// epoch. Blocks until the batch is made and sent, not until it has arrived: whoever reads it
-    /// waits for that on the device.
+    /// Returns the next batch of the epoch, or `None` once at its end; the next call begins the
+    /// next epoch. Blocks until the batch is sent, not until it has arrived: the consumer's stream
+    /// waits for the transfer.
     ///
     /// # Errors
     ///
@@ -291,19 +295,19 @@ impl<D: Device> DeviceLoader<D> {
         }
     }
 
-    /// As [`DeviceLoader::next_batch`], waiting at most `patience`. Where the stream that the consumer
-    /// works in is known, what the device waits for batches is measured there; see [`Ring::stats`].
+    /// As [`DeviceLoader::next_batch`], but waits at most `timeout`. With the consumer's stream,
+    /// the loader measures how long the device waits for batches; see [`Ring::stats`].
     ///
     /// # Errors
     ///
     /// As [`DeviceLoader::next_batch`]; [`Error::Config`] if there are several devices.
     pub fn next_within(
         &self,
-        patience: Duration,
+        timeout: Duration,
         stream: Option<D::Queue>,
     ) -> Result<DeviceStep<D>, Error> {
         several::only_one(&self.shared.rings)?;
-        Ok(match self.next_parts(patience, &[stream])? {
+        Ok(match self.next_parts(timeout, &[stream])? {
             PartsStep::Parts(parts) => match parts.into_iter().next() {
                 Some(batch) => DeviceStep::Batch(batch),
                 None => DeviceStep::Timeout,
@@ -313,56 +317,57 @@ impl<D: Device> DeviceLoader<D> {
         })
     }
 
-    /// As [`DeviceLoader::next_within`], from each device its part; where the streams are known in which
-    /// the consumer works, they are given in the order of the devices.
+    /// As [`DeviceLoader::next_within`], with one part per device. `streams` are the consumer's
+    /// streams, if known, in device order.
     ///
     /// # Errors
     ///
     /// As [`DeviceLoader::next_batch`].
     pub fn next_parts(
         &self,
-        patience: Duration,
+        timeout: Duration,
         streams: &[Option<D::Queue>],
     ) -> Result<PartsStep<D>, Error> {
         let loader = &self.shared.loader;
-        let conveyor = loader.conveyor()?;
-        if conveyor.is_forked() {
+        let executor = loader.executor()?;
+        if executor.is_forked() {
             return Err(Error::Forked);
         }
-        while !loader.ends_epoch(&conveyor)? {
+        while !loader.ends_epoch(&executor)? {
             let asked = loader.asked();
-            // The first marks of a wait count: the streams have had nothing to do since.
+            // The first events of a wait count: the streams have had no work since.
             let mut marks = std::mem::take(&mut *self.marks());
             if marks.iter().all(Option::is_none) {
-                // They are for the statistics: a stream that cannot be asked, as one that is captured, costs
-                // those and nothing else.
+                // Events only serve statistics. A stream that cannot record one, such as a stream
+                // under graph capture, loses nothing else.
                 let ask = |(ring, stream): (&Ring<D>, &Option<_>)| ring.ask((*stream)?).ok();
                 marks = self.shared.rings.iter().zip(streams).map(ask).collect();
             }
-            let next = |patience| self.shared.next(patience);
-            let next = loader.next_told(&conveyor, asked, patience, next);
-            let Some((batch, told)) = loader.arrived(next)? else {
+            let next = |timeout| self.shared.next(timeout);
+            let next = loader.next_and_warn(&executor, asked, timeout, next);
+            let Some((batch, facts)) = loader.arrived(next)? else {
                 *self.marks() = marks;
                 return Ok(PartsStep::Timeout);
             };
-            // What cannot be given is not counted.
+            // Hand over all parts before counting: a failed hand-over is not counted.
             let mut marks = marks.into_iter();
             let mut parts = Vec::with_capacity(batch.len());
             for sent in batch {
                 parts.push(sent.hand_over(marks.next().flatten())?);
             }
-            let delivery = Delivery {
-                form: told.form,
+            let delivery = DeliveredBatch {
+                form: facts.form,
                 asked,
-                rows: told.rows as u64,
+                rows: facts.rows as u64,
             };
-            loader.deliver(&conveyor, asked, told)?;
-            // Figures for a choice that changes no bit: those of a device that failed are not missed.
+            loader.deliver(&executor, asked, facts)?;
+            // These figures only choose a placement, which changes no result, so a failed device's
+            // figures may be missing.
             let stats = || self.shared.rings.iter().flat_map(Ring::stats);
-            let crossed = || Crossed::of(stats());
+            let crossed = || DeviceTotals::of(stats());
             let placing = &self.shared.placing;
-            if placing.delivered(loader, &conveyor, &delivery, crossed) {
-                self.shared.placed_anew();
+            if placing.delivered(loader, &executor, &delivery, crossed) {
+                self.shared.placement_changed();
             }
             // A batch without rows is not returned; see `Loader::next_batch`.
             if delivery.rows > 0 {
@@ -372,8 +377,8 @@ impl<D: Device> DeviceLoader<D> {
         Ok(PartsStep::End)
     }
 
-    fn marks(&self) -> MutexGuard<'_, Vec<Option<Asked<D>>>> {
-        // Nothing panics while it is held.
+    fn marks(&self) -> MutexGuard<'_, Vec<Option<BatchRequest<D>>>> {
+        // No code panics while it holds the lock.
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -400,7 +405,7 @@ impl<D: Device> DeviceLoader<D> {
     /// # Errors
     ///
     /// As [`Loader::restore`].
-    pub fn restore(&self, state: &State) -> Result<(), Error> {
+    pub fn restore(&self, state: &LoaderState) -> Result<(), Error> {
         self.moved(|loader| loader.restore(state))
     }
 
@@ -409,15 +414,15 @@ impl<D: Device> DeviceLoader<D> {
     /// # Errors
     ///
     /// As [`Loader::restore_anyway`].
-    pub fn restore_anyway(&self, state: &State) -> Result<Vec<String>, Error> {
+    pub fn restore_anyway(&self, state: &LoaderState) -> Result<Vec<String>, Error> {
         self.moved(|loader| loader.restore_anyway(state))
     }
 
-    /// Moves the loader while nothing is taken from it, and drops what was sent ahead if it went
-    /// elsewhere.
+    /// Moves the loader while the sender is paused. Drops the batches sent ahead if the position
+    /// changed.
     fn moved<T>(&self, to: impl FnOnce(&Loader) -> Result<T, Error>) -> Result<T, Error> {
         let shared = &self.shared;
-        if shared.loader.conveyor()?.is_forked() {
+        if shared.loader.executor()?.is_forked() {
             return Err(Error::Forked);
         }
         let mut ahead = shared.lock();
@@ -441,11 +446,11 @@ impl<D: Device> DeviceLoader<D> {
         done
     }
 
-    /// Ends all threads and waits for them, for copies under way, and for what consumers have enqueued: for
-    /// that at most as long as [`Settings::closing`] says. Batches that are held stay valid.
+    /// Ends all threads. Waits for them, for transfers, and, at most [`RingSettings::closing`], for
+    /// work that consumers have enqueued. Batches in the consumer's hands stay valid.
     pub fn close(&self) {
         if self.process != std::process::id() {
-            // A fork has no sender to wait for, and the locks may be held by one that is not there.
+            // A forked child has no sender thread, and a thread that it lacks may hold the locks.
             return;
         }
         self.shared.lock().closed = true;
@@ -459,16 +464,16 @@ impl<D: Device> DeviceLoader<D> {
         let deadline = Instant::now() + self.shared.closing;
         if let Some(sender) = sender {
             if !self.shared.has_ended_by(deadline) {
-                // It waits for the device, which waits for a consumer.
+                // The sender waits for the device, and the device waits for a consumer.
                 tracing::warn!(
                     target: "infeed::device",
-                    "closing the loader: consumers did not finish with its batches within {:?}; their \
+                    "closing the loader: consumers did not release its batches within {:?}; their \
                      memory stays allocated until the process ends",
                     self.shared.closing
                 );
                 return;
             }
-            // It does not panic, but catches that.
+            // The sender catches panics, so `join` cannot fail.
             let _ = sender.join();
         }
         let is_ended = self.shared.lock().ended;
@@ -480,7 +485,7 @@ impl<D: Device> DeviceLoader<D> {
         for ring in &self.shared.rings {
             match ring.close_by(deadline) {
                 Ok(true) => {}
-                // Its decoder may be in use too.
+                // The device may still use the decoder too, so leak everything shared.
                 Ok(false) => std::mem::forget(Arc::clone(&self.shared)),
                 Err(error) => {
                     tracing::debug!(target: "infeed::device", "{}", error.chain());
@@ -496,8 +501,8 @@ impl<D: Device> Drop for DeviceLoader<D> {
     }
 }
 
-impl<D: Device> Shared<D> {
-    /// The sender's thread.
+impl<D: Device> DeviceShared<D> {
+    /// Body of the sender thread.
     fn send(&self) {
         loop {
             let mut ahead = self.lock();
@@ -511,13 +516,13 @@ impl<D: Device> Shared<D> {
             }
             ahead.sending = true;
             drop(ahead);
-            // A consumer that keeps batches and moves the loader must not be waited for.
+            // Never block in a ring: a consumer that keeps batches may be seeking.
             let sent = catch_unwind(AssertUnwindSafe(|| match self.has_room() {
                 Ok(true) => self.send_one(),
                 Ok(false) => Ok(None),
-                Err(error) => Err(Failed::Fault(error)),
+                Err(error) => Err(SendFailure::Fault(error)),
             }));
-            let sent = sent.unwrap_or_else(|panic| Err(Failed::Broken(told_by(&*panic))));
+            let sent = sent.unwrap_or_else(|panic| Err(SendFailure::Broken(panic_text(&*panic))));
             let mut ahead = self.lock();
             ahead.sending = false;
             match sent {
@@ -530,7 +535,7 @@ impl<D: Device> Shared<D> {
         }
     }
 
-    /// Whether no ring would wait for the consumer: what one found stays true, since this alone sends.
+    /// Whether every ring has a free slot. The answer stays true, because only this thread sends.
     fn has_room(&self) -> Result<bool, Error> {
         for ring in &self.rings {
             if !ring.has_room(SLICE)? {
@@ -540,55 +545,57 @@ impl<D: Device> Shared<D> {
         Ok(true)
     }
 
-    fn send_one(&self) -> Result<Option<OnTheWay<D>>, Failed> {
-        let conveyor = self.loader.conveyor().map_err(Failed::Fault)?;
-        let made = match conveyor.next(SLICE) {
-            Next::Batch(made) => made,
-            Next::Timeout => return Ok(None),
-            Next::Fault(error) => return Err(Failed::Fault(error)),
-            Next::Broken(text) => return Err(Failed::Broken(text)),
-            Next::Forked => return Err(Failed::Forked),
+    fn send_one(&self) -> Result<Option<SentParts<D>>, SendFailure> {
+        let executor = self.loader.executor().map_err(SendFailure::Fault)?;
+        let made = match executor.next(SLICE) {
+            NextBatch::Batch(made) => made,
+            NextBatch::Timeout => return Ok(None),
+            NextBatch::Fault(error) => return Err(SendFailure::Fault(error)),
+            NextBatch::Broken(text) => return Err(SendFailure::Broken(text)),
+            NextBatch::Closed => return Err(SendFailure::Fault(Error::Closed)),
+            NextBatch::Forked => return Err(SendFailure::Forked),
         };
-        let (batch, told) = made.split();
-        let parts = several::cut(batch, self.rings.len()).map_err(Failed::Fault)?;
+        let (batch, facts) = made.split();
+        let parts = several::cut(batch, self.rings.len()).map_err(SendFailure::Fault)?;
         let mut sent = Vec::with_capacity(parts.len());
         for (ring, part) in self.rings.iter().zip(parts) {
-            match ring.send_as(told.form, part) {
+            match ring.send_as(facts.form, part) {
                 Ok(part) => sent.push(part),
-                Err(error) if self.goes_without(&error, &conveyor, told.form) => {
+                Err(error) if self.goes_without(&error, &executor, facts.form) => {
                     drop(sent);
-                    self.loader.make_again(&conveyor, &told, &[]);
+                    self.loader.make_again(&executor, &facts, &[]);
                     return Ok(None);
                 }
-                Err(error) => return Err(Failed::Fault(error)),
+                Err(error) => return Err(SendFailure::Fault(error)),
             }
         }
         let mut undecoded = Vec::new();
         for part in &sent {
-            undecoded.extend(part.undecoded().map_err(Failed::Fault)?);
+            undecoded.extend(part.undecoded().map_err(SendFailure::Fault)?);
         }
         if !undecoded.is_empty() {
             drop(sent);
-            self.loader.make_again(&conveyor, &told, &undecoded);
+            self.loader.make_again(&executor, &facts, &undecoded);
             return Ok(None);
         }
-        Ok(Some((sent, told)))
+        Ok(Some((sent, facts)))
     }
 
-    /// Whether a batch that could not be sent may have another form, which then those have that are begun
-    /// from now on: the device has no memory for what is merely tried.
-    fn goes_without(&self, error: &Error, conveyor: &Conveyor<Records>, form: usize) -> bool {
-        let is_denied = DeviceError::denies_memory(error);
-        if !is_denied || !self.placing.refuse(&self.loader, conveyor, form) {
+    /// Whether a batch that could not be sent can be made again in another batch layout, because
+    /// the device lacks memory for a layout on trial. Batches that begin from now on use the other
+    /// layout.
+    fn goes_without(&self, error: &Error, executor: &Executor<RecordJob>, form: usize) -> bool {
+        let is_denied = DeviceError::is_out_of_memory(error);
+        if !is_denied || !self.placing.refuse(&self.loader, executor, form) {
             return false;
         }
         tracing::debug!(target: "infeed::device", "{}", error.chain());
-        self.placed_anew();
+        self.placement_changed();
         true
     }
 
-    /// Tells what was found, and lets slots have memory for what is kept alone, or again for all.
-    fn placed_anew(&self) {
+    /// Logs the chosen placement, and keeps device memory only for the remaining layouts.
+    fn placement_changed(&self) {
         let placed = self.placing.placed();
         if placed.settled {
             tracing::info!(target: "infeed::loader", "{}", placed.why);
@@ -599,23 +606,23 @@ impl<D: Device> Shared<D> {
         }
     }
 
-    /// The consumer's next batch.
-    fn next(&self, patience: Duration) -> Next<OnTheWay<D>, Error> {
+    /// Returns the consumer's next batch.
+    fn next(&self, timeout: Duration) -> NextBatch<SentParts<D>, Error> {
         let begun = Instant::now();
         let mut ahead = self.lock();
         let next = loop {
             if let Some(next) = ahead.sent.pop_front() {
-                break Next::Batch(next);
+                break NextBatch::Batch(next);
             }
             match &ahead.failed {
-                Some(Failed::Fault(error)) => break Next::Fault(error.clone()),
-                Some(Failed::Broken(text)) => break Next::Broken(text.clone()),
-                Some(Failed::Forked) => break Next::Forked,
-                None if ahead.closed => break Next::Fault(Error::Closed),
+                Some(SendFailure::Fault(error)) => break NextBatch::Fault(error.clone()),
+                Some(SendFailure::Broken(text)) => break NextBatch::Broken(text.clone()),
+                Some(SendFailure::Forked) => break NextBatch::Forked,
+                None if ahead.closed => break NextBatch::Fault(Error::Closed),
                 None => {}
             }
-            let Some(left) = patience.checked_sub(begun.elapsed()) else {
-                break Next::Timeout;
+            let Some(left) = timeout.checked_sub(begun.elapsed()) else {
+                break NextBatch::Timeout;
             };
             ahead = self
                 .changed
@@ -628,7 +635,7 @@ impl<D: Device> Shared<D> {
         next
     }
 
-    /// Waits for the sender to end, at most until a moment. Returns whether it has.
+    /// Waits for the sender to end, at most until `deadline`. Returns whether it has ended.
     fn has_ended_by(&self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let ended = self
@@ -637,12 +644,12 @@ impl<D: Device> Shared<D> {
         ended.unwrap_or_else(PoisonError::into_inner).0.ended
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ahead<D>> {
-        // Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, SendQueue<D>> {
+        // No code panics while it holds the lock.
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, ahead: MutexGuard<'a, Ahead<D>>) -> MutexGuard<'a, Ahead<D>> {
+    fn wait<'a>(&self, ahead: MutexGuard<'a, SendQueue<D>>) -> MutexGuard<'a, SendQueue<D>> {
         self.changed
             .wait(ahead)
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,68 +1,92 @@
-//! A look at what a few records hold, so that a copy of the data under the same names that was encoded
-//! anew or made smaller is not taken for it.
+//! Hashes of some records' contents. A feeder compares them to detect that its copy of the data
+//! differs from the trainer's.
 //!
-//! It has to cost little wherever the data lie: a few records spread over all of them, or one of each of
-//! the smallest groups where records are read in groups; so many bytes and seconds in all. What cannot
-//! be read in these bounds is told as unknown, and differs from nothing.
+//! Reading must be cheap for all storage, so records, bytes and time are limited. A record that
+//! cannot be read within the limits is unknown and matches everything. The hashes of the first
+//! records are sent one by one, so that a message can name the record. The others are sent in
+//! groups, so that the text stays short.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::exec::budget::Refused;
-use crate::random::{hash, hash_bytes};
-use crate::source::{ReadError, Source};
 use crate::wire::looks::Look;
+use infeed_core::exec::budget::BudgetError;
+use infeed_core::random::{hash, hash_bytes};
+use infeed_source::{ReadError, Source};
 
-/// Records that are looked at; of groups that can only be read whole, groups.
-const RECORDS: u64 = 16;
+/// Maximum number of records to read, and of groups if they can only be read whole.
+const RECORDS: u64 = 1024;
 const GROUPS: usize = 2;
 
-/// Bytes that are read in all.
-const BYTES: u64 = 64 << 20;
+/// Number of hashes sent one by one, and records per group after them.
+const SINGLE: usize = 16;
+const GROUPED: usize = 32;
 
-/// Bytes of a field that are hashed.
+/// Maximum bytes to read in total.
+const BYTES: u64 = 128 << 20;
+
+/// Maximum bytes of a field that are hashed.
 const FIELD_BYTES: usize = 16 << 20;
 
-/// After so long no further record is begun.
+/// Time after which no further read begins.
 const TIME: Duration = Duration::from_secs(3);
 
-/// Stands for what is no record, which is the same wherever the bytes are.
+/// Hash of a damaged record, the same for every source.
 const DAMAGED: u64 = 0x6461_6d61;
 
-/// Looks at some records of a source.
+/// Hashes some records of a source.
 pub(crate) fn look(source: &dyn Source) -> Vec<Look> {
     let records = chosen(source);
     let threads = source.parallel_reads().unwrap_or(1);
     let threads = threads.clamp(1, records.len().max(1));
     let (next, room) = (AtomicUsize::new(0), AtomicU64::new(BYTES));
     let begun = Instant::now();
-    let looks = Mutex::new(Vec::with_capacity(records.len()));
-    let selection = source.selection();
-    let work = || {
-        while let Some(&record) = records.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let held = match begun.elapsed() < TIME {
-                true => held(source, record, &room),
-                false => None,
-            };
-            // By which the record is known to whoever looks it up.
-            let record = selection.map_or(record, |chosen| chosen.number(record));
-            let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
-            looks.push(Look { record, held });
-        }
+    let looks = Mutex::new(vec![None; records.len()]);
+    let work = || loop {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let Some(&record) = records.get(at).filter(|_| begun.elapsed() < TIME) else {
+            return;
+        };
+        let held = held(source, record, &room);
+        let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks[at] = held;
     };
     if threads == 1 {
         work();
     } else {
         std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     }
-    let mut looks = looks.into_inner().unwrap_or_else(PoisonError::into_inner);
-    looks.sort_unstable_by_key(|look| look.record);
-    looks
+    let looks = looks.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Users know records by their number in the whole source.
+    let selection = source.selection();
+    let number = |&record: &u64| selection.map_or(record, |chosen| chosen.number(record));
+    let numbers: Vec<u64> = records.iter().map(number).collect();
+    let single = looks.len().min(SINGLE);
+    let groups = numbers[single..].chunks(GROUPED);
+    let groups = groups.zip(looks[single..].chunks(GROUPED));
+    let all = numbers
+        .chunks(1)
+        .zip(looks.chunks(1))
+        .take(single)
+        .chain(groups);
+    all.map(|(numbers, held)| Look {
+        first: numbers.iter().copied().min().unwrap_or_default(),
+        last: numbers.iter().copied().max().unwrap_or_default(),
+        held: match held {
+            [one] => *one,
+            _ => held
+                .iter()
+                .copied()
+                .collect::<Option<Vec<_>>>()
+                .map(|held| hash(&held)),
+        },
+    })
+    .collect()
 }
 
-/// Which records: they follow from numbers that are compared before, so both sides choose the same.
-/// Those that are far from each other come first.
+/// Chooses the records to read. The choice depends only on numbers that are compared earlier, so
+/// both sides choose the same records. Distant records come first.
 fn chosen(source: &dyn Source) -> Vec<u64> {
     let count = source.len();
     if let Some(groups) = source.groups().filter(|groups| groups.whole) {
@@ -81,17 +105,17 @@ fn chosen(source: &dyn Source) -> Vec<u64> {
     spread.map(at).collect()
 }
 
-/// A hash of what a record holds, if it can be read within the room that is left.
+/// Hashes a record's contents, if it can be read with the remaining bytes.
 fn held(source: &dyn Source, record: u64, room: &AtomicU64) -> Option<u64> {
     let mut asked = false;
     let mut admit = |bytes: u64| {
-        // Who asks again asks for less.
+        // The first call has admitted the larger size.
         if std::mem::replace(&mut asked, true) {
             return Ok(());
         }
         let left = |left: u64| left.checked_sub(bytes);
         let taken = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
-        let refused = |left| Refused::TooLarge { limit: left };
+        let refused = |left| BudgetError::TooLarge { limit: left };
         taken.map(drop).map_err(refused)
     };
     let mut held = None;
@@ -120,11 +144,11 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::order::window::Groups;
-    use crate::sample::{DType, Field, FieldKind, Record, RecordId};
-    use crate::source::{Admit, Read, Sink};
+    use infeed_core::order::window::Groups;
+    use infeed_core::sample::{DType, Field, FieldKind, Record, RecordId};
+    use infeed_source::{Admission, Read, Sink};
 
-    /// Records of their number alone, some of which cannot be read.
+    /// A source whose records contain their number. Some of them cannot be read.
     #[derive(Debug, Default)]
     struct Numbers {
         count: u64,
@@ -164,7 +188,7 @@ mod tests {
         fn read(
             &self,
             read: &Read,
-            admit: &mut Admit<'_>,
+            admit: &mut Admission<'_>,
             sink: &mut Sink<'_>,
         ) -> Result<(), ReadError> {
             for &(place, record) in &read.records {
@@ -207,26 +231,36 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_records_are_spread_over_all_and_those_apart_come_first() {
-        let source = numbers(160);
+    fn chosen_records_are_spread_and_distant_ones_come_first() {
+        let source = numbers(10_240);
 
         let looks = look(&source);
 
         let read = source.read.into_inner().expect("not poisoned");
-        assert_eq!(read[..4], [0, 80, 40, 120]);
-        let records: Vec<u64> = looks.iter().map(|look| look.record).collect();
-        assert_eq!(records, (0..16).map(|n| n * 10).collect::<Vec<_>>());
+        assert_eq!(read[..4], [0, 5120, 2560, 7680]);
+        assert_eq!(read.len(), 1024);
+        assert_eq!(looks.len(), 16 + (1024 - 16_usize).div_ceil(32));
+        assert_eq!((looks[1].first, looks[1].last), (5120, 5120));
+        assert!(
+            looks[16].first < 500 && looks[16].last > 9000,
+            "{:?}",
+            looks[16]
+        );
         let held: std::collections::HashSet<_> = looks.iter().map(|look| look.held).collect();
-        assert!(held.len() == 16 && !held.contains(&None));
+        assert!(held.len() == looks.len() && !held.contains(&None));
+        assert!(
+            crate::wire::looks::text(&looks).len() < 2000,
+            "it fits a fact"
+        );
         assert_eq!(look(&numbers(5)).len(), 5);
         assert_eq!(look(&numbers(0)), []);
-        assert_eq!(chosen(&numbers(u64::MAX)).len(), 16);
+        assert_eq!(chosen(&numbers(u64::MAX)).len(), 1024);
     }
 
     #[test]
-    fn what_cannot_be_read_is_unknown_and_stops_nothing() {
+    fn unreadable_records_are_unknown_and_stop_nothing() {
         let source = Numbers {
-            failing: Some(80),
+            failing: Some(8),
             parallel: Some(64),
             ..numbers(160)
         };
@@ -234,26 +268,26 @@ mod tests {
         let looks = look(&source);
 
         let unknown = looks.iter().filter(|look| look.held.is_none());
-        assert_eq!(unknown.map(|look| look.record).collect::<Vec<_>>(), [80]);
-        assert_eq!(looks.len(), 16);
+        assert_eq!(unknown.map(|look| look.first).collect::<Vec<_>>(), [8]);
+        assert_eq!(looks.len(), 16 + (160 - 16_usize).div_ceil(32));
     }
 
     #[test]
-    fn no_more_is_read_than_there_is_room_for() {
+    fn reads_stop_at_the_byte_limit() {
         let source = Numbers {
-            record_bytes: 30 << 20,
+            record_bytes: 60 << 20,
             ..numbers(160)
         };
 
         let looks = look(&source);
 
         let known = looks.iter().filter(|look| look.held.is_some());
-        assert_eq!(known.map(|look| look.record).collect::<Vec<_>>(), [0, 80]);
+        assert_eq!(known.map(|look| look.first).collect::<Vec<_>>(), [0, 1]);
         assert!(source.over.into_inner());
     }
 
     #[test]
-    fn of_groups_that_are_read_whole_the_smallest_two_are_looked_at() {
+    fn the_two_smallest_whole_groups_are_read() {
         let source = Numbers {
             groups: Some(Arc::new(Groups {
                 ends: vec![10, 20, 20, 30],

@@ -1,40 +1,41 @@
-//! Decoders of devices: when a loader may use them, and what becomes of files that they cannot decode.
+//! Decoders of devices: when a loader may use them, and how files are handled that they cannot
+//! decode.
 //!
-//! A file that neither the device nor the host's decoder beside it can decode is given to a worker: its
-//! batch is made again, and what is wrong with the record is found, told, skipped or substituted as
-//! ever. A device that finds it out late costs that batch and those begun behind it, once a record.
+//! A file that neither the device's decoder nor its fallback on the host can decode goes to a
+//! worker. Its batch is made again, and the worker reports, skips or substitutes the record as
+//! usual. If the device finds the failure late, that batch and the batches after it are made again,
+//! once per record.
 
-use super::digest::Digested;
-use super::made::Told;
-use super::records::Records;
+use super::digest::DigestScope;
+use super::made::BatchFacts;
+use super::records::RecordJob;
 use super::{Loader, Options, lock};
-use crate::device::Device;
-use crate::error::Error;
-use crate::exec::Conveyor;
 use crate::plan::device::Placement;
+use infeed_core::error::Error;
+use infeed_core::exec::Executor;
+use infeed_device::Device;
 
-/// Refuses what cannot go with files that a device decodes; `placement` is None where batches stay on the
-/// host.
+/// Rejects options that do not work with decoding on a device. `placement` is `None` if batches
+/// stay on the host.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] with the reason and the mend.
+/// [`Error::Config`] with the reason and the fix.
 pub(super) fn check(options: &Options, placement: Option<Placement>) -> Result<(), Error> {
     if !options.decode.is_by_device() {
         return Ok(());
     }
     let problem = match placement {
-        None => "\"gpu\" decodes on a device; give one, such as device=\"cuda\"",
+        None => "\"gpu\" needs a device, such as device=\"cuda\"",
         Some(Placement::Host | Placement::Device) => {
-            "\"gpu\" leaves JPEGs to the device together with their resize; use \
-             placement=\"device-resize\", or leave that to it (\"auto\")"
+            "\"gpu\" also resizes on the device; use placement=\"device-resize\" or \"auto\""
         }
         Some(_) if options.feeders.is_some() => {
-            "\"gpu\" takes no feeders: who decoded a record would depend on who was free; use \
-             decode=\"cpu\" with them"
+            "\"gpu\" does not support feeders, because the decoder of a record would depend on the \
+             load; use decode=\"cpu\" with feeders"
         }
-        Some(_) if options.digest != Digested::Ids => {
-            "\"gpu\" leaves no pixels on the host to take a digest of; use digest=\"ids\", or \
+        Some(_) if options.digest != DigestScope::Ids => {
+            "\"gpu\" leaves no pixels on the host for a digest; use digest=\"ids\", or \
              decode=\"cpu\""
         }
         Some(Placement::Resize | Placement::Auto) => return Ok(()),
@@ -42,11 +43,11 @@ pub(super) fn check(options: &Options, placement: Option<Placement>) -> Result<(
     Err(Error::config("decode", problem))
 }
 
-/// The decoders that batches of these devices need, one each, where files are theirs.
+/// Creates the decoder of each device; `None` if the host decodes.
 ///
 /// # Errors
 ///
-/// [`Error::Device`] for a device that has none, with the reason and the mend.
+/// [`Error::Device`] for a device without a decoder, with the reason and the fix.
 pub(super) fn of<D: Device>(
     devices: &[D],
     options: &Options,
@@ -61,7 +62,7 @@ pub(super) fn of<D: Device>(
     devices.iter().map(decoder).collect()
 }
 
-/// What these decoders are, for states; None where there are none.
+/// Returns the names of the decoders, for states; `None` without decoders.
 pub(super) fn named<D: Device>(devices: &[D], decoders: &[Option<D::Decoder>]) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     for (device, decoder) in devices.iter().zip(decoders) {
@@ -74,16 +75,21 @@ pub(super) fn named<D: Device>(devices: &[D], decoders: &[Option<D::Decoder>]) -
 }
 
 impl Loader {
-    /// Makes a batch again, and those behind it, without the device's decoding these records. Nobody but
-    /// the caller takes batches from the conveyor.
-    pub(super) fn make_again(&self, conveyor: &Conveyor<Records>, told: &Told, records: &[u64]) {
-        let job = conveyor.job();
+    /// Makes a batch and all later ones again, and decodes `records` on the host. The caller must
+    /// be the only consumer of the executor.
+    pub(super) fn make_again(
+        &self,
+        executor: &Executor<RecordJob>,
+        facts: &BatchFacts,
+        records: &[u64],
+    ) {
+        let job = executor.job();
         for &record in records {
             let id = job.source().id(record, None);
             tracing::debug!(target: "infeed::device", "{id}: the host decodes it from now on");
             job.plan().keep_on_host(record);
         }
-        conveyor.reset(told.epoch * job.partition().steps() + told.step);
+        executor.reset(facts.epoch * job.partition().steps() + facts.step);
         if let Some(tuning) = &self.tuning {
             lock(tuning).disturbed(self.flight);
         }

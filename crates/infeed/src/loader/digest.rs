@@ -1,12 +1,12 @@
-//! What was delivered, as a number that can be compared: a sum over rows of hashes.
+//! Digests of delivered rows, for comparing runs: sums of row hashes.
 //!
-//! A row's hash covers epoch, position and record, and if asked the bytes that were delivered. It
-//! is bound to its place, so a sum is enough: it does not depend on the order in which rows were
-//! made, parts of a batch that ranks delivered can be added up, and so can steps.
+//! The hash of a row covers epoch, position and record, and on request the delivered bytes. Because
+//! it includes the position, a plain sum suffices: the order in which rows were made does not
+//! matter, and digests of ranks or steps can be added.
 //!
 //! Source: Clarke, Devadas, van Dijk, Gassend, Suh, "Incremental Multiset Hash Functions and Their
 //! Application to Memory Integrity Checking" (ASIACRYPT 2003) for sums of hashes; XXH3 for bytes.
-//! No secret is in it: it tells runs apart that nobody made alike on purpose.
+//! The hash has no key. It detects accidental differences, not deliberate collisions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,46 +14,47 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use twox_hash::XxHash3_64;
 
-use crate::batch::{BatchRow, Cell};
-use crate::error::Error;
-use crate::random::hash;
+use infeed_core::batch::{BatchRow, RowCell};
+use infeed_core::error::Error;
+use infeed_core::random::hash;
 
-/// Keep the hashes of records and of bytes apart from each other and from other uses.
+/// Separate the hashes of records and of bytes from each other and from other uses.
 const IDS: u64 = 0x6469_6765_7374_0001;
 const PIXELS: u64 = 0x6469_6765_7374_0002;
 
-/// What a digest covers.
+/// Content of a digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Digested {
-    /// Which record stood at which position of which epoch: a hash a row.
+pub enum DigestScope {
+    /// Record at each position of each epoch: one hash per row.
     #[default]
     Ids,
-    /// The bytes of every row as well. Workers hash them, and the time counts as writing's.
+    /// Also the bytes of every row. Workers hash them; the time counts as writing.
     Pixels,
 }
 
-/// A sum over rows: 16 hexadecimal digits, and after a hyphen 16 more if bytes were hashed.
+/// Sum over rows. Its text is 16 hexadecimal digits, then a hyphen and 16 more if bytes were
+/// hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
-    /// Over records.
+    /// Sum over records.
     pub ids: u64,
-    /// Over records and their bytes; None if those were not hashed.
+    /// Sum over records and their bytes; `None` if bytes were not hashed.
     pub pixels: Option<u64>,
 }
 
 impl Digest {
-    /// The digest of no row.
-    pub fn empty(of: Digested) -> Digest {
+    /// Returns the digest of no rows.
+    pub fn empty(of: DigestScope) -> Digest {
         Digest {
             ids: 0,
-            pixels: (of == Digested::Pixels).then_some(0),
+            pixels: (of == DigestScope::Pixels).then_some(0),
         }
     }
 
-    /// The digest of one row. Its cells are looked at only if bytes are covered.
+    /// Returns the digest of one row. Reads its cells only if the digest covers bytes.
     pub(super) fn of_row(
-        of: Digested,
+        of: DigestScope,
         epoch: u64,
         position: u64,
         record: u64,
@@ -61,8 +62,8 @@ impl Digest {
     ) -> Digest {
         let pixels = || {
             let bytes = row.cells.iter().fold(PIXELS, |state, cell| match cell {
-                Cell::Slab(row) => hash(&[state, XxHash3_64::oneshot(row.bytes())]),
-                Cell::Own { shape, bytes } => {
+                RowCell::Slab(row) => hash(&[state, XxHash3_64::oneshot(row.bytes())]),
+                RowCell::Own { shape, bytes } => {
                     let shape = shape.iter().map(|&length| length as u64);
                     let mut parts = vec![state, XxHash3_64::oneshot(bytes)];
                     parts.extend(shape);
@@ -73,11 +74,11 @@ impl Digest {
         };
         Digest {
             ids: hash(&[IDS, epoch, position, record]),
-            pixels: (of == Digested::Pixels).then(pixels),
+            pixels: (of == DigestScope::Pixels).then(pixels),
         }
     }
 
-    /// Both together: of ranks, of steps. Bytes are covered if they are in both.
+    /// Adds two digests, of ranks or steps. The sum covers bytes if both do.
     #[must_use]
     pub fn plus(self, other: Digest) -> Digest {
         let pixels = self.pixels.zip(other.pixels);
@@ -87,7 +88,7 @@ impl Digest {
         }
     }
 
-    /// What is left when bytes do not count.
+    /// Returns the digest without the sum over bytes.
     #[must_use]
     pub fn without_pixels(self) -> Digest {
         Digest {
@@ -123,7 +124,7 @@ impl FromStr for Digest {
             }),
         };
         read.ok_or_else(|| {
-            let problem = format!("{text:?} is none; give what digest() returned");
+            let problem = format!("{text:?} is not a digest; pass the result of digest()");
             Error::config("digest", problem)
         })
     }
@@ -148,7 +149,7 @@ mod tests {
 
     fn row(shape: &[usize], bytes: &[u8]) -> BatchRow {
         BatchRow {
-            cells: vec![Cell::Own {
+            cells: vec![RowCell::Own {
                 shape: shape.to_vec(),
                 bytes: bytes.to_vec(),
             }],
@@ -157,9 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_row_counts_and_the_order_of_adding_does_not() {
+    fn every_part_of_a_row_counts_and_the_order_of_rows_does_not() {
         let of = |epoch, position, record, row: &BatchRow| {
-            Digest::of_row(Digested::Pixels, epoch, position, record, row)
+            Digest::of_row(DigestScope::Pixels, epoch, position, record, row)
         };
         let plain = of(1, 2, 3, &row(&[2], b"ab"));
 
@@ -181,11 +182,11 @@ mod tests {
         assert_eq!(a.plus(b), b.plus(a));
         let traded = of(0, 0, 8, &row(&[1], b"b")).plus(of(0, 1, 7, &row(&[1], b"a")));
         assert_ne!(a.plus(b), traded, "records that traded places");
-        assert_ne!(a.plus(a), Digest::empty(Digested::Pixels), "a row twice");
+        assert_ne!(a.plus(a), Digest::empty(DigestScope::Pixels), "a row twice");
     }
 
     #[test]
-    fn a_digest_survives_being_written_and_others_are_refused() {
+    fn digests_round_trip_through_text_and_invalid_text_is_rejected() {
         for digest in [
             Digest {
                 ids: 0x12,
@@ -203,13 +204,13 @@ mod tests {
         }
         for wrong in ["", "12", "+00000000000000f", "0123456789abcdef-", "ids"] {
             let error = wrong.parse::<Digest>().expect_err("no digest").to_string();
-            assert!(error.contains("what digest() returned"), "{error}");
+            assert!(error.contains("the result of digest()"), "{error}");
         }
     }
 
     #[test]
     fn the_digest_of_a_row_never_changes() {
-        let digest = Digest::of_row(Digested::Pixels, 1, 2, 3, &row(&[2], b"ab"));
+        let digest = Digest::of_row(DigestScope::Pixels, 1, 2, 3, &row(&[2], b"ab"));
 
         // Digests are compared between versions and machines.
         assert_eq!(digest.to_string(), "59defdbbc85760a9-e6769f3d99f125f1");

@@ -1,27 +1,28 @@
-//! What a trainer and its feeders must agree on, so that a batch has the same bits whoever makes it.
+//! Facts on which trainer and feeders must agree, so that every machine makes the same bits.
 
-use super::prepare::Prepared;
+use super::prepare::PreparedRun;
 use super::state::{self, hex};
-use crate::error::Error;
-use crate::function::Identity;
+use crate::function::FunctionIdentity;
 use crate::pipeline::{FunctionSpec, Pipeline};
 use crate::plan::function::kind_text;
-use crate::random::hash_bytes;
 use crate::wire::bits;
 use crate::wire::hello::{CONTENTS, Fact};
 use crate::wire::looks::{self, Look};
+use infeed_core::error::Error;
+use infeed_core::random::hash_bytes;
 
-/// Longest text of columns or functions that is shown; of a longer one, its hash.
+/// Maximum length in bytes of a columns or functions text; a longer text is replaced by its hash.
 const TEXT_BYTES: usize = 1000;
 
-/// All of them, those first that say most where they differ; `looks` are what some records hold.
+/// Returns all facts. The facts that best explain a difference come first. `looks` are hashes of
+/// some records.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for a function that no other machine can run; or if this machine fails its
+/// [`Error::Config`] for a function that no other machine can run, or if this machine fails its
 /// self-test.
-pub(super) fn facts(prepared: &Prepared, looks: &[Look]) -> Result<Vec<Fact>, Error> {
-    let Prepared {
+pub(super) fn facts(prepared: &PreparedRun, looks: &[Look]) -> Result<Vec<Fact>, Error> {
+    let PreparedRun {
         begin,
         job,
         pipeline,
@@ -43,7 +44,7 @@ pub(super) fn facts(prepared: &Prepared, looks: &[Look]) -> Result<Vec<Fact>, Er
         .iter()
         .map(|column| format!("{} {}", column.name, kind_text(&column.kind)))
         .collect();
-    // Functions on batches are called where batches are put together, which is the trainer.
+    // The trainer calls functions on batches, because it assembles the batches.
     let rows = pipeline.without_batch_functions();
     let description = state::fingerprint(&rows, job.order().fingerprint());
     let (functions, language) = functions(&rows)?;
@@ -70,7 +71,7 @@ pub(super) fn facts(prepared: &Prepared, looks: &[Look]) -> Result<Vec<Fact>, Er
     Ok(facts)
 }
 
-/// A text, if it is short; else its hash.
+/// Returns a short text unchanged, and the hash of a long one.
 fn shown(text: String) -> String {
     match text.len() > TEXT_BYTES {
         true => hex(hash_bytes(text.as_bytes())),
@@ -78,22 +79,22 @@ fn shown(text: String) -> String {
     }
 }
 
-/// What the functions on samples are, and what they run on, if there are any.
+/// Returns the identities of the functions on samples, and their language if there are any.
 fn functions(pipeline: &Pipeline) -> Result<(String, Option<String>), Error> {
-    let (mut told, mut language) = (Vec::new(), None);
+    let (mut identities, mut language) = (Vec::new(), None);
     for spec in &pipeline.python {
-        let Identity { code, language: on } = identity(spec)?;
-        told.push(format!("{} ({code})", spec.function));
+        let FunctionIdentity { code, language: on } = identity(spec)?;
+        identities.push(format!("{} ({code})", spec.function));
         language.get_or_insert(on);
     }
-    match told.is_empty() {
+    match identities.is_empty() {
         true => Ok(("none".to_owned(), None)),
-        false => Ok((shown(told.join("; ")), language)),
+        false => Ok((shown(identities.join("; ")), language)),
     }
 }
 
-/// What a function is, if feeders can find it by its name.
-fn identity(spec: &FunctionSpec) -> Result<Identity, Error> {
+/// Returns the identity of a function, if feeders can import it by name.
+fn identity(spec: &FunctionSpec) -> Result<FunctionIdentity, Error> {
     let refused = |why: String| {
         let problem = format!(
             "the function {} cannot run on feeders, which import functions by module and name: {why}",
@@ -104,11 +105,13 @@ fn identity(spec: &FunctionSpec) -> Result<Identity, Error> {
     match (&spec.bound.0, spec.handle) {
         (Some(function), None) => function.identity().map_err(refused),
         _ if spec.function.starts_with("__main__:") => Err(refused(
-            "it is of the script or notebook that runs; put it in a module that they can import"
+            "it is defined in the running script or notebook; move it to a module that the feeders \
+             can import"
                 .to_owned(),
         )),
         _ => Err(refused(
-            "no module has it under a name; define it in one that they can import, with `def`"
+            "no module contains it by name; define it with `def` in a module that the feeders can \
+             import"
                 .to_owned(),
         )),
     }

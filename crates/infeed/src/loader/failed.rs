@@ -1,16 +1,16 @@
-//! What is wrong with a record, as the loader's error.
+//! Conversion of a sample's failure to the loader's error.
 
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::function::Failed;
-use crate::plan::failure::{Failure, SampleError};
-use crate::source::Source;
-use crate::transform::TransformError;
+use crate::function::FunctionFailure;
+use crate::plan::failure::{SampleError, StageFailure};
+use infeed_codec::transform::TransformError;
+use infeed_core::error::Error;
+use infeed_source::Source;
 
-/// What is wrong with a record as the loader's error.
-pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -> Error {
-    let Failure {
+/// Converts a sample's failure to the loader's error, which names the record.
+pub fn sample_error(source: &dyn Source, record: u64, failure: StageFailure) -> Error {
+    let StageFailure {
         field,
         transform,
         error,
@@ -29,13 +29,13 @@ pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -
     };
     match error {
         SampleError::Function { function, error } => match error {
-            Failed::Raised(source) => Error::Function {
+            FunctionFailure::Raised(source) => Error::Function {
                 record,
                 function,
                 source,
             },
-            Failed::Process(source) => Error::Process { function, source },
-            Failed::Closed => Error::Closed,
+            FunctionFailure::Process(source) => Error::Process { function, source },
+            FunctionFailure::Closed => Error::Closed,
         },
         SampleError::Decode(error) => Error::Decode {
             record,
@@ -54,13 +54,13 @@ pub(crate) fn sample_error(source: &dyn Source, record: u64, failure: Failure) -
         SampleError::Shape {
             found,
             expected,
-            mend,
+            fix,
         } => Error::Shape {
             record,
             field: name(),
             found,
             expected,
-            mend: mend.into(),
+            fix: fix.into(),
         },
         SampleError::TooLarge {
             purpose,

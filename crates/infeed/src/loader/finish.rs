@@ -1,52 +1,54 @@
-//! Functions of the user's on finished batches: what they return lies in pooled slabs too.
+//! User functions on finished batches. Their output is also written to pooled slabs.
 
 use std::sync::Arc;
 
-use crate::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Making, Pool, Values};
-use crate::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
-use crate::error::Error;
-use crate::function::{Failed, Form, Sink};
+use crate::function::{FunctionFailure, ValueForm, ValueSink};
 use crate::plan::Plan;
-use crate::plan::function::{Call, Gives, bytes_of, form_bytes, kind_text};
+use crate::plan::function::{ColumnOrigin, FunctionCall, bytes_of, form_bytes, kind_text};
 use crate::plan::sample::Position;
+use infeed_core::batch::{
+    Array, ArrayWriter, Batch, Column, ColumnKind, ColumnSpec, SlabPool, Values,
+};
+use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
+use infeed_core::error::Error;
 
-/// Memory for what functions return, and what they cost.
+/// Slab pools and counters of user functions on batches.
 #[derive(Debug)]
 pub(super) struct Finisher {
-    /// Of each function, a pool for each column that it returns in a slab.
-    pools: Vec<Vec<Option<Arc<Pool>>>>,
+    /// For each function, one pool per column that it returns in a slab.
+    pools: Vec<Vec<Option<Arc<SlabPool>>>>,
     counters: ThreadCounters,
 }
 
 impl Finisher {
-    /// For batches of at most `rows` rows; `keep` free slabs a column are kept.
+    /// Creates the pools for batches of at most `rows` rows; each pool keeps `keep` free slabs.
     pub(super) fn new(
         plan: &Plan,
         rows: usize,
         keep: usize,
         timeline: Option<Arc<Timeline>>,
     ) -> Finisher {
-        let pool = |(column, gives): (&ColumnSpec, &Gives)| match gives {
-            Gives::Passed(_) => None,
-            Gives::Returned => {
+        let pool = |(column, gives): (&ColumnSpec, &ColumnOrigin)| match gives {
+            ColumnOrigin::Passed(_) => None,
+            ColumnOrigin::Returned => {
                 let bytes = column.kind.row_bytes()?;
-                Some(Pool::new(rows, bytes, keep))
+                Some(SlabPool::new(rows, bytes, keep))
             }
         };
-        let pools = |call: &Call| call.columns.iter().zip(&call.gives).map(pool).collect();
+        let pools = |call: &FunctionCall| call.columns.iter().zip(&call.gives).map(pool).collect();
         Finisher {
             pools: plan.batch_calls().iter().map(pools).collect(),
             counters: ThreadCounters::new(timeline),
         }
     }
 
-    /// Bytes of the slabs that one batch takes on its way through all functions.
+    /// Bytes of the slabs that one batch needs in all functions.
     pub(super) fn slab_bytes(&self) -> u64 {
         let pools = self.pools.iter().flatten().flatten();
         pools.map(|pool| pool.slab_bytes()).sum()
     }
 
-    /// Finished batches that are not dropped yet.
+    /// Number of finished batches that are not dropped.
     pub(super) fn live(&self) -> usize {
         let pools = self.pools.iter().flatten().flatten();
         pools.map(|pool| pool.live()).max().unwrap_or(0)
@@ -57,7 +59,7 @@ impl Finisher {
         self.counters.add_calls(stage, calls);
     }
 
-    /// The batch after all functions; `position` is that of its first row.
+    /// Runs all functions on a batch; `position` is the position of its first row.
     pub(super) fn run(&self, plan: &Plan, mut batch: Batch, position: u64) -> Result<Batch, Error> {
         let at = Position {
             epoch: batch.epoch,
@@ -67,7 +69,7 @@ impl Finisher {
         for (number, (call, pools)) in plan.batch_calls().iter().zip(&self.pools).enumerate() {
             let rows = batch.rows();
             let inputs = call.inputs(&batch.columns);
-            let mut rooms = Rooms {
+            let mut rooms = ColumnCells {
                 call,
                 pools,
                 inputs: &inputs,
@@ -86,7 +88,8 @@ impl Finisher {
                 called.map_err(|failed| error(&batch, &call.name, failed))?;
             }
             let made = rooms.columns(&batch.columns);
-            let made = made.map_err(|problem| error(&batch, &call.name, Failed::wrong(problem)))?;
+            let made =
+                made.map_err(|problem| error(&batch, &call.name, FunctionFailure::wrong(problem)))?;
             let samples = if counts_samples && number == 0 {
                 rows
             } else {
@@ -102,118 +105,121 @@ impl Finisher {
     }
 }
 
-fn error(batch: &Batch, function: &str, failed: Failed) -> Error {
+fn error(batch: &Batch, function: &str, failed: FunctionFailure) -> Error {
     let function = function.to_owned();
     match failed {
-        Failed::Raised(source) => Error::BatchFunction {
+        FunctionFailure::Raised(source) => Error::BatchFunction {
             epoch: batch.epoch,
             step: batch.step,
             function,
             source,
         },
-        Failed::Process(source) => Error::Process { function, source },
-        Failed::Closed => Error::Closed,
+        FunctionFailure::Process(source) => Error::Process { function, source },
+        FunctionFailure::Closed => Error::Closed,
     }
 }
 
-/// Where a function's columns are written.
-struct Rooms<'a> {
-    call: &'a Call,
-    pools: &'a [Option<Arc<Pool>>],
+/// Destination of a function's columns.
+struct ColumnCells<'a> {
+    call: &'a FunctionCall,
+    pools: &'a [Option<Arc<SlabPool>>],
     inputs: &'a [Column],
     rows: usize,
-    made: Vec<Option<Made>>,
+    made: Vec<Option<ReturnedColumn>>,
 }
 
-/// A column that was returned.
-enum Made {
-    Written(Making, Vec<usize>),
+/// A returned column.
+enum ReturnedColumn {
+    Written(ArrayWriter, Vec<usize>),
     Same(Values),
 }
 
-impl Rooms<'_> {
-    /// Number of a column that the function may return.
+impl ColumnCells<'_> {
+    /// Returns the index of a column that the function may return.
     fn place(&self, name: &str) -> Result<usize, String> {
         let returned = self.call.columns.iter().zip(&self.call.gives);
         let mut returned = returned
             .enumerate()
-            .filter(|(_, (_, gives))| **gives == Gives::Returned);
+            .filter(|(_, (_, gives))| **gives == ColumnOrigin::Returned);
         let found = returned.find(|(_, (column, _))| column.name == name);
         found.map(|(at, _)| at).ok_or_else(|| {
             let names = self.call.columns.iter().zip(&self.call.gives);
-            let names = names.filter(|(_, gives)| **gives == Gives::Returned);
+            let names = names.filter(|(_, gives)| **gives == ColumnOrigin::Returned);
             let names: Vec<&str> = names.map(|(column, _)| column.name.as_str()).collect();
-            format!("it returned `{name}`; known are {names:?}")
+            format!("it returned `{name}`; its declared outputs are {names:?}")
         })
     }
 
     fn unlike(&self, column: usize, found: &str) -> String {
         let ColumnSpec { name, kind } = &self.call.columns[column];
         format!(
-            "it returned `{name}` as {found} where {} rows of {} are known",
+            "it returned `{name}` as {found}, expected {} rows of {}",
             self.rows,
             kind_text(kind)
         )
     }
 
-    /// Columns without rows, for a batch that has none.
+    /// Creates empty columns for a batch without rows.
     fn leave_empty(&mut self) {
         for (made, column) in self.made.iter_mut().zip(&self.call.columns) {
             let rest = match &column.kind {
                 ColumnKind::Fixed { shape, .. } => shape.clone(),
                 ColumnKind::Padded { rank, .. } => vec![0; *rank],
                 ColumnKind::Bytes => {
-                    *made = Some(Made::Same(Values::Bytes(Vec::new())));
+                    *made = Some(ReturnedColumn::Same(Values::Bytes(Vec::new())));
                     continue;
                 }
                 ColumnKind::Text => {
-                    *made = Some(Made::Same(Values::Text(Vec::new())));
+                    *made = Some(ReturnedColumn::Same(Values::Text(Vec::new())));
                     continue;
                 }
                 ColumnKind::Ragged { .. } => {
                     let same = self.inputs.iter().find(|input| input.name == column.name);
-                    *made = same.map(|input| Made::Same(input.values.clone()));
+                    *made = same.map(|input| ReturnedColumn::Same(input.values.clone()));
                     continue;
                 }
             };
             let shape = std::iter::once(0).chain(rest).collect();
-            *made = Making::own(0)
+            *made = ArrayWriter::own(0)
                 .ok()
-                .map(|making| Made::Written(making, shape));
+                .map(|making| ReturnedColumn::Written(making, shape));
         }
     }
 
-    /// The columns behind the function.
+    /// Returns the columns after the function.
     fn columns(self, before: &[Column]) -> Result<Vec<Column>, String> {
         let specs = self.call.columns.iter().zip(&self.call.gives);
-        let column = |((spec, gives), made): ((&ColumnSpec, &Gives), Option<Made>)| {
-            let values = match (gives, made) {
-                (Gives::Passed(from), _) => before[*from].values.clone(),
-                (Gives::Returned, Some(Made::Same(values))) => values,
-                (Gives::Returned, Some(Made::Written(making, shape))) => {
-                    let (ColumnKind::Fixed { dtype, .. } | ColumnKind::Padded { dtype, .. }) =
-                        &spec.kind
-                    else {
-                        return Err(format!("`{}` is no array", spec.name));
-                    };
-                    Values::Array(making.finish(shape, *dtype))
-                }
-                (Gives::Returned, None) => return Err(format!("it returned no `{}`", spec.name)),
+        let column =
+            |((spec, gives), made): ((&ColumnSpec, &ColumnOrigin), Option<ReturnedColumn>)| {
+                let values = match (gives, made) {
+                    (ColumnOrigin::Passed(from), _) => before[*from].values.clone(),
+                    (ColumnOrigin::Returned, Some(ReturnedColumn::Same(values))) => values,
+                    (ColumnOrigin::Returned, Some(ReturnedColumn::Written(making, shape))) => {
+                        let (ColumnKind::Fixed { dtype, .. } | ColumnKind::Padded { dtype, .. }) =
+                            &spec.kind
+                        else {
+                            return Err(format!("`{}` is not an array", spec.name));
+                        };
+                        Values::Array(making.finish(shape, *dtype))
+                    }
+                    (ColumnOrigin::Returned, None) => {
+                        return Err(format!("it did not return `{}`", spec.name));
+                    }
+                };
+                Ok(Column {
+                    name: spec.name.clone(),
+                    values,
+                })
             };
-            Ok(Column {
-                name: spec.name.clone(),
-                values,
-            })
-        };
         specs.zip(self.made).map(column).collect()
     }
 }
 
-impl Sink for Rooms<'_> {
-    fn room(&mut self, name: &str, form: Form<'_>) -> Result<&mut [u8], String> {
+impl ValueSink for ColumnCells<'_> {
+    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String> {
         let at = self.place(name)?;
-        let Form::Array { dtype, shape } = form else {
-            return Err(self.unlike(at, "something else than an array"));
+        let ValueForm::Array { dtype, shape } = form else {
+            return Err(self.unlike(at, "a value that is not an array"));
         };
         let fits = match &self.call.columns[at].kind {
             ColumnKind::Fixed {
@@ -230,20 +236,20 @@ impl Sink for Rooms<'_> {
             _ => return Err(self.unlike(at, &format!("{} {shape:?}", dtype.name()))),
         };
         let making = match &self.pools[at] {
-            Some(pool) => Making::pooled(pool, len),
-            None => Making::own(len),
+            Some(pool) => ArrayWriter::pooled(pool, len),
+            None => ArrayWriter::own(len),
         };
         let making = making.map_err(|error| error.to_string())?;
-        match self.made[at].insert(Made::Written(making, shape.to_vec())) {
-            Made::Written(making, _) => Ok(making.bytes_mut()),
-            Made::Same(_) => Ok(&mut []),
+        match self.made[at].insert(ReturnedColumn::Written(making, shape.to_vec())) {
+            ReturnedColumn::Written(making, _) => Ok(making.bytes_mut()),
+            ReturnedColumn::Same(_) => Ok(&mut []),
         }
     }
 
     fn same(&mut self, name: &str, input: usize) -> Result<(), String> {
         let at = self.place(name)?;
         let Some(column) = self.inputs.get(input) else {
-            return Err(format!("there is no input {input}"));
+            return Err(format!("it has no input {input}"));
         };
         let alike = |array: &Array, dtype, rank: usize| {
             array.dtype() == dtype && array.shape().len() == rank + 1
@@ -264,7 +270,7 @@ impl Sink for Rooms<'_> {
         if !fits {
             return Err(self.unlike(at, &format!("its input `{}`", column.name)));
         }
-        self.made[at] = Some(Made::Same(column.values.clone()));
+        self.made[at] = Some(ReturnedColumn::Same(column.values.clone()));
         Ok(())
     }
 }

@@ -1,69 +1,75 @@
-//! Which machines feed a loader, and what its own cores do beside them.
+//! Machines that feed a loader, and the role of the trainer's own cores.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::wire::channel::Encryption;
 use crate::wire::token::Token;
+use infeed_core::error::Error;
 
-/// Characters of a node's name that messages show; cluster managers have names of 56.
+/// Number of characters of a node's name in messages; cluster managers use names of 56.
 const SHOWN: usize = 12;
 
 /// Feeders of a loader.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Feeders {
-    /// Where they listen.
+    /// Addresses of the feeders.
     pub hosts: Hosts,
-    /// What they and this trainer know; [`Token::default`] is none. A place may have a token of its own.
+    /// Shared secret of trainer and feeders; [`Token::default`] means no token. A [`Place`] may
+    /// have its own token.
     pub token: Token,
-    /// What the cores of this machine do.
+    /// Which connections are encrypted.
+    pub encryption: Encryption,
+    /// Role of this machine's cores.
     pub local: Local,
-    /// After so long a batch is asked for elsewhere, or after five times what the feeder usually takes
-    /// if that is more; five times this before it has answered once.
+    /// Time after which a batch is requested elsewhere. The limit is at least five times the
+    /// feeder's usual time, and five times `deadline` before its first answer.
     pub deadline: Duration,
 }
 
-/// Where feeders listen. How many there are is fixed; where each of them is may be told, taken back and
-/// told anew while loaders ask them. Clones are the same hosts.
+/// Addresses of feeders. Their number is fixed; each address can be set, removed and changed while
+/// loaders use the feeders. Clones share the addresses.
 #[derive(Clone, Debug)]
 pub struct Hosts {
     places: Arc<[Mutex<Arc<Place>>]>,
 }
 
-/// Where one feeder listens.
+/// Address of one feeder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// `host:port`; empty while it is nowhere.
+    /// `host:port`; empty if the feeder has no address.
     pub host: String,
-    /// Name of its machine where the host says too little; else empty.
+    /// Name of the machine if `host` does not identify it; else empty.
     pub node: String,
-    /// What it and the trainer know. None: the token of all.
+    /// Secret shared with the trainer. None: the token in [`Feeders::token`].
     pub token: Option<Token>,
 }
 
-/// What a trainer's own cores do beside feeders.
+/// Role of the trainer's cores if there are feeders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Local {
-    /// They make batches too: whoever is free takes the next.
+    /// Local threads make batches too: the next free thread or feeder takes the next batch.
     #[default]
     Help,
-    /// They make what feeders cannot make or have not made in time, and all while there is none.
+    /// Local threads make only batches that feeders decline or deliver too late; all batches while
+    /// no feeder is connected.
     Fallback,
 }
 
 impl Feeders {
-    /// These, without a token, beside the trainer's own cores.
+    /// Creates feeders without a token that share the work with local threads.
     pub fn new<T: Into<String>>(hosts: impl IntoIterator<Item = T>) -> Feeders {
         Feeders::at(Hosts::new(hosts))
     }
 
-    /// The same, of hosts that somebody keeps up to date.
+    /// As [`Feeders::new`], with addresses that the caller can update.
     pub fn at(hosts: Hosts) -> Feeders {
         Feeders {
             hosts,
             token: Token::default(),
+            encryption: Encryption::default(),
             local: Local::default(),
             deadline: Duration::from_secs(1),
         }
@@ -75,7 +81,7 @@ impl Feeders {
 }
 
 impl Hosts {
-    /// Feeders that listen at `host:port`.
+    /// Creates feeders that listen at `host:port`.
     pub fn new<T: Into<String>>(hosts: impl IntoIterator<Item = T>) -> Hosts {
         let place = |host: T| Place {
             host: host.into(),
@@ -84,7 +90,7 @@ impl Hosts {
         Hosts::of(hosts.into_iter().map(place))
     }
 
-    /// So many feeders, of which nobody knows yet where they listen.
+    /// Creates `count` feeders whose addresses are set later.
     pub fn awaited(count: usize) -> Hosts {
         Hosts::of((0..count).map(|_| Place::default()))
     }
@@ -95,26 +101,26 @@ impl Hosts {
         }
     }
 
-    /// Each by itself, where it listens now.
-    pub(crate) fn each(&self) -> Vec<Hosts> {
+    /// Returns a copy of each address as a separate value.
+    pub fn each(&self) -> Vec<Hosts> {
         let alone = |number| Hosts::of(std::iter::once(Place::clone(&self.place(number))));
         (0..self.count()).map(alone).collect()
     }
 
-    /// How many there are.
+    /// Returns the number of feeders.
     pub fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// Tells where a feeder listens from now on. What it was asked for elsewhere is made by others; a
-    /// place that it has already changes nothing.
+    /// Sets the address of a feeder. Other machines make its open batches. Setting the current
+    /// address has no effect.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if there is no feeder of this number.
+    /// [`Error::Config`] if `number` is out of range.
     pub fn set(&self, number: usize, place: Place) -> Result<(), Error> {
         let Some(known) = self.places.get(number) else {
-            let problem = format!("there is no feeder {number} among {}", self.count());
+            let problem = format!("no feeder {number}; there are {}", self.count());
             return Err(Error::config("feeders", problem));
         };
         let mut known = lock(known);
@@ -124,7 +130,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Where a feeder listens now.
+    /// Returns the current address of a feeder.
     pub(super) fn place(&self, number: usize) -> Arc<Place> {
         let known = self.places.get(number);
         known.map_or_else(Arc::default, |place| Arc::clone(&lock(place)))
@@ -142,6 +148,6 @@ impl fmt::Display for Place {
 }
 
 fn lock(place: &Mutex<Arc<Place>>) -> MutexGuard<'_, Arc<Place>> {
-    // It is replaced whole.
+    // The value is replaced whole, so it is always valid.
     place.lock().unwrap_or_else(PoisonError::into_inner)
 }

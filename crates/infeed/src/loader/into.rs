@@ -1,41 +1,41 @@
-//! Batches copied to places of the consumer's on the device, which stay the same from step to step: what
-//! a captured graph reads.
+//! Batches copied into memory of the caller on the device. Its address stays the same from step to
+//! step, so a captured graph can read it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::OnError;
 use super::ahead::{DeviceLoader, PartsStep};
-use crate::batch::ColumnKind;
-use crate::device::Device;
-use crate::device::ring::Upload;
-use crate::error::Error;
-use crate::order::partition::Tail;
-use crate::sample::DType;
+use infeed_core::batch::ColumnKind;
+use infeed_core::error::Error;
+use infeed_core::order::partition::Tail;
+use infeed_core::sample::DType;
+use infeed_device::Device;
+use infeed_device::ring::Upload;
 
-/// Which batch the places hold.
+/// The batch that was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Filled {
+pub struct FilledTargets {
     /// Epoch, from 0.
     pub epoch: u64,
     /// Step in the epoch, from 0.
     pub step: u64,
-    /// Rows that hold a record: all but those of padding.
+    /// Rows with a record, without padding.
     pub samples: usize,
 }
 
-/// What a call got.
+/// Result of a call with a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntoStep {
-    /// The places hold the next batch, once the stream has come so far.
-    Filled(Filled),
+    /// The copies of the next batch are enqueued in the stream.
+    Filled(FilledTargets),
     /// The epoch is over; the next call begins the next one.
     End,
-    /// Nothing yet.
+    /// No batch was ready in time.
     Timeout,
 }
 
-/// Memory for fields of a batch, or of a device's part of it.
+/// Destination memory of fields of a batch, or of a device's part of it.
 pub type Targets<'a, M> = [(&'a str, &'a Arc<M>)];
 
 fn wrong(field: &str, problem: impl Into<String>) -> Error {
@@ -43,86 +43,85 @@ fn wrong(field: &str, problem: impl Into<String>) -> Error {
 }
 
 impl<D: Device> DeviceLoader<D> {
-    /// Element type and shape, rows first, of a field in every batch; of several devices, in the part
-    /// of it that each has.
+    /// Returns element type and shape, rows first, of a field in every batch. With several devices,
+    /// the shape is that of one device's part.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if there is no such field, it stays on the host, or batches are not all of one
-    /// size; with the mend. [`Error::Closed`].
+    /// [`Error::Config`], with the fix, if there is no such field, if it stays on the host, or if
+    /// batches differ in size. [`Error::Closed`].
     pub fn place_of(&self, field: &str) -> Result<(DType, Vec<usize>), Error> {
         let routes = self.ring().routes();
         let Some(route) = routes.iter().find(|route| route.device.name == field) else {
             let names: Vec<&str> = routes.iter().map(|r| r.device.name.as_str()).collect();
-            let problem = format!("there is none; a batch has {}", names.join(", "));
+            let problem = format!("no such field; a batch has {}", names.join(", "));
             return Err(wrong(field, problem));
         };
         let (ColumnKind::Fixed { dtype, shape }, false) =
             (&route.device.kind, route.upload == Upload::Stay)
         else {
-            let problem = "it stays on the host, as all but arrays of fixed shape do; leave it out";
+            let problem = "it stays on the host, because its shape is not fixed; leave it out";
             return Err(wrong(field, problem));
         };
         let rows = self.all_rows()? / self.rings().len();
         Ok((*dtype, [&[rows], &shape[..]].concat()))
     }
 
-    /// Rows of every batch.
+    /// Returns the number of rows of every batch.
     fn all_rows(&self) -> Result<usize, Error> {
         let loader = self.loader();
         let rows = loader.most_rows()?;
-        let conveyor = loader.conveyor()?;
-        let partition = conveyor.job().partition();
+        let executor = loader.executor()?;
+        let partition = executor.job().partition();
         let last = partition.rows_at(partition.steps().saturating_sub(1));
         if last != rows as u64 {
             let (drop, pad) = (Tail::Drop.name(), Tail::Pad.name());
             let problem = format!(
-                "the last batch of an epoch has {last} rows, and places are for {rows}; describe the \
-                 batch with tail=\"{drop}\" or \"{pad}\""
+                "the last batch of an epoch has {last} rows, but targets have {rows}; use \
+                 tail=\"{drop}\" or \"{pad}\""
             );
             return Err(Error::config("next_into", problem));
         }
         if loader.options.on_error == OnError::Skip {
-            let problem = "a batch without its bad records is shorter than the places for it; open with \
+            let problem = "without bad records, batches are shorter than the targets; open with \
                            on_error=\"substitute\" or \"stop\"";
             return Err(Error::config("next_into", problem));
         }
         Ok(rows)
     }
 
-    /// Copies fields of the next batch to memory of the caller's, in a stream of the caller's, and gives
-    /// the batch's slot back at once. The host waits for the batch to be sent, and not for the device.
+    /// Copies fields of the next batch to the caller's memory in the caller's stream, and frees the
+    /// batch's slot at once. The host waits for the batch to be sent, not for the device.
     ///
     /// # Errors
     ///
     /// As [`DeviceLoader::next_into_each`].
     pub fn next_into(
         &self,
-        patience: Duration,
+        timeout: Duration,
         queue: D::Queue,
         targets: &Targets<'_, D::Memory>,
     ) -> Result<IntoStep, Error> {
-        self.next_into_each(patience, &[(queue, targets)])
+        self.next_into_each(timeout, &[(queue, targets)])
     }
 
-    /// As [`DeviceLoader::next_into`], on each device its part, in a stream and to memory of that device;
-    /// they are given in the order of the devices.
+    /// As [`DeviceLoader::next_into`], with one part per device. Each stream and memory belongs to
+    /// its device; `each` is in device order.
     ///
     /// # Errors
     ///
-    /// As [`DeviceLoader::place_of`] and [`DeviceLoader::next_parts`]; [`Error::Config`] if a memory has
-    /// another length, or there is not one set for each device; [`Error::Device`] if a stream is being
-    /// captured: the batch is still to come then.
+    /// As [`DeviceLoader::place_of`] and [`DeviceLoader::next_parts`]. [`Error::Config`] if a
+    /// memory has a wrong length, or `each` does not have one entry per device. [`Error::Device`]
+    /// if a stream is under capture; the next call then returns this batch.
     pub fn next_into_each(
         &self,
-        patience: Duration,
+        timeout: Duration,
         each: &[(D::Queue, &Targets<'_, D::Memory>)],
     ) -> Result<IntoStep, Error> {
         let rings = self.rings();
         if each.len() != rings.len() {
             let problem = format!(
-                "a step has a part on each of {} devices, and places are given for {}; give a set \
-                 of them for each, in the order of the devices",
+                "{} devices need one set of targets each, in device order; got {}",
                 rings.len(),
                 each.len()
             );
@@ -134,23 +133,22 @@ impl<D: Device> DeviceLoader<D> {
                 let bytes = shape.iter().product::<usize>() * dtype.bytes();
                 let len = ring.device().len(to);
                 if bytes != len {
-                    let problem =
-                        format!("it takes {bytes} bytes, and the memory for it has {len}");
+                    let problem = format!("it needs {bytes} bytes, but its target has {len}");
                     return Err(wrong(field, problem));
                 }
             }
-            // A stream that takes no mark takes no copies: found before a batch is taken.
+            // A stream that cannot record an event cannot take copies. Check before taking a batch.
             drop(ring.ask(*queue)?);
         }
         let queues: Vec<_> = each.iter().map(|(queue, _)| Some(*queue)).collect();
-        let parts = match self.next_parts(patience, &queues)? {
+        let parts = match self.next_parts(timeout, &queues)? {
             PartsStep::Parts(parts) => parts,
             PartsStep::End => return Ok(IntoStep::End),
             PartsStep::Timeout => return Ok(IntoStep::Timeout),
         };
-        let mut filled: Option<Filled> = None;
+        let mut filled: Option<FilledTargets> = None;
         for (part, (queue, targets)) in parts.into_iter().zip(each) {
-            let of = filled.get_or_insert(Filled {
+            let of = filled.get_or_insert(FilledTargets {
                 epoch: part.epoch(),
                 step: part.step(),
                 samples: 0,

@@ -1,59 +1,59 @@
-//! What filled rows and finished batches leave: the batch itself, and what its delivery counts.
+//! Results of filled rows and finished batches: the batch, and the facts that its delivery counts.
 
 use super::digest::Digest;
-use super::parcel::BadRecord;
-use crate::batch::{Batch, RowDone};
+use super::fetched::BadRecord;
+use infeed_core::batch::{Batch, RowDone};
 
-/// What a filled ticket leaves.
+/// Result of a sequence number.
 #[derive(Debug)]
-pub(crate) struct Done {
-    /// None if the row is left out.
+pub(crate) struct FilledRow {
+    /// `None` if the row is skipped.
     pub(super) row: Option<RowDone>,
     pub(super) bad: Vec<BadRecord>,
     pub(super) digest: Digest,
-    /// Pixels of no class in the masks of its samples.
+    /// Pixels of unknown class in the masks of the row's samples.
     pub(super) unknown_pixels: u64,
 }
 
-/// A batch and the bad records met in making it.
+/// A batch and the bad records met while making it.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct FinishedBatch {
     pub(super) batch: Batch,
-    /// Which form it has, where there are several.
+    /// Index of its batch layout.
     pub(super) form: usize,
     pub(super) bad: Vec<BadRecord>,
-    /// Of its rows.
+    /// Digest of its rows.
     pub(super) digest: Digest,
-    /// Pixels of no class in its rows.
+    /// Pixels of unknown class in its rows.
     pub(super) unknown_pixels: u64,
 }
 
-/// What its delivery tells the loader of a batch.
+/// Facts that the loader counts when it delivers a batch.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct BatchFacts {
     pub(super) epoch: u64,
     pub(super) step: u64,
     pub(super) form: usize,
     pub(super) rows: usize,
-    /// Rows that hold a record.
+    /// Rows with a record.
     pub(super) samples: usize,
     pub(super) bad: Vec<BadRecord>,
     pub(super) digest: Digest,
-    /// Pixels of no class in its rows.
+    /// Pixels of unknown class in its rows.
     pub(super) unknown_pixels: u64,
 }
 
-impl Made {
-    /// The batch, and what is counted once it is delivered.
-    pub(super) fn split(self) -> (Batch, Told) {
-        let Made {
+impl FinishedBatch {
+    /// Splits off the facts that are counted at delivery.
+    pub(super) fn split(self) -> (Batch, BatchFacts) {
+        let FinishedBatch {
             batch,
             form,
             bad,
             digest,
             unknown_pixels,
         } = self;
-        let told = Told {
+        let facts = BatchFacts {
             epoch: batch.epoch,
             step: batch.step,
             form,
@@ -63,6 +63,6 @@ impl Made {
             digest,
             unknown_pixels,
         };
-        (batch, told)
+        (batch, facts)
     }
 }

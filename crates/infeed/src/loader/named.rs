@@ -1,40 +1,43 @@
-//! Batches by name: made on all cores in whatever order they are asked for, as a feeder does.
+//! Batches by name: made on all cores in the order of the requests, as a feeder does.
 //!
-//! The same job as a loader's makes the rows. What differs is which batch the number of a tray means,
-//! whose terms hold for it, and that a tray's rows are not made into a batch here but handed on.
+//! The same job as a loader's fills the rows. Three things differ: which batch an in-flight batch
+//! is, the rules that apply to it, and that its rows are sent instead of assembled.
 
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::digest::Digested;
+use super::digest::DigestScope;
 use super::facts;
-use super::made::Done;
-use super::names::{Named, Names};
+use super::fetched::{FetchedRecords, ReadPurpose, RowAttempts};
+use super::made::FilledRow;
+use super::names::{BatchRequest, RequestedBatches};
 use super::options::Options;
-use super::parcel::{Parcel, Tried, Want};
 use super::prepare::prepare;
-use super::records::{RecordRead, RecordTray, Records, Worker};
-use crate::batch::{Array, BatchRow, ColumnKind, ColumnSpec};
-use crate::error::Error;
-use crate::exec::{Conveyor, Filled, Gate, Job, Joined, Next, Place, Run, Taking, Ticket};
-use crate::order::partition::{Partition, PartitionError, Tail};
+use super::records::{InFlightRecords, RecordJob, RecordRead, WorkerScratch};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::device::Placement;
-use crate::source::Source;
 use crate::wire::WireError;
 use crate::wire::frame::{self, Checksum, Kind};
 use crate::wire::hello::{Fact, Limits};
 use crate::wire::looks::Look;
 use crate::wire::note::Note;
-use crate::wire::rows::{Column, HEAD_BYTES, KeptRow, Layout, RowHead, RowsHead};
+use crate::wire::rows::{Column, HEAD_BYTES, KeptRow, RowHead, RowsHead, RowsLayout};
+use infeed_core::batch::{Array, BatchRow, ColumnKind, ColumnSpec};
+use infeed_core::error::Error;
+use infeed_core::exec::{
+    BatchChoice, Executor, FillOutcome, Job, JoinedReads, MemoryReservation, NextBatch, ReadRun,
+    RowLocation, Sequence,
+};
+use infeed_core::order::partition::{Partition, PartitionError, Tail};
+use infeed_source::Source;
 
-/// Batches under way beside those that keep all cores at work: they are on the wire.
+/// In-flight batches in transfer, in addition to those that keep all cores busy.
 const BESIDE: usize = 4;
 
-impl Records {
-    /// What its rows are, as frames tell of them.
-    pub(super) fn layout(&self, digested: Digested) -> Layout {
+impl RecordJob {
+    /// Returns the layout of the rows in frames.
+    pub(super) fn layout(&self, digested: DigestScope) -> RowsLayout {
         let column = |spec: &ColumnSpec| match &spec.kind {
             ColumnKind::Fixed { dtype, shape } => Column::Slab {
                 row_bytes: shape.iter().product::<usize>() * dtype.bytes(),
@@ -52,76 +55,76 @@ impl Records {
                 element: 1,
             },
         };
-        Layout {
-            columns: Records::plan(self).columns().iter().map(column).collect(),
-            pixels: digested == Digested::Pixels,
+        RowsLayout {
+            columns: RecordJob::plan(self).columns().iter().map(column).collect(),
+            pixels: digested == DigestScope::Pixels,
             row_bytes: self.row_bytes,
         }
     }
 
-    /// Up to which size it makes records, as others are to do for it.
+    /// Returns the size limits of records, so that feeders apply the same limits.
     pub(super) fn limits(&self, again: u64) -> Limits {
         Limits {
-            read: self.parcel_bytes,
+            read: self.fetched_bytes,
             again,
             scratch: self.kept_bytes.max(self.large.limit_bytes()),
             row: self.row_bytes,
         }
     }
 
-    /// The reads of tickets for which none can be planned.
-    fn without_reading(&self, from: Ticket, until: Ticket, why: &Error) -> Run<RecordRead> {
-        let wants = (from..until).map(Want::padding).collect();
+    /// Returns the reads of sequence numbers whose reads cannot be planned.
+    fn without_reading(&self, from: Sequence, until: Sequence, why: &Error) -> ReadRun<RecordRead> {
+        let wants = (from..until).map(ReadPurpose::padding).collect();
         let read = RecordRead {
             read: None,
             wants,
-            tried: Tried::default(),
+            tried: RowAttempts::default(),
             failed: Some(why.clone()),
         };
-        Run {
+        ReadRun {
             end: until,
             reads: vec![(from, read)],
         }
     }
 }
 
-/// The job of a loader, whose trays are handed on as rows.
-struct Kitchen(Records);
+/// A loader's job that returns the rows of a batch without assembling them.
+struct FeederJob(RecordJob);
 
-/// The rows of a batch, made and not put together.
-pub(crate) struct Sheet {
-    /// Which batch it is.
-    pub(crate) named: Named,
-    /// Why it cannot be made here.
-    pub(crate) rows: Result<Rows, Error>,
+/// The rows of a batch, filled but not assembled.
+pub(crate) struct UnassembledBatch {
+    /// The batch.
+    pub(crate) named: BatchRequest,
+    /// The rows, or the reason why this feeder cannot make them.
+    pub(crate) rows: Result<FeederRows, Error>,
 }
 
-/// Rows, and the slabs that they lie in.
-pub(crate) struct Rows {
+/// Filled rows and their slabs.
+pub(crate) struct FeederRows {
     slabs: Vec<Option<Array>>,
-    done: Vec<Done>,
+    done: Vec<FilledRow>,
 }
 
-impl Job for Kitchen {
+impl Job for FeederJob {
     type Read = RecordRead;
-    type Parcel = Parcel;
-    type Tray = RecordTray;
+    type Fetched = FetchedRecords;
+    type InFlight = InFlightRecords;
     type Row = BatchRow;
-    type Done = Done;
-    type Batch = Result<Rows, Error>;
-    type Scratch = Worker;
+    type Done = FilledRow;
+    type Batch = Result<FeederRows, Error>;
+    type Scratch = WorkerScratch;
     type Fault = Error;
 
-    fn place(&self, ticket: Ticket) -> Place {
-        self.0.place(ticket)
+    fn place(&self, sequence: Sequence) -> RowLocation {
+        self.0.place(sequence)
     }
 
-    fn first(&self, tray: u64) -> Ticket {
-        self.0.first(tray)
+    fn first(&self, in_flight: u64) -> Sequence {
+        self.0.first(in_flight)
     }
 
-    fn plan(&self, from: Ticket, until: Ticket) -> Result<Run<RecordRead>, Error> {
-        // A fault of one batch is not one of those behind it.
+    fn plan(&self, from: Sequence, until: Sequence) -> Result<ReadRun<RecordRead>, Error> {
+        // A fault of one batch must not affect the batches after it.
         let planned = Job::plan(&self.0, from, until);
         let rows_end = |from| match self.0.names() {
             Some(names) => names.rows_end(from, self.0.partition()).min(until),
@@ -129,67 +132,75 @@ impl Job for Kitchen {
         };
         Ok(planned.unwrap_or_else(|error| {
             let run = self.0.without_reading(from, rows_end(from), &error);
-            Run { end: until, ..run }
+            ReadRun { end: until, ..run }
         }))
     }
 
-    fn read(&self, read: RecordRead, gate: Gate<'_>) -> Vec<(Ticket, Parcel)> {
+    fn read(
+        &self,
+        read: RecordRead,
+        gate: MemoryReservation<'_>,
+    ) -> Vec<(Sequence, FetchedRecords)> {
         self.0.read(read, gate)
     }
 
-    fn join(&self, waiting: Option<Parcel>, come: Parcel) -> Joined<Parcel> {
+    fn join(
+        &self,
+        waiting: Option<FetchedRecords>,
+        come: FetchedRecords,
+    ) -> JoinedReads<FetchedRecords> {
         self.0.join(waiting, come)
     }
 
-    fn open(&self, tray: u64) -> Result<(RecordTray, Vec<BatchRow>), Error> {
-        self.0.open(tray)
+    fn open(&self, in_flight: u64) -> Result<(InFlightRecords, Vec<BatchRow>), Error> {
+        self.0.open(in_flight)
     }
 
-    fn scratch(&self) -> Worker {
+    fn scratch(&self) -> WorkerScratch {
         self.0.scratch()
     }
 
     fn fill(
         &self,
-        ticket: Ticket,
-        parcel: Parcel,
+        sequence: Sequence,
+        fetched: FetchedRecords,
         row: &mut BatchRow,
-        worker: &mut Worker,
-    ) -> Filled<Kitchen> {
-        match self.0.fill(ticket, parcel, row, worker) {
-            Filled::Done(done) => Filled::Done(done),
-            Filled::Again(read) => Filled::Again(read),
-            Filled::Failed(fault) => Filled::Failed(fault),
+        worker: &mut WorkerScratch,
+    ) -> FillOutcome<FeederJob> {
+        match self.0.fill(sequence, fetched, row, worker) {
+            FillOutcome::Done(done) => FillOutcome::Done(done),
+            FillOutcome::Again(read) => FillOutcome::Again(read),
+            FillOutcome::Failed(fault) => FillOutcome::Failed(fault),
         }
     }
 
     fn close(
         &self,
-        tray: RecordTray,
-        rows: Vec<Result<Done, Error>>,
-    ) -> Result<Result<Rows, Error>, Error> {
+        in_flight: InFlightRecords,
+        rows: Vec<Result<FilledRow, Error>>,
+    ) -> Result<Result<FeederRows, Error>, Error> {
         let count = rows.len();
-        let slabs = tray.tray.sealed(count);
-        let done: Result<Vec<Done>, Error> = rows.into_iter().collect();
-        Ok(done.map(|done| Rows { slabs, done }))
+        let slabs = in_flight.in_flight.sealed(count);
+        let done: Result<Vec<FilledRow>, Error> = rows.into_iter().collect();
+        Ok(done.map(|done| FeederRows { slabs, done }))
     }
 }
 
-/// Makes batches by name, for trainers that differ in rank and terms alone.
-pub(crate) struct Maker {
-    conveyor: Conveyor<Kitchen>,
-    names: Arc<Names>,
+/// Makes batches by name, for trainers that differ only in rank and rules.
+pub(crate) struct BatchMaker {
+    executor: Executor<FeederJob>,
+    names: Arc<RequestedBatches>,
     source: Arc<dyn Source>,
     facts: Vec<Fact>,
-    layout: Layout,
-    /// What a partition of it is cut from.
+    layout: RowsLayout,
+    /// Records, batch size, world size and tail, from which a rank's partition follows.
     cut: (u64, u64, u64, Tail),
 }
 
-impl Maker {
-    /// Opens a pipeline for batches of one of `options.world_size` ranks; `for_device` with rows as they
-    /// go to a device that makes them larger. It has no functions on batches, which trainers call;
-    /// `looks` are what some records of the source hold.
+impl BatchMaker {
+    /// Opens a pipeline for batches of one of `options.world_size` ranks. With `for_device`, rows
+    /// have the layout for a device that expands them. The pipeline has no functions on batches,
+    /// because trainers call them. `looks` are hashes of some records of the source.
     pub(crate) fn open(
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
@@ -197,7 +208,7 @@ impl Maker {
         looks: &[Look],
         options: &Options,
         for_device: bool,
-    ) -> Result<Maker, Error> {
+    ) -> Result<BatchMaker, Error> {
         let placement = match for_device {
             true => Placement::Device,
             false => Placement::Host,
@@ -205,7 +216,7 @@ impl Maker {
         let prepared = prepare(pipeline, source, handles, options, None, placement, BESIDE)?;
         let facts = facts::facts(&prepared, looks)?;
         let partition = *prepared.job.partition();
-        let names = Arc::new(Names::new(partition.rows()));
+        let names = Arc::new(RequestedBatches::new(partition.rows()));
         let layout = prepared.job.layout(options.digest);
         let source = Arc::clone(prepared.job.source());
         let begin = &prepared.begin;
@@ -215,16 +226,16 @@ impl Maker {
             options.world_size,
             partition.tail(),
         );
-        let kitchen = Kitchen(prepared.job.named(Arc::clone(&names)));
-        let config = crate::exec::Config {
-            taking: Taking::Asked,
+        let job = FeederJob(prepared.job.named(Arc::clone(&names)));
+        let config = infeed_core::exec::Config {
+            taking: BatchChoice::Asked,
             ..prepared.config
         };
-        let conveyor = Conveyor::start(kitchen, config, 0).map_err(|source| Error::Thread {
+        let executor = Executor::start(job, config, 0).map_err(|source| Error::Thread {
             source: Arc::new(source),
         })?;
-        Ok(Maker {
-            conveyor,
+        Ok(BatchMaker {
+            executor,
             names,
             source,
             facts,
@@ -233,70 +244,75 @@ impl Maker {
         })
     }
 
-    /// What trainers must agree with.
+    /// Facts on which trainers must agree.
     pub(crate) fn facts(&self) -> &[Fact] {
         &self.facts
     }
 
-    /// What its rows are.
-    pub(crate) fn layout(&self, digested: Digested) -> Layout {
-        Layout {
-            pixels: digested == Digested::Pixels,
+    /// Returns the layout of its rows.
+    pub(crate) fn layout(&self, digested: DigestScope) -> RowsLayout {
+        RowsLayout {
+            pixels: digested == DigestScope::Pixels,
             ..self.layout.clone()
         }
     }
 
-    /// Batches that may be under way at once, those included that are made and held.
+    /// Number of batches that may be in flight at once, including finished ones that are not sent.
     pub(crate) fn room(&self) -> usize {
-        self.conveyor.config().trays
+        self.executor.config().in_flight_batches
     }
 
-    /// How a rank cuts the order.
+    /// Returns the partition of a rank.
     pub(crate) fn partition(&self, rank: u64) -> Result<Partition, PartitionError> {
         let (records, batch, world_size, tail) = self.cut;
         Partition::new(records, batch, rank, world_size, tail)
     }
 
-    /// Asks for a batch; false if the order has none of that name.
-    pub(crate) fn ask(&self, named: Named) -> bool {
+    /// Requests a batch; returns false if the order has no such batch.
+    pub(crate) fn ask(&self, named: BatchRequest) -> bool {
         if !named.is_there() {
             return false;
         }
         self.names.push(named);
-        self.conveyor.ask(1);
+        self.executor.ask(1);
         true
     }
 
-    /// The next batch, in the order in which they were asked for; None if none comes within `patience`.
+    /// Returns the next batch in request order, or `None` if none is ready within `timeout`.
     ///
     /// # Errors
     ///
-    /// If no batch will come any more.
-    pub(crate) fn next(&self, patience: Duration) -> Result<Option<Sheet>, Error> {
-        let rows = match self.conveyor.next(patience) {
-            Next::Batch(rows) => rows,
-            Next::Fault(error) => {
-                self.conveyor.pass_over();
+    /// If no more batches will come.
+    pub(crate) fn next(&self, timeout: Duration) -> Result<Option<UnassembledBatch>, Error> {
+        let rows = match self.executor.next(timeout) {
+            NextBatch::Batch(rows) => rows,
+            NextBatch::Fault(error) => {
+                self.executor.pass_over();
                 Err(error)
             }
-            Next::Timeout => return Ok(None),
-            Next::Broken(text) => return Err(Error::Panicked { text }),
-            Next::Forked => return Err(Error::Forked),
+            NextBatch::Timeout => return Ok(None),
+            NextBatch::Broken(text) => return Err(Error::Panicked { text }),
+            NextBatch::Closed => return Err(Error::Closed),
+            NextBatch::Forked => return Err(Error::Forked),
         };
         let named = self.names.pop();
-        Ok(named.map(|named| Sheet { named, rows }))
+        Ok(named.map(|named| UnassembledBatch { named, rows }))
     }
 
-    /// Writes the rows of a batch, or that it cannot be made here. Gives the bytes that went out, and
-    /// whether they were rows.
+    /// Writes the rows of a batch, or a message that this feeder declines it. Returns the written
+    /// bytes, and whether they were rows.
     ///
     /// # Errors
     ///
-    /// As the connection's.
-    pub(crate) fn send(&self, sheet: &Sheet, mut to: impl Write) -> Result<(u64, bool), WireError> {
-        let named = &sheet.named;
+    /// The errors of the connection.
+    pub(crate) fn send(
+        &self,
+        batch: &UnassembledBatch,
+        mut to: impl Write,
+    ) -> Result<(u64, bool), WireError> {
+        let named = &batch.named;
         let layout = self.layout(named.terms.digested);
-        let made = match &sheet.rows {
+        let made = match &batch.rows {
             Ok(rows) => rows.head(named, &*self.source).map(|head| (rows, head)),
             Err(error) => Err(error.chain()),
         };
@@ -304,7 +320,7 @@ impl Maker {
             let body = head.encode(&layout);
             match body.len() as u64 <= u64::from(HEAD_BYTES) {
                 true => Ok((rows, head, body)),
-                false => Err("too much is to be said about its bad records".to_owned()),
+                false => Err("its list of bad records is too long".to_owned()),
             }
         });
         match made {
@@ -325,13 +341,13 @@ impl Maker {
     }
 }
 
-impl Rows {
-    /// What is said of the rows; or why the trainer has to make them.
-    fn head(&self, named: &Named, source: &dyn Source) -> Result<RowsHead, String> {
-        let row = |done: &Done| {
+impl FeederRows {
+    /// Returns the head of the rows, or the reason why the trainer has to make them.
+    fn head(&self, named: &BatchRequest, source: &dyn Source) -> Result<RowsHead, String> {
+        let row = |done: &FilledRow| {
             let notes = done.bad.iter().map(|bad| {
                 Note::of(&bad.reason, source)
-                    .ok_or_else(|| format!("the trainer is to judge of it: {}", bad.reason.chain()))
+                    .ok_or_else(|| format!("the trainer has to decide: {}", bad.reason.chain()))
             });
             let kept = done.row.as_ref().map(|row| {
                 let own = row.own.iter().flatten();
@@ -359,11 +375,11 @@ impl Rows {
         })
     }
 
-    /// Writes the columns.
+    /// Writes the columns of the rows.
     fn write(
         &self,
         head: &RowsHead,
-        layout: &Layout,
+        layout: &RowsLayout,
         to: &mut impl Write,
     ) -> Result<u64, WireError> {
         let mut written = 0;
@@ -377,7 +393,7 @@ impl Rows {
             match (column, &self.slabs[at]) {
                 (&Column::Slab { row_bytes }, Some(slab)) => {
                     let slab = slab.bytes();
-                    // Rows that lie behind each other go out at once.
+                    // Consecutive rows are written at once.
                     let kept = head.rows.iter().map(|row| row.kept.is_some());
                     let kept: Vec<bool> = kept.collect();
                     for run in runs(&kept) {
@@ -397,7 +413,7 @@ impl Rows {
     }
 }
 
-/// Runs of rows that are kept.
+/// Returns the ranges of kept rows.
 fn runs(kept: &[bool]) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for row in (0..kept.len()).filter(|&row| kept[row]) {

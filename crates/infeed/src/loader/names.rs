@@ -1,15 +1,15 @@
-//! Batches that are asked for by name, not in order: which each tray is, and by whose rules.
+//! Batches requested by name instead of in order: the request and rules of each in-flight batch.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::digest::Digested;
+use super::digest::DigestScope;
 use super::options::OnError;
-use crate::exec::{Place, Ticket};
-use crate::order::partition::{Partition, Spot};
 use crate::wire::hello::Limits;
+use infeed_core::exec::{RowLocation, Sequence};
+use infeed_core::order::partition::{Partition, Spot};
 
-/// Where a row lies whose batch nobody asks for any more.
+/// Location of a row whose batch is no longer requested.
 const NOWHERE: Spot = Spot {
     epoch: 0,
     step: 0,
@@ -18,125 +18,127 @@ const NOWHERE: Spot = Spot {
     taken_from: None,
 };
 
-/// By what rules a batch is made, beside its description: those of who asked for it.
+/// Rules of a batch, in addition to its description: those of the trainer that requested it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    /// What becomes of bad records.
+pub(crate) struct BatchRules {
+    /// Policy for bad records.
     pub(crate) on_error: OnError,
-    /// What digests of rows cover.
-    pub(crate) digested: Digested,
-    /// Beyond which a record is a bad one.
+    /// Content of row digests.
+    pub(crate) digested: DigestScope,
+    /// Size limits; a larger record is bad.
     pub(crate) limits: Limits,
 }
 
-/// A batch that somebody asks for.
+/// A requested batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
-    /// How the rank of who asks cuts the order.
+pub(crate) struct BatchRequest {
+    /// Partition of the requesting rank.
     pub(crate) partition: Partition,
     /// Epoch of the batch.
     pub(crate) epoch: u64,
-    /// Its step.
+    /// Step of the batch.
     pub(crate) step: u64,
-    /// By what rules.
-    pub(crate) terms: Terms,
-    /// Who asks, for who hands it on.
+    /// Rules of the batch.
+    pub(crate) terms: BatchRules,
+    /// Id of the requesting trainer.
     pub(crate) by: u64,
 }
 
-impl Named {
+impl BatchRequest {
     /// Whether the order has such a batch.
     pub(crate) fn is_there(&self) -> bool {
-        // Tickets are counted on over all epochs.
+        // Sequence numbers continue over all epochs.
         let countable = u64::MAX / 2 / self.partition.rows_an_epoch().max(1);
         self.step < self.partition.steps() && self.epoch < countable
     }
 }
 
-/// Which batch each tray is, of those under way.
+/// Request of each in-flight batch.
 #[derive(Debug)]
-pub(crate) struct Names {
-    /// Tickets from tray to tray: rows of a full batch.
+pub(crate) struct RequestedBatches {
+    /// Sequence numbers per in-flight batch: rows of a full batch.
     stride: u64,
-    state: Mutex<Asked>,
+    state: Mutex<RequestQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
-    /// Number of the oldest tray.
+struct RequestQueue {
+    /// Number of the oldest in-flight batch.
     front: u64,
-    batches: VecDeque<Named>,
+    batches: VecDeque<BatchRequest>,
 }
 
-impl Names {
-    /// None yet, of batches that are `stride` rows at most.
-    pub(super) fn new(stride: u64) -> Names {
-        Names {
+impl RequestedBatches {
+    /// Creates an empty queue for batches of at most `stride` rows.
+    pub(super) fn new(stride: u64) -> RequestedBatches {
+        RequestedBatches {
             stride,
             state: Mutex::default(),
         }
     }
 
-    /// Makes a batch the next tray.
-    pub(super) fn push(&self, named: Named) {
+    /// Appends a batch as the next in-flight batch.
+    pub(super) fn push(&self, named: BatchRequest) {
         self.lock().batches.push_back(named);
     }
 
-    /// Forgets the oldest tray, and gives what it was.
-    pub(super) fn pop(&self) -> Option<Named> {
+    /// Removes the oldest in-flight batch and returns its request.
+    pub(super) fn pop(&self) -> Option<BatchRequest> {
         let mut asked = self.lock();
         asked.front += 1;
         asked.batches.pop_front()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Asked> {
-        // Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, RequestQueue> {
+        // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The batch that a tray is.
-    pub(super) fn get(&self, tray: u64) -> Option<Named> {
+    /// Returns the request of an in-flight batch.
+    pub(super) fn get(&self, in_flight: u64) -> Option<BatchRequest> {
         let asked = self.lock();
-        let at = usize::try_from(tray.checked_sub(asked.front)?).ok()?;
+        let at = usize::try_from(in_flight.checked_sub(asked.front)?).ok()?;
         asked.batches.get(at).copied()
     }
 
-    /// The batch that a ticket belongs to.
-    pub(super) fn at(&self, ticket: Ticket) -> Option<Named> {
-        self.get(ticket / self.stride)
+    /// Returns the request that a sequence number belongs to.
+    pub(super) fn at(&self, sequence: Sequence) -> Option<BatchRequest> {
+        self.get(sequence / self.stride)
     }
 
-    pub(super) fn place(&self, ticket: Ticket) -> Place {
-        Place {
-            tray: ticket / self.stride,
-            row: (ticket % self.stride) as usize,
+    pub(super) fn place(&self, sequence: Sequence) -> RowLocation {
+        RowLocation {
+            in_flight: sequence / self.stride,
+            row: (sequence % self.stride) as usize,
         }
     }
 
-    pub(super) fn first(&self, tray: u64) -> Ticket {
-        tray.saturating_mul(self.stride)
+    pub(super) fn first(&self, in_flight: u64) -> Sequence {
+        in_flight.saturating_mul(self.stride)
     }
 
-    /// Where the row of a ticket lies in the order; nowhere for those of trays that are not under way.
-    pub(super) fn spot(&self, ticket: Ticket) -> Spot {
-        let Some(Named {
+    /// Returns the location of a sequence number's row in the order; [`NOWHERE`] if its batch is
+    /// not in flight.
+    pub(super) fn spot(&self, sequence: Sequence) -> Spot {
+        let Some(BatchRequest {
             partition,
             epoch,
             step,
             ..
-        }) = self.at(ticket)
+        }) = self.at(sequence)
         else {
             return NOWHERE;
         };
-        partition.spot(partition.ticket(epoch, step) + ticket % self.stride)
+        partition.spot(partition.sequence(epoch, step) + sequence % self.stride)
     }
 
-    /// One past the last row of the batch that a ticket belongs to; all are cut alike but for the rank.
-    pub(super) fn rows_end(&self, ticket: Ticket, partition: &Partition) -> Ticket {
-        let rows = match self.at(ticket) {
+    /// Returns the sequence number after the last row of a batch. All partitions differ only in
+    /// rank.
+    pub(super) fn rows_end(&self, sequence: Sequence, partition: &Partition) -> Sequence {
+        let rows = match self.at(sequence) {
             Some(named) => partition.rows_at(named.step),
             None => self.stride,
         };
-        self.first(ticket / self.stride) + rows
+        self.first(sequence / self.stride) + rows
     }
 }

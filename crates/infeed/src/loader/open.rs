@@ -1,35 +1,35 @@
-//! From a description to a running loader.
+//! Opens a loader from a description.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::certificate::Certificate;
 use super::hosts::Feeders;
 use super::options::Options;
-use super::prepare::{Aim, Prepared, prepare};
-use super::{Loader, Progress, decoders, feeders, settle, tuning};
-use crate::batch::Ready;
-use crate::error::Error;
-use crate::exec::Conveyor;
+use super::prepare::{PreparedRun, TargetDevice, prepare};
+use super::run_digest::RunDigest;
+use super::{ConsumerProgress, Loader, decoders, feeders, settle, tuning};
 use crate::pipeline::{Handle, Pipeline};
-use crate::plan::device::{Forms, Placement};
+use crate::plan::device::{BatchLayouts, Placement};
 use crate::plan::preview::PreviewStage;
-use crate::plan::sample::{Bench, Position};
-use crate::sample::{Record, RecordId};
-use crate::source::{Source, read_one};
+use crate::plan::sample::{Position, SampleScratch};
+use infeed_core::batch::PrepareSlab;
+use infeed_core::error::Error;
+use infeed_core::exec::Executor;
+use infeed_core::sample::{Record, RecordId};
+use infeed_source::{Source, read_one};
 
 impl Pipeline {
     /// Opens the source, checks the description, and starts to prepare the first batch.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], [`Error::Open`] or [`Error::Budget`]; nothing runs then.
+    /// [`Error::Config`], [`Error::Open`] or [`Error::Budget`]; no thread runs then.
     pub fn open(&self, options: &Options) -> Result<Loader, Error> {
         self.open_with(&[], options)
     }
 
-    /// As [`Pipeline::open`], with what a source in memory refers to.
+    /// As [`Pipeline::open`], with the handles that the description refers to.
     ///
     /// # Errors
     ///
@@ -38,8 +38,8 @@ impl Pipeline {
         Loader::open(self, self.open_source(handles)?, handles, options)
     }
 
-    /// As [`Pipeline::open`], over a source of one's own, of which records are selected as the
-    /// description says; its own source is not opened.
+    /// As [`Pipeline::open`], over the caller's source instead of the description's. The
+    /// description's selection applies to it.
     ///
     /// # Errors
     ///
@@ -48,29 +48,29 @@ impl Pipeline {
         Loader::open(self, self.select(source)?, &[], options)
     }
 
-    /// As [`Pipeline::open_over`], with the batches that would be sent to a device to which so much is
-    /// left: for measuring what the host does then.
-    pub(crate) fn open_for_device(
+    /// As [`Pipeline::open_over`], with batches in the layout for a device with `placement`. Serves
+    /// to measure the host's work without a device.
+    pub fn open_for_device(
         &self,
         source: Arc<dyn Source>,
         placement: Placement,
         options: &Options,
     ) -> Result<Loader, Error> {
-        let aim = Aim {
+        let target = TargetDevice {
             placement,
-            ready: Ready(Arc::new(|_| {})),
+            ready: PrepareSlab(Arc::new(|_| {})),
             slots: 0,
             decoder: None,
         };
         let source = self.select(source)?;
-        Loader::open_for(self, source, &[], options, Some(aim)).map(|(loader, _)| loader)
+        Loader::open_for(self, source, &[], options, Some(target)).map(|(loader, _)| loader)
     }
 
-    /// One sample after each stage, made on the calling thread.
+    /// Returns one sample after each stage. Runs on the calling thread.
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::open`]; or what is wrong with the record.
+    /// As [`Pipeline::open`], or the error of the record.
     pub fn preview(
         &self,
         handles: &[Handle],
@@ -89,7 +89,7 @@ impl Pipeline {
         let at = Position { epoch, position };
         plan.start(1)?;
         let stages = |index: u64, record: &Record, at: Position| {
-            plan.preview(record, at, &mut Bench::new())
+            plan.preview(record, at, &mut SampleScratch::new())
                 .map_err(|failure| super::failed::sample_error(&*source, index, failure))
         };
         let mut own = stages(index, &record, at)?;
@@ -119,32 +119,37 @@ impl Loader {
         Loader::open_for(pipeline, source, handles, options, None).map(|(loader, _)| loader)
     }
 
-    /// Also gives the forms in which batches reach the device that is aimed at.
+    /// Also returns the layouts in which batches reach the target device.
     pub(super) fn open_for(
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
         handles: &[Handle],
         options: &Options,
-        aim: Option<Aim>,
-    ) -> Result<(Loader, Forms), Error> {
+        target: Option<TargetDevice>,
+    ) -> Result<(Loader, BatchLayouts), Error> {
         let mut options = options.clone();
         if options.feeders.is_some() && options.workers.is_none() {
-            // What feeders bring would be taken for what the own threads make.
+            // Tuning would attribute the feeders' batches to local workers.
             options.workers = Some(tuning::cores(options.world_size));
         }
-        decoders::check(&options, aim.as_ref().map(|aim| aim.placement))?;
-        let placement = match aim.as_ref().map_or(Placement::Host, |aim| aim.placement) {
-            // Feeders are told once what rows are to be, and resize by themselves, so that less
-            // crosses the network.
+        decoders::check(&options, target.as_ref().map(|target| target.placement))?;
+        let placement = match target
+            .as_ref()
+            .map_or(Placement::Host, |target| target.placement)
+        {
+            // Feeders learn the row layout only once. They resize on their own cores, so that fewer
+            // bytes cross the network.
             Placement::Auto | Placement::Resize if options.feeders.is_some() => Placement::Device,
             Placement::Auto if options.decode.is_by_device() => Placement::Resize,
             placement => placement,
         };
         let hosts = options.feeders.as_ref().map_or(0, Feeders::count);
         let beside = hosts * feeders::DEPTH;
-        let prepared = prepare(pipeline, source, handles, &options, aim, placement, beside)?;
+        let prepared = prepare(
+            pipeline, source, handles, &options, target, placement, beside,
+        )?;
         let called = feeders::Call::new(&options, &prepared)?;
-        let Prepared {
+        let PreparedRun {
             job,
             config,
             begin,
@@ -161,11 +166,11 @@ impl Loader {
             ..
         } = prepared;
         let (global, partition) = (begin.batch, *job.partition());
-        let certificate = Certificate::new(&options, &begin)?;
-        let conveyor = Conveyor::start(job, config, 0).map_err(|source| Error::Thread {
+        let digests = RunDigest::new(options.digest);
+        let executor = Executor::start(job, config, 0).map_err(|source| Error::Thread {
             source: Arc::new(source),
         })?;
-        let fed = called.map(|call| call.start(conveyor.lender(), own));
+        let fed = called.map(|call| call.start(executor.leases(), own));
         let fed = fed.transpose()?;
         let ranks = options.world_size;
         let mut notices = Vec::new();
@@ -176,20 +181,20 @@ impl Loader {
         }
         tracing::info!(
             target: "infeed::loader",
-            "opened: {} records, {} steps an epoch, {working} workers, {} batches under way, \
-             {} MiB",
-            conveyor.job().source().len(),
-            conveyor.job().partition().steps(),
-            shares.trays,
+            "opened: {} records, {} steps per epoch, {working} workers, {} in-flight batches, {} \
+             MiB",
+            executor.job().source().len(),
+            executor.job().partition().steps(),
+            shares.in_flight_batches,
             shares.total_bytes >> 20,
         );
         let loader = Loader {
             fed: Mutex::new(fed),
-            conveyor: Mutex::new(Some(Arc::new(conveyor))),
-            progress: Mutex::new(Progress {
+            executor: Mutex::new(Some(Arc::new(executor))),
+            progress: Mutex::new(ConsumerProgress {
                 notices,
-                certificate,
-                ..Progress::default()
+                digests,
+                ..ConsumerProgress::default()
             }),
             first_batch_ns: AtomicU64::new(0),
             first_wait_ns: AtomicU64::new(0),

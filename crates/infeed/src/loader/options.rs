@@ -1,53 +1,50 @@
-//! How a pipeline is opened.
+//! Options of a loader.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::Digested;
+use super::digest::DigestScope;
 use super::hosts::Feeders;
 use crate::plan::device::DecodeBy;
 
-/// A wait that is worth a line in the log, unless the user says otherwise: longer than a storage's
-/// hiccup, shorter than a user's patience.
+/// Default wait before a warning is logged: longer than a short storage delay, and soon enough to
+/// help the user.
 const STALL: Duration = Duration::from_secs(10);
 
-/// How a pipeline is opened.
+/// Options of a loader.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Worker threads. None: as many as make the consumer's step shortest and no more, found while
-    /// it runs, beginning with the cores that this process may use; see
+    /// Worker threads. None: the loader finds the smallest number that gives the shortest steps
+    /// while it runs, starting with the number of usable cores; see
     /// [`Stats::tuned`](super::Stats::tuned).
     pub workers: Option<usize>,
-    /// I/O threads. None: 4, or as many as suit where the source's bytes lie.
+    /// I/O threads. None: 4, or a number that suits the source's storage.
     pub readers: Option<usize>,
-    /// Bytes for slabs, encoded bytes and decode scratch. None: what four batches and their
-    /// making need, at most half of what this process may still use.
+    /// Memory budget in bytes for slabs, encoded records and decode scratch. None: the need of four
+    /// batches, at most half of the memory that this process can still use.
     pub memory: Option<u64>,
-    /// This process among those that train together.
+    /// Rank of this process in the training run.
     pub rank: u64,
-    /// How many of them there are.
+    /// Number of ranks.
     pub world_size: u64,
-    /// What becomes of bad records.
+    /// Policy for bad records.
     pub on_error: OnError,
-    /// Most different bad records before the run stops: one that is bad in every epoch is one.
+    /// Maximum number of distinct bad records before the run stops. A record that is bad in every
+    /// epoch counts once.
     pub max_bad: Option<u64>,
-    /// How long to record who does what when, from opening; see
+    /// Duration of the recorded timeline, from opening; see
     /// [`Loader::timeline`](super::Loader::timeline).
     pub timeline: Option<Duration>,
-    /// How long the consumer waits for a batch before a line in the log says who waits for whom.
+    /// Wait of the consumer after which a warning names the limiting stage.
     pub stall: Option<Duration>,
-    /// What [`Loader::digest`](super::Loader::digest) covers.
-    pub digest: Digested,
-    /// A file to which the digest of every step is written as it is delivered; one of the same run
-    /// is gone on with. For [`verify`](super::verify).
-    pub digest_file: Option<PathBuf>,
-    /// Other machines that make batches beside this one. With them, `workers: None` means the cores that
-    /// this process may use.
+    /// Content of [`Loader::digest`](super::Loader::digest).
+    pub digest: DigestScope,
+    /// Feeders: other machines that make batches too. With feeders, `workers: None` means the
+    /// number of usable cores.
     pub feeders: Option<Feeders>,
-    /// Who decodes JPEGs, for batches on a device.
+    /// Decoder of JPEGs for batches on a device.
     pub decode: DecodeBy,
 }
 
@@ -63,24 +60,23 @@ impl Default for Options {
             max_bad: None,
             timeline: None,
             stall: Some(STALL),
-            digest: Digested::Ids,
-            digest_file: None,
+            digest: DigestScope::Ids,
             feeders: None,
             decode: DecodeBy::Auto,
         }
     }
 }
 
-/// What becomes of a record whose bytes are bad. A failed *read* always stops the run.
+/// Policy for a record with bad bytes. A failed *read* always stops the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
-    /// The error comes out at the record's place in the order.
+    /// Returns the error at the record's position in the order.
     #[default]
     Stop,
     /// Another record, a function of seed, epoch and position, takes its place.
     Substitute,
-    /// Its batch is shorter. Refused where all must be full: with several ranks, and with every
-    /// [`Tail`](crate::order::partition::Tail) but `Keep`.
+    /// Leaves the record out, so its batch is shorter. Rejected where all batches must be full:
+    /// with several ranks, and with every [`Tail`](infeed_core::order::partition::Tail) but `Keep`.
     Skip,
 }

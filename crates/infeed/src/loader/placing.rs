@@ -1,8 +1,8 @@
-//! `placement="auto"`: how much of the work on rows is the device's, found and kept while the run goes on.
+//! `placement="auto"`: finds the share of row processing that the device does, during the run.
 //!
-//! Batches of all forms are the same bits once they are on the device, so ways are tried on the run's own
-//! steps, in turn, before the number of workers is tuned, and the best is kept. `judge` says which that is;
-//! here, steps become windows and what it wants is done.
+//! All batch layouts have the same bits once they are on the device. So placements take turns on
+//! the run's own steps, before the number of workers is tuned, and the best one stays. `judge`
+//! decides; this module collects windows and carries out the decisions.
 
 mod duel;
 mod finding;
@@ -11,101 +11,101 @@ mod judge;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::records::Records;
-use super::window::{Collector, Counters, Step};
+use super::records::RecordJob;
+use super::window::{ConsumerStep, LoaderCounters, WindowCollector};
 use super::{Loader, lock, tuning};
-use crate::device::ring::{RingStats, Route, Upload};
-use crate::exec::Conveyor;
-use crate::plan::device::{Forms, Placement};
+use crate::plan::device::{BatchLayouts, Placement};
+use infeed_core::exec::Executor;
+use infeed_device::ring::{RingStats, Route, Upload};
 
-use duel::Turn;
-use judge::{Judge, Way};
+use duel::PlacementTurn;
+use judge::{Judge, PlacementOption};
 
-/// Steps that are left out at the beginning beside batches under way: memory is touched for the first
-/// time there.
+/// Steps skipped at the beginning in addition to in-flight batches, because they touch memory for
+/// the first time.
 const WARM_UP: u32 = 3;
 
-/// Who makes rows larger, and why.
+/// Chosen placement, and the reason.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Placed {
-    /// [`Placement::Host`], [`Placement::Device`] or [`Placement::Resize`]: what batches are begun with
-    /// now.
+pub struct PlacementState {
+    /// Placement of batches that begin now: [`Placement::Host`], [`Placement::Device`] or
+    /// [`Placement::Resize`].
     pub choice: Placement,
-    /// Whether it stays, for as long as the load stays what it is.
+    /// Whether the choice is settled. It stays until the load changes.
     pub settled: bool,
-    /// What was tried beside it, once that has settled; the nearest first.
-    pub others: Vec<Tried>,
-    /// Time of a step with the choice, when it was chosen.
+    /// Rejected placements once settled, the closest first.
+    pub others: Vec<TriedPlacement>,
+    /// Duration of a step with the choice, when it was chosen.
     pub step: Option<Duration>,
-    /// What was chosen and why, in one line.
+    /// The choice and its reason, in one line.
     pub why: String,
 }
 
-/// A way that was tried, and not chosen.
+/// A placement that was tried and rejected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Tried {
-    /// Which.
+pub struct TriedPlacement {
+    /// The placement.
     pub placement: Placement,
-    /// Time of a step with it, as a share of that with the choice.
+    /// Duration of its step divided by that of the choice.
     pub ratio: f64,
 }
 
-impl Placed {
-    /// The nearest to the choice of what was tried beside it.
+impl PlacementState {
+    /// Returns the rejected placement that was closest to the choice.
     pub fn runner_up(&self) -> Option<Placement> {
         self.others.first().map(|tried| tried.placement)
     }
 }
 
-/// A way that is not tried, and why.
-type LeftOut = Option<(Placement, &'static str)>;
+/// A placement that is not tried, and the reason.
+type UntriedPlacement = Option<(Placement, &'static str)>;
 
-/// The placement of one loader's batches.
+/// Placement of one loader's batches.
 #[derive(Debug)]
-pub(super) struct Placing {
-    /// Of each form.
+pub(super) struct PlacementControl {
+    /// Placement of each batch layout.
     forms: Vec<Placement>,
-    /// Why there is one, as it is told behind its name.
+    /// The reason if there is only one layout, as a suffix to its name.
     only: String,
-    /// None where there is one.
-    trial: Option<Mutex<Trial>>,
+    /// `None` if there is only one layout.
+    trial: Option<Mutex<RunningTrial>>,
 }
 
 #[derive(Debug)]
-struct Trial {
+struct RunningTrial {
     judge: Judge,
-    left_out: LeftOut,
-    collector: Collector,
+    left_out: UntriedPlacement,
+    collector: WindowCollector,
     opened: Instant,
-    /// When the consumer got its last batch; None where the next step does not count.
+    /// Time of the last delivery; `None` if the next step does not count.
     delivered: Option<Instant>,
 }
 
-/// A batch that the consumer has got.
-pub(super) struct Delivery {
+/// A delivered batch.
+pub(super) struct DeliveredBatch {
     pub(super) form: usize,
-    /// When it was asked for.
+    /// Time of the request.
     pub(super) asked: Instant,
     pub(super) rows: u64,
 }
 
-/// What a device did so far, or devices that each have a part of every batch.
+/// Totals of a device, or of several devices that share every batch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Crossed {
-    /// How long the consumer's stream waited for batches; the longest.
+pub(super) struct DeviceTotals {
+    /// Longest time that a consumer's stream waited for batches.
     pub(super) gaps: Duration,
-    /// How long copies of batches took, and of how many.
+    /// Total duration of transfers, and their number.
     pub(super) copying: Duration,
     pub(super) copied: u64,
 }
 
-impl Crossed {
-    /// What several devices did.
-    pub(super) fn of(each: impl Iterator<Item = RingStats>) -> Crossed {
-        each.fold(Crossed::default(), |sum, stats| Crossed {
-            // A step is as late as the last of them.
+impl DeviceTotals {
+    /// Combines the totals of several devices.
+    pub(super) fn of(each: impl Iterator<Item = RingStats>) -> DeviceTotals {
+        each.fold(DeviceTotals::default(), |sum, stats| DeviceTotals {
+            // A step waits for the slowest device.
             gaps: sum.gaps.max(stats.gaps.waited + stats.late.waited),
             copying: sum.copying + stats.times.copying,
             copied: sum.copied + stats.times.batches,
@@ -113,40 +113,40 @@ impl Crossed {
     }
 }
 
-impl Placing {
-    /// Of a loader that was just opened.
-    pub(super) fn new(forms: &Forms, loader: &Loader) -> Placing {
+impl PlacementControl {
+    /// Creates the control of a loader that was just opened.
+    pub(super) fn new(forms: &BatchLayouts, loader: &Loader) -> PlacementControl {
         let tries = forms.each.len() > 1;
         if tries {
             loader.let_tuning_wait(true);
         }
-        let way = |(placement, routes): &(Placement, Vec<Route>)| Way {
+        let option = |(placement, routes): &(Placement, Vec<Route>)| PlacementOption {
             placement: *placement,
             row_bytes: row_bytes(routes),
         };
-        let trial = || Trial {
-            judge: Judge::new(forms.each.iter().map(way).collect()),
+        let trial = || RunningTrial {
+            judge: Judge::new(forms.each.iter().map(option).collect()),
             left_out: forms.left_out,
-            collector: Collector::new(loader.flight.begun.saturating_add(WARM_UP)),
+            collector: WindowCollector::new(loader.flight.begun.saturating_add(WARM_UP)),
             opened: Instant::now(),
             delivered: None,
         };
         let only = match forms.left_out {
             None => format!(", {}", forms.only),
-            left_out => told(left_out),
+            left_out => left_out_text(left_out),
         };
-        Placing {
+        PlacementControl {
             forms: forms.each.iter().map(|(placement, _)| *placement).collect(),
             only,
             trial: tries.then(|| Mutex::new(trial())),
         }
     }
 
-    /// What it has come to.
-    pub(super) fn placed(&self) -> Placed {
+    /// Returns the current choice.
+    pub(super) fn placed(&self) -> PlacementState {
         let Some(trial) = &self.trial else {
             let choice = self.forms[0];
-            return Placed {
+            return PlacementState {
                 choice,
                 settled: true,
                 others: Vec::new(),
@@ -157,7 +157,7 @@ impl Placing {
         let trial = lock(trial);
         let (choice, finding) = (trial.judge.placement(), trial.judge.finding());
         let others = finding.map(|finding| {
-            let tried = |other: &finding::Other| Tried {
+            let tried = |other: &finding::RejectedPlacement| TriedPlacement {
                 placement: other.placement,
                 ratio: other.ratio,
             };
@@ -170,29 +170,29 @@ impl Placing {
                 choice.name()
             ),
         };
-        Placed {
+        PlacementState {
             choice,
             settled: finding.is_some(),
             others: others.unwrap_or_default(),
             step: finding.map(|finding| Duration::from_secs_f64(finding.step_s.clamp(0.0, 1e9))),
-            why: why + &told(trial.left_out),
+            why: why + &left_out_text(trial.left_out),
         }
     }
 
-    /// Number of the form that batches are begun with now.
+    /// Index of the layout of batches that begin now.
     pub(super) fn now(&self) -> usize {
         let trial = self.trial.as_ref();
         trial.map_or(0, |trial| self.form(lock(trial).judge.placement()))
     }
 
-    /// Number of the form that batches have from now on; None while others are tried.
+    /// Index of the layout of all batches from now on; `None` during a trial.
     pub(super) fn kept(&self) -> Option<usize> {
         let trial = lock(self.trial.as_ref()?);
         let finding = trial.judge.finding()?;
         Some(self.form(finding.choice))
     }
 
-    /// Leaves out what is under way: the consumer went elsewhere in the order.
+    /// Discards the current window, because the consumer has moved in the order.
     pub(super) fn disturbed(&self, loader: &Loader) {
         if let Some(trial) = &self.trial {
             let mut trial = lock(trial);
@@ -201,14 +201,14 @@ impl Placing {
         }
     }
 
-    /// Enters a batch that was handed over now; `crossed` tells what the device did so far. Says whether it
-    /// settled with that, or began to try again.
+    /// Records a delivered batch. `crossed` returns the device's totals so far. Returns whether the
+    /// choice settled, or a new trial began.
     pub(super) fn delivered(
         &self,
         loader: &Loader,
-        conveyor: &Conveyor<Records>,
-        delivery: &Delivery,
-        crossed: impl Fn() -> Crossed,
+        executor: &Executor<RecordJob>,
+        delivery: &DeliveredBatch,
+        crossed: impl Fn() -> DeviceTotals,
     ) -> bool {
         let Some(trial) = &self.trial else {
             return false;
@@ -221,15 +221,15 @@ impl Placing {
         let skip = loader.flight.begun;
         let before = trial.judge.placement();
         if trial.judge.finding().is_some() && !loader.is_tuned() {
-            // What changes meanwhile is the search's doing.
+            // Changes during the tuning of workers are not caused by placement.
             trial.collector.restart(skip);
             return false;
         }
         if self.forms[delivery.form] != before {
-            // It was begun before the last change, and there may be more of them.
+            // This batch began before the last change, and more such batches may follow.
             trial.collector.restart(skip);
         }
-        let step = Step {
+        let step = ConsumerStep {
             at: now.saturating_duration_since(trial.opened),
             own: delivery.asked.saturating_duration_since(last),
             wait: now.saturating_duration_since(delivery.asked.max(last)),
@@ -237,59 +237,59 @@ impl Placing {
         };
         let counters = || {
             let crossed = crossed();
-            Counters {
+            LoaderCounters {
                 gaps: crossed.gaps,
                 copying: crossed.copying,
                 copied: crossed.copied,
-                ..tuning::counters(conveyor)
+                ..tuning::counters(executor)
             }
         };
         let Some(window) = trial.collector.step(step, skip, counters) else {
             return false;
         };
-        self.changed(trial, loader, conveyor, |judge| {
-            judge.observe(Turn {
+        self.changed(trial, loader, executor, |judge| {
+            judge.observe(PlacementTurn {
                 step_s: window.step_s,
-                // The device waits while the consumer does, and may wait longer.
+                // The device waits while the consumer waits, and may wait longer.
                 wait: window.wait().max(window.gap),
                 bus: window.bus,
             });
         })
     }
 
-    /// Leaves out a form for which the device has no memory, if batches may have another: they are begun
-    /// with that from now on.
+    /// Removes a layout for which the device lacks memory, if another layout exists for the batches
+    /// that begin from now on. Returns whether that is so.
     pub(super) fn refuse(
         &self,
         loader: &Loader,
-        conveyor: &Conveyor<Records>,
+        executor: &Executor<RecordJob>,
         form: usize,
     ) -> bool {
         let (Some(trial), Some(&placement)) = (&self.trial, self.forms.get(form)) else {
             return false;
         };
         if placement != Placement::Resize {
-            // The others take no more than what every loader on a device takes.
+            // The other layouts need no more memory than any loader on a device.
             return false;
         }
         let trial = &mut *lock(trial);
-        trial.left_out = Some((placement, "the device gave no memory for its larger rows"));
-        self.changed(trial, loader, conveyor, |judge| {
+        trial.left_out = Some((placement, "the device has no memory for its larger rows"));
+        self.changed(trial, loader, executor, |judge| {
             judge.refuse(placement);
         });
-        // All that was begun is made again.
+        // All begun batches are made again.
         trial.delivered = None;
         trial.collector.restart(loader.flight.refilled);
         true
     }
 
-    /// Has the judge look at something, and does what it then wants. Says whether it settled, or
-    /// began to try again.
+    /// Applies `look` to the judge and carries out its decision. Returns whether the choice
+    /// settled, or a new trial began.
     fn changed(
         &self,
-        trial: &mut Trial,
+        trial: &mut RunningTrial,
         loader: &Loader,
-        conveyor: &Conveyor<Records>,
+        executor: &Executor<RecordJob>,
         look: impl FnOnce(&mut Judge),
     ) -> bool {
         let was_settled = trial.judge.finding().is_some();
@@ -302,16 +302,16 @@ impl Placing {
                 placement.name(),
                 before.name()
             );
-            conveyor.job().set_form(self.form(placement));
+            executor.job().set_form(self.form(placement));
             trial.collector.restart(loader.flight.begun);
         }
         let is_settled = trial.judge.finding().is_some();
         if is_settled == was_settled {
             return false;
         }
-        // Slabs have room for what is tried, and no more than that for what is kept.
+        // Slabs have room for all layouts on trial, and later only for the chosen one.
         let kept = self.form(placement);
-        conveyor.job().batcher().make_room(match is_settled {
+        executor.job().batcher().make_room(match is_settled {
             true => kept..kept + 1,
             false => 0..self.tried(trial),
         });
@@ -319,26 +319,26 @@ impl Placing {
         true
     }
 
-    /// How many of the forms are tried: what may be left out comes last.
-    fn tried(&self, trial: &Trial) -> usize {
+    /// Number of layouts on trial. The one that may be left out is the last.
+    fn tried(&self, trial: &RunningTrial) -> usize {
         let left_out = trial.left_out.map(|(placement, _)| placement);
         let is_there = left_out.is_some() && self.forms.last() == left_out.as_ref();
         self.forms.len() - usize::from(is_there)
     }
 
-    /// Number of the form of a placement.
+    /// Index of a placement's layout.
     fn form(&self, placement: Placement) -> usize {
         let mut forms = self.forms.iter();
         forms.position(|form| *form == placement).unwrap_or(0)
     }
 }
 
-/// What is told of a way that is not tried.
-fn told(left_out: LeftOut) -> String {
-    let told = |(placement, why): (Placement, &str)| {
-        format!("; {} is left out, since {why}", placement.name())
+/// Describes a placement that is not tried.
+fn left_out_text(left_out: UntriedPlacement) -> String {
+    let text = |(placement, why): (Placement, &str)| {
+        format!("; {} is left out because {why}", placement.name())
     };
-    left_out.map(told).unwrap_or_default()
+    left_out.map(text).unwrap_or_default()
 }
 
 /// Bytes of a row that cross the bus.

@@ -1,56 +1,56 @@
-//! What is checked and shared out before a thread runs: from a description over a source to the job of
-//! a conveyor.
+//! Checks a description over a source and divides memory, before any thread runs. The result is an
+//! executor's job.
 
 use std::sync::Arc;
 
-use super::budget::{Shares, Slabs, TRAYS};
-use super::digest::Digested;
+use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
+use super::digest::DigestScope;
 use super::finish::Finisher;
 use super::hosts::Feeders;
 use super::options::{OnError, Options};
-use super::records::Records;
-use super::state::{self, State};
+use super::records::RecordJob;
+use super::state::{self, LoaderState};
 use super::tuning::{self, Tuning};
-use super::whole::Whole;
-use super::window::Flight;
-use crate::batch::{Batcher, ColumnKind, ColumnSpec, Ready};
-use crate::counters::Timeline;
-use crate::error::Error;
-use crate::exec::{Config, Taking};
-use crate::order::ORDER;
-use crate::order::partition::{Partition, Tail};
+use super::whole::WholeGroups;
+use super::window::BatchesInFlight;
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;
-use crate::plan::device::{DecodeBy, Forms, Placement};
+use crate::plan::device::{BatchLayouts, DecodeBy, Placement};
 use crate::plan::warnings;
-use crate::source::Source;
+use infeed_core::batch::{Batcher, ColumnKind, ColumnSpec, PrepareSlab};
+use infeed_core::counters::Timeline;
+use infeed_core::error::Error;
+use infeed_core::exec::{BatchChoice, Config};
+use infeed_core::order::ORDER;
+use infeed_core::order::partition::{Partition, Tail};
+use infeed_source::Source;
 
-/// A device that batches go to.
-pub(super) struct Aim {
-    /// Who makes rows larger.
+/// Target device of batches.
+pub(super) struct TargetDevice {
+    /// Whether host or device expands rows.
     pub(super) placement: Placement,
-    /// Readies slabs for the copy.
-    pub(super) ready: Ready,
-    /// Batches that may be on their way to it.
+    /// Prepares slabs for the transfer.
+    pub(super) ready: PrepareSlab,
+    /// Maximum number of batches in transfer to the device.
     pub(super) slots: usize,
-    /// What decodes JPEGs there, if it does.
+    /// Name of the device's JPEG decoder, if it decodes.
     pub(super) decoder: Option<String>,
 }
 
-/// All that is found out before a thread runs.
-pub(super) struct Prepared {
-    pub(super) job: Records,
+/// Everything that is fixed before a thread runs.
+pub(super) struct PreparedRun {
+    pub(super) job: RecordJob,
     pub(super) config: Config,
     /// The state before the first step.
-    pub(super) begin: State,
+    pub(super) begin: LoaderState,
     pub(super) for_device: bool,
     pub(super) shares: Shares,
-    pub(super) forms: Forms,
-    pub(super) flight: Flight,
+    pub(super) forms: BatchLayouts,
+    pub(super) flight: BatchesInFlight,
     pub(super) tuning: Option<Tuning>,
-    /// Workers that work from the start.
+    /// Number of initially active workers.
     pub(super) working: usize,
-    /// Trays that own threads may have where feeders have others.
+    /// Number of in-flight batches for local threads, if feeders take the others.
     pub(super) own: usize,
     pub(super) readers: usize,
     pub(super) held: usize,
@@ -58,23 +58,23 @@ pub(super) struct Prepared {
     pub(super) selection: String,
 }
 
-/// Checks a description over its source and shares out memory. `placement` says who makes rows
-/// larger; `beside` batches are under way beside those that threads of one machine have.
+/// Checks a description over its source and divides memory. `placement` says whether host or device
+/// expands rows. `beside` in-flight batches are added to those of one machine's threads.
 pub(super) fn prepare(
     pipeline: &Pipeline,
     source: Arc<dyn Source>,
     handles: &[Handle],
     options: &Options,
-    aim: Option<Aim>,
+    target: Option<TargetDevice>,
     placement: Placement,
     beside: usize,
-) -> Result<Prepared, Error> {
+) -> Result<PreparedRun, Error> {
     let settled = pipeline.settled(&*source, handles, options.world_size)?;
     let pipeline = &settled;
     let mut plan = Plan::over(pipeline, &*source)?;
     warnings::log(pipeline, source.fields());
-    // A digest of bytes is one of finished rows, which are the same wherever they are made.
-    let by_bytes = options.digest != Digested::Ids;
+    // A digest of bytes covers expanded rows, which are equal for all placements.
+    let by_bytes = options.digest != DigestScope::Ids;
     let mut forms = plan.for_device_by(options.decode, placement, by_bytes)?;
     let for_device = forms.each.iter().any(|(by, _)| *by == Placement::Device);
     let global = match (pipeline.batch.size, pipeline.batch.per_rank) {
@@ -93,8 +93,8 @@ pub(super) fn prepare(
     let partition = Partition::new(order.len(), global, options.rank, options.world_size, tail)
         .map_err(|error| Error::config("batch", error.to_string()))?;
     if options.on_error == OnError::Skip && (tail != Tail::Keep || options.world_size > 1) {
-        let problem = "\"skip\" makes batches shorter, which drop_last, tail=\"pad\" or \
-                       \"wrap\" and several ranks cannot take; use on_error=\"substitute\"";
+        let problem = "\"skip\" makes batches shorter, which drop_last, tail=\"pad\" or \"wrap\" \
+                       and several ranks do not allow; use on_error=\"substitute\"";
         return Err(Error::config("on_error", problem));
     }
     let padded = |column: &ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
@@ -102,8 +102,8 @@ pub(super) fn prepare(
         && let Some(column) = plan.columns().iter().find(|column| padded(column))
     {
         let problem = format!(
-            "the last batch of a rank would be padding alone, and `{}`, whose rows are padded \
-             to the largest of their batch, would have no size; use tail=\"wrap\" or \"drop\"",
+            "the last batch of a rank would be only padding, so `{}`, which is padded to the \
+             largest row, would have no size; use tail=\"wrap\" or \"drop\"",
             column.name
         );
         return Err(Error::config("batch", problem));
@@ -116,44 +116,60 @@ pub(super) fn prepare(
         ));
     }
     let rows = usize::try_from(partition.rows())
-        .map_err(|_| Error::config("batch", "it has more rows than memory has bytes"))?;
-    let whole = Whole::of(pipeline, &*source, options.on_error);
-    let trays = TRAYS + beside as u64;
-    let (shares, most, tuning) = shared_out(&mut plan, &mut forms, rows, |bytes, own_cells| {
-        tuning::shared_out(options, Slabs { bytes, trays }, own_cells, whole)
+        .map_err(|_| Error::config("batch", "it has more rows than fit in memory"))?;
+    let whole = WholeGroups::of(pipeline, &*source, options.on_error);
+    let in_flight_batches = IN_FLIGHT_BATCHES + beside as u64;
+    let (shares, most, tuning) = divide_memory(&mut plan, &mut forms, rows, |bytes, own_cells| {
+        tuning::divide_memory(
+            options,
+            SlabPlan {
+                bytes,
+                in_flight_batches,
+            },
+            own_cells,
+            whole,
+        )
     })?;
     let working = tuning.as_ref().map_or(most, Tuning::workers);
-    // The consumer holds one batch, and for a moment the next one too.
-    let slots = aim.as_ref().map_or(0, |aim| aim.slots);
+    // The consumer has one batch, and for a moment also the next one.
+    let slots = target.as_ref().map_or(0, |target| target.slots);
     let held = 2 + slots;
-    let (ready, decoder) = match aim {
-        Some(aim) => (Some(aim.ready), aim.decoder),
+    let (ready, decoder) = match target {
+        Some(target) => (Some(target.ready), target.decoder),
         None => (None, None),
     };
-    let keep = shares.trays + held;
+    let keep = shares.in_flight_batches + held;
     let batcher = Batcher::of_forms(plan.forms(), rows, keep, ready.as_ref());
-    let in_trays = shares.trays as u64 * partition.rows();
-    // Trays that feeders have are beside those that own threads fill.
+    let in_in_flight_batches = shares.in_flight_batches as u64 * partition.rows();
+    // Feeders' in-flight batches are in addition to those of local threads.
     let hosts = options.feeders.as_ref().map_or(0, Feeders::count);
-    let own = shares.trays.saturating_sub(hosts).clamp(1, TRAYS as usize);
+    let own = shares
+        .in_flight_batches
+        .saturating_sub(hosts)
+        .clamp(1, IN_FLIGHT_BATCHES as usize);
     let taking = match &options.feeders {
-        None => Taking::All,
-        Some(_) => Taking::Shared { own: 0 },
+        None => BatchChoice::All,
+        Some(_) => BatchChoice::Shared { own: 0 },
     };
     let config = Config {
         workers: most,
         working,
         readers,
-        trays: shares.trays,
-        ahead: in_trays + (2 * partition.rows()).max(256),
-        parcel_bytes: shares.parcel_bytes,
+        in_flight_batches: shares.in_flight_batches,
+        ahead: in_in_flight_batches + (2 * partition.rows()).max(256),
+        fetched_bytes: shares.fetched_bytes,
         spare_bytes: shares.spare_bytes,
         taking,
     };
     let sent = slots.saturating_sub(1);
-    let flight = Flight::new(config.trays, sent, config.ahead, partition.rows());
+    let flight = BatchesInFlight::new(
+        config.in_flight_batches,
+        sent,
+        config.ahead,
+        partition.rows(),
+    );
     let seed = pipeline.shuffle.map(|shuffle| shuffle.seed);
-    let begin = State {
+    let begin = LoaderState {
         version: state::VERSION,
         order: ORDER.to_owned(),
         seed,
@@ -182,10 +198,10 @@ pub(super) fn prepare(
         .map(|length| Arc::new(Timeline::new(length)));
     let finisher = Finisher::new(&plan, rows, keep, timeline.clone());
     plan.start(most)?;
-    let job = Records::new(
+    let job = RecordJob::new(
         source, plan, order, partition, batcher, finisher, options, &shares, row_bytes, timeline,
     );
-    Ok(Prepared {
+    Ok(PreparedRun {
         job,
         config,
         begin,
@@ -203,19 +219,19 @@ pub(super) fn prepare(
     })
 }
 
-/// What came of sharing out memory: the shares, the most workers there may be, and who looks for their
-/// number.
-type SharedOut = (Shares, usize, Option<Tuning>);
+/// Divided memory: the shares, the maximum number of workers, and the tuning of their number.
+type MemoryDivision = (Shares, usize, Option<Tuning>);
 
-/// Shares out memory among slabs of so many bytes a batch and all else, as `ask` does it. Whatever form
-/// batches have later, the largest is counted. One that a device resizes is larger than others, and is left
-/// out where it would cost batches under way or workers: what is merely tried takes nothing from a run.
-fn shared_out(
+/// Divides memory between slabs and everything else. `ask` tries a division for slab bytes per
+/// batch. The largest batch layout counts, because batches may change their layout. A device that
+/// resizes needs larger slabs. If they would cost in-flight batches or workers, that layout is left
+/// out, because a trial must not slow the run.
+fn divide_memory(
     plan: &mut Plan,
-    forms: &mut Forms,
+    forms: &mut BatchLayouts,
     rows: usize,
-    ask: impl Fn(u64, bool) -> Result<SharedOut, Error>,
-) -> Result<SharedOut, Error> {
+    ask: impl Fn(u64, bool) -> Result<MemoryDivision, Error>,
+) -> Result<MemoryDivision, Error> {
     let of = |plan: &Plan, forms: usize| {
         let forms: Vec<_> = plan.forms().into_iter().take(forms).collect();
         Batcher::of_forms(forms, rows, 0, None).slab_bytes()
@@ -230,16 +246,16 @@ fn shared_out(
     let Some(smaller) = smaller else {
         return ask(all, own_cells);
     };
-    // One after the other: what is shared out is taken from other loaders until it is dropped.
-    let size = |(shares, most, _): SharedOut| (shares.trays, most);
-    let (trays, most) = size(ask(smaller, own_cells)?);
+    // One after the other: a division reserves memory from other loaders until it is dropped.
+    let size = |(shares, most, _): MemoryDivision| (shares.in_flight_batches, most);
+    let (in_flight_batches, most) = size(ask(smaller, own_cells)?);
     let fits = ask(all, own_cells).map(size);
-    if fits.is_ok_and(|fits| fits.0 >= trays && fits.1 >= most) {
+    if fits.is_ok_and(|fits| fits.0 >= in_flight_batches && fits.1 >= most) {
         return ask(all, own_cells);
     }
     plan.leave_out_resize(
         forms,
-        "memory has no room for its larger rows beside as many batches under way",
+        "memory does not suffice for its larger rows with the same number of in-flight batches",
     );
     ask(smaller, own_cells)
 }
@@ -248,11 +264,12 @@ fn shared_out(
 mod tests {
     use super::*;
     use crate::pipeline::SourceSpec;
-    use crate::sample::{DType, Depth, Image, Size};
-    use crate::testing::synthetic::png;
-    use crate::transform::{RandomResizedCrop, ToFloat};
+    use infeed_codec::transform::{RandomResizedCrop, ToFloat};
+    use infeed_core::sample::{DType, Depth, Image, Size};
+    use infeed_sample::png;
 
-    /// Halves of floats: finished rows are twice as large as bytes, those of crops four times.
+    /// A pipeline of float16 rows: they have twice the bytes of uint8 rows, and crops have four
+    /// times.
     fn halves(root: &std::path::Path) -> Pipeline {
         let (height, width) = (8, 8);
         let mut image = Image::default();
@@ -270,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_crops_cost_no_batch_under_way_and_no_worker_under_any_budget() {
+    fn crop_rows_never_cost_in_flight_batches_or_workers() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let pipeline = halves(root.path());
         let prepared = |memory, workers, placement| {
@@ -279,7 +296,7 @@ mod tests {
             let source = pipeline.open_source(&[]).expect("opens");
             prepare(&pipeline, source, &[], &options, None, placement, 0)
         };
-        // Slabs of finished rows: what they are where crops are left out.
+        // Slab bytes of expanded rows, which apply if crops are left out.
         let slab = 64 * 128 * 128 * 3 * 2;
         for workers in [Some(2), None] {
             let mut outs = Vec::new();
@@ -290,8 +307,12 @@ mod tests {
                     assert_eq!(host.is_ok(), auto.is_ok(), "{memory}");
                     continue;
                 };
-                let (trays, most) = (auto.shares.trays, auto.config.workers);
-                assert!(trays >= host.shares.trays && most >= host.config.workers);
+                let (in_flight_batches, most) =
+                    (auto.shares.in_flight_batches, auto.config.workers);
+                assert!(
+                    in_flight_batches >= host.shares.in_flight_batches
+                        && most >= host.config.workers
+                );
                 let is_out = auto.forms.left_out.is_some();
                 let forms = auto.job.plan().forms();
                 assert_eq!(
@@ -303,7 +324,7 @@ mod tests {
                 );
                 let bytes = if is_out { slab } else { 2 * slab };
                 assert!((bytes..=bytes + 64 * 32).contains(&auto.shares.slab_bytes));
-                assert!(auto.shares.trays as u64 * auto.shares.slab_bytes <= memory);
+                assert!(auto.shares.in_flight_batches as u64 * auto.shares.slab_bytes <= memory);
                 outs.push(is_out);
             }
             assert!(

@@ -1,7 +1,8 @@
-//! Files by which processes of this user know of each other, locked for as long as what they say holds.
+//! Lock files by which this user's processes find each other. A process holds the lock while its
+//! entry is valid.
 //!
-//! The system takes a lock away with its process, however that ends, so that nothing has to be
-//! cleaned up after a crash. Where files cannot be made or locked, nobody is seen.
+//! The operating system releases a lock when its process ends, even in a crash, so nothing needs
+//! cleaning up. If files cannot be created or locked, a process sees no others.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,55 +12,56 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes that are read of a file at most, and files that are looked at: both are anybody's who may
-/// write to the folder.
+/// Limits on the bytes read per file and on the number of files. Every process that can write to
+/// the folder controls both.
 const MOST_BYTES: u64 = 16 << 10;
 const MOST_FILES: usize = 4096;
 
-/// The file whose lock makes looking and entering one step.
+/// File whose lock makes reading and entering atomic.
 const TURN: &str = ".turn";
 
-/// How long another process's turn is waited for: it takes a few system calls, unless the process is
-/// stopped, or was forked meanwhile.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait for the lock. Its owner needs a few system calls, unless it is stopped or was
+/// forked meanwhile.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Numbers files, so that one that was just given up is not met again.
+/// Numbers files, so that a name just released is not used again.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Tells processes apart that have one number, in containers that share the folder.
+/// Distinguishes processes with equal ids, in containers that share the folder.
 static CHANCE: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
 
-/// A folder of such files, all about one thing.
+/// Folder of lock files for one purpose.
 #[derive(Clone, Debug)]
-pub(super) struct Register(PathBuf);
+pub(super) struct ProcessRegister(PathBuf);
 
-/// What this process says, until it is dropped.
+/// Entry of this process; removed on drop.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct RegisterEntry {
     path: PathBuf,
-    /// Holds the lock.
+    /// Keeps the lock.
     _file: File,
     process: u32,
 }
 
-impl Register {
-    /// The register of this user about something, in the temporary folder. None where it cannot be
-    /// made or is somebody else's.
-    pub(super) fn of(what: &str) -> Option<Register> {
-        folder(what).map(Register)
+impl ProcessRegister {
+    /// Opens this user's register for a purpose, in the temporary folder. `None` if the folder
+    /// cannot be created or belongs to another user.
+    pub(super) fn of(what: &str) -> Option<ProcessRegister> {
+        folder(what).map(ProcessRegister)
     }
 
-    /// One in a folder of its own.
+    /// Opens a register in the given folder.
     #[cfg(test)]
-    pub(super) fn at(folder: &Path) -> Register {
-        Register(folder.to_owned())
+    pub(super) fn at(folder: &Path) -> ProcessRegister {
+        ProcessRegister(folder.to_owned())
     }
 
-    /// Enters what others are to read.
-    pub(super) fn enter(&self, text: &str) -> Option<Entry> {
+    /// Writes an entry for other processes.
+    pub(super) fn enter(&self, text: &str) -> Option<RegisterEntry> {
         let process = std::process::id();
         let name = format!("{}{}", own(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // It gets its name once it is locked: what has a name and no lock is left over.
+        // The file gets its visible name after it is locked. An unlocked visible file is a
+        // leftover.
         let hidden = self.0.join(format!(".{name}"));
         let path = self.0.join(name);
         let made = || -> std::io::Result<File> {
@@ -74,7 +76,7 @@ impl Register {
             Ok(file)
         };
         match made() {
-            Ok(file) => Some(Entry {
+            Ok(file) => Some(RegisterEntry {
                 path,
                 _file: file,
                 process,
@@ -86,11 +88,11 @@ impl Register {
         }
     }
 
-    /// What all say but `own` entries.
+    /// Returns the texts of all entries except this process's own.
     ///
     /// # Cost
     ///
-    /// A few system calls an entry.
+    /// A few system calls per entry.
     pub(super) fn others(&self, is_own: impl Fn(&Path) -> bool) -> Vec<String> {
         let Ok(entries) = fs::read_dir(&self.0) else {
             return Vec::new();
@@ -106,7 +108,7 @@ impl Register {
             .collect()
     }
 
-    /// What all other processes say.
+    /// Returns the texts of all other processes.
     pub(super) fn other_processes(&self) -> Vec<String> {
         let own = own();
         self.others(|path| {
@@ -115,17 +117,17 @@ impl Register {
         })
     }
 
-    /// Waits until no other process looks and enters; dropped, it is the next one's turn. None where
-    /// that takes too long: what is shared out by turns is better shared badly than never.
-    pub(super) fn turn(&self) -> Option<Turn> {
+    /// Locks the register for reading and entering, until the guard is dropped. `None` if that
+    /// takes too long: a division without the lock is better than no division.
+    pub(super) fn turn(&self) -> Option<RegisterTurn> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false);
         let file = options.open(self.0.join(TURN)).ok()?;
         let begun = Instant::now();
         loop {
             match file.try_lock() {
-                Ok(()) => return Some(Turn(file)),
-                Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => {
+                Ok(()) => return Some(RegisterTurn(file)),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Err(_) => return None,
@@ -134,35 +136,35 @@ impl Register {
     }
 }
 
-/// A turn to look and enter.
+/// Guard of the register's lock.
 #[derive(Debug)]
-pub(super) struct Turn(File);
+pub(super) struct RegisterTurn(File);
 
-impl Drop for Turn {
+impl Drop for RegisterTurn {
     fn drop(&mut self) {
-        // Closing would not do: a process that was forked meanwhile has the file open too.
+        // Closing would not release the lock if a forked process has the file open.
         let _ = self.0.unlock();
     }
 }
 
-/// How names of this process's entries begin.
+/// Prefix of this process's entry names.
 fn own() -> String {
     format!("{}-{:x}-", std::process::id(), *CHANCE)
 }
 
-impl Entry {
-    /// Where it lies.
+impl RegisterEntry {
+    /// Path of the entry's file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether this process is a fork of the one that entered: the lock is its parent's.
+    /// Whether this process is a fork of the one that made the entry. The parent owns the lock.
     pub(super) fn is_forked(&self) -> bool {
         std::process::id() != self.process
     }
 }
 
-impl Drop for Entry {
+impl Drop for RegisterEntry {
     fn drop(&mut self) {
         if !self.is_forked() {
             let _ = fs::remove_file(&self.path);
@@ -170,10 +172,10 @@ impl Drop for Entry {
     }
 }
 
-/// The text of a file that somebody holds. One that nobody holds is removed.
+/// Returns the text of a locked file. Removes an unlocked one.
 fn held(path: &Path) -> Option<String> {
     let file = File::open(path).ok()?;
-    // Shared, so that two who look at once do not take each other for the owner.
+    // A shared lock, so that two readers do not take each other for the owner.
     match file.try_lock_shared() {
         Ok(()) => {
             let _ = fs::remove_file(path);
@@ -188,7 +190,7 @@ fn held(path: &Path) -> Option<String> {
     }
 }
 
-/// The folder of this user's files, made where it is missing. None where it is somebody else's.
+/// Returns this user's folder and creates it if needed. `None` if it belongs to another user.
 #[cfg(unix)]
 fn folder(what: &str) -> Option<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn entries_are_seen_for_as_long_as_they_are_held() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let register = Register::at(folder.path());
+        let register = ProcessRegister::at(folder.path());
         let enter = |text| register.enter(text).expect("files can be locked here");
         let first = enter("one");
         let second = enter("two");
@@ -229,13 +231,13 @@ mod tests {
     #[test]
     fn a_file_that_a_process_left_behind_is_removed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let register = Register::at(folder.path());
+        let register = ProcessRegister::at(folder.path());
         let left = folder.path().join("77-0");
         fs::write(&left, "0,1").expect("writes");
         let held = folder.path().join("78-0");
         fs::write(&held, "2").expect("writes");
-        let lock = File::open(&held).expect("it is there");
-        lock.try_lock().expect("nobody holds it");
+        let lock = File::open(&held).expect("the file exists");
+        lock.try_lock().expect("no process holds the lock");
 
         assert_eq!(register.other_processes(), ["2"]);
         assert!(!left.exists() && held.exists());

@@ -1,33 +1,33 @@
-//! What functions of the user's return, found by calling them once: with the first record, before
-//! anything runs.
+//! Outputs of user functions, found by one call with the first record before any thread runs.
 
 use super::failed::sample_error;
 use super::{Options, decoders};
-use crate::batch::{Array, Column, ColumnKind, ColumnSpec, Values};
-use crate::error::Error;
-use crate::function::{Failed, Form, On, Sink};
+use crate::function::{FunctionFailure, FunctionScope, ValueForm, ValueSink};
 use crate::pipeline::{FieldSpec, FunctionSpec, Handle, Pipeline};
 use crate::plan::Plan;
 use crate::plan::device::{DecodeBy, Placement};
-use crate::plan::failure::{Failure, SampleError};
-use crate::plan::function::{Call, Gives, form_bytes, takes};
+use crate::plan::failure::{SampleError, StageFailure};
+use crate::plan::function::{ColumnOrigin, FunctionCall, form_bytes, takes};
 use crate::plan::preview::PreviewStage;
-use crate::plan::sample::{Bench, Position};
-use crate::sample::DType;
-use crate::source::{Source, read_one};
+use crate::plan::sample::{Position, SampleScratch};
+use infeed_core::batch::{Array, Column, ColumnKind, ColumnSpec, Values};
+use infeed_core::error::Error;
+use infeed_core::sample::DType;
+use infeed_source::{Source, read_one};
 
-/// Records that are tried until one is good.
+/// Number of records tried until one is good.
 const ATTEMPTS: u64 = 8;
 
 impl Pipeline {
-    /// The description with its functions looked up and what they return filled in. Where that is
-    /// not told, the first record is read and made into a sample, and they are called with it; those
-    /// on batches with as many rows of it as a batch of one of `ranks` has.
+    /// Returns the description with its functions bound and their outputs filled in. For unknown
+    /// outputs, reads the first record, makes a sample and calls the functions with it. Functions
+    /// on batches get a batch of that sample, with as many rows as a rank's batch if there are
+    /// `ranks`.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a function that is not here; what it raised; or what is wrong with the
-    /// first records, if all of them are bad.
+    /// [`Error::Config`] for a function that is not available; the exception of a function; or the
+    /// error of the first records if all of them are bad.
     pub fn settled(
         &self,
         source: &dyn Source,
@@ -49,22 +49,22 @@ impl Pipeline {
             }
         }
         Err(first.unwrap_or_else(|| {
-            let problem = "there is no record to call it with; tell what it returns as output";
+            let problem = "the source has no record for a test call; declare its output";
             Error::config(unknown.part(), problem)
         }))
     }
 
-    /// Opens the source and tells the columns of a batch, in field order.
+    /// Opens the source and returns the columns of a batch, in field order.
     ///
     /// # Errors
     ///
-    /// As [`Plan::new`], [`Pipeline::settled`], or as the source's own.
+    /// As [`Plan::new`], [`Pipeline::settled`], or the source's own errors.
     pub fn describe(&self, handles: &[Handle]) -> Result<Vec<ColumnSpec>, Error> {
         let (plan, _) = self.planned(handles)?;
         Ok(plan.delivered().to_vec())
     }
 
-    /// Opens the source and tells which records come, and what is done where.
+    /// Opens the source and describes the selected records and the stages.
     ///
     /// # Errors
     ///
@@ -75,12 +75,12 @@ impl Pipeline {
         Ok(format!("{}{plan}", self.selection(&*source, &order)))
     }
 
-    /// As [`Pipeline::explain`], of batches that go to a device to which so much is left, files as `decode`
-    /// says.
+    /// As [`Pipeline::explain`], for batches on a device with `placement`. `decode` selects the
+    /// decoder of image files.
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::explain`]; [`Error::Config`] where there is nothing that the device could decode.
+    /// As [`Pipeline::explain`]; [`Error::Config`] if the device cannot decode any file.
     pub fn explain_on(
         &self,
         handles: &[Handle],
@@ -102,7 +102,7 @@ impl Pipeline {
         Ok(format!("{}{plan}", self.selection(&*source, &order)))
     }
 
-    /// The plan and the source that it is made for; nothing runs.
+    /// Returns the plan and its source; no thread runs.
     pub(super) fn planned(
         &self,
         handles: &[Handle],
@@ -113,7 +113,7 @@ impl Pipeline {
         Ok((plan, source))
     }
 
-    /// The same, by what one record becomes.
+    /// Finds the outputs with one record.
     fn settled_by(&self, source: &dyn Source, record: u64, ranks: u64) -> Result<Pipeline, Error> {
         let mut pipeline = self.clone();
         let plan = Plan::as_far_as_known(self, source.fields(), Some(source))?;
@@ -122,7 +122,7 @@ impl Pipeline {
             position: record,
         };
         let found = read_one(source, record)?;
-        let stages = plan.preview(&found, at, &mut Bench::new());
+        let stages = plan.preview(&found, at, &mut SampleScratch::new());
         let stages = stages.map_err(|failure| sample_error(source, record, failure))?;
         let mut values = stages.into_iter().last().map_or(Vec::new(), columns_of);
         let mut columns = plan.decoded().to_vec();
@@ -135,7 +135,7 @@ impl Pipeline {
         let mut batches = false;
         for number in 0..self.python.len() {
             let spec = &mut pipeline.python[number];
-            if spec.on == On::Batch && !batches {
+            if spec.on == FunctionScope::Batch && !batches {
                 batches = true;
                 let both = values.iter().zip(&columns);
                 values = both.map(|(one, spec)| repeated(one, spec, rows)).collect();
@@ -148,29 +148,32 @@ impl Pipeline {
             }
             let spec = &mut pipeline.python[number];
             let failed = |error| match spec.on {
-                On::Sample => sample_error(source, record, function_failed(spec, error)),
-                On::Batch => batch_error(spec, error),
+                FunctionScope::Sample => sample_error(source, record, function_failed(spec, error)),
+                FunctionScope::Batch => batch_error(spec, error),
             };
-            let mut found = Found::default();
+            let mut found = ReturnedValues::default();
             let taken = takes(spec, &columns)?;
             let inputs: Vec<Column> = taken.iter().map(|&at| values[at].clone()).collect();
             let running = start(spec)?;
             let seed = self.shuffle.map_or(0, |shuffle| shuffle.seed);
-            let draw = crate::function::Draw::new(spec.on, seed, 0, record, number as u64);
+            let draw = crate::function::DrawKey::new(spec.on, seed, 0, record, number as u64);
             let called = running.call(&inputs, draw, &mut found);
             drop(running);
             called.map_err(failed)?;
             if spec.output.is_empty() {
                 let before: Vec<&ColumnSpec> = taken.iter().map(|&at| &columns[at]).collect();
-                let output = found.output(&before, (spec.on == On::Batch).then_some(rows));
+                let output =
+                    found.output(&before, (spec.on == FunctionScope::Batch).then_some(rows));
                 let failed = |error| match spec.on {
-                    On::Sample => sample_error(source, record, function_failed(spec, error)),
-                    On::Batch => batch_error(spec, error),
+                    FunctionScope::Sample => {
+                        sample_error(source, record, function_failed(spec, error))
+                    }
+                    FunctionScope::Batch => batch_error(spec, error),
                 };
-                let output = output.map_err(|problem| failed(Failed::wrong(problem)))?;
+                let output = output.map_err(|problem| failed(FunctionFailure::wrong(problem)))?;
                 spec.output = output;
             }
-            let call = Call::new(spec, number, &columns, pad)?;
+            let call = FunctionCall::new(spec, number, &columns, pad)?;
             values = found.values(&call, &values, &inputs)?;
             columns = call.columns;
         }
@@ -179,15 +182,18 @@ impl Pipeline {
 }
 
 /// Starts a function for one call.
-fn start(spec: &FunctionSpec) -> Result<Box<dyn crate::function::Running>, Error> {
+fn start(spec: &FunctionSpec) -> Result<Box<dyn crate::function::RunningFunction>, Error> {
     match &spec.bound.0 {
         Some(function) => function.start(spec.processes.min(1)),
-        None => Err(Error::config(spec.part(), "it was not looked up")),
+        None => Err(Error::config(
+            spec.part(),
+            "it is not bound; open the pipeline with its handles",
+        )),
     }
 }
 
-fn function_failed(spec: &FunctionSpec, error: Failed) -> Failure {
-    Failure {
+fn function_failed(spec: &FunctionSpec, error: FunctionFailure) -> StageFailure {
+    StageFailure {
         field: 0,
         transform: None,
         error: SampleError::Function {
@@ -197,17 +203,17 @@ fn function_failed(spec: &FunctionSpec, error: Failed) -> Failure {
     }
 }
 
-fn batch_error(spec: &FunctionSpec, error: Failed) -> Error {
+fn batch_error(spec: &FunctionSpec, error: FunctionFailure) -> Error {
     let function = spec.function.clone();
     match error {
-        Failed::Raised(source) => Error::BatchFunction {
+        FunctionFailure::Raised(source) => Error::BatchFunction {
             epoch: 0,
             step: 0,
             function,
             source,
         },
-        Failed::Process(source) => Error::Process { function, source },
-        Failed::Closed => Error::Closed,
+        FunctionFailure::Process(source) => Error::Process { function, source },
+        FunctionFailure::Closed => Error::Closed,
     }
 }
 
@@ -216,7 +222,7 @@ fn columns_of(stage: PreviewStage) -> Vec<Column> {
     stage.fields.into_iter().map(column).collect()
 }
 
-/// A value of one sample as the column of a batch whose rows are all that sample.
+/// Repeats the value of one sample as a column of `rows` rows.
 fn repeated(column: &Column, spec: &ColumnSpec, rows: usize) -> Column {
     let lent = |bytes: Vec<u8>, shape: Vec<usize>, dtype: DType| {
         Array::lent(bytes, shape, dtype).expect("as many bytes as rows of the shape take")
@@ -249,11 +255,11 @@ fn repeated(column: &Column, spec: &ColumnSpec, rows: usize) -> Column {
     }
 }
 
-/// Takes whatever a function returns.
+/// Accepts any output of a function.
 #[derive(Default)]
-pub(super) struct Found(Vec<(String, Value)>);
+pub(super) struct ReturnedValues(Vec<(String, ReturnedValue)>);
 
-enum Value {
+enum ReturnedValue {
     Array {
         dtype: DType,
         shape: Vec<usize>,
@@ -264,37 +270,41 @@ enum Value {
     Same(usize),
 }
 
-impl Sink for Found {
-    fn room(&mut self, name: &str, form: Form<'_>) -> Result<&mut [u8], String> {
+impl ValueSink for ReturnedValues {
+    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String> {
         let len = form_bytes(form).ok_or_else(|| format!("`{name}` is too large"))?;
         let bytes = vec![0; len];
         let value = match form {
-            Form::Array { dtype, shape } => Value::Array {
+            ValueForm::Array { dtype, shape } => ReturnedValue::Array {
                 dtype,
                 shape: shape.to_vec(),
                 bytes,
             },
-            Form::Bytes(_) => Value::Bytes(bytes),
-            Form::Text(_) => Value::Text(bytes),
+            ValueForm::Bytes(_) => ReturnedValue::Bytes(bytes),
+            ValueForm::Text(_) => ReturnedValue::Text(bytes),
         };
         self.0.retain(|(known, _)| known != name);
         self.0.push((name.to_owned(), value));
         match self.0.last_mut() {
-            Some((_, Value::Array { bytes, .. } | Value::Bytes(bytes) | Value::Text(bytes))) => {
-                Ok(bytes)
-            }
+            Some((
+                _,
+                ReturnedValue::Array { bytes, .. }
+                | ReturnedValue::Bytes(bytes)
+                | ReturnedValue::Text(bytes),
+            )) => Ok(bytes),
             _ => Ok(&mut []),
         }
     }
 
     fn same(&mut self, name: &str, input: usize) -> Result<(), String> {
-        self.0.push((name.to_owned(), Value::Same(input)));
+        self.0.push((name.to_owned(), ReturnedValue::Same(input)));
         Ok(())
     }
 }
 
-impl Found {
-    /// What the values are, by row where they are those of a batch; `before` are the inputs.
+impl ReturnedValues {
+    /// Returns the output specification of the values; per row if they are a batch's. `before` are
+    /// the inputs.
     fn output(
         &self,
         before: &[&ColumnSpec],
@@ -303,7 +313,7 @@ impl Found {
         if self.0.is_empty() {
             return Err("it returned no field".to_owned());
         }
-        let spec = |(name, value): &(String, Value)| {
+        let spec = |(name, value): &(String, ReturnedValue)| {
             let mut spec = FieldSpec {
                 name: name.clone(),
                 from: None,
@@ -313,9 +323,9 @@ impl Found {
             };
             let mut kind = |kind: &str| spec.kind = Some(kind.to_owned());
             match value {
-                Value::Bytes(_) => kind("bytes"),
-                Value::Text(_) => kind("text"),
-                Value::Array { dtype, shape, .. } => {
+                ReturnedValue::Bytes(_) => kind("bytes"),
+                ReturnedValue::Text(_) => kind("text"),
+                ReturnedValue::Array { dtype, shape, .. } => {
                     let was_ragged = before.iter().any(|column| {
                         column.name == *name && matches!(column.kind, ColumnKind::Ragged { .. })
                     });
@@ -325,8 +335,8 @@ impl Found {
                         let Some((_, rest)) = shape.split_first().filter(|(n, _)| **n == rows)
                         else {
                             return Err(format!(
-                                "it returned `{name}` with the shape {shape:?}, where the first \
-                                 axis of a batch has its {rows} rows"
+                                "it returned `{name}` with shape {shape:?}; the first axis must be \
+                                 the {rows} rows of the batch"
                             ));
                         };
                         spec.shape = rest.to_vec();
@@ -335,7 +345,7 @@ impl Found {
                     }
                     spec.dtype = Some(*dtype);
                 }
-                Value::Same(input) => match before.get(*input).map(|column| &column.kind) {
+                ReturnedValue::Same(input) => match before.get(*input).map(|column| &column.kind) {
                     Some(ColumnKind::Fixed { dtype, shape }) => {
                         (spec.dtype, spec.shape) = (Some(*dtype), shape.clone());
                     }
@@ -348,7 +358,7 @@ impl Found {
                     }
                     Some(ColumnKind::Bytes) => kind("bytes"),
                     Some(ColumnKind::Text) => kind("text"),
-                    None => return Err(format!("there is no input {input}")),
+                    None => return Err(format!("it has no input {input}")),
                 },
             }
             Ok(spec)
@@ -356,27 +366,27 @@ impl Found {
         self.0.iter().map(spec).collect()
     }
 
-    /// The columns behind a function that returned this.
+    /// Returns the columns after the function.
     pub(super) fn values(
         mut self,
-        call: &Call,
+        call: &FunctionCall,
         before: &[Column],
         inputs: &[Column],
     ) -> Result<Vec<Column>, Error> {
         let missing = |name: &str| {
             Error::config(
                 &call.name,
-                format!("it returned no `{name}`, which its output tells"),
+                format!("it did not return `{name}`, which its output declares"),
             )
         };
         let mut values = Vec::with_capacity(call.columns.len());
         for (spec, gives) in call.columns.iter().zip(&call.gives) {
             let found = match gives {
-                Gives::Passed(from) => before[*from].values.clone(),
-                Gives::Returned => {
+                ColumnOrigin::Passed(from) => before[*from].values.clone(),
+                ColumnOrigin::Returned => {
                     let at = self.0.iter().position(|(name, _)| *name == spec.name);
                     match self.0.swap_remove(at.ok_or_else(|| missing(&spec.name))?).1 {
-                        Value::Array {
+                        ReturnedValue::Array {
                             dtype,
                             shape,
                             bytes,
@@ -384,11 +394,11 @@ impl Found {
                             let array = Array::lent(bytes, shape, dtype);
                             Values::Array(array.ok_or_else(|| missing(&spec.name))?)
                         }
-                        Value::Bytes(bytes) => Values::Bytes(vec![bytes]),
-                        Value::Text(bytes) => {
+                        ReturnedValue::Bytes(bytes) => Values::Bytes(vec![bytes]),
+                        ReturnedValue::Text(bytes) => {
                             Values::Text(vec![String::from_utf8_lossy(&bytes).into_owned()])
                         }
-                        Value::Same(input) => inputs[input].values.clone(),
+                        ReturnedValue::Same(input) => inputs[input].values.clone(),
                     }
                 }
             };
@@ -401,13 +411,13 @@ impl Found {
     }
 }
 
-/// The stages of a preview with those of the functions behind them: what the first is given, what
-/// each returns, and the row again.
+/// Adds the stages of the functions to a preview: the input of the first one, the output of each,
+/// and the final row.
 pub(super) fn through_functions(
     plan: &Plan,
     at: Position,
     mut stages: Vec<PreviewStage>,
-) -> Result<Vec<PreviewStage>, Failure> {
+) -> Result<Vec<PreviewStage>, StageFailure> {
     let calls = plan.sample_calls();
     let Some(row) = stages.last_mut().filter(|_| !calls.is_empty()) else {
         return Ok(stages);
@@ -415,7 +425,7 @@ pub(super) fn through_functions(
     row.name = "row";
     let mut values = columns_of(row.clone());
     for call in calls {
-        let failed = |error| Failure {
+        let failed = |error| StageFailure {
             field: 0,
             transform: None,
             error: SampleError::Function {
@@ -423,13 +433,13 @@ pub(super) fn through_functions(
                 error,
             },
         };
-        let mut found = Found::default();
+        let mut found = ReturnedValues::default();
         let inputs = call.inputs(&values);
         let called = call.call(&inputs, plan.seed(), at, &mut found);
         called.map_err(failed)?;
         values = found
             .values(call, &values, &inputs)
-            .map_err(|error| failed(Failed::wrong(error.to_string())))?;
+            .map_err(|error| failed(FunctionFailure::wrong(error.to_string())))?;
         let field = |column: &Column| (column.name.clone(), column.values.clone());
         stages.push(PreviewStage {
             name: "python",

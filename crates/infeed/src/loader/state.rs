@@ -1,76 +1,76 @@
-//! Where a run is, in a few numbers: enough to go on mid-epoch without reading what was consumed.
+//! State of a run, a few numbers: enough to resume mid-epoch without reading consumed records.
 
 use serde::{Deserialize, Serialize};
 
 use super::Loader;
 use super::digest::Digest;
-use crate::error::Error;
-use crate::order::partition::Tail;
 use crate::pipeline::Pipeline;
 use crate::plan::device::DecodeBy;
-use crate::random::{hash, hash_bytes};
+use infeed_core::error::Error;
+use infeed_core::order::partition::Tail;
+use infeed_core::random::{hash, hash_bytes};
 
-/// Version of the state's form.
+/// Version of the state format.
 pub(super) const VERSION: u32 = 1;
 
-/// What a run needs to go on where it was. The same on all ranks, but for the bad records, which are
-/// those that this rank met: they say what to count on from and change no batch.
+/// State from which a run resumes. It is equal on all ranks, except for the bad records, which each
+/// rank met itself. They only continue the count and change no batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
-    /// Version of this form.
+pub struct LoaderState {
+    /// Version of the format.
     pub version: u32,
     /// Version of the order function.
     pub order: String,
-    /// Seed of the order; None for the source's own.
+    /// Seed of the order; `None` for the source's own order.
     pub seed: Option<u64>,
-    /// Bytes of the windows in which shards are shuffled; None where records are shuffled one by
-    /// one.
+    /// Window size in bytes for shuffling shards; `None` if records are shuffled one by one.
     #[serde(default)]
     pub window: Option<u64>,
     /// Positions of an epoch.
     pub records: u64,
     /// Rows of the global batch.
     pub batch: u64,
-    /// Whether a last batch that is not full is left out.
+    /// Whether an incomplete last batch is dropped.
     pub drop_last: bool,
-    /// How it is filled up instead: `Pad` or `Wrap`.
+    /// How an incomplete last batch is filled: `Pad` or `Wrap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
     /// Epoch of the next batch.
     pub epoch: u64,
-    /// Position in the epoch of the next batch's first row: what was *delivered* counts.
+    /// Position in the epoch of the next batch's first row. Counts *delivered* batches.
     pub position: u64,
-    /// Fingerprint of the data: names and counts, and which records are selected.
+    /// Fingerprint of the data: names, counts and selected records.
     pub data: String,
-    /// Fingerprint of what is done to a record, and of weights and passes.
+    /// Fingerprint of decoding, transforms, weights and passes.
     pub description: String,
-    /// Digest of all that was delivered before. None where that is not known: in the states of
-    /// several ranks, each of which knows its own rows; the sum of theirs may be put here.
-    // Written even so: distributed checkpoints want the keys that a fresh loader has.
+    /// Digest of all batches delivered before. `None` in the states of several ranks, because each
+    /// rank knows only its own rows. The sum of their digests may be stored here.
+    // Always written: distributed checkpoints expect the keys of a fresh loader.
     #[serde(default)]
     pub digest: Option<Digest>,
-    /// What decoded JPEGs where a device did: other pixels than the host's.
+    /// Name of the device's JPEG decoder, if a device decoded. Its pixels differ from the host's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder: Option<String>,
-    /// Records of 16 that were the device's, where not all were.
+    /// Number of records in 16 that the device decoded, if it did not decode all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder_share: Option<u8>,
-    /// Names of the functions that samples and batches go through.
+    /// Names of the functions on samples and batches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<String>,
-    /// How many ranks there were, where functions are called with the batch of one.
+    /// Number of ranks, if functions on batches depend on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u64>,
-    /// Bad records that this rank skipped or substituted so far: epoch and position where each was met
-    /// first, and its number. Written where there are none too: what loads a checkpoint key by key
-    /// (that of `torch.distributed`) asks for the keys that a fresh state has.
+    /// Bad records that this rank skipped or substituted: epoch and position of the first
+    /// occurrence, and number. Always written: `torch.distributed` loads a checkpoint key by key
+    /// and asks for the keys of a fresh state.
     #[serde(default)]
     pub bad: Vec<(u64, u64, u64)>,
 }
 
-impl State {
-    /// The state as JSON, under 300 bytes without its bad records and a digest of pixels, which has 17.
+impl LoaderState {
+    /// Returns the state as JSON: under 300 bytes, plus bad records, plus 17 for a digest of
+    /// pixels.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a state holds plain data")
     }
@@ -79,23 +79,23 @@ impl State {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the text is none.
-    pub fn from_json(text: &str) -> Result<State, Error> {
+    /// [`Error::Config`] if the text is not a state.
+    pub fn from_json(text: &str) -> Result<LoaderState, Error> {
         serde_json::from_str(text)
-            .map_err(|error| Error::config("state", format!("it is no state of a loader: {error}")))
+            .map_err(|error| Error::config("state", format!("it is not a loader state: {error}")))
     }
 
-    /// What differs between two runs, so that one cannot go on from the other's state.
-    pub(super) fn differences(&self, saved: &State) -> Vec<String> {
-        let seed = |state: &State| match state.seed {
+    /// Describes the differences that keep a run from resuming another run's state.
+    pub(super) fn differences(&self, saved: &LoaderState) -> Vec<String> {
+        let seed = |state: &LoaderState| match state.seed {
             Some(seed) => seed.to_string(),
             None => "none".to_owned(),
         };
-        let window = |state: &State| match state.window {
+        let window = |state: &LoaderState| match state.window {
             Some(bytes) => bytes.to_string(),
             None => "all".to_owned(),
         };
-        let tail = |state: &State| match (state.tail, state.drop_last) {
+        let tail = |state: &LoaderState| match (state.tail, state.drop_last) {
             (Some(tail), _) => tail.name(),
             (None, true) => Tail::Drop.name(),
             (None, false) => Tail::Keep.name(),
@@ -104,12 +104,13 @@ impl State {
             [] => "none".to_owned(),
             names => names.join(", "),
         };
-        let decode = |state: &State| match (&state.decoder, state.decoder_share) {
-            (None, _) => DecodeBy::told(DecodeBy::Cpu.share()),
-            (Some(_), share) => DecodeBy::told(share.unwrap_or(DecodeBy::Gpu.share())),
+        let decode = |state: &LoaderState| match (&state.decoder, state.decoder_share) {
+            (None, _) => DecodeBy::share_name(DecodeBy::Cpu.share()),
+            (Some(_), share) => DecodeBy::share_name(share.unwrap_or(DecodeBy::Gpu.share())),
         };
-        let ranks = |state: &State| state.ranks.map_or(String::new(), |ranks| ranks.to_string());
-        let facts = |state: &State| {
+        let ranks =
+            |state: &LoaderState| state.ranks.map_or(String::new(), |ranks| ranks.to_string());
+        let facts = |state: &LoaderState| {
             [
                 ("version", state.version.to_string()),
                 ("order", state.order.clone()),
@@ -138,13 +139,13 @@ impl State {
     }
 }
 
-/// A fingerprint as states write it.
+/// Formats a fingerprint for states.
 pub(super) fn hex(fingerprint: u64) -> String {
     format!("{fingerprint:016x}")
 }
 
-/// What of a description changes the bits of a batch, beside its source and order.
-/// Weights and passes are in the order, whose numbers no file holds.
+/// Fingerprint of the parts of a description that change the bits of a batch, apart from source and
+/// order. `order` covers weights and passes, whose numbers no file contains.
 pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
     let description = (
         &pipeline.decode,
@@ -152,7 +153,7 @@ pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
         &pipeline.output,
         pipeline.batch.pad,
     );
-    // Where a function runs and how it came here changes no bit.
+    // A function's process and import path change no bit.
     let functions = pipeline.python.iter();
     let functions: Vec<_> = functions
         .map(|spec| (&spec.function, spec.on, &spec.fields, &spec.output))
@@ -165,18 +166,18 @@ pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
     order.map_or(done, |order| hash(&[done, order]))
 }
 
-/// Names of all functions, as a state holds them.
+/// Names of all functions, for states.
 pub(super) fn functions(pipeline: &Pipeline) -> Vec<String> {
     let names = pipeline.python.iter();
     names.map(|spec| spec.function.clone()).collect()
 }
 
 impl Loader {
-    /// Where the run is.
-    pub fn state(&self) -> State {
+    /// Returns the state of the run.
+    pub fn state(&self) -> LoaderState {
         let (epoch, step) = self.place();
         let mut state = self.begin.clone();
-        // After the last step the next batch is the next epoch's first.
+        // After the last step, the next batch is the first of the next epoch.
         let over = self.steps().is_ok_and(|steps| step == steps);
         (state.epoch, state.position) = if over {
             (epoch + 1, 0)
@@ -188,43 +189,43 @@ impl Loader {
         state
     }
 
-    /// Goes on where a run was, in O(1): nothing that was consumed is read again. Another number
-    /// of workers or ranks does not matter.
+    /// Resumes a run in O(1): no consumed record is read again. The number of workers or ranks may
+    /// differ.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming what differs, if the state is of another dataset, description,
+    /// [`Error::Config`] that names the difference, if the state has another dataset, description,
     /// seed or batch; or as [`Loader::seek`].
-    pub fn restore(&self, saved: &State) -> Result<(), Error> {
+    pub fn restore(&self, saved: &LoaderState) -> Result<(), Error> {
         let differences = self.begin.differences(saved);
         if !differences.is_empty() {
             let problem = format!(
-                "it is of another run ({}); open the pipeline as it was, or load the state with \
-                 strict=False",
+                "it belongs to another run ({}); open the pipeline as it was, or load the state \
+                 with strict=False",
                 differences.join("; ")
             );
             return Err(Error::config("state", problem));
         }
         if !saved.position.is_multiple_of(saved.batch.max(1)) {
-            let problem = format!("position {} is inside a batch", saved.position);
+            let problem = format!("position {} is not the start of a batch", saved.position);
             return Err(Error::config("state", problem));
         }
         self.go_on(saved, saved.position / saved.batch.max(1))
     }
 
-    /// As [`Loader::restore`] where that would refuse: goes on at the same place of this loader's
-    /// own order, and says what that means. Nothing said: it went on as if nothing had changed.
+    /// Resumes even where [`Loader::restore`] fails: at the same position of this loader's own
+    /// order. Returns notes on the consequences; empty if nothing has changed.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] for a state of another version, or as [`Loader::seek`].
-    pub fn restore_anyway(&self, saved: &State) -> Result<Vec<String>, Error> {
+    pub fn restore_anyway(&self, saved: &LoaderState) -> Result<Vec<String>, Error> {
         if saved.version != VERSION {
             let problem = format!("version {} is not known; this is {VERSION}", saved.version);
             return Err(Error::config("state", problem));
         }
         let mut notes = self.begin.differences(saved);
-        // A batch that was delivered in part is delivered again rather than left out.
+        // Deliver a partly delivered batch again rather than skip its rest.
         let step = saved.position / self.begin.batch.max(1);
         let steps = self.steps()?;
         let mut place = saved.clone();
@@ -237,8 +238,8 @@ impl Loader {
         };
         if !notes.is_empty() {
             notes.push(format!(
-                "it goes on at step {step} of epoch {} in the order of this loader: some records \
-                 of the epoch may come twice and others not at all",
+                "resuming at step {step} of epoch {} in the order of this loader: some records of \
+                 this epoch may occur twice and others never",
                 place.epoch
             ));
         }
@@ -246,14 +247,13 @@ impl Loader {
         Ok(notes)
     }
 
-    fn go_on(&self, saved: &State, step: u64) -> Result<(), Error> {
+    fn go_on(&self, saved: &LoaderState, step: u64) -> Result<(), Error> {
         self.seek(saved.epoch, step)?;
         if let (Some(now), Some(then)) = (&self.begin.decoder, &saved.decoder)
             && now != then
         {
             let text = format!(
-                "JPEGs are decoded by {now} from here on, and were by {then}: their pixels are near \
-                 each other's and not the same"
+                "the JPEG decoder changes to {now}, was {then}; pixels are close but not equal"
             );
             tracing::warn!("{text}");
             self.progress().notices.push(text);
@@ -267,15 +267,15 @@ impl Loader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::ORDER;
     use crate::pipeline::SourceSpec;
-    use crate::transform::Crop;
+    use infeed_codec::transform::Crop;
+    use infeed_core::order::ORDER;
 
-    /// More records than any dataset has.
+    /// A number larger than any dataset's records.
     const LARGE: u64 = 1 << 48;
 
-    fn state(seed: u64, batch: u64) -> State {
-        State {
+    fn state(seed: u64, batch: u64) -> LoaderState {
+        LoaderState {
             version: VERSION,
             order: ORDER.to_owned(),
             seed: Some(seed),
@@ -317,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_from_before_there_were_tails_and_digests_is_read() {
+    fn a_state_without_tail_and_digest_is_read() {
         let old = r#"{"version":1,"order":"feistel8","seed":1,"records":9,"batch":2,
             "drop_last":true,"epoch":0,"position":4,"data":"0","description":"0"}"#;
 
-        let state = State::from_json(old).expect("the form has not changed");
+        let state = LoaderState::from_json(old).expect("the format is unchanged");
 
         assert_eq!((state.tail, state.digest), (None, None));
-        let now = State {
+        let now = LoaderState {
             tail: Some(Tail::Pad),
             drop_last: false,
             ..state.clone()
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_bits_changes_the_fingerprint_and_where_data_lies_does_not() {
+    fn the_fingerprint_depends_on_bits_and_not_on_the_location_of_data() {
         let pipeline = Pipeline::new(SourceSpec::folder("a")).decode();
 
         let of = |pipeline: &Pipeline| fingerprint(pipeline, None);

@@ -1,72 +1,72 @@
-//! What a loader counted, in one snapshot.
+//! Snapshot of a loader's counters.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::budget::Shares;
 use super::feeders::FeederStats;
-use super::records::Records;
-use super::tuning::Tuned;
-use crate::counters::{Stage, StageStats};
-use crate::exec::Conveyor;
-use crate::source::PythonTime;
-use crate::store::{self, CacheUse, Requests};
+use super::records::RecordJob;
+use super::tuning::TuningState;
+use infeed_core::counters::{Stage, StageStats};
+use infeed_core::exec::Executor;
+use infeed_source::PythonTime;
+use infeed_source::store::{self, CacheCounts, RequestCounts};
 
-/// Counts since a loader was opened.
+/// Counters since a loader was opened.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Batches delivered.
+    /// Delivered batches.
     pub batches: u64,
-    /// Samples delivered.
+    /// Delivered samples.
     pub samples: u64,
-    /// Bad records met in them, each once.
+    /// Bad records in delivered batches, each counted once.
     pub bad: u64,
-    /// Time the consumer waited for batches.
+    /// Time that the consumer waited for batches.
     pub wait: Duration,
     /// Time from opening to the first batch, once there was one.
     pub first_batch: Option<Duration>,
-    /// What the consumer waited until the first batch; part of `wait`.
+    /// Time that the consumer waited for the first batch; part of `wait`.
     pub first_wait: Duration,
     /// Time since the loader was opened.
     pub elapsed: Duration,
-    /// Stages in the order data flows.
+    /// Counters by stage, in the order of the data flow.
     pub stages: Vec<(Stage, StageStats)>,
-    /// What reading took in Python, for records that come from there.
+    /// Time of reads in Python, for sources in Python.
     pub python: Option<PythonTime>,
-    /// Batches that are ready now.
+    /// Batches that are ready.
     pub ready: usize,
-    /// Batches that the consumer holds now.
+    /// Batches that the consumer holds.
     pub held: usize,
-    /// Pixels of no class in the masks of delivered batches, accepted by `unknown` or `ignore_index`.
+    /// Pixels of unknown class in delivered masks, accepted by `unknown` or `ignore_index`.
     pub unknown_pixels: u64,
-    /// Decoders' warnings that change nothing.
+    /// Warnings of decoders about records that are still usable.
     pub warnings: u64,
-    /// Workers that may work now.
+    /// Active workers.
     pub workers: usize,
-    /// How that number was come by, where it was left to the loader.
-    pub tuned: Option<Tuned>,
+    /// State of the worker tuning; `None` if the options fix the number.
+    pub tuned: Option<TuningState>,
     /// I/O threads.
     pub readers: usize,
-    /// The byte budget.
+    /// Memory budget in bytes.
     pub budget_bytes: u64,
     /// Bytes of one batch's slabs.
     pub slab_bytes: u64,
-    /// Most encoded bytes that were held at once.
-    pub parcel_peak_bytes: u64,
-    /// What each feeder did, in the order in which they were given.
+    /// Peak number of fetched encoded bytes.
+    pub fetched_peak_bytes: u64,
+    /// Statistics of each feeder, in the given order.
     pub feeders: Vec<FeederStats>,
-    /// Time during which bytes came from any of them, counted once where several sent.
+    /// Time during which any feeder sent bytes; overlaps count once.
     pub receiving: Duration,
-    /// What reads from buckets and web servers took: of all loaders of this process, since it began.
-    pub storage: Requests,
-    /// How often pieces of those were found on the disk; as `storage`.
-    pub cache: CacheUse,
+    /// Requests to object stores and web servers, of all loaders of this process since it started.
+    pub storage: RequestCounts,
+    /// Disk cache hits for those requests; same scope as `storage`.
+    pub cache: CacheCounts,
 }
 
-/// What the conveyor and its job counted.
-pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
-    let job = conveyor.job();
-    let waits = conveyor.waits();
+/// Collects the counters of the executor and its job.
+pub(super) fn gather(executor: &Executor<RecordJob>, shares: &Shares) -> Stats {
+    let job = executor.job();
+    let waits = executor.waits();
     let time = |ns: &std::sync::atomic::AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
     let stage = |stage: Stage| {
         let mut sum = StageStats::default();
@@ -87,13 +87,13 @@ pub(super) fn gather(conveyor: &Conveyor<Records>, shares: &Shares) -> Stats {
     Stats {
         stages: stages.map(stage).collect(),
         python: job.source().python(),
-        workers: conveyor.workers(),
-        ready: conveyor.ready(),
-        held: super::held(conveyor),
+        workers: executor.workers(),
+        ready: executor.ready(),
+        held: super::held(executor),
         warnings: job.warnings(),
         budget_bytes: shares.total_bytes,
         slab_bytes: shares.slab_bytes,
-        parcel_peak_bytes: conveyor.parcel_bytes().1,
+        fetched_peak_bytes: executor.fetched_bytes().1,
         storage: store::requests(),
         cache: store::cache_use(),
         ..Stats::default()

@@ -1,10 +1,10 @@
-//! `workers="auto"`: how many workers work, found and kept while the loader runs.
+//! `workers="auto"`: finds the number of active workers, during the run.
 //!
-//! Decided on the consumer's thread, now and then, by the time of a step as the consumer sees it.
-//! Which worker fills a row changes no bit, so neither does this.
+//! The consumer's thread decides from time to time, by the duration of the consumer's steps. The
+//! worker that fills a row changes no bit, so the decision changes none either.
 //!
-//! The parts: `search` makes moves by windows of steps, `judge` compares two settings, `cores` and
-//! `neighbours` say how many cores there are to count on.
+//! The parts: `search` makes moves from windows of steps, `judge` compares two settings, `cores`
+//! and `neighbours` determine the number of available cores.
 
 mod cores;
 mod judge;
@@ -19,65 +19,65 @@ use std::time::{Duration, Instant};
 use infeed_raw::machine::process_cpu_time;
 
 use super::Options;
-use super::budget::{Shares, Slabs};
-use super::records::Records;
-use super::whole::Whole;
-use super::window::{Collector, Counters, Flight, Step};
-use crate::counters::{Stage, StageStats};
-use crate::error::Error;
-use crate::exec::Conveyor;
+use super::budget::{Shares, SlabPlan};
+use super::records::RecordJob;
+use super::whole::WholeGroups;
+use super::window::{BatchesInFlight, ConsumerStep, LoaderCounters, WindowCollector};
+use infeed_core::counters::{Stage, StageStats};
+use infeed_core::error::Error;
+use infeed_core::exec::Executor;
 
-use cores::Cores;
-use search::Search;
+use cores::SharedCores;
+use search::WorkerSearch;
 
-/// Workers there are for each core that they may use, most of them parked: what waits in workers
-/// (pages of a mapped file, a user's process) can use more of them than cores.
+/// Worker threads per usable core, most of them parked. Workers that wait (for pages of a mapped
+/// file, or a function's process) can be more than cores.
 const PER_CORE: usize = 2;
 
-/// Batches that are left out at the beginning beside those under way: memory is touched for the
-/// first time there.
+/// Batches skipped at the beginning in addition to in-flight batches, because they touch memory for
+/// the first time.
 const WARM_UP: u32 = 3;
 
-/// How often neighbours are looked for.
+/// Interval between checks for neighbours.
 const LOOK_AROUND: Duration = Duration::from_secs(5);
 
-/// What tuning has come to.
+/// State of the worker tuning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tuned {
-    /// Cores that the loader counts on: those of this process, shared with other ranks.
+pub struct TuningState {
+    /// Cores that the loader may use: this process's share, next to other ranks.
     pub cores: usize,
-    /// Most workers that it may let work.
+    /// Maximum number of active workers.
     pub most: usize,
-    /// Whether it has settled, for as long as the load stays what it is.
+    /// Whether the number is settled. It stays until the load changes.
     pub settled: bool,
-    /// What was chosen and why, in one line.
+    /// The number and its reason, in one line.
     pub text: String,
 }
 
 /// Tuning of one loader.
 #[derive(Debug)]
 pub(super) struct Tuning {
-    cores: Cores,
-    search: Search,
-    collector: Collector,
+    cores: SharedCores,
+    search: WorkerSearch,
+    collector: WindowCollector,
     most: usize,
     opened: Instant,
-    /// When the consumer got its last batch; None where the next step does not count.
+    /// Time of the last delivery; `None` if the next step does not count.
     delivered: Option<Instant>,
     looked_around: Instant,
 }
 
-/// The memory of a loader that is opened with these options, its worker threads, and the tuning of
-/// how many of them work, unless that was given.
+/// Divides the memory of a loader with these options. Also returns the number of worker threads,
+/// and the tuning of active workers unless the options fix their number.
 ///
 /// # Errors
 ///
 /// [`Error::Budget`].
-pub(super) fn shared_out(
+pub(super) fn divide_memory(
     options: &Options,
-    slabs: Slabs,
+    slabs: SlabPlan,
     own_cells: bool,
-    whole: Whole,
+    whole: WholeGroups,
 ) -> Result<(Shares, usize, Option<Tuning>), Error> {
     let beside = cores::ranks_here(options.world_size);
     if let Some(workers) = options.workers {
@@ -85,7 +85,7 @@ pub(super) fn shared_out(
         let shares = Shares::new(memory, beside, slabs, workers, own_cells, whole)?;
         return Ok((shares, workers, None));
     }
-    let cores = Cores::join(options.world_size);
+    let cores = SharedCores::join(options.world_size);
     let now = cores.now();
     let counts = (now, PER_CORE * now);
     let (shares, most) =
@@ -93,18 +93,18 @@ pub(super) fn shared_out(
     Ok((shares, most, Some(Tuning::new(cores, now, most))))
 }
 
-/// Cores that a loader of one of so many ranks may count on, where nothing is tuned.
+/// Number of cores for a loader without tuning, in a run of `world_size` ranks.
 pub(super) fn cores(world_size: u64) -> usize {
-    Cores::join(world_size).now()
+    SharedCores::join(world_size).now()
 }
 
 impl Tuning {
-    fn new(cores: Cores, now: usize, most: usize) -> Tuning {
+    fn new(cores: SharedCores, now: usize, most: usize) -> Tuning {
         let opened = Instant::now();
         Tuning {
-            search: Search::new(now, most),
+            search: WorkerSearch::new(now, most),
             cores,
-            collector: Collector::new(WARM_UP),
+            collector: WindowCollector::new(WARM_UP),
             most,
             opened,
             delivered: None,
@@ -112,15 +112,15 @@ impl Tuning {
         }
     }
 
-    /// Workers that are to work now.
+    /// Number of active workers.
     pub(super) fn workers(&self) -> usize {
         self.search.workers()
     }
 
-    /// What it has come to.
-    pub(super) fn tuned(&self) -> Tuned {
+    /// Returns the current state.
+    pub(super) fn tuned(&self) -> TuningState {
         let finding = self.search.finding();
-        Tuned {
+        TuningState {
             cores: self.search.cores(),
             most: self.most,
             settled: finding.is_some(),
@@ -135,40 +135,40 @@ impl Tuning {
         }
     }
 
-    /// Leaves out what is under way: the consumer went elsewhere in the order.
-    pub(super) fn disturbed(&mut self, flight: Flight) {
+    /// Discards the current window, because the consumer has moved in the order.
+    pub(super) fn disturbed(&mut self, flight: BatchesInFlight) {
         self.delivered = None;
         self.collector.restart(flight.refilled);
     }
 
-    /// Whether it has settled.
+    /// Whether the number has settled.
     pub(super) fn is_settled(&self) -> bool {
         self.search.finding().is_some()
     }
 
-    /// Leaves its cores to others: nothing is made any more.
+    /// Releases its cores for others, because this loader makes no more batches.
     pub(super) fn leave(&mut self) {
         self.cores.leave();
     }
 
-    /// Enters a batch of so many rows, asked for then and handed over now. Gives a line for the
-    /// log when it settles.
+    /// Records the delivery of a batch of `rows` rows, requested at `asked`. Returns a line for the
+    /// log when the number settles.
     pub(super) fn delivered(
         &mut self,
-        conveyor: &Conveyor<Records>,
-        flight: Flight,
+        executor: &Executor<RecordJob>,
+        flight: BatchesInFlight,
         asked: Instant,
         rows: u64,
     ) -> Option<String> {
         let now = Instant::now();
         let last = self.delivered.replace(now)?;
-        let step = Step {
+        let step = ConsumerStep {
             at: now.saturating_duration_since(self.opened),
             own: asked.saturating_duration_since(last),
             wait: now.saturating_duration_since(asked.max(last)),
             rows,
         };
-        let counters = || counters(conveyor);
+        let counters = || counters(executor);
         let window = self.collector.step(step, flight.refilled, counters)?;
         let before = (self.search.workers(), self.search.finding().is_some());
         self.search.observe(window);
@@ -179,7 +179,7 @@ impl Tuning {
         let workers = self.search.workers();
         if workers != before.0 {
             tracing::debug!("workers: {workers} instead of {}", before.0);
-            conveyor.set_workers(workers);
+            executor.set_workers(workers);
             self.collector.restart(match workers > before.0 {
                 true => flight.refilled,
                 false => flight.begun,
@@ -190,19 +190,19 @@ impl Tuning {
     }
 }
 
-/// What a loader's threads counted, without what a device did.
-pub(super) fn counters(conveyor: &Conveyor<Records>) -> Counters {
+/// Collects the counters of a loader's threads, without those of a device.
+pub(super) fn counters(executor: &Executor<RecordJob>) -> LoaderCounters {
     let time = |ns: &std::sync::atomic::AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
     let mut counted = StageStats::default();
     for stage in Stage::ALL {
-        conveyor.job().add_counts(stage, &mut counted);
+        executor.job().add_counts(stage, &mut counted);
     }
-    Counters {
-        rows: conveyor.work().rows.load(Ordering::Relaxed),
-        busy: time(&conveyor.work().busy_ns),
-        starved: time(&conveyor.waits().starved_ns),
+    LoaderCounters {
+        rows: executor.work().rows.load(Ordering::Relaxed),
+        busy: time(&executor.work().busy_ns),
+        starved: time(&executor.waits().starved_ns),
         own_cpu: counted.cpu,
         process_cpu: process_cpu_time(),
-        ..Counters::default()
+        ..LoaderCounters::default()
     }
 }

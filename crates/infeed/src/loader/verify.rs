@@ -1,4 +1,4 @@
-//! Replays: whether a pipeline gives again what it gave, and at which step it first does not.
+//! Replays of a pipeline: whether they deliver the same batches, and the first step that differs.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,95 +6,95 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::digest::{Digest, Digested};
-use super::digest_file::Recorded;
-use super::{Loader, OnError, Options, State, Step};
-use crate::batch::{Array, Batch, PADDING, Values};
-use crate::error::Error;
+use super::digest::{Digest, DigestScope};
+use super::digest_file::{DigestFile, DigestWriter, Header};
+use super::{Loader, OnError, Options, Step};
 use crate::pipeline::{Handle, Pipeline};
-use crate::sample::RecordId;
+use infeed_core::batch::{Array, Batch, PADDING, Values};
+use infeed_core::error::Error;
+use infeed_core::sample::RecordId;
 
-/// Longest wait between two questions whether to go on.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait between two calls of `go_on`.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Records of a differing step that are told by name.
+/// Number of records of a differing step that the message names.
 const NAMED: usize = 8;
 
-/// What a replay is compared with.
+/// Reference of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Against {
-    /// A second replay beside it, with one worker: is the pipeline a function of its seed?
+pub enum VerifyReference {
+    /// A second replay with one worker. Checks that the pipeline is a function of its seed.
     #[default]
     Itself,
-    /// Files that [`Options::digest_file`] wrote, of one rank or of every rank of a run. What they
-    /// cover, the rank and what becomes of bad records are theirs.
-    Recorded(Vec<PathBuf>),
-    /// Nothing: it is made for the file that it writes.
+    /// File written by [`VerifyOptions::write`]. It determines the digest's content, the rank and
+    /// the policy for bad records.
+    Recorded(PathBuf),
+    /// No reference: the replay only writes a file.
     Nothing,
 }
 
-/// What to replay.
+/// Options of a replay.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Verify {
-    /// Where to begin. None: at the first step recorded, or at the very first.
-    pub state: Option<State>,
-    /// What to compare with.
-    pub against: Against,
-    /// Most steps. None: all that are recorded, or the rest of the epoch.
+pub struct VerifyOptions {
+    /// Reference of the replay.
+    pub against: VerifyReference,
+    /// Maximum number of steps. None: all steps of the file, or one epoch.
     pub steps: Option<u64>,
-    /// How the pipeline is opened; its [`Options::digest_file`] is written along.
+    /// File to write the digest of each step to.
+    pub write: Option<PathBuf>,
+    /// Options of the loader.
     pub options: Options,
 }
 
-/// What a replay came to.
+/// Result of a replay.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verified {
-    /// Epoch and step of the first one.
+pub struct VerifyReport {
+    /// Epoch and step of the first step.
     pub from: (u64, u64),
-    /// Steps that were the same, or were made where there was nothing to compare with.
+    /// Equal steps, or replayed steps if there is no reference.
     pub steps: u64,
-    /// Steps that were asked for.
+    /// Number of steps to replay.
     pub wanted: u64,
-    /// Digest of those steps.
+    /// Digest of the replayed steps.
     pub digest: Digest,
-    /// The first step that was not the same.
-    pub difference: Option<Difference>,
+    /// The first step that differs.
+    pub difference: Option<StepDifference>,
 }
 
 /// A step that differs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Difference {
+pub struct StepDifference {
     /// Epoch, from 0.
     pub epoch: u64,
     /// Step in the epoch, from 0.
     pub step: u64,
-    /// Positions of the epoch that its rows fill.
+    /// Positions of its rows in the epoch.
     pub positions: Range<u64>,
-    /// Whether other records came. If not, they are the same and their bytes differ.
+    /// Whether the records differ. If not, only their bytes differ.
     pub other_records: bool,
-    /// The digest that was expected.
+    /// Digest of the reference.
     pub expected: Digest,
-    /// The digest that came.
+    /// Digest of the replay.
     pub found: Digest,
-    /// The first row that differs; known where two replays ran beside each other.
+    /// The first row that differs; `None` if the reference is a file.
     pub row: Option<DifferentRow>,
-    /// The records of the step in this replay, the first few.
+    /// The first few records of the step in this replay.
     pub records: Vec<RecordId>,
 }
 
 /// The first row that differs between two replays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DifferentRow {
-    /// Position of the epoch that it fills; None where rows were left out before it.
+    /// Position of the row in the epoch; `None` if rows were skipped before it.
     pub position: Option<u64>,
-    /// The records of both; None for padding.
+    /// Records of both replays; `None` for padding.
     pub records: [Option<RecordId>; 2],
-    /// The field whose bytes differ, where the records are the same.
+    /// Field whose bytes differ, if the records are equal.
     pub field: Option<String>,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for StepDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Range { start, end } = self.positions;
         let (step, epoch) = (self.step, self.epoch);
@@ -121,10 +121,14 @@ impl fmt::Display for Difference {
             (Some(row), false) => {
                 place(f, row.position)?;
                 let field = row.field.as_deref().unwrap_or("a field");
-                write!(f, "other bytes of `{field}` of {}", name(&row.records[0]))
+                write!(
+                    f,
+                    "different bytes in `{field}` of {}",
+                    name(&row.records[0])
+                )
             }
-            (None, true) => f.write_str("other records"),
-            (None, false) => f.write_str("the same records, other bytes"),
+            (None, true) => f.write_str("different records"),
+            (None, false) => f.write_str("the same records with different bytes"),
         }?;
         if self.row.is_none() && !self.records.is_empty() {
             let names: Vec<String> = self.records.iter().map(RecordId::to_string).collect();
@@ -133,7 +137,7 @@ impl fmt::Display for Difference {
                 true => ", …",
                 false => "",
             };
-            write!(f, "; here it holds {}{more}", names.join(", "))?;
+            write!(f, "; in this run, it contains {}{more}", names.join(", "))?;
         }
         Ok(())
     }
@@ -147,46 +151,43 @@ fn place(f: &mut fmt::Formatter<'_>, position: Option<u64>) -> fmt::Result {
 }
 
 impl Pipeline {
-    /// Replays steps and compares them. `go_on` is told the steps that are done and wanted, after
-    /// each and about ten times a second, and ends the replay by answering false.
+    /// Replays steps and compares them. Calls `go_on` after each step, and about ten times per
+    /// second, with the number of finished steps and the number to replay. The replay ends when
+    /// `go_on` returns false.
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::open`] and [`Loader::restore`]; [`Error::Config`] for files of another run;
-    /// or what stopped a replay.
+    /// As [`Pipeline::open`]; [`Error::Config`] for a file of another run; [`Error::Write`] if the
+    /// file cannot be written; or the error that stopped a replay.
     pub fn verify(
         &self,
         handles: &[Handle],
-        verify: &Verify,
+        verify: &VerifyOptions,
         go_on: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Verified, Error> {
+    ) -> Result<VerifyReport, Error> {
         let source = self.open_source(handles)?;
         let mut options = verify.options.clone();
         let recorded = match &verify.against {
-            Against::Recorded(files) => Some(Recorded::read(files)?),
-            Against::Itself | Against::Nothing => None,
+            VerifyReference::Recorded(path) => Some(DigestFile::read(path)?),
+            VerifyReference::Itself | VerifyReference::Nothing => None,
         };
-        if let Some(Recorded { header, .. }) = &recorded {
+        if let Some(DigestFile { header, .. }) = &recorded {
             options.digest = header.of;
             options.on_error = header.on_error;
             (options.rank, options.world_size) = (header.rank, header.world_size);
-        } else if verify.against == Against::Itself {
-            options.digest = Digested::Pixels;
+        } else if verify.against == VerifyReference::Itself {
+            options.digest = DigestScope::Pixels;
         }
         let loader = Loader::open(self, Arc::clone(&source), handles, &options)?;
-        if let Some(state) = &verify.state {
-            loader.restore(state)?;
-        }
-        let mut replay = Replay::new(&loader, go_on)?;
+        let header = Header::new(&options, &loader.begin);
+        let writer = verify.write.as_deref();
+        let writer = writer.map(|path| DigestWriter::create(path, &header));
+        let mut replay = Replay::new(&loader, writer.transpose()?, go_on)?;
         let Some(recorded) = recorded else {
             let second = match verify.against {
-                Against::Itself => {
+                VerifyReference::Itself => {
                     options.workers = Some(1);
-                    options.digest_file = None;
-                    let second = Loader::open(self, source, handles, &options)?;
-                    let (epoch, step) = replay.result.from;
-                    second.seek(epoch, step)?;
-                    Some(second)
+                    Some(Loader::open(self, source, handles, &options)?)
                 }
                 _ => None,
             };
@@ -195,30 +196,31 @@ impl Pipeline {
         };
         let differences = loader.begin.differences(&recorded.header.run);
         if !differences.is_empty() {
-            let problem = format!("it is of another run ({})", differences.join("; "));
+            let problem = format!("it belongs to another run ({})", differences.join("; "));
             return Err(Error::config("against", problem));
         }
-        let from = verify.state.as_ref().map(|_| replay.result.from);
-        replay.recorded(verify.steps, from, &recorded)?;
+        replay.recorded(verify.steps, &recorded)?;
         Ok(replay.result)
     }
 }
 
-/// A replay that runs.
+/// A running replay.
 struct Replay<'a> {
     loader: &'a Loader,
     steps: u64,
+    writer: Option<DigestWriter>,
     go_on: &'a mut dyn FnMut(u64, u64) -> bool,
-    result: Verified,
+    result: VerifyReport,
 }
 
 impl<'a> Replay<'a> {
     fn new(
         loader: &'a Loader,
+        writer: Option<DigestWriter>,
         go_on: &'a mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Replay<'a>, Error> {
         let steps = loader.steps()?;
-        let result = Verified {
+        let result = VerifyReport {
             from: place_of(loader, steps),
             steps: 0,
             wanted: 0,
@@ -228,32 +230,24 @@ impl<'a> Replay<'a> {
         Ok(Replay {
             loader,
             steps,
+            writer,
             go_on,
             result,
         })
     }
 
-    /// Compares with what was recorded, from a place on.
-    fn recorded(
-        &mut self,
-        most: Option<u64>,
-        from: Option<(u64, u64)>,
-        recorded: &Recorded,
-    ) -> Result<(), Error> {
-        let from = from.or_else(|| recorded.steps.keys().next().copied());
-        let (epoch, step) = from.unwrap_or_default();
-        let all = recorded.steps.range((epoch, step)..);
+    /// Compares with the digests of a file.
+    fn recorded(&mut self, most: Option<u64>, recorded: &DigestFile) -> Result<(), Error> {
         let most = most.map_or(usize::MAX, |most| {
             usize::try_from(most).unwrap_or(usize::MAX)
         });
-        self.result.wanted = all.clone().take(most).count() as u64;
-        let Some((&first, _)) = all.clone().next() else {
-            let problem = format!("it holds no step from step {step} of epoch {epoch} on");
-            return Err(Error::config("against", problem));
+        self.result.wanted = recorded.steps.len().min(most) as u64;
+        let Some((&first, _)) = recorded.steps.first_key_value() else {
+            return Err(Error::config("against", "the file has no steps"));
         };
         self.result.from = first;
-        for (&at, &expected) in all.take(most) {
-            // An epoch that was left early has no steps after that.
+        for (&at, &expected) in recorded.steps.iter().take(most) {
+            // The file may lack the rest of an epoch.
             if place_of(self.loader, self.steps) != at {
                 self.loader.seek(at.0, at.1)?;
             }
@@ -265,7 +259,7 @@ impl<'a> Replay<'a> {
                 self.result.difference = Some(self.difference(&batch, expected, found)?);
                 return Ok(());
             }
-            self.same(found);
+            self.same(at, found)?;
         }
         Ok(())
     }
@@ -290,29 +284,33 @@ impl<'a> Replay<'a> {
                     return Ok(());
                 }
             }
-            self.same(found);
+            self.same((batch.epoch, batch.step), found)?;
         }
         Ok(())
     }
 
-    /// The next batch, across the seam of epochs; None if the caller has enough.
+    /// Returns the next batch, across epochs; `None` if the caller ends the replay.
     fn next(&mut self, loader: &Loader) -> Result<Option<Batch>, Error> {
         loop {
             if !(self.go_on)(self.result.steps, self.result.wanted) {
                 return Ok(None);
             }
-            match loader.next_within(PATIENCE)? {
+            match loader.next_within(POLL_INTERVAL)? {
                 Step::Batch(batch) => return Ok(Some(batch)),
                 Step::End | Step::Timeout => {}
             }
         }
     }
 
-    fn same(&mut self, digest: Digest) {
+    fn same(&mut self, (epoch, step): (u64, u64), digest: Digest) -> Result<(), Error> {
+        if let Some(writer) = &mut self.writer {
+            writer.step(epoch, step, digest)?;
+        }
         self.result.steps += 1;
         self.result.digest = self.result.digest.plus(digest);
-        // The last step is told as well; whoever stops now has everything.
+        // Report every step, so that a caller that ends the replay knows the last one.
         (self.go_on)(self.result.steps, self.result.wanted);
+        Ok(())
     }
 
     fn difference(
@@ -320,10 +318,10 @@ impl<'a> Replay<'a> {
         batch: &Batch,
         expected: Digest,
         found: Digest,
-    ) -> Result<Difference, Error> {
+    ) -> Result<StepDifference, Error> {
         let source = self.loader.source()?;
         let records = batch.records.iter().filter(|&&record| record != PADDING);
-        Ok(Difference {
+        Ok(StepDifference {
             epoch: batch.epoch,
             step: batch.step,
             positions: self.loader.positions(batch.epoch, batch.step)?,
@@ -338,7 +336,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// The first row in which two batches of one step differ.
+    /// Returns the first row in which two batches of one step differ.
     fn row(
         &self,
         batch: &Batch,
@@ -374,7 +372,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Epoch and step of the next batch, the end of an epoch being the beginning of the next.
+/// Returns epoch and step of the next batch. The end of an epoch is the beginning of the next one.
 fn place_of(loader: &Loader, steps: u64) -> (u64, u64) {
     match loader.place() {
         (epoch, step) if step == steps => (epoch + 1, 0),
@@ -382,7 +380,7 @@ fn place_of(loader: &Loader, steps: u64) -> (u64, u64) {
     }
 }
 
-/// Whether a row of a column is the same in two batches.
+/// Whether a row of a column is equal in two batches.
 fn same_row(one: &Values, other: &Values, row: usize, rows: usize) -> bool {
     let of = |array: &Array| {
         let bytes = array.bytes();
@@ -408,7 +406,7 @@ fn same_row(one: &Values, other: &Values, row: usize, rows: usize) -> bool {
     }
 }
 
-/// The bytes of one list of a ragged column.
+/// Returns the bytes of one list of a ragged column.
 fn list<'a>(values: &'a Array, offsets: &Array, row: usize) -> Option<&'a [u8]> {
     let offset = |at: usize| {
         let bytes = offsets.bytes().get(at * 8..at * 8 + 8)?;

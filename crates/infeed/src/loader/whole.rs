@@ -1,43 +1,43 @@
-//! What groups of records that can only be read whole ask of the bytes for reading.
+//! Memory for reading groups of records that can only be read whole.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::OnError;
-use crate::error::Error;
-use crate::order::mixture::BLOCK;
-use crate::order::window::Groups;
 use crate::pipeline::Pipeline;
-use crate::source::{Read, Source};
+use infeed_core::error::Error;
+use infeed_core::order::mixture::BLOCK;
+use infeed_core::order::window::Groups;
+use infeed_source::{Read, Source};
 
-/// Groups that are asked what reading them takes: the largest.
+/// Number of groups, the largest, whose read size is requested from the source.
 const ASKED: usize = 4096;
 
-/// Room for a record that is read by itself while groups are held, so that it never waits for bytes
-/// that only it would set free.
+/// Memory for a record that is read alone while groups are held, so that it never waits for bytes
+/// that only its own row can release.
 const SINGLE_BYTES: u64 = 32 << 20;
 
-/// Bytes that reading takes where groups are read whole; nothing where none are.
+/// Memory for whole groups, in bytes; 0 if no group is read whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Whole {
-    /// Held at once at most while a window goes by.
+pub(super) struct WholeGroups {
+    /// Maximum held at once while a window is consumed.
     pub(super) run_bytes: u64,
-    /// Of the largest group.
+    /// Bytes of the largest group.
     pub(super) group_bytes: u64,
-    /// Whether one may be read for a single record, in the place of a bad one.
+    /// Whether a group may be read for a substitute.
     pub(super) substitutes: bool,
 }
 
-impl Whole {
-    /// What a source's groups ask under a description.
-    pub(super) fn of(pipeline: &Pipeline, source: &dyn Source, on_error: OnError) -> Whole {
-        Whole {
+impl WholeGroups {
+    /// Computes the need of a source's groups under a description.
+    pub(super) fn of(pipeline: &Pipeline, source: &dyn Source, on_error: OnError) -> WholeGroups {
+        WholeGroups {
             substitutes: on_error == OnError::Substitute,
-            ..Whole::within(pipeline, source, 0)
+            ..WholeGroups::within(pipeline, source, 0)
         }
     }
 
-    /// What a substitute may take.
+    /// Bytes for substitutes.
     pub(super) fn spare_bytes(self) -> u64 {
         match self.substitutes {
             true => self.group_bytes,
@@ -45,26 +45,26 @@ impl Whole {
         }
     }
 
-    /// As [`Whole::of`], where so many records that lie behind each other in the source's own order
-    /// are used in any order, as those of a part of a mix are.
-    fn within(pipeline: &Pipeline, source: &dyn Source, records: u64) -> Whole {
+    /// As [`WholeGroups::of`], if `records` consecutive records in the source's own order are used
+    /// in any order, like those of a mix's part.
+    fn within(pipeline: &Pipeline, source: &dyn Source, records: u64) -> WholeGroups {
         if let Some((parts, weights)) = source.mixed() {
             let all: f64 = weights.shares.iter().sum();
-            // Each block of positions is shuffled by itself, and so is the part's within it.
+            // Each block of positions, and the part's share of it, is shuffled by itself.
             let positions = match records {
                 0 => BLOCK,
                 _ => (records.div_ceil(BLOCK) + 1).saturating_mul(BLOCK),
             };
             let part = |(part, share): (&Arc<dyn Source>, &f64)| {
                 let own = (share / all * positions as f64).ceil() as u64;
-                Whole::within(pipeline, &**part, own.max(1))
+                WholeGroups::within(pipeline, &**part, own.max(1))
             };
-            let parts: Vec<Whole> = parts.iter().zip(&weights.shares).map(part).collect();
+            let parts: Vec<WholeGroups> = parts.iter().zip(&weights.shares).map(part).collect();
             let alone = parts.iter().any(|part| part.run_bytes == 0);
             let sum = parts
                 .iter()
                 .fold(0_u64, |sum, part| sum.saturating_add(part.run_bytes));
-            return Whole {
+            return WholeGroups {
                 run_bytes: match sum > 0 && alone {
                     true => sum.saturating_add(SINGLE_BYTES),
                     false => sum,
@@ -74,24 +74,24 @@ impl Whole {
             };
         }
         let Some(groups) = source.groups().filter(|groups| groups.whole) else {
-            return Whole::default();
+            return WholeGroups::default();
         };
-        let sizes = Sizes::of(source, &groups);
+        let sizes = GroupSizes::of(source, &groups);
         let window = match pipeline.window_bytes(&groups) {
-            // Two groups never fit a window together.
+            // Two groups never fit into a window together.
             Some(bytes) if sizes.two_least > bytes => sizes.largest,
             Some(bytes) => sizes.held(bytes).max(sizes.largest),
             None => sizes.largest,
         };
         let run = match records {
             0 => window,
-            // Those of the records, and what else is in the windows at both ends.
+            // The records' groups, and the rest of the windows at both ends.
             records => sizes
                 .of_records(records)
                 .saturating_add(window.saturating_mul(2)),
         };
         let alone = sizes.some_alone;
-        Whole {
+        WholeGroups {
             run_bytes: run
                 .min(sizes.all)
                 .saturating_add(if alone { SINGLE_BYTES } else { 0 }),
@@ -101,13 +101,13 @@ impl Whole {
     }
 }
 
-/// Whether all reads that are alive at one place of a run fit the budget together: they hold
-/// their bytes from the first of their records to the last. What a single record takes may be
-/// known only when it is read.
-pub(super) fn fits(reads: &[Read], parcel_bytes: u64) -> Result<(), Error> {
+/// Checks that all concurrent reads of a run fit the budget together. A read holds its bytes from
+/// the first of its records to the last. The size of a single record may be unknown until it is
+/// read.
+pub(super) fn fits(reads: &[Read], fetched_bytes: u64) -> Result<(), Error> {
     let mut edges: Vec<(usize, i64, u64)> = Vec::new();
-    let told = |read: &&Read| read.records.len() > 1 || read.bytes.is_some();
-    for read in reads.iter().filter(told) {
+    let reports_bytes = |read: &&Read| read.records.len() > 1 || read.bytes.is_some();
+    for read in reads.iter().filter(reports_bytes) {
         let places = read.records.iter().map(|(place, _)| *place);
         let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
             continue;
@@ -124,12 +124,12 @@ pub(super) fn fits(reads: &[Read], parcel_bytes: u64) -> Result<(), Error> {
         } else {
             alive.saturating_sub(bytes)
         };
-        if alive > parcel_bytes {
+        if alive > fetched_bytes {
             let problem = format!(
-                "{alive} bytes of shards would be held at once, over the {} that memory \
-                 leaves for reading; raise memory by at least {}",
-                parcel_bytes,
-                alive - parcel_bytes
+                "{alive} bytes of shards must be in memory at once, but the memory limit leaves {} \
+                 for reading; raise memory by at least {}",
+                fetched_bytes,
+                alive - fetched_bytes
             );
             return Err(Error::config("open", problem));
         }
@@ -137,23 +137,23 @@ pub(super) fn fits(reads: &[Read], parcel_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// What groups take when they are read, which is more than their bytes where these are packed.
+/// Bytes of groups after reading, which exceed the stored bytes if groups are compressed.
 #[derive(Debug, PartialEq, Eq)]
-struct Sizes {
+struct GroupSizes {
     largest: u64,
-    /// Of all together.
+    /// Sum over all groups.
     all: u64,
-    /// Bytes of all together, as windows count them.
+    /// Sum over all groups as windows count it.
     bytes: u64,
     records: u64,
-    /// Bytes of the two smallest.
+    /// Sum of the two smallest groups.
     two_least: u64,
-    /// Whether there are records among them that are read one by one.
+    /// Whether some records are read one by one.
     some_alone: bool,
 }
 
-impl Sizes {
-    fn of(source: &dyn Source, groups: &Groups) -> Sizes {
+impl GroupSizes {
+    fn of(source: &dyn Source, groups: &Groups) -> GroupSizes {
         let mut order: Vec<usize> = (0..groups.ends.len())
             .filter(|&group| groups.ends[group] > groups.first(group))
             .collect();
@@ -165,8 +165,8 @@ impl Sizes {
         let asked = &order[..order.len().min(ASKED)];
         let (mut largest, mut held) = (0, 0_u64);
         for &group in asked {
-            // The same record more than once, since only reads of several must say what they hold;
-            // what one more adds, each of the group does.
+            // Plan the same record several times: only reads of several records must report their
+            // bytes. The difference of three and two is the cost of each further record.
             let taken = |times: usize| {
                 let reads = source.plan(&vec![groups.first(group); times], u64::MAX);
                 reads.iter().filter_map(|read| read.bytes).max()
@@ -178,7 +178,7 @@ impl Sizes {
             held = held.saturating_add(own);
         }
         let bytes = total(&order);
-        Sizes {
+        GroupSizes {
             largest,
             all: scaled(bytes, held, total(asked)),
             bytes,
@@ -191,12 +191,12 @@ impl Sizes {
         }
     }
 
-    /// What groups of so many bytes take.
+    /// Estimates the bytes of groups with `bytes` stored bytes.
     fn held(&self, bytes: u64) -> u64 {
         scaled(bytes.min(self.bytes), self.all, self.bytes)
     }
 
-    /// What the groups of so many records take in the mean.
+    /// Estimates the mean bytes of the groups of `records` records.
     fn of_records(&self, records: u64) -> u64 {
         scaled(records.min(self.records), self.all, self.records)
     }

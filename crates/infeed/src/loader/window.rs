@@ -1,142 +1,148 @@
-//! Steps of the consumer gathered into windows: what one setting led to for a while, a number of
-//! workers or a placement.
+//! Windows of the consumer's steps: the effect of one setting (number of workers, placement) over
+//! some time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Least steps of a window, and the least time that they take together: a window of a few
-/// milliseconds would tell what the scheduler did, not what the workers did.
+/// Minimum steps and minimum duration of a window. In a window of a few milliseconds, the scheduler
+/// matters more than the workers.
 const STEPS: u32 = 8;
 const SPAN: Duration = Duration::from_millis(250);
 
-/// Steps that are enough where they take this long.
+/// Fewer steps suffice for a window of this duration.
 const SLOW_STEPS: u32 = 4;
 const SLOW_SPAN: Duration = Duration::from_secs(4);
 
-/// Steps of which the consumer's usual one is the median.
+/// Number of recent steps whose median is the usual step.
 const USUAL: usize = 9;
 
-/// A consumer that stays away for so many usual steps did something else meanwhile: a validation,
-/// a checkpoint. What was prepared in that time is no sign of speed.
+/// A consumer that does not return for this number of usual steps did something else, such as a
+/// validation or a checkpoint. Batches made during that time say nothing about speed.
 const PAUSE: f64 = 8.0;
 
-/// Batches that may come from what lay ready without counting as drained: at the ends of a window
-/// the batches under way are at different points.
+/// Batches that may come from the ready ones without counting as drained: the in-flight batches are
+/// at different points at both ends of a window.
 const LEEWAY: f64 = 0.5;
 
-/// What a loader counted since it opened.
+/// Counters of a loader since it opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Counters {
+pub(super) struct LoaderCounters {
     /// Rows that workers filled.
     pub(super) rows: u64,
-    /// Time they were at it, summed over workers.
+    /// Time that workers filled rows, summed over workers.
     pub(super) busy: Duration,
-    /// Time they had no bytes, summed over workers.
+    /// Time that workers waited for bytes, summed over workers.
     pub(super) starved: Duration,
-    /// Processor time of workers and I/O threads.
+    /// CPU time of workers and I/O threads.
     pub(super) own_cpu: Duration,
-    /// Processor time of the whole process.
+    /// CPU time of the whole process.
     pub(super) process_cpu: Duration,
-    /// Time that a device waited for batches, as far as it is known.
+    /// Time that a device waited for batches, if known.
     pub(super) gaps: Duration,
-    /// Time that copies of batches to a device took, and of how many.
+    /// Duration of transfers to a device, and their number.
     pub(super) copying: Duration,
     pub(super) copied: u64,
 }
 
 /// One step of the consumer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    /// When the batch at its end was handed over, since the loader opened.
+pub(super) struct ConsumerStep {
+    /// Time of the batch's delivery, since the loader opened.
     pub(super) at: Duration,
-    /// From the batch before to the question for this one.
+    /// Time from the previous batch to the request.
     pub(super) own: Duration,
-    /// From the question to the batch.
+    /// Time from the request to the batch.
     pub(super) wait: Duration,
     /// Rows of the batch.
     pub(super) rows: u64,
 }
 
-/// What one setting led to. Times are in seconds, the rest in workers or cores, on average over the
-/// window.
+/// Effect of one setting, as averages over a window: times in seconds, the rest in workers or
+/// cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Window {
-    /// A step from batch to batch, waiting included, at the pace that the workers can keep up.
+pub(super) struct StepWindow {
+    /// Duration of a step from batch to batch, including waits, at the pace that workers sustain.
     pub(super) step_s: f64,
-    /// The part of a step that the consumer waited.
+    /// Part of a step in which the consumer waited.
     pub(super) wait_s: f64,
-    /// Workers at rows.
+    /// Workers that fill rows.
     pub(super) busy: f64,
-    /// Workers without bytes.
+    /// Workers that wait for bytes.
     pub(super) starved: f64,
-    /// Cores that the process used.
+    /// Cores in use by the process.
     pub(super) cores: f64,
-    /// Cores that it used beside workers and I/O threads: the step's.
+    /// Cores in use by the step: those of the process without workers and I/O threads.
     pub(super) step_cores: f64,
-    /// Share of the time that a device waited, as far as it is known.
+    /// Share of the time that a device waited, if known.
     pub(super) gap: f64,
-    /// Share of a step that the copy of its batch to a device takes; None where none is known.
+    /// Share of a step that the transfer of its batch takes; `None` if unknown.
     pub(super) bus: Option<f64>,
 }
 
-impl Window {
-    /// Share of the time that the consumer waited.
+impl StepWindow {
+    /// Returns the share of the time that the consumer waited.
     pub(super) fn wait(&self) -> f64 {
         self.wait_s / self.step_s.max(1e-12)
     }
 }
 
-/// Batches between the workers and the consumer's hands.
+/// Batches between the workers and the consumer, for discarding the effects of an earlier setting.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
-    /// Those under way, those sent ahead to a device, and the one that the consumer has: what was
-    /// begun in another setting is among them, no further.
+pub(super) struct BatchesInFlight {
+    /// In-flight batches, batches sent ahead to a device, and the consumer's batch. Only these can
+    /// have begun in an earlier setting.
     pub(super) begun: u32,
-    /// Those whose bytes are read ahead, besides what is sent ahead: what more workers make of a stock
-    /// of bytes is no sign of what they would make without one.
+    /// Batches read ahead, batches sent ahead, and the consumer's batch. While workers use up a
+    /// stock of fetched bytes, their speed does not show the speed of reading.
     pub(super) refilled: u32,
 }
 
-impl Flight {
-    /// Of a loader with so many batches under way and sent ahead, that reads so many rows ahead.
-    pub(super) fn new(trays: usize, sent: usize, rows_ahead: u64, rows: u64) -> Flight {
+impl BatchesInFlight {
+    /// Counts the batches of a loader with this number of in-flight and sent batches, which reads
+    /// `rows_ahead` rows ahead.
+    pub(super) fn new(
+        in_flight_batches: usize,
+        sent: usize,
+        rows_ahead: u64,
+        rows: u64,
+    ) -> BatchesInFlight {
         let count = |batches: u64| u32::try_from(batches).unwrap_or(u32::MAX);
         let sent = sent as u64 + 1;
-        Flight {
-            begun: count(trays as u64 + sent),
+        BatchesInFlight {
+            begun: count(in_flight_batches as u64 + sent),
             refilled: count(rows_ahead.div_ceil(rows.max(1)) + sent),
         }
     }
 }
 
-/// Gathers steps into windows.
+/// Collects steps into windows.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(super) struct WindowCollector {
     /// Steps to leave out before the next window begins.
     skip: u32,
-    /// Since the setting was changed.
-    since_change: Option<Since>,
-    window: Option<Since>,
+    /// Counters at the last change of the setting.
+    since_change: Option<CountingStart>,
+    window: Option<CountingStart>,
     wait: Duration,
-    /// Lengths of the last steps, in seconds.
+    /// Durations of the last steps, in seconds.
     usual: VecDeque<f64>,
-    /// Raised where pauses follow each other so closely that no window would ever end.
+    /// Raised if pauses follow each other so closely that no window would complete.
     pause: f64,
 }
 
-/// Where counting began, and what was delivered since.
+/// Start of counting, and the deliveries since.
 #[derive(Clone, Copy, Debug)]
-struct Since {
+struct CountingStart {
     at: Duration,
-    counters: Counters,
+    counters: LoaderCounters,
     steps: u32,
     rows: u64,
 }
 
-impl Collector {
+impl WindowCollector {
     /// Begins after `skip` steps.
-    pub(super) fn new(skip: u32) -> Collector {
-        Collector {
+    pub(super) fn new(skip: u32) -> WindowCollector {
+        WindowCollector {
             skip,
             since_change: None,
             window: None,
@@ -146,21 +152,21 @@ impl Collector {
         }
     }
 
-    /// Throws away what was gathered, since another setting holds; begins again after `skip` steps.
+    /// Discards collected steps after a change of the setting; begins again after `skip` steps.
     pub(super) fn restart(&mut self, skip: u32) {
         self.skip = skip;
         self.since_change = None;
         self.window = None;
     }
 
-    /// Enters a step; gives a window with the step that completes it. `skip` is what a pause
-    /// costs, and `counters` is asked only at the edges of windows.
+    /// Adds a step. Returns a window with the step that completes it. `skip` is the number of steps
+    /// to skip after a pause. `counters` is called only at the edges of windows.
     pub(super) fn step(
         &mut self,
-        step: Step,
+        step: ConsumerStep,
         skip: u32,
-        counters: impl FnOnce() -> Counters,
-    ) -> Option<Window> {
+        counters: impl FnOnce() -> LoaderCounters,
+    ) -> Option<StepWindow> {
         if self.is_pause(&step) {
             self.pause *= 2.0;
             self.restart(skip);
@@ -171,7 +177,7 @@ impl Collector {
             since.rows += step.rows;
         } else {
             let counters = counters();
-            let begun = Since::new(step.at, counters);
+            let begun = CountingStart::new(step.at, counters);
             self.since_change = Some(begun);
             self.begin(begun);
             return None;
@@ -179,7 +185,7 @@ impl Collector {
         if self.skip > 0 {
             self.skip -= 1;
             if self.skip == 0 {
-                self.begin(Since::new(step.at, counters()));
+                self.begin(CountingStart::new(step.at, counters()));
             }
             return None;
         }
@@ -198,26 +204,26 @@ impl Collector {
         found
     }
 
-    fn begin(&mut self, since: Since) {
+    fn begin(&mut self, since: CountingStart) {
         self.window = (self.skip == 0).then_some(since);
         self.wait = Duration::ZERO;
     }
 
-    fn finish(&mut self, at: Duration, now: Counters) -> Option<Window> {
+    fn finish(&mut self, at: Duration, now: LoaderCounters) -> Option<StepWindow> {
         let (window, change) = (self.window?, self.since_change?);
         let seconds = at.saturating_sub(window.at).as_secs_f64().max(1e-9);
-        let over = |time: fn(&Counters) -> Duration| {
+        let over = |time: fn(&LoaderCounters) -> Duration| {
             let spent = time(&now).saturating_sub(time(&window.counters));
             spent.as_secs_f64() / seconds
         };
         let steps = f64::from(window.steps);
         let (cores, own) = (over(|c| c.process_cpu), over(|c| c.own_cpu));
         let step_s = seconds / steps * change.drain(&now);
-        // By the batch: at the edges of a window some copies are not known yet.
+        // Per batch: at the edges of a window some transfers are not complete.
         let copied = now.copied.saturating_sub(window.counters.copied);
         let copying = now.copying.saturating_sub(window.counters.copying);
         let copy_s = copying.as_secs_f64() / copied as f64;
-        let found = Window {
+        let found = StepWindow {
             step_s,
             wait_s: self.wait.as_secs_f64() / steps,
             busy: over(|c| c.busy),
@@ -227,12 +233,12 @@ impl Collector {
             gap: over(|c| c.gaps),
             bus: (copied > 0).then_some(copy_s / step_s),
         };
-        self.begin(Since::new(at, now));
+        self.begin(CountingStart::new(at, now));
         Some(found)
     }
 
-    /// Whether the consumer was elsewhere before it asked.
-    fn is_pause(&mut self, step: &Step) -> bool {
+    /// Whether the consumer did something else before its request.
+    fn is_pause(&mut self, step: &ConsumerStep) -> bool {
         let own = step.own.as_secs_f64();
         let full = self.usual.len() == USUAL;
         let pause = full && own > self.pause * median(self.usual.iter().copied());
@@ -244,9 +250,9 @@ impl Collector {
     }
 }
 
-impl Since {
-    fn new(at: Duration, counters: Counters) -> Since {
-        Since {
+impl CountingStart {
+    fn new(at: Duration, counters: LoaderCounters) -> CountingStart {
+        CountingStart {
             at,
             counters,
             steps: 0,
@@ -254,9 +260,9 @@ impl Since {
         }
     }
 
-    /// How much longer a step would be if nothing had lain ready: at least 1. A number of workers
-    /// that cannot keep up does not make the consumer wait before what was ready is used up.
-    fn drain(&self, now: &Counters) -> f64 {
+    /// Returns the factor, at least 1, by which a step would be longer without ready batches. With
+    /// too few workers, the consumer starts to wait only after it has used up the ready batches.
+    fn drain(&self, now: &LoaderCounters) -> f64 {
         let made = now.rows.saturating_sub(self.counters.rows);
         let steps = f64::from(self.steps);
         let rows = self.rows as f64 / steps.max(1.0);
@@ -265,7 +271,7 @@ impl Since {
     }
 }
 
-/// Median; 0 of none.
+/// Returns the median; 0 without numbers.
 pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.collect();
     sorted.sort_by(f64::total_cmp);
@@ -277,8 +283,8 @@ pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Standard error of the mean. Not a robust one: a turn that was disturbed is to make the
-/// verdict less sure, and so ask for more turns.
+/// Returns the standard error of the mean. It is not robust on purpose: a disturbed turn makes the
+/// verdict less certain and leads to more turns.
 pub(super) fn standard_error(numbers: &[f64]) -> f64 {
     let count = numbers.len() as f64;
     let mean = numbers.iter().sum::<f64>() / count.max(1.0);
@@ -290,9 +296,9 @@ pub(super) fn standard_error(numbers: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// A loader that makes so many rows a second, and a consumer before it.
+    /// A simulated loader with a rate in rows per second, and its consumer.
     struct Loop {
-        collector: Collector,
+        collector: WindowCollector,
         at: f64,
         made: f64,
         made_per_s: f64,
@@ -301,30 +307,30 @@ mod tests {
     impl Loop {
         fn new(skip: u32, made_per_s: f64) -> Loop {
             Loop {
-                collector: Collector::new(skip),
+                collector: WindowCollector::new(skip),
                 at: 0.0,
                 made: 0.0,
                 made_per_s,
             }
         }
 
-        fn step(&mut self, own: f64, wait: f64) -> Option<Window> {
+        fn step(&mut self, own: f64, wait: f64) -> Option<StepWindow> {
             self.at += own + wait;
             self.made += self.made_per_s * (own + wait);
-            let step = Step {
+            let step = ConsumerStep {
                 at: Duration::from_secs_f64(self.at),
                 own: Duration::from_secs_f64(own),
                 wait: Duration::from_secs_f64(wait),
                 rows: 10,
             };
-            let counters = Counters {
+            let counters = LoaderCounters {
                 rows: self.made as u64,
                 busy: Duration::from_secs_f64(1.5 * self.at),
                 starved: Duration::from_secs_f64(0.25 * self.at),
                 own_cpu: Duration::from_secs_f64(1.25 * self.at),
                 process_cpu: Duration::from_secs_f64(1.75 * self.at),
                 gaps: Duration::from_secs_f64(0.05 * self.at),
-                // Ten batches a second, of which each takes 0.02 s.
+                // Ten batches per second; each transfer takes 0.02 s.
                 copying: Duration::from_secs_f64(0.02 * (10.0 * self.at).floor()),
                 copied: (10.0 * self.at) as u64,
             };
@@ -333,12 +339,12 @@ mod tests {
     }
 
     #[test]
-    fn a_window_tells_step_wait_and_who_was_busy() {
+    fn a_window_reports_step_wait_and_utilization() {
         let mut run = Loop::new(3, 100.0);
 
-        let found: Vec<Option<Window>> = (0..12).map(|_| run.step(0.07, 0.03)).collect();
+        let found: Vec<Option<StepWindow>> = (0..12).map(|_| run.step(0.07, 0.03)).collect();
 
-        // One to begin, three left out, eight in it.
+        // One step to begin, three skipped, eight in the window.
         assert_eq!(found.iter().flatten().count(), 1);
         let window = found[11].expect("the last completes it");
         assert!((window.step_s - 0.1).abs() < 1e-9 && (window.wait() - 0.3).abs() < 1e-9);
@@ -349,17 +355,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_is_what_a_device_is_sent_ahead_too() {
-        let host = Flight::new(4, 0, 1000, 256);
-        let device = Flight::new(4, 2, 1000, 256);
+    fn batches_sent_ahead_count_as_in_flight() {
+        let host = BatchesInFlight::new(4, 0, 1000, 256);
+        let device = BatchesInFlight::new(4, 2, 1000, 256);
 
         assert_eq!((host.begun, host.refilled), (5, 5));
         assert_eq!((device.begun, device.refilled), (7, 7));
-        assert_eq!(Flight::new(2, 0, 0, 0).refilled, 1);
+        assert_eq!(BatchesInFlight::new(2, 0, 0, 0).refilled, 1);
     }
 
     #[test]
-    fn short_steps_make_a_window_by_time_and_long_ones_by_number() {
+    fn short_steps_complete_a_window_by_time_and_long_steps_by_count() {
         let count = |own: f64| {
             let mut run = Loop::new(0, 1e6);
             (1..).find(|_| run.step(own, 0.0).is_some())
@@ -371,10 +377,10 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_lives_on_what_lay_ready_counts_at_the_pace_of_the_workers() {
+    fn a_step_that_drains_ready_batches_counts_at_the_pace_of_the_workers() {
         let mut run = Loop::new(4, 80.0);
 
-        // Ten rows each 0.1 s are taken and eight are made: in time a step will take 0.125 s.
+        // Each 0.1 s takes ten rows and makes eight, so a sustained step takes 0.125 s.
         let window = (0..20).find_map(|_| run.step(0.1, 0.0)).expect("a window");
 
         assert!(

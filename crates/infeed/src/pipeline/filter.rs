@@ -1,4 +1,4 @@
-//! Which records a filter keeps, by what their source knows of them without reading one.
+//! Filters on facts that the source knows without reading records.
 
 use std::fmt::{self, Write as _};
 
@@ -6,54 +6,54 @@ use glob::{MatchOptions, Pattern};
 use serde::{Deserialize, Serialize};
 
 use super::source::one_or_more;
-use crate::error::Error;
-use crate::source::Source;
-use crate::source::subset::Subset;
+use infeed_core::error::Error;
+use infeed_source::Source;
+use infeed_source::subset::Subset;
 
-/// Classes that an error lists.
+/// Number of classes that an error lists.
 const LISTED: usize = 5;
 
-/// What to do where only records tell what was asked for.
-const BY_NUMBER: &str = "give .weights one number a record, 0 for those to leave out";
+/// Suggestion for sources that know labels or names only after reading.
+const BY_NUMBER: &str = "use .weights with one number per record, 0 to exclude a record";
 
-/// Which records stay: those for which every condition holds that is set. Nothing is read for it:
-/// conditions are on what the source knows from its index or list.
+/// Filter on records. A record stays if all conditions that are set hold. Filtering reads no
+/// records: it uses only the source's index or list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Filter {
-    /// Of one of these classes.
+pub struct RecordFilter {
+    /// Keep records of one of these classes.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "one_or_more"
     )]
     pub label: Vec<Class>,
-    /// Of none of these classes.
+    /// Keep records of none of these classes.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "one_or_more"
     )]
     pub not_label: Vec<Class>,
-    /// Called as one of these patterns says, of `*`, `?` and `[…]`. One with a slash is for the
-    /// whole name, below the root of the dataset, and `**` in it for any folders; one without is
-    /// for the last part.
+    /// Keep records whose name matches one of these patterns of `*`, `?` and `[…]`. A pattern with
+    /// a slash matches the whole name below the root of the dataset, where `**` matches any
+    /// folders. A pattern without a slash matches the last part of the name.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "one_or_more"
     )]
     pub name: Vec<String>,
-    /// Called as none of these patterns says.
+    /// Keep records whose name matches none of these patterns.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "one_or_more"
     )]
     pub not_name: Vec<String>,
-    /// In a shard, or file of a table, that is called so.
+    /// Keep records of shards, or files of a table, whose name matches one of these patterns.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "one_or_more"
     )]
     pub shard: Vec<String>,
-    /// In none that is called so.
+    /// Keep records of shards whose name matches none of these patterns.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "one_or_more"
@@ -65,25 +65,25 @@ pub struct Filter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Class {
-    /// Its label.
+    /// The class's label.
     Number(i64),
-    /// Its name, where the source knows names of classes.
+    /// The class's name, if the source knows class names.
     Name(String),
 }
 
 impl Class {
-    /// The label of the class in a source.
+    /// Returns the label of the class in a source.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for one that the source does not have, as far as it knows them.
+    /// [`Error::Config`] for a class that the source knows not to exist.
     pub(super) fn number(&self, source: &dyn Source, part: &str) -> Result<i64, Error> {
         let wrong = |problem: String| Err(Error::config(part, problem));
         let Some(classes) = source.classes() else {
             return match self {
                 Class::Number(number) => Ok(*number),
                 Class::Name(name) => wrong(format!(
-                    "the source knows classes by number alone; give that of `{name}`"
+                    "the source has no class names; give the number of `{name}`"
                 )),
             };
         };
@@ -104,7 +104,7 @@ impl Class {
             let _ = write!(there, " and {} more", classes.len() - LISTED);
         }
         wrong(format!(
-            "there is no class {self}; there are {} from 0: {there}",
+            "no class {self}; there are {} classes, numbered from 0: {there}",
             classes.len()
         ))
     }
@@ -119,16 +119,16 @@ impl fmt::Display for Class {
     }
 }
 
-/// The error where a source does not know labels by its index.
+/// Returns the error for a source that does not know labels without reading.
 pub(super) fn no_labels(part: &str) -> Error {
     let problem = format!(
-        "the labels of these records are not known before they are read; use class folders or a CSV \
+        "the labels of these records are unknown until they are read; use class folders or a CSV \
          of labels (sources.Folder), pack the dataset to a folder, or {BY_NUMBER}"
     );
     Error::config(part, problem)
 }
 
-/// A pattern, and whether it is for the whole of a name.
+/// A pattern. `whole` matches the whole name instead of the last part.
 struct Glob {
     pattern: Pattern,
     whole: bool,
@@ -137,7 +137,7 @@ struct Glob {
 impl Glob {
     fn new(text: &str) -> Result<Glob, Error> {
         let wrong = |problem: &str| {
-            let problem = format!("`{text}` is no pattern: {problem}");
+            let problem = format!("`{text}` is not a valid pattern: {problem}");
             Error::config("filter", problem)
         };
         if text.is_empty() {
@@ -165,13 +165,13 @@ impl Glob {
     }
 }
 
-/// Two lists of conditions of a kind: one of these, none of those.
-struct Either<T> {
+/// Conditions of one kind: matches one of `some` (or `some` is empty), and none of `none`.
+struct Conditions<T> {
     some: Vec<T>,
     none: Vec<T>,
 }
 
-impl<T> Either<T> {
+impl<T> Conditions<T> {
     fn is_set(&self) -> bool {
         !self.some.is_empty() || !self.none.is_empty()
     }
@@ -181,10 +181,10 @@ impl<T> Either<T> {
     }
 }
 
-impl Filter {
-    /// Refuses what cannot be, as far as that shows without a source.
+impl RecordFilter {
+    /// Checks the filter as far as possible without a source.
     pub(super) fn check(&self) -> Result<(), Error> {
-        if *self == Filter::default() {
+        if *self == RecordFilter::default() {
             let problem = "it has no condition; give label, name or shard";
             return Err(Error::config("filter", problem));
         }
@@ -194,7 +194,7 @@ impl Filter {
             .try_for_each(|texts| Glob::all(texts).map(drop))
     }
 
-    /// Those of `subset` that the filter keeps.
+    /// Returns the records of `subset` that the filter keeps.
     pub(super) fn apply(&self, source: &dyn Source, subset: &Subset) -> Result<Subset, Error> {
         let classes = |classes: &[Class]| {
             let numbers = classes.iter().map(|class| class.number(source, "filter"));
@@ -204,20 +204,20 @@ impl Filter {
         if by_label && !subset.is_empty() && source.label(subset.number(0)).is_none() {
             return Err(no_labels("filter"));
         }
-        let labels = Either {
+        let labels = Conditions {
             some: classes(&self.label)?,
             none: classes(&self.not_label)?,
         };
-        let names = Either {
+        let names = Conditions {
             some: Glob::all(&self.name)?,
             none: Glob::all(&self.not_name)?,
         };
-        let shards = Either {
+        let shards = Conditions {
             some: Glob::all(&self.shard)?,
             none: Glob::all(&self.not_shard)?,
         };
         let mut unknown = None;
-        // Records of a shard follow each other.
+        // Records of a shard are consecutive, so one cached result is enough.
         let mut last: Option<(String, bool)> = None;
         let kept = subset.filtered(|_, record| {
             let by_label = !labels.is_set()
@@ -254,7 +254,7 @@ impl Filter {
         match unknown {
             Some(error) => Err(error),
             None if kept.is_empty() => {
-                let problem = format!("it keeps none of {} records: {self}", subset.len());
+                let problem = format!("none of {} records match: {self}", subset.len());
                 Err(Error::config("filter", problem))
             }
             None => Ok(kept),
@@ -273,11 +273,11 @@ fn no_names(source: &dyn Source, record: u64) -> Error {
 }
 
 fn no_shards() -> Error {
-    let problem = "the records of this source lie in no shards; filter by name or label";
+    let problem = "the records of this source are not in shards; filter by name or label";
     Error::config("filter", problem)
 }
 
-impl fmt::Display for Filter {
+impl fmt::Display for RecordFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = |classes: &[Class]| classes.iter().map(Class::to_string).collect();
         let conditions: [(&str, Vec<String>); 6] = [

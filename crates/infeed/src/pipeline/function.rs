@@ -1,54 +1,54 @@
-//! User functions in a description: by the name that imports them, or by handle.
+//! User functions in a description, by import name or by handle.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::{FieldSpec, Handle, Pipeline};
-use crate::error::Error;
-use crate::function::{self, Function, On};
+use crate::function::{self, Function, FunctionScope};
+use infeed_core::error::Error;
 
-/// A function of the user's on samples or batches.
+/// A user function on samples or batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionSpec {
-    /// `module:name`, by which it can be imported; with a handle, what it is called.
+    /// `module:name` for import. With a handle, any name, used in errors.
     pub function: String,
-    /// What it is called with.
+    /// Whether the function takes samples or batches.
     #[serde(default, skip_serializing_if = "is_sample")]
-    pub on: On,
-    /// Processes that it runs in; 0: this one.
+    pub on: FunctionScope,
+    /// Number of processes that run the function; 0 runs it in this process.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub processes: usize,
-    /// Fields that it is given, of which it may return others; those beside them pass it by.
-    /// Absent: it is given all, and what it returns is all there is then.
+    /// Fields that the function receives. Its result replaces them, and all other fields pass
+    /// unchanged. Absent: the function receives all fields, and its result is the whole sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fields: Option<Vec<String>>,
-    /// What it returns: `tensor`, `bytes` or `text`, by sample also where it is called with
-    /// batches. Empty: found by calling it when the pipeline is opened.
+    /// Fields that the function returns, of kind `tensor`, `bytes` or `text`. Shapes are per
+    /// sample, also for functions on batches. Empty: a call when the pipeline is opened finds them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<FieldSpec>,
-    /// Its number among what the description refers to, where it cannot be imported.
+    /// Index into the handles of the description, for a function that cannot be imported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<usize>,
-    /// The function itself, once it is found.
+    /// The function, once it is imported or taken from the handles.
     #[serde(skip)]
-    pub bound: Bound,
+    pub bound: BoundFunction,
 }
 
-/// The function that a name or handle stands for. It is not part of the description, so all
-/// values are equal.
+/// The function that a name or handle refers to. It is not part of the description, so all values
+/// compare equal.
 #[derive(Clone, Debug, Default)]
-pub struct Bound(pub Option<Arc<dyn Function>>);
+pub struct BoundFunction(pub Option<Arc<dyn Function>>);
 
-impl PartialEq for Bound {
-    fn eq(&self, _: &Bound) -> bool {
+impl PartialEq for BoundFunction {
+    fn eq(&self, _: &BoundFunction) -> bool {
         true
     }
 }
 
-fn is_sample(on: &On) -> bool {
-    *on == On::Sample
+fn is_sample(on: &FunctionScope) -> bool {
+    *on == FunctionScope::Sample
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -56,34 +56,34 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl FunctionSpec {
-    /// A function on samples that can be imported by name.
+    /// Creates a function on samples from its import name.
     pub fn new(function: impl Into<String>) -> FunctionSpec {
         FunctionSpec {
             function: function.into(),
-            on: On::Sample,
+            on: FunctionScope::Sample,
             processes: 0,
             fields: None,
             output: Vec::new(),
             handle: None,
-            bound: Bound::default(),
+            bound: BoundFunction::default(),
         }
     }
 
-    /// The same, called with batches.
+    /// Calls the function with batches instead of samples.
     pub fn on_batches(mut self) -> FunctionSpec {
-        self.on = On::Batch;
+        self.on = FunctionScope::Batch;
         self
     }
 
-    /// What errors call its place in the description.
+    /// Name of this part in errors.
     pub fn part(&self) -> String {
         match self.on {
-            On::Sample => format!("python ({})", self.function),
-            On::Batch => format!("python_batch ({})", self.function),
+            FunctionScope::Sample => format!("python ({})", self.function),
+            FunctionScope::Batch => format!("python_batch ({})", self.function),
         }
     }
 
-    /// Takes the function from `handles`: by number, or by name if it has none. Imports nothing.
+    /// Takes the function from `handles` by index, or by name if it has no index. Imports nothing.
     fn bind(&mut self, handles: &[Handle]) -> Result<(), Error> {
         if self.bound.0.is_some() {
             return Ok(());
@@ -113,7 +113,7 @@ impl FunctionSpec {
             };
             return Err(Error::config(self.part(), problem));
         };
-        self.bound = Bound(Some(Arc::clone(function)));
+        self.bound = BoundFunction(Some(Arc::clone(function)));
         Ok(())
     }
 }
@@ -125,52 +125,56 @@ impl Pipeline {
         self
     }
 
-    /// Imports the functions that the description names and one of the patterns `allowed` allows.
-    /// The others stay unbound: opening the pipeline is an error then.
+    /// Imports the functions whose names match one of the patterns in `allowed`. Other functions
+    /// stay unbound, and opening the pipeline fails.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming a function that is allowed and cannot be imported.
+    /// [`Error::Config`] that names an allowed function that cannot be imported.
     pub fn import_functions(&mut self, allowed: &[String]) -> Result<(), Error> {
         for spec in &mut self.python {
             if spec.bound.0.is_none() && spec.handle.is_none() {
-                spec.bound = Bound(function::import(&spec.function, spec.on, allowed)?);
+                spec.bound = BoundFunction(function::import(&spec.function, spec.on, allowed)?);
             }
         }
         Ok(())
     }
 
-    /// Takes the functions that the description names from `handles`.
+    /// Takes the functions of the description from `handles`.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming a function that is neither there nor imported.
+    /// [`Error::Config`] that names a function that is neither imported nor in `handles`.
     pub fn bind(&mut self, handles: &[Handle]) -> Result<(), Error> {
         self.python
             .iter_mut()
             .try_for_each(|function| function.bind(handles))
     }
 
-    /// The description without the functions on batches, which whoever puts batches together calls:
-    /// what rows are made by.
+    /// Returns the description without functions on batches, which the trainer calls when it
+    /// assembles a batch. The rows depend only on the remaining description.
     pub fn without_batch_functions(&self) -> Pipeline {
         let mut pipeline = self.clone();
-        pipeline.python.retain(|spec| spec.on != On::Batch);
+        pipeline
+            .python
+            .retain(|spec| spec.on != FunctionScope::Batch);
         pipeline
     }
 
-    /// Whether any function is called with batches, whose rows depend on the number of ranks.
+    /// Whether any function is called with batches. Its rows then depend on the number of ranks.
     pub fn has_batch_functions(&self) -> bool {
-        self.python.iter().any(|spec| spec.on == On::Batch)
+        self.python
+            .iter()
+            .any(|spec| spec.on == FunctionScope::Batch)
     }
 
-    /// Names of functions that no file can hold.
+    /// Names of functions that no file can contain.
     pub(super) fn held_functions(&self) -> Vec<&str> {
         let held = self.python.iter().filter(|spec| spec.handle.is_some());
         held.map(|spec| spec.function.as_str()).collect()
     }
 
-    /// The description without the functions that no file can hold.
+    /// Returns the description without functions that no file can contain.
     pub fn without_held_functions(&self) -> Pipeline {
         let mut pipeline = self.clone();
         pipeline.python.retain(|spec| spec.handle.is_none());
@@ -184,7 +188,7 @@ mod tests {
     use crate::pipeline::SourceSpec;
 
     #[test]
-    fn a_function_survives_toml_by_name_and_is_refused_by_handle() {
+    fn a_function_survives_toml_by_name_and_is_rejected_by_handle() {
         let mut spec = FunctionSpec::new("steps:blur");
         spec.processes = 2;
         spec.fields = Some(vec!["image".to_owned()]);

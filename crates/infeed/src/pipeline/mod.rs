@@ -1,7 +1,7 @@
-//! What the user asked for: a description, plain data, the same in Rust, Python, TOML and JSON.
+//! The pipeline description: plain data, the same in Rust, Python, TOML and JSON.
 //!
-//! Nothing here runs. The planner checks a description against its source and turns it into what
-//! runs.
+//! Nothing here runs. The planner checks a description against its source and turns it into a plan
+//! that runs.
 
 mod filter;
 mod function;
@@ -16,29 +16,29 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decode::{ColorMode, Limits};
-use crate::error::Error;
-use crate::order::window::Groups;
-use crate::order::{Order, Part};
-use crate::random::hash;
-use crate::sample::DType;
-use crate::source::Source;
-use crate::transform::Transform;
+use infeed_codec::decode::{ColorMode, Limits};
+use infeed_codec::transform::Transform;
+use infeed_core::error::Error;
+use infeed_core::order::window::Groups;
+use infeed_core::order::{MixturePart, Order};
+use infeed_core::random::hash;
+use infeed_core::sample::DType;
+use infeed_source::Source;
 
-pub use crate::order::partition::Tail;
-pub use filter::{Class, Filter};
-pub use function::{Bound, FunctionSpec};
+pub use filter::{Class, RecordFilter};
+pub use function::{BoundFunction, FunctionSpec};
+pub use infeed_core::order::partition::Tail;
 pub use select::Split;
 pub use source::{FieldSpec, Handle, MemoryField, MixPart, SourceSpec};
 pub use weights::{ClassWeight, Weights};
 
-/// Keeps the seeds of a mix's parts apart from others.
+/// Separates the seeds of a mix's parts from all other seeds.
 const PART: u64 = 4;
 
-/// Version of the file form.
+/// Version of the description format.
 pub const VERSION: u32 = 1;
 
-/// A pipeline as described: where records lie, their order, and what becomes of them.
+/// Description of a pipeline: data source, order of records, decoding, transforms and batches.
 ///
 /// ```no_run
 /// use infeed::pipeline::{Pipeline, SourceSpec};
@@ -60,124 +60,130 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// Version of the form, 1.
+    /// Format version, 1.
     #[serde(default = "version")]
     pub version: u32,
-    /// Only the first so many records of those that filter and split leave.
+    /// Keeps only the first `take` records that filter and split leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub take: Option<u64>,
-    /// So many passes in an epoch, each in an order of its own.
+    /// Passes over the records in an epoch, each in a different order. Absent: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u64>,
-    /// Fields that geometric transforms leave as they are, although they may hold coordinates.
+    /// Fields that geometric transforms leave unchanged, although their values may be coordinates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
-    /// Where records lie.
+    /// Data source.
     pub source: SourceSpec,
-    /// Which records stay: those that all of these keep.
+    /// Filters on records. A record stays if every filter keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub filter: Vec<Filter>,
-    /// Only a part of those.
+    pub filter: Vec<RecordFilter>,
+    /// Part of the filtered records to keep. Absent: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
-    /// How often each of what is left comes; absent: once in a pass.
+    /// Sampling weights of the remaining records. Absent: each record occurs once per pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Weights>,
-    /// Absent: the source's own order.
+    /// Order of records. Absent: the source's own order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<Shuffle>,
-    /// Absent: encoded images are given out as bytes.
+    /// Decoding of images. Absent: batches contain the encoded bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode: Option<Decode>,
-    /// Applied in order.
+    /// Transforms, applied in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transforms: Vec<Transform>,
-    /// How pixels are laid out in a batch.
+    /// Layout of pixels in a batch.
     #[serde(default)]
-    pub output: Output,
-    /// Absent: batches of one.
+    pub output: PixelOutput,
+    /// Batch size and padding. Absent: one sample per batch.
     #[serde(default)]
     pub batch: BatchSpec,
-    /// Functions of the user's: those on samples in order, then those on batches in order.
+    /// User functions. Functions on samples run first, then functions on batches, each in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<FunctionSpec>,
-    /// Why its calls cannot run in the order in which they were written; no part of a description,
-    /// whose order is that of its parts.
+    /// First builder call that cannot run in the order in which the calls were written. It is not
+    /// part of a description: there, the order of stages is fixed.
     #[serde(skip)]
-    pub misplaced: Option<Misplaced>,
+    pub misplaced: Option<MisplacedCall>,
 }
 
-/// A call that was written behind one that it cannot follow.
+/// A builder call that follows a call that it has to precede.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misplaced {
-    /// What errors call the part.
+pub struct MisplacedCall {
+    /// Name of the part in errors.
     pub part: &'static str,
-    /// What it comes behind, and the order that works.
+    /// The problem, with the order that works.
     pub problem: &'static str,
 }
 
-/// The order of records.
+/// Order of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shuffle {
     /// Seed of the order and of every random parameter.
     pub seed: u64,
-    /// How far records of shards are mixed. Absent: in windows of [`WINDOW_BYTES`], or of
-    /// [`WHOLE_WINDOW_BYTES`] where a shard or row group can only be read whole. Means nothing
-    /// where records lie by themselves: they are always mixed all.
+    /// How far records of shards are mixed. Absent: [`WINDOW_BYTES`], or [`WHOLE_WINDOW_BYTES`]
+    /// where a shard or row group can only be read whole. Has no effect on sources without shards,
+    /// which are always shuffled as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<Window>,
+    pub window: Option<ShuffleWindow>,
 }
 
-/// How far records of shards are mixed: shards are permuted, and records within a window of
-/// shards.
+/// How far records of shards are mixed. Shards are permuted, then records are permuted within a
+/// window of successive shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", untagged)]
-pub enum Window {
-    /// As many shards as have so many bytes, one at least.
+pub enum ShuffleWindow {
+    /// Size of a window in bytes. A window has at least one shard.
     Bytes(u64),
-    /// Over the whole dataset: `"all"`.
-    All(All),
+    /// The whole dataset is one window: `"all"`.
+    All(AllKeyword),
 }
 
-/// The word `all`.
+/// The keyword `all`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum All {
+pub enum AllKeyword {
     /// `"all"`.
     All,
 }
 
-/// A window over shards whose records can be read one by one. The same on every machine, as the
-/// order must be.
+/// Default window, in bytes, over shards whose records can be read one by one. It does not depend
+/// on the machine, because the order must not.
 pub const WINDOW_BYTES: u64 = 512 << 20;
 
-/// A window over shards that can only be read whole: it has to fit in memory, and the next beside
-/// it.
+/// Default window, in bytes, over shards that can only be read whole. Memory holds this window and
+/// the next one.
 pub const WHOLE_WINDOW_BYTES: u64 = 64 << 20;
 
 /// How encoded images become pixels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Decode {
-    /// Turn pixels upright as EXIF says.
+    /// Rotate and flip pixels as the EXIF orientation says.
     pub orient: bool,
     /// Verify checksums where the format has them.
     pub verify: bool,
-    /// Allow a JPEG to be decoded at a reduced DCT scale where a large downscale follows.
-    /// Not equal to the exact pixels, and of modest gain: most of a JPEG's time is entropy coding.
+    /// Allow a JPEG to be decoded at a reduced DCT scale if a large downscale follows. The pixels
+    /// differ from those of a full decode, and the gain is small: entropy coding takes most of the
+    /// time.
     ///
-    /// Of 300 ImageNet JPEGs, 14 are large enough for it before `Resize(256), CenterCrop(224)` and 7
-    /// before one draw of `RandomResizedCrop(224)`: those are 38.9 and 38.0 dB (PSNR, mean) from
-    /// the exact pixels, 30.9 and 28.6 dB at worst, and an epoch gains 2 %. Of 46 street scenes of
-    /// 960x720, all and 33 are: 47.9 and 34.7 dB, 44.2 and 25.8 dB at worst, and an epoch gains 23 %
-    /// and 19 % (`examples/dct_scale.rs`, one core of an AMD EPYC, Zen 4).
+    /// Measured with `examples/dct_scale.rs` on one core of an AMD EPYC, Zen 4; PSNR in dB against
+    /// the pixels of a full decode:
+    ///
+    /// | images | transform | reduced | mean | worst | faster epoch |
+    /// |---|---|--:|--:|--:|--:|
+    /// | 300 ImageNet JPEGs | `Resize(256), CenterCrop(224)` | 14 | 38.9 | 30.9 | 2 % |
+    /// | 300 ImageNet JPEGs | one `RandomResizedCrop(224)` | 7 | 38.0 | 28.6 | 2 % |
+    /// | 46 street scenes, 960x720 | `Resize(256), CenterCrop(224)` | 46 | 47.9 | 44.2 | 23 % |
+    /// | 46 street scenes, 960x720 | one `RandomResizedCrop(224)` | 33 | 34.7 | 25.8 | 19 % |
     pub dct_scale: bool,
-    /// Images of more pixels are bad records; checked before anything is allocated.
+    /// Largest number of pixels in an image; larger images are bad records. Checked before any
+    /// allocation.
     #[serde(skip_serializing_if = "is_default_limit")]
     pub max_pixels: u64,
-    /// Pixels wanted, by field; otherwise RGB for images, and for masks RGB where a palette
-    /// names their colours, else the stored 8-bit samples.
+    /// Color mode by field. Default: RGB for images; for masks RGB if a palette names colors, else
+    /// the stored 8-bit samples.
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub modes: std::collections::BTreeMap<String, ColorMode>,
 }
@@ -209,30 +215,31 @@ pub enum Layout {
 /// How pixels are laid out in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Output {
+pub struct PixelOutput {
     /// Order of the axes of images and one-hot masks.
     pub layout: Layout,
-    /// Element type of images: float32 after `ToFloat` or `Normalize`, else as decoded.
+    /// Element type of images. Absent: float32 after `ToFloat` or `Normalize`, else the decoded
+    /// type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
 }
 
-/// How samples are put together.
+/// How samples form batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BatchSpec {
     /// Rows of the global batch, over all ranks.
-    // A default of its own, so that `per_rank` alone does not bring the batch of one with it.
+    // Without this default, a description with only `per_rank` would also get `size` 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Rows of each rank's batch: the other spelling.
+    /// Rows of each rank's batch; an alternative to `size`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_rank: Option<u64>,
-    /// Leave out a last batch that is not full: the other spelling of `tail = "drop"`.
+    /// Drop an incomplete last batch; the same as `tail = "drop"`.
     pub drop_last: bool,
-    /// Pad samples of differing sizes with zeros to the largest of their batch.
+    /// Pad samples of different sizes with zeros to the largest sample of their batch.
     pub pad: bool,
-    /// What becomes of a last batch that is not full. Absent: as `drop_last` says.
+    /// Handling of an incomplete last batch. Absent: `drop_last` decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
 }
@@ -246,11 +253,11 @@ impl BatchSpec {
         )
     }
 
-    /// What becomes of a last batch that is not full, by whichever spelling.
+    /// Returns the handling of an incomplete last batch, from `tail` or `drop_last`.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the two contradict each other.
+    /// [`Error::Config`] if `tail` and `drop_last` contradict each other.
     pub fn settled_tail(&self) -> Result<Tail, Error> {
         match (self.tail, self.drop_last) {
             (None, false) => Ok(Tail::Keep),
@@ -258,8 +265,7 @@ impl BatchSpec {
             (Some(tail), false) => Ok(tail),
             (Some(tail), true) => {
                 let problem = format!(
-                    "drop_last leaves the last batch out and tail=\"{}\" does not; give one of \
-                     them",
+                    "drop_last contradicts tail=\"{}\"; set only one of them",
                     tail.name()
                 );
                 Err(Error::config("batch", problem))
@@ -289,7 +295,7 @@ fn is_default_limit(pixels: &u64) -> bool {
 }
 
 impl Pipeline {
-    /// Records of a source in its own order, one a batch.
+    /// Creates a description of a source's records in the source's order, one record per batch.
     pub fn new(source: SourceSpec) -> Pipeline {
         Pipeline {
             version: VERSION,
@@ -303,59 +309,58 @@ impl Pipeline {
             shuffle: None,
             decode: None,
             transforms: Vec::new(),
-            output: Output::default(),
+            output: PixelOutput::default(),
             batch: BatchSpec::default(),
             python: Vec::new(),
             misplaced: None,
         }
     }
 
-    /// Notes that a call cannot run where it was written; the first one is the error.
+    /// Records a call that cannot run where it was written. The planner reports only the first one.
     fn note_misplaced(&mut self, condition: bool, part: &'static str, problem: &'static str) {
         if condition && self.misplaced.is_none() {
-            self.misplaced = Some(Misplaced { part, problem });
+            self.misplaced = Some(MisplacedCall { part, problem });
         }
     }
 
-    /// Shuffles anew in each epoch.
+    /// Shuffles the records again in each epoch.
     pub fn shuffle(mut self, seed: u64) -> Pipeline {
         self.shuffle = Some(Shuffle { seed, window: None });
         self
     }
 
-    /// Lets records come by weight.
+    /// Samples records by weight.
     pub fn weights(mut self, weights: Weights) -> Pipeline {
         self.weights = Some(weights);
         self
     }
 
-    /// Makes an epoch of so many passes, each in an order of its own.
+    /// Sets the number of passes in an epoch. Each pass has a different order.
     pub fn repeat(mut self, passes: u64) -> Pipeline {
         self.repeat = Some(passes);
         self
     }
 
-    /// Refuses a selection, weights or passes that cannot be, as far as that shows without a source.
+    /// Checks selection, weights and passes as far as possible without opening the source.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming the part and the mend.
+    /// [`Error::Config`] that names the part and the fix.
     pub fn check_selection(&self) -> Result<(), Error> {
         self.check_chosen()?;
         self.weights.as_ref().map_or(Ok(()), Weights::check)?;
         match self.repeat {
-            Some(0) => Err(Error::config("repeat", "it is at least 1")),
+            Some(0) => Err(Error::config("repeat", "it must be at least 1")),
             _ => Ok(()),
         }
     }
 
-    /// The order of a source's records under this description; the source is what
-    /// [`Pipeline::select`] made of the description's own. `handles` are what weights refer to.
+    /// Returns the order of a source's records. `source` is the result of [`Pipeline::select`];
+    /// `weights` may refer to `handles`.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for weights that do not go with the source, or more positions than can be
-    /// counted.
+    /// [`Error::Config`] if the weights do not fit the source, or if positions overflow.
     pub fn order(&self, source: &dyn Source, handles: &[Handle]) -> Result<Order, Error> {
         let window = self.shuffle.and_then(|shuffle| shuffle.window);
         let seed = self.shuffle.map(|shuffle| shuffle.seed);
@@ -371,20 +376,19 @@ impl Pipeline {
         };
         let len = once.len();
         Order::repeated(once, passes).ok_or_else(|| {
-            let problem =
-                format!("{passes} passes of {len} positions are more than can be counted");
+            let problem = format!("{passes} passes of {len} positions exceed the limit of 2^64");
             Error::config("repeat", problem)
         })
     }
 
-    /// Bytes of the windows in which groups are shuffled; None where nothing is, or record by
-    /// record.
+    /// Returns the window size in bytes for shuffling groups; `None` if records are not shuffled,
+    /// or are shuffled one by one.
     pub(crate) fn window_bytes(&self, groups: &Groups) -> Option<u64> {
         self.shuffle
             .and_then(|shuffle| window_bytes(shuffle.window, groups))
     }
 
-    /// Decodes images with the defaults; for others set [`Pipeline::decode`].
+    /// Decodes images with the default settings; set [`Pipeline::decode`] for others.
     pub fn decode(mut self) -> Pipeline {
         let is_late = !self.transforms.is_empty() || !self.python.is_empty();
         self.note_misplaced(
@@ -409,8 +413,8 @@ impl Pipeline {
         self
     }
 
-    /// Declares that geometric transforms leave these fields as they are: for coordinates that are
-    /// right all the same, and numbers that only look like coordinates.
+    /// Lets geometric transforms leave these fields unchanged: coordinates that stay valid, or
+    /// numbers that only look like coordinates.
     pub fn keep<S: Into<String>>(mut self, fields: impl IntoIterator<Item = S>) -> Pipeline {
         self.keep.extend(fields.into_iter().map(Into::into));
         self
@@ -428,26 +432,26 @@ impl Pipeline {
         self
     }
 
-    /// Sets the rows of the global batch.
+    /// Sets the number of rows of the global batch.
     pub fn batch(mut self, rows: u64) -> Pipeline {
         self.batch.size = Some(rows);
         self.batch.per_rank = None;
         self
     }
 
-    /// Leaves out a last batch that is not full.
+    /// Drops an incomplete last batch.
     pub fn drop_last(mut self) -> Pipeline {
         self.batch.drop_last = true;
         self
     }
 
-    /// Says what becomes of a last batch that is not full.
+    /// Sets the handling of an incomplete last batch.
     pub fn tail(mut self, tail: Tail) -> Pipeline {
         self.batch.tail = Some(tail);
         self
     }
 
-    /// Pads samples of differing sizes to the largest of their batch.
+    /// Pads samples of different sizes to the largest sample of their batch.
     pub fn pad(mut self) -> Pipeline {
         self.batch.pad = true;
         self
@@ -457,7 +461,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] with line and column of what is wrong.
+    /// [`Error::Config`] with line and column of the problem.
     pub fn from_toml(text: &str) -> Result<Pipeline, Error> {
         let pipeline: Pipeline = toml::from_str(text)
             .map_err(|error| Error::config("pipeline file", error.to_string().trim_end()))?;
@@ -468,7 +472,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] with what is wrong.
+    /// [`Error::Config`] with the problem.
     pub fn from_json(text: &str) -> Result<Pipeline, Error> {
         let pipeline: Pipeline = serde_json::from_str(text)
             .map_err(|error| Error::config("pipeline", error.to_string()))?;
@@ -490,20 +494,20 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the source or a function is in memory: no file holds that. Arrays in
-    /// files are named by path.
+    /// [`Error::Config`] if data or a function exists only in memory. Arrays in files are written
+    /// as paths.
     pub fn to_toml(&self) -> Result<String, Error> {
         if let Some(name) = self.weights.as_ref().and_then(Weights::held) {
             let problem = format!(
-                "the array `{name}` is in memory and cannot be saved; write it with np.save and give \
-                 np.load(path, mmap_mode=\"r\")"
+                "the array `{name}` is in memory and cannot be saved; write it with np.save and \
+                 pass np.load(path, mmap_mode=\"r\")"
             );
             return Err(Error::config("weights", problem));
         }
         let names = self.source.held();
         if !names.is_empty() {
             let problem = format!(
-                "what is in memory ({}) cannot be saved; write it to files first",
+                "data in memory ({}) cannot be saved; write it to files first",
                 names.join(", ")
             );
             return Err(Error::config("source", problem));
@@ -511,7 +515,7 @@ impl Pipeline {
         let functions = self.held_functions();
         if !functions.is_empty() {
             let problem = format!(
-                "no file can hold {}; put it in a module, so that it can be imported",
+                "a file cannot contain {}; move it to a module, so that it can be imported",
                 functions.join(", ")
             );
             return Err(Error::config("python", problem));
@@ -524,13 +528,13 @@ impl Pipeline {
         serde_json::to_string(self).expect("a description holds plain data with string keys")
     }
 
-    /// Reads a TOML file, or that of a packed dataset of which the folder is named; see
-    /// [`packed::PIPELINE`] for what relative paths mean.
+    /// Reads a TOML file. For the folder of a packed dataset, reads the pipeline file in it; see
+    /// [`packed::PIPELINE`] for the meaning of relative paths.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] or as [`Pipeline::from_toml`]; [`Error::Config`] for a packed dataset that
-    /// is not complete.
+    /// [`Error::Open`], or as [`Pipeline::from_toml`]; [`Error::Config`] for an incomplete packed
+    /// dataset.
     pub fn load(path: impl AsRef<Path>) -> Result<Pipeline, Error> {
         let path = path.as_ref();
         let file = match packed::is_folder(path) {
@@ -561,10 +565,10 @@ impl Pipeline {
     }
 }
 
-fn order(source: &dyn Source, window: Option<Window>, seed: Option<u64>) -> Order {
+fn order(source: &dyn Source, window: Option<ShuffleWindow>, seed: Option<u64>) -> Order {
     if let Some((sources, weights)) = source.mixed() {
-        let part = |(at, (source, &weight)): (usize, (&Arc<dyn Source>, &f64))| Part {
-            // Two parts of one length must not come in the same order.
+        let part = |(at, (source, &weight)): (usize, (&Arc<dyn Source>, &f64))| MixturePart {
+            // Two parts of equal length must not have the same order.
             order: order(
                 &**source,
                 window,
@@ -582,20 +586,20 @@ fn order(source: &dyn Source, window: Option<Window>, seed: Option<u64>) -> Orde
     }
 }
 
-/// The groups of a source and the bytes of the windows they are shuffled in; None where records are
-/// shuffled one by one.
-fn windows(source: &dyn Source, window: Option<Window>) -> Option<(Arc<Groups>, u64)> {
+/// Returns the groups of a source and the window size in bytes; `None` if records are shuffled one
+/// by one.
+fn windows(source: &dyn Source, window: Option<ShuffleWindow>) -> Option<(Arc<Groups>, u64)> {
     let groups = source.groups()?;
     let bytes = window_bytes(window, &groups)?;
     Some((groups, bytes))
 }
 
-/// Bytes of the windows in which groups are shuffled; None for none.
-fn window_bytes(window: Option<Window>, groups: &Groups) -> Option<u64> {
+/// Returns the window size in bytes; `None` to shuffle records one by one.
+fn window_bytes(window: Option<ShuffleWindow>, groups: &Groups) -> Option<u64> {
     match window {
-        Some(Window::All(_)) if !groups.whole => None,
-        Some(Window::All(_)) => Some(u64::MAX),
-        Some(Window::Bytes(bytes)) => Some(bytes),
+        Some(ShuffleWindow::All(_)) if !groups.whole => None,
+        Some(ShuffleWindow::All(_)) => Some(u64::MAX),
+        Some(ShuffleWindow::Bytes(bytes)) => Some(bytes),
         None if groups.whole => Some(WHOLE_WINDOW_BYTES),
         None => Some(WINDOW_BYTES),
     }
@@ -604,7 +608,7 @@ fn window_bytes(window: Option<Window>, groups: &Groups) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::{Crop, OneHot, ToFloat};
+    use infeed_codec::transform::{Crop, OneHot, ToFloat};
 
     #[test]
     fn a_description_survives_toml_and_json_unchanged() {
@@ -636,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_in_an_order_that_cannot_run_are_rejected_with_the_one_that_works() {
+    fn calls_in_a_wrong_order_are_rejected_with_the_right_order() {
         let base = || Pipeline::new(SourceSpec::folder("x"));
         let late = base().decode().function(FunctionSpec::new("steps:blur"));
 
@@ -669,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_in_the_file_only_where_it_was_given() {
+    fn a_tail_is_written_only_if_it_was_set() {
         let plain = Pipeline::new(SourceSpec::folder("x")).batch(4);
         let old = plain.to_toml().expect("plain data");
         assert!(!old.contains("tail"), "{old}");
@@ -683,11 +687,11 @@ mod tests {
         assert_eq!(both.batch.settled_tail().expect("the same"), Tail::Drop);
         let error = plain.drop_last().tail(Tail::Pad).batch.settled_tail();
         let error = error.expect_err("a contradiction").to_string();
-        assert!(error.contains("tail=\"pad\" does not"), "{error}");
+        assert!(error.contains("tail=\"pad\""), "{error}");
     }
 
     #[test]
-    fn arrays_in_memory_are_refused_by_name_when_saving() {
+    fn saving_rejects_arrays_in_memory_by_name() {
         let field = MemoryField::array("image", "image", DType::UInt8, vec![2, 2, 3], 0);
         let pipeline = Pipeline::new(SourceSpec::Memory {
             fields: vec![field],

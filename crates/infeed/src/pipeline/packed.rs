@@ -1,45 +1,44 @@
-//! A packed dataset as a place that pipelines lie in: the names of its files, whether it is
-//! complete, and paths that mean the folder they stand in, so that it can be moved.
+//! A packed dataset as a location of pipelines: its file names, the check that it is complete, and
+//! paths relative to its folder, so that the folder can be moved.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Pipeline, SourceSpec};
-use crate::error::Error;
-use crate::store;
+use infeed_core::error::Error;
+use infeed_source::store;
 
-/// Name of the file that marks a packed dataset as complete and says how it was made.
+/// File that marks a packed dataset as complete and records how it was made.
 pub const MANIFEST: &str = "infeed-pack.json";
 
-/// Name of the file that marks a folder whose packing has begun, and is locked while it goes on.
+/// File that marks a folder as incomplete. `infeed pack` locks it while it runs.
 pub const BEGUN: &str = "infeed-pack.begun";
 
-/// Name of the pipeline over a packed dataset, in its folder. Relative paths of its source mean
-/// that folder, while those in any other pipeline file mean the current one.
+/// Pipeline file in the folder of a packed dataset. Relative paths of its source refer to that
+/// folder; in any other pipeline file they refer to the current directory.
 pub const PIPELINE: &str = "pipeline.toml";
 
-/// Whether a folder, which may be a URL, is a packed dataset, or was to become one.
+/// Whether a folder or URL is a packed dataset, complete or not.
 pub fn is_packed(folder: &Path) -> bool {
     match is_there(&folder.join(MANIFEST)) {
         Ok(false) => is_there(&folder.join(BEGUN)).unwrap_or(false),
-        // Who opens the folder is told what is in the way.
+        // Opening the folder reports the cause of this error.
         found => found.unwrap_or(false),
     }
 }
 
-/// The pipeline file of a packed dataset.
+/// Path of the pipeline file of a packed dataset.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] if the dataset is not complete, or the folder is none; [`Error::Open`] for a
-/// bucket that says neither.
+/// [`Error::Config`] if the dataset is incomplete or the folder is not a packed dataset;
+/// [`Error::Open`] if a bucket cannot be read.
 pub(super) fn pipeline_of(folder: &Path) -> Result<PathBuf, Error> {
     let problem = if is_there(&folder.join(BEGUN))? {
-        "its packing was begun and not finished; run the same `infeed pack` again, which goes on \
-         from there"
+        "the packing is not finished; run the same `infeed pack` again to continue"
     } else if !is_there(&folder.join(MANIFEST))? {
-        "it holds no infeed-pack.json, so it is no packed dataset, or not a complete one; name a \
-         pipeline file, or the folder that `infeed pack` made"
+        "it contains no infeed-pack.json, so it is not a complete packed dataset; give a pipeline \
+         file, or the folder that `infeed pack` made"
     } else {
         return Ok(folder.join(PIPELINE));
     };
@@ -60,7 +59,7 @@ pub(super) fn is_folder(path: &Path) -> bool {
     }
 }
 
-/// The text of a pipeline file.
+/// Reads the text of a pipeline file or URL.
 pub(super) fn text_of(file: &Path) -> Result<String, Error> {
     let read = || match store::is_url(file) {
         true => {
@@ -92,14 +91,14 @@ fn is_missing(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 impl Pipeline {
-    /// The same, relative paths of its source taken from a folder.
+    /// Resolves relative paths of the source against a folder.
     #[must_use]
     pub fn from_folder(mut self, folder: &Path) -> Pipeline {
         self.source.map_paths(|path| folder.join(path));
         self
     }
 
-    /// The same, paths of its source below a folder written relative to it.
+    /// Makes paths of the source relative to a folder if they are below it.
     #[must_use]
     pub fn within_folder(mut self, folder: &Path) -> Pipeline {
         if store::is_url(folder) {
@@ -120,12 +119,12 @@ impl Pipeline {
 }
 
 impl SourceSpec {
-    /// Changes every path it names; URLs stay as they are.
+    /// Changes every path of the source; URLs stay unchanged.
     pub fn map_paths(&mut self, mut change: impl FnMut(&Path) -> PathBuf) {
         self.change_paths(&mut change);
     }
 
-    /// Changes the names of all shards, URLs too.
+    /// Changes the names of all shards and files, including URLs.
     fn change_names(&mut self, change: &mut dyn FnMut(&str) -> String) {
         if let SourceSpec::WebDataset { shards: names, .. }
         | SourceSpec::TfRecord { shards: names, .. }
@@ -168,7 +167,7 @@ impl SourceSpec {
                 *mask = change(mask);
             }
             SourceSpec::Mds { path, .. } => text(path),
-            SourceSpec::Mix { .. } | SourceSpec::Given { .. } => {}
+            SourceSpec::Mix { .. } | SourceSpec::Object { .. } => {}
             SourceSpec::Memory { fields } => {
                 for path in fields.iter_mut().filter_map(|field| field.path.as_mut()) {
                     *path = change(path);
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_below_a_folder_follow_it_and_others_and_urls_stay() {
+    fn paths_below_a_folder_become_relative_and_other_paths_and_urls_stay() {
         let folder = Path::new("/data/packed");
         let of = |shards: &[&str]| {
             Pipeline::new(SourceSpec::WebDataset {
@@ -223,10 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_complete_says_so() {
+    fn an_incomplete_folder_is_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let error = |folder: &Path| Pipeline::load(folder).expect_err("incomplete").to_string();
-        assert!(error(folder.path()).contains("holds no infeed-pack.json"));
+        assert!(error(folder.path()).contains("contains no infeed-pack.json"));
 
         std::fs::write(folder.path().join(BEGUN), "{}").expect("writes");
 

@@ -1,37 +1,37 @@
-//! Which records of a source come: those that filters keep, of them a part, of that the first.
+//! Selection of records: the filters, then a part of the split, then the first `take` records.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::filter::Filter;
+use super::filter::RecordFilter;
 use super::{Handle, Pipeline};
-use crate::error::Error;
-use crate::order::Order;
-use crate::order::mixture::shares;
-use crate::order::permute::Permutation;
-use crate::random::hash;
-use crate::source::Source;
-use crate::source::selected::Selected;
-use crate::source::subset::{MOST, Subset};
+use infeed_core::error::Error;
+use infeed_core::order::Order;
+use infeed_core::order::mixture::shares;
+use infeed_core::order::permute::Permutation;
+use infeed_core::random::hash;
+use infeed_source::Source;
+use infeed_source::selected::SelectedRecords;
+use infeed_source::subset::{MAX_RECORDS, Subset};
 
-/// Keeps the key of a split apart from others.
+/// Separates the key of a split from all other keys.
 const SPLIT: u64 = 7;
 
-/// How far the shares of a split may be from one together: a rounding, and no forgotten part.
+/// Largest difference of the sum of shares from 1: allows rounding, and no forgotten part.
 const ROUNDING: f64 = 1e-6;
 
-/// One part of the records. Which records are in it is a function of their numbers, how many there
-/// are, and the seed: parts of one split have no record in common, and all of them together.
+/// One part of the records. The record numbers, the number of records and the seed determine the
+/// part. The parts of one split are disjoint, and together they contain all records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Split {
-    /// The share of each part; together one.
+    /// Share of each part; the sum is 1.
     pub shares: Vec<f64>,
-    /// Which part, from 0.
+    /// Index of the part, from 0.
     pub part: usize,
-    /// Another seed divides otherwise.
+    /// Seed of the division into parts.
     #[serde(default)]
     pub seed: u64,
 }
@@ -44,17 +44,17 @@ impl Split {
             .iter()
             .find(|share| !(share.is_normal() && **share > 0.0))
         {
-            return wrong(format!("a share is over zero, not {share}"));
+            return wrong(format!("a share must be greater than 0, not {share}"));
         }
         let sum: f64 = self.shares.iter().sum();
         if (sum - 1.0).abs() > ROUNDING {
             return wrong(format!(
-                "the shares are {sum} together and have to be 1; what is left over is a part, too"
+                "the shares add up to {sum}, not 1; list the remaining part too"
             ));
         }
         if self.part >= self.shares.len() {
             return wrong(format!(
-                "there is no part {}; there are {}, from 0",
+                "no part {}; there are {} parts, numbered from 0",
                 self.part,
                 self.shares.len()
             ));
@@ -62,7 +62,7 @@ impl Split {
         Ok(())
     }
 
-    /// Those of `subset` that are in this part.
+    /// Returns the records of `subset` that are in this part.
     fn apply(&self, subset: &Subset) -> Result<Subset, Error> {
         let counts = shares(&self.shares, subset.len());
         let begin: u64 = counts[..self.part].iter().sum();
@@ -89,7 +89,7 @@ impl fmt::Display for Split {
     }
 }
 
-/// An error about a part of a mix, which it names.
+/// Adds the index of a mix's part to an error.
 fn of_part(at: usize, error: Error) -> Error {
     match error {
         Error::Config { part, problem } => {
@@ -100,26 +100,27 @@ fn of_part(at: usize, error: Error) -> Error {
 }
 
 impl Pipeline {
-    /// Keeps the records that a filter keeps, and every one before it.
-    pub fn filter(mut self, filter: Filter) -> Pipeline {
+    /// Adds a filter. A record stays if every filter keeps it.
+    pub fn filter(mut self, filter: RecordFilter) -> Pipeline {
         self.filter.push(filter);
         self
     }
 
-    /// Keeps one part of the records, from 0, of shares that are one together.
+    /// Keeps one part of the records, counted from 0. The sum of the shares is 1.
     pub fn split(mut self, shares: &[f64], part: usize, seed: u64) -> Pipeline {
         let shares = shares.to_vec();
         self.split = Some(Split { shares, part, seed });
         self
     }
 
-    /// Keeps the first so many records of those that filter and split leave.
+    /// Keeps the first `records` records that filter and split leave.
     pub fn take(mut self, records: u64) -> Pipeline {
         self.take = Some(records);
         self
     }
 
-    /// The same over all records of the source, each once an epoch.
+    /// Returns the description without selection, weights and repeat: each record of the source
+    /// once per epoch.
     pub fn plain(&self) -> Pipeline {
         Pipeline {
             filter: Vec::new(),
@@ -131,7 +132,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether only some records of the source come.
+    /// Whether the description selects only some records of the source.
     pub fn selects(&self) -> bool {
         !self.filter.is_empty() || self.split.is_some() || self.take.is_some()
     }
@@ -145,12 +146,11 @@ impl Pipeline {
         self.select(self.source.open(handles)?)
     }
 
-    /// The records of a source that this description selects; of a source that mixes others by
-    /// weights, those of each of them.
+    /// Selects the records of a source. In a weighted mix, selects in each part.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming what the source does not know, or what leaves no record.
+    /// [`Error::Config`] if the source lacks what a condition needs, or if no record is left.
     pub fn select(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>, Error> {
         if !self.selects() {
             return Ok(source);
@@ -159,7 +159,7 @@ impl Pipeline {
         self.select_in(source).map(|(selected, _)| selected)
     }
 
-    /// The numbers of the selected records in a source; None if all are.
+    /// Returns the numbers of the selected records in a source; `None` if all are selected.
     ///
     /// # Errors
     ///
@@ -172,11 +172,11 @@ impl Pipeline {
         self.numbers_in(source).map(Some)
     }
 
-    /// What is selected of a source, of each part of a mix by weights, as sources and by number.
+    /// Returns the selected records as a source and by number; for a weighted mix, of each part.
     fn select_in(&self, source: Arc<dyn Source>) -> Result<(Arc<dyn Source>, Subset), Error> {
         let Some((parts, weights)) = source.mixed() else {
             let subset = self.subset(&*source)?;
-            let selected = Selected::new(source, subset.clone());
+            let selected = SelectedRecords::new(source, subset.clone());
             return Ok((Arc::new(selected), subset));
         };
         self.refuse_take()?;
@@ -189,7 +189,7 @@ impl Pipeline {
             .into_iter()
             .unzip();
         let (subset, weights) = (Subset::joined(&subsets), weights.clone());
-        let selected = Selected::mixed(Arc::clone(&source), subset.clone(), parts, weights);
+        let selected = SelectedRecords::mixed(Arc::clone(&source), subset.clone(), parts, weights);
         Ok((Arc::new(selected), subset))
     }
 
@@ -209,15 +209,14 @@ impl Pipeline {
         if self.take.is_none() {
             return Ok(());
         }
-        let problem = "the source mixes others by weights, of which none comes first; set the \
-                       epoch of the mix instead";
+        let problem = "a weighted mix has no first records; set the epoch of the mix instead";
         Err(Error::config("take", problem))
     }
 
     fn subset(&self, source: &dyn Source) -> Result<Subset, Error> {
-        if source.len() > MOST {
+        if source.len() > MAX_RECORDS {
             let problem = format!(
-                "records are selected of at most {MOST}, not {}",
+                "records can be selected from at most {MAX_RECORDS}, not {}",
                 source.len()
             );
             return Err(Error::config("source", problem));
@@ -235,17 +234,17 @@ impl Pipeline {
         })
     }
 
-    /// Refuses a selection that cannot be, as far as that shows without a source.
+    /// Checks the selection as far as possible without a source.
     pub(super) fn check_chosen(&self) -> Result<(), Error> {
-        self.filter.iter().try_for_each(Filter::check)?;
+        self.filter.iter().try_for_each(RecordFilter::check)?;
         if self.take == Some(0) {
-            return Err(Error::config("take", "it is at least 1"));
+            return Err(Error::config("take", "it must be at least 1"));
         }
         self.split.as_ref().map_or(Ok(()), Split::check)
     }
 
-    /// What is selected of a source and how often it comes, as lines of a plan; nothing where each
-    /// record comes once an epoch.
+    /// Describes selection and weights as lines of the plan. Empty if each record occurs once per
+    /// epoch.
     pub fn selection(&self, source: &dyn Source, order: &Order) -> String {
         let mut text = String::new();
         let mut line = |stage: &str, what: String| {

@@ -1,4 +1,4 @@
-//! Where records lie, as described: one variant a kind of source.
+//! Data sources in a description: one variant per kind of source.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use bytes::Bytes;
 use infeed_raw::map::FileMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::error::Error;
 use crate::function::Function;
-use crate::sample::{DType, Field, FieldKind, Pixels};
-use crate::source::Source;
-use crate::source::arrow::Arrow;
-use crate::source::columns::{self, Kind};
-use crate::source::folder::{Folder, Labels};
-use crate::source::memory::{Data, Memory};
-use crate::source::mix::Mix;
-use crate::source::npz::Npz;
-use crate::source::pairs::Pairs;
-use crate::source::parquet::Parquet;
-use crate::source::shards::{self, Told, Wanted};
-use crate::store::find;
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, Field, FieldKind, Pixels};
+use infeed_source::Source;
+use infeed_source::arrow::Arrow;
+use infeed_source::columns::{self, ColumnKind};
+use infeed_source::folder::{Folder, Labels};
+use infeed_source::memory::{FieldData, Memory};
+use infeed_source::mix::Mix;
+use infeed_source::npz::Npz;
+use infeed_source::pairs::Pairs;
+use infeed_source::parquet::Parquet;
+use infeed_source::shards::{self, FieldRequest, KindHint};
+use infeed_source::store::find;
 
-/// Where records lie.
+/// Description of a data source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum SourceSpec {
@@ -30,15 +30,15 @@ pub enum SourceSpec {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// `auto` (by class folder where there are any), `none`, or a CSV with the columns
-        /// `path` and `label`.
+        /// `auto` (the class folders, if there are any), `none`, or the path of a CSV with the
+        /// columns `path` and `label`.
         #[serde(default = "auto")]
         labels: String,
         /// Whether symbolic links that lead outside `path` are followed.
         #[serde(default = "yes", skip_serializing_if = "is_yes")]
         follow_links: bool,
     },
-    /// Images and masks of equal stem in two folders.
+    /// Images and masks with equal file stems in two folders.
     Pairs {
         /// Folder of the images.
         image: PathBuf,
@@ -48,11 +48,12 @@ pub enum SourceSpec {
         #[serde(default = "yes", skip_serializing_if = "is_yes")]
         follow_links: bool,
     },
-    /// Several sources with the same fields.
+    /// Mix of several sources with the same fields.
     Mix {
         /// The sources.
         parts: Vec<MixPart>,
-        /// Records of an epoch, where parts have weights; absent: as many as there are.
+        /// Records of an epoch if the parts have weights. Absent: the number of records of all
+        /// parts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epoch: Option<u64>,
     },
@@ -61,13 +62,13 @@ pub enum SourceSpec {
         /// The fields, in order.
         fields: Vec<MemoryField>,
     },
-    /// Tar shards as the `webdataset` package writes them.
+    /// Tar shards in the format of the `webdataset` package.
     WebDataset {
         /// Paths or patterns such as `train-{0000..0146}.tar`.
         #[serde(deserialize_with = "one_or_more")]
         shards: Vec<String>,
-        /// Each from files of an extension (`from`, alternatives by `;`). Empty: what the first
-        /// record holds.
+        /// Fields, each from files with the extension `from` (alternatives separated by `;`).
+        /// Empty: the fields of the first record.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldSpec>,
     },
@@ -76,24 +77,25 @@ pub enum SourceSpec {
         /// Paths or patterns such as `train-{00000..01023}-of-01024`.
         #[serde(deserialize_with = "one_or_more")]
         shards: Vec<String>,
-        /// Each from a feature (`from`, alternatives by `;`). Empty: what the first records hold.
+        /// Fields, each from the feature `from` (alternatives separated by `;`). Empty: the
+        /// features of the first records.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldSpec>,
     },
-    /// A folder of MDS shards, as MosaicML Streaming writes them.
+    /// Folder of MDS shards in the format of MosaicML Streaming.
     Mds {
-        /// The folder or URL that holds `index.json`.
+        /// Folder or URL that contains `index.json`.
         path: String,
-        /// Each from a column (`from`). Empty: all columns.
+        /// Fields, each from the column `from`. Empty: all columns.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldSpec>,
     },
-    /// Parquet files: a row group is read whole.
+    /// Parquet files. A row group is always read whole.
     Parquet {
         /// Paths, patterns and URLs.
         #[serde(deserialize_with = "one_or_more")]
         files: Vec<String>,
-        /// The columns that are read; none: all that can be a field.
+        /// Columns to read. Empty: all columns that can be a field.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldSpec>,
     },
@@ -102,36 +104,36 @@ pub enum SourceSpec {
         /// Paths, patterns and URLs.
         #[serde(deserialize_with = "one_or_more")]
         files: Vec<String>,
-        /// The columns that are read; none: all that can be a field.
+        /// Columns to read. Empty: all columns that can be a field.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldSpec>,
     },
-    /// NumPy archives, each with some records of every array.
+    /// NumPy archives. Each contains part of the records of every array.
     Npz {
         /// Paths, patterns and URLs.
         #[serde(deserialize_with = "one_or_more")]
         files: Vec<String>,
-        /// The arrays that are read; none: all.
+        /// Arrays to read. Empty: all.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FieldSpec>,
     },
-    /// A source that was made elsewhere, such as the items of a Python object.
-    Given {
-        /// Its number among what the description refers to.
+    /// A source object from the caller, such as the items of a Python object.
+    Object {
+        /// Index into the handles of the description.
         handle: usize,
-        /// What it is called.
+        /// Name of the source in errors.
         name: String,
     },
 }
 
-/// What a description refers to by its number: it is in memory, and no file holds it.
+/// Object in memory that a description refers to by index. No file can contain it.
 #[derive(Clone, Debug)]
 pub enum Handle {
     /// A buffer.
     Bytes(Bytes),
     /// A source.
     Source(Arc<dyn Source>),
-    /// A function of the user's.
+    /// A user function.
     Function(Arc<dyn Function>),
 }
 
@@ -141,28 +143,28 @@ impl From<Bytes> for Handle {
     }
 }
 
-/// One source among several.
+/// One source of a mix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MixPart {
-    /// Its share of every epoch in relation to the others. Absent, and then in all parts: every
-    /// record comes once an epoch.
+    /// Relative share of an epoch. Absent, and then for all parts: every record occurs once per
+    /// epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
     /// The source.
     pub source: SourceSpec,
 }
 
-/// One field of a source whose records hold several: what it is taken from and what it becomes.
+/// One field of a source whose records have several fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldSpec {
     /// Name of the field.
     pub name: String,
-    /// What it is called in the source: an extension, a feature, a column. Absent: its name.
+    /// Name in the source: extension, feature or column. Absent: the same as `name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// `image`, `mask`, `tensor`, `bytes`, `text` or `ragged`; absent where the source tells.
+    /// `image`, `mask`, `tensor`, `bytes`, `text` or `ragged`. Absent: the source decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Element type of arrays; absent for encoded images, bytes and text.
@@ -187,20 +189,20 @@ pub struct MemoryField {
     /// Shape of one record of an array.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<usize>,
-    /// Index of the buffer with the array, or with all bytes or values behind each other.
+    /// Index of the buffer with the array, or with the concatenated bytes or values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<usize>,
-    /// Index of the buffer with the offsets (uint64, one more than records), for what has no
-    /// fixed size: in bytes, or for `ragged` in values.
+    /// Index of the buffer with the offsets (uint64, one more than records), for records without a
+    /// fixed size. Offsets count bytes, for `ragged` values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offsets: Option<usize>,
-    /// Instead of a buffer: a file that holds the array, to be mapped.
+    /// File with the array, instead of a buffer. It is memory-mapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// First byte of the array in the file.
+    /// Position of the array's first byte in the file.
     #[serde(default)]
     pub offset: u64,
-    /// Records of the array in the file.
+    /// Number of records of the array in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<u64>,
 }
@@ -217,7 +219,7 @@ fn is_yes(follow: &bool) -> bool {
     *follow
 }
 
-/// A list, or one thing that would be in it.
+/// Deserializes a list, or a single item as a list of one.
 pub(super) fn one_or_more<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,
@@ -236,7 +238,7 @@ where
 }
 
 impl SourceSpec {
-    /// Image files below a folder, labelled by class folder where there are any.
+    /// Creates a source of image files below a folder, labelled by class folder if there are any.
     pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
         SourceSpec::Folder {
             path: path.into(),
@@ -245,7 +247,7 @@ impl SourceSpec {
         }
     }
 
-    /// Images and masks of equal stem in two folders.
+    /// Creates a source of images and masks with equal file stems in two folders.
     pub fn pairs(image: impl Into<PathBuf>, mask: impl Into<PathBuf>) -> SourceSpec {
         SourceSpec::Pairs {
             image: image.into(),
@@ -254,7 +256,7 @@ impl SourceSpec {
         }
     }
 
-    /// Tar shards with the fields that their first record holds.
+    /// Creates a source of tar shards with the fields of their first record.
     pub fn webdataset(shards: impl Into<String>) -> SourceSpec {
         SourceSpec::WebDataset {
             shards: vec![shards.into()],
@@ -262,7 +264,7 @@ impl SourceSpec {
         }
     }
 
-    /// TFRecord shards with the fields that their first records hold.
+    /// Creates a source of TFRecord shards with the fields of their first records.
     pub fn tfrecord(shards: impl Into<String>) -> SourceSpec {
         SourceSpec::TfRecord {
             shards: vec![shards.into()],
@@ -270,7 +272,7 @@ impl SourceSpec {
         }
     }
 
-    /// MDS shards with all their columns.
+    /// Creates a source of MDS shards with all columns.
     pub fn mds(path: impl Into<String>) -> SourceSpec {
         SourceSpec::Mds {
             path: path.into(),
@@ -278,12 +280,12 @@ impl SourceSpec {
         }
     }
 
-    /// The fields that transforms may work on, and the others as far as they are known before
-    /// anything is listed or read; None where records have to tell.
+    /// Returns the fields that are known before the source is listed or read; `None` if records
+    /// have to be read. The fields that transforms can work on are always included.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a field that is not what its kind says.
+    /// [`Error::Config`] for a field whose type or shape does not fit its kind.
     pub fn known_fields(&self) -> Result<Option<Vec<Field>>, Error> {
         let field = |name: &str, kind| Field {
             name: name.to_owned(),
@@ -302,12 +304,12 @@ impl SourceSpec {
             }
             SourceSpec::WebDataset { fields, .. } => Ok(shards::tar::known(&wanted(fields)?)),
             SourceSpec::TfRecord { fields, .. } | SourceSpec::Mds { fields, .. } => {
-                Ok(shards::told_fields(&wanted(fields)?))
+                Ok(shards::specified_fields(&wanted(fields)?))
             }
             SourceSpec::Parquet { fields, .. }
             | SourceSpec::Arrow { fields, .. }
             | SourceSpec::Npz { fields, .. } => wanted_columns(fields).map(|_| None),
-            SourceSpec::Given { .. } => Ok(None),
+            SourceSpec::Object { .. } => Ok(None),
             SourceSpec::Mix { parts, .. } => match parts.first() {
                 Some(part) => part.source.known_fields(),
                 None => Err(Error::config("source", "a mix needs at least one source")),
@@ -315,7 +317,7 @@ impl SourceSpec {
         }
     }
 
-    /// Names of what lies in memory of this process: fields, or a whole source.
+    /// Names of fields, or of a whole source, that exist only in this process's memory.
     pub(super) fn held(&self) -> Vec<&str> {
         match self {
             SourceSpec::Memory { fields } => {
@@ -325,17 +327,16 @@ impl SourceSpec {
             SourceSpec::Mix { parts, .. } => {
                 parts.iter().flat_map(|part| part.source.held()).collect()
             }
-            SourceSpec::Given { name, .. } => vec![name],
+            SourceSpec::Object { name, .. } => vec![name],
             _ => Vec::new(),
         }
     }
 
-    /// Opens the source; `handles` are what [`SourceSpec::Memory`] and [`SourceSpec::Given`] refer
-    /// to.
+    /// Opens the source. [`SourceSpec::Memory`] and [`SourceSpec::Object`] refer to `handles`.
     ///
     /// # Errors
     ///
-    /// As the source's own `open`.
+    /// The errors of the source's own `open`.
     pub fn open(&self, handles: &[Handle]) -> Result<Arc<dyn Source>, Error> {
         Ok(match self {
             SourceSpec::Folder {
@@ -389,11 +390,13 @@ impl SourceSpec {
             SourceSpec::Npz { files, fields } => {
                 Arc::new(Npz::open(find(files)?, &wanted_columns(fields)?)?)
             }
-            SourceSpec::Given { handle, name } => match handles.get(*handle) {
+            SourceSpec::Object { handle, name } => match handles.get(*handle) {
                 Some(Handle::Source(source)) => Arc::clone(source),
                 _ => {
-                    let problem =
-                        format!("{name} is not here; open the pipeline where it was made");
+                    let problem = format!(
+                        "{name} exists only in the process that built the pipeline; open the \
+                         pipeline there"
+                    );
                     return Err(Error::config("source", problem));
                 }
             },
@@ -402,7 +405,7 @@ impl SourceSpec {
 }
 
 impl MemoryField {
-    /// An array in a buffer, records of one shape behind each other.
+    /// Creates a field from an array in a buffer: concatenated records of one shape.
     pub fn array(
         name: &str,
         kind: &str,
@@ -423,7 +426,7 @@ impl MemoryField {
         }
     }
 
-    pub(super) fn open(&self, handles: &[Handle]) -> Result<(Field, Data), Error> {
+    pub(super) fn open(&self, handles: &[Handle]) -> Result<(Field, FieldData), Error> {
         let wrong =
             |problem: String| Error::config(format!("source field `{}`", self.name), problem);
         let buffer = |handle: usize| match handles.get(handle) {
@@ -437,14 +440,14 @@ impl MemoryField {
             _ => return Err(wrong("it needs either a handle or a path".to_owned())),
         };
         let data = match self.offsets {
-            None => Data::Array(values),
+            None => FieldData::Array(values),
             Some(handle) => {
                 let offsets: Vec<u64> = buffer(handle)?
                     .chunks_exact(8)
                     .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("chunks of 8")))
                     .collect();
                 match kind {
-                    FieldKind::Ragged { .. } => Data::Ragged { values, offsets },
+                    FieldKind::Ragged { .. } => FieldData::Ragged { values, offsets },
                     _ => {
                         let fits = offsets.windows(2).all(|pair| pair[0] <= pair[1])
                             && offsets
@@ -454,7 +457,7 @@ impl MemoryField {
                             return Err(wrong("offsets must ascend within the bytes".to_owned()));
                         }
                         let slice = |pair: &[u64]| values.slice(pair[0] as usize..pair[1] as usize);
-                        Data::List(offsets.windows(2).map(slice).collect())
+                        FieldData::List(offsets.windows(2).map(slice).collect())
                     }
                 }
             }
@@ -477,7 +480,7 @@ impl MemoryField {
         })
     }
 
-    /// The bytes of an array in a file.
+    /// Maps the bytes of the array in its file.
     fn map(&self, path: &Path, kind: &FieldKind) -> Result<Bytes, Error> {
         let part = format!("source field `{}`", self.name);
         let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
@@ -492,7 +495,7 @@ impl MemoryField {
         });
         let Some(end) = end else {
             let problem = format!(
-                "{} has {} bytes, too few for {records} records from byte {}; was it cut?",
+                "{} has {} bytes, too few for {records} records from byte {}; it may be truncated",
                 path.display(),
                 whole.len(),
                 self.offset
@@ -508,11 +511,11 @@ impl MemoryField {
 }
 
 impl FieldSpec {
-    /// The field, where its kind is told; encoded pixels where no element type is.
+    /// Returns the field, if its kind is given. Pixels without an element type are encoded.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a kind, element type or shape that cannot be.
+    /// [`Error::Config`] for an unknown kind, or an element type or shape that does not fit it.
     pub fn field(&self) -> Result<Option<Field>, Error> {
         let Some(kind) = &self.kind else {
             return Ok(None);
@@ -526,26 +529,26 @@ impl FieldSpec {
         }))
     }
 
-    /// What it asks of a column, which may tell the rest.
+    /// Returns the request for a column; the column supplies what the description leaves out.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a kind that is none.
-    pub fn wanted(&self) -> Result<columns::Wanted, Error> {
+    /// [`Error::Config`] for an unknown kind.
+    pub fn wanted(&self) -> Result<columns::ColumnRequest, Error> {
         let kind = match self.kind.as_deref() {
             None => None,
-            Some("image") => Some(Kind::Image),
-            Some("mask") => Some(Kind::Mask),
-            Some("tensor") => Some(Kind::Tensor),
-            Some("bytes") => Some(Kind::Bytes),
-            Some("text") => Some(Kind::Text),
-            Some("ragged") => Some(Kind::Ragged),
+            Some("image") => Some(ColumnKind::Image),
+            Some("mask") => Some(ColumnKind::Mask),
+            Some("tensor") => Some(ColumnKind::Tensor),
+            Some("bytes") => Some(ColumnKind::Bytes),
+            Some("text") => Some(ColumnKind::Text),
+            Some("ragged") => Some(ColumnKind::Ragged),
             Some(other) => {
                 let part = format!("source field `{}`", self.name);
                 return Err(Error::config(part, unknown_kind(other)));
             }
         };
-        Ok(columns::Wanted {
+        Ok(columns::ColumnRequest {
             name: self.name.clone(),
             column: self.source_name().to_owned(),
             kind,
@@ -554,37 +557,38 @@ impl FieldSpec {
         })
     }
 
-    /// What it is called in the source.
+    /// Name of the field in the source.
     pub fn source_name(&self) -> &str {
         self.from.as_deref().unwrap_or(&self.name)
     }
 }
 
-/// What fields ask of columns.
-fn wanted_columns(fields: &[FieldSpec]) -> Result<Vec<columns::Wanted>, Error> {
+/// Returns the column requests of all fields.
+fn wanted_columns(fields: &[FieldSpec]) -> Result<Vec<columns::ColumnRequest>, Error> {
     fields.iter().map(FieldSpec::wanted).collect()
 }
 
-/// Fields as the formats take them: a tensor without element type is whatever records hold.
-fn wanted(fields: &[FieldSpec]) -> Result<Vec<Wanted>, Error> {
+/// Returns the field requests of a shard format. A tensor without an element type takes the
+/// records' type.
+fn wanted(fields: &[FieldSpec]) -> Result<Vec<FieldRequest>, Error> {
     let one = |spec: &FieldSpec| {
-        let told = match (spec.kind.as_deref(), spec.dtype) {
-            (Some("tensor"), None) => Told::Tensor,
-            (Some("ragged"), None) => Told::Ragged,
+        let hint = match (spec.kind.as_deref(), spec.dtype) {
+            (Some("tensor"), None) => KindHint::Tensor,
+            (Some("ragged"), None) => KindHint::Ragged,
             _ => spec
                 .field()?
-                .map_or(Told::Nothing, |field| Told::Kind(field.kind)),
+                .map_or(KindHint::Nothing, |field| KindHint::Kind(field.kind)),
         };
-        Ok(Wanted {
+        Ok(FieldRequest {
             name: spec.name.clone(),
             from: spec.from.clone(),
-            told,
+            hint,
         })
     };
     fields.iter().map(one).collect()
 }
 
-/// What a kind's name means. `encoded` says that pixels may be those of an image file.
+/// Parses a kind. `encoded` allows pixels of an encoded image file.
 fn field_kind(
     kind: &str,
     dtype: Option<DType>,

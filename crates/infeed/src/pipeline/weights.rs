@@ -1,48 +1,47 @@
-//! How often records come: weights by class or record, and the order that follows.
+//! Sampling weights by class or record, and the order that results.
 
 use serde::{Deserialize, Serialize};
 
 use super::filter::{Class, no_labels};
 use super::{Handle, MemoryField};
-use crate::error::Error;
-use crate::order::MOST_POSITIONS;
-use crate::order::weighted::{Weighted, WeightsError};
-use crate::sample::{DType, FieldKind};
-use crate::source::Source;
-use crate::source::memory::Data;
-use crate::source::subset::MOST;
+use infeed_core::error::Error;
+use infeed_core::order::MOST_POSITIONS;
+use infeed_core::order::weighted::{Weighted, WeightsError};
+use infeed_core::sample::{DType, FieldKind};
+use infeed_source::Source;
+use infeed_source::memory::FieldData;
+use infeed_source::subset::MAX_RECORDS;
 
-/// How often records come, in relation to each other: exactly one of `classes`, `balanced` and
-/// `records`.
+/// Relative sampling weights of records: exactly one of `classes`, `balanced` and `records`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Weights {
-    /// Positions of an epoch. Absent: as many as there are records of a weight over zero.
+    /// Positions of an epoch. Absent: the number of records with a weight over zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// Each class as often as another.
+    /// All classes have the same total weight.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub balanced: bool,
-    /// By class, the weight of each of its records; 1 for classes that are left out.
+    /// Weight of each record of a class; 1 for classes that are not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassWeight>,
-    /// A number for each record of the source, whether it is selected or not.
+    /// One weight per record of the source, including records that are not selected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub records: Option<MemoryField>,
 }
 
-/// The weight of each record of a class.
+/// Weight of each record of a class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassWeight {
     /// The class.
     pub label: Class,
-    /// 0: its records do not come.
+    /// Weight; 0 leaves the class's records out.
     pub weight: f64,
 }
 
 impl Weights {
-    /// Each class as often as another.
+    /// Creates weights that sample all classes equally often.
     pub fn balanced() -> Weights {
         Weights {
             balanced: true,
@@ -50,7 +49,7 @@ impl Weights {
         }
     }
 
-    /// Weights by class.
+    /// Creates weights by class.
     pub fn classes(classes: impl IntoIterator<Item = (Class, f64)>) -> Weights {
         let classes = classes.into_iter();
         Weights {
@@ -74,7 +73,7 @@ impl Weights {
         for class in &self.classes {
             if !class.weight.is_finite() || class.weight < 0.0 {
                 return wrong(format!(
-                    "class {} has the weight {}; a weight is a number, at least zero",
+                    "class {} has the weight {}; a weight must be a finite number of at least 0",
                     class.label, class.weight
                 ));
             }
@@ -83,12 +82,14 @@ impl Weights {
             .epoch
             .is_some_and(|epoch| !(1..=MOST_POSITIONS).contains(&epoch))
         {
-            return wrong(format!("an epoch has 1 to {MOST_POSITIONS} positions"));
+            return wrong(format!(
+                "an epoch must have 1 to {MOST_POSITIONS} positions"
+            ));
         }
         Ok(())
     }
 
-    /// What is in memory of this process.
+    /// Name of the array, if it exists only in this process's memory.
     pub(super) fn held(&self) -> Option<&str> {
         let field = self
             .records
@@ -97,7 +98,7 @@ impl Weights {
         Some(&field.name)
     }
 
-    /// The same, classes by number.
+    /// Replaces class names by numbers.
     ///
     /// # Errors
     ///
@@ -110,7 +111,7 @@ impl Weights {
         Ok(weights)
     }
 
-    /// How often each record of a source comes.
+    /// Computes the weighted order's table for the records of a source.
     pub(super) fn resolve(
         &self,
         source: &dyn Source,
@@ -119,12 +120,15 @@ impl Weights {
         let wrong = |problem: String| Error::config("weights", problem);
         self.check()?;
         if source.mixed().is_some() {
-            let problem = "the source mixes others by weights already; leave these out, or mix \
+            let problem = "the source is already a weighted mix; remove these weights, or mix \
                            without weights";
             return Err(wrong(problem.to_owned()));
         }
-        if source.len() > MOST {
-            let problem = format!("at most {MOST} records have weights, not {}", source.len());
+        if source.len() > MAX_RECORDS {
+            let problem = format!(
+                "weights support at most {MAX_RECORDS} records, not {}",
+                source.len()
+            );
             return Err(wrong(problem));
         }
         let (weights, listed) = match &self.records {
@@ -134,7 +138,7 @@ impl Weights {
         Weighted::new(&weights, listed, self.epoch).map_err(|error| {
             wrong(match error {
                 WeightsError::Number { record, weight } => format!(
-                    "{} has the weight {weight}; a weight is a number, at least zero",
+                    "{} has the weight {weight}; a weight must be a finite number of at least 0",
                     source.id(record, None)
                 ),
                 WeightsError::Zero => error.to_string(),
@@ -142,8 +146,8 @@ impl Weights {
         })
     }
 
-    /// A weight for each record, and the records by class, where they do not lie so and may be read
-    /// in any order.
+    /// Returns the weight of each position, and the records sorted by class. The list is `None` if
+    /// the records are sorted already, or if groups restrict their order.
     fn by_class(&self, source: &dyn Source) -> Result<(Vec<f64>, Option<Vec<u64>>), Error> {
         let labels = (0..source.len()).map(|record| source.label(record));
         let labels: Option<Vec<i64>> = labels.collect();
@@ -154,25 +158,25 @@ impl Weights {
             records.sort_by_key(|&record| labels[record as usize]);
             listed = Some(records);
         }
-        let mut told = std::collections::HashMap::new();
+        let mut weights = std::collections::HashMap::new();
         for class in &self.classes {
             let number = class.label.number(source, "weights")?;
-            if told.insert(number, class.weight).is_some() {
+            if weights.insert(number, class.weight).is_some() {
                 let problem = format!("class {} has two weights", class.label);
                 return Err(Error::config("weights", problem));
             }
         }
         if self.balanced {
             for &label in &labels {
-                *told.entry(label).or_insert(0.0) += 1.0;
+                *weights.entry(label).or_insert(0.0) += 1.0;
             }
-            told.values_mut().for_each(|count| *count = 1.0 / *count);
+            weights.values_mut().for_each(|count| *count = 1.0 / *count);
         }
         let weight = |place: usize| {
             let record = listed
                 .as_ref()
                 .map_or(place, |listed| listed[place] as usize);
-            told.get(&labels[record]).copied().unwrap_or(1.0)
+            weights.get(&labels[record]).copied().unwrap_or(1.0)
         };
         Ok(((0..labels.len()).map(weight).collect(), listed))
     }
@@ -185,14 +189,14 @@ impl std::fmt::Display for Weights {
             .map(|class| format!("{} {}", class.label, class.weight))
             .collect();
         match (self.balanced, &classes[..]) {
-            (true, _) => f.write_str("each class as often as another"),
+            (true, _) => f.write_str("each class equally often"),
             (false, []) => f.write_str("by record"),
             (false, classes) => write!(f, "{}, others 1", classes.join(", ")),
         }
     }
 }
 
-/// The weights of the selected records, of an array that has one for each there is.
+/// Returns the weights of the selected records, from an array with one weight per record.
 fn by_record(
     field: &MemoryField,
     source: &dyn Source,
@@ -200,14 +204,15 @@ fn by_record(
 ) -> Result<Vec<f64>, Error> {
     let wrong = |problem: String| Error::config("weights", problem);
     let (opened, data) = field.open(handles)?;
-    let (FieldKind::Tensor { dtype, shape }, Data::Array(bytes)) = (&opened.kind, &data) else {
+    let (FieldKind::Tensor { dtype, shape }, FieldData::Array(bytes)) = (&opened.kind, &data)
+    else {
         return Err(wrong(
-            "an array of one number a record is needed".to_owned(),
+            "weights need an array with one number per record".to_owned(),
         ));
     };
     if !shape.is_empty() || number(*dtype, &[0; 8]).is_none() {
         let problem = format!(
-            "one number a record is needed, not {} {shape:?}; convert the array to float64",
+            "weights need one number per record, not {} {shape:?}; convert the array to float64",
             dtype.name()
         );
         return Err(wrong(problem));
@@ -219,7 +224,7 @@ fn by_record(
     if given != all {
         let problem = format!(
             "there are {given} numbers for {all} records; give one for each record of the source, \
-             those that are not selected too"
+             including records that are not selected"
         );
         return Err(wrong(problem));
     }
@@ -233,7 +238,7 @@ fn by_record(
     Ok((0..source.len()).map(weight).collect())
 }
 
-/// The number at the beginning of some bytes.
+/// Reads the number at the beginning of `bytes`; `None` for other element types.
 fn number(dtype: DType, bytes: &[u8]) -> Option<f64> {
     Some(match dtype {
         DType::Float64 => f64::from_le_bytes(bytes.get(..8)?.try_into().ok()?),

@@ -1,44 +1,44 @@
-//! Class numbers of a mask's pixels: from colours or stored values, and what pixels of no class are.
+//! Class numbers of a mask's pixels, from colors or stored values, and handling of unknown pixels.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use super::failure::SampleError;
-use crate::sample::Depth;
-use crate::transform::{
+use infeed_codec::transform::{
     Accepted, MaskContent, Palette, PixelView, Transform, TransformError, Values,
 };
+use infeed_core::sample::Depth;
 
-/// Stands for no class among the numbers of [`ClassMap`].
+/// Marks values without a class in a [`ClassMap`].
 const NO_CLASS: u16 = u16::MAX;
 
-/// How a mask's pixels become class numbers.
+/// Mapping of a mask's pixels to class numbers.
 #[derive(Clone, Debug)]
 pub(super) struct ClassMap {
-    stored: Stored,
+    stored: StoredClasses,
     count: usize,
     accepted: Accepted,
-    /// The transform that asks for it.
+    /// Transform that needs the mapping.
     transform: &'static str,
-    /// What transforms before it add to masks, with their names.
+    /// Fill values that earlier transforms add to masks, with the transforms' names.
     fills: Vec<(&'static str, Values)>,
 }
 
-/// What the mask stores.
+/// Content of the mask.
 #[derive(Clone, Debug)]
-enum Stored {
+enum StoredClasses {
     Colours(Arc<Palette>),
-    /// The class of each value that the depth can hold.
+    /// Class of each value that the depth allows.
     Values(Arc<[u16]>),
 }
 
 impl ClassMap {
-    /// The map of a mask with `channels` of `depth`.
+    /// Creates the mapping of a mask with pixels of `depth`.
     ///
     /// # Errors
     ///
-    /// A palette that cannot be read, or a mask that does not store `content`, as text.
+    /// A palette that cannot be read, or a mask that does not contain `content`, as text.
     pub(super) fn new(
         content: MaskContent<'_>,
         accepted: Accepted,
@@ -53,18 +53,18 @@ impl ClassMap {
         let table = |classes: &mut dyn Iterator<Item = (usize, usize)>| {
             let mut table = vec![NO_CLASS; values];
             for (value, class) in classes {
-                // A value beyond the depth is in no mask.
+                // A value beyond the depth cannot occur.
                 if let Some(entry) = table.get_mut(value) {
                     *entry = class as u16;
                 }
             }
-            Stored::Values(table.into())
+            StoredClasses::Values(table.into())
         };
         let (stored, count) = match content {
             MaskContent::Palette(path) => {
                 let palette = Palette::from_csv(path)?;
                 let count = palette.classes();
-                (Stored::Colours(Arc::new(palette)), count)
+                (StoredClasses::Colours(Arc::new(palette)), count)
             }
             MaskContent::Classes(count) => {
                 let count = count as usize;
@@ -88,22 +88,22 @@ impl ClassMap {
         })
     }
 
-    /// Number of classes.
+    /// Returns the number of classes.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether the mask stores colours.
+    /// Whether the mask contains colors.
     pub(super) fn takes_colours(&self) -> bool {
-        matches!(self.stored, Stored::Colours(_))
+        matches!(self.stored, StoredClasses::Colours(_))
     }
 
-    /// Writes the class of every pixel, row by row, and `none` for those of no class. Returns how
-    /// many those are.
+    /// Writes the class of every pixel, row by row, and `none` for pixels of unknown class. Returns
+    /// the number of unknown pixels.
     ///
     /// # Errors
     ///
-    /// `NoClass` if they are not accepted; `Pixels` for a mask that stores something else.
+    /// `NoClass` if unknown pixels are not accepted; `Pixels` for a mask with other content.
     pub(super) fn indices<T: Copy + TryFrom<u16>>(
         &self,
         mask: &PixelView<'_>,
@@ -111,10 +111,10 @@ impl ClassMap {
         none: T,
     ) -> Result<u64, SampleError> {
         let unknown = match &self.stored {
-            Stored::Colours(palette) => palette
+            StoredClasses::Colours(palette) => palette
                 .indices(mask, out, none)
                 .map_err(SampleError::Transform)?,
-            Stored::Values(table) => {
+            StoredClasses::Values(table) => {
                 let number = |&class: &u16| match class {
                     NO_CLASS => none,
                     class => T::try_from(class).unwrap_or(none),
@@ -148,11 +148,11 @@ impl ClassMap {
         }
     }
 
-    /// The error about the pixels of a mask that have no class and are not accepted.
+    /// Returns the error for pixels of unknown class that are not accepted.
     fn no_class(&self, mask: &PixelView<'_>) -> TransformError {
         let mut strays: HashMap<[u16; 3], u64> = HashMap::new();
         match &self.stored {
-            Stored::Colours(palette) => {
+            StoredClasses::Colours(palette) => {
                 for y in 0..mask.height() {
                     for &color in mask.row(y).as_chunks::<3>().0 {
                         if palette.class(color).is_none() {
@@ -161,7 +161,7 @@ impl ClassMap {
                     }
                 }
             }
-            Stored::Values(table) => each_row(mask, |value| {
+            StoredClasses::Values(table) => each_row(mask, |value| {
                 let is_accepted = match self.accepted {
                     Accepted::Value(accepted) => value == usize::from(accepted),
                     _ => false,
@@ -173,7 +173,7 @@ impl ClassMap {
         }
         let pixels = (mask.height() * mask.width()).max(1) as f64;
         let all: u64 = strays.values().sum();
-        // Of several that are as frequent the least, so that the message is the same on every run.
+        // Among equally frequent values, take the smallest, so that the message is always the same.
         let most = strays
             .iter()
             .max_by_key(|&(value, &count)| (count, std::cmp::Reverse(value)));
@@ -182,10 +182,10 @@ impl ClassMap {
         let mut found = format!("{:.2} % of the pixels have no class", share(all));
         let is_only = strays.len() == 1;
         let _ = match is_only {
-            true => write!(found, ": they are {}", self.value_text(value)),
+            true => write!(found, ": {}", self.value_text(value)),
             false => write!(
                 found,
-                ", most of them ({:.2} %) are {}",
+                ", most of them ({:.2} %): {}",
                 share(count),
                 self.value_text(value)
             ),
@@ -197,17 +197,19 @@ impl ClassMap {
         }
     }
 
-    /// A stored value or colour in words.
+    /// Describes a stored value or color.
     fn value_text(&self, [first, second, third]: [u16; 3]) -> String {
         match self.stored {
-            Stored::Colours(_) => format!("of the colour {first},{second},{third}"),
-            Stored::Values(_) => format!("{first} where the classes are {}", self.classes_text()),
+            StoredClasses::Colours(_) => format!("colour {first},{second},{third}"),
+            StoredClasses::Values(_) => {
+                format!("value {first}, but the classes are {}", self.classes_text())
+            }
         }
     }
 
-    /// The stored values of the classes.
+    /// Describes the stored values of the classes.
     fn classes_text(&self) -> String {
-        let Stored::Values(table) = &self.stored else {
+        let StoredClasses::Values(table) = &self.stored else {
             return String::new();
         };
         let known: Vec<usize> = (0..table.len())
@@ -223,7 +225,7 @@ impl ClassMap {
         }
     }
 
-    /// What the user can do about pixels with this value.
+    /// Suggests a fix for pixels with this value.
     fn fix(&self, value: [u16; 3], is_only: bool) -> String {
         let is_fill = |fill: &Values| {
             let fill = fill.as_slice();
@@ -231,35 +233,35 @@ impl ClassMap {
         };
         let is_number = |fill: &Values| fill.as_slice().first() == Some(&f64::from(value[0]));
         let filled = self.fills.iter().find(|(_, fill)| match self.stored {
-            Stored::Colours(_) => is_fill(fill),
-            Stored::Values(_) => is_number(fill),
+            StoredClasses::Colours(_) => is_fill(fill),
+            StoredClasses::Values(_) => is_number(fill),
         });
         if let Some((name, _)) = filled {
             return format!(
-                "{name} pads masks with that value: choose another one (mask_fill), or accept \
-                 pixels of no class with unknown=\"ignore\""
+                "{name} pads masks with this value: set another mask_fill, or accept pixels \
+                 without a class with unknown=\"ignore\""
             );
         }
         let of_values = match &self.stored {
-            Stored::Colours(_) => {
-                return "add the colour to the palette, or accept pixels of no class with \
+            StoredClasses::Colours(_) => {
+                return "add the colour to the palette, or accept pixels without a class with \
                         unknown=\"ignore\""
                     .to_owned();
             }
-            Stored::Values(_) if self.count == 2 && is_only && value[0] == 255 => {
+            StoredClasses::Values(_) if self.count == 2 && is_only && value[0] == 255 => {
                 "use values=(0, 255) if these are the two classes"
             }
-            Stored::Values(_) => "give the stored value of each class as values=(...)",
+            StoredClasses::Values(_) => "set the stored value of each class as values=(...)",
         };
         format!(
             "{of_values}, ignore_index={} if this value has no class, or unknown=\"ignore\" to \
-             accept all pixels of no class",
+             accept all pixels without a class",
             value[0]
         )
     }
 }
 
-/// Calls with each value of a mask of one channel, row by row.
+/// Calls `call` with each value of a one-channel mask, row by row.
 fn each_row(mask: &PixelView<'_>, mut call: impl FnMut(usize)) {
     for y in 0..mask.height() {
         let row = mask.row(y);

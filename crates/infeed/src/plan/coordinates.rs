@@ -1,12 +1,13 @@
-//! Fields that hold coordinates in the image: no transform moves them, so geometry must not go unseen.
+//! Checks for fields with image coordinates. No transform moves coordinates, so transforms that
+//! move pixels must not go unnoticed.
 
 use super::place;
-use crate::error::Error;
 use crate::pipeline::Pipeline;
-use crate::sample::{DType, Field, FieldKind};
-use crate::transform::Transform;
+use infeed_codec::transform::Transform;
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, Field, FieldKind};
 
-/// Words that say that a field holds coordinates, in singular.
+/// Singular words in the names of fields with coordinates.
 const WORDS: [&str; 16] = [
     "bbox",
     "box",
@@ -26,20 +27,20 @@ const WORDS: [&str; 16] = [
     "xyxy",
 ];
 
-/// How sure it is that a field holds coordinates.
+/// Evidence that a field contains coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Likeness {
     /// Name and shape.
     Both,
-    /// Shape alone.
+    /// Only the shape.
     Shape,
-    /// Neither, or a name alone.
+    /// Neither, or only the name.
     None,
 }
 
-/// Rejects transforms that move pixels next to fields that look like coordinates, unless those are
-/// declared to stay as they are. `all` says whether these are all fields of the source.
-pub(crate) fn check(
+/// Rejects transforms that move pixels next to fields that look like coordinates, unless the
+/// description keeps these fields. `all` says whether `fields` are all fields of the source.
+pub fn check(
     transforms: &[Transform],
     keep: &[String],
     fields: &[Field],
@@ -48,7 +49,8 @@ pub(crate) fn check(
     for name in keep {
         let problem = match fields.iter().find(|field| field.name == *name) {
             Some(field) if is_visual(&field.kind) => format!(
-                "`{name}` is an image or a mask, which transforms always move together; leave it out"
+                "`{name}` is an image or a mask, which transforms always move together; remove it \
+                 from keep"
             ),
             None if all => {
                 let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
@@ -67,9 +69,9 @@ pub(crate) fn check(
     };
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
     let problem = format!(
-        "it moves pixels and would leave the coordinates in `{}` ({}) where they were; infeed moves \
-         images and masks only: leave the transform out, or declare that the fields stay as they are \
-         with .transform(..., keep={})",
+        "it moves pixels, but not the coordinates in `{}` ({}); infeed transforms only images and \
+         masks: remove the transform, or declare that these fields stay unchanged with \
+         .transform(..., keep={})",
         first.name,
         kind_text(&first.kind),
         tuple(&names),
@@ -77,7 +79,7 @@ pub(crate) fn check(
     Err(Error::config(place(at, transform), problem))
 }
 
-/// What to warn about: fields that have the shape of coordinates only.
+/// Returns warnings for fields that only have the shape of coordinates.
 pub(super) fn warnings(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
     let Some((at, transform)) = geometric(&pipeline.transforms) else {
         return Vec::new();
@@ -90,21 +92,21 @@ pub(super) fn warnings(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
     let each: Vec<String> = held.iter().map(each).collect();
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
     vec![format!(
-        "{}: it moves pixels and leaves {} as it is; if these are coordinates in the image, they no \
-         longer match it; if not, say so with .transform(..., keep={})",
+        "{}: it moves pixels, but not {}; if these are coordinates in the image, they no longer \
+         match it; if they are not, declare it with .transform(..., keep={})",
         place(at, transform),
         each.join(", "),
         tuple(&names),
     )]
 }
 
-/// The first transform that moves pixels.
+/// Returns the first transform that moves pixels.
 fn geometric(transforms: &[Transform]) -> Option<(usize, &Transform)> {
     let mut all = transforms.iter().enumerate();
     all.find(|(_, transform)| transform.changes_geometry())
 }
 
-/// Fields that look like coordinates to this degree and are not declared to stay.
+/// Returns the fields with this evidence that the description does not keep.
 fn of_likeness<'a>(keep: &[String], fields: &'a [Field], wanted: Likeness) -> Vec<&'a Field> {
     let held = |field: &&Field| {
         likeness(&field.name, &field.kind) == wanted && !keep.contains(&field.name)
@@ -115,7 +117,7 @@ fn of_likeness<'a>(keep: &[String], fields: &'a [Field], wanted: Likeness) -> Ve
 fn likeness(name: &str, kind: &FieldKind) -> Likeness {
     let (dtype, in_row) = match kind {
         FieldKind::Tensor { dtype, shape } => (*dtype, shape.last().copied()),
-        // How many numbers a row has shows in no shape: the name decides.
+        // The shape does not show the numbers per row, so the name decides.
         FieldKind::Ragged { dtype } => (*dtype, None),
         _ => return Likeness::None,
     };
@@ -124,14 +126,14 @@ fn likeness(name: &str, kind: &FieldKind) -> Likeness {
     match in_row {
         _ if dtype == DType::Bool => Likeness::None,
         None if is_ragged && is_named => Likeness::Both,
-        // Keypoints often have a third number, which says whether they are visible.
+        // Keypoints often have a third number, the visibility.
         Some(2..=5) if is_named => Likeness::Both,
         Some(2 | 4 | 5) => Likeness::Shape,
         _ => Likeness::None,
     }
 }
 
-/// Whether a word of the name, in any case, singular or plural, is one for coordinates.
+/// Whether a word of the name, in any case and number, is a word for coordinates.
 fn names_coordinates(name: &str) -> bool {
     let mut words = vec![String::new()];
     let mut was_lower = false;
@@ -166,7 +168,7 @@ fn kind_text(kind: &FieldKind) -> String {
     }
 }
 
-/// Names as Python writes them in a tuple.
+/// Formats names as a Python tuple.
 fn tuple(names: &[&str]) -> String {
     match names {
         [name] => format!("({name:?},)"),
@@ -181,8 +183,8 @@ fn tuple(names: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::pipeline::SourceSpec;
-    use crate::sample::Pixels;
-    use crate::transform::{ColorJitter, RandomHorizontalFlip, Resize};
+    use infeed_codec::transform::{ColorJitter, RandomHorizontalFlip, Resize};
+    use infeed_core::sample::Pixels;
 
     fn field(name: &str, kind: FieldKind) -> Field {
         let name = name.to_owned();
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_words_in_any_case_and_number() {
+    fn coordinate_words_match_in_any_case_and_number() {
         for name in [
             "box",
             "boxes",
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_declared_to_stay_is_neither_an_error_nor_a_warning() {
+    fn a_kept_field_is_neither_an_error_nor_a_warning() {
         let flip = resized().transform(RandomHorizontalFlip::new(0.0));
         let (boxes, pose) = (
             fields("boxes", tensor(&[7, 4])),

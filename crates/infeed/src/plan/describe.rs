@@ -1,35 +1,35 @@
-//! The plan as `explain` prints it: for each field, which part of the description is done where,
-//! and what each form of it weighs.
+//! The plan as `explain` prints it: the stages of each field, where they run, and the size of each
+//! representation.
 
 use std::fmt;
 
-use super::function::{Call, Gives};
-use super::{FieldPlan, Finish, PixelPlan, Plan, Planned};
-use crate::batch::{ColumnKind, ColumnSpec};
-use crate::function::On;
+use super::function::{ColumnOrigin, FunctionCall};
+use super::{FieldPlan, PixelPlan, Plan, PlannedTransform, RowPass};
+use crate::function::FunctionScope;
 use crate::pipeline::Layout;
-use crate::sample::Pixels;
-use crate::transform::Transform;
+use infeed_codec::transform::Effect;
+use infeed_core::batch::{ColumnKind, ColumnSpec};
+use infeed_core::sample::Pixels;
 
-/// What is done where for one field of pixels.
+/// Stages of one pixel field, by where they run.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Places {
-    /// In the decoder, or as a view of pixels that lie ready.
+struct FieldPlacement {
+    /// In the decoder, or as a view of raw pixels.
     decode: Vec<String>,
-    /// In a pass of its own.
+    /// In a separate pass.
     middle: Vec<String>,
     /// In the pass that writes the row.
     write: Vec<String>,
-    /// Behind the copy to a device.
+    /// On a device, after the transfer.
     device: Vec<String>,
 }
 
-impl Places {
-    /// Goes by the same rules as `fold`, which arranges each sample's steps: crops and flips at the
-    /// head are cut by the decoder or written, those at the tail are written.
-    fn of(transforms: &[Planned], plan: &PixelPlan) -> Places {
-        let mut places = Places::default();
-        // Crops and flips that may still turn out to be the tail.
+impl FieldPlacement {
+    /// Applies the rules of `fold`, which arranges each sample's steps: leading crops and flips
+    /// move into the decoder or the writing pass, trailing ones into the writing pass.
+    fn of(transforms: &[PlannedTransform], plan: &PixelPlan) -> FieldPlacement {
+        let mut places = FieldPlacement::default();
+        // Crops and flips that may turn out to be trailing.
         let mut tail: Vec<String> = Vec::new();
         let mut head = true;
         for planned in transforms {
@@ -44,27 +44,16 @@ impl Places {
                 continue;
             }
             let name = transform.name().to_owned();
-            match transform {
-                Transform::Crop(_) | Transform::CenterCrop(_) if head => places.decode.push(name),
-                Transform::RandomCrop(crop) if head && crop.padding.is_none() => {
-                    places.decode.push(name);
-                }
-                Transform::RandomHorizontalFlip(_)
-                | Transform::RandomVerticalFlip(_)
-                | Transform::Crop(_)
-                | Transform::CenterCrop(_) => tail.push(name),
-                Transform::ToFloat(_) | Transform::Normalize(_) | Transform::OneHot(_)
-                    if plan.on_device.is_some() =>
-                {
+            match transform.effect() {
+                Effect::Crop if head => places.decode.push(region(&name)),
+                Effect::Crop | Effect::Flip => tail.push(name),
+                Effect::Scale | Effect::Classes if plan.on_device.is_some() => {
                     places.device.push(name);
                 }
-                Transform::ToFloat(_)
-                | Transform::Normalize(_)
-                | Transform::OneHot(_)
-                | Transform::ClassIndex(_) => places.write.push(name),
-                Transform::RandomErasing(_) if planned.finished => places.write.push(name),
-                Transform::RandomResizedCrop(_) if head => {
-                    places.decode.push(format!("{name}'s region"));
+                Effect::Scale | Effect::Classes => places.write.push(name),
+                Effect::Erase if planned.finished => places.write.push(name),
+                Effect::Resize if head && transform.crops_first() => {
+                    places.decode.push(region(&name));
                     places.middle.append(&mut tail);
                     places.middle.push(format!("{name}'s resize"));
                     head = false;
@@ -82,6 +71,10 @@ impl Places {
     }
 }
 
+fn region(transform: &str) -> String {
+    format!("the region of {transform}")
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (field, column)) in self.fields.iter().zip(&self.columns).enumerate() {
@@ -93,20 +86,18 @@ impl fmt::Display for Plan {
                 FieldPlan::Copy => {
                     writeln!(f, "{}: copied -> {}", column.name, shape(&column.kind))?
                 }
-                FieldPlan::Own => {
-                    writeln!(f, "{}: kept by row -> {}", column.name, shape(&column.kind))?
-                }
+                FieldPlan::Own => writeln!(
+                    f,
+                    "{}: stored per row -> {}",
+                    column.name,
+                    shape(&column.kind)
+                )?,
                 FieldPlan::Soft(_) => {
-                    writeln!(
-                        f,
-                        "{}: shares of classes -> {}",
-                        column.name,
-                        shape(&column.kind)
-                    )?;
+                    writeln!(f, "{}: soft labels -> {}", column.name, shape(&column.kind))?;
                 }
             }
         }
-        // Behind those of the source's fields there may be one that tells rows from padding.
+        // After the source's fields, there may be a column that marks padding.
         for column in self.columns.iter().skip(self.fields.len()) {
             mark(f, column)?;
         }
@@ -123,29 +114,29 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The column that tells rows from padding.
+/// Describes the column that marks padding.
 fn mark(f: &mut fmt::Formatter<'_>, column: &ColumnSpec) -> fmt::Result {
     let row = shape(&column.kind);
     writeln!(f, "{}: false where a row is padding -> {row}", column.name)
 }
 
 impl Plan {
-    /// A function and what it returns, and the columns that pass it by.
-    fn function(&self, f: &mut fmt::Formatter<'_>, call: &Call) -> fmt::Result {
+    /// Describes a function, its output, and the columns that pass unchanged.
+    fn function(&self, f: &mut fmt::Formatter<'_>, call: &FunctionCall) -> fmt::Result {
         let what = match call.on {
-            On::Sample => "sample",
-            On::Batch => "batch",
+            FunctionScope::Sample => "sample",
+            FunctionScope::Batch => "batch",
         };
         let place = match call.processes {
             0 => "in this process".to_owned(),
-            1 => "in a process of its own".to_owned(),
+            1 => "in a separate process".to_owned(),
             count => format!("in {count} processes"),
         };
         writeln!(f, "{}: python, with each {what}, {place}", call.name)?;
         for (column, gives) in call.columns.iter().zip(&call.gives) {
             let verb = match gives {
-                Gives::Returned => "returns",
-                Gives::Passed(_) => "passes",
+                ColumnOrigin::Returned => "returns",
+                ColumnOrigin::Passed(_) => "passes",
             };
             writeln!(f, "  {verb:<10} {}: {}", column.name, shape(&column.kind))?;
         }
@@ -158,7 +149,7 @@ impl Plan {
         plan: &PixelPlan,
         column: &ColumnSpec,
     ) -> fmt::Result {
-        let mut places = Places::of(&self.transforms, plan);
+        let mut places = FieldPlacement::of(&self.transforms, plan);
         writeln!(f, "{}: -> {}", column.name, shape(&column.kind))?;
         let mut line =
             |stage: &str, parts: &[String]| writeln!(f, "  {stage:<10} {}", parts.join(", "));
@@ -166,10 +157,10 @@ impl Plan {
             Pixels::Encoded => {
                 let mut parts = vec![plan.mode.name().to_owned()];
                 if !places.decode.is_empty() {
-                    parts.push(format!("only what {} cuts out", places.decode.join(", ")));
+                    parts.push(format!("only {}", places.decode.join(", ")));
                 }
                 if let Some(devices) = self.devices.as_ref().filter(|_| plan.leaves_files) {
-                    parts.push(devices.told());
+                    parts.push(devices.describe());
                 }
                 if self.decode.verify {
                     parts.push("checksums verified".to_owned());
@@ -194,8 +185,8 @@ impl Plan {
         }
         let mut parts = places.write;
         let layout = match &plan.finish {
-            Finish::Convert { layout, .. } | Finish::OneHot { layout, .. } => Some(*layout),
-            Finish::Classes { .. } => None,
+            RowPass::Convert { layout, .. } | RowPass::OneHot { layout, .. } => Some(*layout),
+            RowPass::Classes { .. } => None,
         };
         let axes = |layout: Layout| match layout {
             Layout::Hwc => "HWC".to_owned(),
@@ -210,37 +201,41 @@ impl Plan {
                 true => parts.push("ClassIndex's numbers".to_owned()),
                 false => parts.push(axes(*layout)),
             }
-            parts.push(format!("in one pass behind the copy -> {}", shape(kind)));
+            parts.push(format!("in one pass after the transfer -> {}", shape(kind)));
             line("device", &parts)?;
         }
         Ok(())
     }
 
-    /// What else is tried with the field at this place, if anything.
+    /// Describes the other layouts of a field on trial, if there are any.
     fn others(&self, f: &mut fmt::Formatter<'_>, at: usize, first: &PixelPlan) -> fmt::Result {
-        let ways = self.others.iter().filter_map(|(fields, _)| {
+        let texts = self.others.iter().filter_map(|(fields, _)| {
             let Some(FieldPlan::Pixels(other)) = fields.get(at) else {
                 return None;
             };
             match (&first.on_device, &other.on_device) {
-                (Some(_), None) => Some("the host writes that"),
-                (None, Some(_)) => Some("the device resizes that"),
-                _ if other.crop_bytes != first.crop_bytes => Some("the device resizes that, too"),
+                (Some(_), None) => Some("the host does this"),
+                (None, Some(_)) => Some("the device resizes it"),
+                _ if other.crop_bytes != first.crop_bytes => Some("the device also resizes it"),
                 _ => None,
             }
         });
-        let ways: Vec<&str> = ways.collect();
-        let which = match ways.len() {
+        let texts: Vec<&str> = texts.collect();
+        let which = match texts.len() {
             0 => return Ok(()),
             1 => "better",
             _ => "best",
         };
-        let ways = ways.join(", or ");
-        writeln!(f, "  {:<10} {ways}; steps show which is {which}", "or")
+        let texts = texts.join(", or ");
+        writeln!(
+            f,
+            "  {:<10} {texts}; the loader measures which is {which}",
+            "or"
+        )
     }
 }
 
-/// Type, shape and weight of a row.
+/// Describes type, shape and size of a row.
 fn shape(kind: &ColumnKind) -> String {
     match kind {
         ColumnKind::Fixed { dtype, shape } => {
@@ -249,7 +244,7 @@ fn shape(kind: &ColumnKind) -> String {
                 bytes if bytes < 1000 => format!("{bytes} B"),
                 bytes => format!("{} kB", bytes / 1000),
             };
-            format!("{} {shape:?}, {weight} a sample", dtype.name())
+            format!("{} {shape:?}, {weight} per sample", dtype.name())
         }
         ColumnKind::Padded { dtype, .. } => {
             format!("{}, padded to the largest of the batch", dtype.name())
@@ -264,7 +259,7 @@ fn shape(kind: &ColumnKind) -> String {
 mod tests {
     use super::*;
     use crate::pipeline::{Pipeline, SourceSpec};
-    use crate::transform::{
+    use infeed_codec::transform::{
         Crop, Normalize, OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat,
     };
 
@@ -278,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_tells_what_is_pushed_down_and_what_is_fused() {
+    fn the_plan_shows_push_down_and_fusion() {
         let pipeline = Pipeline::new(SourceSpec::folder("photos"))
             .decode()
             .transform(RandomResizedCrop::new(224))
@@ -288,15 +283,15 @@ mod tests {
 
         assert_eq!(
             text(&pipeline),
-            "image: -> float32 [3, 224, 224], 602 kB a sample\n  \
-             decode     rgb, only what RandomResizedCrop's region cuts out, checksums verified\n  \
+            "image: -> float32 [3, 224, 224], 602 kB per sample\n  \
+             decode     rgb, only the region of RandomResizedCrop, checksums verified\n  \
              transform  RandomResizedCrop's resize\n  \
              write      RandomHorizontalFlip, Normalize, CHW, in one pass\n"
         );
     }
 
     #[test]
-    fn a_flip_before_a_resize_is_a_pass_of_its_own() {
+    fn a_flip_before_a_resize_is_a_separate_pass() {
         let pipeline = Pipeline::new(SourceSpec::pairs("a", "b"))
             .decode()
             .transform(Crop::new(64, 64))

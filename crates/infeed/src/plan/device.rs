@@ -1,7 +1,8 @@
-//! What of the pass that writes a row a device does instead: what makes rows larger goes behind the
-//! copy, so that pixels and class numbers cross the bus as bytes, and never floats or one-hot masks.
+//! Moves work of the writing pass to a device: expanding rows (cast, one-hot) happens after the
+//! transfer, so that pixels and class numbers cross the bus as bytes, never as floats or one-hot
+//! masks.
 //!
-//! The device's kernels have the host's formulas, so a batch has the same bits either way.
+//! The device's kernels use the host's formulas, so all placements give the same bits.
 
 use std::str::FromStr;
 
@@ -11,31 +12,31 @@ use infeed_raw::simd;
 use super::classes::ClassMap;
 use super::devices::Devices;
 use super::write::simd_layout;
-use super::{FieldPlan, Finish, PixelPlan, Plan, Planned};
-use crate::batch::{ColumnKind, ColumnSpec};
-use crate::decode::ColorMode;
-use crate::device::ring::{Route, Upload, crops};
-use crate::error::Error;
+use super::{FieldPlan, PixelPlan, Plan, PlannedTransform, RowPass};
 use crate::pipeline::Layout;
-use crate::sample::{DType, Depth, Pixels, Size};
-use crate::transform::{Filter, Transform};
+use infeed_codec::decode::ColorMode;
+use infeed_codec::transform::{Effect, Filter};
+use infeed_core::batch::{ColumnKind, ColumnSpec};
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, Depth, Pixels, Size};
+use infeed_device::ring::{Route, Upload, crops};
 
-/// Where the part of the work is done that can be done on either side of the copy.
+/// Where the movable part of the row processing runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// All on the host: finished rows cross the bus.
+    /// On the host: expanded rows cross the bus.
     Host,
-    /// What makes rows larger on the device: bytes cross the bus. Same bits.
+    /// Rows are expanded on the device: bytes cross the bus. Same bits.
     Device,
-    /// As `Device`, and images are resized there, too: crops of any size cross the bus. Same bits.
+    /// As `Device`, and the device also resizes images: crops of any size cross the bus. Same bits.
     Resize,
-    /// Whichever makes the run's own steps shortest: the others are tried in turn while it runs.
+    /// The placement with the shortest steps, found by trials during the run.
     #[default]
     Auto,
 }
 
 impl Placement {
-    /// As users name it.
+    /// Name in options and messages.
     pub fn name(self) -> &'static str {
         match self {
             Placement::Host => "host",
@@ -46,29 +47,29 @@ impl Placement {
     }
 }
 
-/// Who decodes JPEGs that a device may decode.
+/// Decoder of JPEGs that a device can decode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DecodeBy {
-    /// Whoever gives the host's pixels, so that it changes no bit: the host.
+    /// The host, whose pixels are the reference.
     #[default]
     Auto,
     /// The host.
     Cpu,
-    /// The device, whose pixels are near the host's and not the same.
+    /// The device, whose pixels are close to the host's but not equal.
     Gpu,
-    /// The device for so many records of 16, and the host for the others: which those are, a hash of
-    /// seed and record says.
+    /// The device for this number of records in 16, the host for the others. A hash of seed and
+    /// record decides.
     Mix(u8),
 }
 
-const NO_RESIZE: &str = "since no uint8 image has a bilinear resize that only flips follow";
+const NO_RESIZE: &str = "because no uint8 image has a bilinear resize followed only by flips";
 
-/// Parts that a share is given in.
+/// Denominator of shares.
 const PARTS: u8 = 16;
 
 impl DecodeBy {
-    /// Records that are the device's, of 16.
-    pub(crate) fn share(self) -> u8 {
+    /// Number of records in 16 that the device decodes.
+    pub fn share(self) -> u8 {
         match self {
             DecodeBy::Auto | DecodeBy::Cpu => 0,
             DecodeBy::Gpu => PARTS,
@@ -76,13 +77,13 @@ impl DecodeBy {
         }
     }
 
-    /// Whether some files are the device's.
-    pub(crate) fn is_by_device(self) -> bool {
+    /// Whether the device decodes some files.
+    pub fn is_by_device(self) -> bool {
         self.share() > 0
     }
 
-    /// Who decodes where the device has such a share, as users name it.
-    pub(crate) fn told(share: u8) -> String {
+    /// Name of a share in options and messages.
+    pub(crate) fn share_name(share: u8) -> String {
         match share {
             0 => "cpu".to_owned(),
             PARTS => "gpu".to_owned(),
@@ -94,8 +95,8 @@ impl DecodeBy {
 impl FromStr for DecodeBy {
     type Err = String;
 
-    /// `auto`, `cpu`, `gpu`, or the device's share: sixteenths, as `5/16`, or a number between 0 and 1,
-    /// which is rounded to them.
+    /// Parses `auto`, `cpu`, `gpu`, or the device's share: sixteenths such as `5/16`, or a number
+    /// between 0 and 1, rounded to sixteenths.
     fn from_str(text: &str) -> Result<DecodeBy, String> {
         match text {
             "auto" => return Ok(DecodeBy::Auto),
@@ -113,29 +114,29 @@ impl FromStr for DecodeBy {
                 Ok(DecodeBy::Mix(parts.clamp(1, PARTS - 1)))
             }
             _ => Err(format!(
-                "{text:?} decodes nothing; there are \"auto\", \"cpu\", \"gpu\", and the device's \
-                 share, a number between 0 and 1 or sixteenths such as 5/16"
+                "unknown decoder {text:?}; use \"auto\", \"cpu\", \"gpu\", or the device's share: \
+                 a number between 0 and 1, or sixteenths such as 5/16"
             )),
         }
     }
 }
 
-/// The forms that batches may have on their way to a device: one, or one of several that are tried.
+/// Layouts of batches on their way to a device: one, or several on trial.
 #[derive(Debug)]
-pub(crate) struct Forms {
-    /// Who does what of the work on rows, and how the columns that are delivered get to the device. Where
-    /// there are several, batches are begun in the first, and a device that resizes comes last.
-    pub(crate) each: Vec<(Placement, Vec<Route>)>,
-    /// Why there is one, as the end of a sentence that says which.
+pub struct BatchLayouts {
+    /// Placement and columns' routes of each layout. Batches begin with the first layout; a layout
+    /// that the device resizes is the last.
+    pub each: Vec<(Placement, Vec<Route>)>,
+    /// The reason for a single layout, as a suffix to its name.
     pub(crate) only: &'static str,
-    /// What would have been tried, too, and why it is not.
+    /// A layout that is not tried, and the reason.
     pub(crate) left_out: Option<(Placement, &'static str)>,
 }
 
-impl Forms {
-    fn one(placement: Placement, routes: Vec<Route>, only: &'static str) -> Forms {
+impl BatchLayouts {
+    fn one(placement: Placement, routes: Vec<Route>, only: &'static str) -> BatchLayouts {
         let (each, left_out) = (vec![(placement, routes)], None);
-        Forms {
+        BatchLayouts {
             each,
             only,
             left_out,
@@ -143,8 +144,8 @@ impl Forms {
     }
 }
 
-/// One of the ways in which rows can be made.
-struct Way {
+/// One of the possible layouts of rows.
+struct RowLayout {
     placement: Placement,
     fields: Vec<FieldPlan>,
     columns: Vec<ColumnSpec>,
@@ -152,77 +153,76 @@ struct Way {
 }
 
 impl Plan {
-    /// Leaves to a device what it can make larger by itself, as far as that is wanted: from here on
-    /// the host makes smaller rows, or rows of several forms. `by_bytes` says that something looks at the
-    /// bytes of finished rows.
+    /// Moves the expansion of rows to a device as far as `wanted` allows. The host then makes
+    /// smaller rows, or rows of several layouts. `by_bytes` says that the bytes of expanded rows
+    /// are needed on the host.
     ///
-    /// Columns that functions of the user's or mixing look at stay as they are described: those see
-    /// finished rows.
-    pub(crate) fn for_device(&mut self, wanted: Placement, by_bytes: bool) -> Forms {
+    /// Columns that user functions or mixing read stay unchanged, because they need expanded rows.
+    pub fn for_device(&mut self, wanted: Placement, by_bytes: bool) -> BatchLayouts {
         let whole: Vec<Route> = self.delivered().iter().map(unchanged).collect();
         let only = match wanted {
-            Placement::Host => Some("as asked"),
+            Placement::Host => Some("as requested"),
             _ => self.why_finished(by_bytes),
         };
         if let Some(only) = only {
-            return Forms::one(Placement::Host, whole, only);
+            return BatchLayouts::one(Placement::Host, whole, only);
         }
         let device = self.left_to_device(false, &whole);
         let resizes = |route: &Route| matches!(route.upload, Upload::Resize(_) | Upload::Decode(_));
         let resize = self.left_to_device(true, &whole);
-        let resize = resize.filter(|way| way.routes.iter().any(resizes));
-        let (ways, only) = match (wanted, device, resize) {
+        let resize = resize.filter(|layout| layout.routes.iter().any(resizes));
+        let (layouts, only) = match (wanted, device, resize) {
             (_, None, None) => {
-                let only = "since no column is one that a device makes larger";
-                return Forms::one(Placement::Host, whole, only);
+                let only = "because no column can be expanded on a device";
+                return BatchLayouts::one(Placement::Host, whole, only);
             }
             (Placement::Auto, device, resize) => {
-                let host = Way {
+                let host = RowLayout {
                     placement: Placement::Host,
                     fields: self.fields.clone(),
                     columns: self.columns.clone(),
                     routes: whole,
                 };
-                let ways = [device, Some(host), resize].into_iter().flatten();
-                (ways.collect(), "")
+                let layouts = [device, Some(host), resize].into_iter().flatten();
+                (layouts.collect(), "")
             }
             (Placement::Resize, _, Some(resize)) => {
                 let only = match self.devices {
-                    Some(_) => "since it decodes",
-                    None => "as asked",
+                    Some(_) => "because it decodes",
+                    None => "as requested",
                 };
                 (vec![resize], only)
             }
             (Placement::Resize, Some(device), None) => (vec![device], NO_RESIZE),
-            (_, Some(device), _) => (vec![device], "as asked"),
+            (_, Some(device), _) => (vec![device], "as requested"),
             (_, None, Some(_)) => {
-                let only = "since no column is one that a device makes larger but by its resize";
-                return Forms::one(Placement::Host, whole, only);
+                let only = "because only a resize on the device could expand columns there";
+                return BatchLayouts::one(Placement::Host, whole, only);
             }
         };
-        self.begin_as(ways, only)
+        self.begin_as(layouts, only)
     }
 
-    /// Lets rows be made in the first of these ways, or in the others.
-    fn begin_as(&mut self, ways: Vec<Way>, only: &'static str) -> Forms {
-        let mut each = Vec::with_capacity(ways.len());
+    /// Begins with the first of these layouts and keeps the others.
+    fn begin_as(&mut self, layouts: Vec<RowLayout>, only: &'static str) -> BatchLayouts {
+        let mut each = Vec::with_capacity(layouts.len());
         self.others.clear();
-        for (at, way) in ways.into_iter().enumerate() {
+        for (at, layout) in layouts.into_iter().enumerate() {
             match at {
-                0 => (self.fields, self.columns) = (way.fields, way.columns),
-                _ => self.others.push((way.fields, way.columns)),
+                0 => (self.fields, self.columns) = (layout.fields, layout.columns),
+                _ => self.others.push((layout.fields, layout.columns)),
             }
-            each.push((way.placement, way.routes));
+            each.push((layout.placement, layout.routes));
         }
-        Forms {
+        BatchLayouts {
             each,
             only,
             left_out: None,
         }
     }
 
-    /// Leaves out the way in which a device resizes, where it is one of several.
-    pub(crate) fn leave_out_resize(&mut self, forms: &mut Forms, why: &'static str) {
+    /// Removes the layout that the device resizes, if there are several.
+    pub(crate) fn leave_out_resize(&mut self, forms: &mut BatchLayouts, why: &'static str) {
         let is_last = matches!(forms.each.last(), Some((Placement::Resize, _)));
         if is_last && self.others.pop().is_some() {
             forms.each.pop();
@@ -230,17 +230,17 @@ impl Plan {
         }
     }
 
-    /// As [`Plan::for_device`], with files left to a device that is to decode.
+    /// As [`Plan::for_device`], and leaves files to a device that decodes.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if there is none that it could decode.
-    pub(crate) fn for_device_by(
+    /// [`Error::Config`] if there is no file that it can decode.
+    pub fn for_device_by(
         &mut self,
         decode: DecodeBy,
         wanted: Placement,
         by_bytes: bool,
-    ) -> Result<Forms, Error> {
+    ) -> Result<BatchLayouts, Error> {
         self.devices = decode
             .is_by_device()
             .then(|| Devices::with_share(decode.share()));
@@ -251,41 +251,42 @@ impl Plan {
             let why = match (self.why_finished(by_bytes), forms.each.first()) {
                 (Some(why), _) => why,
                 (None, Some((Placement::Resize, _))) => {
-                    "since no image is a file that becomes \"rgb\""
+                    "because no image is a file that is decoded to \"rgb\""
                 }
                 (None, _) => NO_RESIZE,
             };
             let problem = format!(
-                "\"gpu\" leaves JPEGs to the device together with their resize, and here there is \
-                 nothing to leave to it, {why}; use decode=\"cpu\""
+                "\"gpu\" needs images that the device decodes and resizes, but there are none, \
+                 {why}; use decode=\"cpu\""
             );
             return Err(Error::config("decode", problem));
         }
         Ok(forms)
     }
 
-    /// Why rows have to be finished on the host, if they have to.
+    /// Returns the reason why rows must be expanded on the host, if there is one.
     fn why_finished(&self, by_bytes: bool) -> Option<&'static str> {
         if !self.calls.is_empty() {
-            Some("since functions look at finished rows")
+            Some("because functions need expanded rows")
         } else if self.mixer.is_some() {
-            Some("since MixUp and CutMix mix finished rows")
+            Some("because MixUp and CutMix need expanded rows")
         } else if self.columns.len() > self.fields.len() {
-            // Rows of padding are zeros, which an image expanded from zeros is not.
-            Some("since tail=\"pad\" fills up with rows of zeros")
+            // Padding rows are zeros, but an expanded row of zeros may not be.
+            Some("because tail=\"pad\" adds rows of zeros")
         } else if by_bytes {
-            Some("since digest=\"pixels\" is taken of finished rows")
+            Some("because digest=\"pixels\" needs expanded rows")
         } else {
             None
         }
     }
 
-    /// What remains of the passes that write rows without what a device makes larger, and the columns'
-    /// ways; None if all stays as it is in `whole`.
-    fn left_to_device(&self, resizes: bool, whole: &[Route]) -> Option<Way> {
-        let erased = self.transforms.iter().any(|planned| {
-            matches!(planned.transform, Transform::RandomErasing(_)) && planned.finished
-        });
+    /// Returns the layout without the work that a device can do. `None` if nothing changes compared
+    /// with `whole`.
+    fn left_to_device(&self, resizes: bool, whole: &[Route]) -> Option<RowLayout> {
+        let erased = self
+            .transforms
+            .iter()
+            .any(|planned| planned.transform.effect() == Effect::Erase && planned.finished);
         let (mut fields, mut columns) = (self.fields.clone(), self.columns.clone());
         let mut routes = Vec::with_capacity(columns.len());
         let resizes = resizes && resizes_last(&self.transforms);
@@ -320,7 +321,7 @@ impl Plan {
             true => Placement::Resize,
             false => Placement::Device,
         };
-        (routes != whole).then_some(Way {
+        (routes != whole).then_some(RowLayout {
             placement,
             fields,
             columns,
@@ -329,20 +330,16 @@ impl Plan {
     }
 }
 
-/// Whether images are brought to their size by one bilinear filter, of a part of the stored image, and
-/// only mirrored, cast and scaled after that.
-fn resizes_last(transforms: &[Planned]) -> bool {
+/// Whether a single bilinear resize, of a part of the stored image, gives images their size, and
+/// only flip, cast and scale follow.
+fn resizes_last(transforms: &[PlannedTransform]) -> bool {
     let mut resized = false;
-    for Planned { transform, .. } in transforms {
-        match transform {
-            Transform::OneHot(_) | Transform::ClassIndex(_) => {}
-            Transform::ToFloat(_) | Transform::Normalize(_) => {}
-            Transform::Crop(_) | Transform::CenterCrop(_) if !resized => {}
-            Transform::RandomHorizontalFlip(_) | Transform::RandomVerticalFlip(_) if resized => {}
-            Transform::RandomResizedCrop(t) if !resized && t.interpolation == Filter::Bilinear => {
-                resized = true;
-            }
-            Transform::Resize(t) if !resized && t.interpolation == Filter::Bilinear => {
+    for PlannedTransform { transform, .. } in transforms {
+        match transform.effect() {
+            Effect::Scale | Effect::Classes => {}
+            Effect::Crop if !resized && !transform.is_random() => {}
+            Effect::Flip if resized => {}
+            Effect::Resize if !resized && transform.filter() == Some(Filter::Bilinear) => {
                 resized = true;
             }
             _ => return false,
@@ -351,23 +348,23 @@ fn resizes_last(transforms: &[Planned]) -> bool {
     resized
 }
 
-/// The way of a column that no kernel changes.
+/// Returns the route of a column that no kernel changes.
 fn unchanged(column: &ColumnSpec) -> Route {
     match column.kind.row_bytes() {
         Some(1..) => Route::copy(column.clone()),
-        // Kept by row, or nothing to copy.
+        // Stored per row, or nothing to transfer.
         _ => Route::stay(column.clone()),
     }
 }
 
 impl PixelPlan {
-    /// What a device has to do so that the host may write bytes; None where that gains nothing or
-    /// there is no kernel for it.
+    /// Changes the plan so that the host writes bytes, and returns the device's kernel. `None` if
+    /// that saves nothing or no kernel exists.
     fn leave_to_device(&mut self) -> Option<(Kernel, Layout)> {
         let Size { height, width } = self.size?;
         let (height, width) = (height as usize, width as usize);
         let (kernel, layout, finish) = match &self.finish {
-            Finish::Convert {
+            RowPass::Convert {
                 dtype: dtype @ (DType::Float32 | DType::Float16 | DType::BFloat16),
                 layout,
                 scale,
@@ -382,7 +379,7 @@ impl PixelPlan {
                     scale: *scale,
                     bias: *bias,
                 };
-                let bytes = Finish::Convert {
+                let bytes = RowPass::Convert {
                     dtype: DType::UInt8,
                     layout: Layout::Hwc,
                     scale: [1.0; 4],
@@ -390,8 +387,8 @@ impl PixelPlan {
                 };
                 (kernel, *layout, bytes)
             }
-            // The number 255 is no class then, and becomes zeros.
-            Finish::OneHot {
+            // The value 255 is then no class and becomes zeros.
+            RowPass::OneHot {
                 classes,
                 dtype,
                 layout,
@@ -405,8 +402,8 @@ impl PixelPlan {
                 };
                 (kernel, *layout, class_bytes(classes))
             }
-            // Bytes tell as many classes apart, and 255 that there is none.
-            Finish::Classes {
+            // A byte holds all classes, and 255 for unknown pixels.
+            RowPass::Classes {
                 classes,
                 dtype: DType::Int64,
                 none,
@@ -425,10 +422,11 @@ impl PixelPlan {
         Some((kernel, layout))
     }
 
-    /// What a device has to do so that the host need not resize; None where there is no kernel for it.
+    /// Changes the plan so that the host need not resize, and returns the device's kernel. `None`
+    /// if no kernel exists.
     fn leave_resize(&mut self) -> Option<(Kernel, Layout)> {
         let to = self.size?;
-        let Finish::Convert {
+        let RowPass::Convert {
             dtype,
             layout,
             scale,
@@ -453,7 +451,7 @@ impl PixelPlan {
         };
         let layout = *layout;
         self.crop_bytes = Some(crops::row_bytes(to, channels)?);
-        self.finish = Finish::Convert {
+        self.finish = RowPass::Convert {
             dtype: DType::UInt8,
             layout: Layout::Hwc,
             scale: [1.0; 4],
@@ -462,12 +460,12 @@ impl PixelPlan {
         Some((kernel, layout))
     }
 
-    /// Whether records hold files that become what a device's decoder gives.
+    /// Whether records contain files that the device's decoder can decode to RGB.
     fn is_file_of_colours(&self) -> bool {
         self.stored == Pixels::Encoded && self.mode == ColorMode::Rgb
     }
 
-    /// The column of rows of its size.
+    /// Returns the column of rows of this plan.
     fn kind(&self) -> ColumnKind {
         let dtype = self.dtype();
         if let Some(bytes) = self.crop_bytes {
@@ -487,16 +485,16 @@ impl PixelPlan {
     }
 }
 
-/// Class numbers of a byte each, 255 for pixels of no class.
-fn class_bytes(classes: &ClassMap) -> Finish {
-    Finish::Classes {
+/// Class numbers as bytes, 255 for pixels of unknown class.
+fn class_bytes(classes: &ClassMap) -> RowPass {
+    RowPass::Classes {
         classes: classes.clone(),
         dtype: DType::UInt8,
         none: i64::from(u8::MAX),
     }
 }
 
-/// Element types that kernels write.
+/// Element type of the kernel's output.
 fn element(dtype: DType) -> Option<simd::Dtype> {
     match dtype {
         DType::UInt8 => Some(simd::Dtype::U8),

@@ -1,8 +1,8 @@
-//! Files that a device decodes: which those are, and the row of one.
+//! Files that a device decodes: their choice, and their rows.
 //!
-//! All but the decoding stays where it was: headers are read and held against limits, records are
-//! checked to be whole, and crops and flips are drawn, before it is asked who decodes. So whether a
-//! record is bad, and what is cut out of it, does not depend on that.
+//! Only the decoding moves. The host still reads headers, checks limits, checks that records are
+//! complete, and draws crops and flips. So the decoder does not affect whether a record is bad or
+//! which part of it is used.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
@@ -10,28 +10,29 @@ use std::sync::{PoisonError, RwLock};
 use infeed_raw::jpeg_batch::Baseline;
 
 use super::Plan;
-use super::fold::Folded;
-use super::sample::Looked;
-use crate::decode::{DctScale, Format, Request};
-use crate::device::ring::files::{Cut, MOST_PIXELS};
-use crate::random;
-use crate::sample::Size;
-use crate::transform::{Filter, Step};
+use super::fold::FoldedSteps;
+use super::sample::VisualField;
+use infeed_codec::decode::{DctScale, Format, Request};
+use infeed_codec::transform::{Filter, Step};
+use infeed_core::random;
+use infeed_core::sample::Size;
+use infeed_device::ring::files::{ImageCrop, MOST_PIXELS};
 
-/// Keeps this hash apart from those that draw.
+/// Separates this hash from the random draws.
 const DECODING: u64 = 0x6465_636f_6465_7273;
 
-/// Which records a device may decode.
+/// Records that a device decodes.
 #[derive(Debug)]
 pub(super) struct Devices {
-    /// Of 16.
+    /// Number of records in 16.
     share: u8,
-    /// Records that it could not decode: from then on they are the host's, which says what is wrong.
+    /// Records that the device could not decode. The host decodes them from then on and reports
+    /// errors.
     kept: RwLock<HashSet<u64>>,
 }
 
 impl Devices {
-    /// So many records of 16.
+    /// Creates a choice of `share` records in 16.
     pub(super) fn with_share(share: u8) -> Devices {
         Devices {
             share,
@@ -39,11 +40,11 @@ impl Devices {
         }
     }
 
-    /// What the plan says of the decoding.
-    pub(super) fn told(&self) -> String {
+    /// Describes the decoding for the plan.
+    pub(super) fn describe(&self) -> String {
         match self.share {
-            16.. => "baseline JPEGs by the device".to_owned(),
-            share => format!("baseline JPEGs of {share} records in 16 by the device"),
+            16.. => "baseline JPEGs on the device".to_owned(),
+            share => format!("baseline JPEGs of {share} in 16 records on the device"),
         }
     }
 }
@@ -52,14 +53,14 @@ impl Plan {
     /// Whether a device decodes the files of a record.
     pub(super) fn is_devices(&self, record: u64) -> bool {
         self.devices.as_ref().is_some_and(|devices| {
-            // By the record alone: neither its position, nor its batch, nor the load.
+            // Depends only on the record: not on its position, its batch or the load.
             let drawn = random::hash(&[DECODING, self.seed, record]) % 16;
             let kept = devices.kept.read().unwrap_or_else(PoisonError::into_inner);
             drawn < u64::from(devices.share) && !kept.contains(&record)
         })
     }
 
-    /// Leaves the files of a record to the host from now on.
+    /// Lets the host decode a record's files from now on.
     pub(crate) fn keep_on_host(&self, record: u64) {
         if let Some(devices) = &self.devices {
             let kept = devices.kept.write();
@@ -68,12 +69,12 @@ impl Plan {
     }
 }
 
-impl Looked<'_> {
-    /// Puts the file into the row and gives its bytes, if it is one that a device decodes and resizes;
-    /// else the row may hold anything.
+impl VisualField<'_> {
+    /// Writes the file into the row and returns its bytes, if a device can decode and resize it.
+    /// Else the row's content is unspecified.
     pub(super) fn leave_file(
         &self,
-        folded: &Folded,
+        folded: &FoldedSteps,
         request: &Request,
         row: &mut [u8],
     ) -> Option<u64> {
@@ -82,7 +83,7 @@ impl Looked<'_> {
             && header.format == Format::Jpeg
             && header.orientation == 1
             && request.scale == DctScale::Full;
-        let cut = Cut {
+        let cut = ImageCrop {
             image: header.size,
             region: folded.region,
             flips: (folded.flip_x, folded.flip_y),
@@ -99,8 +100,8 @@ impl Looked<'_> {
     }
 }
 
-/// Whether all that becomes of the decoded region is that it gets this size, and is perhaps mirrored.
-fn is_resized(folded: &Folded, to: Size) -> bool {
+/// Whether the decoded region is only resized to this size and possibly mirrored.
+fn is_resized(folded: &FoldedSteps, to: Size) -> bool {
     let resize = Step::Resize {
         size: to,
         filter: Filter::Bilinear,
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
     use crate::pipeline::{Pipeline, SourceSpec};
     use crate::plan::device::{DecodeBy, Placement};
-    use crate::transform::RandomResizedCrop;
+    use infeed_codec::transform::RandomResizedCrop;
 
     fn plan(seed: u64, decode: DecodeBy) -> Plan {
         let pipeline = Pipeline::new(SourceSpec::folder("photos"))
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_the_devices_by_seed_and_number_alone() {
+    fn seed_and_record_number_alone_choose_the_device() {
         for share in 1..16 {
             let found = of(&plan(3, DecodeBy::Mix(share)));
             let wanted = 1000 * usize::from(share);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_kept_on_the_host_is_its_from_then_on() {
+    fn a_record_kept_on_the_host_stays_there() {
         let plan = plan(1, DecodeBy::Gpu);
         plan.keep_on_host(7);
         assert!(!plan.is_devices(7) && plan.is_devices(8));

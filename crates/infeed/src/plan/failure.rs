@@ -1,32 +1,35 @@
-//! Why a record did not become a sample. The caller adds which record it was.
+//! Reasons why a record does not become a sample. The caller adds the record.
 
-use crate::decode::DecodeError;
-use crate::function::Failed;
-use crate::transform::TransformError;
+use crate::function::FunctionFailure;
+use infeed_codec::decode::DecodeError;
+use infeed_codec::transform::TransformError;
 
-/// Why a record did not become a sample. The caller knows the record.
+/// Reason why a record does not become a sample. The caller knows the record.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
-    /// The bytes are not what they should be.
+    /// The bytes are invalid.
     #[error(transparent)]
     Decode(DecodeError),
     /// A transform does not apply.
     #[error(transparent)]
     Transform(TransformError),
-    /// The sample has another shape than its batch.
-    #[error("{found} where the batch has {expected}; {mend}")]
+    /// The sample's shape differs from its batch's.
+    #[error("{found}, but the batch has {expected}; {fix}")]
     #[allow(missing_docs)]
     Shape {
         found: String,
         expected: String,
-        mend: &'static str,
+        fix: &'static str,
     },
-    /// A function of the user's does not take it.
+    /// A user function failed.
     #[error("the function {function} failed")]
     #[allow(missing_docs)]
-    Function { function: String, error: Failed },
-    /// It needs more working memory than a worker may ever take.
-    #[error("{needed_bytes} bytes of working memory are needed and {limit_bytes} allowed")]
+    Function {
+        function: String,
+        error: FunctionFailure,
+    },
+    /// The sample needs more working memory than a worker may use.
+    #[error("it needs {needed_bytes} bytes of working memory, but the limit is {limit_bytes}")]
     #[allow(missing_docs)]
     TooLarge {
         purpose: &'static str,
@@ -35,13 +38,13 @@ pub enum SampleError {
     },
 }
 
-/// A [`SampleError`] and where it happened.
+/// A [`SampleError`] with its field and transform.
 #[derive(Debug)]
-pub struct Failure {
-    /// Field of the source.
+pub struct StageFailure {
+    /// Index of the source's field.
     pub field: usize,
     /// Name of the transform, if one failed.
     pub transform: Option<&'static str>,
-    /// What happened.
+    /// The error.
     pub error: SampleError,
 }

@@ -1,33 +1,33 @@
-//! Push-down and fusion for one sample: what its drawn steps become when the decoder cuts and the
-//! last pass flips.
+//! Push-down and fusion for one sample: the drawn steps, arranged for a decoder that crops and a
+//! writing pass that flips.
 //!
-//! Leading crops and flips move into the region that is decoded; flips and crops at the end move
-//! into the pass that writes the row. Only moves that give the same pixels are made: a flip never
-//! passes a resize or a pad.
+//! Leading crops and flips move into the decoded region. Trailing flips and crops move into the
+//! pass that writes the row. A step moves only if the pixels stay the same: a flip never moves past
+//! a resize or a pad.
 
-use crate::sample::{Region, Size};
-use crate::transform::Step;
+use infeed_codec::transform::Step;
+use infeed_core::sample::{Region, Size};
 
-/// The steps of one sample, arranged.
+/// Arranged steps of one sample.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Folded {
-    /// What is decoded, in pixels of the record.
+pub struct FoldedSteps {
+    /// Decoded region, in pixels of the record.
     pub region: Region,
-    /// Steps that need a pass of their own.
+    /// Steps that need a separate pass.
     pub middle: Vec<Step>,
-    /// What is written, in pixels after `middle`.
+    /// Written region, in pixels after `middle`.
     pub view: Region,
-    /// Whether rows are written backwards.
+    /// Whether rows are mirrored.
     pub flip_x: bool,
     /// Whether the last row is written first.
     pub flip_y: bool,
 }
 
-impl Folded {
-    /// What is left to do with an image of this size where somebody else takes the steps between: it is
-    /// written whole, mirrored as after them.
-    pub(super) fn without_middle(&self, size: Size) -> Folded {
-        Folded {
+impl FoldedSteps {
+    /// Returns the remaining work if a device runs `middle`: the image of this size is written
+    /// whole, with the final flips.
+    pub(super) fn without_middle(&self, size: Size) -> FoldedSteps {
+        FoldedSteps {
             region: self.region,
             middle: Vec::new(),
             view: size.whole(),
@@ -37,24 +37,24 @@ impl Folded {
     }
 }
 
-/// A part of an image, perhaps mirrored.
+/// A region of an image, possibly mirrored.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct CropWindow {
     region: Region,
     flip_x: bool,
     flip_y: bool,
 }
 
-impl Window {
-    fn whole(size: Size) -> Window {
-        Window {
+impl CropWindow {
+    fn whole(size: Size) -> CropWindow {
+        CropWindow {
             region: size.whole(),
             flip_x: false,
             flip_y: false,
         }
     }
 
-    /// Takes a step in, if that needs no pass over the pixels.
+    /// Includes a step if it needs no pass over the pixels.
     fn absorb(&mut self, step: &Step) -> bool {
         match step {
             Step::FlipX => self.flip_x = !self.flip_x,
@@ -84,8 +84,8 @@ impl Window {
 }
 
 /// Arranges `steps` for an image of `size`. Each step must be valid for the size before it.
-pub fn fold(steps: &[Step], size: Size) -> Folded {
-    let mut first = Window::whole(size);
+pub fn fold(steps: &[Step], size: Size) -> FoldedSteps {
+    let mut first = CropWindow::whole(size);
     let head = steps.iter().take_while(|step| first.absorb(step)).count();
     let movable = |step: &Step| matches!(step, Step::FlipX | Step::FlipY | Step::Crop(_));
     let tail = steps[head..]
@@ -96,12 +96,12 @@ pub fn fold(steps: &[Step], size: Size) -> Folded {
     let kept = &steps[head..steps.len() - tail];
     if kept.is_empty() {
         let view = first.region.size.whole();
-        let Window {
+        let CropWindow {
             region,
             flip_x,
             flip_y,
         } = first;
-        return Folded {
+        return FoldedSteps {
             region,
             middle: Vec::new(),
             view,
@@ -116,16 +116,16 @@ pub fn fold(steps: &[Step], size: Size) -> Folded {
     let end = middle
         .iter()
         .fold(first.region.size, |size, step| step.output_size(size));
-    let mut last = Window::whole(end);
+    let mut last = CropWindow::whole(end);
     for step in &steps[steps.len() - tail..] {
         last.absorb(step);
     }
-    let Window {
+    let CropWindow {
         region: view,
         flip_x,
         flip_y,
     } = last;
-    Folded {
+    FoldedSteps {
         region: first.region,
         middle,
         view,
@@ -137,7 +137,7 @@ pub fn fold(steps: &[Step], size: Size) -> Folded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::Filter;
+    use infeed_codec::transform::Filter;
 
     fn size(height: u32, width: u32) -> Size {
         Size { height, width }

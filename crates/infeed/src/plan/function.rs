@@ -1,87 +1,101 @@
-//! Functions of the user's in a plan: the columns they take and give, and calling them on a sample.
+//! User functions in a plan: their input and output columns, and their calls on samples.
 
 use std::sync::{Arc, OnceLock};
 
 use super::Plan;
-use super::failure::{Failure, SampleError};
+use super::failure::{SampleError, StageFailure};
 use super::sample::Position;
-use crate::batch::{Array, BatchRow, Cell, Column, ColumnKind, ColumnSpec, Values};
-use crate::counters::{Meter, Stage, ThreadCounters};
-use crate::error::Error;
-use crate::function::{Draw, Failed, Form, Function, On, Running, Sink, Spent};
+use crate::function::{
+    CallCost, DrawKey, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm,
+    ValueSink,
+};
 use crate::pipeline::{FunctionSpec, Pipeline};
-use crate::sample::{DType, FieldKind};
+use infeed_core::batch::{Array, BatchRow, Column, ColumnKind, ColumnSpec, RowCell, Values};
+use infeed_core::counters::{Meter, Stage, ThreadCounters};
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, FieldKind};
 
-/// A function, and which columns it changes.
+/// A function and the columns that it changes.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct FunctionCall {
     pub(crate) name: String,
-    pub(crate) on: On,
+    pub(crate) on: FunctionScope,
     pub(crate) processes: usize,
-    /// Its number in the description, which keys its draws.
+    /// Index in the description; keys its random draws.
     number: u64,
     part: String,
     function: Option<Arc<dyn Function>>,
-    running: OnceLock<Box<dyn Running>>,
-    /// Columns that it is given.
+    running: OnceLock<Box<dyn RunningFunction>>,
+    /// Indices of its input columns.
     pub(crate) takes: Vec<usize>,
-    /// Where each column behind it comes from.
-    pub(crate) gives: Vec<Gives>,
-    /// The columns behind it.
+    /// Origin of each column after it.
+    pub(crate) gives: Vec<ColumnOrigin>,
+    /// Columns after it.
     pub(crate) columns: Vec<ColumnSpec>,
 }
 
-/// Where a column behind a function comes from.
+/// Origin of a column after a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gives {
-    /// The column of this number before it, which it was not given.
+pub(crate) enum ColumnOrigin {
+    /// An earlier column, by index, that passes unchanged.
     Passed(usize),
-    /// The function.
+    /// The function's output.
     Returned,
 }
 
-/// The functions of a description, as far as it is known what they return.
+/// Plans the functions of a description, up to the first one with an unknown output.
 pub(super) fn calls(
     pipeline: &Pipeline,
     before: &[ColumnSpec],
     strict: bool,
-) -> Result<Vec<Call>, Error> {
+) -> Result<Vec<FunctionCall>, Error> {
     let specs = &pipeline.python;
-    let first = specs.iter().position(|spec| spec.on == On::Batch);
+    let first = specs
+        .iter()
+        .position(|spec| spec.on == FunctionScope::Batch);
     let mut behind = specs.iter().skip(first.unwrap_or(specs.len()));
-    if let Some(spec) = behind.find(|spec| spec.on == On::Sample) {
+    if let Some(spec) = behind.find(|spec| spec.on == FunctionScope::Sample) {
         let problem = "it is called with samples; put it before the functions on batches";
         return Err(Error::config(spec.part(), problem));
     }
-    let mut calls: Vec<Call> = Vec::with_capacity(specs.len());
+    let mut calls: Vec<FunctionCall> = Vec::with_capacity(specs.len());
     let mut columns = before;
     let mut batches = false;
     for (number, spec) in pipeline.python.iter().enumerate() {
-        if spec.on == On::Batch && !batches {
+        if spec.on == FunctionScope::Batch && !batches {
             batches = true;
             sized(pipeline, columns)?;
         }
         if spec.output.is_empty() {
-            // The names can be held against what is there, and no more.
+            // Only the input names can be checked.
             takes(spec, columns)?;
             if strict {
-                let problem = "what it returns is not known; tell it as output";
+                let problem = "its output is unknown; declare it";
                 return Err(Error::config(spec.part(), problem));
             }
             return Ok(calls);
         }
-        calls.push(Call::new(spec, number, columns, pipeline.batch.pad)?);
+        calls.push(FunctionCall::new(
+            spec,
+            number,
+            columns,
+            pipeline.batch.pad,
+        )?);
         columns = &calls[number].columns;
     }
     sized(pipeline, columns)?;
     Ok(calls)
 }
 
-/// Refuses functions on samples that are mixed, which is done to finished rows.
+/// Rejects functions on samples together with mixing, which works on finished rows.
 pub(super) fn refuse_after_mixing(pipeline: &Pipeline) -> Result<(), Error> {
-    match pipeline.python.iter().find(|spec| spec.on == On::Sample) {
+    match pipeline
+        .python
+        .iter()
+        .find(|spec| spec.on == FunctionScope::Sample)
+    {
         Some(spec) => {
-            let problem = "MixUp and CutMix come last for a sample; leave them out, or call it \
+            let problem = "it cannot follow MixUp or CutMix on samples; remove them, or call it \
                            with batches";
             Err(Error::config(spec.part(), problem))
         }
@@ -89,7 +103,7 @@ pub(super) fn refuse_after_mixing(pipeline: &Pipeline) -> Result<(), Error> {
     }
 }
 
-/// Refuses columns whose rows differ where nobody asked for padding.
+/// Rejects columns whose rows differ in size if the batch has no padding.
 fn sized(pipeline: &Pipeline, columns: &[ColumnSpec]) -> Result<(), Error> {
     let differs = |column: &&ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
     match columns.iter().find(differs) {
@@ -100,7 +114,7 @@ fn sized(pipeline: &Pipeline, columns: &[ColumnSpec]) -> Result<(), Error> {
     }
 }
 
-/// Numbers of the columns that a function is given.
+/// Indices of a function's input columns.
 pub(crate) fn takes(spec: &FunctionSpec, before: &[ColumnSpec]) -> Result<Vec<usize>, Error> {
     let Some(fields) = &spec.fields else {
         return Ok((0..before.len()).collect());
@@ -118,23 +132,23 @@ pub(crate) fn takes(spec: &FunctionSpec, before: &[ColumnSpec]) -> Result<Vec<us
     fields.iter().map(place).collect()
 }
 
-impl Call {
-    /// A function of which it is told what it returns, behind the columns `before`.
+impl FunctionCall {
+    /// Plans a function with a known output, after the columns `before`.
     pub(crate) fn new(
         spec: &FunctionSpec,
         number: usize,
         before: &[ColumnSpec],
         pad: bool,
-    ) -> Result<Call, Error> {
-        if spec.on == On::Batch && spec.processes > 0 {
-            let problem = "functions on batches run in this process; leave out processes";
+    ) -> Result<FunctionCall, Error> {
+        if spec.on == FunctionScope::Batch && spec.processes > 0 {
+            let problem = "functions on batches run in this process; remove processes";
             return Err(Error::config(spec.part(), problem));
         }
         let takes = takes(spec, before)?;
         let mut returned: Vec<ColumnSpec> = Vec::with_capacity(spec.output.len());
         for output in &spec.output {
             if returned.iter().any(|column| column.name == output.name) {
-                let problem = format!("`{}` is told twice in its output", output.name);
+                let problem = format!("its output declares `{}` twice", output.name);
                 return Err(Error::config(spec.part(), problem));
             }
             returned.push(ColumnSpec {
@@ -149,26 +163,26 @@ impl Call {
                 match (takes.contains(&at), back) {
                     (false, Some(_)) => {
                         let problem = format!(
-                            "it returns `{}`, which it is not given; add that to its fields",
+                            "it returns `{}`, which is not among its fields; add it",
                             column.name
                         );
                         return Err(Error::config(spec.part(), problem));
                     }
                     (false, None) => {
-                        gives.push(Gives::Passed(at));
+                        gives.push(ColumnOrigin::Passed(at));
                         columns.push(column.clone());
                     }
                     (true, Some(back)) => {
-                        gives.push(Gives::Returned);
+                        gives.push(ColumnOrigin::Returned);
                         columns.push(returned.remove(back));
                     }
                     (true, None) => {}
                 }
             }
         }
-        gives.extend(returned.iter().map(|_| Gives::Returned));
+        gives.extend(returned.iter().map(|_| ColumnOrigin::Returned));
         columns.extend(returned);
-        Ok(Call {
+        Ok(FunctionCall {
             name: spec.function.clone(),
             on: spec.on,
             processes: spec.processes,
@@ -182,16 +196,16 @@ impl Call {
         })
     }
 
-    /// Starts the function, unless it runs already, in `most` processes at most.
+    /// Starts the function if it does not run yet, in at most `most` processes.
     fn start(&self, most: usize) -> Result<(), Error> {
         if self.running.get().is_some() {
             return Ok(());
         }
         let Some(function) = &self.function else {
-            let problem = "it was not looked up; open the pipeline with what it refers to";
+            let problem = "it is not bound; open the pipeline with its handles";
             return Err(Error::config(&self.part, problem));
         };
-        // A second start at the same time would be dropped, which ends its processes.
+        // A concurrent second start is dropped, which ends its processes.
         let _ = self.running.set(function.start(self.processes.min(most))?);
         Ok(())
     }
@@ -202,43 +216,43 @@ impl Call {
         inputs: &[Column],
         seed: u64,
         at: Position,
-        sink: &mut dyn Sink,
-    ) -> Result<Spent, Failed> {
-        let draw = Draw::new(self.on, seed, at.epoch, at.position, self.number);
+        sink: &mut dyn ValueSink,
+    ) -> Result<CallCost, FunctionFailure> {
+        let draw = DrawKey::new(self.on, seed, at.epoch, at.position, self.number);
         match self.running.get() {
             Some(running) => running.call(inputs, draw, sink),
-            None => Err(Failed::Closed),
+            None => Err(FunctionFailure::Closed),
         }
     }
 
-    /// The columns that it is given, of those before it.
+    /// Selects the function's inputs from the columns before it.
     pub(crate) fn inputs(&self, values: &[Column]) -> Vec<Column> {
         self.takes.iter().map(|&at| values[at].clone()).collect()
     }
 
-    /// Calls it with a sample and fills a cell for each column behind it.
+    /// Calls the function with a sample and fills a cell for each column after it.
     fn fill<'a>(
         &self,
         values: &[Column],
         seed: u64,
         at: Position,
-        cells: impl Iterator<Item = &'a mut Cell>,
-    ) -> Result<Spent, Failed> {
-        let mut rooms = Rooms(Vec::with_capacity(self.columns.len()));
+        cells: impl Iterator<Item = &'a mut RowCell>,
+    ) -> Result<CallCost, FunctionFailure> {
+        let mut rooms = OutputCells(Vec::with_capacity(self.columns.len()));
         for ((column, gives), cell) in self.columns.iter().zip(&self.gives).zip(cells) {
             match gives {
-                Gives::Returned => rooms.0.push(Room {
+                ColumnOrigin::Returned => rooms.0.push(OutputCell {
                     column,
                     cell,
                     full: false,
                 }),
-                Gives::Passed(from) => pass(&values[*from].values, cell),
+                ColumnOrigin::Passed(from) => pass(&values[*from].values, cell),
             }
         }
         let spent = self.call(&self.inputs(values), seed, at, &mut rooms)?;
         match rooms.0.iter().find(|room| !room.full) {
-            Some(room) => Err(Failed::wrong(format!(
-                "it returned no `{}`",
+            Some(room) => Err(FunctionFailure::wrong(format!(
+                "it did not return `{}`",
                 room.column.name
             ))),
             None => Ok(spent),
@@ -246,7 +260,7 @@ impl Call {
     }
 }
 
-/// The kind of column that a value of the output makes.
+/// Returns the column kind of an output.
 fn kind(
     spec: &FunctionSpec,
     output: &crate::pipeline::FieldSpec,
@@ -255,9 +269,9 @@ fn kind(
     let named = |problem: String| {
         Error::config(spec.part(), format!("output `{}`: {problem}", output.name))
     };
-    let mut told = output.clone();
-    told.kind.get_or_insert_with(|| "tensor".to_owned());
-    let field = told.field().map_err(|error| named(error.to_string()))?;
+    let mut complete = output.clone();
+    complete.kind.get_or_insert_with(|| "tensor".to_owned());
+    let field = complete.field().map_err(|error| named(error.to_string()))?;
     Ok(match field.map(|field| field.kind) {
         Some(FieldKind::Tensor { dtype, shape }) if pad && !shape.is_empty() => {
             let rank = shape.len();
@@ -279,32 +293,35 @@ fn kind(
     })
 }
 
-/// Cells that a function's values are written into.
-struct Rooms<'a>(Vec<Room<'a>>);
+/// Destination cells of a function's output.
+struct OutputCells<'a>(Vec<OutputCell<'a>>);
 
-struct Room<'a> {
+struct OutputCell<'a> {
     column: &'a ColumnSpec,
-    cell: &'a mut Cell,
+    cell: &'a mut RowCell,
     full: bool,
 }
 
-impl Sink for Rooms<'_> {
-    fn room(&mut self, name: &str, form: Form<'_>) -> Result<&mut [u8], String> {
+impl ValueSink for OutputCells<'_> {
+    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String> {
         let names = || {
             let names = self.0.iter().map(|room| room.column.name.as_str());
             names.collect::<Vec<_>>()
         };
         let Some(at) = self.0.iter().position(|room| room.column.name == name) else {
-            return Err(format!("it returned `{name}`; known are {:?}", names()));
+            return Err(format!(
+                "it returned `{name}`; its declared outputs are {:?}",
+                names()
+            ));
         };
         let room = &mut self.0[at];
         let len = fitting(room.column, form)?;
         room.full = true;
         match &mut room.cell {
-            Cell::Slab(row) => Ok(row.bytes_mut()),
-            Cell::Own { shape, bytes } => {
+            RowCell::Slab(row) => Ok(row.bytes_mut()),
+            RowCell::Own { shape, bytes } => {
                 shape.clear();
-                if let Form::Array { shape: found, .. } = form {
+                if let ValueForm::Array { shape: found, .. } = form {
                     shape.extend_from_slice(found);
                 }
                 bytes.clear();
@@ -319,26 +336,27 @@ impl Sink for Rooms<'_> {
     }
 }
 
-/// Bytes of a value, if its column can hold it.
-fn fitting(column: &ColumnSpec, form: Form<'_>) -> Result<usize, String> {
+/// Returns the bytes of a value if it fits its column.
+fn fitting(column: &ColumnSpec, form: ValueForm<'_>) -> Result<usize, String> {
     let len = form_bytes(form);
     let fits = match (&column.kind, form) {
-        (ColumnKind::Fixed { dtype, shape }, Form::Array { dtype: d, shape: s }) => {
+        (ColumnKind::Fixed { dtype, shape }, ValueForm::Array { dtype: d, shape: s }) => {
             *dtype == d && shape == s
         }
-        (ColumnKind::Padded { dtype, rank }, Form::Array { dtype: d, shape: s }) => {
+        (ColumnKind::Padded { dtype, rank }, ValueForm::Array { dtype: d, shape: s }) => {
             *dtype == d && *rank == s.len()
         }
-        (ColumnKind::Ragged { dtype }, Form::Array { dtype: d, shape: s }) => {
+        (ColumnKind::Ragged { dtype }, ValueForm::Array { dtype: d, shape: s }) => {
             *dtype == d && s.len() == 1
         }
-        (ColumnKind::Bytes, Form::Bytes(_)) | (ColumnKind::Text, Form::Text(_)) => true,
+        (ColumnKind::Bytes, ValueForm::Bytes(_)) | (ColumnKind::Text, ValueForm::Text(_)) => true,
         _ => false,
     };
     match len {
         Some(len) if fits => Ok(len),
         _ => Err(format!(
-            "it returned `{}` as {} where {} is known; make all samples alike, or tell its output",
+            "it returned `{}` as {}, expected {}; return the same type and shape for all samples, \
+             or declare its output",
             column.name,
             form_text(form),
             kind_text(&column.kind),
@@ -346,20 +364,20 @@ fn fitting(column: &ColumnSpec, form: Form<'_>) -> Result<usize, String> {
     }
 }
 
-pub(crate) fn form_bytes(form: Form<'_>) -> Option<usize> {
+pub(crate) fn form_bytes(form: ValueForm<'_>) -> Option<usize> {
     match form {
-        Form::Bytes(len) | Form::Text(len) => Some(len),
-        Form::Array { dtype, shape } => shape
+        ValueForm::Bytes(len) | ValueForm::Text(len) => Some(len),
+        ValueForm::Array { dtype, shape } => shape
             .iter()
             .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n)),
     }
 }
 
-fn form_text(form: Form<'_>) -> String {
+fn form_text(form: ValueForm<'_>) -> String {
     match form {
-        Form::Array { dtype, shape } => format!("{} {shape:?}", dtype.name()),
-        Form::Bytes(_) => "bytes".to_owned(),
-        Form::Text(_) => "text".to_owned(),
+        ValueForm::Array { dtype, shape } => format!("{} {shape:?}", dtype.name()),
+        ValueForm::Bytes(_) => "bytes".to_owned(),
+        ValueForm::Text(_) => "text".to_owned(),
     }
 }
 
@@ -373,8 +391,8 @@ pub(crate) fn kind_text(kind: &ColumnKind) -> String {
     }
 }
 
-/// Copies a value that a function was not given.
-fn pass(values: &Values, cell: &mut Cell) {
+/// Copies a value that the function does not receive.
+fn pass(values: &Values, cell: &mut RowCell) {
     let (from, axes): (&[u8], &[usize]) = match values {
         Values::Array(array) => (array.bytes(), array.shape()),
         Values::Bytes(rows) => (rows.first().map_or(&[], Vec::as_slice), &[]),
@@ -382,9 +400,9 @@ fn pass(values: &Values, cell: &mut Cell) {
         Values::Ragged { values, .. } => (values.bytes(), values.shape()),
     };
     match cell {
-        // Of one length: both are the column's.
-        Cell::Slab(row) => row.bytes_mut().copy_from_slice(from),
-        Cell::Own { shape, bytes } => {
+        // Both have the column's length.
+        RowCell::Slab(row) => row.bytes_mut().copy_from_slice(from),
+        RowCell::Own { shape, bytes } => {
             *shape = axes.to_vec();
             bytes.clear();
             bytes.extend_from_slice(from);
@@ -392,26 +410,26 @@ fn pass(values: &Values, cell: &mut Cell) {
     }
 }
 
-/// An empty cell of its own for each column.
-fn own_cells(count: usize) -> Vec<Cell> {
-    let cell = || Cell::Own {
+/// Creates an empty own cell for each column.
+fn own_cells(count: usize) -> Vec<RowCell> {
+    let cell = || RowCell::Own {
         shape: Vec::new(),
         bytes: Vec::new(),
     };
     (0..count).map(|_| cell()).collect()
 }
 
-/// The values of one sample, taken out of cells of their own; a number of a column whose bytes are
-/// not of its shape, where there is one.
-fn values_from(columns: &[ColumnSpec], cells: &mut [Cell]) -> Result<Vec<Column>, usize> {
+/// Takes the values of one sample out of own cells. Fails with the index of a column whose bytes do
+/// not fit its shape.
+fn values_from(columns: &[ColumnSpec], cells: &mut [RowCell]) -> Result<Vec<Column>, usize> {
     let mut values = Vec::with_capacity(columns.len());
     for (at, (column, cell)) in columns.iter().zip(cells).enumerate() {
-        let Cell::Own { shape, bytes } = cell else {
+        let RowCell::Own { shape, bytes } = cell else {
             return Err(at);
         };
         let (shape, bytes) = (std::mem::take(shape), std::mem::take(bytes));
         let array = |bytes: Vec<u8>, dtype: DType, shape: Vec<usize>| {
-            let whole = form_bytes(Form::Array {
+            let whole = form_bytes(ValueForm::Array {
                 dtype,
                 shape: &shape,
             });
@@ -438,19 +456,21 @@ fn values_from(columns: &[ColumnSpec], cells: &mut [Cell]) -> Result<Vec<Column>
 }
 
 impl Plan {
-    /// The functions that samples go through.
-    pub(crate) fn sample_calls(&self) -> &[Call] {
-        let end = self.calls.partition_point(|call| call.on == On::Sample);
+    /// Functions on samples.
+    pub(crate) fn sample_calls(&self) -> &[FunctionCall] {
+        let end = self
+            .calls
+            .partition_point(|call| call.on == FunctionScope::Sample);
         &self.calls[..end]
     }
 
-    /// The functions that batches go through.
-    pub(crate) fn batch_calls(&self) -> &[Call] {
+    /// Functions on batches.
+    pub(crate) fn batch_calls(&self) -> &[FunctionCall] {
         &self.calls[self.sample_calls().len()..]
     }
 
-    /// Starts all functions; those in other processes in `most` at most, since more than threads
-    /// that call them would have nothing to do.
+    /// Starts all functions, those in other processes in at most `most`: more processes than
+    /// calling threads would be idle.
     ///
     /// # Errors
     ///
@@ -467,14 +487,14 @@ impl Plan {
         row: &mut BatchRow,
         meter: &mut Meter,
         counters: &ThreadCounters,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StageFailure> {
         let mut values = values_from(&self.columns, &mut scratch.cells).map_err(|field| {
             let error = SampleError::Shape {
-                found: "other bytes than its shape takes".to_owned(),
+                found: "a byte count that does not fit its shape".to_owned(),
                 expected: kind_text(&self.columns[field].kind),
-                mend: "every record must have the shape its source declares",
+                fix: "every record must have the shape its source declares",
             };
-            Failure {
+            StageFailure {
                 field,
                 transform: None,
                 error,
@@ -482,7 +502,7 @@ impl Plan {
         })?;
         let calls = self.sample_calls();
         for (number, call) in calls.iter().enumerate() {
-            let failed = |error| Failure {
+            let failed = |error| StageFailure {
                 field: 0,
                 transform: None,
                 error: SampleError::Function {
@@ -508,14 +528,14 @@ impl Plan {
             let bytes_out = out.iter().map(super::sample::cell_bytes).sum();
             counters.count(Stage::Python, u64::from(is_last), bytes_in, bytes_out);
             if !is_last {
-                let unlike = |_| failed(Failed::wrong("its values cannot be taken on"));
+                let unlike = |_| failed(FunctionFailure::wrong("its values have the wrong format"));
                 values = values_from(&call.columns, &mut between).map_err(unlike)?;
             }
         }
         Ok(())
     }
 
-    /// Bytes that a sample takes in between the functions, beside what comes before the first.
+    /// Bytes of a sample's columns after each function.
     pub(super) fn function_bytes(&self) -> u64 {
         let columns = self.sample_calls().iter().flat_map(|call| &call.columns);
         let bytes = columns.filter_map(|column| column.kind.row_bytes());
@@ -523,10 +543,10 @@ impl Plan {
     }
 }
 
-/// Memory goes back to where the next sample is written, unless the function kept hold of it.
+/// Returns memory to the scratch row, unless the function kept it.
 fn take_back(values: &mut Vec<Column>, scratch: &mut BatchRow) {
     for (column, cell) in values.drain(..).zip(&mut scratch.cells) {
-        if let (Values::Array(array), Cell::Own { bytes, .. }) = (column.values, cell)
+        if let (Values::Array(array), RowCell::Own { bytes, .. }) = (column.values, cell)
             && let Some(memory) = array.give_back()
         {
             *bytes = memory;

@@ -1,51 +1,51 @@
-//! Two finished rows into one: what `MixUp` and `CutMix` make of images, masks and labels.
+//! `MixUp` and `CutMix`: mixes two finished rows of images, masks and labels into one.
 //!
-//! Both samples are written as rows of the batch first, so that flips, normalization and layout are
-//! done already and one pass over the row is all that is left.
+//! Both samples are written as rows first, so flips, normalization and layout are done, and one
+//! pass over the row suffices.
 
 use std::fmt;
 use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::failure::{Failure, SampleError};
+use super::failure::{SampleError, StageFailure};
 use super::sample::Position;
-use super::{FieldPlan, Finish, PixelPlan, Plan, place};
-use crate::batch::{BatchRow, Cell, ColumnKind};
-use crate::error::Error;
+use super::{FieldPlan, PixelPlan, Plan, RowPass, place};
 use crate::pipeline::{Layout, Pipeline};
-use crate::sample::{DType, Field, FieldKind, Region, Size};
-use crate::source::Source;
-use crate::transform::{CutMix, MixUp, Mixing, Rng, Transform, Way};
+use infeed_codec::transform::{CutMix, MixChoice, MixUp, Mixing, Rng, Transform};
+use infeed_core::batch::{BatchRow, ColumnKind, RowCell};
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, Field, FieldKind, Region, Size};
+use infeed_source::Source;
 
-/// How a pipeline mixes samples.
+/// Mixing of a pipeline.
 #[derive(Debug)]
 pub(super) struct Mixer {
-    ways: Vec<Way>,
-    /// Number of the first transform that mixes; it keys the draws.
+    choices: Vec<MixChoice>,
+    /// Index of the first mixing transform; keys the draws.
     number: usize,
-    /// The field of the labels, where there is one.
+    /// Index of the label field, if there is one.
     label: Option<usize>,
-    /// Size of the finished images, on which a rectangle is drawn.
+    /// Size of the finished images, for drawing rectangles.
     size: Size,
 }
 
-/// Class numbers that become shares of classes.
+/// Conversion of class numbers to soft labels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SoftLabel {
     dtype: DType,
     classes: usize,
 }
 
-/// What mixes, as far as it shows before fields are looked at.
-struct Asked<'a> {
+/// A mixing transform, before fields are known.
+struct MixRequest<'a> {
     at: usize,
     transform: &'a Transform,
     field: Option<&'a str>,
     classes: Option<u32>,
 }
 
-fn asked(pipeline: &Pipeline) -> impl Iterator<Item = (Asked<'_>, Way)> {
+fn asked(pipeline: &Pipeline) -> impl Iterator<Item = (MixRequest<'_>, MixChoice)> {
     let all = pipeline.transforms.iter().enumerate();
     all.filter_map(|(at, transform)| {
         let (alpha, p, field, classes, cuts) = match transform {
@@ -63,19 +63,18 @@ fn asked(pipeline: &Pipeline) -> impl Iterator<Item = (Asked<'_>, Way)> {
             }) => (*alpha, *p, field, *classes, true),
             _ => return None,
         };
-        let asked = Asked {
+        let asked = MixRequest {
             at,
             transform,
             field: field.as_deref(),
             classes,
         };
-        Some((asked, Way { p, alpha, cuts }))
+        Some((asked, MixChoice { p, alpha, cuts }))
     })
 }
 
-/// The labels of a pipeline that mixes: their field, and how class numbers become shares.
-///
-/// Before the source is open, what it alone can tell is taken to be right.
+/// Returns the label field of a mixing pipeline, and the conversion of its class numbers to soft
+/// labels. Without a source, accepts what only the source could check.
 pub(super) fn labels(
     pipeline: &Pipeline,
     fields: &[Field],
@@ -86,19 +85,19 @@ pub(super) fn labels(
     };
     let wrong = |problem: String| Err(Error::config(place(first.at, first.transform), problem));
     let mut whole = 0.0;
-    for (other, way) in asked(pipeline) {
-        whole += way.p;
+    for (other, choice) in asked(pipeline) {
+        whole += choice.p;
         if (other.field, other.classes) != (first.field, first.classes) {
             return wrong(format!(
-                "its field and classes differ from those of {}; give both the same",
+                "its field and classes differ from those of {}; use the same for both",
                 place(other.at, other.transform)
             ));
         }
     }
     if whole > 1.0 + 1e-9 {
         return wrong(format!(
-            "at most one of MixUp and CutMix is done to a sample, and their p add up to {whole}; \
-             give each its part, such as p=0.5"
+            "the p of MixUp and CutMix add up to {whole}, more than 1; a sample gets at most one \
+             of them: lower p, such as p=0.5"
         ));
     }
     let name = first.field.unwrap_or("label");
@@ -111,8 +110,7 @@ pub(super) fn labels(
         }
         let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
         return wrong(format!(
-            "there is no field `{name}` whose labels could be mixed; name the one there is, as in \
-             field=\"...\" (fields: {names:?})"
+            "no label field `{name}`; set the label field, as in field=\"...\" (fields: {names:?})"
         ));
     };
     let kind = &fields[at].kind;
@@ -130,8 +128,7 @@ pub(super) fn labels(
                 ))),
                 None if source.is_none() => Ok(None),
                 None => wrong(format!(
-                    "the source does not say how many classes `{name}` has; say it, as in \
-                     classes=10"
+                    "the number of classes of `{name}` is unknown; set it, as in classes=10"
                 )),
             }
         }
@@ -143,10 +140,10 @@ pub(super) fn labels(
             dtype: DType::Float32,
             ..
         } => wrong(format!(
-            "`{name}` holds float32, which is mixed as it is; leave out classes"
+            "`{name}` is float32, which needs no classes; remove classes"
         )),
         _ => wrong(format!(
-            "`{name}` holds neither class numbers nor float32, so that it cannot be mixed"
+            "`{name}` is neither a class number nor float32, so it cannot be mixed"
         )),
     }
 }
@@ -171,8 +168,8 @@ pub(super) fn mixer(
     plans: &[FieldPlan],
     label: Option<usize>,
 ) -> Result<Option<Mixer>, Error> {
-    let ways: Vec<(Asked<'_>, Way)> = asked(pipeline).collect();
-    let Some((first, _)) = ways.first() else {
+    let choices: Vec<(MixRequest<'_>, MixChoice)> = asked(pipeline).collect();
+    let Some((first, _)) = choices.first() else {
         return Ok(None);
     };
     let pixels = plans.iter().filter_map(|plan| match plan {
@@ -190,14 +187,14 @@ pub(super) fn mixer(
             ));
         };
         size = size.or(Some(own));
-        let blended = ways.iter().find(|(_, way)| !way.cuts);
+        let blended = choices.iter().find(|(_, choice)| !choice.cuts);
         if let Some((asked, _)) = blended
             && plan.is_mask
             && !plan.is_shares()
         {
             let problem = format!(
-                "the classes of `{}` are numbers, of which there is no mean; add \
-                 OneHot(\"{}\", ...) in a float type before it, or use CutMix",
+                "class numbers in `{}` cannot be averaged; add OneHot(\"{}\", ...) with a float \
+                 dtype before it, or use CutMix",
                 plan.name, plan.name
             );
             return Err(Error::config(place(asked.at, asked.transform), problem));
@@ -208,24 +205,24 @@ pub(super) fn mixer(
     };
     Ok(Some(Mixer {
         number: first.at,
-        ways: ways.into_iter().map(|(_, way)| way).collect(),
+        choices: choices.into_iter().map(|(_, choice)| choice).collect(),
         label,
         size,
     }))
 }
 
 impl PixelPlan {
-    /// Whether every number is the share of a class, so that a mean of two means something.
+    /// Whether every number is the share of a class, so that averages are meaningful.
     fn is_shares(&self) -> bool {
-        matches!(&self.finish, Finish::OneHot { dtype, .. } if *dtype != DType::UInt8)
+        matches!(&self.finish, RowPass::OneHot { dtype, .. } if *dtype != DType::UInt8)
     }
 
-    /// Planes of a row, and bytes of an element of one: a pixel, or one number of it.
+    /// Planes of a row, and bytes of a plane's element (a pixel, or one channel of it).
     fn planes(&self, size: Size) -> (usize, usize) {
         let bytes = self.dtype().bytes();
         let layout = match &self.finish {
-            Finish::Convert { layout, .. } | Finish::OneHot { layout, .. } => *layout,
-            Finish::Classes { .. } => Layout::Hwc,
+            RowPass::Convert { layout, .. } | RowPass::OneHot { layout, .. } => *layout,
+            RowPass::Classes { .. } => Layout::Hwc,
         };
         let shape = self.shape(size);
         match (layout, shape[..].len()) {
@@ -237,7 +234,7 @@ impl PixelPlan {
 }
 
 impl SoftLabel {
-    /// What a row of shares looks like.
+    /// Returns the column of soft labels.
     pub(super) fn column(&self) -> ColumnKind {
         ColumnKind::Fixed {
             dtype: DType::Float32,
@@ -245,8 +242,8 @@ impl SoftLabel {
         }
     }
 
-    /// Writes a class number as shares: all of it that class.
-    pub(super) fn write(&self, number: &[u8], cell: &mut Cell) -> Result<(), SampleError> {
+    /// Writes a class number as a soft label with all weight on that class.
+    pub(super) fn write(&self, number: &[u8], cell: &mut RowCell) -> Result<(), SampleError> {
         let class = integer(self.dtype, number);
         let Some(class) = class
             .and_then(|class| usize::try_from(class).ok())
@@ -258,10 +255,10 @@ impl SoftLabel {
                     None => format!("{} bytes", number.len()),
                 },
                 expected: format!("labels of {} classes, from 0", self.classes),
-                mend: "give MixUp and CutMix the number of classes, as in classes=1000",
+                fix: "set the number of classes of MixUp and CutMix, as in classes=1000",
             });
         };
-        if let Cell::Own { bytes, .. } = cell {
+        if let RowCell::Own { bytes, .. } = cell {
             bytes.resize(self.classes * 4, 0);
         }
         let out = bytes_of(cell);
@@ -273,7 +270,7 @@ impl SoftLabel {
     }
 }
 
-/// An integer of a type, from its bytes.
+/// Reads an integer of a type from its bytes.
 fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
     macro_rules! read {
         ($of:ty) => {
@@ -293,30 +290,30 @@ fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
     })
 }
 
-fn bytes_of(cell: &mut Cell) -> &mut [u8] {
+fn bytes_of(cell: &mut RowCell) -> &mut [u8] {
     match cell {
-        Cell::Slab(row) => row.bytes_mut(),
-        Cell::Own { bytes, .. } => bytes,
+        RowCell::Slab(row) => row.bytes_mut(),
+        RowCell::Own { bytes, .. } => bytes,
     }
 }
 
 impl Plan {
-    /// Whether some samples are mixed with another's.
+    /// Whether samples are mixed with others.
     pub fn mixes(&self) -> bool {
         self.mixer.is_some()
     }
 
-    /// The partner of a position and how the two are mixed, if they are: a function of the seed,
-    /// epoch, position, and the positions that are `near`.
+    /// Draws the partner of a position and the mixing: a function of the seed, epoch, position and
+    /// the positions in `near`. `None` if the sample is not mixed.
     pub fn mixing(&self, at: Position, near: impl FnOnce() -> Range<u64>) -> Option<Mixing> {
         let mixer = self.mixer.as_ref()?;
         let mut rng = Rng::new(self.seed, at.epoch, at.position, mixer.number as u64);
-        Mixing::draw(&mixer.ways, at.position, near, &mut rng)
+        Mixing::draw(&mixer.choices, at.position, near, &mut rng)
     }
 
-    /// A row to make a partner in, with memory of its own.
+    /// Creates a row with its own memory, for the partner.
     pub fn spare_row(&self) -> BatchRow {
-        let cell = |_| Cell::Own {
+        let cell = |_| RowCell::Own {
             shape: Vec::new(),
             bytes: Vec::new(),
         };
@@ -326,24 +323,24 @@ impl Plan {
         }
     }
 
-    /// Bytes of such a row.
+    /// Bytes of the partner's row.
     pub fn spare_row_bytes(&self) -> u64 {
         let bytes = self.columns.iter().filter_map(|c| c.kind.row_bytes());
         bytes.sum::<usize>() as u64
     }
 
-    /// Mixes a finished partner into a finished row: its images, masks and labels. Other fields
-    /// stay the row's own.
+    /// Mixes images, masks and labels of a finished partner into a finished row. Other fields keep
+    /// the row's own values.
     ///
     /// # Errors
     ///
-    /// If the partner has another shape.
+    /// If the partner's shape differs.
     pub fn mix(
         &self,
         mixing: &Mixing,
         partner: &mut BatchRow,
         row: &mut BatchRow,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StageFailure> {
         let Some(mixer) = &self.mixer else {
             return Ok(());
         };
@@ -355,13 +352,13 @@ impl Plan {
                 continue;
             }
             if own.len() != other.len() {
-                return Err(Failure {
+                return Err(StageFailure {
                     field,
                     transform: None,
                     error: SampleError::Shape {
                         found: format!("{} bytes", other.len()),
                         expected: format!("{}", own.len()),
-                        mend: "every sample must have one shape to be mixed",
+                        fix: "all samples must have the same shape to be mixed",
                     },
                 });
             }
@@ -382,7 +379,7 @@ impl Plan {
     }
 }
 
-/// Shares of classes, with one rounding: of one class with itself they stay 1.
+/// Mixes soft labels with one rounding, so that a class mixed with itself stays 1.
 fn labels_of(share: f64, own: &mut [u8], other: &[u8]) {
     let pairs = own.as_chunks_mut::<4>().0.iter_mut();
     for (own, other) in pairs.zip(other.as_chunks::<4>().0) {
@@ -392,11 +389,11 @@ fn labels_of(share: f64, own: &mut [u8], other: &[u8]) {
     }
 }
 
-/// `share * own + (1 - share) * other`, in float32; integers are rounded to nearest, halves up.
+/// `share * own + (1 - share) * other`, in float32. Integers are rounded to nearest, halves up.
 fn blend(dtype: DType, share: f64, own: &mut [u8], other: &[u8]) {
     let (a, b) = (share as f32, (1.0 - share) as f32);
     let mean = |own: f32, other: f32| own * a + other * b;
-    /// Applies it to numbers of `$size` bytes.
+    /// Applies `mean` to numbers of `$size` bytes.
     macro_rules! each {
         ($size:literal, $from:expr, $to:expr) => {{
             let pairs = own.as_chunks_mut::<$size>().0.iter_mut();
@@ -424,7 +421,7 @@ fn blend(dtype: DType, share: f64, own: &mut [u8], other: &[u8]) {
     }
 }
 
-/// Copies a rectangle of one row's pixels over that of another.
+/// Copies a rectangle of one row's pixels to another row.
 fn paste(
     own: &mut [u8],
     other: &[u8],
@@ -444,21 +441,21 @@ fn paste(
 }
 
 impl fmt::Display for Mixer {
-    /// The line of the plan.
+    /// Writes the line of the plan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ways = self.ways.iter().map(|way| {
-            let name = if way.cuts { "CutMix" } else { "MixUp" };
-            let often = match way.p {
+        let choices = self.choices.iter().map(|choice| {
+            let name = if choice.cuts { "CutMix" } else { "MixUp" };
+            let often = match choice.p {
                 p if p < 1.0 => format!(", {p} of the samples"),
                 _ => String::new(),
             };
-            format!("{name} (alpha {}{often})", way.alpha)
+            format!("{name} (alpha {}{often})", choice.alpha)
         });
-        let ways: Vec<String> = ways.collect();
+        let choices: Vec<String> = choices.collect();
         write!(
             f,
             "mix: {}, with the sample of another position, decoded for it",
-            ways.join(" or ")
+            choices.join(" or ")
         )
     }
 }

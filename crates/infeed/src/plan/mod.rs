@@ -1,12 +1,12 @@
-//! Description to what runs: checked against the source's fields, shapes inferred, work arranged.
+//! Planning: checks a description against the source's fields, infers shapes and arranges the work.
 //!
-//! Everything that can be wrong with a description is found here, before the first record is
-//! read, and named with the transform to add.
+//! Planning finds all errors in a description before the first record is read, and names the
+//! transform to add.
 
 mod classes;
-pub(crate) mod coordinates;
+pub mod coordinates;
 mod describe;
-pub(crate) mod device;
+pub mod device;
 mod devices;
 pub mod failure;
 pub mod fold;
@@ -17,18 +17,18 @@ pub mod sample;
 pub(crate) mod warnings;
 mod write;
 
-use crate::batch::{ColumnKind, ColumnSpec};
-use crate::decode::{ColorMode, Limits};
-use crate::error::Error;
-use crate::function::On;
+use crate::function::FunctionScope;
 use crate::pipeline::{Decode, FunctionSpec, Layout, Pipeline, Tail};
-use crate::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
-use crate::source::Source;
-use crate::transform::{Accepted, Affine, MaskContent, Transform};
+use infeed_codec::decode::{ColorMode, Limits};
+use infeed_codec::transform::{Accepted, Affine, Effect, MaskContent, Transform};
+use infeed_core::batch::{ColumnKind, ColumnSpec};
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
+use infeed_source::Source;
 
 use classes::ClassMap;
 
-/// Field of the batches of `Tail::Pad`: whether a row holds a record. The last column.
+/// Boolean column of batches with `Tail::Pad`: whether a row has a record. The last column.
 pub const VALID: &str = "valid";
 
 /// A pipeline ready to run.
@@ -36,33 +36,33 @@ pub const VALID: &str = "valid";
 pub struct Plan {
     fields: Vec<FieldPlan>,
     columns: Vec<ColumnSpec>,
-    /// What rows are made of in their other forms, where batches have one of several: more of a row is
-    /// made by the host there, or less.
+    /// Fields and columns of further batch layouts, in which the host does more or less of the
+    /// row's work.
     others: Vec<(Vec<FieldPlan>, Vec<ColumnSpec>)>,
-    transforms: Vec<Planned>,
+    transforms: Vec<PlannedTransform>,
     decode: Decode,
     limits: Limits,
     seed: u64,
-    /// None: every sample is its own.
+    /// `None` if samples are not mixed.
     mixer: Option<mix::Mixer>,
-    /// None: all files are decoded on the host.
+    /// `None` if the host decodes all files.
     devices: Option<devices::Devices>,
-    /// Functions of the user's, those on samples first.
-    calls: Vec<function::Call>,
-    /// Columns of a batch as its rows are filled, where they are not those of the last of these: the
-    /// mark of padding stands behind what functions on samples return, of which they do not know.
+    /// User functions, those on samples first.
+    calls: Vec<function::FunctionCall>,
+    /// Row columns when `tail="pad"` appends the `valid` mask after the last sample function.
+    /// Functions do not see that mask.
     marked: Option<Vec<ColumnSpec>>,
 }
 
-/// A transform and what the plan knows of it.
+/// A transform with its planned properties.
 #[derive(Debug)]
-struct Planned {
+struct PlannedTransform {
     transform: Transform,
-    /// Whether images are floats by then, so that `RandomErasing` writes finished values.
+    /// Whether images are floats at this point, so that `RandomErasing` writes final values.
     finished: bool,
 }
 
-/// What becomes of one field.
+/// Processing of one field.
 #[derive(Clone, Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -72,38 +72,38 @@ enum FieldPlan {
     Pixels(PixelPlan),
     /// Numbers of fixed shape, copied.
     Copy,
-    /// A class number, written as shares of classes.
+    /// A class number, written as a soft label.
     Soft(mix::SoftLabel),
-    /// Kept by row.
+    /// Stored per row.
     Own,
 }
 
-/// What becomes of an image or mask.
+/// Processing of an image or mask.
 #[derive(Clone, Debug)]
 struct PixelPlan {
     name: String,
     is_mask: bool,
     stored: Pixels,
     mode: ColorMode,
-    /// Channels and depth after decoding, which every record must have.
+    /// Channels and depth after decoding, equal for all records.
     channels: usize,
     depth: Depth,
     /// Channels after the last transform.
     out_channels: usize,
-    /// Size after the last transform; None where rows differ and are padded.
+    /// Size after the last transform; `None` if rows differ and are padded.
     size: Option<Size>,
-    finish: Finish,
-    /// Layout and column on a device, where a part of the writing is left to that.
+    finish: RowPass,
+    /// Layout and column on a device that does part of the writing.
     on_device: Option<(Layout, ColumnKind)>,
-    /// Bytes of a row, where a device resizes: the host writes what is to be resized, where it can.
+    /// Row bytes if a device resizes. The host writes the unresized crop if it fits.
     crop_bytes: Option<usize>,
-    /// Whether rows may hold files, for a device that decodes.
+    /// Whether rows may contain files for a device that decodes.
     leaves_files: bool,
 }
 
 /// The pass that writes the row.
 #[derive(Clone, Debug)]
-enum Finish {
+enum RowPass {
     /// Flip, cast, scale, layout.
     Convert {
         dtype: DType,
@@ -111,13 +111,13 @@ enum Finish {
         scale: [f32; 4],
         bias: [f32; 4],
     },
-    /// One channel a class.
+    /// One channel per class.
     OneHot {
         classes: ClassMap,
         dtype: DType,
         layout: Layout,
     },
-    /// Class numbers; `none` for pixels of no class.
+    /// Class numbers; `none` for pixels of unknown class.
     Classes {
         classes: ClassMap,
         dtype: DType,
@@ -130,7 +130,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] naming the part of the description and the mend.
+    /// [`Error::Config`] that names the part of the description and the fix.
     pub fn new(pipeline: &Pipeline, fields: &[Field]) -> Result<Plan, Error> {
         Plan::build(pipeline, fields, None, true)
     }
@@ -144,7 +144,7 @@ impl Plan {
         Plan::build(pipeline, source.fields(), Some(source), true)
     }
 
-    /// As [`Plan::new`], up to the first function of which it is not known what it returns.
+    /// As [`Plan::new`], up to the first function with an unknown output.
     pub(crate) fn as_far_as_known(
         pipeline: &Pipeline,
         fields: &[Field],
@@ -160,7 +160,7 @@ impl Plan {
         strict: bool,
     ) -> Result<Plan, Error> {
         in_order(pipeline)?;
-        let checked = Checked::new(pipeline, fields)?;
+        let checked = CheckedTransforms::new(pipeline, fields)?;
         let all = strict || source.is_some();
         coordinates::check(&pipeline.transforms, &pipeline.keep, fields, all)?;
         let labels = mix::labels(pipeline, fields, source)?;
@@ -180,10 +180,10 @@ impl Plan {
         }
         let pads = pipeline.batch.settled_tail()? == Tail::Pad;
         if pads {
-            let on_batches = |spec: &&FunctionSpec| spec.on == On::Batch;
+            let on_batches = |spec: &&FunctionSpec| spec.on == FunctionScope::Batch;
             if let Some(spec) = pipeline.python.iter().find(on_batches) {
-                let problem = "tail=\"pad\" adds a field and rows that it would not know; use \
-                               tail=\"wrap\" or \"drop\", or call it with samples";
+                let problem = "tail=\"pad\" adds a field and rows that the function does not \
+                               expect; use tail=\"wrap\" or \"drop\", or call it with samples";
                 return Err(Error::config(spec.part(), problem));
             }
             if pipeline.python.is_empty() {
@@ -195,7 +195,7 @@ impl Plan {
         if mixer.is_some() {
             function::refuse_after_mixing(pipeline)?;
         }
-        // Before the source is open, not all of its fields are known, nor what functions return.
+        // Without a source, fields and function outputs may be unknown.
         let calls = match source {
             None if !strict => Vec::new(),
             _ => function::calls(pipeline, &columns, strict)?,
@@ -225,7 +225,7 @@ impl Plan {
         })
     }
 
-    /// Columns of a batch as its rows are filled, in field order.
+    /// Columns of a batch while its rows are filled, in field order.
     pub fn columns(&self) -> &[ColumnSpec] {
         match (&self.marked, self.sample_calls().last()) {
             (Some(columns), _) => columns,
@@ -234,7 +234,7 @@ impl Plan {
         }
     }
 
-    /// Columns of a batch as its rows are filled, in each form that it may have.
+    /// Columns of a batch while its rows are filled, for each of its layouts.
     pub(crate) fn forms(&self) -> Vec<Vec<ColumnSpec>> {
         let others = self.others.iter().map(|(_, columns)| columns.clone());
         std::iter::once(self.columns().to_vec())
@@ -242,14 +242,13 @@ impl Plan {
             .collect()
     }
 
-    /// What becomes of the fields in a form; only where there are several is there another than 0.
+    /// Fields of a batch layout, 0 if there is only one.
     fn fields(&self, form: usize) -> &[FieldPlan] {
         let other = form.checked_sub(1).and_then(|at| self.others.get(at));
         other.map_or(&self.fields, |(fields, _)| fields)
     }
 
-    /// Columns of a batch that the consumer gets: what functions on batches make of
-    /// [`Plan::columns`].
+    /// Columns of a delivered batch: [`Plan::columns`] after the functions on batches.
     pub fn delivered(&self) -> &[ColumnSpec] {
         match self.batch_calls().last() {
             Some(call) => &call.columns,
@@ -262,12 +261,13 @@ impl Plan {
         &self.columns
     }
 
-    /// The seed that draws are keyed by.
+    /// Seed of the random draws.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Whether samples are of no fixed size, so that rows are kept apart until the batch is full.
+    /// Whether samples have no fixed size, so that rows are stored separately until the batch is
+    /// full.
     pub fn has_own_cells(&self) -> bool {
         self.columns()
             .iter()
@@ -276,8 +276,7 @@ impl Plan {
 }
 
 impl Pipeline {
-    /// Refuses a description that cannot work, as far as that shows before its data is looked
-    /// at. Palettes are read.
+    /// Checks the description as far as possible without reading its data. Palettes are read.
     ///
     /// # Errors
     ///
@@ -286,12 +285,12 @@ impl Pipeline {
         self.check_selection()?;
         match self.source.known_fields()? {
             Some(fields) => Plan::as_far_as_known(self, &fields, None).map(drop),
-            // Records tell the fields: what goes with them shows when the source is opened.
+            // Only records show the fields; opening the source checks the rest.
             None => self
                 .batch
                 .settled_tail()
                 .and_then(|_| in_order(self))
-                .and_then(|()| Checked::alone(self)),
+                .and_then(|()| CheckedTransforms::alone(self)),
         }
     }
 }
@@ -304,7 +303,7 @@ fn in_order(pipeline: &Pipeline) -> Result<(), Error> {
     }
 }
 
-/// The column that tells rows with a record from padding.
+/// Returns the column that marks rows with a record.
 fn valid<'a>(whose: &str, mut names: impl Iterator<Item = &'a str>) -> Result<ColumnSpec, Error> {
     if names.any(|name| name == VALID) {
         let problem = format!(
@@ -323,19 +322,19 @@ fn valid<'a>(whose: &str, mut names: impl Iterator<Item = &'a str>) -> Result<Co
     })
 }
 
-/// What the transforms come to, before fields are looked at one by one.
-struct Checked<'a> {
+/// The transforms, checked before the individual fields.
+struct CheckedTransforms<'a> {
     pipeline: &'a Pipeline,
-    transforms: Vec<Planned>,
+    transforms: Vec<PlannedTransform>,
 }
 
-/// Where in the description a transform stands.
+/// Names a transform by its position in the description.
 fn place(at: usize, transform: &Transform) -> String {
     format!("transform {} ({})", at + 1, transform.name())
 }
 
-impl<'a> Checked<'a> {
-    fn new(pipeline: &'a Pipeline, fields: &[Field]) -> Result<Checked<'a>, Error> {
+impl<'a> CheckedTransforms<'a> {
+    fn new(pipeline: &'a Pipeline, fields: &[Field]) -> Result<CheckedTransforms<'a>, Error> {
         let visual =
             |field: &&Field| matches!(field.kind, FieldKind::Image(_) | FieldKind::Mask(_));
         let names: Vec<&str> = fields
@@ -363,7 +362,7 @@ impl<'a> Checked<'a> {
                 return Err(Error::config("decode", problem));
             }
         }
-        let mut transforms: Vec<Planned> = Vec::with_capacity(pipeline.transforms.len());
+        let mut transforms: Vec<PlannedTransform> = Vec::with_capacity(pipeline.transforms.len());
         let (mut finished, mut erased, mut mixed) = (false, false, false);
         for (at, transform) in pipeline.transforms.iter().enumerate() {
             let wrong = |problem: String| Error::config(place(at, transform), problem);
@@ -380,23 +379,14 @@ impl<'a> Checked<'a> {
                     "no image or mask field `{field}`; there are {names:?}"
                 )));
             }
-            let crops = matches!(
-                transform,
-                Transform::Crop(_)
-                    | Transform::RandomHorizontalFlip(_)
-                    | Transform::RandomVerticalFlip(_)
-            );
-            let colours = matches!(
-                transform,
-                Transform::ColorJitter(_) | Transform::Grayscale(_)
-            );
-            if finished && (colours || (transform.changes_geometry() && !crops)) {
+            let resamples = transform.changes_geometry() && !transform.only_moves_pixels();
+            if finished && (resamples || transform.effect() == Effect::Color) {
                 let problem = "it works on uint8 pixels; put it before ToFloat, Normalize, OneHot and ClassIndex";
                 return Err(wrong(problem.to_owned()));
             }
             if erased && transform.changes_geometry() {
                 return Err(wrong(
-                    "put it before RandomErasing, which comes last here".to_owned(),
+                    "put it before RandomErasing, which must be last".to_owned(),
                 ));
             }
             if mixed && !transform.mixes() {
@@ -404,24 +394,23 @@ impl<'a> Checked<'a> {
                 return Err(wrong(problem.to_owned()));
             }
             mixed |= transform.mixes();
-            match transform {
-                Transform::ToFloat(_) | Transform::Normalize(_) => finished = true,
-                Transform::OneHot(_) | Transform::ClassIndex(_) => finished = true,
-                Transform::RandomErasing(_) => erased = erased || finished,
+            match transform.effect() {
+                Effect::Scale | Effect::Classes => finished = true,
+                Effect::Erase => erased = erased || finished,
                 _ => {}
             }
-            transforms.push(Planned {
+            transforms.push(PlannedTransform {
                 transform: transform.clone(),
                 finished,
             });
         }
-        Ok(Checked {
+        Ok(CheckedTransforms {
             pipeline,
             transforms,
         })
     }
 
-    /// Refuses transforms that are wrong whatever they are applied to.
+    /// Rejects transforms that are invalid for any input.
     fn alone(pipeline: &Pipeline) -> Result<(), Error> {
         for (at, transform) in pipeline.transforms.iter().enumerate() {
             transform
@@ -431,7 +420,7 @@ impl<'a> Checked<'a> {
         Ok(())
     }
 
-    /// The plan of one field and its column.
+    /// Plans one field and its column.
     fn field(&self, field: &Field) -> Result<(FieldPlan, ColumnKind), Error> {
         let (stored, is_mask) = match &field.kind {
             FieldKind::Image(stored) => (stored, false),
@@ -478,7 +467,7 @@ impl<'a> Checked<'a> {
         let mut out_channels = channels;
         let mut affine = Affine::identity(channels, depth);
         let mut class_finish = None;
-        for (at, Planned { transform, .. }) in self.transforms.iter().enumerate() {
+        for (at, PlannedTransform { transform, .. }) in self.transforms.iter().enumerate() {
             let wrong = |problem: String| Error::config(place(at, transform), problem);
             size = transform
                 .output_size(size)
@@ -496,8 +485,7 @@ impl<'a> Checked<'a> {
                 transform.applies_to_images()
             };
             if !named || !applies {
-                let classes = matches!(transform, Transform::OneHot(_) | Transform::ClassIndex(_));
-                if named && classes {
+                if named && transform.effect() == Effect::Classes {
                     return Err(wrong(format!("`{}` is an image, not a mask", field.name)));
                 }
                 continue;
@@ -512,20 +500,17 @@ impl<'a> Checked<'a> {
                     affine = Affine::identity(out_channels, depth);
                 }
             }
+            transform
+                .scale(&mut affine)
+                .map_err(|error| wrong(error.to_string()))?;
+            if transform.effect() == Effect::Classes && class_finish.is_some() {
+                return Err(wrong(format!("`{}` has its classes already", field.name)));
+            }
             match transform {
-                Transform::ToFloat(_) => affine.to_float(),
-                Transform::Normalize(normalize) => {
-                    affine
-                        .normalize(normalize)
-                        .map_err(|error| wrong(error.to_string()))?;
-                }
-                Transform::OneHot(_) | Transform::ClassIndex(_) if class_finish.is_some() => {
-                    return Err(wrong(format!("`{}` has its classes already", field.name)));
-                }
                 Transform::OneHot(t) => {
                     let classes = self.class_map(at, t.content(), t.accepted(), depth)?;
                     let layout = self.pipeline.output.layout;
-                    class_finish = Some(Finish::OneHot {
+                    class_finish = Some(RowPass::OneHot {
                         classes,
                         dtype: t.dtype,
                         layout,
@@ -535,7 +520,7 @@ impl<'a> Checked<'a> {
                     let classes = self.class_map(at, t.content(), t.accepted(), depth)?;
                     t.validate_count(classes.count())
                         .map_err(|error| wrong(error.to_string()))?;
-                    class_finish = Some(Finish::Classes {
+                    class_finish = Some(RowPass::Classes {
                         classes,
                         dtype: t.dtype,
                         none: t.index_of_none(),
@@ -545,7 +530,7 @@ impl<'a> Checked<'a> {
             }
         }
         let wants_rgb = match &class_finish {
-            Some(Finish::OneHot { classes, .. } | Finish::Classes { classes, .. }) => {
+            Some(RowPass::OneHot { classes, .. } | RowPass::Classes { classes, .. }) => {
                 classes.takes_colours()
             }
             _ => false,
@@ -562,7 +547,7 @@ impl<'a> Checked<'a> {
                 },
             );
             let problem = format!(
-                "mask `{}` has {has} channels where its classes need {wants}; see .decode({}=...)",
+                "mask `{}` has {has} channels, but its classes need {wants}; see .decode({}=...)",
                 field.name, field.name
             );
             return Err(Error::config("decode", problem));
@@ -588,7 +573,7 @@ impl<'a> Checked<'a> {
         })
     }
 
-    /// How the transform of this number makes class numbers of a mask.
+    /// Creates the class mapping of the mask that transform `at` reads.
     fn class_map(
         &self,
         at: usize,
@@ -610,7 +595,7 @@ impl<'a> Checked<'a> {
         is_mask: bool,
         depth: Depth,
         affine: &Affine,
-    ) -> Result<Finish, Error> {
+    ) -> Result<RowPass, Error> {
         let as_decoded = match depth {
             Depth::U8 => DType::UInt8,
             Depth::U16 => DType::UInt16,
@@ -622,7 +607,7 @@ impl<'a> Checked<'a> {
         };
         let (scale, bias) = (four(&scale, 1.0), four(&bias, 0.0));
         if is_mask {
-            return Ok(Finish::Convert {
+            return Ok(RowPass::Convert {
                 dtype: as_decoded,
                 layout,
                 scale,
@@ -637,22 +622,22 @@ impl<'a> Checked<'a> {
         let dtype = self.pipeline.output.dtype.unwrap_or(default);
         let float = matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
         if float != affine.is_float() || (!float && dtype != as_decoded) {
-            let mend = if float {
+            let fix = if float {
                 "add ToFloat or Normalize".to_owned()
             } else {
                 format!(
-                    "leave out dtype, or use float32, float16 or bfloat16 (without: {})",
+                    "remove dtype, or use float32, float16 or bfloat16 (without: {})",
                     default.name()
                 )
             };
             let problem = format!(
-                "`{}` cannot be given as {}; {mend}",
+                "`{}` cannot be converted to {}; {fix}",
                 field.name,
                 dtype.name()
             );
             return Err(Error::config("output", problem));
         }
-        Ok(Finish::Convert {
+        Ok(RowPass::Convert {
             dtype,
             layout,
             scale,
@@ -673,12 +658,12 @@ impl<'a> Checked<'a> {
             }
             return Ok(ColumnKind::Fixed { dtype, shape });
         }
-        // A function may make one size of what differs.
+        // A function may make all rows one size.
         let goes_on = self
             .pipeline
             .python
             .iter()
-            .any(|spec| spec.on == On::Sample);
+            .any(|spec| spec.on == FunctionScope::Sample);
         if self.pipeline.batch.pad || self.pipeline.batch.is_of_one() || goes_on {
             return Ok(ColumnKind::Padded {
                 dtype,
@@ -689,7 +674,7 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// Rows differ in size, and nobody asked for padding.
+/// Returns the error for rows of different sizes without padding.
 fn unsized_image(name: &str) -> Error {
     let problem = format!(
         "the size of `{name}` differs by record; add a transform that gives one size, such as \
@@ -703,9 +688,9 @@ impl PixelPlan {
     /// Element type in the batch.
     fn dtype(&self) -> DType {
         match &self.finish {
-            Finish::Convert { dtype, .. }
-            | Finish::OneHot { dtype, .. }
-            | Finish::Classes { dtype, .. } => *dtype,
+            RowPass::Convert { dtype, .. }
+            | RowPass::OneHot { dtype, .. }
+            | RowPass::Classes { dtype, .. } => *dtype,
         }
     }
 
@@ -713,10 +698,10 @@ impl PixelPlan {
     fn shape(&self, size: Size) -> Vec<usize> {
         let (height, width) = (size.height as usize, size.width as usize);
         let (channels, layout) = match &self.finish {
-            Finish::OneHot {
+            RowPass::OneHot {
                 classes, layout, ..
             } => (classes.count(), *layout),
-            Finish::Convert { layout, .. } if !(self.is_mask && self.out_channels == 1) => {
+            RowPass::Convert { layout, .. } if !(self.is_mask && self.out_channels == 1) => {
                 (self.out_channels, *layout)
             }
             _ => return vec![height, width],
@@ -742,7 +727,7 @@ impl PixelPlan {
     }
 }
 
-/// How a field is decoded: as asked, else by what its classes need.
+/// Color mode of a field: the described one, else the one that its classes need.
 pub fn color_mode(pipeline: &Pipeline, field: &str, is_mask: bool) -> ColorMode {
     let asked = pipeline
         .decode
@@ -762,7 +747,7 @@ pub fn color_mode(pipeline: &Pipeline, field: &str, is_mask: bool) -> ColorMode 
     }
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

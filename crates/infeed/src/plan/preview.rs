@@ -1,28 +1,28 @@
-//! One sample, stage by stage, without push-down or fusion: for looking, and what the fast plan
-//! is held against.
+//! One sample, stage by stage, without push-down or fusion. Serves for inspection, and as the
+//! reference of the fast plan.
 
-use super::failure::{Failure, SampleError};
-use super::sample::{Bench, Looked, Position};
+use super::failure::{SampleError, StageFailure};
+use super::sample::{Position, SampleScratch, VisualField};
 use super::{FieldPlan, Plan, write};
-use crate::batch::{Array, Cell, ColumnKind, Values};
-use crate::decode::Request;
-use crate::sample::{DType, Depth, Image, Pixels, Record, RecordId, Region};
-use crate::transform::{Mixing, PixelView, Step};
+use infeed_codec::decode::Request;
+use infeed_codec::transform::{Mixing, PixelView, Step};
+use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
+use infeed_core::sample::{DType, Depth, Image, Pixels, Record, RecordId, Region};
 
 /// A sample after one stage.
 #[derive(Clone, Debug)]
 pub struct PreviewStage {
     /// `decode`, the name of a transform, or `output`.
     pub name: &'static str,
-    /// What was drawn, as text; empty where nothing was.
+    /// Drawn parameters as text; empty without draws.
     pub draws: String,
-    /// Values by field: images `[H, W, C]`, and in the last stage one row of the batch. In that
-    /// of `MixUp` and `CutMix`: the partner, finished.
+    /// Values by field: images as `[H, W, C]`; in the last stage, one row of the batch. The stage
+    /// of `MixUp` and `CutMix` has the finished partner.
     pub fields: Vec<(String, Values)>,
 }
 
 impl Plan {
-    /// Runs one record through every stage by itself.
+    /// Runs one record through every stage separately.
     ///
     /// # Errors
     ///
@@ -31,14 +31,14 @@ impl Plan {
         &self,
         record: &Record,
         at: Position,
-        bench: &mut Bench,
-    ) -> Result<Vec<PreviewStage>, Failure> {
-        let looked = self.look(record, &self.fields, bench)?;
+        scratch: &mut SampleScratch,
+    ) -> Result<Vec<PreviewStage>, StageFailure> {
+        let looked = self.look(record, &self.fields, scratch)?;
         let drawn = self.draw(&looked, at)?;
         let mut stages = Vec::new();
         let mut images: Vec<(usize, Image)> = Vec::new();
         for look in &looked {
-            let failed = |error| Failure {
+            let failed = |error| StageFailure {
                 field: look.field,
                 transform: None,
                 error,
@@ -50,7 +50,7 @@ impl Plan {
                         orient: self.decode.orient,
                         ..Request::whole(header, look.plan.mode)
                     };
-                    bench
+                    scratch
                         .decoder
                         .decode(look.bytes, header, &request, &mut image)
                         .map_err(|error| failed(SampleError::Decode(error)))?;
@@ -62,7 +62,7 @@ impl Plan {
             }
             images.push((look.field, image));
         }
-        let encoded = |look: &Looked<'_>| look.plan.stored == Pixels::Encoded;
+        let encoded = |look: &VisualField<'_>| look.plan.stored == Pixels::Encoded;
         if looked.iter().any(encoded) {
             stages.push(self.stage("decode", String::new(), &images)?);
         }
@@ -87,9 +87,9 @@ impl Plan {
                         PixelView::from(&*image),
                         &mut out,
                         is_mask,
-                        &mut bench.transform,
+                        &mut scratch.transform,
                     )
-                    .map_err(|error| Failure {
+                    .map_err(|error| StageFailure {
                         field: *field,
                         transform: Some(step.name()),
                         error: SampleError::Transform(error),
@@ -100,7 +100,7 @@ impl Plan {
             let draws: Vec<String> = own.iter().map(|step| step.to_string()).collect();
             stages.push(self.stage(planned.transform.name(), draws.join(", "), &images)?);
         }
-        stages.push(self.output(record, &images, &drawn.erase, bench)?);
+        stages.push(self.output(record, &images, &drawn.erase, scratch)?);
         Ok(stages)
     }
 
@@ -115,14 +115,14 @@ impl Plan {
         partner: &RecordId,
         stages: &mut Vec<PreviewStage>,
         mut of_partner: Vec<PreviewStage>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StageFailure> {
         let (Some(mut output), Some(other)) = (stages.pop(), of_partner.pop()) else {
             return Ok(());
         };
         let row = |stage: &PreviewStage| {
             let mut row = self.spare_row();
             for (cell, (_, values)) in row.cells.iter_mut().zip(&stage.fields) {
-                if let (Cell::Own { bytes, .. }, Values::Array(array)) = (cell, values) {
+                if let (RowCell::Own { bytes, .. }, Values::Array(array)) = (cell, values) {
                     bytes.extend_from_slice(array.bytes());
                 }
             }
@@ -131,7 +131,7 @@ impl Plan {
         let mut own = row(&output);
         self.mix(mixing, &mut row(&other), &mut own)?;
         for (at, (_, values)) in output.fields.iter_mut().enumerate() {
-            if let (Cell::Own { bytes, .. }, Values::Array(array)) = (&own.cells[at], &*values) {
+            if let (RowCell::Own { bytes, .. }, Values::Array(array)) = (&own.cells[at], &*values) {
                 let mixed = Array::own(bytes, array.shape().to_vec(), array.dtype());
                 *values = Values::Array(mixed.map_err(|_| no_memory(at))?);
             }
@@ -153,7 +153,7 @@ impl Plan {
         name: &'static str,
         draws: String,
         images: &[(usize, Image)],
-    ) -> Result<PreviewStage, Failure> {
+    ) -> Result<PreviewStage, StageFailure> {
         let value = |(field, image): &(usize, Image)| {
             let dtype = match image.depth {
                 Depth::U8 => DType::UInt8,
@@ -163,7 +163,10 @@ impl Plan {
             let array = Array::own(&image.data, shape, dtype).map_err(|_| no_memory(*field))?;
             Ok((self.columns[*field].name.clone(), Values::Array(array)))
         };
-        let fields = images.iter().map(value).collect::<Result<_, Failure>>()?;
+        let fields = images
+            .iter()
+            .map(value)
+            .collect::<Result<_, StageFailure>>()?;
         Ok(PreviewStage {
             name,
             draws,
@@ -176,13 +179,13 @@ impl Plan {
         record: &Record,
         images: &[(usize, Image)],
         erase: &[(Region, Vec<f64>)],
-        bench: &mut Bench,
-    ) -> Result<PreviewStage, Failure> {
+        scratch: &mut SampleScratch,
+    ) -> Result<PreviewStage, StageFailure> {
         let mut fields = Vec::with_capacity(self.fields.len());
         for (field, (plan, column)) in self.fields.iter().zip(&self.columns).enumerate() {
             let values = match plan {
                 FieldPlan::Pixels(plan) => {
-                    let failed = |error| Failure {
+                    let failed = |error| StageFailure {
                         field,
                         transform: None,
                         error,
@@ -190,7 +193,7 @@ impl Plan {
                     let Some((_, image)) = images.iter().find(|(of, _)| *of == field) else {
                         continue;
                     };
-                    let mut cell = Cell::Own {
+                    let mut cell = RowCell::Own {
                         shape: Vec::new(),
                         bytes: Vec::new(),
                     };
@@ -201,27 +204,27 @@ impl Plan {
                         flips,
                         erase,
                         &mut cell,
-                        &mut bench.classes,
+                        &mut scratch.classes,
                     )
                     .map_err(failed)?;
-                    let Cell::Own { shape, bytes } = cell else {
+                    let RowCell::Own { shape, bytes } = cell else {
                         continue;
                     };
                     let array = Array::own(&bytes, shape, plan.dtype());
                     Values::Array(array.map_err(|_| no_memory(field))?)
                 }
                 FieldPlan::Soft(label) => {
-                    let mut cell = Cell::Own {
+                    let mut cell = RowCell::Own {
                         shape: Vec::new(),
                         bytes: Vec::new(),
                     };
                     let written = label.write(&record.fields[field], &mut cell);
-                    written.map_err(|error| Failure {
+                    written.map_err(|error| StageFailure {
                         field,
                         transform: None,
                         error,
                     })?;
-                    let (Cell::Own { bytes, .. }, ColumnKind::Fixed { dtype, shape }) =
+                    let (RowCell::Own { bytes, .. }, ColumnKind::Fixed { dtype, shape }) =
                         (cell, &column.kind)
                     else {
                         continue;
@@ -258,13 +261,13 @@ impl Plan {
     }
 }
 
-fn no_memory(field: usize) -> Failure {
+fn no_memory(field: usize) -> StageFailure {
     let error = SampleError::TooLarge {
         purpose: "a preview",
         needed_bytes: 0,
         limit_bytes: 0,
     };
-    Failure {
+    StageFailure {
         field,
         transform: None,
         error,

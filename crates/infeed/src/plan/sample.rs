@@ -1,17 +1,19 @@
-//! One sample on one thread: draw, decode what is needed, transform, write its row.
+//! One sample on one thread: draws, decodes the needed region, transforms, and writes the row.
 
 use bytes::Bytes;
 
-use super::failure::{Failure, SampleError};
-use super::fold::{Folded, fold};
-use super::{FieldPlan, Finish, PixelPlan, Plan, write};
-use crate::batch::{BatchRow, Cell};
-use crate::counters::{Meter, Stage, ThreadCounters};
-use crate::decode::{DctScale, Decoder, Format, Header, Request};
-use crate::sample::{Image, Pixels, Record, Region, Size};
-use crate::transform::{Filter, PixelView, Rng, Step, Transform, TransformError, TransformScratch};
+use super::failure::{SampleError, StageFailure};
+use super::fold::{FoldedSteps, fold};
+use super::{FieldPlan, PixelPlan, Plan, RowPass, write};
+use infeed_codec::decode::{DctScale, Decoder, Format, Header, Request};
+use infeed_codec::transform::{
+    Effect, Filter, PixelView, Rng, Step, TransformError, TransformScratch,
+};
+use infeed_core::batch::{BatchRow, RowCell};
+use infeed_core::counters::{Meter, Stage, ThreadCounters};
+use infeed_core::sample::{Image, Pixels, Record, Region, Size};
 
-/// A position in the order: what random draws belong to.
+/// A position in the order, which keys random draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Epoch, from 0.
@@ -20,47 +22,47 @@ pub struct Position {
     pub position: u64,
 }
 
-/// What was drawn for one sample.
+/// Random draws of one sample.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Drawn {
-    /// Steps on pixels, each with the number of its transform.
+pub struct SampleDraws {
+    /// Steps on pixels, each with the index of its transform.
     pub steps: Vec<(usize, Step)>,
     /// Rectangles to erase in the finished image.
     pub erase: Vec<(Region, Vec<f64>)>,
     /// Size before the first step.
     pub input: Option<Size>,
-    /// Size after the last.
+    /// Size after the last step.
     pub output: Option<Size>,
 }
 
-/// Working memory of one worker. Buffers keep their capacity from sample to sample.
+/// Working memory of one worker. Buffers keep their capacity between samples.
 #[derive(Debug)]
-pub struct Bench {
+pub struct SampleScratch {
     pub(super) decoder: Decoder,
     pub(super) images: [Image; 2],
     pub(super) transform: TransformScratch,
-    pub(super) classes: write::Classes,
-    /// What a sample counts in the statistics of its stages: 1, or 0 where it is mixed into another,
-    /// whose cost it then is.
+    pub(super) classes: write::ClassScratch,
+    /// Weight of a sample in the statistics of its stages: 1, or 0 for a partner, whose cost
+    /// belongs to the sample that it is mixed into.
     pub counted: u64,
-    /// A sample before the user's functions.
+    /// Columns of a sample before the user functions.
     pub(super) row: BatchRow,
     /// Time by stage.
     pub meter: Meter,
-    /// Warnings of decoders that change nothing.
+    /// Number of decoder warnings about records that are still usable.
     pub warnings: u64,
-    /// Pixels of no class in the masks of the sample made last.
+    /// Pixels of unknown class in the masks of the last sample.
     pub unknown_pixels: u64,
 }
 
-impl Bench {
-    /// Empty buffers, and a meter for the calling thread.
-    pub fn new() -> Bench {
-        Bench {
+impl SampleScratch {
+    /// Creates empty buffers, and a meter for the calling thread.
+    pub fn new() -> SampleScratch {
+        SampleScratch {
             decoder: Decoder::new(),
             images: [Image::default(), Image::default()],
             transform: TransformScratch::default(),
-            classes: write::Classes::default(),
+            classes: write::ClassScratch::default(),
             counted: 1,
             row: BatchRow::default(),
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
@@ -69,34 +71,34 @@ impl Bench {
         }
     }
 
-    /// Gives back what large samples needed.
+    /// Releases memory that large samples needed.
     pub fn shrink(&mut self) {
         self.decoder = Decoder::new();
         self.images = Default::default();
         self.transform = TransformScratch::default();
-        self.classes = write::Classes::default();
+        self.classes = write::ClassScratch::default();
         self.row.cells.clear();
     }
 }
 
-impl Default for Bench {
-    fn default() -> Bench {
-        Bench::new()
+impl Default for SampleScratch {
+    fn default() -> SampleScratch {
+        SampleScratch::new()
     }
 }
 
-/// Asked with the bytes of working memory before they are allocated; may wait.
-pub type Admit<'a> = &'a mut dyn FnMut(u64) -> Result<(), SampleError>;
+/// Called with the bytes of working memory before their allocation; may block.
+pub type AdmitMemory<'a> = &'a mut dyn FnMut(u64) -> Result<(), SampleError>;
 
-/// A visual field of a record, its header read.
-pub(super) struct Looked<'a> {
+/// A visual field of a record with its parsed header.
+pub(super) struct VisualField<'a> {
     pub(super) field: usize,
     pub(super) plan: &'a PixelPlan,
     pub(super) bytes: &'a Bytes,
-    /// None for raw pixels.
+    /// `None` for raw pixels.
     pub(super) header: Option<Header>,
     pub(super) size: Size,
-    /// Whether a device decodes it, if it is such a file.
+    /// Whether a device decodes the field, if its file is suitable.
     pub(super) is_devices: bool,
 }
 
@@ -105,54 +107,55 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// What is wrong with the record, the same on every run; the row's content is then
-    /// unspecified.
+    /// The error of the record, the same on every run. The row's content is then unspecified.
     pub fn run(
         &self,
         record: &Record,
         at: Position,
         row: &mut BatchRow,
-        bench: &mut Bench,
+        scratch: &mut SampleScratch,
         counters: &ThreadCounters,
-        admit: Admit<'_>,
-    ) -> Result<(), Failure> {
-        bench.meter.start();
+        admit: AdmitMemory<'_>,
+    ) -> Result<(), StageFailure> {
+        scratch.meter.start();
         if self.sample_calls().is_empty() {
-            return self.fill(record, at, row, bench, counters, admit);
+            return self.fill(record, at, row, scratch, counters, admit);
         }
-        let mut scratch = std::mem::take(&mut bench.row);
-        for cell in &mut scratch.cells {
-            if let Cell::Own { shape, bytes } = cell {
+        let mut columns = std::mem::take(&mut scratch.row);
+        for cell in &mut columns.cells {
+            if let RowCell::Own { shape, bytes } = cell {
                 shape.clear();
                 bytes.clear();
             }
         }
-        scratch.cells.resize_with(self.columns.len(), || Cell::Own {
-            shape: Vec::new(),
-            bytes: Vec::new(),
-        });
-        let filled = self.fill(record, at, &mut scratch, bench, counters, admit);
-        let meter = &mut bench.meter;
+        columns
+            .cells
+            .resize_with(self.columns.len(), || RowCell::Own {
+                shape: Vec::new(),
+                bytes: Vec::new(),
+            });
+        let filled = self.fill(record, at, &mut columns, scratch, counters, admit);
+        let meter = &mut scratch.meter;
         let made =
-            filled.and_then(|()| self.through_functions(&mut scratch, at, row, meter, counters));
-        bench.row = scratch;
+            filled.and_then(|()| self.through_functions(&mut columns, at, row, meter, counters));
+        scratch.row = columns;
         made
     }
 
-    /// Makes the sample of a record, up to the user's functions.
+    /// Makes the sample of a record up to the user functions.
     fn fill(
         &self,
         record: &Record,
         at: Position,
         row: &mut BatchRow,
-        bench: &mut Bench,
+        scratch: &mut SampleScratch,
         counters: &ThreadCounters,
-        admit: Admit<'_>,
-    ) -> Result<(), Failure> {
-        bench.unknown_pixels = 0;
+        admit: AdmitMemory<'_>,
+    ) -> Result<(), StageFailure> {
+        scratch.unknown_pixels = 0;
         let calls_follow = !self.sample_calls().is_empty();
         let fields = self.fields(row.form);
-        let looked = self.look(record, fields, bench)?;
+        let looked = self.look(record, fields, scratch)?;
         let drawn = self.draw(&looked, at)?;
         let steps: Vec<Step> = drawn.steps.iter().map(|(_, step)| step.clone()).collect();
         let folded = drawn.input.map(|input| fold(&steps, input));
@@ -161,7 +164,7 @@ impl Plan {
         for look in &looked {
             let folded = look.own_steps(folded.as_ref(), &steps);
             let request = self.request(look, &folded);
-            needed += look.scratch_bytes(&folded, request.as_ref(), &bench.decoder);
+            needed += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
             if calls_follow {
                 needed += look.plan.row_bytes(folded.view.size);
             }
@@ -173,27 +176,35 @@ impl Plan {
             needed += copied.map(|(bytes, _)| bytes.len() as u64).sum::<u64>();
             needed += self.function_bytes();
         }
-        bench.meter.lap(Stage::Decode, counters);
-        admit(needed).map_err(|error| Failure {
+        scratch.meter.lap(Stage::Decode, counters);
+        admit(needed).map_err(|error| StageFailure {
             field: 0,
             transform: None,
             error,
         })?;
-        counters.waited(Stage::Decode, bench.meter.skip());
+        counters.waited(Stage::Decode, scratch.meter.skip());
         for (look, (folded, request)) in looked.iter().zip(&arranged) {
             let erase = if look.plan.is_mask {
                 &[][..]
             } else {
                 &drawn.erase
             };
-            self.make(look, folded, request.as_ref(), erase, row, bench, counters)?;
+            self.make(
+                look,
+                folded,
+                request.as_ref(),
+                erase,
+                row,
+                scratch,
+                counters,
+            )?;
         }
         for ((field, bytes), cell) in record.fields.iter().enumerate().zip(&mut row.cells) {
             match &fields[field] {
                 FieldPlan::Pixels(_) => {}
                 FieldPlan::Copy | FieldPlan::Own => copy(field, bytes, cell)?,
                 FieldPlan::Soft(label) => {
-                    label.write(bytes, cell).map_err(|error| Failure {
+                    label.write(bytes, cell).map_err(|error| StageFailure {
                         field,
                         transform: None,
                         error,
@@ -201,25 +212,25 @@ impl Plan {
                 }
             }
         }
-        counters.count(Stage::Write, bench.counted, 0, 0);
-        bench.meter.lap(Stage::Write, counters);
-        bench.meter.settle(counters);
+        counters.count(Stage::Write, scratch.counted, 0, 0);
+        scratch.meter.lap(Stage::Write, counters);
+        scratch.meter.settle(counters);
         Ok(())
     }
 
-    /// Reads headers and checks that each record is whole, whatever part of it is used.
+    /// Reads headers and checks that each record is complete, even if only a part of it is used.
     pub(super) fn look<'a>(
         &'a self,
         record: &'a Record,
         fields: &'a [FieldPlan],
-        bench: &mut Bench,
-    ) -> Result<Vec<Looked<'a>>, Failure> {
-        let mut looked: Vec<Looked<'a>> = Vec::with_capacity(record.fields.len());
+        scratch: &mut SampleScratch,
+    ) -> Result<Vec<VisualField<'a>>, StageFailure> {
+        let mut looked: Vec<VisualField<'a>> = Vec::with_capacity(record.fields.len());
         for (field, (plan, bytes)) in fields.iter().zip(&record.fields).enumerate() {
             let FieldPlan::Pixels(plan) = plan else {
                 continue;
             };
-            let failed = |error| Failure {
+            let failed = |error| StageFailure {
                 field,
                 transform: None,
                 error,
@@ -228,7 +239,7 @@ impl Plan {
                 Pixels::Raw { size, .. } => (None, size),
                 Pixels::Encoded => {
                     let decode = |error| failed(SampleError::Decode(error));
-                    let header = bench
+                    let header = scratch
                         .decoder
                         .header(bytes, self.decode.orient, &self.limits);
                     let header = header.map_err(decode)?;
@@ -237,11 +248,11 @@ impl Plan {
                         return Err(failed(SampleError::Shape {
                             found: format!("{channels} channels"),
                             expected: format!("{}", plan.channels),
-                            mend: "name the palette of a coloured mask, or ask .decode() for \
-                                   \"rgb\" or \"gray\" in this field",
+                            fix: "set the palette of a colour mask, or decode this field as \
+                                  \"rgb\" or \"gray\" with .decode()",
                         }));
                     }
-                    bench
+                    scratch
                         .decoder
                         .check(bytes, &header, self.decode.verify)
                         .map_err(decode)?;
@@ -259,10 +270,10 @@ impl Plan {
                 return Err(failed(SampleError::Shape {
                     found: format!("{size} px"),
                     expected: format!("{} px, the size of `{}`", first.size, first.plan.name),
-                    mend: "an image and its mask must have one size",
+                    fix: "an image and its mask must have the same size",
                 }));
             }
-            looked.push(Looked {
+            looked.push(VisualField {
                 field,
                 plan,
                 bytes,
@@ -275,27 +286,30 @@ impl Plan {
     }
 
     /// Draws every random parameter, from sizes alone.
-    pub(super) fn draw(&self, looked: &[Looked<'_>], at: Position) -> Result<Drawn, Failure> {
+    pub(super) fn draw(
+        &self,
+        looked: &[VisualField<'_>],
+        at: Position,
+    ) -> Result<SampleDraws, StageFailure> {
         let Some(first) = looked.first() else {
-            return Ok(Drawn::default());
+            return Ok(SampleDraws::default());
         };
         let mut size = first.size;
-        let mut drawn = Drawn {
+        let mut drawn = SampleDraws {
             input: Some(size),
-            ..Drawn::default()
+            ..SampleDraws::default()
         };
         for (number, planned) in self.transforms.iter().enumerate() {
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
             let steps = planned
                 .transform
                 .draw(size, &mut rng)
-                .map_err(|error| Failure {
+                .map_err(|error| StageFailure {
                     field: first.field,
                     transform: Some(planned.transform.name()),
                     error: SampleError::Transform(error),
                 })?;
-            let after =
-                planned.finished && matches!(planned.transform, Transform::RandomErasing(_));
+            let after = planned.finished && planned.transform.effect() == Effect::Erase;
             for step in steps {
                 size = step.output_size(size);
                 match step {
@@ -308,7 +322,7 @@ impl Plan {
         Ok(drawn)
     }
 
-    fn request(&self, look: &Looked<'_>, folded: &Folded) -> Option<Request> {
+    fn request(&self, look: &VisualField<'_>, folded: &FoldedSteps) -> Option<Request> {
         let header = look.header.as_ref()?;
         let mut request = Request {
             mode: look.plan.mode,
@@ -338,38 +352,38 @@ impl Plan {
     #[allow(clippy::too_many_arguments)]
     fn make(
         &self,
-        look: &Looked<'_>,
-        folded: &Folded,
+        look: &VisualField<'_>,
+        folded: &FoldedSteps,
         request: Option<&Request>,
         erase: &[(Region, Vec<f64>)],
         row: &mut BatchRow,
-        bench: &mut Bench,
+        scratch: &mut SampleScratch,
         counters: &ThreadCounters,
-    ) -> Result<(), Failure> {
-        let failed = |error| Failure {
+    ) -> Result<(), StageFailure> {
+        let failed = |error| StageFailure {
             field: look.field,
             transform: None,
             error,
         };
-        if let (Some(request), Cell::Slab(cell)) = (request, &mut row.cells[look.field])
+        if let (Some(request), RowCell::Slab(cell)) = (request, &mut row.cells[look.field])
             && let Some(bytes) = look.leave_file(folded, request, cell.bytes_mut())
         {
             counters.count(Stage::Write, 0, bytes, bytes);
-            bench.meter.lap(Stage::Write, counters);
+            scratch.meter.lap(Stage::Write, counters);
             return Ok(());
         }
-        let [first, second] = &mut bench.images;
+        let [first, second] = &mut scratch.images;
         let (mut current, mut other) = (first, second);
         let raw = match (request, &look.header) {
             (Some(request), Some(header)) => {
-                let warnings = bench
+                let warnings = scratch
                     .decoder
                     .decode(look.bytes, header, request, current)
                     .map_err(|error| failed(SampleError::Decode(error)))?;
-                bench.warnings += u64::from(warnings);
+                scratch.warnings += u64::from(warnings);
                 let out = current.data.len() as u64;
-                counters.count(Stage::Decode, bench.counted, look.bytes.len() as u64, out);
-                bench.meter.lap(Stage::Decode, counters);
+                counters.count(Stage::Decode, scratch.counted, look.bytes.len() as u64, out);
+                scratch.meter.lap(Stage::Decode, counters);
                 None
             }
             _ => Some(
@@ -377,7 +391,7 @@ impl Plan {
                     .map_err(|e| failed(SampleError::Transform(e)))?,
             ),
         };
-        // Raw pixels are read where they lie until a step copies them.
+        // Raw pixels are read in place until a step copies them.
         let mut raw = raw;
         let size = raw.as_ref().map_or(current.size, PixelView::size);
         let shorter;
@@ -391,8 +405,8 @@ impl Plan {
             let is_mask = look.plan.is_mask;
             let input = raw.take().unwrap_or_else(|| PixelView::from(&*current));
             let bytes_in = (input.height() * input.width() * input.pixel_bytes()) as u64;
-            step.apply(input, other, is_mask, &mut bench.transform)
-                .map_err(|error| Failure {
+            step.apply(input, other, is_mask, &mut scratch.transform)
+                .map_err(|error| StageFailure {
                     field: look.field,
                     transform: Some(step.name()),
                     error: SampleError::Transform(error),
@@ -401,8 +415,8 @@ impl Plan {
             std::mem::swap(&mut current, &mut other);
         }
         if !folded.middle.is_empty() {
-            counters.count(Stage::Transform, bench.counted, 0, 0);
-            bench.meter.lap(Stage::Transform, counters);
+            counters.count(Stage::Transform, scratch.counted, 0, 0);
+            scratch.meter.lap(Stage::Transform, counters);
         }
         let whole = raw.unwrap_or_else(|| PixelView::from(&*current));
         let view = whole
@@ -415,19 +429,19 @@ impl Plan {
         };
         let unknown = look
             .plan
-            .write(view, flips, erase, cell, &mut bench.classes)
+            .write(view, flips, erase, cell, &mut scratch.classes)
             .map_err(failed)?;
-        bench.unknown_pixels += unknown;
+        scratch.unknown_pixels += unknown;
         let bytes_in = (view.height() * view.width() * view.pixel_bytes()) as u64;
         counters.count(Stage::Write, 0, bytes_in, cell_bytes(cell));
-        bench.meter.lap(Stage::Write, counters);
+        scratch.meter.lap(Stage::Write, counters);
         Ok(())
     }
 }
 
-impl<'a> Looked<'a> {
-    /// The arranged steps that apply to this field.
-    fn own_steps(&self, folded: Option<&Folded>, steps: &[Step]) -> Folded {
+impl<'a> VisualField<'a> {
+    /// Returns the arranged steps that apply to this field.
+    fn own_steps(&self, folded: Option<&FoldedSteps>, steps: &[Step]) -> FoldedSteps {
         let alike = steps.iter().all(Step::applies_to_masks);
         match folded {
             Some(folded) if !self.plan.is_mask || alike => folded.clone(),
@@ -442,8 +456,13 @@ impl<'a> Looked<'a> {
         }
     }
 
-    /// Upper bound of working memory: what decoding takes and the two images steps go between.
-    fn scratch_bytes(&self, folded: &Folded, request: Option<&Request>, decoder: &Decoder) -> u64 {
+    /// Upper bound of working memory: decoding, and two images between which steps alternate.
+    fn scratch_bytes(
+        &self,
+        folded: &FoldedSteps,
+        request: Option<&Request>,
+        decoder: &Decoder,
+    ) -> u64 {
         let decoded = match (request, &self.header) {
             (Some(request), Some(header)) => decoder.scratch_bytes(header, request),
             _ => 0,
@@ -457,7 +476,7 @@ impl<'a> Looked<'a> {
             largest = size.pixels().max(largest);
         }
         let classes = match self.plan.finish {
-            Finish::Convert { .. } => 0,
+            RowPass::Convert { .. } => 0,
             _ => folded.view.size.pixels() * 2,
         };
         decoded + 2 * largest * pixel + classes
@@ -470,7 +489,7 @@ impl<'a> Looked<'a> {
     }
 }
 
-/// The region at a reduced scale: its edges rounded to the nearest pixel there.
+/// Returns the region at a reduced scale, with edges rounded to the nearest pixel.
 fn scaled_region(region: Region, scaled: Size, scale: DctScale) -> Region {
     let at = |edge: u64, limit: u32| {
         ((edge * u64::from(scale.eighths()) + 4) / 8).min(u64::from(limit)) as u32
@@ -491,17 +510,17 @@ fn scaled_region(region: Region, scaled: Size, scale: DctScale) -> Region {
     Region { top, left, size }
 }
 
-fn copy(field: usize, bytes: &Bytes, cell: &mut Cell) -> Result<(), Failure> {
+fn copy(field: usize, bytes: &Bytes, cell: &mut RowCell) -> Result<(), StageFailure> {
     match cell {
-        Cell::Slab(row) => {
+        RowCell::Slab(row) => {
             let to = row.bytes_mut();
             if to.len() != bytes.len() {
                 let error = SampleError::Shape {
                     found: format!("{} bytes", bytes.len()),
                     expected: format!("{}", to.len()),
-                    mend: "every record must have the shape its source declares",
+                    fix: "every record must have the shape its source declares",
                 };
-                return Err(Failure {
+                return Err(StageFailure {
                     field,
                     transform: None,
                     error,
@@ -509,7 +528,7 @@ fn copy(field: usize, bytes: &Bytes, cell: &mut Cell) -> Result<(), Failure> {
             }
             to.copy_from_slice(bytes);
         }
-        Cell::Own { bytes: to, .. } => {
+        RowCell::Own { bytes: to, .. } => {
             to.clear();
             to.extend_from_slice(bytes);
         }
@@ -517,9 +536,9 @@ fn copy(field: usize, bytes: &Bytes, cell: &mut Cell) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn cell_bytes(cell: &Cell) -> u64 {
+pub(super) fn cell_bytes(cell: &RowCell) -> u64 {
     match cell {
-        Cell::Slab(row) => row.bytes().len() as u64,
-        Cell::Own { bytes, .. } => bytes.len() as u64,
+        RowCell::Slab(row) => row.bytes().len() as u64,
+        RowCell::Own { bytes, .. } => bytes.len() as u64,
     }
 }

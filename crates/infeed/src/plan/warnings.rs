@@ -1,18 +1,18 @@
-//! Warnings about descriptions that can run and are likely a mistake, each logged once per process.
+//! Warnings about descriptions that run but are probably wrong. Each is logged once per process.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::{coordinates, place};
 use crate::pipeline::Pipeline;
-use crate::sample::{Field, FieldKind};
-use crate::transform::{Normalize, Transform};
+use infeed_codec::transform::{Normalize, Transform};
+use infeed_core::sample::{Field, FieldKind};
 
-/// Largest mean or deviation, in units of 0 to 1, that is taken to be meant. Those of real images are
-/// below 1; those in units of 0 to 255 are far above 2.
+/// Largest plausible mean or deviation in units of 0 to 1. Those of real images are below 1; those
+/// in units of 0 to 255 are far above 2.
 const MOST: f64 = 2.0;
 
-/// Logs what is likely a mistake in a description.
+/// Logs probable mistakes in a description.
 pub(crate) fn log(pipeline: &Pipeline, fields: &[Field]) {
     static LOGGED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let found = coordinates::warnings(pipeline, fields);
@@ -26,7 +26,7 @@ pub(crate) fn log(pipeline: &Pipeline, fields: &[Field]) {
     }
 }
 
-/// Values in the wrong unit, and a second normalization.
+/// Finds values in the wrong unit, and a second normalization.
 fn of_normalize(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
     let mut found = Vec::new();
     for field in fields.iter().filter(|field| is_image(field)) {
@@ -54,13 +54,13 @@ fn of_normalize(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
 
 fn twice(pipeline: &Pipeline, first: usize, field: &str) -> String {
     format!(
-        "`{field}` is normalized already by {}, so its values are no longer 0 to 1; leave one of \
-         them out",
+        "`{field}` is normalized already by {}, so its values are no longer 0 to 1; remove one of \
+         them",
         place(first, &pipeline.transforms[first])
     )
 }
 
-/// What to say about means and deviations that are not in units of 0 to 1.
+/// Returns the warning about means and deviations that are not in units of 0 to 1.
 fn wrong_unit(normalize: &Normalize, is_float: bool) -> Option<String> {
     let parameters = [("mean", &normalize.mean), ("std", &normalize.std)];
     let too_large = |(name, values): (&'static str, &Vec<f64>)| {
@@ -73,7 +73,8 @@ fn wrong_unit(normalize: &Normalize, is_float: bool) -> Option<String> {
         false => "it scales pixels to 0 to 1 first",
     };
     Some(format!(
-        "{name} {value} looks like one in units of 0 to 255, and {scaled}; divide mean and std by 255"
+        "{name} {value} looks like a value for pixels of 0 to 255, but {scaled}; divide mean and \
+         std by 255"
     ))
 }
 
@@ -85,7 +86,7 @@ fn is_image(field: &Field) -> bool {
 mod tests {
     use super::*;
     use crate::pipeline::SourceSpec;
-    use crate::transform::ToFloat;
+    use infeed_codec::transform::ToFloat;
 
     fn found(transforms: impl IntoIterator<Item = Transform>) -> Vec<String> {
         let mut pipeline = Pipeline::new(SourceSpec::folder("x")).decode();
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn means_in_units_of_bytes_are_likely_a_mistake() {
+    fn means_in_units_of_bytes_are_probably_wrong() {
         for (transforms, parts) in [
             (
                 vec![normalize(123.675, 58.395)],
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_normalization_is_likely_a_mistake_and_one_is_not() {
+    fn a_second_normalization_is_probably_wrong_and_the_first_is_not() {
         let twice = found([normalize(0.5, 0.5), normalize(0.4, 0.2)]);
 
         assert_eq!(twice.len(), 1, "{twice:?}");

@@ -1,25 +1,25 @@
-//! The pass that writes a row: flip, cast, normalize, layout; or colours and indices to classes.
+//! The pass that writes a row: flip, cast, normalize and layout, or colors and indices to classes.
 
 use half::{bf16, f16};
 use infeed_raw::simd;
 
 use super::failure::SampleError;
-use super::fold::Folded;
-use super::{Finish, PixelPlan};
-use crate::batch::Cell;
-use crate::device::ring::crops;
+use super::fold::FoldedSteps;
+use super::{PixelPlan, RowPass};
 use crate::pipeline::Layout;
-use crate::sample::{DType, Depth, Region, Size};
-use crate::transform::{Filter, PixelView, Step};
+use infeed_codec::transform::{Filter, PixelView, Step};
+use infeed_core::batch::RowCell;
+use infeed_core::sample::{DType, Depth, Region, Size};
+use infeed_device::ring::crops;
 
-/// Buffers for the class of every pixel.
+/// Buffers for class numbers of all pixels.
 #[derive(Debug, Default)]
-pub(super) struct Classes {
+pub(super) struct ClassScratch {
     narrow: Vec<u8>,
     wide: Vec<u16>,
 }
 
-/// Which axes are written backwards.
+/// Axes that are mirrored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flips {
     pub(super) x: bool,
@@ -27,34 +27,34 @@ pub(super) struct Flips {
 }
 
 impl PixelPlan {
-    /// Writes pixels into their cell; gives the number of pixels of no class.
+    /// Writes pixels into their cell. Returns the number of pixels of unknown class.
     pub(super) fn write(
         &self,
         view: PixelView<'_>,
         flips: Flips,
         erase: &[(Region, Vec<f64>)],
-        cell: &mut Cell,
-        classes: &mut Classes,
+        cell: &mut RowCell,
+        classes: &mut ClassScratch,
     ) -> Result<u64, SampleError> {
-        if let (Some(_), Cell::Slab(row)) = (self.crop_bytes, &mut *cell) {
+        if let (Some(_), RowCell::Slab(row)) = (self.crop_bytes, &mut *cell) {
             self.write_crop(view, flips, row.bytes_mut())?;
             return Ok(0);
         }
         let shape = self.shape(view.size());
         let bytes = shape.iter().product::<usize>() * self.dtype().bytes();
         let out = match cell {
-            Cell::Slab(row) => {
+            RowCell::Slab(row) => {
                 let row = row.bytes_mut();
                 if row.len() != bytes {
                     return Err(SampleError::Shape {
                         found: format!("{shape:?}"),
                         expected: format!("{:?}", self.size.map(|size| self.shape(size))),
-                        mend: "add Resize, CropOrPad or RandomResizedCrop, or use .batch(n, pad=True)",
+                        fix: "add Resize, CropOrPad or RandomResizedCrop, or use .batch(n, pad=True)",
                     });
                 }
                 row
             }
-            Cell::Own {
+            RowCell::Own {
                 shape: own,
                 bytes: buffer,
             } => {
@@ -65,7 +65,7 @@ impl PixelPlan {
             }
         };
         match &self.finish {
-            Finish::Convert {
+            RowPass::Convert {
                 dtype,
                 layout,
                 scale,
@@ -85,15 +85,15 @@ impl PixelPlan {
                 }
                 Ok(0)
             }
-            Finish::OneHot {
+            RowPass::OneHot {
                 classes: map,
                 dtype,
                 layout,
             } => {
-                let Classes { narrow, wide } = classes;
+                let ClassScratch { narrow, wide } = classes;
                 let count = map.count();
                 let size = view.size();
-                // The number of no class is one class too many, so it comes out as zeros.
+                // The number for unknown pixels is beyond all classes, so they become zeros.
                 if count <= 255 {
                     let unknown = map.indices(&view, narrow, u8::MAX)?;
                     one_hot(narrow, count, *dtype, *layout, size, flips, out);
@@ -103,12 +103,12 @@ impl PixelPlan {
                 wide_one_hot(wide, count, *dtype, *layout, size, flips, out);
                 Ok(unknown)
             }
-            Finish::Classes {
+            RowPass::Classes {
                 classes: map,
                 dtype,
                 none,
             } => {
-                let Classes { narrow, wide } = classes;
+                let ClassScratch { narrow, wide } = classes;
                 if *dtype == DType::UInt8 {
                     let unknown = map.indices(&view, narrow, *none as u8)?;
                     numbers(narrow, view.size(), flips, out);
@@ -132,8 +132,8 @@ impl PixelPlan {
 }
 
 impl PixelPlan {
-    /// Whether a device takes the only step that an image of this size needs: the resize.
-    pub(super) fn resized_behind(&self, folded: &Folded, size: Size) -> bool {
+    /// Whether the image needs only a resize, which a device does.
+    pub(super) fn resized_behind(&self, folded: &FoldedSteps, size: Size) -> bool {
         let (Some(_), Some(to)) = (self.crop_bytes, self.size) else {
             return false;
         };
@@ -144,7 +144,7 @@ impl PixelPlan {
         folded.middle == [resize] && folded.view == to.whole() && crops::takes(size, to)
     }
 
-    /// Writes an image that a device resizes, or one that has its size already; it is mirrored there.
+    /// Writes an image that a device resizes (or that has its final size) and mirrors.
     fn write_crop(
         &self,
         view: PixelView<'_>,
@@ -158,7 +158,7 @@ impl PixelPlan {
             return Err(SampleError::Shape {
                 found: format!("{:?}", self.shape(size)),
                 expected: format!("{:?}", self.size.map(|size| self.shape(size))),
-                mend: "use placement=\"device\"",
+                fix: "use placement=\"device\"",
             });
         };
         let plain = Flips { x: false, y: false };
@@ -168,7 +168,7 @@ impl PixelPlan {
     }
 }
 
-/// Class numbers of a byte each, flipped.
+/// Writes flipped class numbers of one byte each.
 fn numbers(numbers: &[u8], size: Size, flips: Flips, out: &mut [u8]) {
     let (height, width) = (size.height as usize, size.width as usize);
     let source = simd::Source {
@@ -243,7 +243,7 @@ fn convert(
     );
 }
 
-/// 16-bit samples, by the same formula; rare enough for plain code.
+/// Converts 16-bit samples with the same formula; rare enough for plain code.
 fn convert16(
     view: PixelView<'_>,
     dtype: DType,
@@ -296,7 +296,7 @@ fn put(to: &mut [u8], dtype: DType, value: f32) {
     }
 }
 
-/// Fills a rectangle of a finished row, in finished units.
+/// Fills a rectangle of a finished row; `value` is in final units.
 fn fill(
     out: &mut [u8],
     size: Size,
@@ -349,7 +349,7 @@ fn one_hot(
     );
 }
 
-/// More classes than a byte tells apart; rows this wide are bound by memory in any code.
+/// Writes one-hot rows with more than 255 classes. Such wide rows are memory-bound in any code.
 fn wide_one_hot(
     indices: &[u16],
     classes: usize,
@@ -375,7 +375,7 @@ fn wide_one_hot(
     });
 }
 
-/// Calls with the place of every value after the flips.
+/// Calls `put` with the position of every value after the flips.
 fn scatter(values: &[u16], size: Size, flips: Flips, mut put: impl FnMut(usize, u16)) {
     let (height, width) = (size.height as usize, size.width as usize);
     for (at, &value) in values.iter().enumerate() {

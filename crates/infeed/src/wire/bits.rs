@@ -1,32 +1,33 @@
-//! A number that two machines have in common if they make the same bits: the hash of an image after
-//! decoding, resizing, colour changes and conversion.
+//! Self-test of a machine's bits: the hash of an image after decoding, resizing, color changes and
+//! conversion. Two machines with equal hashes make the same batches.
 //!
-//! Each step promises the same bits at every SIMD level and on every processor (the tests hold them to
-//! it on the machines that run them). Here a machine shows it, before a batch of it is believed.
+//! Each step promises the same bits at every SIMD level and on every CPU; the tests check this on
+//! the machines that run them. The self-test checks it on each feeder before the trainer uses its
+//! batches.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
-use crate::batch::{Batcher, Cell};
-use crate::counters::ThreadCounters;
-use crate::error::Error;
-use crate::order::Order;
 use crate::pipeline::Pipeline;
 use crate::plan::Plan;
-use crate::plan::sample::{Bench, Position};
-use crate::random::hash;
-use crate::sample::{Field, FieldKind, Pixels};
-use crate::source::memory::{Data, Memory};
-use crate::source::read_one;
+use crate::plan::sample::{Position, SampleScratch};
+use infeed_core::batch::{Batcher, RowCell};
+use infeed_core::counters::ThreadCounters;
+use infeed_core::error::Error;
+use infeed_core::order::Order;
+use infeed_core::random::hash;
+use infeed_core::sample::{Field, FieldKind, Pixels};
+use infeed_source::memory::{FieldData, Memory};
+use infeed_source::read_one;
 
 const IMAGE: &[u8] = include_bytes!("bits.jpg");
 
-/// Positions at which the image is made: other draws each.
+/// Number of positions at which the image is made, each with other random draws.
 const POSITIONS: u64 = 6;
 
-/// What is done to it: every kind of arithmetic that rows come from.
+/// Test pipelines, which cover every kind of arithmetic in rows.
 const PIPELINES: [&str; 3] = [
     r#"{"version": 1, "source": {"kind": "folder", "path": "self-test"}, "shuffle": {"seed": 11},
         "decode": {}, "transforms": [
@@ -43,11 +44,11 @@ const PIPELINES: [&str; 3] = [
         "decode": {}, "transforms": [{"kind": "CenterCrop", "size": 31}]}"#,
 ];
 
-/// The number of this machine and build.
+/// Returns the hash of this machine and build.
 ///
 /// # Errors
 ///
-/// If the self-test cannot be run, which is a defect.
+/// If the self-test cannot run, which is a bug.
 pub fn own() -> Result<u64, Error> {
     static OWN: OnceLock<Result<u64, Error>> = OnceLock::new();
     OWN.get_or_init(test).clone()
@@ -58,7 +59,7 @@ fn test() -> Result<u64, Error> {
         name: "image".to_owned(),
         kind: FieldKind::Image(Pixels::Encoded),
     };
-    let data = Data::List(vec![Bytes::from_static(IMAGE)]);
+    let data = FieldData::List(vec![Bytes::from_static(IMAGE)]);
     let source = Memory::new(vec![(field, data)], false)?;
     let record = read_one(&source, 0)?;
     let mut parts = Vec::new();
@@ -66,32 +67,28 @@ fn test() -> Result<u64, Error> {
         let pipeline = Pipeline::from_json(text)?;
         let plan = Plan::over(&pipeline, &source)?;
         let batcher = Batcher::new(plan.columns().to_vec(), POSITIONS as usize, 0);
-        let (_tray, rows) = batcher
-            .begin(POSITIONS as usize)
-            .map_err(|_| Error::OutOfMemory {
-                bytes: batcher.slab_bytes(),
-            })?;
-        let (mut bench, counters) = (Bench::new(), Arc::new(ThreadCounters::new(None)));
+        let (_in_flight, rows) =
+            batcher
+                .begin(POSITIONS as usize)
+                .map_err(|_| Error::OutOfMemory {
+                    bytes: batcher.slab_bytes(),
+                })?;
+        let (mut scratch, counters) = (SampleScratch::new(), Arc::new(ThreadCounters::new(None)));
         for (position, mut row) in (0..POSITIONS).zip(rows) {
             let at = Position { epoch: 1, position };
-            plan.run(
-                &record,
-                at,
-                &mut row,
-                &mut bench,
-                &counters,
-                &mut |_| Ok(()),
-            )
+            plan.run(&record, at, &mut row, &mut scratch, &counters, &mut |_| {
+                Ok(())
+            })
             .map_err(|failure| Error::Panicked {
                 text: format!("the self-test of bits: {:?}", failure.error),
             })?;
             parts.extend(row.cells.iter().map(|cell| match cell {
-                Cell::Slab(row) => XxHash3_64::oneshot(row.bytes()),
-                Cell::Own { bytes, .. } => XxHash3_64::oneshot(bytes),
+                RowCell::Slab(row) => XxHash3_64::oneshot(row.bytes()),
+                RowCell::Own { bytes, .. } => XxHash3_64::oneshot(bytes),
             }));
         }
     }
-    // Orders are whole numbers, but for those by weight.
+    // Orders are integer arithmetic, except weighted ones.
     let order = Order::new(1000, Some(5)).epoch(3);
     parts.extend((0..16).map(|position| order.get(position)));
     Ok(hash(&parts))
@@ -103,7 +100,7 @@ mod tests {
 
     #[test]
     fn every_machine_that_runs_the_tests_makes_the_same_bits() {
-        // Another number here means that batches differ from those of the version before.
+        // Another number means that batches differ from those of the previous version.
         assert_eq!(
             format!("{:016x}", own().expect("it runs")),
             "64e7adc03c393da3"

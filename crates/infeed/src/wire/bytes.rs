@@ -1,9 +1,9 @@
-//! Numbers and texts in a frame, with a limit for everything that has a length.
+//! Encoding of numbers and texts in a frame, with a limit for every length.
 
 use super::WireError;
-use crate::printable::printable;
+use infeed_core::printable::printable;
 
-/// Puts numbers and texts behind each other.
+/// Appends numbers and texts to a buffer.
 #[derive(Debug, Default)]
 pub struct Put(Vec<u8>);
 
@@ -26,13 +26,13 @@ impl Put {
         self
     }
 
-    /// Puts bytes without their number.
+    /// Puts bytes without their length.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Put {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    /// Puts a text of at most `limit` bytes; of a longer one, its beginning.
+    /// Puts a text of at most `limit` bytes; a longer text is cut.
     pub fn text(&mut self, text: &str, limit: usize) -> &mut Put {
         let mut end = text.len().min(limit).min(u16::MAX.into());
         while !text.is_char_boundary(end) {
@@ -42,13 +42,13 @@ impl Put {
         self.raw(&text.as_bytes()[..end])
     }
 
-    /// All of it.
+    /// Returns all bytes.
     pub fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
 }
 
-/// Takes numbers and texts out of a frame.
+/// Reads numbers and texts from a frame.
 #[derive(Clone, Debug)]
 pub struct Take<'a> {
     left: &'a [u8],
@@ -56,19 +56,19 @@ pub struct Take<'a> {
 }
 
 impl<'a> Take<'a> {
-    /// Over the bytes of something, which its errors name.
+    /// Reads `bytes`; errors call them `what`.
     pub fn new(bytes: &'a [u8], what: &'static str) -> Take<'a> {
         Take { left: bytes, what }
     }
 
-    /// The next bytes.
+    /// Returns the next `len` bytes.
     ///
     /// # Errors
     ///
-    /// If there are fewer; so it is with all that take something.
+    /// If fewer bytes are left. This holds for all methods that read.
     pub fn raw(&mut self, len: usize) -> Result<&'a [u8], WireError> {
         let Some((taken, left)) = self.left.split_at_checked(len) else {
-            return Err(WireError::malformed(format!("{} that is cut", self.what)));
+            return Err(WireError::malformed(format!("{} (truncated)", self.what)));
         };
         self.left = left;
         Ok(taken)
@@ -80,7 +80,7 @@ impl<'a> Take<'a> {
         Ok(array)
     }
 
-    /// A number of 8 bits.
+    /// Reads a number of 8 bits.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl<'a> Take<'a> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// A number of 32 bits.
+    /// Reads a number of 32 bits.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl<'a> Take<'a> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    /// A number of 64 bits.
+    /// Reads a number of 64 bits.
     ///
     /// # Errors
     ///
@@ -107,34 +107,39 @@ impl<'a> Take<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A text of at most `limit` bytes, fit for a line of a log: control characters are replaced.
+    /// Reads a text of at most `limit` bytes. Control characters are replaced, so that it is safe
+    /// to log.
     ///
     /// # Errors
     ///
-    /// If it is longer, or no UTF-8; or as [`Take::raw`].
+    /// If the text is longer or not UTF-8; or as [`Take::raw`].
     pub fn text(&mut self, limit: usize) -> Result<String, WireError> {
         let len = usize::from(u16::from_le_bytes(self.array()?));
         if len > limit {
-            let what = format!("{} with a text of {len} bytes, over {limit}", self.what);
+            let what = format!(
+                "{} with a text of {len} bytes, over the limit of {limit}",
+                self.what
+            );
             return Err(WireError::malformed(what));
         }
         let text = std::str::from_utf8(self.raw(len)?);
-        let text =
-            text.map_err(|_| WireError::malformed(format!("{} with a broken text", self.what)))?;
-        // Texts of a peer are shown in errors and logs.
+        let text = text.map_err(|_| {
+            WireError::malformed(format!("{} with text that is not UTF-8", self.what))
+        })?;
+        // Errors and logs show a peer's texts.
         Ok(printable(text).into_owned())
     }
 
-    /// Nothing may be left.
+    /// Checks that no bytes are left.
     ///
     /// # Errors
     ///
-    /// If something is.
+    /// If bytes are left.
     pub fn end(self) -> Result<(), WireError> {
         match self.left.len() {
             0 => Ok(()),
             left => {
-                let what = format!("{} with {left} bytes behind its end", self.what);
+                let what = format!("{} with {left} trailing bytes", self.what);
                 Err(WireError::malformed(what))
             }
         }
@@ -146,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_is_taken_and_what_is_cut_longer_or_broken_is_refused() {
+    fn values_round_trip_and_cut_long_or_broken_bytes_are_rejected() {
         let mut put = Put::default();
         put.u8(7).u32(8).u64(9).text("schön", 64).text("longer", 4);
         let bytes = put.finish();
@@ -161,8 +166,8 @@ mod tests {
         assert!(take.clone().end().is_err());
         assert!(take.clone().raw(7).is_err());
         assert!(Take::new(&[1, 0, 255], "a test").text(9).is_err());
-        let told = Take::new(&[1, 0, 7], "a test").text(9).expect("there");
-        assert_eq!(told, r"\u{7}", "no bell rings in a log");
+        let text = Take::new(&[1, 0, 7], "a test").text(9).expect("there");
+        assert_eq!(text, r"\u{7}", "no bell rings in a log");
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! Frames: what it is, how long it is, its bytes, their checksum.
+//! Frames: kind, length, body and checksum.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 4 | kind |
 //! | 4 | length of the body |
 //! | n | body |
-//! | 4 | CRC-32C of all before |
+//! | 4 | CRC-32C of all previous bytes |
 //!
-//! Behind a frame of rows come columns, whose lengths its body tells; see [`rows`](super::rows).
+//! Columns follow a frame of rows, with lengths from its body; see [`rows`](super::rows).
 
 use std::io::{Read, Write};
 
@@ -15,28 +15,28 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use super::WireError;
 
-/// Bytes of a frame that holds no rows.
+/// Maximum body length in bytes of a frame without rows.
 pub const CONTROL_BYTES: u32 = 64 << 10;
 
-/// Bytes that memory is taken for at once while a frame comes.
+/// Allocation step in bytes while a frame arrives.
 const STEP: u64 = 64 << 10;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The trainer says who it is and which run it means.
+    /// The trainer identifies itself and its run.
     Hello,
-    /// The feeder will feed it.
+    /// The feeder accepts the trainer.
     Welcome,
-    /// The feeder will not.
+    /// The feeder rejects the trainer.
     Refused,
-    /// The trainer asks for a batch.
+    /// The trainer requests a batch.
     Ask,
-    /// The trainer is still there.
+    /// The trainer is still connected.
     Here,
-    /// The rows of a batch, and columns behind it.
+    /// The rows of a batch; columns follow.
     Rows,
-    /// The feeder cannot make this batch.
+    /// The feeder declines to make this batch.
     Declined,
 }
 
@@ -50,15 +50,15 @@ const KINDS: [(u32, Kind); 7] = [
     (7, Kind::Declined),
 ];
 
-/// What is known of a frame before its body has come.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
     len: u32,
 }
 
-/// The CRC-32C of bytes that come in pieces.
+/// CRC-32C of bytes in pieces.
 #[derive(Debug)]
 pub struct Checksum(Digest);
 
@@ -74,7 +74,7 @@ impl Checksum {
         self.0.update(bytes);
     }
 
-    /// Of all that was added.
+    /// Returns the checksum of all added bytes.
     pub fn finish(&self) -> u32 {
         self.0.finalize() as u32
     }
@@ -84,7 +84,7 @@ impl Checksum {
 ///
 /// # Errors
 ///
-/// As the writer's, or if the body is longer than a frame may be.
+/// The writer's errors, or if the body is too long for a frame.
 pub fn write(to: &mut impl Write, kind: Kind, body: &[u8]) -> Result<(), WireError> {
     let number = KINDS.iter().find(|(_, known)| *known == kind);
     let number = number.map_or(0, |(number, _)| *number);
@@ -99,11 +99,11 @@ pub fn write(to: &mut impl Write, kind: Kind, body: &[u8]) -> Result<(), WireErr
     Ok(())
 }
 
-/// Reads what a frame is and how long, which is no more than `limit`.
+/// Reads a frame's header; its length is at most `limit`.
 ///
 /// # Errors
 ///
-/// As the reader's; if no such frame may come.
+/// The reader's errors; if the kind is unknown or the length exceeds the limit.
 pub fn head(from: &mut impl Read, limit: impl Fn(Kind) -> u32) -> Result<Head, WireError> {
     let mut head = [0; 8];
     from.read_exact(&mut head)?;
@@ -114,22 +114,22 @@ pub fn head(from: &mut impl Read, limit: impl Fn(Kind) -> u32) -> Result<Head, W
     );
     let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == number) else {
         return Err(WireError::malformed(format!(
-            "a frame of the kind {number}"
+            "a frame of unknown kind {number}"
         )));
     };
     let limit = limit(*kind);
     if len > limit {
-        let what = format!("a frame of {len} bytes, over {limit}");
+        let what = format!("a frame of {len} bytes, over the limit of {limit}");
         return Err(WireError::malformed(what));
     }
     Ok(Head { kind: *kind, len })
 }
 
-/// Reads the body of a frame; memory grows as it comes.
+/// Reads the body of a frame; memory grows with the received bytes.
 ///
 /// # Errors
 ///
-/// As the reader's; [`WireError::Corrupt`].
+/// The reader's errors; [`WireError::Corrupt`].
 pub fn body(from: &mut impl Read, head: Head) -> Result<Vec<u8>, WireError> {
     let mut body = Vec::new();
     exactly(from, head.len.into(), &mut body)?;
@@ -148,7 +148,7 @@ pub fn body(from: &mut impl Read, head: Head) -> Result<Vec<u8>, WireError> {
 ///
 /// # Errors
 ///
-/// As [`head`] and [`body`]; or if it is of another kind.
+/// As [`head`] and [`body`]; or if the frame has another kind.
 pub fn control(from: &mut impl Read, kinds: &[Kind]) -> Result<(Kind, Vec<u8>), WireError> {
     let head = head(from, |kind| match kinds.contains(&kind) {
         true => CONTROL_BYTES,
@@ -156,17 +156,17 @@ pub fn control(from: &mut impl Read, kinds: &[Kind]) -> Result<(Kind, Vec<u8>), 
     })?;
     let body = body(from, head)?;
     if !kinds.contains(&head.kind) {
-        let what = format!("{:?} where {kinds:?} may come", head.kind);
+        let what = format!("{:?} instead of {kinds:?}", head.kind);
         return Err(WireError::malformed(what));
     }
     Ok((head.kind, body))
 }
 
-/// Reads so many bytes behind those that are there; memory grows as they come.
+/// Appends `len` bytes to `into`; memory grows with the received bytes.
 ///
 /// # Errors
 ///
-/// As the reader's; if it ends before.
+/// The reader's errors; if the stream ends early.
 pub fn exactly(from: &mut impl Read, len: u64, into: &mut Vec<u8>) -> Result<(), WireError> {
     let mut left = len;
     while left > 0 {
@@ -181,11 +181,11 @@ pub fn exactly(from: &mut impl Read, len: u64, into: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Reads a checksum and says whether it is this one.
+/// Reads a checksum and returns whether it equals `sum`.
 ///
 /// # Errors
 ///
-/// As the reader's.
+/// The reader's errors.
 pub fn checked(from: &mut impl Read, sum: &Checksum) -> Result<bool, WireError> {
     let mut sent = [0; 4];
     from.read_exact(&mut sent)?;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_back_and_every_changed_bit_of_it_is_noticed() {
+    fn frames_round_trip_and_every_changed_bit_is_detected() {
         let bytes = frame(Kind::Ask, b"step 7");
         let read = control(&mut &bytes[..], &[Kind::Ask, Kind::Here]);
         assert_eq!(read.expect("whole"), (Kind::Ask, b"step 7".to_vec()));
@@ -222,17 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn a_length_over_the_limit_is_refused_before_a_byte_of_it_is_read() {
+    fn a_length_over_the_limit_is_rejected_before_its_body_is_read() {
         let mut bytes = frame(Kind::Ask, b"");
         bytes[4..8].copy_from_slice(&(CONTROL_BYTES + 1).to_le_bytes());
 
         let error = control(&mut &bytes[..], &[Kind::Ask]).expect_err("too long");
 
-        assert!(error.to_string().contains("over 65536"), "{error}");
+        assert!(
+            error.to_string().contains("over the limit of 65536"),
+            "{error}"
+        );
     }
 
     #[test]
-    fn memory_follows_the_bytes_that_came_and_not_the_length_that_was_said() {
+    fn memory_grows_with_received_bytes_and_not_with_the_claimed_length() {
         let mut bytes = Vec::new();
 
         let error = exactly(&mut &b"few"[..], u64::MAX, &mut bytes);

@@ -1,70 +1,76 @@
-//! The handshake: both sides show that they know the token, and the trainer says which run it means.
+//! The handshake: both sides prove that they know the token, and the trainer describes its run.
 //!
 //! | | trainer | | feeder |
 //! |---|---|---|---|
-//! | 1 | magic, version, a number used once | → | |
+//! | 1 | magic, version, a random number | → | |
 //! | 2 | | ← | the same |
-//! | 3 | `Hello`: MAC, facts, terms | → | looks at the MAC before anything behind it |
-//! | 4 | | ← | `Welcome`: MAC; or `Refused`: what differs, and how |
+//! | 3 | `Hello`: MAC, facts, terms | → | checks the MAC before anything after it |
+//! | 4 | | ← | `Welcome`: MAC; or `Refused`: MAC, the difference |
 //!
-//! A fact is a text that must be the same on both sides, such as the fingerprint of the data.
+//! A fact is a text that must be equal on both sides, such as the fingerprint of the data. A
+//! refusal with a wrong MAC comes from a side without the token and proves nothing to the trainer.
 
 use std::fmt;
 use std::io::{Read, Write};
 
 use super::bytes::{Put, Take};
+use super::channel::Binding;
 use super::frame::{self, Kind};
 use super::looks;
-use super::token::{MAC_BYTES, NONCE_BYTES, Nonce, Speaker, Token, nonce};
+use super::token::{Conversation, MAC_BYTES, NONCE_BYTES, Nonce, Speaker, Token, nonce};
 use super::{VERSION, WireError};
 
-/// The fact that tells what some records hold, compared record by record.
+/// Fact with hashes of some records' contents, compared record by record.
 pub const CONTENTS: &str = "contents";
 
 const MAGIC: [u8; 8] = *b"infeed\0w";
 
-/// Most facts of a run.
+/// Prefixes of the feeder's answers in their MACs.
+const WELCOME: &[u8] = b"welcome";
+const REFUSED: &[u8] = b"refused";
+
+/// Maximum number of facts.
 const FACTS: usize = 32;
-/// Longest name and value of a fact.
+/// Maximum lengths in bytes of a fact's name and value.
 const NAME_BYTES: usize = 64;
 const VALUE_BYTES: usize = 2048;
 
-/// Something that both sides must agree on.
+/// A property on which both sides must agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// Its name: `data`, `seed`.
+    /// Name, such as `data` or `seed`.
     pub name: String,
-    /// What it is.
+    /// Value as text.
     pub value: String,
 }
 
-/// What becomes of a bad record.
+/// Policy for a bad record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The trainer makes its batch itself, and stops there.
+    /// The trainer makes the batch itself and stops there.
     Stop,
-    /// Another takes its place.
+    /// Another record takes its place.
     Substitute,
-    /// Its row is left out.
+    /// Its row is skipped.
     Skip,
 }
 
-/// What a record may need, beyond which it is a bad one: the trainer's, since a batch must not
-/// depend on who makes it.
+/// Maximum needs of a record; a record above them is bad. The trainer's limits apply everywhere,
+/// because a batch must not depend on the machine that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a read in order.
+    /// Bytes of a read in the run's order.
     pub read: u64,
     /// Bytes of a read for a substitute.
     pub again: u64,
     /// Bytes of scratch.
     pub scratch: u64,
-    /// Bytes of a row outside of slabs.
+    /// Bytes of a row outside slabs.
     pub row: u64,
 }
 
 impl Limits {
-    /// No limit but one's own.
+    /// Only the machine's own limits.
     pub const NONE: Limits = Limits {
         read: u64::MAX,
         again: u64::MAX,
@@ -73,33 +79,34 @@ impl Limits {
     };
 }
 
-/// What a trainer says.
+/// The trainer's message in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Which run.
+    /// Facts that identify the run.
     pub facts: Vec<Fact>,
-    /// Which of its ranks.
+    /// Rank of the trainer.
     pub rank: u64,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub world_size: u64,
-    /// Whether rows are as they go to a device that makes them larger.
+    /// Whether rows have the layout for a device that expands them.
     pub for_device: bool,
-    /// What becomes of bad records.
+    /// Policy for bad records.
     pub policy: Policy,
-    /// Whether rows are to be hashed.
+    /// Whether the feeder hashes rows.
     pub pixels: bool,
     /// The trainer's limits.
     pub limits: Limits,
 }
 
-/// Why a feeder does not feed a trainer.
+/// Reason why a feeder rejects a trainer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What differs: the name of a fact; `token`, `protocol`; or `room`, where nothing does.
+    /// The difference: the name of a fact, or `token`, `protocol` or `encryption`. `room` for any
+    /// other reason.
     pub what: String,
-    /// The trainer's.
+    /// The trainer's value.
     pub trainer: String,
-    /// The feeder's.
+    /// The feeder's value.
     pub feeder: String,
 }
 
@@ -110,33 +117,39 @@ impl fmt::Display for Refusal {
             trainer,
             feeder,
         } = self;
-        let mend = match what.as_str() {
+        let fix = match what.as_str() {
             "room" => return f.write_str(feeder),
-            "token" => return f.write_str("the token differs; give both sides the same one"),
-            "protocol" | "infeed" => "install one version of infeed on both sides",
-            "data" | "records" => "both must see the same data under the same names",
-            CONTENTS => "both must see the same data, byte for byte",
-            "functions" => "both need the same functions, in modules that hold the same",
-            "language" => "install the same versions on both sides: they may compute other numbers",
-            "bits" => "its processor or build would give other bits, so it cannot be used",
-            _ => "start it with the pipeline file of this run",
+            "token" => return f.write_str("the token differs; use the same token on both sides"),
+            "protocol" | "infeed" => "install the same version of infeed on both sides",
+            "data" | "records" => "both sides need the same data under the same names",
+            CONTENTS => "both sides need the same data, byte for byte",
+            "functions" => "both sides need the same functions, in modules with equal code",
+            "language" => {
+                "install the same versions on both sides, because others may compute different \
+                 numbers"
+            }
+            "encryption" => {
+                "leave `encrypt` at its default on both sides, or turn encryption off on both"
+            }
+            "bits" => "the CPU or build of the feeder gives different bits, so it cannot be used",
+            _ => "start the feeder with the pipeline file of this run",
         };
         write!(
             f,
-            "`{what}` differs: {trainer} at the trainer, {feeder} at the feeder; {mend}"
+            "`{what}` differs: {trainer} at the trainer, {feeder} at the feeder; {fix}"
         )
     }
 }
 
-/// The first fact that differs from the feeder's own.
+/// Returns the first fact that differs from the feeder's own.
 pub fn difference(trainer: &[Fact], feeder: &[Fact]) -> Option<Refusal> {
     feeder.iter().find_map(|own| {
-        let said = trainer.iter().find(|fact| fact.name == own.name);
-        let said = said.map_or("unknown", |fact| fact.value.as_str());
+        let theirs = trainer.iter().find(|fact| fact.name == own.name);
+        let theirs = theirs.map_or("unknown", |fact| fact.value.as_str());
         let (trainer, feeder) = match own.name.as_str() {
-            CONTENTS => looks::difference(said, &own.value)?,
-            _ if said == own.value => return None,
-            _ => (said.to_owned(), own.value.clone()),
+            CONTENTS => looks::difference(theirs, &own.value)?,
+            _ if theirs == own.value => return None,
+            _ => (theirs.to_owned(), own.value.clone()),
         };
         let what = own.name.clone();
         Some(Refusal {
@@ -147,90 +160,139 @@ pub fn difference(trainer: &[Fact], feeder: &[Fact]) -> Option<Refusal> {
     })
 }
 
-/// The trainer's side of the handshake.
+/// Runs the trainer's side of the handshake; `binding` is the connection's.
 ///
 /// # Errors
 ///
-/// [`WireError::Refused`] with what differs; or as the connection's.
-pub fn greet<S>(mut stream: S, token: &Token, hello: &Hello) -> Result<(), WireError>
+/// [`WireError::Refused`] with the difference, from a feeder that proved the token;
+/// [`WireError::Unproven`] if the other side did not prove it; or the connection's errors.
+pub fn greet<S>(
+    mut stream: S,
+    token: &Token,
+    binding: Binding,
+    hello: &Hello,
+) -> Result<(), WireError>
 where
     S: Read + Write,
 {
-    let own = nonce()?;
-    stream.write_all(&preamble(VERSION, &own))?;
-    let theirs = meet(&mut stream, Speaker::Trainer)?;
+    let trainer = nonce()?;
+    stream.write_all(&preamble(VERSION, &trainer))?;
+    stream.flush()?;
+    let feeder = meet(&mut stream, Speaker::Trainer).map_err(unproven)?;
+    let within = Conversation {
+        trainer,
+        feeder,
+        binding,
+    };
     let text = hello.encode();
-    let mac = token.mac(Speaker::Trainer, (&own, &theirs), &text);
+    let mac = token.mac(Speaker::Trainer, &within, &text);
     frame::write(&mut stream, Kind::Hello, &[&mac[..], &text].concat())?;
     stream.flush()?;
-    match frame::control(&mut stream, &[Kind::Welcome, Kind::Refused])? {
-        (Kind::Welcome, mac) => {
-            // Who does not know the token is no feeder of this run, whatever it says.
-            match token.verifies(Speaker::Feeder, (&own, &theirs), b"welcome", &mac) {
-                true => Ok(()),
-                false => Err(WireError::Refused(wrong_token())),
-            }
+    let (kind, body) = frame::control(&mut stream, &[Kind::Welcome, Kind::Refused])?;
+    let (mac, text) = split(&body);
+    let proven = |said: &[u8]| token.verifies(Speaker::Feeder, &within, said, mac);
+    match kind {
+        Kind::Welcome if proven(WELCOME) => Ok(()),
+        Kind::Welcome => Err(WireError::Unproven(wrong_token())),
+        _ => {
+            let refused = WireError::Refused(Refusal::decode(text)?);
+            Err(match proven(&[REFUSED, text].concat()) {
+                true => refused,
+                false => unproven(refused),
+            })
         }
-        (_, body) => Err(WireError::Refused(Refusal::decode(&body)?)),
     }
 }
 
-/// A trainer that showed that it knows the token, waiting for an answer.
+/// A trainer that proved the token and waits for the answer.
 #[derive(Debug)]
 pub struct Met {
-    /// What it said.
+    /// The trainer's message.
     pub hello: Hello,
-    trainer: Nonce,
-    feeder: Nonce,
+    within: Conversation,
 }
 
-/// The feeder's side of the handshake, up to the answer.
+/// Runs the feeder's side of the handshake up to the answer; `binding` is the connection's.
 ///
 /// # Errors
 ///
-/// What is wrong with the trainer, which was told so; or as the connection's.
-pub fn meet_trainer<S>(mut stream: S, token: &Token) -> Result<Met, WireError>
+/// The reason for rejecting the trainer, which was sent to it; or the connection's errors.
+pub fn meet_trainer<S>(mut stream: S, token: &Token, binding: Binding) -> Result<Met, WireError>
 where
     S: Read + Write,
 {
     let feeder = nonce()?;
-    // First, so that one of another version learns which one this is.
+    // Sent first, so that a trainer with another version learns the feeder's version.
     stream.write_all(&preamble(VERSION, &feeder))?;
+    stream.flush()?;
     let trainer = meet(&mut stream, Speaker::Feeder)?;
+    let within = Conversation {
+        trainer,
+        feeder,
+        binding,
+    };
     let (_, body) = frame::control(&mut stream, &[Kind::Hello])?;
-    let (mac, text) = body.split_at_checked(MAC_BYTES).unwrap_or((&[], &body));
-    if !token.verifies(Speaker::Trainer, (&trainer, &feeder), text, mac) {
+    let (mac, text) = split(&body);
+    if !token.verifies(Speaker::Trainer, &within, text, mac) {
         let refusal = wrong_token();
-        refuse(&mut stream, &refusal)?;
+        // Without a MAC: a side without the token must not receive one that a trainer accepts.
+        write_refusal(&mut stream, &[0; MAC_BYTES], &refusal)?;
         return Err(WireError::Refused(refusal));
     }
     Ok(Met {
         hello: Hello::decode(text)?,
-        trainer,
-        feeder,
+        within,
     })
 }
 
-/// Answers that it will be fed.
+/// Answers that the feeder accepts the trainer.
 ///
 /// # Errors
 ///
-/// As the connection's.
+/// The connection's errors.
 pub fn welcome<S: Write>(mut stream: S, token: &Token, met: &Met) -> Result<(), WireError> {
-    let nonces = (&met.trainer, &met.feeder);
-    let mac = token.mac(Speaker::Feeder, nonces, b"welcome");
+    let mac = token.mac(Speaker::Feeder, &met.within, WELCOME);
     frame::write(&mut stream, Kind::Welcome, &mac)?;
     Ok(stream.flush()?)
 }
 
-/// Answers that it will not.
+/// Answers that the feeder rejects the trainer, with the reason.
 ///
 /// # Errors
 ///
-/// As the connection's.
-pub fn refuse<S: Write>(mut stream: S, refusal: &Refusal) -> Result<(), WireError> {
-    frame::write(&mut stream, Kind::Refused, &refusal.encode())?;
+/// The connection's errors.
+pub fn refuse<S: Write>(
+    stream: S,
+    token: &Token,
+    met: &Met,
+    refusal: &Refusal,
+) -> Result<(), WireError> {
+    let text = [REFUSED, &refusal.encode()].concat();
+    let mac = token.mac(Speaker::Feeder, &met.within, &text);
+    write_refusal(stream, &mac, refusal)
+}
+
+fn write_refusal<S: Write>(
+    mut stream: S,
+    mac: &[u8; MAC_BYTES],
+    refusal: &Refusal,
+) -> Result<(), WireError> {
+    let body = [&mac[..], &refusal.encode()].concat();
+    frame::write(&mut stream, Kind::Refused, &body)?;
     Ok(stream.flush()?)
+}
+
+/// Splits a body into its MAC and the rest; a short body has no MAC.
+fn split(body: &[u8]) -> (&[u8], &[u8]) {
+    body.split_at_checked(MAC_BYTES).unwrap_or((&[], body))
+}
+
+/// Marks a refusal as one from a side that did not prove the token.
+fn unproven(error: WireError) -> WireError {
+    match error {
+        WireError::Refused(refusal) => WireError::Unproven(refusal),
+        other => other,
+    }
 }
 
 fn wrong_token() -> Refusal {
@@ -246,13 +308,15 @@ fn preamble(version: u32, nonce: &Nonce) -> Vec<u8> {
     put.raw(&MAGIC).u32(version).raw(nonce).finish()
 }
 
-/// Reads the other side's greeting, as this speaker, and returns its nonce.
+/// Reads the other side's greeting and returns its nonce; `own` is this side.
 fn meet(stream: &mut impl Read, own: Speaker) -> Result<Nonce, WireError> {
     let mut bytes = [0; MAGIC.len() + 4 + NONCE_BYTES];
     stream.read_exact(&mut bytes)?;
     let mut take = Take::new(&bytes, "a greeting");
     if take.raw(MAGIC.len())? != MAGIC {
-        return Err(WireError::malformed("something that is no infeed's"));
+        return Err(WireError::malformed(
+            "bytes that are not an infeed greeting",
+        ));
     }
     let version = take.u32()?;
     if version != VERSION {
@@ -291,11 +355,11 @@ impl Hello {
         put.u64(limits.scratch).u64(limits.row).finish()
     }
 
-    /// What a trainer said, from the bytes behind its MAC.
+    /// Parses a trainer's message after its MAC.
     ///
     /// # Errors
     ///
-    /// If that is none.
+    /// If the bytes are not such a message.
     pub fn decode(bytes: &[u8]) -> Result<Hello, WireError> {
         let mut take = Take::new(bytes, "a hello");
         let count = usize::from(take.u8()?);

@@ -1,68 +1,77 @@
-//! What some records of the data were found to hold, as each side tells it: records that one of them
-//! could not read are not held against the other.
+//! Text form of the hashes of some records' contents: single records and groups of records. Records
+//! that one side could not read never cause a rejection.
 
 use std::fmt::Write;
 
-/// Most records that a text may tell of.
+/// Maximum number of entries in a text.
 const MOST: usize = 64;
 
-/// Stands for what could not be read.
+/// Marks records that could not be read.
 const UNKNOWN: &str = "-";
 
-/// A record that was looked at.
+/// Hash of a record, or of a group of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Its number.
-    pub record: u64,
-    /// A hash of what it holds; None if it could not be read.
+    /// Number of the record; for a group, the lowest number.
+    pub first: u64,
+    /// The same number; for a group, the highest number.
+    pub last: u64,
+    /// Hash of the contents; `None` if some of them could not be read.
     pub held: Option<u64>,
 }
 
-/// All of them as a text.
+/// Formats all hashes as a text.
 pub fn text(looks: &[Look]) -> String {
     let mut text = String::new();
-    for Look { record, held } in looks.iter().take(MOST) {
+    for Look { first, last, held } in looks.iter().take(MOST) {
         // Writing to memory does not fail.
+        let _ = match first == last {
+            true => write!(text, "{first}:"),
+            false => write!(text, "{first}..{last}:"),
+        };
         let _ = match held {
-            Some(held) => write!(text, "{record}:{held:016x} "),
-            None => write!(text, "{record}:{UNKNOWN} "),
+            Some(held) => write!(text, "{held:016x} "),
+            None => write!(text, "{UNKNOWN} "),
         };
     }
     text.truncate(text.trim_end().len());
     text
 }
 
-/// From a text; None if it is none.
+/// Parses a text; `None` if it has another format.
 fn looks(text: &str) -> Option<Vec<Look>> {
     let look = |word: &str| {
-        let (record, held) = word.split_once(':')?;
+        let (records, held) = word.split_once(':')?;
+        let (first, last) = records.split_once("..").unwrap_or((records, records));
         let held = match held {
             UNKNOWN => None,
             held => Some(u64::from_str_radix(held, 16).ok()?),
         };
-        let record = record.parse().ok()?;
-        Some(Look { record, held })
+        Some(Look {
+            first: first.parse().ok()?,
+            last: last.parse().ok()?,
+            held,
+        })
     };
     let words = text.split_ascii_whitespace();
     words.take(MOST).map(look).collect()
 }
 
-/// The first record that holds something else at the feeder, and what it holds on either side.
+/// Returns the first hash that differs at the feeder, as texts of the trainer's and the feeder's
+/// value.
 pub(super) fn difference(trainer: &str, feeder: &str) -> Option<(String, String)> {
     let (Some(theirs), Some(own)) = (looks(trainer), looks(feeder)) else {
         return Some((trainer.to_owned(), feeder.to_owned()));
     };
     own.into_iter().find_map(|look| {
-        let said = theirs.iter().find(|said| said.record == look.record)?;
-        let (said, held) = (said.held?, look.held?);
-        let record = look.record;
-        let differs = || {
-            (
-                format!("record {record} is {said:016x}"),
-                format!("{held:016x}"),
-            )
+        let same = |other: &&Look| (other.first, other.last) == (look.first, look.last);
+        let other = theirs.iter().find(same)?;
+        let (other, held) = (other.held?, look.held?);
+        let records = match look.first == look.last {
+            true => format!("record {}", look.first),
+            false => format!("a sample of records {} to {}", look.first, look.last),
         };
-        (said != held).then(differs)
+        (other != held).then(|| (format!("{records} is {other:016x}"), format!("{held:016x}")))
     })
 }
 
@@ -71,8 +80,11 @@ mod tests {
     use super::*;
 
     fn look(record: u64, held: impl Into<Option<u64>>) -> Look {
-        let held = held.into();
-        Look { record, held }
+        Look {
+            first: record,
+            last: record,
+            held: held.into(),
+        }
     }
 
     #[test]
@@ -88,7 +100,22 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_one_side_did_not_read_is_held_against_nobody() {
+    fn a_group_that_differs_is_named_by_its_lowest_and_highest_record() {
+        let group = |held| Look {
+            last: 900,
+            ..look(3, held)
+        };
+
+        let (trainer, feeder) = (text(&[look(3, 1), group(2)]), text(&[look(3, 1), group(5)]));
+
+        assert_eq!(difference(&trainer, &trainer), None);
+        let (said, own) = difference(&trainer, &feeder).expect("they differ");
+        assert_eq!(said, "a sample of records 3 to 900 is 0000000000000002");
+        assert_eq!(own, "0000000000000005");
+    }
+
+    #[test]
+    fn records_that_one_side_did_not_read_are_ignored() {
         let trainer = text(&[look(0, 1), look(7, None), look(9, 3)]);
         let feeder = text(&[look(0, None), look(7, 2), look(8, 5)]);
 
@@ -97,8 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_of_no_records_differs_from_what_does() {
-        for said in ["unknown", "7", "7:zz", "x:-", ":", "7:123456789abcdef01"] {
+    fn an_invalid_text_differs_from_a_valid_one() {
+        for said in [
+            "unknown",
+            "7",
+            "7:zz",
+            "x:-",
+            ":",
+            "7..:0",
+            "7:123456789abcdef01",
+        ] {
             assert!(difference(said, "7:02").is_some(), "{said}");
         }
     }

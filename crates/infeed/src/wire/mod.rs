@@ -1,15 +1,17 @@
-//! What trainers and feeders say to each other: frames of limited length over TCP, a handshake in which
-//! each shows that it knows the token and the trainer says which run it means, and rows of batches.
+//! The protocol between trainers and feeders: frames of limited length over TCP, a handshake in
+//! which both sides prove the token and the trainer describes its run, and rows of batches.
 //!
-//! Numbers are little-endian. Whatever comes is hostile until shown otherwise: lengths have limits
-//! before anything is allocated for them, memory grows with the bytes that have come, and nothing is
-//! ever run or unpickled. There is no encryption; each column has a checksum, since TCP's is weak.
+//! Numbers are little-endian. No received byte is trusted: lengths have limits before memory is
+//! allocated, memory grows with the received bytes, and nothing is executed or unpickled.
+//! Connections between machines are encrypted ([`channel`]). Each column has a checksum, because
+//! TCP's is weak.
 //!
-//! It stands above the plan, whose bits its self-test looks at, and below the loader, which fills
-//! the rows and is what a feeder runs. Who asks whom, and what happens when: `feed/README.md`.
+//! This module uses the plan, for its self-test. The loader uses this module: trainers read rows
+//! into batches, and feeders send them. States and failures: `feed/README.md`.
 
 pub mod bits;
 pub mod bytes;
+pub mod channel;
 pub mod frame;
 pub mod hello;
 pub mod looks;
@@ -18,39 +20,42 @@ pub mod rows;
 pub mod socket;
 pub mod token;
 
-/// Version of all this; others are refused.
-pub const VERSION: u32 = 2;
+/// Version of the protocol; both sides need the same.
+pub const VERSION: u32 = 3;
 
-/// Why a conversation cannot go on.
+/// Errors of a connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The connection.
+    /// The connection failed.
     #[error("the connection failed: {}", reason(.0))]
     Io(#[from] std::io::Error),
-    /// What came is not what may come here.
-    #[error("it sent {0}")]
+    /// The other side sent an invalid message.
+    #[error("the peer sent {0}")]
     Malformed(String),
-    /// A checksum differs where going on would mean to trust a length.
-    #[error("bytes of {0} were changed on the way")]
+    /// A checksum differs, so the lengths in the message cannot be trusted.
+    #[error("checksum mismatch in {0}")]
     Corrupt(&'static str),
-    /// The other side does not want this run.
+    /// The other side proved the token and rejects this run.
     #[error("{0}")]
     Refused(hello::Refusal),
+    /// The other side rejects this run and did not prove the token.
+    #[error("the peer did not prove that it knows the token; its message: {0}")]
+    Unproven(hello::Refusal),
 }
 
 /// Names the end of a stream, for which the standard library only reports an unfilled buffer.
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => {
-            "the other side closed it; its log says why".to_owned()
+            "the peer closed it; see its log for the reason".to_owned()
         }
         _ => error.to_string(),
     }
 }
 
 impl WireError {
-    /// Something that may not come here.
+    /// Creates the error for an invalid message.
     pub fn malformed(what: impl Into<String>) -> WireError {
         WireError::Malformed(what.into())
     }

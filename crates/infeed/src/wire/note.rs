@@ -1,5 +1,4 @@
-//! Bad records of a batch, as a feeder tells them, so that the trainer counts and lists them as if it had
-//! met them itself.
+//! Bad records of a batch in a feeder's message. The trainer counts and lists them like its own.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,30 +6,30 @@ use std::sync::Arc;
 
 use super::WireError;
 use super::bytes::{Put, Take};
-use crate::error::{Cause, Error};
-use crate::sample::RecordId;
-use crate::source::Source;
+use infeed_core::error::{Cause, Error};
+use infeed_core::sample::RecordId;
+use infeed_source::Source;
 
-/// Longest text of a note.
+/// Maximum length in bytes of a note's text.
 const TEXT_BYTES: usize = 1024;
 
-/// Stands for no field.
+/// Marks a missing field.
 const NO_FIELD: u32 = u32::MAX;
 
 /// A record that was skipped or substituted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Its number in the source.
+    /// Number in the source.
     pub record: u64,
-    /// The field by which it is named.
+    /// Field in the record's name, if any.
     pub field: Option<u32>,
-    /// What is wrong with it.
+    /// The error of the record.
     pub reason: Reason,
 }
 
-/// What is wrong with a record. What depends on memory or on the machine is none, and so is what a
-/// function of the user's raised, for which a file may be missing there: the trainer finds out about
-/// that itself.
+/// Error of a record. Errors that depend on memory or the machine are not included, nor exceptions
+/// of user functions, which may have a local cause such as a missing file. For those, the trainer
+/// makes the batch itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Reason {
@@ -49,24 +48,24 @@ pub enum Reason {
         field: String,
         found: String,
         expected: String,
-        mend: String,
+        fix: String,
     },
 }
 
-/// A cause that somebody else told, in one line.
+/// Cause of an error on another machine, in one line.
 #[derive(Debug)]
-struct Told(String);
+struct RemoteCause(String);
 
-impl fmt::Display for Told {
+impl fmt::Display for RemoteCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl StdError for Told {}
+impl StdError for RemoteCause {}
 
 impl Note {
-    /// A note of an error; None where it is not for others to tell.
+    /// Creates a note for an error; `None` if the trainer has to find the error itself.
     pub fn of(error: &Error, source: &dyn Source) -> Option<Note> {
         let record = error.record()?;
         let reason = match error {
@@ -87,17 +86,17 @@ impl Note {
                 field,
                 found,
                 expected,
-                mend,
+                fix,
                 ..
             } => Reason::Shape {
                 field: field.clone(),
                 found: found.clone(),
                 expected: expected.clone(),
-                mend: mend.to_string(),
+                fix: fix.to_string(),
             },
             _ => return None,
         };
-        // Its name here may be another one than the trainer's; its number and field are the same.
+        // The record's name may differ on the trainer; its number and field are equal.
         let fields = 0..source.fields().len();
         let mut fields = fields.filter(|field| source.id(record.index, Some(*field)) == *record);
         let field = match source.id(record.index, None) == *record {
@@ -111,7 +110,7 @@ impl Note {
         })
     }
 
-    /// The record by its name at the trainer, and the error about it.
+    /// Returns the record with its name on the trainer, and the error.
     ///
     /// # Errors
     ///
@@ -119,10 +118,10 @@ impl Note {
     pub fn error(self, source: &dyn Source) -> Result<(RecordId, Error), WireError> {
         let field = self.field.map(|field| field as usize);
         if self.record >= source.len() || field.is_some_and(|f| f >= source.fields().len()) {
-            return Err(WireError::malformed("a bad record that there is not"));
+            return Err(WireError::malformed("a bad record that does not exist"));
         }
         let record = source.id(self.record, field);
-        let cause = |text| -> Cause { Arc::new(Told(text)) };
+        let cause = |text| -> Cause { Arc::new(RemoteCause(text)) };
         let named = record.clone();
         let error = match self.reason {
             Reason::Damaged { cause: text } => Error::Damaged {
@@ -146,13 +145,13 @@ impl Note {
                 field,
                 found,
                 expected,
-                mend,
+                fix,
             } => Error::Shape {
                 record: named,
                 field,
                 found,
                 expected,
-                mend: mend.into(),
+                fix: fix.into(),
             },
         };
         Ok((record, error))
@@ -168,8 +167,8 @@ impl Note {
                 field,
                 found,
                 expected,
-                mend,
-            } => (3, [mend, field, found, expected]),
+                fix,
+            } => (3, [fix, field, found, expected]),
         };
         put.u8(kind);
         for text in texts {
@@ -193,7 +192,7 @@ impl Note {
                 field: name,
                 found,
                 expected,
-                mend: cause,
+                fix: cause,
             },
             _ => return Err(WireError::malformed("a note of an unknown kind")),
         };
@@ -205,7 +204,7 @@ impl Note {
     }
 }
 
-/// A cause and those behind it, in one line.
+/// Formats a cause and its causes in one line.
 fn chain(cause: &Cause) -> String {
     let mut text = cause.to_string();
     let mut next = cause.source();

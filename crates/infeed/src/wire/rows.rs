@@ -1,86 +1,86 @@
-//! The rows of a batch: a head that tells of each what it is, and columns behind it.
+//! Rows of a batch: a head that describes each row, and the columns.
 //!
-//! The head is a frame. A column is the bytes of its rows behind each other, and their CRC-32C; how
-//! many bytes those are follows from the pipeline, and from the head where rows differ in size.
-//! The trainer reads them into the rows of its own slabs.
+//! The head is a frame. A column is the concatenated bytes of its rows, followed by their CRC-32C.
+//! The pipeline determines its length; if rows differ in size, the head does. The trainer reads
+//! columns directly into rows of its slabs.
 
 use super::WireError;
 use super::bytes::{Put, Take};
 use super::note::Note;
 
-/// Longest head, whatever is in it.
+/// Maximum length of a head in bytes.
 pub const HEAD_BYTES: u32 = 32 << 20;
 
-/// Most bad records that a row meets: two places, with all their substitutes.
+/// Maximum number of bad records per row: two records with all their substitutes.
 const NOTES: u8 = 130;
 
 const KEPT: u8 = 1;
 const NOTED: u8 = 2;
 
-/// What one column of a batch holds, as far as a frame has to tell.
+/// Row format of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// Every row has so many bytes, in a slab.
+    /// Rows of equal size, in a slab.
     Slab {
-        /// How many.
+        /// Bytes of a row.
         row_bytes: usize,
     },
-    /// Rows differ in size. Of padded ones the axes are told.
+    /// Rows that differ in size. If they are padded, the head contains their axes.
     Own {
-        /// Number of axes, where rows are padded.
+        /// Number of axes if rows are padded.
         rank: Option<usize>,
         /// Bytes of one element.
         element: usize,
     },
 }
 
-/// What is known of the rows of a batch before they come.
+/// Format of the rows of a batch, known before they arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Its columns.
+pub struct RowsLayout {
+    /// Columns of the batch.
     pub columns: Vec<Column>,
-    /// Whether rows were hashed.
+    /// Whether the feeder hashed the rows.
     pub pixels: bool,
-    /// Most bytes that a row may have outside of slabs.
+    /// Maximum bytes of a row outside slabs.
     pub row_bytes: u64,
 }
 
-/// What a frame of rows tells of them.
+/// Description of a batch's rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowsHead {
     /// Epoch of the batch.
     pub epoch: u64,
-    /// Its step.
+    /// Step of the batch.
     pub step: u64,
-    /// Its rows.
+    /// Rows of the batch.
     pub rows: Vec<RowHead>,
 }
 
-/// What it tells of one.
+/// Description of one row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowHead {
-    /// None: the row is left out.
+    /// `None` if the row is skipped.
     pub kept: Option<KeptRow>,
-    /// Bad records met for it.
+    /// Bad records met for this row.
     pub notes: Vec<Note>,
 }
 
-/// A row that comes.
+/// A row whose bytes follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptRow {
     /// Number of its record.
     pub record: u64,
-    /// Its hash, without and with its bytes.
+    /// Hash of epoch, position and record.
     pub ids: u64,
-    /// None if bytes were not hashed.
+    /// Hash that also covers the row's bytes; `None` if they were not hashed.
     pub pixels: Option<u64>,
-    /// Pixels of no class in the masks of its samples.
+    /// Pixels of unknown class in the masks of its samples.
     pub unknown_pixels: u64,
-    /// Shape and bytes in each column whose rows differ in size, in order.
+    /// Shape and byte length in each column whose rows differ in size, in order.
     pub own: Vec<(Vec<u64>, u64)>,
 }
 
-impl Layout {
+impl RowsLayout {
     fn own(&self) -> impl Iterator<Item = (Option<usize>, usize)> {
         self.columns.iter().filter_map(|column| match *column {
             Column::Slab { .. } => None,
@@ -90,8 +90,8 @@ impl Layout {
 }
 
 impl RowsHead {
-    /// As the body of a frame.
-    pub fn encode(&self, layout: &Layout) -> Vec<u8> {
+    /// Encodes the body of the frame.
+    pub fn encode(&self, layout: &RowsLayout) -> Vec<u8> {
         let mut put = Put::default();
         put.u64(self.epoch).u64(self.step);
         put.u32(self.rows.len() as u32);
@@ -127,20 +127,20 @@ impl RowsHead {
         put.finish()
     }
 
-    /// From the body of a frame, of a batch of `rows` rows.
+    /// Decodes the body of a frame, for a batch of `rows` rows.
     ///
     /// # Errors
     ///
-    /// If it is none of such a batch, or a row is larger than may be.
-    pub fn decode(bytes: &[u8], layout: &Layout, rows: usize) -> Result<RowsHead, WireError> {
+    /// If the body does not fit such a batch, or a row exceeds its limit.
+    pub fn decode(bytes: &[u8], layout: &RowsLayout, rows: usize) -> Result<RowsHead, WireError> {
         let mut take = Take::new(bytes, "rows");
         let (epoch, step) = (take.u64()?, take.u64()?);
         let count = take.u32()? as usize;
         if count != rows {
-            let what = format!("{count} rows where a batch has {rows}");
+            let what = format!("{count} rows instead of {rows}");
             return Err(WireError::malformed(what));
         }
-        // A row takes a byte at least, so this is no more than came.
+        // A row takes at least one byte, so the capacity is at most the number of received bytes.
         let mut all = Vec::with_capacity(rows.min(bytes.len()));
         for _ in 0..rows {
             all.push(row(&mut take, layout)?);
@@ -153,18 +153,18 @@ impl RowsHead {
         })
     }
 
-    /// Epoch and step alone, from the beginning of a body.
+    /// Reads only epoch and step from the beginning of a body.
     ///
     /// # Errors
     ///
-    /// If there are none.
+    /// If the body is too short.
     pub fn name(bytes: &[u8]) -> Result<(u64, u64), WireError> {
         let mut take = Take::new(bytes, "rows");
         Ok((take.u64()?, take.u64()?))
     }
 }
 
-fn row(take: &mut Take<'_>, layout: &Layout) -> Result<RowHead, WireError> {
+fn row(take: &mut Take<'_>, layout: &RowsLayout) -> Result<RowHead, WireError> {
     let flags = take.u8()?;
     if flags & !(KEPT | NOTED) != 0 {
         return Err(WireError::malformed("a row with unknown flags"));
@@ -187,7 +187,7 @@ fn row(take: &mut Take<'_>, layout: &Layout) -> Result<RowHead, WireError> {
             let own = cell(take, rank, element)?;
             left = left.checked_sub(own.1).ok_or_else(|| {
                 let limit = layout.row_bytes;
-                WireError::malformed(format!("a row of more than {limit} bytes"))
+                WireError::malformed(format!("a row over the limit of {limit} bytes"))
             })?;
             kept.own.push(own);
         }
@@ -206,7 +206,7 @@ fn row(take: &mut Take<'_>, layout: &Layout) -> Result<RowHead, WireError> {
     Ok(found)
 }
 
-/// Shape and bytes of a row in a column whose rows differ.
+/// Reads shape and byte length of a row in a column whose rows differ in size.
 fn cell(
     take: &mut Take<'_>,
     rank: Option<usize>,
@@ -215,9 +215,9 @@ fn cell(
     let mut shape = Vec::new();
     if let Some(rank) = rank {
         let axes = usize::from(take.u8()?);
-        // A row of padding has no shape.
+        // A padding row has no shape.
         if axes != rank && axes != 0 {
-            let what = format!("a row with {axes} axes where there are {rank}");
+            let what = format!("a row with {axes} axes instead of {rank}");
             return Err(WireError::malformed(what));
         }
         for _ in 0..axes {
@@ -238,7 +238,7 @@ fn cell(
     match fits {
         true => Ok((shape, bytes)),
         false => Err(WireError::malformed(format!(
-            "a row of {bytes} bytes with the shape {shape:?}"
+            "a row of {bytes} bytes with shape {shape:?}"
         ))),
     }
 }
@@ -248,8 +248,8 @@ mod tests {
     use super::*;
     use crate::wire::note::Reason;
 
-    fn layout() -> Layout {
-        Layout {
+    fn layout() -> RowsLayout {
+        RowsLayout {
             columns: vec![
                 Column::Slab { row_bytes: 12 },
                 Column::Own {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_comes_back_and_only_for_a_batch_of_as_many_rows() {
+    fn a_head_round_trips_only_for_a_batch_of_equal_size() {
         let bytes = head().encode(&layout());
 
         assert_eq!(
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_over_their_limit_or_unlike_their_shape_are_refused() {
+    fn rows_over_their_limit_or_unlike_their_shape_are_rejected() {
         let refused = |change: &dyn Fn(&mut KeptRow)| {
             let mut head = head();
             change(head.rows[0].kept.as_mut().expect("it is kept"));
@@ -326,11 +326,11 @@ mod tests {
         };
 
         let large = refused(&|row| row.own[0] = (vec![6, 5], 120));
-        assert!(large.contains("more than 100 bytes"), "{large}");
+        assert!(large.contains("over the limit of 100 bytes"), "{large}");
         let unlike = refused(&|row| row.own[0].1 = 56);
         assert!(unlike.contains("[3, 5]"), "{unlike}");
         let overflow = refused(&|row| row.own[0] = (vec![u64::MAX, 2], 60));
-        assert!(overflow.contains("with the shape"), "{overflow}");
+        assert!(overflow.contains("with shape"), "{overflow}");
         let axes = refused(&|row| row.own[0] = (vec![15], 60));
         assert!(axes.contains("1 axes"), "{axes}");
         let odd = refused(&|row| row.own[1].1 = 7);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn no_bytes_make_the_parser_panic() {
         let whole = head().encode(&layout());
         for bit in 0..whole.len() * 8 {
             let mut changed = whole.clone();
@@ -349,7 +349,7 @@ mod tests {
         for len in 0..300 {
             let random: Vec<u8> = (0..len)
                 .map(|_| {
-                    state = crate::random::mix(state);
+                    state = infeed_core::random::mix(state);
                     state as u8
                 })
                 .collect();

@@ -1,8 +1,9 @@
-//! The token that trainers and feeders share: shown without being sent.
+//! The shared token of trainers and feeders, and its proof without sending it.
 //!
-//! Each side sends a number that it never used before, and answers with a MAC over both numbers and
-//! what it has to say. So a token is not seen on the way, an answer is good once, and what was said
-//! in the handshake was said by somebody who knows it. Frames after the handshake carry no MAC.
+//! Each side sends a random number. It then proves the token with a MAC over both numbers, the
+//! binding of the encrypted session, and its message. So the token never crosses the network, and a
+//! MAC is valid only once, on one connection. Frames after the handshake have no MAC; on encrypted
+//! connections, TLS protects them.
 //!
 //! Source: RFC 2104 (HMAC) with SHA-256.
 
@@ -12,39 +13,51 @@ use std::path::Path;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::error::Error;
+use super::channel::Binding;
+use infeed_core::error::Error;
 
 /// Bytes of a MAC.
 pub const MAC_BYTES: usize = 32;
 
-/// Bytes of a number that is used once.
+/// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
 
-/// Least characters of a token.
+/// Minimum number of characters in a token.
 const LEAST: usize = 16;
 
-/// A number that is used once.
+/// A random number that is used once.
 pub type Nonce = [u8; NONCE_BYTES];
 
-/// A secret, or none.
+/// A shared secret, possibly empty.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Token(Vec<u8>);
 
-/// Who speaks. What one says cannot be sent back to it as the other's.
+/// Side that sends a message. A MAC of one side never verifies as the other's.
 #[derive(Clone, Copy, Debug)]
 pub enum Speaker {
-    /// Who asks for batches.
+    /// The side that requests batches.
     Trainer,
-    /// Who makes them.
+    /// The side that makes batches.
     Feeder,
 }
 
+/// Values of one connection. MACs cover them, so they are valid only on that connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Conversation {
+    /// The trainer's random number.
+    pub trainer: Nonce,
+    /// The feeder's random number.
+    pub feeder: Nonce,
+    /// The binding of the encrypted session, or [`UNENCRYPTED`](super::channel::UNENCRYPTED).
+    pub binding: Binding,
+}
+
 impl Token {
-    /// A token of at least 16 characters; white space around it is left out.
+    /// Creates a token of at least 16 characters. Surrounding white space is removed.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if it is shorter.
+    /// [`Error::Config`] if the token is shorter.
     pub fn new(text: &str) -> Result<Token, Error> {
         let text = text.trim();
         if text.len() < LEAST {
@@ -57,7 +70,7 @@ impl Token {
         Ok(Token(text.as_bytes().to_vec()))
     }
 
-    /// The token in a file.
+    /// Reads the token from a file.
     ///
     /// # Errors
     ///
@@ -67,22 +80,22 @@ impl Token {
         Token::new(&text)
     }
 
-    /// Whether there is none.
+    /// Whether there is no token.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The MAC of what somebody says in a conversation.
-    pub fn mac(&self, by: Speaker, nonces: (&Nonce, &Nonce), text: &[u8]) -> [u8; MAC_BYTES] {
-        let tag = hmac::sign(&self.key(), &message(by, nonces, text));
+    /// Returns the MAC of a message.
+    pub fn mac(&self, by: Speaker, within: &Conversation, text: &[u8]) -> [u8; MAC_BYTES] {
+        let tag = hmac::sign(&self.key(), &message(by, within, text));
         let mut mac = [0; MAC_BYTES];
         mac.copy_from_slice(tag.as_ref());
         mac
     }
 
-    /// Whether a MAC is right; takes as long where it is not.
-    pub fn verifies(&self, by: Speaker, nonces: (&Nonce, &Nonce), text: &[u8], mac: &[u8]) -> bool {
-        hmac::verify(&self.key(), &message(by, nonces, text), mac).is_ok()
+    /// Whether a MAC is correct. Takes constant time.
+    pub fn verifies(&self, by: Speaker, within: &Conversation, text: &[u8], mac: &[u8]) -> bool {
+        hmac::verify(&self.key(), &message(by, within, text), mac).is_ok()
     }
 
     fn key(&self) -> hmac::Key {
@@ -99,25 +112,30 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A number that nobody can foresee.
+/// Returns a random nonce.
 ///
 /// # Errors
 ///
-/// If the operating system gives none.
+/// If the operating system has no random numbers.
 pub fn nonce() -> std::io::Result<Nonce> {
     let mut nonce = [0; NONCE_BYTES];
     SystemRandom::new()
         .fill(&mut nonce)
-        .map_err(|_| std::io::Error::other("the operating system gives no random numbers"))?;
+        .map_err(|_| std::io::Error::other("the operating system has no random numbers"))?;
     Ok(nonce)
 }
 
-fn message(by: Speaker, (trainer, feeder): (&Nonce, &Nonce), text: &[u8]) -> Vec<u8> {
+fn message(by: Speaker, within: &Conversation, text: &[u8]) -> Vec<u8> {
     let by: &[u8] = match by {
         Speaker::Trainer => b"infeed trainer\0",
         Speaker::Feeder => b"infeed feeder\0\0",
     };
-    [by, trainer, feeder, text].concat()
+    let Conversation {
+        trainer,
+        feeder,
+        binding,
+    } = within;
+    [by, trainer, feeder, binding, text].concat()
 }
 
 #[cfg(test)]
@@ -125,27 +143,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mac_is_right_for_its_token_speaker_numbers_and_text_alone() {
+    fn a_mac_verifies_only_for_its_token_speaker_connection_and_text() {
         let token = Token::new("a token of some length").expect("long enough");
-        let (one, two) = ([1; NONCE_BYTES], [2; NONCE_BYTES]);
-        let mac = token.mac(Speaker::Trainer, (&one, &two), b"text");
-        let says = |token: &Token, by, nonces, text: &[u8]| token.verifies(by, nonces, text, &mac);
+        let within = Conversation {
+            trainer: [1; NONCE_BYTES],
+            feeder: [2; NONCE_BYTES],
+            binding: [3; 32],
+        };
+        let mac = token.mac(Speaker::Trainer, &within, b"text");
+        let says = |token: &Token, by, within: &Conversation, text: &[u8]| {
+            token.verifies(by, within, text, &mac)
+        };
 
-        assert!(says(&token, Speaker::Trainer, (&one, &two), b"text"));
-        assert!(!says(&token, Speaker::Feeder, (&one, &two), b"text"));
-        assert!(!says(&token, Speaker::Trainer, (&two, &one), b"text"));
-        assert!(!says(&token, Speaker::Trainer, (&one, &two), b"tex"));
-        assert!(!says(
-            &Token::default(),
-            Speaker::Trainer,
-            (&one, &two),
-            b"text"
-        ));
-        assert!(!token.verifies(Speaker::Trainer, (&one, &two), b"text", &mac[..31]));
+        assert!(says(&token, Speaker::Trainer, &within, b"text"));
+        assert!(!says(&token, Speaker::Feeder, &within, b"text"));
+        assert!(!says(&token, Speaker::Trainer, &within, b"tex"));
+        let swapped = Conversation {
+            trainer: within.feeder,
+            feeder: within.trainer,
+            ..within
+        };
+        let elsewhere = Conversation {
+            binding: [4; 32],
+            ..within
+        };
+        for other in [swapped, elsewhere] {
+            assert!(!says(&token, Speaker::Trainer, &other, b"text"));
+        }
+        assert!(!says(&Token::default(), Speaker::Trainer, &within, b"text"));
+        assert!(!token.verifies(Speaker::Trainer, &within, b"text", &mac[..31]));
     }
 
     #[test]
-    fn a_short_token_is_refused_and_none_is_ever_printed() {
+    fn a_short_token_is_rejected_and_tokens_are_never_printed() {
         let error = Token::new(" short\n")
             .expect_err("5 characters")
             .to_string();

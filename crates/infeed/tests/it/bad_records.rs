@@ -1,5 +1,5 @@
-//! Nothing is lost silently: bad records stop, are substituted or are skipped, the same way on
-//! every run; failed reads always stop.
+//! Nothing is lost silently: bad records stop the run, are substituted or are skipped, the same on
+//! every run. Failed reads always stop the run.
 
 use std::fs;
 use std::path::Path;
@@ -75,7 +75,7 @@ fn substitutes_keep_batches_full_and_are_the_same_for_every_worker_count() {
         let loader = open(root.path(), OnError::Substitute, workers, None);
         let batches: Vec<_> = (0..2).flat_map(|_| epoch(&loader)).collect();
         let bad: Vec<_> = loader
-            .quarantine()
+            .bad_records()
             .iter()
             .map(|bad| (bad.epoch, bad.position, bad.record.name.clone()))
             .collect();
@@ -102,8 +102,8 @@ fn skipping_makes_the_batch_shorter_and_lists_the_record() {
     let batches = epoch(&loader);
 
     assert_eq!(batches.iter().map(infeed::Batch::rows).sum::<usize>(), 7);
-    let quarantine = loader.quarantine();
-    assert!(quarantine.len() == 1 && quarantine[0].record.name.ends_with("0004.jpg"));
+    let bad_records = loader.bad_records();
+    assert!(bad_records.len() == 1 && bad_records[0].record.name.ends_with("0004.jpg"));
     for batch in &batches {
         assert_eq!(
             batch.array("image").expect("a column").shape()[0],
@@ -145,11 +145,11 @@ fn a_batch_of_which_every_record_is_skipped_is_not_delivered() {
             .collect();
         assert_eq!(rows, [(epoch, 0, 2), (epoch, 2, 2)]);
     }
-    assert_eq!(loader.quarantine().len(), 4);
+    assert_eq!(loader.bad_records().len(), 4);
 }
 
 #[test]
-fn skipping_is_refused_where_batches_must_be_full() {
+fn skipping_is_rejected_where_batches_must_be_full() {
     let root = photos(8);
     let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
         .decode()
@@ -191,7 +191,7 @@ fn a_run_that_is_mostly_broken_stops_at_the_limit() {
 }
 
 #[test]
-fn what_stopped_a_run_comes_again_until_the_run_is_put_elsewhere() {
+fn the_error_that_stopped_a_run_repeats_until_the_next_seek() {
     let root = photos(16);
     damage(root.path(), &[5]);
     let is_good = |loader: &Loader| loader.next_batch().expect("good").is_some();
@@ -218,7 +218,7 @@ fn what_stopped_a_run_comes_again_until_the_run_is_put_elsewhere() {
         assert_eq!(place, (0, delivered));
         assert_eq!(loader.stats().expect("open").batches, delivered);
 
-        // The batch with the bad record is the first that is asked for now.
+        // The batch with the bad record is now the first one requested.
         loader.seek(0, delivered).expect("a step of the epoch");
         let there = loader.next_batch().expect_err("it is as bad as before");
         assert_eq!(there.chain(), error.chain());
@@ -231,7 +231,7 @@ fn what_stopped_a_run_comes_again_until_the_run_is_put_elsewhere() {
 }
 
 #[test]
-fn an_epoch_that_was_stopped_at_its_first_step_is_left_as_any_other() {
+fn an_epoch_that_stopped_at_its_first_step_can_be_ended() {
     let root = photos(16);
     damage(root.path(), &[0]);
     for policy in [OnError::Substitute, OnError::Stop] {
@@ -264,13 +264,13 @@ fn a_record_that_is_bad_in_every_epoch_counts_once_against_the_limit() {
     }
 
     let of_state: Vec<u64> = loader.state().bad.iter().map(|bad| bad.2).collect();
-    let listed = loader.quarantine();
+    let listed = loader.bad_records();
     assert_eq!(listed.len(), 2);
     assert!(listed.iter().map(|bad| bad.record.index).eq(of_state));
 }
 
 #[test]
-fn going_back_forgets_no_bad_record_and_counts_none_twice() {
+fn seeking_back_keeps_bad_records_and_counts_none_twice() {
     let root = photos(16);
     damage(root.path(), &[3, 9, 12]);
     let loader = open(root.path(), OnError::Substitute, 2, Some(3));
@@ -280,14 +280,14 @@ fn going_back_forgets_no_bad_record_and_counts_none_twice() {
 
     loader.seek(0, 0).expect("there is an epoch 0");
 
-    assert_eq!(loader.quarantine().len(), 3);
+    assert_eq!(loader.bad_records().len(), 3);
     assert_eq!(loader.stats().expect("open").bad, 3);
     assert_eq!(loader.state().bad, [], "none lies before the first batch");
     epoch(&loader);
     let again = loader.state();
     assert_eq!((again.epoch, again.position), (1, 0));
     assert_eq!(again.bad, after_one.bad);
-    assert_eq!(loader.quarantine().len(), 3);
+    assert_eq!(loader.bad_records().len(), 3);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_failed_read_stops_the_run_even_when_bad_records_are_substituted() {
     let loader = {
         let gone = photo(root.path(), 5);
         let loader_root = root.path().to_owned();
-        // Listed when the source opens, gone when it is read.
+        // The file exists when the source opens and is missing when it is read.
         let pipeline = Pipeline::new(SourceSpec::folder(&loader_root))
             .decode()
             .transform(RandomResizedCrop::new(16))

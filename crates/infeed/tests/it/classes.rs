@@ -1,20 +1,20 @@
-//! Masks to classes: what is stored, which pixels have no class, and how they are counted.
+//! Masks to classes: stored values, pixels of unknown class, and their counts.
 
 use std::path::Path;
 
 use infeed::decode::ColorMode;
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{DType, Depth, Image, Size};
-use infeed::testing::synthetic::png;
 use infeed::transform::{
     ClassIndex, Crop, OneHot, Pad, RandomCrop, RandomHorizontalFlip, Transform,
 };
 use infeed::{Batch, OnError, Options, Pipeline};
+use infeed_sample::png;
 use tempfile::TempDir;
 
 use crate::data::{epoch, open, pairs, picture};
 
-/// Images with masks of one channel, whose pixel number `at` stores `value(n, at)`.
+/// Images with masks of one channel; pixel number `at` stores `value(n, at)`.
 fn stored(count: u64, value: impl Fn(u64, usize) -> u8) -> TempDir {
     let root = tempfile::tempdir().expect("a temporary folder");
     for folder in ["images", "masks"] {
@@ -44,7 +44,7 @@ fn masks(root: &Path, last: impl Into<Transform>) -> Pipeline {
         .batch(2)
 }
 
-/// What the first batch is, or why there is none.
+/// Returns the first batch, or the error instead of it.
 fn first(pipeline: &Pipeline) -> Result<Batch, String> {
     let batch = open(pipeline, 2).next_batch();
     batch
@@ -75,7 +75,7 @@ fn values_outside_the_classes_are_an_error_that_names_file_value_share_and_fix()
             "masks/000.png",
             transform.name(),
             "50.00 % of the pixels have no class",
-            "255 where the classes are 0 to 1",
+            "value 255, but the classes are 0 to 1",
             "values=(0, 255)",
             "ignore_index=255",
             "unknown=\"ignore\"",
@@ -121,7 +121,7 @@ fn one_stored_value_may_be_declared_to_have_no_class_and_no_other_is_accepted() 
     assert_eq!(&mask(&channels)[..6], [1, 0, 0, 1, 0, 0]);
     assert_eq!(&mask(&numbers)[..3], [0, 1, 255]);
     assert!(
-        error.contains("33.21 % of the pixels have no class: they are 255"),
+        error.contains("33.21 % of the pixels have no class: value 255"),
         "{error}"
     );
 }
@@ -142,8 +142,7 @@ fn a_palette_of_other_data_is_an_error_that_names_the_most_frequent_colour() {
     };
     let nines = first(&masks(root.path(), index)).expect("accepted");
 
-    let share =
-        "50.00 % of the pixels have no class, most of them (25.00 %) are of the colour 64,0,64";
+    let share = "50.00 % of the pixels have no class, most of them (25.00 %): colour 64,0,64";
     assert!(
         error.contains(share) && error.contains("masks/000.png"),
         "{error}"
@@ -153,7 +152,7 @@ fn a_palette_of_other_data_is_an_error_that_names_the_most_frequent_colour() {
 }
 
 #[test]
-fn padding_of_no_class_is_named_as_what_it_is() {
+fn padding_without_a_class_is_named_in_the_error() {
     let root = pairs(2, 20, 28);
     let csv = root.path().join("other.csv");
     let known = "name,r,g,b\na,128,64,128\nb,64,0,64\nc,255,0,0\nd,0,0,1\n";
@@ -171,12 +170,12 @@ fn padding_of_no_class_is_named_as_what_it_is() {
 
     let error = pads(77.0, &all).expect_err("the fill is no class");
 
-    assert!(error.contains("Pad pads masks with that value"), "{error}");
+    assert!(error.contains("Pad pads masks with this value"), "{error}");
     assert!(pads(0.0, &all).is_ok(), "0,0,0 is a class");
 }
 
 #[test]
-fn on_error_decides_what_becomes_of_such_a_record() {
+fn on_error_applies_to_records_with_unknown_values() {
     let root = stored(6, |n, at| if n == 3 { 9 } else { (at % 2) as u8 });
     let pipeline = masks(root.path(), OneHot::from_indices(2));
     let mut options = Options::default();
@@ -186,7 +185,7 @@ fn on_error_decides_what_becomes_of_such_a_record() {
     let rows: usize = epoch(&loader).iter().map(Batch::rows).sum();
 
     assert_eq!(rows, 5);
-    let bad = loader.quarantine();
+    let bad = loader.bad_records();
     assert!(
         bad[0].record.name.ends_with("masks/003.png"),
         "{}",

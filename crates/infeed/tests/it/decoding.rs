@@ -1,5 +1,5 @@
-//! JPEGs that a device decodes. The simulated device's pixels are the host's, so everything has the
-//! host's bits: whatever is in the files, and whatever becomes of bad ones.
+//! JPEGs that a device decodes. The simulated device decodes to the host's pixels, so every batch
+//! has the host's bits, bad records included.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use infeed::device::Upload;
 use infeed::device::sim::Sim;
 use infeed::loader::DecodeBy;
 use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement};
-use infeed::loader::digest::Digested;
+use infeed::loader::digest::DigestScope;
 use infeed::pipeline::{Layout, SourceSpec, Tail};
 use infeed::sample::DType;
 use infeed::transform::{
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use crate::data::{bits, epoch, open, pairs, photo, photos};
 use crate::device::{ODD, device_epoch, fetched};
 
-/// Side of what images become: rows have room for most files, and not for all.
+/// Side of the images after transforms. Rows have room for most files, but not for all.
 const SIDE: u32 = 33;
 
 fn by_device(on_error: OnError) -> Options {
@@ -49,7 +49,7 @@ fn on_device(pipeline: &Pipeline, seed: u64, on_error: OnError) -> (Sim, DeviceL
     opened.expect("images that a device resizes")
 }
 
-/// JPEGs of every kind, some other pictures, and photographs.
+/// JPEGs of every kind, some other images, and photographs.
 fn pictures() -> TempDir {
     let root = photos(9);
     let conformance = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/conformance");
@@ -77,7 +77,8 @@ fn cropped(root: &Path) -> Pipeline {
         .batch(4)
 }
 
-/// Files that a device decoded, of how many, in two epochs that equal the host's.
+/// Returns the number of files that the device decoded and the number of all files, in two epochs
+/// that equal the host's.
 fn decoded(pipeline: &Pipeline, seed: u64) -> (u64, usize) {
     let host = open(pipeline, 2);
     let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
@@ -102,7 +103,7 @@ fn decoded(pipeline: &Pipeline, seed: u64) -> (u64, usize) {
 }
 
 #[test]
-fn files_of_every_kind_that_a_device_decodes_are_the_hosts_pixels() {
+fn a_device_and_the_host_decode_every_kind_of_file_to_the_same_pixels() {
     let root = pictures();
     let base = || {
         Pipeline::new(SourceSpec::folder(root.path()))
@@ -111,7 +112,7 @@ fn files_of_every_kind_that_a_device_decodes_are_the_hosts_pixels() {
     };
     for (seed, layout) in [(1, Layout::Hwc), (2, Layout::Chw)] {
         let (files, all) = decoded(&cropped(root.path()).layout(layout), seed);
-        // Photographs and the plain ones of the others, in two epochs.
+        // Photographs and the plain JPEGs, in two epochs.
         assert!(30 < files && files < all as u64 - 30, "{files} of {all}");
         let half = cropped(root.path()).layout(layout).dtype(DType::BFloat16);
         decoded(&half, seed + 2);
@@ -121,13 +122,13 @@ fn files_of_every_kind_that_a_device_decodes_are_the_hosts_pixels() {
         .transform(RandomVerticalFlip::new(0.5))
         .batch(7);
     assert!(decoded(&whole, 5).0 > 30);
-    // As large as it is cut, so that nothing is resized.
+    // The crop has the final size, so nothing is resized.
     let cut = base()
         .transform(CenterCrop::new(28))
         .transform(Resize::new([28, 28]))
         .batch(3);
     assert!(decoded(&cut, 6).0 > 30);
-    // Blocks that are decoded to fewer pixels are the host's, whose pixels these are.
+    // The host decodes at a reduced DCT scale, which changes the pixels.
     let mut scaled = base().transform(Resize::new([16, 16])).batch(5);
     if let Some(decode) = &mut scaled.decode {
         decode.dct_scale = true;
@@ -149,7 +150,8 @@ fn files_that_are_larger_than_a_row_are_decoded_on_the_host() {
     assert_eq!(decoded(&pipeline, 3), (0, 16));
 }
 
-/// Files that lack their ends, are no pictures, or hold nonsense between whole markers.
+/// Files without their ends, files that are no images, and files with invalid data between valid
+/// markers.
 fn damaged() -> TempDir {
     let root = photos(40);
     let change = |n: u64, change: &dyn Fn(&mut Vec<u8>)| {
@@ -176,7 +178,7 @@ fn damaged() -> TempDir {
 }
 
 #[test]
-fn files_that_only_the_decoder_finds_broken_are_bad_records_as_on_the_host() {
+fn files_that_only_the_decoder_rejects_are_bad_records_as_on_the_host() {
     let root = damaged();
     let pipeline = cropped(root.path());
     for on_error in [OnError::Substitute, OnError::Skip] {
@@ -189,7 +191,7 @@ fn files_that_only_the_decoder_finds_broken_are_bad_records_as_on_the_host() {
             assert!(device_epoch(&loader) == *wanted, "{on_error:?}");
         }
         let bad = |loader: &infeed::Loader| -> Vec<(String, u64, u64)> {
-            let all = loader.quarantine();
+            let all = loader.bad_records();
             all.iter()
                 .map(|bad| (bad.reason.to_string(), bad.epoch, bad.position))
                 .collect()
@@ -224,7 +226,7 @@ fn files_that_only_the_decoder_finds_broken_are_bad_records_as_on_the_host() {
 }
 
 #[test]
-fn a_run_goes_on_from_its_state_and_says_where_another_decoded() {
+fn a_run_resumes_from_its_state_and_reports_another_decoder() {
     let root = damaged();
     let pipeline = cropped(root.path());
     let substitute = OnError::Substitute;
@@ -258,22 +260,24 @@ fn a_run_goes_on_from_its_state_and_says_where_another_decoded() {
 
         let mut other = state.clone();
         other.decoder = Some("nvJPEG 12.4, the engine".to_owned());
-        resumed.restore(&other).expect("it is told, and goes on");
+        resumed
+            .restore(&other)
+            .expect("restores and reports the other decoder");
         let notices = resumed.loader().take_notices();
         assert!(
-            notices[0].contains("by libjpeg-turbo from here on, and were by nvJPEG 12.4"),
+            notices[0].contains("changes to libjpeg-turbo, was nvJPEG 12.4"),
             "{notices:?}"
         );
     }
 }
 
 #[test]
-fn a_share_of_the_records_is_the_devices() {
+fn a_device_decodes_its_share_of_the_records() {
     let root = photos(60);
     let pipeline = cropped(root.path());
     let host = open(&pipeline, 2);
     let wanted: Vec<_> = (0..3).map(|_| bits(&epoch(&host))).collect();
-    // Of a hundred records that were sent; and a state.
+    // Returns the percentage of records that the device decoded, the plan and the state.
     let run = |share: &str| {
         let mut options = by_device(OnError::Stop);
         options.decode = share.parse().expect("a share");
@@ -289,13 +293,13 @@ fn a_share_of_the_records_is_the_devices() {
         );
         loader.close();
         assert!(sim.violations().is_empty(), "{:?}", sim.violations());
-        // Of whole batches, since none is on its way any more.
+        // The counters cover whole batches, because none is in transfer any more.
         let stats = loader.ring().stats().expect("a device");
         (100 * stats.jpegs / (4 * stats.batches), plan, state)
     };
     let (half, plan, state) = run("0.5");
     assert!((30..=70).contains(&half), "{half} %");
-    assert!(plan.contains("of 8 records in 16 by the device"), "{plan}");
+    assert!(plan.contains("of 8 in 16 records on the device"), "{plan}");
     let (most, _, _) = run("0.9");
     assert!(half < most && most < 100, "{half} %, {most} %");
     assert_eq!(run("gpu").0, 100);
@@ -312,7 +316,7 @@ fn a_share_of_the_records_is_the_devices() {
 }
 
 #[test]
-fn several_devices_decode_the_files_of_their_rows() {
+fn each_of_several_devices_decodes_the_files_of_its_rows() {
     let root = damaged();
     let pipeline = cropped(root.path());
     let mut options = by_device(OnError::Substitute);
@@ -352,7 +356,7 @@ fn several_devices_decode_the_files_of_their_rows() {
 }
 
 #[test]
-fn what_cannot_be_decoded_on_a_device_says_why() {
+fn a_pipeline_that_a_device_cannot_decode_for_is_rejected_with_the_reason() {
     let root = photos(6);
     let pipeline = cropped(root.path());
     let gpu = by_device(OnError::Stop);
@@ -365,7 +369,7 @@ fn what_cannot_be_decoded_on_a_device_says_why() {
 
     says(
         pipeline.open(&gpu).expect_err("no device").to_string(),
-        "give one, such as device=\"cuda\"",
+        "needs a device, such as device=\"cuda\"",
     );
     for placement in [Placement::Host, Placement::Device] {
         says(
@@ -375,10 +379,10 @@ fn what_cannot_be_decoded_on_a_device_says_why() {
     }
     says(
         refused(&pipeline, "sim:jpeg=none", Placement::Auto, &gpu),
-        "leave `jpeg=none` out",
+        "remove `jpeg=none`",
     );
     let mut pixels = gpu.clone();
-    pixels.digest = Digested::Pixels;
+    pixels.digest = DigestScope::Pixels;
     says(
         refused(&pipeline, "sim", Placement::Auto, &pixels),
         "use digest=\"ids\"",
@@ -390,18 +394,18 @@ fn what_cannot_be_decoded_on_a_device_says_why() {
     says(auto(&cut), "no uint8 image has a bilinear resize");
     let mut padded = cropped(root.path());
     padded.batch.tail = Some(Tail::Pad);
-    says(auto(&padded), "since tail=\"pad\" fills up");
+    says(auto(&padded), "because tail=\"pad\" adds rows of zeros");
     let mut mixed = cropped(root.path()).transform(MixUp::new(0.4));
     mixed.batch.drop_last = true;
-    says(auto(&mixed), "since MixUp and CutMix");
+    says(auto(&mixed), "because MixUp and CutMix");
     let mut gray = base().transform(Resize::new([20, 20])).batch(2);
     if let Some(decode) = &mut gray.decode {
         let mode = infeed::decode::ColorMode::Gray;
         decode.modes.insert("image".to_owned(), mode);
     }
-    says(auto(&gray), "no image is a file that becomes \"rgb\"");
+    says(auto(&gray), "no image is a file that is decoded to \"rgb\"");
 
-    // Files of another kind are no reason: who knows before they are read?
+    // Files of another kind are no reason: their kind is unknown until they are read.
     let root = pairs(5, 40, 50);
     fs::remove_file(root.path().join("class_dict.csv")).expect("it is there");
     let png = Pipeline::new(SourceSpec::folder(root.path()))
@@ -412,11 +416,11 @@ fn what_cannot_be_decoded_on_a_device_says_why() {
 }
 
 #[test]
-fn the_plan_says_who_decodes() {
+fn the_plan_names_the_decoder() {
     let root = photos(6);
     let (_, loader) = on_device(&cropped(root.path()), 1, OnError::Stop);
 
     let plan = loader.loader().plan().expect("open");
 
-    assert!(plan.contains("baseline JPEGs by the device"), "{plan}");
+    assert!(plan.contains("baseline JPEGs on the device"), "{plan}");
 }

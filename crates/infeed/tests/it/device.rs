@@ -1,5 +1,4 @@
-//! A device delivers what the host does, bit for bit, whoever makes rows larger and whatever the
-//! timing is.
+//! A device delivers the bits of the host, for every placement and timing.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use infeed::decode::ColorMode;
 use infeed::device::sim::Sim;
 use infeed::device::{Device, DeviceBatch, Route, Upload};
 use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement};
-use infeed::loader::into::{Filled, IntoStep};
+use infeed::loader::into::{FilledTargets, IntoStep};
 use infeed::pipeline::{Layout, SourceSpec, Tail};
 use infeed::sample::DType;
 use infeed::transform::{
@@ -20,7 +19,8 @@ use infeed::{Error, OnError, Options, Pipeline};
 
 use crate::data::{bits, epoch, open, pairs, photo, photos};
 
-/// A device whose commands take between nothing and twice as long, so that nothing is in time.
+/// A device whose commands take between 0 and 2 times their usual duration, so that their order
+/// varies.
 pub(crate) const ODD: &str = "sim:bandwidth=2e8,latency=30us,kernel=4e8,jitter=1,seed=";
 
 fn on_device(pipeline: &Pipeline, placement: Placement, seed: u64) -> (Sim, DeviceLoader<Sim>) {
@@ -33,7 +33,7 @@ fn on_device(pipeline: &Pipeline, placement: Placement, seed: u64) -> (Sim, Devi
     (sim, loader)
 }
 
-/// Records and bytes, columns behind each other, as [`bits`] gives them of the host's.
+/// Returns records and bytes, column after column, in the format of [`bits`].
 pub(crate) fn fetched(batch: &DeviceBatch<Sim>) -> (Vec<u64>, Vec<u8>) {
     let names: Vec<&str> = batch.names().collect();
     let bytes = names.into_iter().flat_map(|name| {
@@ -51,7 +51,7 @@ pub(crate) fn device_epoch(loader: &DeviceLoader<Sim>) -> Vec<(Vec<u64>, Vec<u8>
     std::iter::from_fn(batch).map(|b| fetched(&b)).collect()
 }
 
-/// How many columns the device expands, after two epochs that equal the host's.
+/// Checks that two epochs equal the host's; returns the number of columns that the device expands.
 fn equals_host(pipeline: &Pipeline) -> usize {
     let host = open(pipeline, 2);
     let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
@@ -73,7 +73,7 @@ fn equals_host(pipeline: &Pipeline) -> usize {
         expanded = kernels.count();
         assert!(expanded == 0 || placement != Placement::Host);
         assert_eq!(
-            loader.ring().forms().len() > 1,
+            loader.ring().layouts().len() > 1,
             expanded > 0 && placement == Placement::Auto
         );
         loader.close();
@@ -97,7 +97,7 @@ pub(crate) fn floats(root: &std::path::Path) -> Pipeline {
 }
 
 #[test]
-fn floats_made_on_a_device_are_the_hosts() {
+fn floats_cast_on_a_device_equal_the_hosts() {
     let root = photos(23);
     for layout in [Layout::Hwc, Layout::Chw] {
         for dtype in [DType::Float32, DType::Float16, DType::BFloat16] {
@@ -108,7 +108,7 @@ fn floats_made_on_a_device_are_the_hosts() {
 }
 
 #[test]
-fn masks_made_on_a_device_are_the_hosts() {
+fn masks_expanded_on_a_device_equal_the_hosts() {
     let root = pairs(9, 37, 53);
     let csv = root.path().join("class_dict.csv").display().to_string();
     let base = || {
@@ -132,7 +132,8 @@ fn masks_made_on_a_device_are_the_hosts() {
         decode.modes.insert("mask".to_owned(), ColorMode::Gray);
     }
     assert_eq!(equals_host(&gray), 1);
-    // The colours' grays are 0, 33, 76 and 93: some are of no class, and counted as on the host.
+    // The colors' gray values are 0, 33, 76 and 93: some have no class and are counted like on the
+    // host.
     let host = open(&gray, 2);
     epoch(&host);
     let (_, loader) = on_device(&gray, Placement::Device, 3);
@@ -142,8 +143,8 @@ fn masks_made_on_a_device_are_the_hosts() {
     assert_eq!(counted, host.stats().expect("open").unknown_pixels);
 }
 
-/// How many images were resized on the host, and how many there were, in two epochs on a device that
-/// resizes and that equal the host's.
+/// Checks that two epochs on a device that resizes equal the host's. Returns the number of images
+/// that the host resized, and the number of all images.
 fn resized_on_the_host(pipeline: &Pipeline, seed: u64) -> (u64, u64) {
     let host = open(pipeline, 2);
     let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
@@ -166,7 +167,7 @@ fn resized_on_the_host(pipeline: &Pipeline, seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn crops_resized_on_a_device_are_the_hosts() {
+fn crops_resized_on_a_device_equal_the_hosts() {
     let root = photos(23);
     let base = || {
         Pipeline::new(SourceSpec::folder(root.path()))
@@ -192,7 +193,7 @@ fn crops_resized_on_a_device_are_the_hosts() {
             .batch(5);
         assert_eq!(check(&bytes).0, 0);
     }
-    // Cut first, or not at all.
+    // A crop before the resize, or none.
     let cut = base()
         .transform(CenterCrop::new(36))
         .transform(Resize::new([20, 31]))
@@ -226,7 +227,7 @@ fn images_beside_masks_are_resized_on_a_device_where_masks_are_not() {
 }
 
 #[test]
-fn what_a_device_cannot_resize_is_resized_on_the_host() {
+fn the_host_resizes_what_a_device_cannot() {
     let root = photos(5);
     let base = || Pipeline::new(SourceSpec::folder(root.path())).decode();
     let mut bicubic = RandomResizedCrop::new(20);
@@ -256,10 +257,10 @@ fn what_a_device_cannot_resize_is_resized_on_the_host() {
 }
 
 #[test]
-fn class_numbers_widened_on_a_device_are_the_hosts() {
+fn class_indices_widened_on_a_device_equal_the_hosts() {
     let root = pairs(9, 37, 53);
     let all = root.path().join("class_dict.csv");
-    // Without the last class, so that some pixels are of none.
+    // The last class is missing, so some pixels are unknown.
     let text = std::fs::read_to_string(&all).expect("a palette");
     let (known, _) = text.trim_end().rsplit_once('\n').expect("classes");
     let some = root.path().join("some.csv");
@@ -287,7 +288,7 @@ fn class_numbers_widened_on_a_device_are_the_hosts() {
 }
 
 #[test]
-fn what_others_look_at_is_finished_on_the_host() {
+fn batches_for_functions_are_finished_on_the_host() {
     let root = photos(14);
     let mut mixed = floats(root.path()).transform(MixUp::new(0.4));
     mixed.batch.drop_last = true;
@@ -300,7 +301,7 @@ fn what_others_look_at_is_finished_on_the_host() {
 }
 
 #[test]
-fn a_run_goes_on_anywhere_from_a_state_of_anywhere() {
+fn host_and_device_runs_resume_from_each_others_states() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let host = open(&pipeline, 2);
@@ -320,7 +321,7 @@ fn a_run_goes_on_anywhere_from_a_state_of_anywhere() {
         loader.close();
 
         let (_, resumed) = on_device(&pipeline, Placement::Host, 9);
-        // What was sent ahead from the beginning is dropped.
+        // Batches that were sent ahead from the first step are dropped.
         while resumed.ring().stats().expect("a device").batches < 2 {
             std::thread::yield_now();
         }
@@ -337,7 +338,7 @@ fn a_run_goes_on_anywhere_from_a_state_of_anywhere() {
 }
 
 #[test]
-fn a_loop_that_keeps_batches_is_left_and_put_elsewhere() {
+fn a_loop_that_keeps_batches_can_end_early_and_seek() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let wanted = bits(&epoch(&open(&pipeline, 1)));
@@ -345,7 +346,7 @@ fn a_loop_that_keeps_batches_is_left_and_put_elsewhere() {
     let kept: Vec<_> = (0..2)
         .map(|_| loader.next_batch().expect("open").expect("a batch"))
         .collect();
-    // The third slot has the batch ahead, and the sender waits for a fourth.
+    // The third slot has the batch sent ahead, and the sender waits for a fourth slot.
     while loader.ring().stats().expect("a device").ahead == 0 {
         std::thread::yield_now();
     }
@@ -364,7 +365,7 @@ fn a_loop_that_keeps_batches_is_left_and_put_elsewhere() {
 }
 
 #[test]
-fn a_bad_record_ends_a_run_at_its_place_until_it_is_put_elsewhere() {
+fn a_bad_record_stops_a_run_at_its_position_until_the_next_seek() {
     let root = photos(23);
     std::fs::write(photo(root.path(), 11), b"no picture").expect("writes");
     let pipeline = floats(root.path());
@@ -397,11 +398,11 @@ fn a_bad_record_ends_a_run_at_its_place_until_it_is_put_elsewhere() {
         .expect("opens");
     let samples: usize = device_epoch(&loader).iter().map(|(r, _)| r.len()).sum();
     assert_eq!(samples, 23);
-    assert_eq!(loader.loader().quarantine().len(), 1);
+    assert_eq!(loader.loader().bad_records().len(), 1);
 }
 
 #[test]
-fn a_closed_loader_says_so_and_its_batches_stay() {
+fn a_closed_loader_is_an_error_and_its_batches_stay_valid() {
     let root = photos(12);
     let pipeline = floats(root.path());
     let wanted = bits(&epoch(&open(&pipeline, 1)));
@@ -415,7 +416,7 @@ fn a_closed_loader_says_so_and_its_batches_stay() {
 }
 
 #[test]
-fn a_device_without_room_says_what_it_needs() {
+fn a_device_without_enough_memory_reports_the_bytes_needed() {
     let root = photos(12);
     let sim = Sim::parse("sim:memory=10000").expect("a device");
     let pipeline = floats(root.path());
@@ -426,22 +427,22 @@ fn a_device_without_room_says_what_it_needs() {
         .expect_err("no room");
 
     let text = error.chain();
-    assert!(text.contains("no 21168 bytes of memory left"), "{text}");
+    assert!(text.contains("cannot allocate 21168 bytes"), "{text}");
     assert!(
-        text.contains("all 3 slots take 79476. Use a smaller batch"),
+        text.contains("3 slots need 79476 bytes. Use a smaller batch"),
         "{text}"
     );
 }
 
 #[test]
-fn the_name_of_a_device_is_that_of_its_rates() {
+fn the_name_of_a_simulated_device_sets_its_rates() {
     let sim = Sim::parse("sim:bandwidth=2e9").expect("a device");
 
     assert!(sim.name().starts_with("sim"), "{}", sim.name());
 }
 
 #[test]
-fn several_devices_have_the_rows_of_one_in_order_and_their_states_are_the_same() {
+fn several_devices_receive_the_rows_of_one_in_order_and_share_its_state() {
     let root = photos(23);
     let mut pipeline = floats(root.path());
     pipeline.batch.drop_last = true;
@@ -503,7 +504,7 @@ fn several_devices_have_the_rows_of_one_in_order_and_their_states_are_the_same()
     assert!(wanted[2].1.starts_with(&bytes), "the rows of one device");
     drop(parts);
 
-    // The same rows at places of the consumer's, on the device of each.
+    // The same rows in the consumer's memory, on each device.
     let (dtype, shape) = resumed.place_of("image").expect("of one size");
     assert_eq!((dtype, shape[0]), (DType::Float32, 2), "rows of a part");
     let len = shape.iter().product::<usize>() * dtype.bytes();
@@ -517,12 +518,15 @@ fn several_devices_have_the_rows_of_one_in_order_and_their_states_are_the_same()
         .zip(&targets)
         .map(|(q, t)| (*q, &t[..]))
         .collect();
-    let patience = Duration::from_secs(60);
-    let error = resumed.next_into(patience, queues[0], &targets[0]);
+    let timeout = Duration::from_secs(60);
+    let error = resumed.next_into(timeout, queues[0], &targets[0]);
     let error = error.expect_err("one of two").to_string();
-    assert!(error.contains("each of 2 devices"), "{error}");
-    let filled = resumed.next_into_each(patience, &each).expect("no fault");
-    let place = Filled {
+    assert!(
+        error.contains("2 devices need one set of targets each"),
+        "{error}"
+    );
+    let filled = resumed.next_into_each(timeout, &each).expect("no fault");
+    let place = FilledTargets {
         epoch: 0,
         step: 3,
         samples: 4,

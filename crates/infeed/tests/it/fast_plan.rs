@@ -11,8 +11,8 @@ use infeed::{Pipeline, Values};
 
 use crate::data::{epoch, open, pairs, photos};
 
-/// Holds every sample of two epochs against its preview, which decodes whole images and makes
-/// every step by itself.
+/// Compares every sample of two epochs with its preview, which decodes whole images and runs every
+/// step separately.
 fn equals_plain(pipeline: &Pipeline) {
     let loader = open(pipeline, 2);
     for at in 0..2 {

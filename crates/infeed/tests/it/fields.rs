@@ -1,10 +1,10 @@
-//! Every kind of field, and descriptions that are refused with the mend.
+//! Every kind of field, and descriptions that are rejected with a fix.
 
 use bytes::Bytes;
 use infeed::batch::ColumnKind;
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
-use infeed::source::memory::{Data, Memory};
+use infeed::source::memory::{FieldData, Memory};
 use infeed::transform::{
     Crop, Normalize, OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat,
 };
@@ -38,7 +38,7 @@ fn a_source_in_memory_carries_every_kind_of_field() {
         vec![
             (
                 field("image", FieldKind::Image(raw)),
-                Data::Array(pixels.clone().into()),
+                FieldData::Array(pixels.clone().into()),
             ),
             (
                 field(
@@ -48,7 +48,7 @@ fn a_source_in_memory_carries_every_kind_of_field() {
                         shape: vec![],
                     },
                 ),
-                Data::Array(labels.into()),
+                FieldData::Array(labels.into()),
             ),
             (
                 field(
@@ -58,15 +58,15 @@ fn a_source_in_memory_carries_every_kind_of_field() {
                         shape: vec![2],
                     },
                 ),
-                Data::Array(tensor.into()),
+                FieldData::Array(tensor.into()),
             ),
             (
                 field("raw", FieldKind::Bytes),
-                Data::List(list(["a", "", "ccc", "dd"])),
+                FieldData::List(list(["a", "", "ccc", "dd"])),
             ),
             (
                 field("caption", FieldKind::Text),
-                Data::List(list(["ein", "zwei", "drei", "für"])),
+                FieldData::List(list(["ein", "zwei", "drei", "für"])),
             ),
             (
                 field(
@@ -75,7 +75,7 @@ fn a_source_in_memory_carries_every_kind_of_field() {
                         dtype: DType::UInt8,
                     },
                 ),
-                Data::Ragged {
+                FieldData::Ragged {
                     values: Bytes::from_static(&[1, 2, 3]),
                     offsets: vec![0, 2, 2, 3, 3],
                 },
@@ -117,7 +117,7 @@ fn without_decode_encoded_images_come_as_the_bytes_of_their_files() {
 }
 
 #[test]
-fn samples_of_differing_sizes_are_padded_when_asked_and_refused_when_not() {
+fn samples_of_different_sizes_are_padded_on_request_and_rejected_otherwise() {
     let root = photos(4);
     let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
         .decode()
@@ -142,7 +142,7 @@ fn samples_of_differing_sizes_are_padded_when_asked_and_refused_when_not() {
 }
 
 #[test]
-fn wrong_descriptions_are_refused_when_opened_with_the_transform_and_the_mend_named() {
+fn invalid_descriptions_are_rejected_when_opened_with_the_transform_and_the_fix() {
     let root = photos(4);
     let masks = pairs(2, 20, 20);
     let photo = || Pipeline::new(SourceSpec::folder(root.path())).decode();

@@ -1,12 +1,14 @@
-//! Functions of the user's, with ones of this language standing in for them: what they are given,
-//! what becomes of what they return, and of their failures.
+//! User functions, written in Rust here: their inputs, their results and their failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use infeed::batch::{Column, ColumnKind};
-use infeed::function::{Draw, Failed, Form, Function, On, Running, Sink, Spent};
+use infeed::function::{
+    CallCost, DrawKey, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm,
+    ValueSink,
+};
 use infeed::pipeline::{FieldSpec, FunctionSpec, Handle, SourceSpec};
 use infeed::sample::DType;
 use infeed::transform::RandomResizedCrop;
@@ -14,15 +16,15 @@ use infeed::{Array, Error, Loader, OnError, Options, Pipeline, Values};
 
 use crate::data::{bits, epoch, photos};
 
-type Body = fn(&[Column], Draw, &mut dyn Sink) -> Result<(), Failed>;
+type Body = fn(&[Column], DrawKey, &mut dyn ValueSink) -> Result<(), FunctionFailure>;
 
-/// A function of this language.
+/// A function in Rust.
 #[derive(Debug)]
 struct Own {
     name: &'static str,
     body: Body,
     calls: Arc<AtomicUsize>,
-    /// Processes that it was started in, of each start.
+    /// Number of processes at each start.
     started: Arc<std::sync::Mutex<Vec<usize>>>,
 }
 
@@ -41,18 +43,23 @@ impl Function for Own {
         None
     }
 
-    fn start(&self, processes: usize) -> Result<Box<dyn Running>, Error> {
+    fn start(&self, processes: usize) -> Result<Box<dyn RunningFunction>, Error> {
         self.started.lock().expect("not poisoned").push(processes);
         let (body, calls) = (self.body, Arc::clone(&self.calls));
         Ok(Box::new(Started { body, calls }))
     }
 }
 
-impl Running for Started {
-    fn call(&self, inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<Spent, Failed> {
+impl RunningFunction for Started {
+    fn call(
+        &self,
+        inputs: &[Column],
+        draw: DrawKey,
+        sink: &mut dyn ValueSink,
+    ) -> Result<CallCost, FunctionFailure> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         (self.body)(inputs, draw, sink)?;
-        Ok(Spent {
+        Ok(CallCost {
             waited: Duration::from_micros(3),
             elsewhere: Duration::ZERO,
         })
@@ -69,7 +76,7 @@ fn own(name: &'static str, body: Body) -> Arc<Own> {
 }
 
 /// The pipeline with a function in memory; its handle is 0.
-fn with(pipeline: Pipeline, on: On, function: &Arc<Own>) -> (Pipeline, Vec<Handle>) {
+fn with(pipeline: Pipeline, on: FunctionScope, function: &Arc<Own>) -> (Pipeline, Vec<Handle>) {
     let mut spec = FunctionSpec::new(function.name);
     (spec.on, spec.handle) = (on, Some(0));
     let handle = Handle::Function(Arc::clone(function) as Arc<dyn Function>);
@@ -99,19 +106,23 @@ fn array<'a>(inputs: &'a [Column], name: &str) -> &'a Array {
 }
 
 fn put(
-    sink: &mut dyn Sink,
+    sink: &mut dyn ValueSink,
     name: &str,
     dtype: DType,
     shape: &[usize],
     bytes: &[u8],
-) -> Result<(), Failed> {
-    let room = sink.room(name, Form::Array { dtype, shape });
-    room.map_err(Failed::wrong)?.copy_from_slice(bytes);
+) -> Result<(), FunctionFailure> {
+    let room = sink.room(name, ValueForm::Array { dtype, shape });
+    room.map_err(FunctionFailure::wrong)?.copy_from_slice(bytes);
     Ok(())
 }
 
-/// The corner of the image inverted, the label, and a number drawn.
-fn corner(inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+/// Returns the inverted corner of the image, the label, and a random number.
+fn corner(
+    inputs: &[Column],
+    draw: DrawKey,
+    sink: &mut dyn ValueSink,
+) -> Result<(), FunctionFailure> {
     let image = array(inputs, "image");
     assert_eq!(image.shape(), [16, 16, 3]);
     let cut: Vec<u8> = (0..4)
@@ -138,7 +149,7 @@ fn a_sample_goes_through_a_function_the_same_for_every_number_of_workers() {
             .expect("opens"),
     );
     let function = own("steps:corner", corner);
-    let made = with(photographs(root.path()), On::Sample, &function);
+    let made = with(photographs(root.path()), FunctionScope::Sample, &function);
 
     let mut seen = Vec::new();
     for workers in [1, 2, 7] {
@@ -169,12 +180,12 @@ fn a_sample_goes_through_a_function_the_same_for_every_number_of_workers() {
 
     assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
     assert_ne!(seen[0].0, seen[0].1, "another epoch, other draws");
-    // Three times with every sample of two epochs, and once when opened.
+    // Three times with every sample of two epochs, and once when the pipeline opens.
     assert!(function.calls.load(Ordering::Relaxed) >= 3 * (2 * 18 + 1));
 }
 
 #[test]
-fn fields_that_a_function_is_not_given_pass_it_by_and_others_follow_it() {
+fn fields_outside_a_function_are_kept_and_later_functions_see_them() {
     let root = photos(6);
     let shrink: Body = |inputs, _, sink| {
         assert_eq!(inputs.len(), 1, "only what it asked for");
@@ -191,7 +202,8 @@ fn fields_that_a_function_is_not_given_pass_it_by_and_others_follow_it() {
         put(sink, "sum", DType::UInt64, &[], &sum.to_le_bytes())
     };
     let (shrink, double) = (own("steps:shrink", shrink), own("steps:double", double));
-    let (mut pipeline, mut handles) = with(photographs(root.path()), On::Sample, &shrink);
+    let (mut pipeline, mut handles) =
+        with(photographs(root.path()), FunctionScope::Sample, &shrink);
     let mut spec = FunctionSpec::new("steps:double");
     spec.handle = Some(1);
     pipeline = pipeline.function(spec);
@@ -238,13 +250,13 @@ fn fields_that_a_function_is_not_given_pass_it_by_and_others_follow_it() {
 }
 
 #[test]
-fn a_record_that_a_function_does_not_take_is_a_bad_record_that_names_both() {
+fn a_record_that_a_function_rejects_is_a_bad_record_that_names_both() {
     let root = photos(8);
     let picky: Body = |inputs, _, sink| {
-        // Record 5 is a dog; its first pixel tells it from the other dogs.
+        // Record 5 is a dog; its first pixel differs from those of the other dogs.
         let label = array(inputs, "label").bytes()[0];
         if label == 1 {
-            return Err(Failed::wrong("it barks"));
+            return Err(FunctionFailure::wrong("it barks"));
         }
         put(
             sink,
@@ -256,7 +268,7 @@ fn a_record_that_a_function_does_not_take_is_a_bad_record_that_names_both() {
     };
     let made = with(
         photographs(root.path()),
-        On::Sample,
+        FunctionScope::Sample,
         &own("steps:picky", picky),
     );
 
@@ -280,7 +292,7 @@ fn a_record_that_a_function_does_not_take_is_a_bad_record_that_names_both() {
         let loader = open(&made, workers, OnError::Substitute);
         let batches = epoch(&loader);
         assert!(
-            loader.quarantine().len() >= 4,
+            loader.bad_records().len() >= 4,
             "four dogs, and dogs that stand in"
         );
         assert_eq!(batches.iter().map(|batch| batch.rows()).sum::<usize>(), 8);
@@ -290,7 +302,7 @@ fn a_record_that_a_function_does_not_take_is_a_bad_record_that_names_both() {
 }
 
 #[test]
-fn what_a_function_returns_must_be_alike_for_all_samples() {
+fn a_function_returns_the_same_shape_and_type_for_all_samples() {
     let root = photos(8);
     let uneven: Body = |inputs, _, sink| {
         let label = array(inputs, "label").bytes()[0] as usize;
@@ -298,7 +310,7 @@ fn what_a_function_returns_must_be_alike_for_all_samples() {
     };
     let made = with(
         photographs(root.path()),
-        On::Sample,
+        FunctionScope::Sample,
         &own("steps:uneven", uneven),
     );
     let loader = open(&made, 2, OnError::Stop);
@@ -310,9 +322,9 @@ fn what_a_function_returns_must_be_alike_for_all_samples() {
     };
     let text = error.chain();
     assert!(text.contains("returned `x` as uint8 ["), "{text}");
-    assert!(text.contains("known"), "{text}");
+    assert!(text.contains("or declare its output"), "{text}");
 
-    // Padded, they may differ.
+    // With padding, shapes may differ.
     let made = (made.0.clone().pad(), made.1.clone());
     let batches = epoch(&open(&made, 2, OnError::Stop));
     let rows: Vec<usize> = batches
@@ -323,7 +335,7 @@ fn what_a_function_returns_must_be_alike_for_all_samples() {
 }
 
 #[test]
-fn images_of_any_size_may_go_to_a_function_that_gives_one() {
+fn images_of_any_size_can_enter_a_function_that_returns_one_size() {
     let root = photos(6);
     let first: Body = |inputs, _, sink| {
         let image = array(inputs, "image");
@@ -334,11 +346,11 @@ fn images_of_any_size_may_go_to_a_function_that_gives_one() {
         .decode()
         .batch(3);
     let function = own("steps:first", first);
-    let made = with(plain.clone(), On::Sample, &function);
+    let made = with(plain.clone(), FunctionScope::Sample, &function);
 
     assert_eq!(epoch(&open(&made, 2, OnError::Stop)).len(), 2);
 
-    let mut beside = with(plain, On::Sample, &function);
+    let mut beside = with(plain, FunctionScope::Sample, &function);
     beside.0.python[0].fields = Some(vec!["label".to_owned()]);
     beside.0.python[0].output = vec![output("pixel", DType::UInt8, &[3])];
     let error = beside
@@ -362,10 +374,10 @@ fn output(name: &str, dtype: DType, shape: &[usize]) -> FieldSpec {
 }
 
 #[test]
-fn what_is_told_of_a_function_is_not_found_by_calling_it() {
+fn a_function_with_declared_output_is_not_called_on_open() {
     let root = photos(6);
     let function = own("steps:corner", corner);
-    let mut made = with(photographs(root.path()), On::Sample, &function);
+    let mut made = with(photographs(root.path()), FunctionScope::Sample, &function);
     made.0.python[0].output = vec![
         output("image", DType::UInt8, &[4, 4, 3]),
         output("label", DType::Int64, &[]),
@@ -390,8 +402,12 @@ fn what_is_told_of_a_function_is_not_found_by_calling_it() {
     assert_eq!(names(&batches[0]), ["image", "label", "drawn"]);
 }
 
-/// The images turned upside down in place of the batch's order of rows, the labels as they came.
-fn reversed(inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+/// Returns the images upside down instead of the order of rows, and the labels unchanged.
+fn reversed(
+    inputs: &[Column],
+    draw: DrawKey,
+    sink: &mut dyn ValueSink,
+) -> Result<(), FunctionFailure> {
     let image = array(inputs, "image");
     let rows = image.shape()[0];
     let row = image.bytes().len() / rows;
@@ -401,10 +417,11 @@ fn reversed(inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<(), Fa
     put(sink, "drawn", DType::UInt64, &[rows], &drawn)?;
     let label = inputs.iter().position(|column| column.name == "label");
     sink.same("label", label.expect("a label"))
-        .map_err(Failed::wrong)
+        .map_err(FunctionFailure::wrong)
 }
 
-/// Waits until so many batches are held: one that is finished just now counts for a moment.
+/// Waits until the consumer holds this number of batches; a batch that was just finished counts for
+/// a moment.
 fn held_come_to(loader: &Loader, count: usize) {
     let begun = std::time::Instant::now();
     while loader.stats().expect("open").held != count {
@@ -418,7 +435,7 @@ fn held_come_to(loader: &Loader, count: usize) {
 }
 
 #[test]
-fn a_batch_goes_through_a_function_in_order_and_its_slabs_are_used_again() {
+fn a_function_gets_batches_in_order_and_their_slabs_are_reused() {
     let root = photos(18);
     let plain = epoch(
         &photographs(root.path())
@@ -427,7 +444,7 @@ fn a_batch_goes_through_a_function_in_order_and_its_slabs_are_used_again() {
     );
     let made = with(
         photographs(root.path()),
-        On::Batch,
+        FunctionScope::Batch,
         &own("steps:reversed", reversed),
     );
 
@@ -459,18 +476,18 @@ fn a_batch_goes_through_a_function_in_order_and_its_slabs_are_used_again() {
 }
 
 #[test]
-fn a_batch_that_a_function_does_not_take_stops_the_run_at_its_place() {
+fn a_batch_that_a_function_rejects_stops_the_run_at_its_step() {
     let root = photos(16);
     let third: Body = |inputs, _, sink| {
         let rows = array(inputs, "label").shape()[0];
         if rows == 4 && array(inputs, "label").bytes().contains(&1) {
-            return Err(Failed::wrong("a dog"));
+            return Err(FunctionFailure::wrong("a dog"));
         }
         put(sink, "n", DType::UInt8, &[rows], &vec![0; rows])
     };
     let plain = Pipeline::new(SourceSpec::folder(root.path())).decode();
     let plain = plain.transform(RandomResizedCrop::new(8)).batch(4);
-    let made = with(plain, On::Batch, &own("steps:third", third));
+    let made = with(plain, FunctionScope::Batch, &own("steps:third", third));
     let loader = open(&made, 2, OnError::Substitute);
 
     // Cats come first: eight of them, two batches.
@@ -479,7 +496,7 @@ fn a_batch_that_a_function_does_not_take_stops_the_run_at_its_place() {
     }
     let error = loader.next_batch().expect_err("dogs");
 
-    let told = matches!(
+    let names_the_function = matches!(
         error,
         Error::BatchFunction {
             step: 2,
@@ -487,16 +504,16 @@ fn a_batch_that_a_function_does_not_take_stops_the_run_at_its_place() {
             ..
         }
     );
-    assert!(told && !error.is_bad_record(), "{error:?}");
+    assert!(names_the_function && !error.is_bad_record(), "{error:?}");
     assert!(
-        error.chain().contains("steps:third: a dog"),
+        error.chain().contains("steps:third failed on the batch"),
         "{}",
         error.chain()
     );
 }
 
 #[test]
-fn a_state_is_refused_by_name_after_another_function_or_number_of_ranks() {
+fn a_state_of_another_function_or_number_of_ranks_is_rejected_by_name() {
     let root = photos(16);
     let state = |name: &'static str, on, body: Body, ranks| {
         let made = with(photographs(root.path()), on, &own(name, body));
@@ -506,10 +523,10 @@ fn a_state_is_refused_by_name_after_another_function_or_number_of_ranks() {
         loader.next_batch().expect("a batch");
         (loader.state(), loader)
     };
-    let (corner_state, loader) = state("steps:corner", On::Sample, corner, 1);
+    let (corner_state, loader) = state("steps:corner", FunctionScope::Sample, corner, 1);
     loader.restore(&corner_state).expect("its own");
 
-    let (_, other) = state("steps:edge", On::Sample, corner, 1);
+    let (_, other) = state("steps:edge", FunctionScope::Sample, corner, 1);
     let error = other
         .restore(&corner_state)
         .expect_err("another function")
@@ -519,26 +536,26 @@ fn a_state_is_refused_by_name_after_another_function_or_number_of_ranks() {
         "{error}"
     );
 
-    let (batch_state, loader) = state("steps:reversed", On::Batch, reversed, 2);
+    let (batch_state, loader) = state("steps:reversed", FunctionScope::Batch, reversed, 2);
     loader.restore(&batch_state).expect("its own");
-    let (_, other) = state("steps:reversed", On::Batch, reversed, 4);
+    let (_, other) = state("steps:reversed", FunctionScope::Batch, reversed, 4);
     let error = other
         .restore(&batch_state)
         .expect_err("other rows")
         .to_string();
     assert!(error.contains("ranks") && error.contains("4"), "{error}");
 
-    // Functions on samples see the same samples whatever the number of ranks.
-    let (_, other) = state("steps:corner", On::Sample, corner, 4);
+    // Functions on samples receive the same samples for every number of ranks.
+    let (_, other) = state("steps:corner", FunctionScope::Sample, corner, 4);
     other.restore(&corner_state).expect("the same samples");
 }
 
 #[test]
-fn a_preview_shows_what_a_function_gets_and_returns() {
+fn a_preview_shows_the_input_and_output_of_a_function() {
     let root = photos(6);
     let made = with(
         photographs(root.path()),
-        On::Sample,
+        FunctionScope::Sample,
         &own("steps:corner", corner),
     );
 
@@ -562,26 +579,26 @@ fn a_preview_shows_what_a_function_gets_and_returns() {
 }
 
 #[test]
-fn no_more_processes_are_started_than_workers_that_call_them() {
+fn no_more_processes_than_workers_are_started() {
     let root = photos(6);
     let function = own("steps:corner", corner);
-    let mut made = with(photographs(root.path()), On::Sample, &function);
+    let mut made = with(photographs(root.path()), FunctionScope::Sample, &function);
     made.0.python[0].processes = 8;
 
     let loader = open(&made, 2, OnError::Stop);
     epoch(&loader);
 
-    // One to find out what it returns, then those of the loader.
+    // One process to find the output, then those of the loader.
     assert_eq!(*function.started.lock().expect("not poisoned"), [1, 2]);
 }
 
 #[test]
-fn rows_of_padding_go_through_no_function_and_are_told_behind_what_it_returns() {
+fn padding_rows_skip_functions_and_the_valid_mask_comes_last() {
     let root = photos(10);
     let function = own("steps:corner", corner);
-    let plain = with(photographs(root.path()), On::Sample, &function);
+    let plain = with(photographs(root.path()), FunctionScope::Sample, &function);
     let padding = photographs(root.path()).tail(infeed::pipeline::Tail::Pad);
-    let padded = with(padding, On::Sample, &function);
+    let padded = with(padding, FunctionScope::Sample, &function);
     let bytes = |batches: &[infeed::Batch], name: &str| -> Vec<u8> {
         let arrays = batches
             .iter()
@@ -608,7 +625,7 @@ fn rows_of_padding_go_through_no_function_and_are_told_behind_what_it_returns() 
         let (own, rest) = padded.split_at(whole.len());
         assert!(own == whole, "{name}");
         assert_eq!(rest.len(), 2 * whole.len() / 10);
-        // Called with zeros, it would have returned others.
+        // A call with zeros would have returned other values.
         assert!(rest.iter().all(|byte| *byte == 0), "{name}");
     }
     let marks = bytes(&found, "valid");
@@ -629,17 +646,17 @@ fn rows_of_padding_go_through_no_function_and_are_told_behind_what_it_returns() 
     }
 }
 
-/// A field of the name that tells padding.
-fn marking(_: &[Column], _: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+/// Returns a field with the name of the padding mask.
+fn marking(_: &[Column], _: DrawKey, sink: &mut dyn ValueSink) -> Result<(), FunctionFailure> {
     put(sink, "valid", DType::Bool, &[], &[1])
 }
 
 #[test]
-fn a_function_that_returns_the_mark_of_padding_is_refused_beside_it() {
+fn a_function_that_returns_a_field_named_valid_is_rejected_with_padding() {
     let root = photos(5);
     let function = own("steps:marking", marking);
     let padding = photographs(root.path()).tail(infeed::pipeline::Tail::Pad);
-    let (pipeline, handles) = with(padding, On::Sample, &function);
+    let (pipeline, handles) = with(padding, FunctionScope::Sample, &function);
 
     let error = pipeline.describe(&handles).expect_err("two of one name");
 
@@ -651,10 +668,10 @@ fn a_function_that_returns_the_mark_of_padding_is_refused_beside_it() {
 }
 
 #[test]
-fn a_description_with_a_function_in_the_wrong_place_is_refused() {
+fn a_description_with_a_function_in_the_wrong_position_is_rejected() {
     let root = photos(2);
     let function = own("steps:reversed", reversed);
-    let (pipeline, handles) = with(photographs(root.path()), On::Batch, &function);
+    let (pipeline, handles) = with(photographs(root.path()), FunctionScope::Batch, &function);
     let mut late = FunctionSpec::new("steps:corner");
     late.handle = Some(0);
     let error = pipeline
@@ -665,14 +682,14 @@ fn a_description_with_a_function_in_the_wrong_place_is_refused() {
     assert!(error.contains("before the functions on batches"), "{error}");
 
     let padded = photographs(root.path()).tail(infeed::pipeline::Tail::Pad);
-    let (padded, held) = with(padded, On::Batch, &function);
+    let (padded, held) = with(padded, FunctionScope::Batch, &function);
     let error = padded.describe(&held).expect_err("padding").to_string();
     assert!(
         error.contains("steps:reversed") && error.contains("wrap"),
         "{error}"
     );
 
-    let (mut pipeline, handles) = with(photographs(root.path()), On::Sample, &function);
+    let (mut pipeline, handles) = with(photographs(root.path()), FunctionScope::Sample, &function);
     pipeline.python[0].fields = Some(vec!["imgae".to_owned()]);
     let error = pipeline.describe(&handles).expect_err("a typo").to_string();
     assert!(

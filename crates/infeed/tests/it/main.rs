@@ -1,13 +1,9 @@
-//! The promises of the engine, by behaviour.
+//! Tests of the engine, by behaviour.
 
 mod bad_records;
 mod classes;
-mod curriculum;
-mod data;
 mod decoding;
 mod device;
-mod explain;
-mod explained_decoding;
 mod fast_plan;
 mod feed;
 mod fields;
@@ -16,16 +12,8 @@ mod memory;
 mod mix;
 mod mixup;
 mod order;
-mod pack;
-mod pack_groups;
-mod pack_parts;
-mod pack_shards;
-mod pack_taken_up;
-mod placement;
 mod placing;
 mod remote;
-mod report;
-mod restart;
 mod resumed;
 mod shards;
 mod sources;
@@ -35,3 +23,5 @@ mod tidy;
 mod tuning;
 mod verify;
 mod ways;
+
+use infeed_testkit::data;

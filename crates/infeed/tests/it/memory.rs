@@ -1,4 +1,4 @@
-//! Memory is bounded: budgets, records that can never fit, and what the consumer holds.
+//! Memory is bounded: budgets, records that can never fit, and batches that the consumer holds.
 
 use infeed::pipeline::SourceSpec;
 use infeed::transform::{CenterCrop, ClassIndex, RandomResizedCrop};
@@ -7,7 +7,7 @@ use infeed::{Error, OnError, Options, Pipeline};
 use crate::data::{epoch, pairs, photos};
 
 #[test]
-fn a_budget_below_two_batches_is_refused_when_the_pipeline_opens() {
+fn a_budget_below_two_batches_is_rejected_when_the_pipeline_opens() {
     let root = photos(8);
     let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
         .decode()
@@ -26,7 +26,7 @@ fn a_budget_below_two_batches_is_refused_when_the_pipeline_opens() {
 }
 
 #[test]
-fn a_record_that_could_never_fit_is_a_bad_record_and_one_that_must_wait_waits() {
+fn a_record_over_the_budget_is_bad_and_one_within_it_waits() {
     let root = pairs(4, 1500, 1500);
     let pipeline = Pipeline::new(SourceSpec::pairs(
         root.path().join("images"),
@@ -42,7 +42,7 @@ fn a_record_that_could_never_fit_is_a_bad_record_and_one_that_must_wait_waits() 
     options.workers = Some(2);
     options.on_error = OnError::Stop;
 
-    // Noise of 1500x1500 is about 6 MB a file; reading gets less than 5 of these 13.
+    // Noise of 1500x1500 is about 6 MB per file; reading gets less than 5 of these 13 MB.
     options.memory = Some(13 << 20);
     let error = pipeline
         .open(&options)
@@ -56,11 +56,11 @@ fn a_record_that_could_never_fit_is_a_bad_record_and_one_that_must_wait_waits() 
     let loader = pipeline.open(&options).expect("opens");
     assert_eq!(epoch(&loader).len(), 2);
     let stats = loader.stats().expect("open");
-    assert!(stats.parcel_peak_bytes <= stats.budget_bytes);
+    assert!(stats.fetched_peak_bytes <= stats.budget_bytes);
 }
 
 #[test]
-fn batches_that_are_held_stay_valid_and_are_told_about_once() {
+fn held_batches_stay_valid_and_are_reported_once() {
     let root = photos(40);
     let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
         .decode()
@@ -74,7 +74,7 @@ fn batches_that_are_held_stay_valid_and_are_told_about_once() {
     let notices = loader.take_notices();
 
     assert_eq!(notices.len(), 1, "{notices:?}");
-    assert!(notices[0].contains("held"));
+    assert!(notices[0].contains("holds"));
     let again = epoch(&pipeline.open(&options).expect("opens"));
     assert!(crate::data::bits(&held) == crate::data::bits(&again));
     assert_eq!(loader.stats().expect("open").held, 20);

@@ -59,7 +59,7 @@ fn weights_hold_in_every_epoch_and_for_every_number_of_workers() {
     for epoch in numbers.chunks(80) {
         assert_eq!(epoch.iter().filter(|&&number| number < 1000).count(), 60);
     }
-    // 120 of the 50 numbers of the first source: each twice or three times.
+    // 120 draws of the 50 numbers of the first source: each occurs two or three times.
     for wanted in 0..50 {
         let count = numbers.iter().filter(|&&number| number == wanted).count();
         assert!((2..=3).contains(&count), "{wanted}: {count}");
@@ -77,7 +77,7 @@ fn without_weights_every_record_comes_once_an_epoch() {
 }
 
 #[test]
-fn a_mix_goes_on_from_its_state_with_the_same_records() {
+fn a_mix_resumes_from_its_state_with_the_same_records() {
     let pipeline = mix(Some([1.0, 1.0]), None);
     let open = || {
         pipeline

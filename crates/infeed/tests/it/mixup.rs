@@ -1,5 +1,5 @@
-//! `MixUp` and `CutMix`: rows mixed as the unmixed rows of both positions would be, the same on
-//! every machine and world size.
+//! `MixUp` and `CutMix`: a mixed row is computed from the unmixed rows of both positions, the same
+//! on every machine and for every world size.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use infeed::order::window::Groups;
-use infeed::pipeline::{Layout, SourceSpec, Window};
+use infeed::pipeline::{Layout, ShuffleWindow, SourceSpec};
 use infeed::plan::Plan;
 use infeed::plan::sample::Position;
 use infeed::sample::{DType, Depth, Field, FieldKind, Pixels, Record, RecordId, Size};
-use infeed::source::{Admit, Read, ReadError, Sink, Source};
+use infeed::source::{Admission, Read, ReadError, Sink, Source};
 use infeed::transform::{
     Blend, ClassIndex, CutMix, MixUp, Mixing, Normalize, OneHot, RandomHorizontalFlip,
     RandomResizedCrop, ToFloat,
@@ -46,7 +46,7 @@ fn blend(p: f64) -> MixUp {
     }
 }
 
-/// How each position of an epoch is mixed.
+/// The mixing of each position of an epoch.
 fn mixings(pipeline: &Pipeline, source: &dyn Source, epoch: u64) -> Vec<Option<Mixing>> {
     let plan = Plan::over(pipeline, source).expect("a plan");
     let order = pipeline.order(source, &[]).expect("an order");
@@ -69,7 +69,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     floats.map(|&bytes| f32::from_ne_bytes(bytes)).collect()
 }
 
-/// The row that two unmixed float32 rows make.
+/// Returns the mixed row of two unmixed float32 rows.
 fn expected(mixing: &Mixing, own: &[f32], other: &[f32], layout: Layout) -> Vec<f32> {
     let pair = |(at, (&a, &b)): (usize, (&f32, &f32))| match mixing.blend {
         Blend::Whole { share } => a * share as f32 + b * (1.0 - share) as f32,
@@ -297,7 +297,7 @@ fn damage(root: &Path, numbers: &[u64]) {
 }
 
 #[test]
-fn workers_ranks_and_going_on_change_no_bit_bad_records_and_partners_among_them() {
+fn workers_ranks_resuming_bad_records_and_bad_partners_change_no_bit() {
     let root = photos(24);
     damage(root.path(), &[2, 9, 17]);
     let pipeline = unmixed(root.path())
@@ -344,18 +344,18 @@ fn workers_ranks_and_going_on_change_no_bit_bad_records_and_partners_among_them(
     let second = open_rank(&pipeline, 3, 0, 1);
     second.restore(&state).expect("its own state");
     let rest: Vec<_> = (0..2).flat_map(|_| bits(&epoch(&second))).collect();
-    // Eight calls are the six steps of the first epoch, its end, and a step.
+    // Eight calls are the six steps of the first epoch, its end, and one step.
     assert!(rest == reference[7..], "going on after 7 steps");
 }
 
 #[test]
-fn a_bad_partner_stops_is_replaced_or_leaves_the_row_out() {
+fn on_error_applies_to_a_bad_partner() {
     let root = photos(16);
     let pipeline = unmixed(root.path()).transform(blend(1.0));
     let source = pipeline.source.open(&[]).expect("opens");
     let order = pipeline.order(&*source, &[]).expect("an order").epoch(0);
     let all = mixings(&pipeline, &*source, 0);
-    // A row of the first batch stays good, its partner, of a later one, does not.
+    // A row of the first batch stays good; its partner, of a later batch, becomes bad.
     let partner_of = |row: usize| all[row].expect("p is 1").partner;
     let row = (0..4).find(|&row| partner_of(row) >= 4).expect("most are");
     let partner = partner_of(row);
@@ -381,7 +381,7 @@ fn a_bad_partner_stops_is_replaced_or_leaves_the_row_out() {
     let Blend::Whole { share } = mixing.blend else {
         panic!("{mixing:?}")
     };
-    // The partner is what its position gives without mixing: the substitute there.
+    // The partner is the unmixed sample of its position: the substitute.
     for ((a, b), found) in own[row].iter().zip(&own[partner as usize]).zip(&found[row]) {
         let exact = f64::from(*a) * share + f64::from(*b) * (1.0 - share);
         assert!((f64::from(*found) - exact).abs() < 0.5001);
@@ -397,16 +397,16 @@ fn a_bad_partner_stops_is_replaced_or_leaves_the_row_out() {
     };
     let good: Vec<u64> = (0..16).filter(needs).map(|p| order.get(p)).collect();
     assert_eq!(left, good);
-    // Whatever rows want it, it is one bad record, with the place of the first of them.
+    // It counts as one bad record for all rows, at the position of the first row.
     let first = (0..16).find(|position| !needs(position)).expect("two rows");
     for loader in [&replaced, &skipping] {
-        let met = loader.quarantine();
+        let met = loader.bad_records();
         let met: Vec<_> = met.iter().map(|m| (m.position, m.record.index)).collect();
         assert_eq!(met, [(first, bad)]);
     }
 }
 
-/// The number of the photo that a record is.
+/// Returns the number of the photo in a record.
 fn number_of(source: &dyn Source, record: u64) -> u64 {
     let name = source.id(record, None).name;
     let stem = name.rsplit('/').next().expect("a file");
@@ -421,7 +421,7 @@ fn refusal(pipeline: &Pipeline) -> String {
 }
 
 #[test]
-fn what_cannot_be_mixed_is_refused_with_the_mend() {
+fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
     let root = photos(6);
     let streets = pairs(3, 20, 20);
     let masks = || {
@@ -465,17 +465,20 @@ fn what_cannot_be_mixed_is_refused_with_the_mend() {
     .decode()
     .transform(RandomResizedCrop::new(8))
     .transform(blend(1.0));
-    for (pipeline, mend) in [
+    for (pipeline, fix) in [
         (after, "transform 4 (ToFloat): put it before MixUp"),
         (sized, "such as RandomResizedCrop(224)"),
-        (twice, "give each its part, such as p=0.5"),
-        (unlike, "give both the same"),
-        (unmixed(root.path()).transform(named), "no field `breed`"),
-        (flat, "no field `label`"),
+        (twice, "lower p, such as p=0.5"),
+        (unlike, "use the same for both"),
+        (
+            unmixed(root.path()).transform(named),
+            "no label field `breed`",
+        ),
+        (flat, "no label field `label`"),
         (masks().transform(blend(1.0)), "or use CutMix"),
     ] {
         let refusal = refusal(&pipeline);
-        assert!(refusal.contains(mend), "{refusal}");
+        assert!(refusal.contains(fix), "{refusal}");
     }
 
     let error = open(&unmixed(root.path()).transform(one_class), 1)
@@ -573,7 +576,7 @@ impl Source for Shards {
     fn read(
         &self,
         read: &Read,
-        admit: &mut Admit<'_>,
+        admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         let bytes = PER_SHARD * RECORD_BYTES;
@@ -605,7 +608,7 @@ fn partners_are_of_the_same_window_so_that_every_shard_is_read_once() {
         })
         .batch(8);
     if let Some(shuffle) = &mut pipeline.shuffle {
-        shuffle.window = Some(Window::Bytes(3 * PER_SHARD * RECORD_BYTES));
+        shuffle.window = Some(ShuffleWindow::Bytes(3 * PER_SHARD * RECORD_BYTES));
     }
     let shared: Arc<dyn Source> = source.clone();
     let loader = pipeline
@@ -635,14 +638,14 @@ fn partners_are_of_the_same_window_so_that_every_shard_is_read_once() {
         assert_eq!(shares[own as usize], share as f32);
         assert_eq!(shares[other as usize], (1.0 - share) as f32);
     }
-    // The loader reads on until it is dropped: 288 positions, which end in the third epoch. Were
-    // shards read again for partners, two epochs alone would take 48 reads.
+    // The loader reads ahead until it is dropped: 288 positions, which end in the third epoch. If
+    // shards were read again for partners, two epochs alone would take 48 reads.
     let reads = source.reads.load(Ordering::Relaxed);
     assert!((12..=36).contains(&reads), "{reads} reads of 12 shards");
 }
 
 #[test]
-fn the_plan_says_what_is_mixed_and_labels_are_shares() {
+fn the_plan_names_the_mixed_fields_and_labels_become_shares() {
     let root = photos(6);
     let pipeline = unmixed(root.path())
         .transform(blend(0.5))
@@ -650,7 +653,7 @@ fn the_plan_says_what_is_mixed_and_labels_are_shares() {
     let text = open(&pipeline, 1).plan().expect("open");
 
     assert!(
-        text.contains("label: shares of classes -> float32 [2], 8 B a sample\n"),
+        text.contains("label: soft labels -> float32 [2], 8 B per sample\n"),
         "{text}"
     );
     assert!(

@@ -1,4 +1,4 @@
-//! Order is a function of the seed; epochs, seams, resumption and the end of threads.
+//! Order is a function of the seed: epochs and their ends, resuming, and the end of threads.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn seeking_gives_the_batches_that_an_uninterrupted_run_gives() {
 }
 
 #[test]
-fn ending_an_epoch_early_goes_on_with_the_next_and_ending_at_the_seam_skips_none() {
+fn ending_an_epoch_early_continues_with_the_next_and_skips_none_at_its_end() {
     let root = photos(20);
     let loader = open(&train(root.path()), 2);
 
@@ -127,7 +127,7 @@ fn a_consumer_killed_mid_epoch_leaves_no_thread_behind() {
     let root = photos(12);
     let pipeline = train(root.path()).batch(2);
 
-    // Every thread holds the job, which holds the source.
+    // Every thread owns the job, and the job owns the source.
     for taken in [0, 1, 4] {
         let loader = open(&pipeline, 3);
         let source = std::sync::Arc::downgrade(&loader.source().expect("open"));
@@ -140,7 +140,7 @@ fn a_consumer_killed_mid_epoch_leaves_no_thread_behind() {
 }
 
 #[test]
-fn a_closed_loader_says_so_and_its_batches_stay_valid() {
+fn a_closed_loader_is_an_error_and_its_batches_stay_valid() {
     let root = photos(12);
     let loader = open(&train(root.path()), 2);
     let batch = loader
@@ -156,7 +156,7 @@ fn a_closed_loader_says_so_and_its_batches_stay_valid() {
 }
 
 #[test]
-fn a_consumer_without_patience_is_told_to_come_back() {
+fn a_zero_timeout_returns_without_a_batch() {
     let root = photos(12);
     let loader = open(&train(root.path()), 1);
 

@@ -1,6 +1,6 @@
-//! `placement="auto"` finds who should make rows larger while the run goes on, and no bit of it tells.
+//! `placement="auto"` finds the faster placement during the run and changes no bit.
 //!
-//! Devices here are so slow in one way, by a factor of ten, that what the machine does meanwhile does
+//! One rate of each simulated device is ten times too slow, so that the load of the machine does
 //! not matter.
 
 use std::collections::BTreeSet;
@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use infeed::batch::Values;
 use infeed::device::sim::Sim;
 use infeed::device::{DeviceBatch, Upload};
-use infeed::loader::ahead::{DeviceLoader, Placed, Placement};
-use infeed::loader::digest::Digested;
+use infeed::loader::ahead::{DeviceLoader, Placement, PlacementState};
+use infeed::loader::digest::DigestScope;
 use infeed::pipeline::{SourceSpec, Tail};
 use infeed::transform::{CenterCrop, MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Options, Pipeline};
 
 use crate::data::{bits, epoch, open, photo, photos};
 
-/// Longest that settling may take on a machine that does other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest time until the choice settles on a busy machine.
+pub(crate) const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A kernel that takes tens of milliseconds for a batch, behind a bus that takes none.
+/// A kernel that takes tens of milliseconds per batch, after a bus that takes none.
 pub(crate) const SLOW_KERNEL: &str = "sim:bandwidth=1e10,kernel=1.5e6,latency=5us";
 
 /// A bus that takes tens of milliseconds for bytes and a hundred for floats, before a fast kernel.
 const SLOW_BUS: &str = "sim:bandwidth=6e5,kernel=1e11,latency=5us";
 
-/// Records and bytes of a batch, as [`bits`] gives them of the host's.
+/// Records and bytes of a batch, in the format of [`bits`].
 pub(crate) type Bits = (Vec<u64>, Vec<u8>);
 
 pub(crate) fn floats(root: &std::path::Path) -> Pipeline {
@@ -66,7 +66,7 @@ pub(crate) fn fetched(batch: &DeviceBatch<Sim>) -> Bits {
     (batch.records().to_vec(), bytes.collect())
 }
 
-/// Epochs as the host makes them, as far as they are asked for.
+/// The host's epochs, made as far as they are requested.
 pub(crate) struct Wanted {
     loader: infeed::Loader,
     epochs: Vec<Vec<Bits>>,
@@ -93,7 +93,7 @@ impl Wanted {
     }
 }
 
-/// A step of a training loop: the next batch, which is worked with for a moment once it is there.
+/// Runs a step of a training loop: takes the next batch and works on it for a moment.
 pub(crate) fn step(loader: &DeviceLoader<Sim>) -> DeviceBatch<Sim> {
     let batch = loop {
         if let Some(batch) = loader.next_batch().expect("no bad record") {
@@ -105,11 +105,12 @@ pub(crate) fn step(loader: &DeviceLoader<Sim>) -> DeviceBatch<Sim> {
     batch
 }
 
-/// Steps until it has settled, and some more, each with the host's bits; and which placements had turns.
+/// Runs until the choice has settled, and some steps more, each with the host's bits. Returns the
+/// placements that had turns.
 pub(crate) fn settles(
     loader: &DeviceLoader<Sim>,
     wanted: &mut Wanted,
-) -> (Placed, BTreeSet<&'static str>) {
+) -> (PlacementState, BTreeSet<&'static str>) {
     let begun = Instant::now();
     let mut tried = BTreeSet::new();
     let mut more = 0;
@@ -119,13 +120,13 @@ pub(crate) fn settles(
         more += usize::from(placed.settled);
         let batch = step(loader);
         assert!(fetched(&batch) == *wanted.at(&batch));
-        assert!(begun.elapsed() < PATIENCE, "{}", placed.why);
+        assert!(begun.elapsed() < SETTLE_TIMEOUT, "{}", placed.why);
     }
     (loader.placed(), tried)
 }
 
 #[test]
-fn a_device_that_is_busy_is_left_in_peace_and_every_batch_has_the_hosts_bits() {
+fn a_busy_device_gets_no_extra_work_and_every_batch_has_the_hosts_bits() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let (sim, loader) = auto(SLOW_KERNEL, &pipeline);
@@ -137,15 +138,19 @@ fn a_device_that_is_busy_is_left_in_peace_and_every_batch_has_the_hosts_bits() {
     assert_eq!(placed.choice, Placement::Host, "{}", placed.why);
     assert_eq!(placed.runner_up(), Some(Placement::Device));
     assert!(placed.others[0].ratio > 2.0, "{}", placed.why);
-    assert!(placed.why.contains("; device-resize was not tried, since "));
-    assert!(placed.why.starts_with("placement: host; its steps take "));
+    assert!(
+        placed
+            .why
+            .contains("; device-resize was not tried because ")
+    );
+    assert!(placed.why.starts_with("placement: host; steps take "));
     assert_eq!(tried, BTreeSet::from(["device", "host"]));
     loader.close();
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
 }
 
 #[test]
-fn a_bus_that_is_slow_gets_bytes() {
+fn a_slow_bus_carries_bytes_instead_of_floats() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let (sim, loader) = auto(SLOW_BUS, &pipeline);
@@ -154,30 +159,34 @@ fn a_bus_that_is_slow_gets_bytes() {
 
     assert_eq!(placed.choice, Placement::Device, "{}", placed.why);
     assert_eq!(placed.runner_up(), Some(Placement::Host));
-    assert!(placed.why.contains("; device-resize was not tried, since "));
+    assert!(
+        placed
+            .why
+            .contains("; device-resize was not tried because ")
+    );
     assert_eq!(tried, BTreeSet::from(["device", "host"]));
     loader.close();
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
 }
 
 #[test]
-fn a_run_goes_on_from_anywhere_in_the_middle_of_trying() {
+fn a_run_resumes_from_any_step_of_a_trial() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let mut wanted = Wanted::of(&pipeline);
-    // Delays at random, so that a state falls before, between and behind the turns.
+    // Random delays, so that a state falls before, between and after the turns.
     let (sim, loader) = auto(&format!("{SLOW_KERNEL},jitter=0.5,seed=4"), &pipeline);
     let begun = Instant::now();
     let mut states = Vec::new();
     while !loader.placed().settled {
         let batch = step(&loader);
         assert!(fetched(&batch) == *wanted.at(&batch));
-        // The step that was just taken may be the one that settled it.
+        // The last step may have settled the choice.
         let is_turn = (batch.epoch() * 6 + batch.step()).is_multiple_of(5);
         if is_turn && !loader.placed().settled {
             states.push(loader.loader().state());
         }
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < SETTLE_TIMEOUT);
     }
     assert!(states.len() > 3, "{} states", states.len());
 
@@ -200,7 +209,7 @@ fn a_run_goes_on_from_anywhere_in_the_middle_of_trying() {
 }
 
 #[test]
-fn moving_about_while_it_tries_changes_no_batch_and_it_settles_all_the_same() {
+fn seeking_during_a_trial_changes_no_batch_and_the_trial_ends() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let mut wanted = Wanted::of(&pipeline);
@@ -220,7 +229,7 @@ fn moving_about_while_it_tries_changes_no_batch_and_it_settles_all_the_same() {
 }
 
 #[test]
-fn batches_that_are_kept_while_it_tries_stay_what_they_are() {
+fn held_batches_stay_unchanged_during_a_trial() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let mut wanted = Wanted::of(&pipeline);
@@ -233,7 +242,7 @@ fn batches_that_are_kept_while_it_tries_stay_what_they_are() {
         if kept.len() > 9 {
             kept.drain(..5);
         }
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < SETTLE_TIMEOUT);
         for batch in &kept {
             assert!(fetched(batch) == *wanted.at(batch));
         }
@@ -244,15 +253,15 @@ fn batches_that_are_kept_while_it_tries_stay_what_they_are() {
 }
 
 #[test]
-fn an_error_in_the_middle_of_trying_comes_at_its_place_and_ends_no_trial() {
+fn an_error_during_a_trial_is_raised_at_its_position_and_the_trial_continues() {
     let root = photos(200);
     let pipeline = floats(root.path());
     let mut wanted = Wanted::of(&pipeline);
-    // By then the host has its first turn, in batches of which some are under way.
+    // By then the host has its first turn, in batches of which some are in flight.
     let bad_step = 30;
     wanted.up_to(20);
     let record = wanted.epochs[0][bad_step].0[1];
-    // Records are those of the even numbers, then those of the odd ones.
+    // The records of the even numbers come first, then those of the odd numbers.
     let path = photo(root.path(), 2 * (record % 100) + record / 100);
     let whole = std::fs::read(&path).expect("a photo");
     std::fs::write(&path, b"no picture").expect("writes");
@@ -285,15 +294,15 @@ fn an_error_in_the_middle_of_trying_comes_at_its_place_and_ends_no_trial() {
 }
 
 #[test]
-fn where_there_is_one_way_it_is_taken_and_told() {
+fn a_single_possible_placement_is_used_and_reported() {
     let root = photos(14);
-    let told = |pipeline: &Pipeline, placement, digest| {
+    let plan_line = |pipeline: &Pipeline, placement, digest| {
         let mut options = Options::default();
         (options.workers, options.digest) = (Some(1), digest);
         let sim = Sim::parse("sim").expect("a device");
         let loader = pipeline.open_on(sim, placement, 2, &[], &options);
         let loader = loader.expect("opens");
-        assert_eq!(loader.ring().forms().len(), 1);
+        assert_eq!(loader.ring().layouts().len(), 1);
         let placed = loader.placed();
         assert!(placed.settled && placed.runner_up().is_none());
         let expands = |upload: &Upload| matches!(upload, Upload::Expand(_));
@@ -301,41 +310,41 @@ fn where_there_is_one_way_it_is_taken_and_told() {
         assert_eq!(device, placed.choice == Placement::Device);
         placed.why
     };
-    let ids = Digested::Ids;
+    let ids = DigestScope::Ids;
     let plain = floats(root.path());
     assert_eq!(
-        told(&plain, Placement::Device, ids),
-        "placement: device, as asked"
+        plan_line(&plain, Placement::Device, ids),
+        "placement: device, as requested"
     );
     assert_eq!(
-        told(&plain, Placement::Host, ids),
-        "placement: host, as asked"
+        plan_line(&plain, Placement::Host, ids),
+        "placement: host, as requested"
     );
-    let pixels = told(&plain, Placement::Auto, Digested::Pixels);
+    let pixels = plan_line(&plain, Placement::Auto, DigestScope::Pixels);
     assert!(
-        pixels.ends_with("digest=\"pixels\" is taken of finished rows"),
+        pixels.ends_with("digest=\"pixels\" needs expanded rows"),
         "{pixels}"
     );
 
     let mut mixed = plain.clone().transform(MixUp::new(0.4));
     mixed.batch.drop_last = true;
-    assert!(told(&mixed, Placement::Auto, ids).starts_with("placement: host, since MixUp"));
+    assert!(plan_line(&mixed, Placement::Auto, ids).starts_with("placement: host, because MixUp"));
     let mut padded = plain;
     padded.batch.tail = Some(Tail::Pad);
-    assert!(told(&padded, Placement::Auto, ids).starts_with("placement: host, since tail="));
+    assert!(plan_line(&padded, Placement::Auto, ids).starts_with("placement: host, because tail="));
     let bytes = Pipeline::new(SourceSpec::folder(root.path()))
         .decode()
         .transform(CenterCrop::new(8))
         .batch(4);
-    let nothing = told(&bytes, Placement::Auto, ids);
+    let nothing = plan_line(&bytes, Placement::Auto, ids);
     assert!(
-        nothing.starts_with("placement: host, since no column"),
+        nothing.starts_with("placement: host, because no column"),
         "{nothing}"
     );
 }
 
 #[test]
-fn the_number_of_workers_is_found_after_it() {
+fn workers_are_tuned_after_the_placement() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let sim = Sim::parse(SLOW_KERNEL).expect("a device");
@@ -355,7 +364,7 @@ fn the_number_of_workers_is_found_after_it() {
     while settled() != (true, true) {
         step(&loader);
         seen.push(settled());
-        assert!(begun.elapsed() < PATIENCE, "{}", loader.placed().why);
+        assert!(begun.elapsed() < SETTLE_TIMEOUT, "{}", loader.placed().why);
     }
 
     assert!(!seen.contains(&(false, true)), "both were tried at once");
@@ -363,7 +372,7 @@ fn the_number_of_workers_is_found_after_it() {
 }
 
 #[test]
-fn the_plan_says_that_it_is_tried() {
+fn the_plan_reports_that_placements_are_tried() {
     let root = photos(12);
     let pipeline = floats(root.path());
     let sim = Sim::parse("sim").expect("a device");
@@ -372,9 +381,10 @@ fn the_plan_says_that_it_is_tried() {
         loader.loader().plan().expect("open")
     };
 
-    let tried = "or         the host writes that, or the device resizes that, too; steps show which is best";
+    let tried = "or         the host does this, or the device also resizes it; the loader measures \
+                 which is best";
     assert!(plan(Placement::Auto).contains(tried));
-    assert!(plan(Placement::Auto).contains("behind the copy"));
-    assert!(!plan(Placement::Device).contains("steps show"));
-    assert!(!plan(Placement::Host).contains("behind the copy"));
+    assert!(plan(Placement::Auto).contains("after the transfer"));
+    assert!(!plan(Placement::Device).contains("the loader measures"));
+    assert!(!plan(Placement::Host).contains("after the transfer"));
 }

@@ -1,30 +1,30 @@
-//! Runs that are killed twice and go on with other workers and ranks: whatever the pipeline, the same
-//! bits, the same digest, each record at its place. Cases are drawn from numbers that are printed.
+//! Random pipelines that are killed twice and resume with other workers and ranks: the same bits,
+//! the same digest, each record at its position. Failures print the seed of the case.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use infeed::batch::PADDING;
-use infeed::loader::State;
-use infeed::loader::digest::{Digest, Digested};
+use infeed::loader::LoaderState;
+use infeed::loader::digest::{Digest, DigestScope};
 use infeed::pipeline::{Class, SourceSpec, Tail, Weights};
 use infeed::plan::Plan;
 use infeed::plan::sample::Position;
 use infeed::random::mix;
 use infeed::source::Source;
-use infeed::testing::synthetic::{Subsampling, jpeg};
 use infeed::transform::{CutMix, MixUp, RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Loader, OnError, Options, Pipeline};
+use infeed_sample::{Subsampling, jpeg};
 use tempfile::TempDir;
 
 use crate::data::{photo, photos, picture};
 use crate::sources::write::mds;
 
-/// Cases that are run, unless `INFEED_CASES` says how many; each is a run and the same run in three
-/// parts.
+/// Default number of cases; `INFEED_CASES` overrides it. Each case is a run and the same run in
+/// three parts.
 const CASES: u64 = 40;
 
-/// Draws of a case, one after another.
+/// Successive random draws of a case.
 struct Dice(u64);
 
 impl Dice {
@@ -42,13 +42,13 @@ impl Dice {
     }
 }
 
-/// What is run.
+/// A random pipeline with its data.
 #[derive(Debug)]
 struct Case {
     seed: u64,
     records: u64,
     bad: Vec<u64>,
-    /// Records of a shard; None for a folder of photos.
+    /// Records per shard; `None` for a folder of photos.
     shard: Option<u64>,
     shuffled: bool,
     split: bool,
@@ -79,7 +79,7 @@ impl Case {
             shuffled: !dice.once_in(4),
             split: dice.once_in(3),
             taken: dice.once_in(3).then(|| 9 + dice.below(6)),
-            // Shards of this form name no classes.
+            // Shards of this format have no class names.
             weighted: shard.is_none() && dice.once_in(3),
             passes: dice.of(&[1, 1, 2, 3]),
             mixup,
@@ -105,7 +105,7 @@ impl Case {
         }
     }
 
-    /// Its data, some of it cut short.
+    /// Writes its data, with some truncated files.
     fn write(&self) -> TempDir {
         let cut = |n: u64, bytes: Vec<u8>| match self.bad.contains(&n) {
             true => bytes[..bytes.len() / 2].to_vec(),
@@ -169,12 +169,12 @@ impl Case {
         pipeline.batch(self.batch).tail(self.tail)
     }
 
-    /// As many ranks as are asked for, each with settings that change no bit.
+    /// Opens a loader per rank, each with random settings that change no bit.
     fn ranks(&self, pipeline: &Pipeline, dice: &mut Dice, world_size: u64) -> Vec<Loader> {
         let mut open = |rank| {
             let mut options = Options::default();
             options.on_error = self.on_error;
-            options.digest = Digested::Pixels;
+            options.digest = DigestScope::Pixels;
             options.workers = Some(1 + dice.below(5) as usize);
             options.readers = Some(1 + dice.below(3) as usize);
             options.memory = dice.of(&[None, Some(48 << 20)]);
@@ -186,7 +186,7 @@ impl Case {
     }
 }
 
-/// One global batch: where it is, records, and the bytes of all its columns.
+/// One global batch: its position, its records, and the bytes of all its columns.
 #[derive(Debug, PartialEq)]
 struct Global {
     epoch: u64,
@@ -195,7 +195,7 @@ struct Global {
     columns: BTreeMap<String, Vec<u8>>,
 }
 
-/// So many global batches, put together from the ranks' parts.
+/// Takes `count` global batches and joins the ranks' parts.
 fn take(ranks: &[Loader], count: usize) -> Vec<Global> {
     let next = |rank: &Loader| -> Batch {
         loop {
@@ -226,8 +226,9 @@ fn sum(ranks: &[Loader]) -> Digest {
     digests.reduce(Digest::plus).expect("at least one rank")
 }
 
-/// Every row that is delivered is that of its place in the order: the record planned there, a good one
-/// instead of a bad one, or padding beyond the end. Says how many good rows had a bad partner.
+/// Checks that every delivered row belongs to its position: the planned record, a good record
+/// instead of a bad one, or padding after the end. Returns the number of good rows with a bad
+/// partner.
 fn each_at_its_place(
     case: &Case,
     pipeline: &Pipeline,
@@ -263,7 +264,7 @@ fn each_at_its_place(
         };
         for position in 0..rows {
             let wanted = records[(position % order.len()) as usize];
-            // Beyond the end partners are others, but none is needed to tell the record.
+            // After the end of the epoch, partners differ, but the record does not depend on them.
             let partner = position < order.len() && has_bad_partner(position);
             let own = bad(wanted);
             bad_partners += usize::from(!own && partner);
@@ -289,7 +290,7 @@ fn each_at_its_place(
     bad_partners
 }
 
-/// Runs a case whole and in three parts. Gives the good rows with a bad partner that it had.
+/// Runs a case whole and in three parts. Returns its number of good rows with a bad partner.
 fn run(seed: u64) -> usize {
     let case = Case::draw(seed);
     let mut dice = Dice(seed);
@@ -315,7 +316,7 @@ fn run(seed: u64) -> usize {
     };
     let first = 1 + dice.below(total as u64 - 2) as usize;
     let second = first + 1 + dice.below((total - first - 1) as u64) as usize;
-    let mut state: Option<State> = None;
+    let mut state: Option<LoaderState> = None;
     for part in [0..first, first..second, second..total] {
         let world_size = dice.of(&worlds);
         let context = || format!("steps {part:?} with {world_size} ranks of {case:?}");
@@ -335,18 +336,18 @@ fn run(seed: u64) -> usize {
         left.digest = Some(sum(&ranks));
         let same = |rank: &Loader| {
             let mut other = rank.state();
-            // Each rank knows its own bad records, and a single process its digest.
+            // Each rank has its own bad records, and only a single process has a digest.
             (other.bad, other.digest) = (left.bad.clone(), left.digest);
             other == left
         };
         assert!(ranks.iter().all(same), "{}", context());
-        state = Some(State::from_json(&left.to_json()).expect("its own form"));
+        state = Some(LoaderState::from_json(&left.to_json()).expect("its own form"));
     }
     bad_partners
 }
 
 #[test]
-fn any_pipeline_killed_anywhere_goes_on_with_any_workers_and_ranks_to_the_same_bits() {
+fn a_random_pipeline_resumes_after_any_step_with_any_workers_and_ranks_to_the_same_bits() {
     let cases = std::env::var("INFEED_CASES").ok();
     let cases = cases.map_or(CASES, |text| text.parse().expect("a number of cases"));
 

@@ -1,4 +1,4 @@
-//! The source trait holds for records that can only be read front to back, many at once.
+//! The source trait supports records that can only be read in groups, front to back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,21 +8,21 @@ use infeed::order::window::Groups;
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{DType, Field, FieldKind, Record, RecordId};
 use infeed::source::mix::Mix;
-use infeed::source::{Admit, Read, ReadError, Sink, Source};
+use infeed::source::{Admission, Read, ReadError, Sink, Source};
 use infeed::{Error, Loader, OnError, Options, Pipeline};
 
 use crate::data::epoch;
 
 const PER_SHARD: u64 = 25;
 
-/// Shards of numbers; a shard is one stream, read from its beginning to its end.
+/// Shards of numbers; a shard is one stream that is read from beginning to end.
 #[derive(Debug)]
 struct Shards {
     fields: Vec<Field>,
     shards: u64,
     record_bytes: u64,
     streams_read: AtomicU64,
-    /// Where shards are told to be groups that can only be read whole.
+    /// Groups of shards that can only be read whole.
     groups: Option<Arc<Groups>>,
     damaged: Option<u64>,
 }
@@ -47,7 +47,7 @@ impl Shards {
         }
     }
 
-    /// Shards that say they are groups, of so many mebibytes each.
+    /// Creates shards that report groups of this size in MiB.
     fn grouped(shards: u64, mib: u64) -> Shards {
         let bytes = (mib << 20) / PER_SHARD * PER_SHARD;
         let groups = Groups {
@@ -108,7 +108,7 @@ impl Source for Shards {
     fn read(
         &self,
         read: &Read,
-        admit: &mut Admit<'_>,
+        admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         let bytes = self.record_bytes * PER_SHARD;
@@ -171,7 +171,7 @@ fn shards_read_front_to_back_give_every_record_once_with_one_read_a_shard_and_ep
     }
 
     assert!(orders[0] != orders[1] && orders[1] != orders[2]);
-    // Preparation may have gone on into the fourth and fifth epoch.
+    // Reading may have continued into the fourth and fifth epoch.
     assert!((24..=40).contains(&source.streams_read.load(Ordering::Relaxed)));
 }
 
@@ -180,7 +180,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn shards_that_do_not_fit_the_budget_together_are_refused_with_the_bytes_needed() {
+fn shards_over_the_budget_are_rejected_with_the_bytes_needed() {
     let mut options = Options::default();
     options.workers = Some(1);
     options.memory = Some(20 << 20);
@@ -202,7 +202,7 @@ fn with_memory(source: Shards, mib: u64, on_error: OnError) -> Result<Loader, Er
     pipeline().open_over(Arc::new(source), &options)
 }
 
-/// Every record of an epoch, sorted.
+/// Returns every record of an epoch, sorted.
 fn records(loader: &Loader) -> Vec<u64> {
     let batches = epoch(loader);
     let mut records: Vec<u64> = batches.iter().flat_map(|b| b.records.clone()).collect();
@@ -215,7 +215,7 @@ fn groups_larger_than_the_usual_read_ahead_are_read_where_memory_is_given() {
     let error = with_memory(Shards::grouped(3, 300), 200, OnError::Stop)
         .expect_err("a group of 300 MiB")
         .to_string();
-    let (_, behind) = error.split_once("raise memory to ").expect("a mend");
+    let (_, behind) = error.split_once("raise memory to ").expect("a fix");
     let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
     let needed: u64 = number.parse().expect("a number");
 
@@ -226,7 +226,7 @@ fn groups_larger_than_the_usual_read_ahead_are_read_where_memory_is_given() {
     );
 
     assert_eq!(
-        records(&loader.expect("what it said")),
+        records(&loader.expect("the suggested memory")),
         (0..75).collect::<Vec<_>>()
     );
     let larger = with_memory(Shards::grouped(3, 300), 4 << 10, OnError::Stop).expect("plenty");
@@ -244,7 +244,7 @@ fn a_bad_record_of_a_large_group_has_one_substitute_and_makes_no_other_record_ba
     assert_eq!(seen.len(), 100);
     assert!(!seen.contains(&30));
     let bad: Vec<u64> = loader
-        .quarantine()
+        .bad_records()
         .iter()
         .map(|bad| bad.record.index)
         .collect();
@@ -252,7 +252,7 @@ fn a_bad_record_of_a_large_group_has_one_substitute_and_makes_no_other_record_ba
 }
 
 #[test]
-fn a_mix_by_weights_of_groups_says_what_it_needs_and_reads_with_that() {
+fn a_weighted_mix_of_groups_reports_its_memory_and_runs_with_it() {
     let mix = || -> Arc<dyn Source> {
         let part = |_| Arc::new(Shards::grouped(9, 50)) as Arc<dyn Source>;
         let parts = (0..4).map(part).collect();
@@ -264,11 +264,13 @@ fn a_mix_by_weights_of_groups_says_what_it_needs_and_reads_with_that() {
         .open_over(mix(), &options)
         .expect_err("four windows")
         .to_string();
-    let (_, behind) = error.split_once("raise memory to ").expect("a mend");
+    let (_, behind) = error.split_once("raise memory to ").expect("a fix");
     let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
     options.memory = Some(number.parse().expect("a number"));
 
-    let loader = pipeline().open_over(mix(), &options).expect("what it said");
+    let loader = pipeline()
+        .open_over(mix(), &options)
+        .expect("the suggested memory");
 
     assert_eq!(records(&loader).len(), 900);
 }

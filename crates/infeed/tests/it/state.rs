@@ -1,10 +1,10 @@
-//! A run that ends goes on where it was: same records, same bits, whatever changed around it.
+//! A run resumes from its state with the same records and bits, whatever changed around it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use infeed::loader::State;
+use infeed::loader::LoaderState;
 use infeed::pipeline::SourceSpec;
 use infeed::transform::{RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Loader, OnError, Options, Pipeline};
@@ -37,7 +37,7 @@ fn take(loader: &Loader, count: usize) -> Vec<Batch> {
     batches
 }
 
-/// Records, pixels and labels of a global batch, put together from its ranks.
+/// Returns records, pixels and labels of a global batch, joined from its ranks.
 fn global(parts: &[Vec<Batch>], step: usize) -> (Vec<u64>, Vec<u8>, Vec<u8>) {
     let batches = || parts.iter().map(|part| &part[step]);
     let column = |name: &str| -> Vec<u8> {
@@ -49,7 +49,7 @@ fn global(parts: &[Vec<Batch>], step: usize) -> (Vec<u64>, Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn any_workers_and_ranks_go_on_with_the_same_global_batches_bad_records_among_them() {
+fn any_workers_and_ranks_resume_with_the_same_global_batches_despite_bad_records() {
     let root = photos(26);
     for n in [3, 8, 20] {
         let path = photo(root.path(), n);
@@ -59,7 +59,7 @@ fn any_workers_and_ranks_go_on_with_the_same_global_batches_bad_records_among_th
     let pipeline = pipeline(root.path());
     let uninterrupted = open(&pipeline, 2, 0, 1);
     let mut whole = Vec::new();
-    // What a single rank knows as bad after each of its steps.
+    // Bad records that a single rank has met after each of its steps.
     let mut alone: Vec<BTreeMap<u64, (u64, u64)>> = Vec::new();
     for _ in 0..15 {
         whole.extend(take(&uninterrupted, 1));
@@ -88,19 +88,19 @@ fn any_workers_and_ranks_go_on_with_the_same_global_batches_bad_records_among_th
             .map(|loader| loader.state().to_json())
             .collect();
         drop(first);
-        // All of it but the bad records, of which each rank has those that it met.
+        // The states are equal, except for the bad records, which each rank met itself.
         let parsed = || {
             states
                 .iter()
-                .map(|one| State::from_json(one).expect("its own"))
+                .map(|one| LoaderState::from_json(one).expect("its own"))
         };
-        let shared = |state: State| State {
+        let shared = |state: LoaderState| LoaderState {
             bad: Vec::new(),
             ..state
         };
         let first = shared(parsed().next().expect("a rank"));
         assert!(parsed().map(shared).all(|state| state == first));
-        // Two ranks may have met the same one, where it was to be a substitute too.
+        // Two ranks may have met the same record if it was also a substitute.
         let mut met = BTreeMap::new();
         for (epoch, position, record) in parsed().flat_map(|state| state.bad) {
             let place = met.entry(record).or_insert((epoch, position));
@@ -111,7 +111,7 @@ fn any_workers_and_ranks_go_on_with_the_same_global_batches_bad_records_among_th
         let parts: Vec<Vec<Batch>> = (0..after)
             .map(|rank| {
                 let loader = open(&pipeline, 5 - workers, rank, after);
-                let state = State::from_json(&states[0]).expect("its own form");
+                let state = LoaderState::from_json(&states[0]).expect("its own form");
                 loader.restore(&state).expect("the same run");
                 take(&loader, 15 - kill_at)
             })
@@ -127,7 +127,7 @@ fn any_workers_and_ranks_go_on_with_the_same_global_batches_bad_records_among_th
 }
 
 #[test]
-fn bad_records_are_in_the_state_and_count_on_after_it() {
+fn bad_records_in_the_state_count_against_the_limit_after_resuming() {
     let root = photos(12);
     let path = photo(root.path(), 2);
     let bytes = fs::read(&path).expect("it is there");
@@ -137,7 +137,7 @@ fn bad_records_are_in_the_state_and_count_on_after_it() {
     epoch(&first);
     let state = first.state();
     assert_eq!(state.bad.len(), 1);
-    assert_eq!(state.bad[0].2, first.quarantine()[0].record.index);
+    assert_eq!(state.bad[0].2, first.bad_records()[0].record.index);
 
     let mut options = Options::default();
     (options.on_error, options.max_bad) = (OnError::Substitute, Some(1));
@@ -145,9 +145,9 @@ fn bad_records_are_in_the_state_and_count_on_after_it() {
     second.restore(&state).expect("the same run");
     epoch(&second);
     assert_eq!(second.state().bad, state.bad, "the same record again");
-    assert_eq!(second.quarantine().len(), 1);
+    assert_eq!(second.bad_records().len(), 1);
 
-    // Another one is one too many.
+    // One more bad record exceeds the limit.
     let other = photo(root.path(), 7);
     let bytes = fs::read(&other).expect("it is there");
     fs::write(&other, &bytes[..bytes.len() / 2]).expect("writes");
@@ -163,7 +163,7 @@ fn bad_records_are_in_the_state_and_count_on_after_it() {
 }
 
 #[test]
-fn another_dataset_or_description_is_refused_by_name_and_taken_if_asked() {
+fn another_dataset_or_description_is_rejected_by_name_unless_forced() {
     let (root, other) = (photos(16), photos(17));
     let loader = open(&pipeline(root.path()), 2, 0, 1);
     take(&loader, 2);

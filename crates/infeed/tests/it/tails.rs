@@ -1,26 +1,26 @@
-//! The last batch of an epoch: kept, left out, filled up; equal steps on every rank, whatever
-//! happens to the run.
+//! The last batch of an epoch: kept, dropped, padded or wrapped. Every rank has the same number of
+//! steps.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use infeed::batch::PADDING;
-use infeed::loader::State;
-use infeed::loader::digest::{Digest, Digested};
+use infeed::loader::LoaderState;
+use infeed::loader::digest::{Digest, DigestScope};
 use infeed::pipeline::{SourceSpec, Tail};
-use infeed::testing::synthetic::{Subsampling, jpeg};
 use infeed::transform::{MixUp, RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Loader, OnError, Options, Pipeline};
+use infeed_sample::{Subsampling, jpeg};
 
 use crate::data::{photo, photos, picture};
 use crate::sources::write::mds;
 
-/// Records of the folder, and rows of a global batch: the last has 2 of 8.
+/// Records of the folder, and rows of a global batch; the last batch has 2 of 8 rows.
 const RECORDS: u64 = 26;
 const GLOBAL: u64 = 8;
 
-/// Those that are cut short.
+/// Numbers of the truncated files.
 const BAD: [u64; 3] = [3, 8, 20];
 
 fn folder() -> tempfile::TempDir {
@@ -46,7 +46,7 @@ fn pipeline(root: &Path, tail: Tail) -> Pipeline {
 fn options(workers: usize, rank: u64, world_size: u64) -> Options {
     let mut options = Options::default();
     options.on_error = OnError::Substitute;
-    options.digest = Digested::Pixels;
+    options.digest = DigestScope::Pixels;
     options.workers = Some(workers);
     (options.rank, options.world_size) = (rank, world_size);
     options
@@ -67,7 +67,7 @@ fn take(loader: &Loader, count: usize) -> Vec<Batch> {
     batches
 }
 
-/// What one global batch holds: records, and the bytes of all its columns.
+/// Content of one global batch: records, and the bytes of all columns.
 #[derive(Debug, PartialEq)]
 struct Global {
     epoch: u64,
@@ -75,7 +75,7 @@ struct Global {
     columns: Vec<(String, Vec<u8>)>,
 }
 
-/// Global batches, put together from the ranks' parts.
+/// Joins global batches from the ranks' parts.
 fn put_together(parts: &[Vec<Batch>]) -> Vec<Global> {
     let step = |step: usize| {
         let batches = || parts.iter().map(|part| &part[step]);
@@ -102,7 +102,7 @@ fn sum(loaders: &[Loader]) -> Digest {
 }
 
 #[test]
-fn any_kill_point_workers_and_ranks_go_on_the_same_under_every_tail() {
+fn any_kill_point_workers_and_ranks_resume_the_same_for_every_tail() {
     let root = folder();
     for tail in [Tail::Keep, Tail::Drop, Tail::Pad, Tail::Wrap] {
         let pipeline = pipeline(root.path(), tail);
@@ -136,7 +136,7 @@ fn any_kill_point_workers_and_ranks_go_on_the_same_under_every_tail() {
                     drop(first);
 
                     let second = ranks(&pipeline, workers.next().expect("a cycle"), after);
-                    let state = State::from_json(&state).expect("its own form");
+                    let state = LoaderState::from_json(&state).expect("its own form");
                     for loader in &second {
                         loader.restore(&state).expect("the same run");
                         assert_eq!(loader.steps().expect("open"), steps as u64);
@@ -152,12 +152,12 @@ fn any_kill_point_workers_and_ranks_go_on_the_same_under_every_tail() {
     }
 }
 
-/// Every record that is good stands once at a place of its own; substitutes come beside that.
+/// Checks that every good record has exactly one position; substitutes are additional.
 fn each_record_once(pipeline: &Pipeline, loader: &Loader, batches: &[Global], tail: Tail) {
     let source = loader.source().expect("open");
     let order = pipeline.order(&*source, &[]).expect("an order");
-    let quarantine = loader.quarantine();
-    let broken: BTreeSet<u64> = quarantine.iter().map(|bad| bad.record.index).collect();
+    let bad_records = loader.bad_records();
+    let broken: BTreeSet<u64> = bad_records.iter().map(|bad| bad.record.index).collect();
     assert_eq!(broken.len(), BAD.len());
     for epoch in 0..2 {
         let planned = order.epoch(epoch);
@@ -197,7 +197,7 @@ fn each_record_once(pipeline: &Pipeline, loader: &Loader, batches: &[Global], ta
 }
 
 #[test]
-fn padding_is_zeros_that_the_mask_tells_and_nothing_is_read_for_it() {
+fn padding_is_zeros_marked_by_the_valid_mask_and_reads_nothing() {
     let root = photos(10);
     let pipeline = pipeline(root.path(), Tail::Pad).batch(8);
     for rank in 0..4 {
@@ -207,7 +207,7 @@ fn padding_is_zeros_that_the_mask_tells_and_nothing_is_read_for_it() {
             let valid = batch.array("valid").expect("in every batch");
             assert_eq!(valid.shape(), [2]);
             assert_eq!(valid.dtype().name(), "bool");
-            // Ten records in batches of 8: the last batch has rows of rank 0 alone.
+            // Ten records in batches of 8: the last batch has only rows of rank 0.
             let holds = u8::from(batch.step == 0 || rank == 0);
             assert_eq!(
                 valid.bytes(),
@@ -226,7 +226,7 @@ fn padding_is_zeros_that_the_mask_tells_and_nothing_is_read_for_it() {
 }
 
 #[test]
-fn records_that_come_once_more_are_drawn_anew_at_their_own_place() {
+fn wrapped_records_draw_parameters_for_their_new_positions() {
     let root = photos(5);
     let one = pipeline(root.path(), Tail::Wrap).batch(4);
     let loader = one.open(&options(2, 0, 1)).expect("opens");
@@ -248,7 +248,7 @@ fn records_that_come_once_more_are_drawn_anew_at_their_own_place() {
 }
 
 #[test]
-fn shards_that_are_read_whole_are_padded_and_wrapped_too() {
+fn shards_that_are_read_whole_can_be_padded_and_wrapped() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let record = |n| {
         let image = jpeg(&picture(n, 40, 40), 90, Subsampling::Quarter);
@@ -277,7 +277,7 @@ fn shards_that_are_read_whole_are_padded_and_wrapped_too() {
 }
 
 #[test]
-fn mixed_rows_beyond_the_end_have_partners_for_every_world_size() {
+fn mixed_rows_after_the_end_have_partners_for_every_world_size() {
     let root = photos(13);
     for tail in [Tail::Pad, Tail::Wrap] {
         let pipeline = pipeline(root.path(), tail).transform(MixUp::new(0.4));
@@ -290,7 +290,7 @@ fn mixed_rows_beyond_the_end_have_partners_for_every_world_size() {
             let same = put_together(&parts) == put_together(std::slice::from_ref(&whole));
             assert!(same, "{tail:?}, {world_size} ranks");
         }
-        // Rows 5 to 7 of the last batch are padding, or records that come once more.
+        // Rows 5 to 7 of the last batch are padding or repeated records.
         let row = |batches: &[Batch], row: usize| {
             let bytes = batches[1].array("image").expect("a column").bytes();
             bytes[row * 768..(row + 1) * 768].to_vec()
@@ -302,7 +302,7 @@ fn mixed_rows_beyond_the_end_have_partners_for_every_world_size() {
 }
 
 #[test]
-fn what_cannot_be_filled_up_is_refused_with_the_mend() {
+fn a_tail_that_cannot_be_filled_is_rejected_with_the_fix() {
     let root = photos(9);
     let refused = |pipeline: &Pipeline, options: &Options| {
         let error = pipeline.open(options).expect_err("it cannot work");
@@ -320,7 +320,7 @@ fn what_cannot_be_filled_up_is_refused_with_the_mend() {
     assert!(error.contains("tail=\"pad\" or tail=\"wrap\""), "{error}");
 
     let error = refused(&of(Tail::Pad).drop_last(), &options(1, 0, 1));
-    assert!(error.contains("give one of them"), "{error}");
+    assert!(error.contains("set only one of them"), "{error}");
 
     let mut sizes = Pipeline::new(SourceSpec::folder(root.path())).decode();
     sizes = sizes.batch(4).pad().tail(Tail::Pad);

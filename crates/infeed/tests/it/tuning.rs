@@ -1,19 +1,19 @@
-//! A loader that finds its number of workers while it runs.
+//! A loader that tunes its number of workers during the run.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use infeed::loader::Tuned;
+use infeed::loader::TuningState;
 use infeed::pipeline::{Handle, MemoryField, SourceSpec};
 use infeed::sample::DType;
 use infeed::{Loader, Options, Pipeline};
 use infeed_raw::machine::usable_cores;
 
-/// Longest that settling may take on a machine that does other things.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest time until the tuning settles on a busy machine.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Loaders of which one at least meets a machine that leaves it alone.
+/// Number of loaders, of which at least one should run without other load.
 const LOADERS: usize = 6;
 
 fn numbers() -> (Pipeline, [Handle; 1]) {
@@ -31,8 +31,8 @@ fn open(workers: Option<usize>) -> Loader {
     pipeline.open_with(&handles, &options).expect("opens")
 }
 
-/// Steps until it has settled; says what that came to, and whether one worker had a turn.
-fn settles(loader: &Loader) -> (Tuned, bool) {
+/// Runs until the tuning has settled. Returns its state, and whether one worker had a turn.
+fn settles(loader: &Loader) -> (TuningState, bool) {
     let begun = Instant::now();
     let mut tried = false;
     loop {
@@ -47,15 +47,15 @@ fn settles(loader: &Loader) -> (Tuned, bool) {
             assert!(tuned.text.starts_with(&start), "{}", tuned.text);
             return (tuned, tried);
         }
-        assert!(begun.elapsed() < PATIENCE, "{}", tuned.text);
+        assert!(begun.elapsed() < SETTLE_TIMEOUT, "{}", tuned.text);
     }
 }
 
 #[test]
-fn a_loop_that_never_waits_is_left_with_one_worker_and_a_line_that_says_why() {
-    // What else the machine does makes some steps longer, by chance those with one worker; then
-    // it rightly keeps more. It does not do so time and again.
-    let mut told = Vec::new();
+fn a_loop_that_never_waits_keeps_one_worker_and_logs_the_reason() {
+    // Other load makes some steps longer. If it affects steps with one worker, the tuner rightly
+    // keeps more workers. That is unlikely for all of several loaders.
+    let mut reported = Vec::new();
     let is_left_with_one = (0..LOADERS).any(|_| {
         let loader = open(None);
         let opened = loader.stats().expect("open");
@@ -65,15 +65,15 @@ fn a_loop_that_never_waits_is_left_with_one_worker_and_a_line_that_says_why() {
 
         assert!(tried, "{}", tuned.text);
         assert!(tuned.cores <= usable_cores());
-        told.push(tuned.text);
+        reported.push(tuned.text);
         loader.stats().expect("open").workers == 1
     });
 
-    assert!(is_left_with_one, "{told:?}");
+    assert!(is_left_with_one, "{reported:?}");
 }
 
 #[test]
-fn a_number_that_is_given_stays() {
+fn a_given_number_of_workers_stays() {
     let loader = open(Some(3));
     let begun = Instant::now();
 
@@ -88,7 +88,7 @@ fn a_number_that_is_given_stays() {
 }
 
 #[test]
-fn a_budget_that_holds_few_workers_lets_few_work() {
+fn a_small_budget_limits_the_number_of_workers() {
     let (pipeline, handles) = numbers();
     let mut options = Options::default();
     options.memory = Some(9 << 20);

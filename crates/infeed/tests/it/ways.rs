@@ -1,8 +1,8 @@
-//! `placement="auto"` with three ways to choose from: the host does it all, the device makes rows larger, or
-//! it resizes them, too. No bit tells which had a turn.
+//! `placement="auto"` with three placements to try: the host does all the work, the device expands
+//! rows, or the device resizes too. The bits of a batch do not depend on the placement.
 //!
-//! How fast the host is nobody knows here, so it is asked first, and the bus made so slow that finished rows
-//! take it many times as long, and all else a fraction of that.
+//! The speed of the host is unknown, so each test measures it first. It then sets the bus so slow
+//! that expanded rows take many times as long, and the other placements a fraction of that.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,21 +10,21 @@ use std::time::Instant;
 use infeed::batch::ColumnKind;
 use infeed::device::DeviceBatch;
 use infeed::device::sim::Sim;
-use infeed::loader::ahead::{DeviceLoader, PartsStep, Placed, Placement};
+use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement, PlacementState};
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{DType, Depth, Image, Size};
-use infeed::testing::synthetic::png;
 use infeed::transform::{OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat};
 use infeed::{Options, Pipeline};
+use infeed_sample::png;
 use tempfile::TempDir;
 
 use crate::data::{bits, epoch, open, photos, picture};
-use crate::placing::{Bits, PATIENCE, SLOW_KERNEL, Wanted, fetched, floats, settles};
+use crate::placing::{Bits, SETTLE_TIMEOUT, SLOW_KERNEL, Wanted, fetched, floats, settles};
 
 const CLASSES: u32 = 30;
 const ALL: [&str; 3] = ["device", "device-resize", "host"];
 
-/// Pictures and masks of indices, of twice the size on a side that they come to.
+/// Writes images and index masks with twice the side length of the output.
 fn indexed(count: u64) -> TempDir {
     let root = tempfile::tempdir().expect("a temporary folder");
     for folder in ["images", "masks"] {
@@ -48,8 +48,8 @@ fn indexed(count: u64) -> TempDir {
     root
 }
 
-/// Rows that are far larger finished than as bytes, with a resize before that. All epochs are the same, so
-/// that whoever holds one batch against another does not keep the loop busy.
+/// Expanded rows are far larger than byte rows, and a resize precedes them. All epochs are equal,
+/// so that comparing batches is cheap.
 fn large_masks(root: &TempDir) -> Pipeline {
     let (images, masks) = (root.path().join("images"), root.path().join("masks"));
     Pipeline::new(SourceSpec::pairs(images, masks))
@@ -61,18 +61,18 @@ fn large_masks(root: &TempDir) -> Pipeline {
         .batch(8)
 }
 
-/// A device with a bus that is a hindrance to finished rows alone, and what the host's batches are.
+/// Configures a device whose bus is slow only for expanded rows; also returns the host's batches.
 fn slow_for_finished_rows(pipeline: &Pipeline) -> (String, Vec<Bits>) {
     let host = open(pipeline, 1);
     let wanted = bits(&epoch(&host));
-    // The shortest of some epochs, so that what else the machine does makes the host slower and never faster.
+    // Take the shortest of several epochs: other load can only make the host slower.
     let time = |_| {
         let begun = Instant::now();
         let batches = epoch(&host).len();
         begun.elapsed().as_secs_f64() / batches as f64
     };
     let batch_s = (0..12).map(time).fold(f64::INFINITY, f64::min);
-    // Kernels are simulated by the host's cores, and take some of these times, too.
+    // The host's cores simulate the kernels, so the kernels take some of these times too.
     let bandwidth = wanted[0].1.len() as f64 / (20.0 * batch_s);
     let config = format!("sim:bandwidth={bandwidth:e},kernel=1e11,latency=5us");
     (config, wanted)
@@ -90,12 +90,12 @@ fn sim(config: &str) -> Sim {
     Sim::parse(config).expect("a device")
 }
 
-/// The next batch of each device, once it is there.
+/// Returns the next batch of each device and waits for its transfer.
 fn parts(loader: &DeviceLoader<Sim>) -> Vec<DeviceBatch<Sim>> {
     let streams: Vec<_> = loader.rings().iter().map(|_| None).collect();
     let parts = loop {
         match loader
-            .next_parts(PATIENCE, &streams)
+            .next_parts(SETTLE_TIMEOUT, &streams)
             .expect("no bad record")
         {
             PartsStep::Parts(parts) => break parts,
@@ -109,7 +109,7 @@ fn parts(loader: &DeviceLoader<Sim>) -> Vec<DeviceBatch<Sim>> {
     parts
 }
 
-/// Records and bytes of a batch of which each device has a part, column by column.
+/// Joins records and bytes of a batch that is split over devices, column by column.
 fn joined(parts: &[DeviceBatch<Sim>]) -> Bits {
     let records = parts.iter().flat_map(|part| part.records().to_vec());
     let names: Vec<&str> = parts[0].names().collect();
@@ -123,13 +123,13 @@ fn joined(parts: &[DeviceBatch<Sim>]) -> Bits {
     (records.collect(), bytes.collect())
 }
 
-/// Steps until it has settled, and some more; a part of them is held against the host's. Says what had
-/// turns, and calls `each` after every step.
+/// Runs until the choice has settled, and some steps more; compares a part of them with the host's.
+/// Returns the layouts that had turns, and calls `each` after every step.
 fn turns(
     loader: &DeviceLoader<Sim>,
     wanted: &[Bits],
-    mut each: impl FnMut(&Placed),
-) -> (Placed, BTreeSet<&'static str>) {
+    mut each: impl FnMut(&PlacementState),
+) -> (PlacementState, BTreeSet<&'static str>) {
     let begun = Instant::now();
     let (mut tried, mut more) = (BTreeSet::new(), 0);
     for n in 0_u64.. {
@@ -141,7 +141,7 @@ fn turns(
         let placed = loader.placed();
         tried.insert(placed.choice.name());
         each(&placed);
-        assert!(begun.elapsed() < PATIENCE, "{}", placed.why);
+        assert!(begun.elapsed() < SETTLE_TIMEOUT, "{}", placed.why);
         more += u32::from(placed.settled);
         if more == 40 {
             break;
@@ -156,9 +156,9 @@ fn is_in_order(sims: &[Sim]) {
     }
 }
 
-/// Who had turns and who had none, and why, as the text tells it: which of them is better depends on the
-/// machine, whose cores are host and device in one.
-fn is_told(placed: &Placed, tried: &BTreeSet<&'static str>) {
+/// Checks that the text names the tried and untried placements, with reasons. The better one
+/// depends on the machine, whose cores simulate both host and device.
+fn check_reported(placed: &PlacementState, tried: &BTreeSet<&'static str>) {
     assert!(tried.contains("device") && placed.settled, "{}", placed.why);
     for name in ALL {
         let untried = placed.why.contains(&format!("{name} was not tried"));
@@ -166,26 +166,26 @@ fn is_told(placed: &Placed, tried: &BTreeSet<&'static str>) {
         assert_ne!(tried.contains(name), untried && !left_out, "{}", placed.why);
         assert!(placed.why.contains(name), "{}", placed.why);
     }
-    let told = placed.others.iter().map(|tried| tried.placement.name());
-    for name in told {
+    let names = placed.others.iter().map(|tried| tried.placement.name());
+    for name in names {
         assert!(tried.contains(name), "{name}: {}", placed.why);
     }
 }
 
 #[test]
-fn the_bits_are_the_hosts_whoever_has_turns_and_who_had_is_told() {
+fn every_trial_order_gives_the_hosts_bits_and_the_tried_layouts_are_reported() {
     let root = indexed(24);
     let pipeline = large_masks(&root);
     let (config, wanted) = slow_for_finished_rows(&pipeline);
     let sims = [sim(&config)];
     let loader = auto(&sims, &pipeline);
-    assert_eq!(loader.ring().forms().len(), 3);
+    assert_eq!(loader.ring().layouts().len(), 3);
     assert_eq!(loader.placed().choice, Placement::Device);
 
     let (placed, tried) = turns(&loader, &wanted, |_| {});
 
-    is_told(&placed, &tried);
-    // What is sent now is told field by field.
+    check_reported(&placed, &tried);
+    // Routes describe the current layout field by field.
     let image = &loader.routes()[0];
     let is_crop = matches!(&image.host.kind, ColumnKind::Fixed { shape, .. } if shape.len() == 1);
     assert_eq!(is_crop, placed.choice == Placement::Resize);
@@ -194,13 +194,13 @@ fn the_bits_are_the_hosts_whoever_has_turns_and_who_had_is_told() {
 }
 
 #[test]
-fn a_run_that_ends_in_any_ones_turn_goes_on_from_its_state() {
+fn a_run_that_ends_during_any_trial_turn_resumes_from_its_state() {
     let root = indexed(24);
     let pipeline = large_masks(&root);
     let (config, wanted) = slow_for_finished_rows(&pipeline);
     let sims = [sim(&format!("{config},jitter=0.5,seed=4"))];
     let mut states = Vec::new();
-    // As it is in the turn of each of them.
+    // The state in each placement's turn.
     for placement in [Placement::Host, Placement::Device, Placement::Resize] {
         let mut options = Options::default();
         options.workers = Some(1);
@@ -237,7 +237,7 @@ fn a_run_that_ends_in_any_ones_turn_goes_on_from_its_state() {
 }
 
 #[test]
-fn several_devices_change_together() {
+fn several_devices_switch_layout_together() {
     let root = indexed(24);
     let pipeline = large_masks(&root);
     let (config, wanted) = slow_for_finished_rows(&pipeline);
@@ -246,16 +246,16 @@ fn several_devices_change_together() {
 
     let (placed, tried) = turns(&loader, &wanted, |_| {});
 
-    is_told(&placed, &tried);
+    check_reported(&placed, &tried);
     drop(loader);
     is_in_order(&sims);
 }
 
 #[test]
-fn a_device_that_has_no_memory_for_crops_goes_without_and_says_so() {
+fn a_device_without_memory_for_crops_skips_that_layout_and_reports_it() {
     let root = indexed(24);
     let pipeline = large_masks(&root);
-    // Slots take what batches are on the device, and bytes behind them; crops do not fit.
+    // The device has memory for its batches as bytes, but not for crops.
     let rows = 8 * 48 * 48;
     let slots = 3 * rows * (12 + 4 * u64::from(CLASSES) + 3 + 1);
     let (config, wanted) = slow_for_finished_rows(&pipeline);
@@ -264,18 +264,18 @@ fn a_device_that_has_no_memory_for_crops_goes_without_and_says_so() {
 
     let (placed, tried) = turns(&loader, &wanted, |_| {});
 
-    is_told(&placed, &tried);
+    check_reported(&placed, &tried);
     assert_ne!(placed.choice, Placement::Resize, "{}", placed.why);
     if tried.contains("device-resize") {
         let end =
-            "; device-resize is left out, since the device gave no memory for its larger rows";
+            "; device-resize is left out because the device has no memory for its larger rows";
         assert!(placed.why.ends_with(end), "{}", placed.why);
     }
     loader.close();
     is_in_order(&sims);
 }
 
-/// Halves of floats, so that rows of crops are larger than all others.
+/// A pipeline of float16 rows, in which rows of crops are larger than all others.
 fn halves(root: &TempDir) -> Pipeline {
     let mut pipeline = floats(root.path());
     pipeline.transforms[0] = RandomResizedCrop::new(96).into();
@@ -283,7 +283,7 @@ fn halves(root: &TempDir) -> Pipeline {
 }
 
 #[test]
-fn a_small_budget_leaves_out_the_larger_rows_and_changes_nothing_else() {
+fn a_small_budget_only_leaves_out_the_larger_rows() {
     let root = photos(64);
     let pipeline = halves(&root);
     let open = |memory: u64, placement| {
@@ -293,21 +293,22 @@ fn a_small_budget_leaves_out_the_larger_rows_and_changes_nothing_else() {
     };
     let row = 96 * 96 * 3;
     let (halves, crops) = (32 * 2 * row, 32 * 4 * row);
-    // Beside two batches, reading and a worker have 4 MiB each.
+    // In addition to two batches, reading and a worker have 4 MiB each.
     let least = 8 << 20;
-    let left_out = "; device-resize is left out, since memory has no room for its larger rows";
+    let left_out = "; device-resize is left out because memory does not suffice for its larger \
+                    rows";
 
     let small = open(2 * halves + least + (1 << 20), Placement::Auto).expect("it fits the two");
     let why = small.placed().why;
     assert!(why.contains(left_out), "{why}");
-    assert_eq!(small.ring().forms().len(), 2);
+    assert_eq!(small.ring().layouts().len(), 2);
     assert!(open(2 * halves + least + (1 << 20), Placement::Resize).is_err());
     let batch = small.next_batch().expect("no bad record").expect("a batch");
     assert!(fetched(&batch) == *Wanted::of(&pipeline).at(&batch));
 
     let large = open(64 * crops, Placement::Auto).expect("plenty");
     assert!(!large.placed().why.contains("left out"));
-    assert_eq!(large.ring().forms().len(), 3);
+    assert_eq!(large.ring().layouts().len(), 3);
 }
 
 #[test]
@@ -323,7 +324,7 @@ fn images_that_stay_bytes_are_resized_on_the_device_or_on_the_host() {
     let loader = auto(&sims, &pipeline);
     assert_eq!(loader.placed().choice, Placement::Host);
     let plan = loader.loader().plan().expect("open");
-    let tried = "or         the device resizes that; steps show which is better";
+    let tried = "or         the device resizes it; the loader measures which is better";
     assert!(plan.contains(tried), "{plan}");
 
     let (placed, tried) = settles(&loader, &mut Wanted::of(&pipeline));
@@ -335,7 +336,7 @@ fn images_that_stay_bytes_are_resized_on_the_device_or_on_the_host() {
 }
 
 #[test]
-fn a_device_that_is_busy_is_not_given_the_resize_either() {
+fn a_busy_device_does_not_get_the_resize() {
     let root = photos(23);
     let pipeline = floats(root.path());
     let sims = [sim(SLOW_KERNEL)];
@@ -350,7 +351,7 @@ fn a_device_that_is_busy_is_not_given_the_resize_either() {
 }
 
 #[test]
-fn what_was_made_room_for_goes_once_it_is_not_kept() {
+fn memory_of_a_discarded_layout_is_freed() {
     let root = indexed(24);
     let pipeline = large_masks(&root);
     let (config, wanted) = slow_for_finished_rows(&pipeline);
@@ -363,7 +364,7 @@ fn what_was_made_room_for_goes_once_it_is_not_kept() {
     for _ in 0..12 {
         parts(&alone);
     }
-    // How many slots are made is a matter of timing; what each of them has is not.
+    // The number of slots depends on timing; the size of each slot does not.
     let slots = [&loader, &alone].map(|loader| loader.ring().stats().expect("open").slots as u64);
     let used = [0, 1].map(|at| sims[at].used_bytes());
     assert_eq!(used[0] * slots[1], used[1] * slots[0], "{slots:?} {used:?}");

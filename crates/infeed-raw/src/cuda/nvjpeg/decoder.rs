@@ -1,4 +1,4 @@
-//! A decoder of batches: opened once, used for one batch after another.
+//! A decoder of JPEG batches: opened once, used for one batch after another.
 
 use std::ffi::{c_int, c_uint};
 use std::fmt;
@@ -8,83 +8,85 @@ use std::sync::Arc;
 
 use super::error::{NoDecoder, describe, failed};
 use super::functions::{INTERLEAVED, INTERPOLATED, Nvjpeg, chroma, status};
-use super::lane::{Arguments, Files, Lane, Room, State, Taken};
-use super::settings::{Settings, Way};
+use super::lane::{AcceptedFile, Arguments, FileBytes, Lane, LaneState, MemoryNeed};
+use super::settings::{Backend, Settings};
 use crate::cuda::context::Context;
 use crate::cuda::copy::Transfer;
 use crate::cuda::error::CudaError;
 use crate::cuda::memory::Memory;
 use crate::cuda::queue::Queue;
-use crate::cuda::reading::Reading;
-use crate::jpeg_batch::{self, BadPlaces, Baseline, Place, Refusal, Refused, ScannedJpeg};
+use crate::cuda::reading::PendingRead;
+use crate::jpeg_batch::{
+    self, BadPositions, Baseline, ImagePosition, RejectedFile, Rejection, ScannedJpeg,
+};
 use crate::jpeg_encode::Subsampling;
 
-/// Batches that may be under way: while the card decodes one, the next is read on the host.
+/// Maximum number of batches in flight: while the GPU decodes one, the host reads the next.
 const LANES: usize = 2;
 
-/// Blocks on the card are multiples of so many bytes: sizes differ from batch to batch, and each
-/// new block waits for the card.
+/// Granularity of blocks on the GPU in bytes: sizes differ between batches, and allocating a block
+/// waits for the GPU.
 const DEVICE_PADDING: usize = 8 << 20;
 
-/// As much for blocks of pinned memory.
+/// Granularity of blocks of pinned memory in bytes.
 const PINNED_PADDING: usize = 1 << 20;
 
-/// A decoder of JPEGs on a card.
+/// A JPEG decoder on a GPU.
 ///
 /// # Threads
 ///
-/// One at a time. It may move.
+/// Only one thread at a time may use it. It may move between threads.
 pub struct Decoder {
     context: Arc<Context>,
     library: &'static Nvjpeg,
-    /// `nvjpegHandle_t`; 0 until it is made.
+    /// `nvjpegHandle_t`; 0 until it is created.
     handle: usize,
-    /// `nvjpegJpegStream_t`, where the header of one file is read to; 0 until it is made.
+    /// `nvjpegJpegStream_t` for parsing the header of a file; 0 until it is created.
     header: usize,
     lanes: Vec<Lane>,
     /// The lane of the last batch.
     turn: usize,
-    way: Way,
+    backend: Backend,
     threads: c_int,
-    /// Whether it is unknown what is under way.
+    /// Whether the decoder lost track of batches in flight.
     is_lost: bool,
 }
 
-/// A batch under way.
-#[must_use = "dropping it waits for the card"]
+/// A batch in flight.
+#[must_use = "dropping it waits for the GPU"]
 #[derive(Debug)]
 pub struct Decoding {
-    /// Holds the files until the card has read them.
+    /// Holds the files until the GPU has read them.
     pub transfer: Transfer,
     /// The files that were not decoded, by number.
-    pub refused: Vec<Refused>,
+    pub rejected: Vec<RejectedFile>,
 }
 
-/// A call that returned something else than success.
-struct Told {
+/// A call that returned a status other than success.
+struct NvjpegFailure {
     call: &'static str,
     code: c_uint,
 }
 
-fn told(call: &'static str, code: c_uint) -> Result<(), Told> {
+fn failure(call: &'static str, code: c_uint) -> Result<(), NvjpegFailure> {
     match code {
         status::SUCCESS => Ok(()),
-        code => Err(Told { call, code }),
+        code => Err(NvjpegFailure { call, code }),
     }
 }
 
 impl Decoder {
-    /// Finds the library and readies it for a card.
+    /// Finds the library and prepares it for a GPU.
     ///
     /// # Errors
     ///
-    /// [`NoDecoder`], with the reason and the mend.
+    /// [`NoDecoder`], with the reason and the fix.
     ///
     /// # Cost
     ///
-    /// Part of a second, and some ten MB of the card.
+    /// A fraction of a second, and some ten MB of the GPU's memory.
     pub fn open(context: &Arc<Context>, settings: &Settings) -> Result<Decoder, NoDecoder> {
-        let library = settings.search.find(context.card().driver.0)?;
+        let library = settings.search.find(context.gpu().driver.0)?;
         Decoder::open_with(context, library, settings)
     }
 
@@ -94,13 +96,13 @@ impl Decoder {
         settings: &Settings,
     ) -> Result<Decoder, NoDecoder> {
         let _bound = context.bind()?;
-        let ways = match &settings.way {
-            Some(way) => std::slice::from_ref(way),
-            None => &[Way::Engine, Way::Cores],
+        let backends = match &settings.backend {
+            Some(backend) => std::slice::from_ref(backend),
+            None => &[Backend::Engine, Backend::Cores],
         };
         let mut why = Vec::new();
-        for &way in ways {
-            // Dropped, and with it what was made of it, if anything below fails.
+        for &backend in backends {
+            // Dropped, with everything it created, if a call below fails.
             let mut decoder = Decoder {
                 context: Arc::clone(context),
                 library,
@@ -108,43 +110,46 @@ impl Decoder {
                 header: 0,
                 lanes: Vec::new(),
                 turn: 0,
-                way,
+                backend,
                 threads: c_int::from(settings.threads.max(1)),
                 is_lost: false,
             };
             match decoder.create() {
                 Ok(()) => return Ok(decoder),
-                Err(Unmade::Cuda(error)) => return Err(error.into()),
-                Err(Unmade::Library(Told { code, .. })) if code == status::ALLOCATOR_FAILURE => {
+                Err(BackendFailure::Cuda(error)) => return Err(error.into()),
+                Err(BackendFailure::Library(NvjpegFailure { code, .. }))
+                    if code == status::ALLOCATOR_FAILURE =>
+                {
                     return Err(decoder.no_memory("opening nvJPEG").into());
                 }
-                Err(Unmade::Library(Told { call, code })) => {
-                    why.push(format!("{way}: {call}: {}", describe(code)));
+                Err(BackendFailure::Library(NvjpegFailure { call, code })) => {
+                    why.push(format!("{backend}: {call}: {}", describe(code)));
                 }
-                Err(Unmade::NoEngine) => why.push(format!("{way}: there is none")),
+                Err(BackendFailure::NoEngine) => why.push(format!("{backend}: not available")),
             }
         }
         Err(NoDecoder::NotOnThisCard {
             file: library.file.clone(),
-            card: context.card().name.clone(),
+            gpu: context.gpu().name.clone(),
             why: why.join("; "),
         })
     }
 
-    fn create(&mut self) -> Result<(), Unmade> {
+    fn create(&mut self) -> Result<(), BackendFailure> {
         let functions = &self.library.functions;
-        // Older libraries know no flags.
+        // Older libraries do not support flags.
         let flags: &[c_uint] = match self.library.version() >= (12, 1) {
             true => &[INTERPOLATED, 0],
             false => &[0],
         };
         for &flags in flags {
-            let (backend, none, mut handle) = (self.way.backend(), ptr::null(), 0);
+            let (backend, none, mut handle) = (self.backend.code(), ptr::null(), 0);
             // SAFETY: no allocators, which means its own, and writes one handle. The context is
             // current, which the runtime inside of the library takes.
             let code = unsafe { (functions.create)(backend, none, none, flags, &raw mut handle) };
-            match told("nvjpegCreateEx", code) {
-                Err(Told { code, .. }) if flags != 0 && code == status::INVALID_PARAMETER => {}
+            match failure("nvjpegCreateEx", code) {
+                Err(NvjpegFailure { code, .. })
+                    if flags != 0 && code == status::INVALID_PARAMETER => {}
                 created => {
                     created?;
                     self.handle = handle;
@@ -152,19 +157,21 @@ impl Decoder {
                 }
             }
         }
-        if self.way == Way::Engine && self.engines().is_some_and(|(engines, _)| engines == 0) {
-            return Err(Unmade::NoEngine);
+        if self.backend == Backend::Engine
+            && self.engines().is_some_and(|(engines, _)| engines == 0)
+        {
+            return Err(BackendFailure::NoEngine);
         }
         // SAFETY: a live handle; takes a number.
         let code = unsafe { (functions.device_padding)(DEVICE_PADDING, self.handle) };
-        told("nvjpegSetDeviceMemoryPadding", code)?;
+        failure("nvjpegSetDeviceMemoryPadding", code)?;
         // SAFETY: as above.
         let code = unsafe { (functions.pinned_padding)(PINNED_PADDING, self.handle) };
-        told("nvjpegSetPinnedMemoryPadding", code)?;
+        failure("nvjpegSetPinnedMemoryPadding", code)?;
         let mut header = 0;
         // SAFETY: a live handle, and writes one handle.
         let code = unsafe { (functions.stream_create)(self.handle, &raw mut header) };
-        told("nvjpegJpegStreamCreate", code)?;
+        failure("nvjpegJpegStreamCreate", code)?;
         self.header = header;
         for _ in 0..LANES {
             let done = self.context.event(false)?;
@@ -173,23 +180,23 @@ impl Decoder {
                 done,
                 arguments: Arguments::default(),
             });
-            // The most frequent kind; others are made when a batch has them.
+            // Created for the most frequent kind; others are created when a batch needs them.
             let kind = self.kind(Subsampling::Quarter);
             self.state(self.lanes.len() - 1, kind)?;
         }
         Ok(())
     }
 
-    /// Files that may be in one call, by the subsampling that stands for all of them.
+    /// Subsamplings that may share a call, each by the one that represents the group.
     fn kind(&self, subsampling: Subsampling) -> Subsampling {
-        match self.way {
-            Way::Engine => subsampling,
-            Way::Cores => Subsampling::None,
+        match self.backend {
+            Backend::Engine => subsampling,
+            Backend::Cores => Subsampling::None,
         }
     }
 
-    /// Number of a lane's state for files of a kind, which is created for the first of them.
-    fn state(&mut self, turn: usize, kind: Subsampling) -> Result<usize, Told> {
+    /// Index of a lane's state for files of a kind, which is created for the first of them.
+    fn state(&mut self, turn: usize, kind: Subsampling) -> Result<usize, NvjpegFailure> {
         let states = &mut self.lanes[turn].states;
         if let Some(at) = states.iter().position(|state| state.subsampling == kind) {
             return Ok(at);
@@ -197,18 +204,19 @@ impl Decoder {
         let mut handle = 0;
         // SAFETY: a live handle, and writes one handle.
         let code = unsafe { (self.library.functions.state_create)(self.handle, &raw mut handle) };
-        told("nvjpegJpegStateCreate", code)?;
-        states.push(State {
+        failure("nvjpegJpegStateCreate", code)?;
+        states.push(LaneState {
             handle,
             subsampling: kind,
             files: 0,
-            reserved: Room::default(),
+            reserved: MemoryNeed::default(),
         });
         Ok(states.len() - 1)
     }
 
-    /// Reserves room for a call in advance, where the library can and the state has too little.
-    fn reserve(&mut self, turn: usize, at: usize, needed: &Room) {
+    /// Reserves memory for a call in advance, if the library supports it and the state has too
+    /// little.
+    fn reserve(&mut self, turn: usize, at: usize, needed: &MemoryNeed) {
         let state = &mut self.lanes[turn].states[at];
         let Some(function) = self.library.functions.reserve else {
             return;
@@ -217,11 +225,11 @@ impl Decoder {
             return;
         }
         state.reserved = state.reserved.grown(needed);
-        // It is initialised for what it has room for.
+        // Initialised for the reserved sizes.
         state.files = 0;
-        let Room { files, width, .. } = state.reserved;
+        let MemoryNeed { files, width, .. } = state.reserved;
         let number = |n: u64| c_int::try_from(n).unwrap_or(c_int::MAX);
-        // Where it fails, the library allocates during the call, which says so if there is no memory.
+        // If this fails, the library allocates during the call, which reports a lack of memory.
         //
         // SAFETY: a live handle and a state of it with nothing under way; takes numbers.
         unsafe {
@@ -237,22 +245,22 @@ impl Decoder {
         };
     }
 
-    /// What decodes.
-    pub fn way(&self) -> Way {
-        self.way
+    /// The part of the GPU that decodes.
+    pub fn backend(&self) -> Backend {
+        self.backend
     }
 
-    /// The library's file.
+    /// File of the library.
     pub fn file(&self) -> &str {
         &self.library.file
     }
 
-    /// Its version, major and minor.
+    /// Version of the library, major and minor.
     pub fn version(&self) -> (i32, i32) {
         self.library.version()
     }
 
-    /// Engines of the card, and cores of each; none if the library does not tell.
+    /// Number of engines of the GPU, and cores of each; None if the library does not report them.
     pub fn engines(&self) -> Option<(u32, u32)> {
         let function = self.library.functions.engines?;
         let (mut engines, mut cores) = (0, 0);
@@ -261,71 +269,73 @@ impl Decoder {
         (code == status::SUCCESS).then_some((engines, cores))
     }
 
-    /// Decodes each file into its place in `to`, as red, green and blue. Commands that are put on the queue
-    /// afterwards see the pixels.
+    /// Decodes each file into its position in `to`, as red, green and blue. Commands that are put
+    /// on the queue afterwards see the pixels.
     ///
-    /// By [`Way::Engine`] the library writes as soon as it is called, whatever the queue still has to do
-    /// or to wait for: the caller has waited on the host for all commands that use the places.
+    /// With [`Backend::Engine`], the library writes as soon as it is called, regardless of the
+    /// queue's pending commands and waits: the caller must have waited on the host for all commands
+    /// that use the positions.
     ///
-    /// Files that nvJPEG rejects are returned by number, and the others are decoded. `as_ref` of a file gives
-    /// the same bytes for as long as it lives, as buffers do.
+    /// Files that nvJPEG rejects are returned by number, and the others are decoded. `as_ref` of a
+    /// file must return the same bytes for as long as it lives, as buffers do.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Mismatch`] if a place leaves the memory or shares bytes with another, or there is
-    /// not one for each file; [`CudaError::Foreign`], [`CudaError::Capturing`];
-    /// [`CudaError::Nvjpeg`]; what the driver says.
+    /// [`CudaError::Mismatch`] if a position leaves the memory or overlaps another, or the number
+    /// of positions differs from the number of files; [`CudaError::Foreign`],
+    /// [`CudaError::Capturing`]; [`CudaError::Nvjpeg`]; the driver's error.
     ///
     /// # Cost
     ///
-    /// The host reads the headers, and copies the bytes to pinned memory. It waits for the batch
-    /// before the last. One call for each chroma subsampling by the engine, one for all by the cores. A
-    /// file that nvJPEG rejects only when it decodes costs a few more calls: halves are tried until it is
-    /// alone.
+    /// The host reads the headers, copies the bytes to pinned memory, and waits for the batch
+    /// before the last one. The engine takes one call for each chroma subsampling, the cores one
+    /// call for all. A file that nvJPEG rejects only while it decodes costs a few more calls: the
+    /// batch is halved until the file is alone.
     pub fn decode(
         &mut self,
         queue: Queue,
         jpegs: &[ScannedJpeg],
         to: &Arc<Memory>,
-        places: &[Place],
+        positions: &[ImagePosition],
     ) -> Result<Decoding, CudaError> {
         let context = Arc::clone(&self.context);
         if self.is_lost {
-            let why = "the decoder lost track of a batch when the card failed; open it anew";
+            let why =
+                "the decoder lost track of a batch when the GPU failed; open the decoder again";
             return Err(CudaError::Mismatch(why.to_owned()));
         }
         let bytes: Vec<&[u8]> = jpegs.iter().map(ScannedJpeg::bytes).collect();
-        let (files, count) = (jpegs.len(), places.len());
-        let misplaced = |bad: BadPlaces| CudaError::Mismatch(bad.to_string());
+        let (files, count) = (jpegs.len(), positions.len());
+        let misplaced = |bad: BadPositions| CudaError::Mismatch(bad.to_string());
         if files != count {
-            let places = count;
-            return Err(misplaced(BadPlaces::Count { files, places }));
+            let positions = count;
+            return Err(misplaced(BadPositions::Count { files, positions }));
         }
-        jpeg_batch::span(places, to.len()).map_err(misplaced)?;
+        jpeg_batch::span(positions, to.len()).map_err(misplaced)?;
         context.same(to)?;
         let _bound = context.bind()?;
         let stream = context.stream_of(queue)?;
-        let (mut taken, mut refused) = (Vec::with_capacity(files), Vec::new());
-        for (row, (jpeg, place)) in jpegs.iter().zip(places).enumerate() {
+        let (mut taken, mut rejected) = (Vec::with_capacity(files), Vec::new());
+        for (row, (jpeg, position)) in jpegs.iter().zip(positions).enumerate() {
             let header = jpeg.header;
-            let checked = jpeg.check(place);
+            let checked = jpeg.check(position);
             match checked.and_then(|()| self.agrees(bytes[row], &header)) {
-                Ok(()) => taken.push(Taken { row, header }),
-                Err(why) => refused.push(Refused { row, why }),
+                Ok(()) => taken.push(AcceptedFile { row, header }),
+                Err(why) => rejected.push(RejectedFile { row, why }),
             }
         }
         // One call for each kind.
         taken.sort_by_key(|file| chroma(self.kind(file.header.subsampling)));
-        // Made first, so that nothing is under way if they cannot be.
-        let reading = Reading::new(context.event(false)?, Files::shared(jpegs));
+        // Made first: if they fail, nothing is in flight.
+        let reading = PendingRead::new(context.event(false)?, FileBytes::shared(jpegs));
         let transfer = Transfer::new(reading, Arc::clone(to));
         let turn = (self.turn + 1) % LANES;
-        // Nobody touches the lane from here on but this batch.
+        // From here on, only this batch uses the lane.
         self.lanes[turn].done.synchronize()?;
         self.turn = turn;
-        self.lanes[turn].arguments = Arguments::of(&taken, &bytes, to, places);
+        self.lanes[turn].arguments = Arguments::of(&taken, &bytes, to, positions);
 
-        // Not where a kernel may still read its table.
+        // Waits for kernels that still read a table there.
         let writing = to.to_write(queue)?;
         writing.wait()?;
         let ran = self.run(turn, &taken, queue, stream).and_then(|left| {
@@ -337,15 +347,15 @@ impl Decoder {
         });
         match ran {
             Ok(left) => {
-                refused.extend(left.into_iter().map(|(nth, code)| Refused {
+                rejected.extend(left.into_iter().map(|(nth, code)| RejectedFile {
                     row: taken[nth].row,
                     why: refusal(describe(code)),
                 }));
-                refused.sort_by_key(|refused| refused.row);
-                Ok(Decoding { transfer, refused })
+                rejected.sort_by_key(|rejected| rejected.row);
+                Ok(Decoding { transfer, rejected })
             }
             Err(error) => {
-                // The events say nothing of this batch then, so nobody must ask them.
+                // The events do not cover this batch, so they must not be queried.
                 if context.finish(queue).is_err() {
                     self.is_lost = true;
                     std::mem::forget(transfer);
@@ -355,23 +365,23 @@ impl Decoder {
         }
     }
 
-    /// Checks that the library reads from a file what its scan has read.
-    fn agrees(&self, bytes: &[u8], header: &Baseline) -> Result<(), Refusal> {
+    /// Checks that the library reads the same header from a file as its scan.
+    fn agrees(&self, bytes: &[u8], header: &Baseline) -> Result<(), Rejection> {
         let functions = &self.library.functions;
-        let told = |code| match code {
+        let failure = |code| match code {
             status::SUCCESS => Ok(()),
             code => Err(refusal(describe(code))),
         };
         // SAFETY: a live handle and stream; pointer and length are those of `bytes`, which outlives
         // the call. Nothing of it is kept: neither metadata nor the stream are to be saved.
-        told(unsafe {
+        failure(unsafe {
             (functions.parse)(self.handle, bytes.as_ptr(), bytes.len(), 0, 0, self.header)
         })?;
         let (mut width, mut height, mut components) = (0, 0, 0);
         // SAFETY: a live stream that was parsed, and writes two integers.
-        told(unsafe { (functions.frame_size)(self.header, &raw mut width, &raw mut height) })?;
+        failure(unsafe { (functions.frame_size)(self.header, &raw mut width, &raw mut height) })?;
         // SAFETY: a live stream that was parsed, and writes one integer.
-        told(unsafe { (functions.components)(self.header, &raw mut components) })?;
+        failure(unsafe { (functions.components)(self.header, &raw mut components) })?;
         let expected = match header.subsampling {
             Subsampling::Gray => 1,
             _ => 3,
@@ -381,42 +391,45 @@ impl Decoder {
                 "it reads {width}x{height} of {components} components"
             )));
         }
-        let Some(supported) = functions.supported.filter(|_| self.way == Way::Engine) else {
+        let Some(supported) = functions
+            .supported
+            .filter(|_| self.backend == Backend::Engine)
+        else {
             return Ok(());
         };
         let mut is_not = -1;
         // SAFETY: a live handle and a stream that was parsed, and writes one integer.
-        told(unsafe { supported(self.handle, self.header, &raw mut is_not) })?;
+        failure(unsafe { supported(self.handle, self.header, &raw mut is_not) })?;
         match is_not {
             0 => Ok(()),
             _ => Err(refusal("the engine does not decode such a file".to_owned())),
         }
     }
 
-    /// Decodes the files of a lane's arguments, with one call for each kind if it can be. Those that
-    /// cannot, each with a status, are found by halving.
+    /// Decodes the files of a lane's arguments, with one call for each kind if possible. Finds the
+    /// files that cannot be decoded, each with a status, by halving.
     fn run(
         &mut self,
         turn: usize,
-        taken: &[Taken],
+        taken: &[AcceptedFile],
         queue: Queue,
         stream: usize,
     ) -> Result<Vec<(usize, c_uint)>, CudaError> {
         let files = taken.len();
         let mut left = Vec::new();
-        let kind = |file: &Taken| self.kind(file.header.subsampling);
+        let kind = |file: &AcceptedFile| self.kind(file.header.subsampling);
         let groups = taken.chunk_by(|one, other| kind(one) == kind(other));
         let groups: Vec<_> = groups.map(|group| (kind(&group[0]), group)).collect();
         let mut begin = 0;
         for (kind, group) in groups {
             let at = match self.state(turn, kind) {
                 Ok(at) => at,
-                Err(Told { call, code }) if code == status::ALLOCATOR_FAILURE => {
+                Err(NvjpegFailure { call, code }) if code == status::ALLOCATOR_FAILURE => {
                     return Err(self.no_memory(call));
                 }
-                Err(Told { call, code }) => return Err(failed(call, code, String::new())),
+                Err(NvjpegFailure { call, code }) => return Err(failed(call, code, String::new())),
             };
-            self.reserve(turn, at, &Room::of(group));
+            self.reserve(turn, at, &MemoryNeed::of(group));
             let range = begin..begin + group.len();
             begin = range.end;
             left.extend(self.halved((turn, at), range, queue, stream)?);
@@ -424,7 +437,7 @@ impl Decoder {
         let is_devices = |code| matches!(code, status::EXECUTION_FAILED | status::INTERNAL_ERROR);
         if !left.is_empty() && left.len() == files && left.iter().all(|&(_, code)| is_devices(code))
         {
-            // Not one file of the batch was decoded, and for no reason of theirs.
+            // The whole batch failed, which no single file explains.
             let (_, code) = left[0];
             let fix = "; decode on the host, and check whether the GPU runs anything else";
             return Err(failed("nvjpegDecodeBatched", code, fix.to_owned()));
@@ -432,7 +445,8 @@ impl Decoder {
         Ok(left)
     }
 
-    /// Decodes a range of a lane's arguments by one of its states; the files that cannot be decoded.
+    /// Decodes a range of a lane's arguments with one of its states. Returns the files that cannot
+    /// be decoded.
     fn halved(
         &mut self,
         (turn, at): (usize, usize),
@@ -445,15 +459,15 @@ impl Decoder {
         let mut is_first = true;
         while let Some(range) = ranges.pop() {
             if !is_first {
-                // The state is used again, and what failed may have begun something.
+                // The state is reused, and the failed call may have started something.
                 self.context.finish(queue)?;
             }
             is_first = false;
             let called = self.batch((turn, at), range.clone(), stream);
-            let Err(Told { call, code }) = called else {
+            let Err(NvjpegFailure { call, code }) = called else {
                 continue;
             };
-            // It is reset before it is used again.
+            // The event is reset before it is used again.
             self.lanes[turn].states[at].files = 0;
             if code == status::ALLOCATOR_FAILURE {
                 return Err(self.no_memory(call));
@@ -478,13 +492,13 @@ impl Decoder {
         (turn, at): (usize, usize),
         range: Range<usize>,
         stream: usize,
-    ) -> Result<(), Told> {
+    ) -> Result<(), NvjpegFailure> {
         let functions = &self.library.functions;
         let lane = &mut self.lanes[turn];
         let state = &mut lane.states[at];
         let files = range.len();
         if state.files != files {
-            let count = c_int::try_from(files).map_err(|_| Told {
+            let count = c_int::try_from(files).map_err(|_| NvjpegFailure {
                 call: "nvjpegDecodeBatchedInitialize",
                 code: status::INVALID_PARAMETER,
             })?;
@@ -492,7 +506,7 @@ impl Decoder {
             let code = unsafe {
                 (functions.initialize)(self.handle, state.handle, count, self.threads, INTERLEAVED)
             };
-            told("nvjpegDecodeBatchedInitialize", code)?;
+            failure("nvjpegDecodeBatchedInitialize", code)?;
             state.files = files;
         }
         let Arguments {
@@ -518,41 +532,41 @@ impl Decoder {
                 stream,
             )
         };
-        told("nvjpegDecodeBatched", code)
+        failure("nvjpegDecodeBatched", code)
     }
 
     fn no_memory(&self, call: &'static str) -> CudaError {
         let (free, total) = self.context.memory_info().unwrap_or_default();
-        let mend = format!(
-            ": {free} of {total} bytes of the card are free; decode smaller batches, or leave the \
-             model less"
+        let fix = format!(
+            ": {free} of {total} bytes of the GPU are free; decode smaller batches, or use a \
+             smaller model"
         );
-        failed(call, status::ALLOCATOR_FAILURE, mend)
+        failed(call, status::ALLOCATOR_FAILURE, fix)
     }
 }
 
-/// Why a decoder was not made by one way.
-enum Unmade {
-    Library(Told),
+/// Reason why a backend did not create a decoder.
+enum BackendFailure {
+    Library(NvjpegFailure),
     NoEngine,
     Cuda(CudaError),
 }
 
-impl From<Told> for Unmade {
-    fn from(told: Told) -> Unmade {
-        Unmade::Library(told)
+impl From<NvjpegFailure> for BackendFailure {
+    fn from(failure: NvjpegFailure) -> BackendFailure {
+        BackendFailure::Library(failure)
     }
 }
 
-impl From<CudaError> for Unmade {
-    fn from(error: CudaError) -> Unmade {
-        Unmade::Cuda(error)
+impl From<CudaError> for BackendFailure {
+    fn from(error: CudaError) -> BackendFailure {
+        BackendFailure::Cuda(error)
     }
 }
 
-fn refusal(what: String) -> Refusal {
+fn refusal(what: String) -> Rejection {
     let decoder = "nvJPEG";
-    Refusal::Decoder { decoder, what }
+    Rejection::Decoder { decoder, what }
 }
 
 impl Drop for Decoder {
@@ -564,8 +578,8 @@ impl Drop for Decoder {
                 .all(|lane| lane.done.synchronize().is_ok());
         let bound = match is_idle {
             true => self.context.bind().ok(),
-            // Nobody can tell whether the card still works for it: it stays for good. In a forked
-            // child it is the parent's.
+            // Whether the GPU still works for the decoder is unknown, so it is leaked. In a forked
+            // child, it belongs to the parent.
             false => None,
         };
         if bound.is_none() {
@@ -591,7 +605,7 @@ impl Drop for Decoder {
 impl fmt::Debug for Decoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decoder")
-            .field("way", &self.way)
+            .field("way", &self.backend)
             .field("file", &self.library.file)
             .finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! Where the library is.
+//! Finds the library.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -8,35 +8,35 @@ use super::error::NoDecoder;
 use super::functions::Nvjpeg;
 use crate::cuda::library::Library;
 
-/// Major versions that are looked for, the newest first.
+/// Major versions that are looked for, newest first.
 const MAJORS: [i32; 3] = [13, 12, 11];
 
-/// The oldest that is used: before it, decoding leaked memory.
+/// The oldest supported version: earlier ones leak memory when they decode.
 const OLDEST: (i32, i32) = (11, 6);
 
 /// Where to look for the library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
-    /// Its file. If it is given, no other is tried.
+    /// Path of the library. If it is set, no other is tried.
     pub file: Option<PathBuf>,
-    /// Folders to look in before the system's, such as those below Python's `site-packages`. The newest
-    /// library in any of them comes first.
+    /// Folders to search before the system's, such as those below Python's `site-packages`. The
+    /// newest library in any of them comes first.
     pub folders: Vec<PathBuf>,
 }
 
-/// One thing to try.
+/// One candidate.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Candidate {
-    /// What the process has loaded under this name.
+    /// A library that the process has loaded under this name.
     Loaded(String),
     /// A file, or a name that the system looks for.
     File(String),
 }
 
 impl Search {
-    /// What is tried, in order, beside a driver for a version of CUDA: a file given; what another
-    /// library of the process has loaded; the folders; the system. Libraries that are newer than the
-    /// driver do not work with it.
+    /// Candidates in order, for a driver of this CUDA version: the given file; libraries that the
+    /// process has loaded; the folders; the system. Libraries newer than the driver do not work
+    /// with it.
     pub(super) fn candidates(&self, driver_major: i32) -> Vec<Candidate> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         if let Some(file) = &self.file {
@@ -55,20 +55,20 @@ impl Search {
         loaded.chain(inside).chain(named).collect()
     }
 
-    /// The first library that there is and that is new enough. It stays loaded.
+    /// Loads the first library that exists and is new enough. It stays loaded.
     ///
     /// # Errors
     ///
-    /// [`NoDecoder::NoLibrary`], [`NoDecoder::TooOld`]: what is wrong with the last that there is.
+    /// [`NoDecoder::NoLibrary`], [`NoDecoder::TooOld`]: the error of the last library found.
     pub(super) fn find(&self, driver_major: i32) -> Result<&'static Nvjpeg, NoDecoder> {
         let mut last = NoDecoder::NoLibrary {
             file: "libnvjpeg.so".to_owned(),
-            why: format!("there is none for a driver of CUDA {driver_major}"),
+            why: format!("there is no version for a driver of CUDA {driver_major}"),
         };
         for candidate in self.candidates(driver_major) {
             match load(candidate) {
                 Ok(library) => return Ok(library),
-                // That a library is too old says more than that another is not there.
+                // That a library is too old is more useful than that another is missing.
                 Err(NoDecoder::NoLibrary { .. }) if matches!(last, NoDecoder::TooOld { .. }) => {}
                 Err(error) => last = error,
             }
@@ -78,7 +78,7 @@ impl Search {
 }
 
 fn load(candidate: Candidate) -> Result<&'static Nvjpeg, NoDecoder> {
-    /// Each file once: libraries are never closed, and neither are their tables freed.
+    /// Tables by file: libraries are never closed, so their tables are never freed.
     static LOADED: Mutex<Vec<&'static Nvjpeg>> = Mutex::new(Vec::new());
     let (file, is_loaded) = match candidate {
         Candidate::Loaded(name) => (name, true),
@@ -94,7 +94,7 @@ fn load(candidate: Candidate) -> Result<&'static Nvjpeg, NoDecoder> {
     };
     let name = CString::new(file.as_str()).map_err(|error| none(error.to_string()))?;
     let library = match is_loaded {
-        true => Library::loaded(&name).ok_or_else(|| none("nobody has loaded it".to_owned()))?,
+        true => Library::loaded(&name).ok_or_else(|| none("it is not loaded".to_owned()))?,
         false => Library::open(&name).map_err(none)?,
     };
     let old = |why: String| NoDecoder::TooOld {

@@ -1,35 +1,36 @@
-//! The functions of nvJPEG that are used here, and its structs and numbers.
+//! The functions of nvJPEG used here, with their structs and constants.
 //!
-//! Source: `nvjpeg.h` of CUDA 12 and 13, which agree on all of them; the required ones are in that
-//! of CUDA 11, too.
+//! Source: `nvjpeg.h` of CUDA 12 and 13, which agree on all of them; the required functions are in
+//! that of CUDA 11, too.
 
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::cuda::library::{Library, table};
 use crate::jpeg_encode::Subsampling;
 
-/// `nvjpegImage_t`: for up to four channels, an address on the card, and bytes from row to row.
+/// `nvjpegImage_t`: for each of four channels, an address on the GPU, and the bytes from row to
+/// row.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Image {
+pub(super) struct NvjpegImage {
     pub(super) channel: [u64; 4],
     pub(super) pitch: [usize; 4],
 }
 
-/// Numbers of `nvjpegBackend_t`.
+/// Values of `nvjpegBackend_t`.
 pub(super) mod backend {
     use std::ffi::c_uint;
 
-    /// Huffman codes and transform on the card's cores.
+    /// Decodes Huffman codes and transforms on the GPU's cores.
     pub(crate) const GPU_HYBRID: c_uint = 2;
-    /// The engine.
+    /// Decodes on the engine.
     pub(crate) const HARDWARE: c_uint = 3;
 }
 
-/// `NVJPEG_OUTPUT_RGBI`: red, green and blue side by side, in the first channel.
+/// `NVJPEG_OUTPUT_RGBI`: interleaved red, green and blue in the first channel.
 pub(super) const INTERLEAVED: c_uint = 5;
 
-/// Number of `nvjpegChromaSubsampling_t`.
+/// Values of `nvjpegChromaSubsampling_t`.
 pub(super) fn chroma(subsampling: Subsampling) -> c_uint {
     match subsampling {
         Subsampling::None => 0,
@@ -46,7 +47,7 @@ pub(super) const INTERPOLATED: c_uint = 1 << 5;
 /// `MAJOR_VERSION` and `MINOR_VERSION` of `libraryPropertyType`.
 const PROPERTIES: [c_uint; 2] = [0, 1];
 
-/// Numbers of `nvjpegStatus_t` that are told apart here.
+/// Values of `nvjpegStatus_t` that this module distinguishes.
 pub(super) mod status {
     use std::ffi::c_uint;
 
@@ -59,8 +60,8 @@ pub(super) mod status {
     pub(crate) const INTERNAL_ERROR: c_uint = 8;
     pub(crate) const INCOMPLETE_BITSTREAM: c_uint = 10;
 
-    /// Those that one file can bring about, and be left out for. Libraries have called files that
-    /// they could not decode all of these.
+    /// Statuses that one file can cause, so that it is left out. Different versions have returned
+    /// each of these for files that they could not decode.
     pub(crate) const OF_A_FILE: [c_uint; 6] = [
         INVALID_PARAMETER,
         BAD_JPEG,
@@ -88,28 +89,28 @@ table! {
     components = "nvjpegJpegStreamGetComponentsNum" (usize, *mut c_uint);
     initialize = "nvjpegDecodeBatchedInitialize" (usize, usize, c_int, c_int, c_uint);
     decode = "nvjpegDecodeBatched"
-        (usize, usize, *const usize, *const usize, *mut Image, usize);
+        (usize, usize, *const usize, *const usize, *mut NvjpegImage, usize);
     ? supported = "nvjpegDecodeBatchedSupported" (usize, usize, *mut c_int);
     ? engines = "nvjpegGetHardwareDecoderInfo" (usize, *mut c_uint, *mut c_uint);
     ? reserve = "nvjpegDecodeBatchedPreAllocate"
         (usize, usize, c_int, c_int, c_int, c_uint, c_uint);
 }
 
-/// The library, loaded.
+/// The loaded library.
 pub(super) struct Nvjpeg {
     pub(super) functions: Functions,
-    /// Where it is from.
+    /// File that it was loaded from.
     pub(super) file: String,
 }
 
 impl Nvjpeg {
-    /// The functions of a library, or the first that it lacks.
+    /// Fills the table from a library, or returns the name of the first missing function.
     pub(super) fn new(library: &Library, file: String) -> Result<Nvjpeg, &'static str> {
         let functions = Functions::from(library)?;
         Ok(Nvjpeg { functions, file })
     }
 
-    /// Its version, major and minor; zeros if it does not say.
+    /// Version, major and minor; zeros if the library does not report it.
     pub(super) fn version(&self) -> (i32, i32) {
         let [major, minor] = PROPERTIES.map(|which| {
             let mut value = 0;

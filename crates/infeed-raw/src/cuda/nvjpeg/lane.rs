@@ -2,35 +2,35 @@
 
 use std::sync::Arc;
 
-use super::functions::Image;
+use super::functions::NvjpegImage;
 use crate::cuda::{Event, HostSource, Memory};
-use crate::jpeg_batch::{Baseline, Place, ScannedJpeg};
+use crate::jpeg_batch::{Baseline, ImagePosition, ScannedJpeg};
 use crate::jpeg_encode::Subsampling;
 
 /// States of the library that decode one batch, and the arguments of its calls.
 pub(super) struct Lane {
     /// One for each kind of files that a batch of this lane had. A state has one call under way, so the
     /// calls for the kinds of a batch follow each other without a wait.
-    pub(super) states: Vec<State>,
+    pub(super) states: Vec<LaneState>,
     /// Behind its last batch.
     pub(super) done: Event,
     pub(super) arguments: Arguments,
 }
 
 /// A state of the library, for files of one kind.
-pub(super) struct State {
+pub(super) struct LaneState {
     /// `nvjpegJpegState_t`.
     pub(super) handle: usize,
     /// Chroma subsampling of its files; [`Subsampling::None`] where one call takes all.
     pub(super) subsampling: Subsampling,
     /// Files it is initialised for; 0 if it is not.
     pub(super) files: usize,
-    pub(super) reserved: Room,
+    pub(super) reserved: MemoryNeed,
 }
 
 /// Memory that the library needs for a call, in the numbers that it depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct MemoryNeed {
     pub(super) files: usize,
     /// Pixels of all files.
     pub(super) pixels: u64,
@@ -38,11 +38,12 @@ pub(super) struct Room {
     pub(super) width: u32,
 }
 
-impl Room {
+impl MemoryNeed {
     /// The room that files need.
-    pub(super) fn of(files: &[Taken]) -> Room {
-        let pixels = |file: &Taken| u64::from(file.header.width) * u64::from(file.header.height);
-        Room {
+    pub(super) fn of(files: &[AcceptedFile]) -> MemoryNeed {
+        let pixels =
+            |file: &AcceptedFile| u64::from(file.header.width) * u64::from(file.header.height);
+        MemoryNeed {
             files: files.len(),
             pixels: files.iter().map(pixels).sum(),
             width: files
@@ -54,14 +55,14 @@ impl Room {
     }
 
     /// Whether other files fit into it.
-    pub(super) fn holds(&self, other: &Room) -> bool {
+    pub(super) fn holds(&self, other: &MemoryNeed) -> bool {
         other.files <= self.files && other.pixels <= self.pixels && other.width <= self.width
     }
 
     /// Room for both, and a quarter more pixels: batches differ, and each growth waits for the device.
-    pub(super) fn grown(&self, other: &Room) -> Room {
+    pub(super) fn grown(&self, other: &MemoryNeed) -> MemoryNeed {
         let pixels = self.pixels.max(other.pixels);
-        Room {
+        MemoryNeed {
             files: self.files.max(other.files),
             pixels: pixels.saturating_add(pixels / 4),
             width: self.width.max(other.width),
@@ -78,7 +79,7 @@ impl Room {
 
 /// A file that is decoded.
 #[derive(Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct AcceptedFile {
     /// Its number in the batch.
     pub(super) row: usize,
     pub(super) header: Baseline,
@@ -90,17 +91,22 @@ pub(super) struct Arguments {
     /// Addresses of the bytes.
     pub(super) data: Vec<usize>,
     pub(super) lengths: Vec<usize>,
-    pub(super) images: Vec<Image>,
+    pub(super) images: Vec<NvjpegImage>,
 }
 
 impl Arguments {
-    pub(super) fn of(taken: &[Taken], bytes: &[&[u8]], to: &Memory, places: &[Place]) -> Arguments {
-        let address = |file: &Taken| bytes[file.row].as_ptr().expose_provenance();
-        let image = |file: &Taken| {
-            let place = &places[file.row];
-            Image {
-                channel: [to.address() + place.offset as u64, 0, 0, 0],
-                pitch: [place.row_bytes, 0, 0, 0],
+    pub(super) fn of(
+        taken: &[AcceptedFile],
+        bytes: &[&[u8]],
+        to: &Memory,
+        positions: &[ImagePosition],
+    ) -> Arguments {
+        let address = |file: &AcceptedFile| bytes[file.row].as_ptr().expose_provenance();
+        let image = |file: &AcceptedFile| {
+            let position = &positions[file.row];
+            NvjpegImage {
+                channel: [to.address() + position.offset as u64, 0, 0, 0],
+                pitch: [position.row_bytes, 0, 0, 0],
             }
         };
         Arguments {
@@ -112,20 +118,20 @@ impl Arguments {
 }
 
 /// The bytes of a batch.
-pub(super) struct Files {
+pub(super) struct FileBytes {
     _files: Vec<HostSource>,
 }
 
-impl Files {
+impl FileBytes {
     /// Shared by all that read them.
     pub(super) fn shared(files: &[ScannedJpeg]) -> HostSource {
-        Arc::new(Files {
+        Arc::new(FileBytes {
             _files: files.iter().map(|file| Arc::clone(&file.source)).collect(),
         })
     }
 }
 
-impl AsRef<[u8]> for Files {
+impl AsRef<[u8]> for FileBytes {
     fn as_ref(&self) -> &[u8] {
         &[]
     }

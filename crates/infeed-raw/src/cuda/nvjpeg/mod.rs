@@ -55,4 +55,4 @@ mod tests_find;
 pub use decoder::{Decoder, Decoding};
 pub use error::NoDecoder;
 pub use find::Search;
-pub use settings::{Settings, Way};
+pub use settings::{Backend, Settings};

@@ -8,27 +8,27 @@ use super::functions::backend;
 
 /// What of a card decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Backend {
     /// The engine for JPEGs, which some cards have.
     Engine,
     /// The cores that train, too.
     Cores,
 }
 
-impl Way {
-    pub(super) fn backend(self) -> c_uint {
+impl Backend {
+    pub(super) fn code(self) -> c_uint {
         match self {
-            Way::Engine => backend::HARDWARE,
-            Way::Cores => backend::GPU_HYBRID,
+            Backend::Engine => backend::HARDWARE,
+            Backend::Cores => backend::GPU_HYBRID,
         }
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Way::Engine => "the engine",
-            Way::Cores => "the card's cores",
+            Backend::Engine => "the engine",
+            Backend::Cores => "the GPU's cores",
         })
     }
 }
@@ -39,7 +39,7 @@ pub struct Settings {
     /// Where the library may be.
     pub search: Search,
     /// By what; if none is given, by the engine where there is one, else by the cores.
-    pub way: Option<Way>,
+    pub backend: Option<Backend>,
     /// Threads of the host that the library may use for a batch, of those that read Huffman codes
     /// where the card does not.
     pub threads: u16,
@@ -49,7 +49,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             search: Search::default(),
-            way: None,
+            backend: None,
             threads: 1,
         }
     }

@@ -1,13 +1,13 @@
 use std::mem::offset_of;
 use std::sync::{Arc, LazyLock};
 
-use infeed_standin::testing::{self, FileFault, add_fault, clear_faults, fail, fail_nothing, note};
+use fake_cuda::testing::{self, FileFault, add_fault, clear_faults, fail, fail_nothing, note};
 
-use super::functions::{Functions, Image, Nvjpeg};
+use super::functions::{Functions, Nvjpeg, NvjpegImage};
 use super::*;
 use crate::cuda::testing::{begin_capture, calls, consumers_stream, end_capture, handle};
 use crate::cuda::{Context, Memory, Queue};
-use crate::jpeg_batch::{Baseline, Place, Refused, ScannedJpeg};
+use crate::jpeg_batch::{Baseline, ImagePosition, RejectedFile, ScannedJpeg};
 use crate::jpeg_encode::{Subsampling, encode};
 use crate::slab::Slab;
 
@@ -29,7 +29,7 @@ static OLD: LazyLock<Nvjpeg> = LazyLock::new(|| Nvjpeg {
 });
 
 /// Opens a device of a new driver, with an empty log of calls.
-fn card() -> Arc<Context> {
+fn gpu() -> Arc<Context> {
     let context = crate::cuda::testing::context();
     calls();
     context
@@ -68,12 +68,12 @@ fn sources(files: &[Vec<u8>]) -> Vec<ScannedJpeg> {
 }
 
 /// Files of lengths that all differ, with a place for each.
-fn files(count: u8) -> (Vec<Vec<u8>>, Vec<Place>) {
+fn files(count: u8) -> (Vec<Vec<u8>>, Vec<ImagePosition>) {
     let files: Vec<_> = (0..count).map(|n| jpeg(20 + 8 * n)).collect();
     let lengths: std::collections::HashSet<_> = files.iter().map(Vec::len).collect();
     assert_eq!(lengths.len(), files.len());
-    let places = (0..usize::from(count)).map(|n| Place::dense(n * 512, 8, 16));
-    (files, places.collect())
+    let positions = (0..usize::from(count)).map(|n| ImagePosition::dense(n * 512, 8, 16));
+    (files, positions.collect())
 }
 
 fn memory(context: &Arc<Context>) -> Arc<Memory> {
@@ -87,35 +87,39 @@ fn bytes(context: &Arc<Context>, queue: Queue, memory: &Memory) -> Vec<u8> {
 }
 
 /// Checks that each file's pixels are in its place, except those of the rows named, and nothing next to them.
-fn check(seen: &[u8], files: &[Vec<u8>], places: &[Place], but: &[usize]) {
+fn check(seen: &[u8], files: &[Vec<u8>], positions: &[ImagePosition], but: &[usize]) {
     // What the fake driver's memory holds before it is written.
     let mut expected = vec![0xa5; seen.len()];
-    for (row, (file, place)) in files.iter().zip(places).enumerate() {
+    for (row, (file, position)) in files.iter().zip(positions).enumerate() {
         if but.contains(&row) {
             continue;
         }
         let pixels = testing::pixels(file).unwrap();
         for (y, line) in pixels.chunks_exact(3 * 16).enumerate() {
-            expected[place.offset + y * place.row_bytes..][..line.len()].copy_from_slice(line);
+            expected[position.offset + y * position.row_bytes..][..line.len()]
+                .copy_from_slice(line);
         }
     }
     assert_eq!(seen, expected);
 }
 
-fn rows(refused: &[Refused]) -> Vec<usize> {
-    refused.iter().map(|refused| refused.row).collect()
+fn rows(rejected: &[RejectedFile]) -> Vec<usize> {
+    rejected.iter().map(|rejected| rejected.row).collect()
 }
 
 #[test]
 fn an_image_is_laid_out_as_the_header_says() {
-    assert_eq!((size_of::<Image>(), offset_of!(Image, pitch)), (64, 32));
+    assert_eq!(
+        (size_of::<NvjpegImage>(), offset_of!(NvjpegImage, pitch)),
+        (64, 32)
+    );
 }
 
 #[test]
 fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
-    let context = card();
+    let context = gpu();
     let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
-    assert_eq!(decoder.way(), Way::Engine);
+    assert_eq!(decoder.backend(), Backend::Engine);
     assert_eq!(
         (decoder.engines(), decoder.version()),
         (Some((1, 1)), (12, 4))
@@ -126,7 +130,7 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
     // Status 7: the card is of another kind.
     testing::fail_call("nvjpegCreateEx", 7, 1);
     let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
-    assert_eq!(decoder.way(), Way::Cores);
+    assert_eq!(decoder.backend(), Backend::Cores);
     drop(decoder);
 
     testing::fail_call("nvjpegCreateEx", 7, 1);
@@ -136,14 +140,14 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
     assert_eq!(calls(), ["nvjpegCreateEx 3 32", "nvjpegCreateEx 2 32"]);
     let text = error.to_string();
     assert!(
-        text.contains("for Stand-in: the engine: nvjpegCreateEx: the card is"),
+        text.contains("for Stand-in: the engine: nvjpegCreateEx: the GPU does"),
         "{text}"
     );
-    assert!(text.contains("(status 7); the card's cores: "), "{text}");
+    assert!(text.contains("(status 7); the GPU's cores: "), "{text}");
 
-    let way = Some(Way::Cores);
+    let backend = Some(Backend::Cores);
     let settings = Settings {
-        way,
+        backend,
         ..Settings::default()
     };
     calls();
@@ -157,25 +161,25 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
 
 #[test]
 fn a_library_that_knows_no_interpolation_is_asked_without_it() {
-    let context = card();
+    let context = gpu();
     testing::fail_call("nvjpegCreateEx", 2, 1);
 
     let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
 
-    assert_eq!(decoder.way(), Way::Engine);
+    assert_eq!(decoder.backend(), Backend::Engine);
     assert_eq!(calls()[..2], ["nvjpegCreateEx 3 32", "nvjpegCreateEx 3 0"]);
 }
 
 #[test]
 fn room_is_reserved_for_the_largest_batch_so_far_and_a_quarter_more() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(8);
+    let (files, positions) = files(8);
     let mut reserved = |count: usize| {
         calls();
         let sources = sources(&files[..count]);
-        let decoding = decoder.decode(queue, &sources, &to, &places[..count]);
+        let decoding = decoder.decode(queue, &sources, &to, &positions[..count]);
         drop(decoding.unwrap());
         let calls = calls();
         let reserved: Vec<_> = calls
@@ -202,7 +206,7 @@ fn room_is_reserved_for_the_largest_batch_so_far_and_a_quarter_more() {
 
 #[test]
 fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
-    let context = card();
+    let context = gpu();
     let kinds = [
         Subsampling::Quarter,
         Subsampling::None,
@@ -215,12 +219,12 @@ fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
     let rgb: Vec<u8> = (0..16 * 8 * 3_u32).map(|n| (n * 37 % 251) as u8).collect();
     let file = |(n, &kind)| encode(&rgb, 16, 8, 20 + 8 * n as u8, kind).unwrap();
     let files: Vec<_> = kinds.iter().enumerate().map(file).collect();
-    let places: Vec<_> = (0..kinds.len())
-        .map(|n| Place::dense(n * 512, 8, 16))
+    let positions: Vec<_> = (0..kinds.len())
+        .map(|n| ImagePosition::dense(n * 512, 8, 16))
         .collect();
-    for (way, expected) in [(Way::Engine, 5), (Way::Cores, 1)] {
+    for (backend, expected) in [(Backend::Engine, 5), (Backend::Cores, 1)] {
         let settings = Settings {
-            way: Some(way),
+            backend: Some(backend),
             ..Settings::default()
         };
         let mut decoder = Decoder::open_with(&context, &FAKE, &settings).unwrap();
@@ -228,12 +232,12 @@ fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
         for turn in 0..3 {
             calls();
             let decoding = decoder
-                .decode(queue, &sources(&files), &to, &places)
+                .decode(queue, &sources(&files), &to, &positions)
                 .unwrap();
-            assert!(decoding.refused.is_empty());
+            assert!(decoding.rejected.is_empty());
             let made = calls();
             let count = |name: &str| made.iter().filter(|call| call.starts_with(name)).count();
-            assert_eq!(count("nvjpegDecodeBatched "), expected, "{way}");
+            assert_eq!(count("nvjpegDecodeBatched "), expected, "{backend}");
             assert_eq!(count("cuStreamSynchronize"), 0, "no call waits for another");
             if turn == 2 {
                 assert_eq!(count("nvjpegJpegStateCreate"), 0, "states are used again");
@@ -245,7 +249,7 @@ fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
             }
             drop(decoding);
         }
-        check(&bytes(&context, queue, &to), &files, &places, &[]);
+        check(&bytes(&context, queue, &to), &files, &positions, &[]);
     }
     assert_eq!(testing::live("decoders"), 0);
 }
@@ -258,7 +262,7 @@ fn a_failure_at_any_call_of_opening_leaves_nothing_behind() {
         "nvjpegJpegStreamCreate",
         "nvjpegJpegStateCreate",
     ] {
-        let context = card();
+        let context = gpu();
         fail(call, 8);
 
         let error = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
@@ -267,13 +271,10 @@ fn a_failure_at_any_call_of_opening_leaves_nothing_behind() {
             matches!(error, NoDecoder::NotOnThisCard { .. }),
             "{call}: {error}"
         );
-        assert!(
-            error.to_string().contains("something failed inside"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("internal error"), "{error}");
         assert_eq!(testing::live("decoders"), 0, "{call}");
     }
-    let context = card();
+    let context = gpu();
     fail("cuEventCreate", 700);
     let error = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
     assert!(matches!(error, NoDecoder::Cuda(_)), "{error}");
@@ -283,20 +284,20 @@ fn a_failure_at_any_call_of_opening_leaves_nothing_behind() {
 
 #[test]
 fn a_batch_is_decoded_by_one_call_into_the_places_of_its_rows() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, mut places) = files(3);
+    let (files, mut positions) = files(3);
     // Rows longer than needed, and in another order than the files.
-    places.swap(0, 2);
-    places[1].row_bytes = 50;
+    positions.swap(0, 2);
+    positions[1].row_bytes = 50;
     calls();
 
     let decoding = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap();
 
-    assert!(decoding.refused.is_empty());
+    assert!(decoding.rejected.is_empty());
     let stream = handle(queue, &context);
     let made = calls();
     let made: Vec<_> = made
@@ -316,7 +317,7 @@ fn a_batch_is_decoded_by_one_call_into_the_places_of_its_rows() {
         ]
     );
     drop(decoding);
-    check(&bytes(&context, queue, &to), &files, &places, &[]);
+    check(&bytes(&context, queue, &to), &files, &positions, &[]);
     assert_eq!(
         testing::context_depth(),
         0,
@@ -326,12 +327,12 @@ fn a_batch_is_decoded_by_one_call_into_the_places_of_its_rows() {
 
 #[test]
 fn files_and_memory_are_held_until_the_batch_is_done() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(2);
+    let (files, positions) = files(2);
     let decoding = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap();
     drop(to);
     assert!(!calls().contains(&"file freed".to_owned()));
@@ -354,10 +355,10 @@ fn files_and_memory_are_held_until_the_batch_is_done() {
 
 #[test]
 fn a_state_is_used_again_only_after_its_last_batch_and_made_ready_when_the_size_changes() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(3);
+    let (files, positions) = files(3);
     const INITIALIZE: &str = "nvjpegDecodeBatchedInitialize";
     const DECODE: &str = "nvjpegDecodeBatched ";
     let of = |call: &String| {
@@ -369,7 +370,7 @@ fn a_state_is_used_again_only_after_its_last_batch_and_made_ready_when_the_size_
         let sources = sources(&files[..count]);
         calls();
         let decoding = decoder
-            .decode(queue, &sources, &to, &places[..count])
+            .decode(queue, &sources, &to, &positions[..count])
             .unwrap();
         made.push(calls().iter().filter_map(of).collect::<Vec<_>>());
         drop(decoding);
@@ -382,20 +383,24 @@ fn a_state_is_used_again_only_after_its_last_batch_and_made_ready_when_the_size_
 
 #[test]
 fn files_that_are_not_what_their_scan_says_never_reach_the_library() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(4);
+    let (files, positions) = files(4);
     let mut scanned = sources(&files);
     scanned[1].header.width = 17;
     scanned[2].source = Arc::new(files[2][..100].to_vec());
     calls();
 
-    let decoding = decoder.decode(queue, &scanned, &to, &places).unwrap();
+    let decoding = decoder.decode(queue, &scanned, &to, &positions).unwrap();
 
-    assert_eq!(rows(&decoding.refused), [1, 2]);
-    let texts: Vec<_> = decoding.refused.iter().map(|r| r.why.to_string()).collect();
-    assert_eq!(texts[0], "the file is 17x8, and its place is for 16x8");
+    assert_eq!(rows(&decoding.rejected), [1, 2]);
+    let texts: Vec<_> = decoding
+        .rejected
+        .iter()
+        .map(|r| r.why.to_string())
+        .collect();
+    assert_eq!(texts[0], "the file is 17x8, but its position is for 16x8");
     assert_eq!(texts[1], "the file is shorter than its scan");
     let parsed = calls()
         .iter()
@@ -403,23 +408,23 @@ fn files_that_are_not_what_their_scan_says_never_reach_the_library() {
         .count();
     assert_eq!(parsed, 2);
     drop(decoding);
-    check(&bytes(&context, queue, &to), &files, &places, &[1, 2]);
+    check(&bytes(&context, queue, &to), &files, &positions, &[1, 2]);
 }
 
 #[test]
 fn a_batch_without_a_file_that_is_taken_makes_no_call_to_decode() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let header = Baseline::read(&jpeg(50), u64::MAX).unwrap();
     let source = Arc::new(vec![1, 2]);
 
     let broken = ScannedJpeg { source, header };
-    let broken = decoder.decode(queue, &[broken], &to, &[Place::dense(0, 8, 16)]);
+    let broken = decoder.decode(queue, &[broken], &to, &[ImagePosition::dense(0, 8, 16)]);
     let empty = decoder.decode(queue, &[], &to, &[]);
 
-    assert_eq!(rows(&broken.unwrap().refused), [0]);
-    assert!(empty.unwrap().refused.is_empty());
+    assert_eq!(rows(&broken.unwrap().rejected), [0]);
+    assert!(empty.unwrap().rejected.is_empty());
     assert!(
         !calls()
             .iter()
@@ -429,26 +434,26 @@ fn a_batch_without_a_file_that_is_taken_makes_no_call_to_decode() {
 
 #[test]
 fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
-    let context = card();
+    let context = gpu();
     for broken in [&[0][..], &[8], &[3, 4], &[0, 2, 4, 6, 8]] {
         clear_faults();
         let mut decoder = open(&context);
         let (queue, to) = (context.stream().unwrap(), memory(&context));
-        let (files, places) = files(9);
+        let (files, positions) = files(9);
         for &row in broken {
             add_fault(files[row].len(), FileFault::Broken(3));
         }
         calls();
 
         let decoding = decoder
-            .decode(queue, &sources(&files), &to, &places)
+            .decode(queue, &sources(&files), &to, &positions)
             .unwrap();
 
-        assert_eq!(rows(&decoding.refused), broken);
-        let text = decoding.refused[0].why.to_string();
+        assert_eq!(rows(&decoding.rejected), broken);
+        let text = decoding.rejected[0].why.to_string();
         assert_eq!(
             text,
-            "nvJPEG refuses the file: the JPEG is broken (status 3)"
+            "nvJPEG rejects the file: the JPEG is damaged (status 3)"
         );
         // Every call behind one that failed is made when nothing is under way.
         let made = calls();
@@ -464,35 +469,35 @@ fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
             assert!(tries.len() <= 9, "{tries:?}");
         }
         drop(decoding);
-        check(&bytes(&context, queue, &to), &files, &places, broken);
+        check(&bytes(&context, queue, &to), &files, &positions, broken);
 
         // The next batches are whole again.
         clear_faults();
         for _ in 0..2 {
             let next = decoder
-                .decode(queue, &sources(&files), &to, &places)
+                .decode(queue, &sources(&files), &to, &positions)
                 .unwrap();
-            assert!(next.refused.is_empty());
+            assert!(next.rejected.is_empty());
         }
-        check(&bytes(&context, queue, &to), &files, &places, &[]);
+        check(&bytes(&context, queue, &to), &files, &positions, &[]);
     }
 }
 
 #[test]
 fn a_card_that_decodes_nothing_is_an_error_and_no_row_of_broken_files() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(4);
+    let (files, positions) = files(4);
     fail("nvjpegDecodeBatched", 6);
 
     let error = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap_err();
 
     let text = error.to_string();
     assert!(
-        text.starts_with("nvjpegDecodeBatched: the card did not execute it"),
+        text.starts_with("nvjpegDecodeBatched: the GPU did not execute it"),
         "{text}"
     );
     assert!(text.contains("; decode on the host"), "{text}");
@@ -501,20 +506,20 @@ fn a_card_that_decodes_nothing_is_an_error_and_no_row_of_broken_files() {
 
 #[test]
 fn no_memory_and_unknown_statuses_are_errors_that_say_what_is_free() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(2);
+    let (files, positions) = files(2);
     for (call, code, words) in [
         (
             "nvjpegDecodeBatched",
             5,
-            "it gets no memory (status 5): 1073733632 of 1073741824 bytes",
+            "out of memory (status 5): 1073733632 of 1073741824 bytes",
         ),
         (
             "nvjpegDecodeBatchedInitialize",
             5,
-            "nvjpegDecodeBatchedInitialize: it gets no memory",
+            "nvjpegDecodeBatchedInitialize: out of memory",
         ),
         (
             "nvjpegDecodeBatched",
@@ -526,33 +531,37 @@ fn no_memory_and_unknown_statuses_are_errors_that_say_what_is_free() {
         fail(call, code);
 
         let error = decoder
-            .decode(queue, &sources(&files), &to, &places)
+            .decode(queue, &sources(&files), &to, &positions)
             .unwrap_err();
 
         assert!(error.to_string().contains(words), "{error}");
     }
     fail_nothing();
     let decoding = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap();
-    assert!(decoding.refused.is_empty(), "the decoder works on");
+    assert!(decoding.rejected.is_empty(), "the decoder works on");
 }
 
 #[test]
 fn a_file_that_the_library_reads_otherwise_is_never_decoded() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(4);
+    let (files, positions) = files(4);
     add_fault(files[1].len(), FileFault::Misread);
     add_fault(files[2].len(), FileFault::Unsupported);
 
     let decoding = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap();
 
-    assert_eq!(rows(&decoding.refused), [1, 2]);
-    let texts: Vec<_> = decoding.refused.iter().map(|r| r.why.to_string()).collect();
+    assert_eq!(rows(&decoding.rejected), [1, 2]);
+    let texts: Vec<_> = decoding
+        .rejected
+        .iter()
+        .map(|r| r.why.to_string())
+        .collect();
     assert!(
         texts[0].contains("it reads 17x8 of 3 components"),
         "{}",
@@ -564,60 +573,62 @@ fn a_file_that_the_library_reads_otherwise_is_never_decoded() {
         texts[1]
     );
     drop(decoding);
-    check(&bytes(&context, queue, &to), &files, &places, &[1, 2]);
+    check(&bytes(&context, queue, &to), &files, &positions, &[1, 2]);
 
     fail("nvjpegJpegStreamParse", 3);
     let decoding = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap();
-    assert_eq!(rows(&decoding.refused), [0, 1, 2, 3]);
+    assert_eq!(rows(&decoding.rejected), [0, 1, 2, 3]);
 }
 
 #[test]
 fn a_library_without_the_newer_functions_decodes_too() {
-    let context = card();
+    let context = gpu();
     let mut decoder = Decoder::open_with(&context, &OLD, &Settings::default()).unwrap();
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(2);
+    let (files, positions) = files(2);
 
     let decoding = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap();
 
-    assert!(decoding.refused.is_empty());
+    assert!(decoding.rejected.is_empty());
     assert_eq!(decoder.engines(), None);
 }
 
 #[test]
 fn what_cannot_be_right_is_refused_before_the_library_is_called() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(2);
+    let (files, positions) = files(2);
     let sources = sources(&files);
-    let mut refused = |queue, to: &Arc<Memory>, places: &[Place]| {
+    let mut rejected = |queue, to: &Arc<Memory>, positions: &[ImagePosition]| {
         decoder
-            .decode(queue, &sources, to, places)
+            .decode(queue, &sources, to, positions)
             .unwrap_err()
             .to_string()
     };
     calls();
 
-    let far = Place {
+    let far = ImagePosition {
         offset: 8192 - 100,
-        ..places[1]
+        ..positions[1]
     };
-    assert!(refused(queue, &to, &[places[0], far]).contains("row 1: 8 rows of 48 bytes"));
-    assert!(refused(queue, &to, &[places[0], places[0]]).contains("share bytes"));
-    assert!(refused(queue, &to, &places[..1]).contains("give one for each"));
+    assert!(rejected(queue, &to, &[positions[0], far]).contains("row 1: 8 rows of 48 bytes"));
+    assert!(rejected(queue, &to, &[positions[0], positions[0]]).contains("overlap"));
+    assert!(rejected(queue, &to, &positions[..1]).contains("give one position per file"));
     let other = Context::open_with(&crate::cuda::testing::FAKE, 0).unwrap();
     let foreign = memory(&other);
-    assert!(refused(queue, &foreign, &places).contains("a memory of another opening"));
+    assert!(
+        rejected(queue, &foreign, &positions).contains("the memory belongs to another open GPU")
+    );
     let stream = other.stream().unwrap();
-    assert!(refused(stream, &to, &places).contains("a stream of another opening"));
+    assert!(rejected(stream, &to, &positions).contains("the stream belongs to another open GPU"));
     let consumers = consumers_stream(&context);
     begin_capture(&context, consumers);
-    assert!(refused(Queue::LEGACY, &to, &places).contains("being captured"));
+    assert!(rejected(Queue::LEGACY, &to, &positions).contains("being captured"));
 
     assert!(
         !calls()
@@ -629,13 +640,13 @@ fn what_cannot_be_right_is_refused_before_the_library_is_called() {
 
 #[test]
 fn a_memory_that_a_consumers_stream_decodes_to_is_freed_after_that() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let to = memory(&context);
-    let (files, places) = files(1);
+    let (files, positions) = files(1);
 
     let decoding = decoder
-        .decode(Queue::LEGACY, &sources(&files), &to, &places)
+        .decode(Queue::LEGACY, &sources(&files), &to, &positions)
         .unwrap();
     calls();
     drop(decoding);
@@ -652,14 +663,14 @@ fn a_memory_that_a_consumers_stream_decodes_to_is_freed_after_that() {
 
 #[test]
 fn an_end_that_cannot_be_marked_is_waited_for() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(2);
+    let (files, positions) = files(2);
     fail("cuEventRecord", 700);
 
     let error = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap_err();
 
     assert_eq!(error.code(), Some(700));
@@ -670,29 +681,32 @@ fn an_end_that_cannot_be_marked_is_waited_for() {
     fail_nothing();
     assert!(
         decoder
-            .decode(queue, &sources(&files), &to, &places)
+            .decode(queue, &sources(&files), &to, &positions)
             .is_ok()
     );
 }
 
 #[test]
 fn what_is_under_way_on_a_card_that_is_lost_stays_for_good() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(2);
+    let (files, positions) = files(2);
     fail("cuEventRecord", 700);
     fail("cuStreamSynchronize", 700);
 
     let error = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap_err();
     assert_eq!(error.code(), Some(700));
     assert!(!calls().contains(&"file freed".to_owned()));
     let again = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap_err();
-    assert!(again.to_string().contains("open it anew"), "{again}");
+    assert!(
+        again.to_string().contains("open the decoder again"),
+        "{again}"
+    );
     drop(decoder);
 
     let seen = calls();
@@ -705,12 +719,12 @@ fn what_is_under_way_on_a_card_that_is_lost_stays_for_good() {
 
 #[test]
 fn a_decoder_waits_for_its_batches_and_is_taken_apart_in_reverse() {
-    let context = card();
+    let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
-    let (files, places) = files(1);
+    let (files, positions) = files(1);
     let decoding = decoder
-        .decode(queue, &sources(&files), &to, &places)
+        .decode(queue, &sources(&files), &to, &positions)
         .unwrap();
     calls();
 

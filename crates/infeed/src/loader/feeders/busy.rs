@@ -1,4 +1,4 @@
-//! How long bytes come from feeders: for each, and once where several send at the same time.
+//! Time during which feeders send bytes: per feeder, and in total with overlaps counted once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use infeed_raw::machine::thread_cpu_time;
 
-/// The time during which anyone was at it.
+/// Time during which at least one [`Working`] guard exists.
 #[derive(Debug, Default)]
-pub(super) struct Busy(Mutex<State>);
+pub(super) struct Busy(Mutex<BusyState>);
 
 #[derive(Debug, Default)]
-struct State {
-    /// How many are at it.
+struct BusyState {
+    /// Number of guards.
     count: usize,
-    /// Since when, while there are any.
+    /// Start of the current period, if there are guards.
     since: Option<Instant>,
-    /// Before that.
+    /// Sum of earlier periods.
     total: Duration,
 }
 
-/// Somebody who is at it, until dropped.
+/// Guard that counts time until it is dropped.
 pub(super) struct Working<'a> {
     all: &'a Busy,
     own: &'a AtomicU64,
@@ -28,7 +28,7 @@ pub(super) struct Working<'a> {
 }
 
 impl Busy {
-    /// Begins to count; what one takes by itself is added to `own` in nanoseconds.
+    /// Begins to count. The guard's own duration is added to `own`, in nanoseconds.
     pub(super) fn begin<'a>(&'a self, own: &'a AtomicU64) -> Working<'a> {
         let begun = Instant::now();
         let mut state = self.lock();
@@ -42,14 +42,14 @@ impl Busy {
         }
     }
 
-    /// So far.
+    /// Returns the time so far.
     pub(super) fn total(&self) -> Duration {
         let state = self.lock();
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // What it guards is whole after every statement.
+    fn lock(&self) -> MutexGuard<'_, BusyState> {
+        // The state is consistent after every statement.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,16 +67,16 @@ impl Drop for Working<'_> {
     }
 }
 
-/// Processor time of a thread, lap by lap.
+/// Splits the CPU time of a thread into laps.
 pub(super) struct CpuLaps(Duration);
 
 impl CpuLaps {
-    /// Begins on the thread that asks, which is the one that has to count.
+    /// Begins on the calling thread, which must also call [`CpuLaps::lap`].
     pub(super) fn begin() -> CpuLaps {
         CpuLaps(thread_cpu_time())
     }
 
-    /// Adds what this thread took since the last lap.
+    /// Adds the thread's CPU time since the last lap to `counter`, in nanoseconds.
     pub(super) fn lap(&mut self, counter: &AtomicU64) {
         let now = thread_cpu_time();
         add_time(counter, now.saturating_sub(self.0));
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_in_which_two_receive_counts_once_for_both_and_once_for_each() {
+    fn overlapping_time_counts_once_in_total_and_fully_per_feeder() {
         let busy = Busy::default();
         let own = [AtomicU64::new(0), AtomicU64::new(0)];
         let begun = Instant::now();
@@ -105,7 +105,7 @@ mod tests {
         drop(first);
         assert!(
             busy.total() >= Duration::from_millis(20),
-            "one is still at it"
+            "one guard is left"
         );
         drop(second);
         let (all, elapsed) = (busy.total(), begun.elapsed());
@@ -117,6 +117,6 @@ mod tests {
         );
         assert!(of(0) >= Duration::from_millis(20) && of(1) >= Duration::from_millis(20));
         std::thread::sleep(Duration::from_millis(5));
-        assert_eq!(busy.total(), all, "nobody is at it");
+        assert_eq!(busy.total(), all, "no guard is left");
     }
 }

@@ -1,4 +1,4 @@
-//! One feeder: connecting, asking ahead, reading what comes, and what happens when nothing does.
+//! One feeder: connection, requests ahead, answers, and late or lost answers.
 
 use std::cell::Cell;
 use std::io::{self, BufReader, Write};
@@ -10,42 +10,44 @@ use std::time::{Duration, Instant};
 
 use super::busy::CpuLaps;
 use super::receive::{self, Came};
-use super::{DEPTH, First, Host, Place, Shared, add, lock};
-use crate::exec::lend::{Lease, Returned, Taken};
+use super::{DEPTH, FedShared, First, Host, Place, add, lock};
 use crate::wire::WireError;
 use crate::wire::bytes::{Put, Take};
+use crate::wire::channel::Channel;
 use crate::wire::frame::{self, CONTROL_BYTES, Kind};
 use crate::wire::hello;
 use crate::wire::rows::{HEAD_BYTES, RowsHead};
 use crate::wire::socket::{SLICE, Socket};
+use infeed_core::exec::lease::{Lease, LeaseOutcome, ReturnReason};
 
-/// For the connection to be made, and for the handshake on it.
+/// Timeout of the connection, and of the handshake.
 const CONNECTING: Duration = Duration::from_secs(3);
 
-/// Rest before a lost feeder is called again: the first, doubled each time, and the last.
+/// Pause before a lost feeder is called again: the first one, doubled each time up to the longest.
 const REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// How often a feeder hears that the trainer is there, while it is asked for nothing.
+/// Interval of messages that keep an idle connection open.
 const HERE: Duration = Duration::from_secs(5);
 
-/// Deadlines that a batch may be on its way, once it comes: drops that never end are no answer.
+/// Maximum duration of one batch's transfer, in deadlines. Limits a sender that only trickles
+/// bytes.
 const FRAME: u32 = 10;
 
-/// Batches changed on the way, one after the other, before the connection is given up.
+/// Consecutive corrupt batches after which the connection is closed.
 const STRIKES: u32 = 3;
 
-/// Bytes that are read ahead of what is looked at. Rows that are longer go straight into their slab.
+/// Size of the read buffer. Longer rows are read directly into their slab.
 const BUFFER: usize = 16 << 10;
 
-/// Body of a feeder's thread: keeps a connection for as long as the loader is open.
-pub(super) fn run(shared: &Shared, number: usize, first: &Sender<(usize, First)>) {
+/// Body of a feeder's thread: keeps a connection while the loader is open.
+pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, First)>) {
     let host = &shared.hosts[number];
     let mut rest = REST;
-    let mut told = false;
-    let mut tell = |what: First| {
-        if !std::mem::replace(&mut told, true) {
-            // Who opens may have stopped waiting.
+    let mut is_reported = false;
+    let mut report = |what: First| {
+        if !std::mem::replace(&mut is_reported, true) {
+            // `open` may have stopped waiting.
             let _ = first.send((number, what));
         }
     };
@@ -53,31 +55,39 @@ pub(super) fn run(shared: &Shared, number: usize, first: &Sender<(usize, First)>
     while !shared.is_closed() {
         let place = host.look(hosts);
         if place.host.is_empty() {
-            tell(First::Unreachable);
+            report(First::Unreachable);
             std::thread::sleep(REST);
             continue;
         }
         let failed = match connect(shared, host, &place) {
-            Ok(stream) => {
+            Ok(channel) => {
                 rest = REST;
                 host.able.store(true, Ordering::Release);
                 shared.share_out();
                 tracing::info!(target: "infeed::feeders", "{}: feeds this run", host.name());
-                tell(First::Connected);
-                let ended = converse(shared, host, &stream);
+                report(First::Connected);
+                let ended = converse(shared, host, &channel);
                 host.able.store(false, Ordering::Release);
                 shared.share_out();
                 if !shared.is_over(host) {
                     add(&host.lost, 1);
                 }
-                ended.err().map_or("it ended".to_owned(), |e| e.to_string())
+                ended
+                    .err()
+                    .map_or("the connection ended".to_owned(), |e| e.to_string())
             }
             Err(error) => {
-                if let WireError::Refused(refusal) = &error {
-                    add(&host.refused, 1);
-                    tell(First::Refused(refusal.clone()));
-                } else {
-                    tell(First::Unreachable);
+                match &error {
+                    WireError::Refused(refusal) => {
+                        add(&host.refused, 1);
+                        report(First::Refused(refusal.clone()));
+                    }
+                    // Any process at that address can send this, so it does not end `open`.
+                    WireError::Unproven(_) => {
+                        add(&host.refused, 1);
+                        report(First::Unreachable);
+                    }
+                    _ => report(First::Unreachable),
                 }
                 error.to_string()
             }
@@ -90,7 +100,7 @@ pub(super) fn run(shared: &Shared, number: usize, first: &Sender<(usize, First)>
         if before.as_ref() != Some(&failed) {
             tracing::warn!(
                 target: "infeed::feeders",
-                "{}: {failed}; its batches are made elsewhere until it is back", host.name()
+                "{}: {failed}; its batches are made elsewhere until it reconnects", host.name()
             );
         }
         let until = Instant::now() + rest;
@@ -104,8 +114,8 @@ pub(super) fn run(shared: &Shared, number: usize, first: &Sender<(usize, First)>
     }
 }
 
-/// A connection on which both sides know each other.
-fn connect(shared: &Shared, host: &Host, place: &Place) -> Result<TcpStream, WireError> {
+/// Connects. On success, both sides have proved the token.
+fn connect(shared: &FedShared, host: &Host, place: &Place) -> Result<Channel, WireError> {
     let mut found = Err(io::Error::new(
         io::ErrorKind::NotFound,
         "the host has no address",
@@ -117,38 +127,43 @@ fn connect(shared: &Shared, host: &Host, place: &Place) -> Result<TcpStream, Wir
         }
     }
     let stream = found?;
+    let feeders = &shared.call.feeders;
+    let channel = match feeders.encryption.applies_to(stream.peer_addr()?.ip()) {
+        true => Channel::connect(stream)?,
+        false => Channel::plain(stream),
+    };
     let ends = |_| shared.is_over(host);
-    let socket = Socket::new(&stream, CONNECTING, &ends)?;
+    let socket = Socket::new(&channel, CONNECTING, &ends)?;
     socket.set_limit(Some(CONNECTING));
-    let token = place.token.as_ref();
-    let token = token.unwrap_or(&shared.call.feeders.token);
-    hello::greet(&socket, token, &shared.call.hello)?;
-    Ok(stream)
+    let binding = socket.shake()?;
+    let token = place.token.as_ref().unwrap_or(&feeders.token);
+    hello::greet(&socket, token, binding, &shared.call.hello)?;
+    Ok(channel)
 }
 
-/// What was asked of a feeder.
+/// Requests to a feeder.
 #[derive(Debug, Default)]
 struct Asked {
-    state: Mutex<State>,
+    state: Mutex<HostState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Asked for, and when.
+struct HostState {
+    /// Open requests with their start times.
     open: Vec<(Lease, Instant)>,
-    /// Given back since it took too long. It may come all the same.
+    /// Leases that were returned because the feeder was too slow. Its answer may still come.
     late: Vec<Lease>,
-    /// Since when it is late: it is asked for nothing until it answers.
+    /// Start of a period in which the feeder is late. It gets no requests until it answers.
     slow: Option<Instant>,
     over: bool,
-    /// What it usually takes.
+    /// Usual duration of an answer: a moving average.
     usual: Option<Duration>,
 }
 
 impl Asked {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, HostState> {
+        // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,8 +173,8 @@ impl Asked {
     }
 }
 
-impl State {
-    /// How long an answer may take.
+impl HostState {
+    /// Longest wait for an answer.
     fn deadline(&self, least: Duration) -> Duration {
         match self.usual {
             Some(usual) => least.max(5 * usual),
@@ -167,34 +182,35 @@ impl State {
         }
     }
 
-    /// Takes what an answer is to, and when that was asked for, if not too long ago: of a tray that was
-    /// asked for twice, the later.
-    fn answered(&mut self, tray: u64) -> Option<(Lease, Option<Instant>)> {
-        let of_tray = |lease: &Lease| lease.tray() == tray;
+    /// Removes the request of an answer. Returns its lease, and its start time unless it is late.
+    /// If a batch was requested twice, takes the later request.
+    fn answered(&mut self, in_flight: u64) -> Option<(Lease, Option<Instant>)> {
+        let of_in_flight = |lease: &Lease| lease.in_flight() == in_flight;
         let open = self.open.iter().enumerate();
-        let open = open.filter(|(_, (lease, _))| of_tray(lease));
+        let open = open.filter(|(_, (lease, _))| of_in_flight(lease));
         if let Some((at, _)) = open.max_by_key(|(_, (lease, _))| *lease) {
             let (lease, asked) = self.open.remove(at);
             return Some((lease, Some(asked)));
         }
-        let at = self.late.iter().position(of_tray)?;
+        let at = self.late.iter().position(of_in_flight)?;
         Some((self.late.swap_remove(at), None))
     }
 }
 
-/// Asks and hears until the connection ends.
-fn converse(shared: &Shared, host: &Host, stream: &TcpStream) -> Result<(), WireError> {
+/// Sends requests and reads answers until the connection ends.
+fn converse(shared: &FedShared, host: &Host, channel: &Channel) -> Result<(), WireError> {
+    let stream = channel.stream();
     let asked = Asked::default();
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| {
-            if let Err(error) = ask(shared, host, stream, &asked) {
+            if let Err(error) = ask(shared, host, channel, &asked) {
                 tracing::debug!(target: "infeed::feeders", "{}: {error}", host.name());
             }
-            // Whoever hears has nothing to wait for.
+            // The reader has nothing to wait for.
             asked.end();
             let _ = stream.shutdown(Shutdown::Both);
         });
-        let ended = hear(shared, host, stream, &asked);
+        let ended = hear(shared, host, channel, &asked);
         asked.end();
         let _ = stream.shutdown(Shutdown::Both);
         ended
@@ -202,25 +218,25 @@ fn converse(shared: &Shared, host: &Host, stream: &TcpStream) -> Result<(), Wire
     let left = std::mem::take(&mut asked.lock().open);
     add(&host.redone, left.len() as u64);
     for (lease, _) in left {
-        shared.lender.give_back(lease, Returned::Lost);
+        shared.leases.give_back(lease, ReturnReason::Lost);
     }
     ended
 }
 
-/// Asks for batches, a few ahead.
-fn ask(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Result<(), WireError> {
+/// Requests batches, a few ahead.
+fn ask(shared: &FedShared, host: &Host, channel: &Channel, asked: &Asked) -> Result<(), WireError> {
     let ends = |_| shared.is_over(host) || asked.lock().over;
-    let patience = shared.call.feeders.deadline.max(CONNECTING);
-    let socket = Socket::new(stream, patience, &ends)?;
-    let steps = shared.lender.job().partition().steps();
-    let mut said = Instant::now();
+    let timeout = shared.call.feeders.deadline.max(CONNECTING);
+    let socket = Socket::new(channel, timeout, &ends)?;
+    let steps = shared.leases.job().partition().steps();
+    let mut last_sent = Instant::now();
     loop {
         if ends(false) {
             return Ok(());
         }
-        if said.elapsed() > HERE {
+        if last_sent.elapsed() > HERE {
             say(&socket, Kind::Here, &[])?;
-            said = Instant::now();
+            last_sent = Instant::now();
         }
         {
             let state = asked.lock();
@@ -230,18 +246,19 @@ fn ask(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resul
                 continue;
             }
         }
-        match shared.lender.take(SLICE * 5) {
-            Taken::Tray(lease) => {
+        match shared.leases.take(SLICE * 5) {
+            LeaseOutcome::Batch(lease) => {
                 let mut state = asked.lock();
                 state.open.push((lease, Instant::now()));
                 drop(state);
                 let mut put = Put::default();
-                put.u64(lease.tray() / steps).u64(lease.tray() % steps);
+                put.u64(lease.in_flight() / steps)
+                    .u64(lease.in_flight() % steps);
                 say(&socket, Kind::Ask, &put.finish())?;
-                said = Instant::now();
+                last_sent = Instant::now();
             }
-            Taken::Timeout => {}
-            Taken::Ended => return Ok(()),
+            LeaseOutcome::Timeout => {}
+            LeaseOutcome::Ended => return Ok(()),
         }
     }
 }
@@ -252,30 +269,35 @@ fn say(mut socket: &Socket<'_>, kind: Kind, body: &[u8]) -> Result<(), WireError
     Ok(socket.write_all(&frame)?)
 }
 
-/// Reads what comes, and gives back what does not come in time.
-fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Result<(), WireError> {
+/// Reads answers, and returns leases whose answer does not come in time.
+fn hear(
+    shared: &FedShared,
+    host: &Host,
+    channel: &Channel,
+    asked: &Asked,
+) -> Result<(), WireError> {
     let least = shared.call.feeders.deadline;
     let heard = Cell::new(Instant::now());
-    // Whether a batch is being read: what is asked for behind it cannot come before it is.
+    // Whether a batch is being read: later answers cannot come before its end.
     let reading = Cell::new(false);
-    // Whether rows of a tray are in these hands, for which a reset waits.
+    // Whether this thread has rows of an in-flight batch, which a reset waits for.
     let filling = Cell::new(false);
     let ends = |stalled| {
         let late = !reading.get() && find_late(shared, host, asked, heard.get());
-        // Rows that are coming are let go between two of them, and the rest is read.
-        let waited_for = stalled && filling.get() && shared.lender.is_stopping();
+        // Between rows, `receive::columns` releases the batch by itself. A stalled read cannot.
+        let waited_for = stalled && filling.get() && shared.leases.is_stopping();
         late || asked.lock().over || shared.is_over(host) || waited_for
     };
-    let socket = Socket::new(stream, Duration::MAX, &ends)?;
+    let socket = Socket::new(channel, Duration::MAX, &ends)?;
     let mut from = BufReader::with_capacity(BUFFER, &socket);
-    let job = shared.lender.job();
+    let job = shared.leases.job();
     let rows_at = |step: u64| job.partition().rows_at(step) as usize;
     let steps = job.partition().steps();
     let mut strikes = 0;
     let mut cpu = CpuLaps::begin();
     loop {
         cpu.lap(&host.cpu_ns);
-        socket.set_patience(Duration::MAX);
+        socket.set_timeout(Duration::MAX);
         socket.set_limit(None);
         let head = frame::head(&mut from, |kind| match kind {
             Kind::Rows => HEAD_BYTES,
@@ -285,34 +307,34 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
         let receiving = shared.receiving.begin(&host.receiving_ns);
         reading.set(true);
         let deadline = asked.lock().deadline(least);
-        socket.set_patience(deadline);
+        socket.set_timeout(deadline);
         socket.set_limit(Some(deadline.saturating_mul(FRAME)));
         let body = frame::body(&mut from, head)?;
         let declined = match head.kind {
             Kind::Rows => false,
             Kind::Declined => true,
             other => {
-                let what = format!("{other:?} where rows may come");
+                let what = format!("{other:?} instead of rows");
                 return Err(WireError::malformed(what));
             }
         };
         let (epoch, step) = RowsHead::name(&body)?;
-        let tray = epoch.checked_mul(steps).and_then(|t| t.checked_add(step));
-        let tray = tray.filter(|_| step < steps);
-        let found = tray.and_then(|tray| asked.lock().answered(tray));
-        let (Some(tray), Some((lease, asked_at))) = (tray, found) else {
-            let what = format!("epoch {epoch}, step {step}, which it was not asked for");
+        let in_flight = epoch.checked_mul(steps).and_then(|t| t.checked_add(step));
+        let in_flight = in_flight.filter(|_| step < steps);
+        let found = in_flight.and_then(|in_flight| asked.lock().answered(in_flight));
+        let (Some(in_flight), Some((lease, asked_at))) = (in_flight, found) else {
+            let what = format!("epoch {epoch}, step {step}, which was not requested");
             return Err(WireError::malformed(what));
         };
-        // Before what it was asked for earlier had been read, nothing could come.
+        // A feeder answers in order, so this answer could not start before the previous one ended.
         let took = asked_at.map(|at| at.max(heard.get()).elapsed());
         if declined {
             let why = Take::new(&body[16..], "an answer").text(1024)?;
             tracing::debug!(
                 target: "infeed::feeders",
-                "{}: leaves epoch {epoch}, step {step} to this machine: {why}", host.name()
+                "{}: declines epoch {epoch}, step {step}: {why}", host.name()
             );
-            shared.lender.give_back(lease, Returned::Declined);
+            shared.leases.give_back(lease, ReturnReason::Declined);
             add(&host.declined, 1);
             heard.set(Instant::now());
             reading.set(false);
@@ -321,10 +343,10 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
         }
         let came = match RowsHead::decode(&body, &shared.call.layout, rows_at(step)) {
             Ok(head) => receive::check(&head, job, shared.call.hello.policy).and_then(|()| {
-                let begun = shared.lender.begin(lease);
+                let begun = shared.leases.begin(lease);
                 filling.set(begun.is_some());
                 let layout = &shared.call.layout;
-                receive::columns(&mut from, head, layout, begun, &shared.lender, tray)
+                receive::columns(&mut from, head, layout, begun, &shared.leases, in_flight)
             }),
             Err(error) => Err(error),
         };
@@ -332,8 +354,9 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
         reading.set(false);
         drop(receiving);
         if came.is_err() {
-            // Nobody else knows that this one is lost; if its rows were out, it came back with them.
-            shared.lender.give_back(lease, Returned::Lost);
+            // This lease is no longer in `open`, so only this code can return it. If its rows were
+            // taken, dropping them has returned it already.
+            shared.leases.give_back(lease, ReturnReason::Lost);
             add(&host.redone, 1);
         }
         match came? {
@@ -354,10 +377,10 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
                 strikes += 1;
                 tracing::warn!(
                     target: "infeed::feeders",
-                    "{}: bytes of epoch {epoch}, step {step} were changed on the way", host.name()
+                    "{}: checksum mismatch in epoch {epoch}, step {step}", host.name()
                 );
                 if strikes >= STRIKES {
-                    return Err(WireError::Corrupt("one batch after the other"));
+                    return Err(WireError::Corrupt("consecutive batches"));
                 }
             }
         }
@@ -366,8 +389,8 @@ fn hear(shared: &Shared, host: &Host, stream: &TcpStream, asked: &Asked) -> Resu
     }
 }
 
-/// Enters that an answer came, after so long if it was in time.
-fn answered(shared: &Shared, host: &Host, asked: &Asked, took: Option<Duration>) {
+/// Records that an answer came. `took` is its duration, unless it was late.
+fn answered(shared: &FedShared, host: &Host, asked: &Asked, took: Option<Duration>) {
     let mut state = asked.lock();
     if let Some(took) = took {
         state.usual = Some(match state.usual {
@@ -384,9 +407,8 @@ fn answered(shared: &Shared, host: &Host, asked: &Asked, took: Option<Duration>)
     }
 }
 
-/// Gives back what did not come for too long, though nothing else did; whether the connection is to be
-/// given up.
-fn find_late(shared: &Shared, host: &Host, asked: &Asked, heard: Instant) -> bool {
+/// Returns the leases whose answers are late. The result is whether to close the connection.
+fn find_late(shared: &FedShared, host: &Host, asked: &Asked, heard: Instant) -> bool {
     let mut state = asked.lock();
     if state.over {
         return true;
@@ -410,14 +432,14 @@ fn find_late(shared: &Shared, host: &Host, asked: &Asked, heard: Instant) -> boo
         shared.share_out();
         tracing::warn!(
             target: "infeed::feeders",
-            "{}: no batch for {:.1} s; what it was asked for is made elsewhere",
+            "{}: no batch for {:.1} s; its open batches are made elsewhere",
             host.name(),
             deadline.as_secs_f64()
         );
     }
     add(&host.redone, late.len() as u64);
     for lease in late {
-        shared.lender.give_back(lease, Returned::Lost);
+        shared.leases.give_back(lease, ReturnReason::Lost);
     }
     false
 }

@@ -1,9 +1,10 @@
-//! Batches from other machines: a trainer asks its feeders for them by name, ahead of the step.
+//! Batches from other machines: a trainer requests them from its feeders by name, ahead of the
+//! step.
 //!
-//! The conveyor's trays are shared: its own threads and the feeders each take the next one that nobody
-//! has (`exec/lend.rs`), so who makes a batch follows from who is free, and neither order nor bits do.
-//! Each feeder has two threads here, one that asks and one that reads what comes into the slabs.
-//! What happens when: `feed/README.md`.
+//! The trainer's threads and its feeders share the executor's in-flight batches (`exec/lend.rs`).
+//! Each takes the next batch that no other one has. So load decides which machine makes a batch,
+//! but not the order or the bits. Each feeder has two threads here: one sends requests, and one
+//! reads answers into the slabs. `feed/README.md` describes states and failures.
 
 mod busy;
 mod host;
@@ -15,84 +16,83 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::digest::Digested;
+use super::digest::DigestScope;
 use super::options::{OnError, Options};
-use super::prepare::Prepared;
-use super::records::Records;
+use super::prepare::PreparedRun;
+use super::records::RecordJob;
 use super::{contents, facts};
-use crate::error::Error;
-use crate::exec::lend::Lender;
 use crate::wire::hello::{Hello, Policy, Refusal};
-use crate::wire::rows::Layout;
+use crate::wire::rows::RowsLayout;
 use busy::Busy;
+use infeed_core::error::Error;
+use infeed_core::exec::lease::BatchLeases;
 
 pub use super::hosts::{Feeders, Hosts, Local, Place};
 
-/// Batches that one feeder is asked for at once: one that it makes, one on the way, one asked for.
+/// Open requests per feeder: one that it makes, one in transfer, one waiting.
 pub(super) const DEPTH: usize = 3;
 
-/// How long opening waits for feeders to answer.
+/// Longest wait for feeders when a loader opens.
 const OPENING: Duration = Duration::from_secs(5);
 
-/// What a feeder did for this loader.
+/// Statistics of one feeder for this loader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct FeederStats {
-    /// `host:port`, as it was given; empty while nobody knows it.
+    /// `host:port` as given; empty while the address is unknown.
     pub host: String,
-    /// Its machine, where it was named; else empty.
+    /// Name of its machine, if known; else empty.
     pub node: String,
-    /// Whether it is connected and answers in time.
+    /// Whether the feeder is connected and answers in time.
     pub connected: bool,
     /// Batches that it made.
     pub batches: u64,
-    /// Bytes of them.
+    /// Bytes of those batches.
     pub bytes: u64,
-    /// From asking to having them, summed over batches.
+    /// Time from request to complete batch, summed over batches.
     pub wait: Duration,
-    /// Time during which bytes of a batch came from it.
+    /// Time during which bytes of its batches arrived.
     pub receiving: Duration,
-    /// Processor time of this machine for what came from it.
+    /// CPU time of this machine for receiving its batches.
     pub cpu: Duration,
-    /// Batches that were asked of it and had to be made elsewhere: it was lost or late.
+    /// Batches that were requested from it but made elsewhere, because it was lost or late.
     pub redone: u64,
-    /// Batches that it could not make, such as for a bad record that stops the run.
+    /// Batches that it declined, for example because a bad record stops the run.
     pub declined: u64,
-    /// Batches whose bytes were changed on the way.
+    /// Batches with corrupt bytes.
     pub corrupt: u64,
-    /// How often the connection was lost.
+    /// Number of lost connections.
     pub lost: u64,
-    /// How often it refused this run.
+    /// Number of times that it refused this run.
     pub refused: u64,
-    /// What went wrong last.
+    /// The last problem.
     pub problem: Option<String>,
 }
 
-/// What feeders are told, known before the conveyor runs.
+/// Handshake and row layout for the feeders, fixed before the executor runs.
 #[derive(Debug)]
 pub(super) struct Call {
     feeders: Feeders,
     hello: Hello,
-    layout: Layout,
+    layout: RowsLayout,
 }
 
-/// Feeders at work. Dropping it ends the connections and joins their threads.
+/// Connected feeders. Dropping it closes the connections and joins their threads.
 #[derive(Debug)]
 pub(super) struct Fed {
-    shared: Arc<Shared>,
+    shared: Arc<FedShared>,
     threads: Vec<JoinHandle<()>>,
     process: u32,
 }
 
-/// What the threads of all feeders share.
+/// State shared by the threads of all feeders.
 #[derive(Debug)]
-struct Shared {
-    lender: Lender<Records>,
+struct FedShared {
+    leases: BatchLeases<RecordJob>,
     call: Call,
-    /// Trays that own threads may have.
+    /// Number of in-flight batches that local threads may take.
     own: usize,
     hosts: Vec<Host>,
-    /// While bytes come from any of them.
+    /// Time during which any feeder sends bytes.
     receiving: Busy,
     closed: AtomicBool,
 }
@@ -101,9 +101,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Host {
     number: usize,
-    /// Where it is called.
+    /// Current address.
     at: Mutex<Arc<Place>>,
-    /// Connected, and not late.
+    /// Whether the feeder is connected and not late.
     able: AtomicBool,
     batches: AtomicU64,
     bytes: AtomicU64,
@@ -118,7 +118,7 @@ struct Host {
     problem: Mutex<Option<String>>,
 }
 
-/// What came of the first try to reach a feeder.
+/// Result of the first attempt to reach a feeder.
 enum First {
     Connected,
     Refused(Refusal),
@@ -126,13 +126,13 @@ enum First {
 }
 
 impl Call {
-    /// What to tell the feeders of options; None where there are none.
-    pub(super) fn new(options: &Options, prepared: &Prepared) -> Result<Option<Call>, Error> {
+    /// Creates the call for the feeders in `options`; `None` without feeders.
+    pub(super) fn new(options: &Options, prepared: &PreparedRun) -> Result<Option<Call>, Error> {
         let Some(feeders) = &options.feeders else {
             return Ok(None);
         };
         if feeders.count() == 0 {
-            let problem = "there is no host; give \"host:port\" of at least one";
+            let problem = "no feeder address; give at least one \"host:port\"";
             return Err(Error::config("feeders", problem));
         }
         let job = &prepared.job;
@@ -147,14 +147,14 @@ impl Call {
                 OnError::Substitute => Policy::Substitute,
                 OnError::Skip => Policy::Skip,
             },
-            pixels: options.digest == Digested::Pixels,
+            pixels: options.digest == DigestScope::Pixels,
             limits: job.limits(prepared.shares.spare_bytes),
         };
         if job.source().groups().is_some_and(|groups| groups.whole) {
             tracing::warn!(
                 target: "infeed::feeders",
-                "the records lie in groups that can only be read whole: whoever makes a batch reads \
-                 the groups of its whole window for it; feeders pay where reading is cheap"
+                "records are in groups that can only be read whole, so a feeder reads a whole \
+                 window of groups for each batch; feeders help only if reading is cheap"
             );
         }
         Ok(Some(Call {
@@ -164,14 +164,15 @@ impl Call {
         }))
     }
 
-    /// Begins to ask. A feeder that cannot be reached may come later; one that refuses is an error.
-    pub(super) fn start(self, lender: Lender<Records>, own: usize) -> Result<Fed, Error> {
+    /// Starts the feeders' threads. A feeder that cannot be reached may come later; a feeder that
+    /// refuses the run is an error.
+    pub(super) fn start(self, leases: BatchLeases<RecordJob>, own: usize) -> Result<Fed, Error> {
         let host = |number| Host {
             number,
             ..Host::default()
         };
-        let shared = Arc::new(Shared {
-            lender,
+        let shared = Arc::new(FedShared {
+            leases,
             hosts: (0..self.feeders.count()).map(host).collect(),
             call: self,
             own,
@@ -183,21 +184,21 @@ impl Call {
             threads: Vec::new(),
             process: std::process::id(),
         };
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         for number in 0..shared.hosts.len() {
-            let (shared, tell) = (Arc::clone(&shared), tell.clone());
+            let (shared, sender) = (Arc::clone(&shared), sender.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("infeed-fed-{number}"))
-                .spawn(move || host::run(&shared, number, &tell))
+                .spawn(move || host::run(&shared, number, &sender))
                 .map_err(|source| Error::Thread {
                     source: Arc::new(source),
                 })?;
             fed.threads.push(thread);
         }
-        drop(tell);
+        drop(sender);
         let until = Instant::now() + OPENING;
         for _ in 0..shared.hosts.len() {
-            match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((number, First::Refused(refusal))) => {
                     let host = shared.hosts[number].name();
                     let problem = format!("{host} does not feed this run: {refusal}");
@@ -213,7 +214,7 @@ impl Call {
 }
 
 impl Fed {
-    /// What each of them did.
+    /// Returns the statistics of each feeder.
     pub(super) fn stats(&self) -> Vec<FeederStats> {
         let hosts = &self.shared.call.feeders.hosts;
         let each = self.shared.hosts.iter();
@@ -221,7 +222,7 @@ impl Fed {
             .collect()
     }
 
-    /// Time during which bytes came from any of them, counted once where several sent.
+    /// Returns the time during which any feeder sent bytes; overlaps count once.
     pub(super) fn receiving(&self) -> Duration {
         self.shared.receiving.total()
     }
@@ -230,29 +231,29 @@ impl Fed {
 impl Drop for Fed {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // The threads are the parent's.
+            // After a fork, the threads belong to the parent.
             self.threads.drain(..).for_each(std::mem::forget);
             return;
         }
         self.shared.closed.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // A panic was told by the panic hook, and its trays were given back.
+            // The panic hook has reported a panic, and the in-flight batches were returned.
             let _ = thread.join();
         }
     }
 }
 
-impl Shared {
+impl FedShared {
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether nobody is to talk to a feeder where it was called.
+    /// Whether the connection at the feeder's current address must end.
     fn is_over(&self, host: &Host) -> bool {
         self.is_closed() || host.has_moved(&self.call.feeders.hosts)
     }
 
-    /// Lets own threads work as is to be done beside the feeders that there are now.
+    /// Sets how many batches local threads may take, given the connected feeders.
     fn share_out(&self) {
         let able = |host: &Host| host.able.load(Ordering::Acquire);
         let own = match self.call.feeders.local {
@@ -260,12 +261,12 @@ impl Shared {
             Local::Fallback if !self.hosts.iter().any(able) => self.own,
             Local::Fallback => 0,
         };
-        self.lender.set_own(own);
+        self.leases.set_own(own);
     }
 }
 
 impl Host {
-    /// Where it is from now on called.
+    /// Reads and stores the feeder's current address.
     fn look(&self, hosts: &Hosts) -> Arc<Place> {
         let place = hosts.place(self.number);
         *lock(&self.at) = Arc::clone(&place);
@@ -276,7 +277,7 @@ impl Host {
         !Arc::ptr_eq(&lock(&self.at), &hosts.place(self.number))
     }
 
-    /// What messages call it.
+    /// Name of the feeder in messages.
     fn name(&self) -> String {
         lock(&self.at).to_string()
     }
@@ -307,6 +308,6 @@ fn add(counter: &AtomicU64, number: u64) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it is held.
+    // No code panics while it holds the lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

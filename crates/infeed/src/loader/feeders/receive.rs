@@ -1,36 +1,36 @@
-//! Rows of a batch that come from a feeder, into the rows of a tray.
+//! Reads rows of a feeder's batch into the rows of an in-flight batch.
 
 use std::io::Read;
 
-use crate::batch::{Cell, PADDING};
-use crate::exec::Job;
-use crate::exec::lend::{Begun, Lender};
 use crate::loader::digest::Digest;
-use crate::loader::made::Done;
-use crate::loader::parcel::BadRecord;
-use crate::loader::records::Records;
-use crate::order::partition::Tail;
+use crate::loader::fetched::BadRecord;
+use crate::loader::made::FilledRow;
+use crate::loader::records::RecordJob;
 use crate::wire::WireError;
 use crate::wire::frame::{self, Checksum};
 use crate::wire::hello::Policy;
-use crate::wire::rows::{Column, KeptRow, Layout, RowsHead};
+use crate::wire::rows::{Column, KeptRow, RowsHead, RowsLayout};
+use infeed_core::batch::{PADDING, RowCell};
+use infeed_core::exec::Job;
+use infeed_core::exec::lease::{BatchLeases, LeasedRows};
+use infeed_core::order::partition::Tail;
 
-/// Bytes that are read at once of what nobody wants.
+/// Buffer size in bytes for discarding rows.
 const DISCARDED: usize = 16 << 10;
 
-/// What came of a frame of rows.
+/// Result of reading the rows of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Came {
-    /// The batch is made; so many bytes.
+    /// The batch is filled; number of bytes.
     Filled(u64),
-    /// Somebody else had made it, or nobody wants it any more.
+    /// Another thread or feeder made the batch first, or it is no longer needed.
     Unwanted,
-    /// Bytes of a column were changed on the way.
+    /// Bytes of a column are corrupt.
     Corrupt,
 }
 
-/// Checks what a feeder says of rows against what it may say.
-pub(super) fn check(head: &RowsHead, job: &Records, policy: Policy) -> Result<(), WireError> {
+/// Checks the head of a feeder's rows.
+pub(super) fn check(head: &RowsHead, job: &RecordJob, policy: Policy) -> Result<(), WireError> {
     let pads = job.partition().tail() == Tail::Pad;
     let records = job.source().len();
     for row in &head.rows {
@@ -38,10 +38,10 @@ pub(super) fn check(head: &RowsHead, job: &Records, policy: Policy) -> Result<()
             Some(kept) if kept.record < records || (pads && kept.record == PADDING) => {}
             None if policy == Policy::Skip => {}
             Some(KeptRow { record, .. }) => {
-                let what = format!("record {record} where there are {records}");
+                let what = format!("record {record} of {records}");
                 return Err(WireError::malformed(what));
             }
-            None => return Err(WireError::malformed("a batch that lacks a row")),
+            None => return Err(WireError::malformed("a batch without one of its rows")),
         }
         if policy == Policy::Stop && !row.notes.is_empty() {
             let what = "a batch with a bad record, at which the run stops";
@@ -51,15 +51,15 @@ pub(super) fn check(head: &RowsHead, job: &Records, policy: Policy) -> Result<()
     Ok(())
 }
 
-/// Reads the columns behind a head. Without a tray to fill they are read and dropped, since what comes
-/// next lies behind them.
+/// Reads the columns after a head. Without an in-flight batch, the bytes are read and discarded to
+/// reach the next message.
 pub(super) fn columns(
     mut from: impl Read,
     head: RowsHead,
-    layout: &Layout,
-    mut begun: Option<Begun<'_, Records>>,
-    lender: &Lender<Records>,
-    tray: u64,
+    layout: &RowsLayout,
+    mut begun: Option<LeasedRows<'_, RecordJob>>,
+    leases: &BatchLeases<RecordJob>,
+    in_flight: u64,
 ) -> Result<Came, WireError> {
     let (mut whole, mut bytes) = (true, 0);
     let mut own = 0;
@@ -67,7 +67,7 @@ pub(super) fn columns(
         let mut sum = Checksum::default();
         for (number, row) in head.rows.iter().enumerate() {
             let Some(kept) = &row.kept else { continue };
-            if begun.is_some() && lender.is_stopping() {
+            if begun.is_some() && leases.is_stopping() {
                 // A reset waits for these rows.
                 begun = None;
             }
@@ -88,20 +88,20 @@ pub(super) fn columns(
     if !whole {
         return Ok(Came::Corrupt);
     }
-    let done = done(head, &mut begun, lender.job(), tray)?;
+    let done = done(head, &mut begun, leases.job(), in_flight)?;
     begun.finish(done.into_iter().map(Ok).collect());
     Ok(Came::Filled(bytes))
 }
 
-/// Reads a row of a slab.
+/// Reads a row into a slab.
 fn slab(
     from: &mut impl Read,
     row_bytes: usize,
-    cell: Option<&mut Cell>,
+    cell: Option<&mut RowCell>,
     sum: &mut Checksum,
 ) -> Result<u64, WireError> {
     match cell {
-        Some(Cell::Slab(row)) if row.bytes().len() == row_bytes => {
+        Some(RowCell::Slab(row)) if row.bytes().len() == row_bytes => {
             let row = row.bytes_mut();
             from.read_exact(row)?;
             sum.add(row);
@@ -111,15 +111,15 @@ fn slab(
     Ok(row_bytes as u64)
 }
 
-/// Reads a row that lies by itself.
+/// Reads a row outside slabs.
 fn own_cell(
     from: &mut impl Read,
     (axes, len): &(Vec<u64>, u64),
-    cell: Option<&mut Cell>,
+    cell: Option<&mut RowCell>,
     sum: &mut Checksum,
 ) -> Result<u64, WireError> {
     match cell {
-        Some(Cell::Own { shape, bytes }) => {
+        Some(RowCell::Own { shape, bytes }) => {
             bytes.clear();
             frame::exactly(from, *len, bytes)?;
             sum.add(bytes);
@@ -143,21 +143,21 @@ fn discard(from: &mut impl Read, len: u64, sum: &mut Checksum) -> Result<(), Wir
     Ok(())
 }
 
-/// What the rows leave for their batch, as own threads would leave it.
+/// Returns the result of each row, equal to the result of local threads.
 fn done(
     head: RowsHead,
-    begun: &mut Begun<'_, Records>,
-    job: &Records,
-    tray: u64,
-) -> Result<Vec<Done>, WireError> {
+    begun: &mut LeasedRows<'_, RecordJob>,
+    job: &RecordJob,
+    in_flight: u64,
+) -> Result<Vec<FilledRow>, WireError> {
     let source = &**job.source();
-    let first = job.first(tray);
+    let first = job.first(in_flight);
     let epoch = head.epoch;
     let mut done = Vec::with_capacity(head.rows.len());
-    for (number, (told, row)) in head.rows.into_iter().zip(&mut begun.rows).enumerate() {
+    for (number, (received, row)) in head.rows.into_iter().zip(&mut begun.rows).enumerate() {
         let position = job.spot(first + number as u64).position;
-        let mut bad = Vec::with_capacity(told.notes.len());
-        for note in told.notes {
+        let mut bad = Vec::with_capacity(received.notes.len());
+        for note in received.notes {
             let (record, reason) = note.error(source)?;
             bad.push(BadRecord {
                 record,
@@ -170,13 +170,13 @@ fn done(
             ids: kept.ids,
             pixels: kept.pixels,
         };
-        done.push(Done {
-            unknown_pixels: told.kept.as_ref().map_or(0, |kept| kept.unknown_pixels),
-            digest: match &told.kept {
+        done.push(FilledRow {
+            unknown_pixels: received.kept.as_ref().map_or(0, |kept| kept.unknown_pixels),
+            digest: match &received.kept {
                 Some(kept) => digest(kept),
                 None => Digest::empty(job.digested()),
             },
-            row: told.kept.map(|kept| row.finish(kept.record)),
+            row: received.kept.map(|kept| row.finish(kept.record)),
             bad,
         });
     }

@@ -1,63 +1,63 @@
-//! Two ways that take turns on the run's own steps, and what the turns say.
+//! Comparison of two placements that take turns on the run's own steps.
 
 use crate::loader::window::{median, standard_error};
 
-/// Steps that differ by no more take as long.
+/// Relative difference up to which two steps count as equal.
 pub(super) const TIE: f64 = 0.03;
 
-/// Turns of a round: the present way, the challenger twice, and the present one again, so that drift of
-/// the machine cancels with the fewest changes.
+/// Turns of a round: current, challenger, challenger, current. Drift of the machine cancels with
+/// the fewest changes.
 pub(super) const ROUND: usize = 4;
 
-/// The most rounds of a duel.
+/// Maximum number of rounds.
 pub(super) const ROUNDS: usize = 3;
 
-/// A challenger's first turn with steps so much longer ends a duel.
+/// A first turn of the challenger with a step longer by this factor ends the comparison.
 const HOPELESS: f64 = 2.5;
 
-/// Standard errors that make a difference one.
+/// Number of standard errors that make a difference significant.
 const SURE: f64 = 2.0;
 
-/// What a way led to for a while.
+/// Effect of one placement over a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Turn {
-    /// From batch to batch, in seconds.
+pub(super) struct PlacementTurn {
+    /// Duration from batch to batch, in seconds.
     pub(super) step_s: f64,
-    /// Share of the time that the consumer, or its device, waited.
+    /// Share of the time that the consumer or its device waited.
     pub(super) wait: f64,
-    /// Share of the time that the bus was busy, where it is known.
+    /// Share of the time that the bus was busy, if known.
     pub(super) bus: Option<f64>,
 }
 
-/// Who has the shorter steps.
+/// Placement with the shorter steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shorter {
+pub(super) enum ShorterStep {
     Present,
     Challenger,
-    /// They take as long.
+    /// Both steps take equally long.
     Neither,
 }
 
-/// What a duel came to.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
-    pub(super) shorter: Shorter,
-    /// Step of the challenger over that of the present way.
+pub(super) struct DuelOutcome {
+    pub(super) shorter: ShorterStep,
+    /// Step of the challenger divided by that of the current placement.
     pub(super) ratio: f64,
-    /// What is usual with the present way.
-    pub(super) present: Turn,
-    /// What is usual with the challenger.
-    pub(super) challenger: Turn,
+    /// Usual turn of the current placement.
+    pub(super) present: PlacementTurn,
+    /// Usual turn of the challenger.
+    pub(super) challenger: PlacementTurn,
 }
 
-/// Whether the next turn after so many is the challenger's.
+/// Whether the turn after `turns` turns is the challenger's.
 pub(super) fn is_challengers(turns: usize) -> bool {
     matches!(turns % ROUND, 1 | 2)
 }
 
-/// What turns say, if they say enough.
-pub(super) fn outcome(turns: &[Turn]) -> Option<Outcome> {
-    let found = |shorter, ratio| Outcome {
+/// Returns the result of the turns if they suffice.
+pub(super) fn outcome(turns: &[PlacementTurn]) -> Option<DuelOutcome> {
+    let found = |shorter, ratio| DuelOutcome {
         shorter,
         ratio,
         present: usual(turns, false),
@@ -65,7 +65,7 @@ pub(super) fn outcome(turns: &[Turn]) -> Option<Outcome> {
     };
     if let [first, second] = turns {
         let ratio = second.step_s / first.step_s.max(1e-12);
-        return (ratio > HOPELESS).then(|| found(Shorter::Present, ratio));
+        return (ratio > HOPELESS).then(|| found(ShorterStep::Present, ratio));
     }
     if turns.is_empty() || !turns.len().is_multiple_of(ROUND) {
         return None;
@@ -85,24 +85,24 @@ pub(super) fn outcome(turns: &[Turn]) -> Option<Outcome> {
         false => SURE * standard_error(&ratios),
     };
     if ratio + noise < 1.0 - TIE {
-        return Some(found(Shorter::Challenger, ratio));
+        return Some(found(ShorterStep::Challenger, ratio));
     }
     if ratio - noise > 1.0 + TIE {
-        return Some(found(Shorter::Present, ratio));
+        return Some(found(ShorterStep::Present, ratio));
     }
-    let tells = last || (ratio - 1.0).abs() + noise <= TIE;
-    tells.then(|| found(Shorter::Neither, ratio))
+    let is_decided = last || (ratio - 1.0).abs() + noise <= TIE;
+    is_decided.then(|| found(ShorterStep::Neither, ratio))
 }
 
-/// Medians of the turns of one of the two.
-fn usual(turns: &[Turn], challengers: bool) -> Turn {
+/// Returns the medians of one placement's turns.
+fn usual(turns: &[PlacementTurn], challengers: bool) -> PlacementTurn {
     let own = || {
         let turns = turns.iter().enumerate();
         let own = turns.filter(move |(at, _)| is_challengers(*at) == challengers);
         own.map(|(_, turn)| *turn)
     };
     let known: Vec<f64> = own().filter_map(|turn| turn.bus).collect();
-    Turn {
+    PlacementTurn {
         step_s: median(own().map(|turn| turn.step_s)),
         wait: median(own().map(|turn| turn.wait)),
         bus: (!known.is_empty()).then(|| median(known.into_iter())),

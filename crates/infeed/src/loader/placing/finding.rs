@@ -1,92 +1,95 @@
-//! What a trial found, and its one line in logs and reports.
+//! Result of a trial, and its one line in logs and reports.
 
 use std::fmt;
 
 use crate::plan::device::Placement;
 
-/// Why one way was preferred to another.
+/// Reason to prefer one placement to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum PreferenceReason {
     /// Its steps are shorter.
     Shorter,
-    /// Steps take as long and wait for nothing: the device has less to do.
+    /// Steps are equal and nothing waits: the device has less work.
     Spared,
-    /// Steps take as long and wait: fewer bytes cross the bus.
+    /// Steps are equal and wait: fewer bytes cross the bus.
     Fewer,
 }
 
-/// Why a way had no turn in a trial.
+/// Reason why a placement had no turn in a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Untried {
-    /// It would take work from the host, for which nothing waits.
+pub(super) enum NoTurnReason {
+    /// It would relieve the host, but nothing waits for the host.
     Idle,
-    /// Its bytes alone would take the bus as long as steps take now.
+    /// Its transfers alone would take as long as steps take now.
     Bus,
-    /// One that goes less far in the same direction was no better.
+    /// A smaller change in the same direction was no gain.
     Beyond,
 }
 
-/// A way that was tried and not chosen.
+/// A placement that was tried and rejected.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Other {
+pub(super) struct RejectedPlacement {
     pub(super) placement: Placement,
-    /// Its step over that of the choice.
+    /// Its step divided by that of the choice.
     pub(super) ratio: f64,
-    pub(super) why: Why,
-    /// Share of waiting, of whichever of the two waited longer.
+    pub(super) why: PreferenceReason,
+    /// Share of waiting, the larger of the two.
     pub(super) wait: f64,
 }
 
-/// What a trial found.
+/// Result of a trial.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Finding {
+pub(super) struct PlacementFinding {
     pub(super) choice: Placement,
-    /// Of the choice, in seconds.
+    /// Step of the choice, in seconds.
     pub(super) step_s: f64,
-    /// Those that were tried beside it, the nearest first.
-    pub(super) others: Vec<Other>,
-    pub(super) untried: Vec<(Placement, Untried)>,
+    /// Rejected placements, the closest first.
+    pub(super) others: Vec<RejectedPlacement>,
+    pub(super) untried: Vec<(Placement, NoTurnReason)>,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for PlacementFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (choice, step_ms) = (self.choice.name(), 1e3 * self.step_s);
-        let (longer, ties): (Vec<&Other>, Vec<&Other>) = self
+        let (longer, ties): (Vec<&RejectedPlacement>, Vec<&RejectedPlacement>) = self
             .others
             .iter()
-            .partition(|other| other.why == Why::Shorter);
+            .partition(|other| other.why == PreferenceReason::Shorter);
         write!(f, "placement: {choice}; ")?;
         if let Some(tie) = ties.first() {
             let names: Vec<&str> = ties.iter().map(|other| other.placement.name()).collect();
             let names = names.join(" and ");
             write!(f, "steps take {step_ms:.1} ms, as long as with {names}, ")?;
             match tie.why {
-                Why::Fewer => write!(
+                PreferenceReason::Fewer => write!(
                     f,
-                    "and wait ({:.1} % of the time), so the bus is spared",
+                    "and wait ({:.1} % of the time), so the placement with fewer bytes on the bus \
+                     is used",
                     100.0 * tie.wait
                 )?,
-                Why::Shorter | Why::Spared => {
-                    f.write_str("and do not wait, so the device is spared")?;
+                PreferenceReason::Shorter | PreferenceReason::Spared => {
+                    f.write_str(
+                        "and do not wait, so the placement with less work on the device is used",
+                    )?;
                 }
             }
         } else {
-            write!(f, "its steps take {step_ms:.1} ms")?;
+            write!(f, "steps take {step_ms:.1} ms")?;
         }
-        for Other {
+        for RejectedPlacement {
             placement, ratio, ..
         } in longer
         {
             let name = placement.name();
-            write!(f, ", those of {name} {ratio:.2} times as long")?;
+            write!(f, ", {name} takes {ratio:.2} times as long")?;
         }
         for (placement, why) in &self.untried {
             let why = match why {
-                Untried::Idle => "nothing waits for the host",
-                Untried::Bus => "the bus has no room for its bytes",
-                Untried::Beyond => "a step in that direction was no gain",
+                NoTurnReason::Idle => "nothing waits for the host",
+                NoTurnReason::Bus => "the bus has no capacity for its bytes",
+                NoTurnReason::Beyond => "a smaller change in that direction did not help",
             };
-            write!(f, "; {} was not tried, since {why}", placement.name())?;
+            write!(f, "; {} was not tried because {why}", placement.name())?;
         }
         Ok(())
     }

@@ -1,115 +1,118 @@
-//! Which placement is kept, from turns that ways take on the run's own steps.
+//! Choice of a placement, from turns on the run's own steps.
 //!
-//! Ways stand in a row, by how much of the work is the device's. The present one is held against its
-//! neighbours, one after the other; one that is better takes its place and is held against its own, until
-//! none is. Who goes further in a direction in which one step was no gain gains nothing either: it asks still
-//! more of what is short, be it the host, the bus or the device.
+//! Placements are sorted by the device's share of the work. The current one is compared with its
+//! neighbours, one after the other. A better neighbour becomes the current one and is compared with
+//! its own neighbours, until none is better. If one step in a direction is no gain, a larger step
+//! is none either: it needs even more of the limiting resource, be that host, bus or device.
 //!
-//! Pure: windows in, placements out. It knows no clock and no thread, so that tests feed it with
-//! steps that nobody took.
+//! Pure: windows in, placements out. It uses no clock and no thread, so tests feed it with
+//! simulated steps.
 
 use crate::plan::device::Placement;
 
-use super::duel::{self, Outcome, Shorter, TIE, Turn};
-use super::finding::{Finding, Other, Untried, Why};
+use super::duel::{self, DuelOutcome, PlacementTurn, ShorterStep, TIE};
+use super::finding::{NoTurnReason, PlacementFinding, PreferenceReason, RejectedPlacement};
 
-/// Share of its time that a consumer may wait and still be the limit itself.
+/// Share of waiting up to which the consumer itself counts as the limit.
 const WAITS: f64 = 0.01;
 
-/// By how much the step's time, or the share of waiting, is to differ for another trial.
+/// Change of the step's duration (factor), or of the share of waiting, that starts another trial.
 const STEP_CHANGE: f64 = 1.2;
 const WAIT_CHANGE: f64 = 0.05;
 
-/// Windows in a row that make a change a lasting one; twice as many after each trial that changed
-/// nothing, up to a limit.
+/// Number of consecutive windows that make a change permanent. Doubles after each trial without a
+/// new choice, up to a limit.
 const LASTING: u32 = 10;
 const MOST_LASTING: u32 = 80;
 
-/// A way of making rows.
+/// A placement on trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct PlacementOption {
     pub(super) placement: Placement,
-    /// What crosses the bus of a row.
+    /// Bytes of a row that cross the bus.
     pub(super) row_bytes: u64,
 }
 
-/// The trial, and the watch after it.
+/// The trial, and the monitoring after it.
 #[derive(Debug)]
 pub(super) struct Judge {
-    /// At least one; the less the device does, the earlier.
-    ways: Vec<Way>,
-    phase: Phase,
+    /// At least one; sorted by the device's share of the work.
+    options: Vec<PlacementOption>,
+    phase: TrialPhase,
     lasting: u32,
 }
 
 #[derive(Debug)]
-enum Phase {
-    Trying(Trial),
+enum TrialPhase {
+    Trying(PairTrial),
     Settled {
-        finding: Finding,
-        /// Of the first window since.
-        usual: Option<Turn>,
+        finding: PlacementFinding,
+        /// First window since the choice settled.
+        usual: Option<PlacementTurn>,
         off: u32,
     },
 }
 
 #[derive(Debug)]
-struct Trial {
+struct PairTrial {
     present: Placement,
-    /// What is held against it; None if there is nothing left to try.
+    /// Placement that is compared with the current one; `None` if nothing is left to try.
     challenger: Option<Placement>,
-    /// Of the two, as the duel's rounds have it.
-    turns: Vec<Turn>,
-    /// What is usual with the present way, once it had a turn.
-    known: Option<Turn>,
-    /// Those that the present way was preferred to, the last first.
-    others: Vec<Other>,
-    untried: Vec<(Placement, Untried)>,
-    /// What was found last time.
+    /// Turns of both, in the order of the comparison's rounds.
+    turns: Vec<PlacementTurn>,
+    /// Usual turn of the current placement, once it had one.
+    known: Option<PlacementTurn>,
+    /// Placements that were worse than the current one, the last first.
+    others: Vec<RejectedPlacement>,
+    untried: Vec<(Placement, NoTurnReason)>,
+    /// Choice of the previous trial.
     before: Option<Placement>,
 }
 
 impl Judge {
-    /// Begins with the device, where that is one of these ways, else with the one that leaves it least.
-    pub(super) fn new(mut ways: Vec<Way>) -> Judge {
-        ways.sort_by_key(|way| work(way.placement));
-        let devices = ways.iter().find(|way| way.placement == Placement::Device);
-        let first = devices.or(ways.first());
-        let present = first.map_or(Placement::Host, |way| way.placement);
+    /// Begins with [`Placement::Device`] if it is an option, else with the least work for the
+    /// device.
+    pub(super) fn new(mut options: Vec<PlacementOption>) -> Judge {
+        options.sort_by_key(|option| work(option.placement));
+        let devices = options
+            .iter()
+            .find(|option| option.placement == Placement::Device);
+        let first = devices.or(options.first());
+        let present = first.map_or(Placement::Host, |option| option.placement);
         Judge {
-            phase: Phase::Trying(Trial::new(&ways, present, None)),
-            ways,
+            phase: TrialPhase::Trying(PairTrial::new(&options, present, None)),
+            options,
             lasting: LASTING,
         }
     }
 
-    /// What batches are to be begun with now.
+    /// Placement of batches that begin now.
     pub(super) fn placement(&self) -> Placement {
         match &self.phase {
-            Phase::Trying(trial) => match trial.challenger {
+            TrialPhase::Trying(trial) => match trial.challenger {
                 Some(challenger) if duel::is_challengers(trial.turns.len()) => challenger,
                 _ => trial.present,
             },
-            Phase::Settled { finding, .. } => finding.choice,
+            TrialPhase::Settled { finding, .. } => finding.choice,
         }
     }
 
-    /// What was found, unless it is trying.
-    pub(super) fn finding(&self) -> Option<&Finding> {
+    /// Result of the trial; `None` while it runs.
+    pub(super) fn finding(&self) -> Option<&PlacementFinding> {
         match &self.phase {
-            Phase::Trying(_) => None,
-            Phase::Settled { finding, .. } => Some(finding),
+            TrialPhase::Trying(_) => None,
+            TrialPhase::Settled { finding, .. } => Some(finding),
         }
     }
 
-    /// Enters what [`Judge::placement`] led to.
-    pub(super) fn observe(&mut self, turn: Turn) {
+    /// Adds a window of [`Judge::placement`].
+    pub(super) fn observe(&mut self, turn: PlacementTurn) {
         match &mut self.phase {
-            Phase::Trying(trial) => {
-                trial.observe(&self.ways, turn);
+            TrialPhase::Trying(trial) => {
+                trial.observe(&self.options, turn);
                 self.settle();
             }
-            Phase::Settled {
+            TrialPhase::Settled {
                 finding,
                 usual,
                 off,
@@ -119,33 +122,35 @@ impl Judge {
                 let same = (1.0 / STEP_CHANGE..=STEP_CHANGE).contains(&ratio)
                     && (turn.wait - usual.wait).abs() <= WAIT_CHANGE;
                 *off = if same { 0 } else { *off + 1 };
-                if *off >= self.lasting && self.ways.len() > 1 {
+                if *off >= self.lasting && self.options.len() > 1 {
                     let choice = finding.choice;
-                    self.phase = Phase::Trying(Trial::new(&self.ways, choice, Some(choice)));
+                    self.phase =
+                        TrialPhase::Trying(PairTrial::new(&self.options, choice, Some(choice)));
                 }
             }
         }
     }
 
-    /// Never takes this way again, if there is another: it turned out that it cannot be gone.
+    /// Removes a placement that turned out to be impossible, if there is another. Returns whether
+    /// another exists.
     pub(super) fn refuse(&mut self, placement: Placement) -> bool {
-        let is_it = |way: &Way| way.placement == placement;
-        if self.ways.iter().all(is_it) {
+        let is_it = |option: &PlacementOption| option.placement == placement;
+        if self.options.iter().all(is_it) {
             return false;
         }
-        let at = self.ways.iter().position(is_it);
-        self.ways.retain(|way| way.placement != placement);
+        let at = self.options.iter().position(is_it);
+        self.options.retain(|option| option.placement != placement);
         let Some(at) = at else { return true };
-        let nearest = self.ways[at.saturating_sub(1)].placement;
+        let nearest = self.options[at.saturating_sub(1)].placement;
         match &mut self.phase {
-            Phase::Trying(trial) if trial.present == placement => {
-                *trial = Trial::new(&self.ways, nearest, trial.before);
+            TrialPhase::Trying(trial) if trial.present == placement => {
+                *trial = PairTrial::new(&self.options, nearest, trial.before);
             }
-            Phase::Trying(trial) => trial.refuse(&self.ways, placement),
-            Phase::Settled { finding, .. } if finding.choice == placement => {
-                self.phase = Phase::Trying(Trial::new(&self.ways, nearest, None));
+            TrialPhase::Trying(trial) => trial.refuse(&self.options, placement),
+            TrialPhase::Settled { finding, .. } if finding.choice == placement => {
+                self.phase = TrialPhase::Trying(PairTrial::new(&self.options, nearest, None));
             }
-            Phase::Settled { .. } => {}
+            TrialPhase::Settled { .. } => {}
         }
         self.settle();
         true
@@ -153,17 +158,17 @@ impl Judge {
 
     /// Ends a trial that has nothing left to try.
     fn settle(&mut self) {
-        let Phase::Trying(trial) = &self.phase else {
+        let TrialPhase::Trying(trial) = &self.phase else {
             return;
         };
-        let Some(finding) = trial.finding(&self.ways) else {
+        let Some(finding) = trial.finding(&self.options) else {
             return;
         };
         self.lasting = match trial.before == Some(finding.choice) {
             true => (2 * self.lasting).min(MOST_LASTING),
             false => LASTING,
         };
-        self.phase = Phase::Settled {
+        self.phase = TrialPhase::Settled {
             finding,
             usual: None,
             off: 0,
@@ -171,9 +176,13 @@ impl Judge {
     }
 }
 
-impl Trial {
-    fn new(ways: &[Way], present: Placement, before: Option<Placement>) -> Trial {
-        let mut trial = Trial {
+impl PairTrial {
+    fn new(
+        options: &[PlacementOption],
+        present: Placement,
+        before: Option<Placement>,
+    ) -> PairTrial {
+        let mut trial = PairTrial {
             present,
             challenger: None,
             turns: Vec::new(),
@@ -182,35 +191,45 @@ impl Trial {
             untried: Vec::new(),
             before,
         };
-        trial.choose(ways);
+        trial.choose(options);
         trial
     }
 
-    fn observe(&mut self, ways: &[Way], turn: Turn) {
+    fn observe(&mut self, options: &[PlacementOption], turn: PlacementTurn) {
         self.turns.push(turn);
         if self.known.is_none() {
-            // The challenger was chosen before anything was known.
+            // The challenger was chosen before any turn was known.
             self.known = Some(turn);
-            self.choose(ways);
+            self.choose(options);
         } else if let Some(outcome) = duel::outcome(&self.turns) {
-            self.end_duel(ways, outcome);
+            self.end_duel(options, outcome);
         }
     }
 
-    /// Takes the next neighbour for the challenger, that with less work for the device first.
-    fn choose(&mut self, ways: &[Way]) {
+    /// Chooses the next neighbour as challenger, first the one with less work for the device.
+    fn choose(&mut self, options: &[PlacementOption]) {
         self.challenger = None;
-        let Some(at) = ways.iter().position(|way| way.placement == self.present) else {
+        let Some(at) = options
+            .iter()
+            .position(|option| option.placement == self.present)
+        else {
             return;
         };
         let neighbours = [at.checked_sub(1), at.checked_add(1)];
-        for way in neighbours.into_iter().flatten().filter_map(|n| ways.get(n)) {
-            let next = way.placement;
+        for option in neighbours
+            .into_iter()
+            .flatten()
+            .filter_map(|n| options.get(n))
+        {
+            let next = option.placement;
             let was_tried = self.others.iter().any(|other| other.placement == next);
             if was_tried || self.untried.iter().any(|(untried, _)| *untried == next) {
                 continue;
             }
-            match self.known.and_then(|known| in_vain(ways[at], *way, known)) {
+            match self
+                .known
+                .and_then(|known| in_vain(options[at], *option, known))
+            {
                 Some(why) => self.untried.push((next, why)),
                 None => {
                     self.challenger = Some(next);
@@ -220,20 +239,24 @@ impl Trial {
         }
     }
 
-    fn end_duel(&mut self, ways: &[Way], outcome: Outcome) {
+    fn end_duel(&mut self, options: &[PlacementOption], outcome: DuelOutcome) {
         let Some(challenger) = self.challenger else {
             return;
         };
         let wait = outcome.present.wait.max(outcome.challenger.wait);
         let (wins, why) = match outcome.shorter {
-            Shorter::Challenger => (true, Why::Shorter),
-            Shorter::Present => (false, Why::Shorter),
-            Shorter::Neither if wait < WAITS => {
-                (work(challenger) < work(self.present), Why::Spared)
-            }
-            Shorter::Neither => {
-                let cost = |placement| (row_bytes(ways, placement), work(placement));
-                (cost(challenger) < cost(self.present), Why::Fewer)
+            ShorterStep::Challenger => (true, PreferenceReason::Shorter),
+            ShorterStep::Present => (false, PreferenceReason::Shorter),
+            ShorterStep::Neither if wait < WAITS => (
+                work(challenger) < work(self.present),
+                PreferenceReason::Spared,
+            ),
+            ShorterStep::Neither => {
+                let cost = |placement| (row_bytes(options, placement), work(placement));
+                (
+                    cost(challenger) < cost(self.present),
+                    PreferenceReason::Fewer,
+                )
             }
         };
         let (loser, ratio) = match wins {
@@ -245,7 +268,7 @@ impl Trial {
                 other.ratio *= ratio;
                 other.wait = other.wait.max(wait);
                 other.why = match other.ratio > 1.0 + TIE {
-                    true => Why::Shorter,
+                    true => PreferenceReason::Shorter,
                     false => why,
                 };
             }
@@ -255,7 +278,7 @@ impl Trial {
             true => outcome.challenger,
             false => outcome.present,
         });
-        let other = Other {
+        let other = RejectedPlacement {
             placement: loser,
             ratio,
             why,
@@ -263,36 +286,38 @@ impl Trial {
         };
         self.others.insert(0, other);
         self.turns.clear();
-        self.choose(ways);
+        self.choose(options);
     }
 
-    /// Goes on without a way that is none any more.
-    fn refuse(&mut self, ways: &[Way], placement: Placement) {
+    /// Continues without a placement that was removed.
+    fn refuse(&mut self, options: &[PlacementOption], placement: Placement) {
         self.others.retain(|other| other.placement != placement);
         self.untried.retain(|(untried, _)| *untried != placement);
         if self.challenger == Some(placement) {
             self.turns.clear();
-            self.choose(ways);
+            self.choose(options);
         }
     }
 
-    /// What it found, if nothing is left to try.
-    fn finding(&self, ways: &[Way]) -> Option<Finding> {
+    /// Returns the result if nothing is left to try.
+    fn finding(&self, options: &[PlacementOption]) -> Option<PlacementFinding> {
         let known = self.known.filter(|_| self.challenger.is_none())?;
         let mut others = self.others.clone();
         others.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
         let mut untried = self.untried.clone();
-        let present = ways.iter().find(|way| way.placement == self.present)?;
-        for way in ways {
-            let placement = way.placement;
+        let present = options
+            .iter()
+            .find(|option| option.placement == self.present)?;
+        for option in options {
+            let placement = option.placement;
             let was_tried = others.iter().any(|other| other.placement == placement);
-            let is_told = untried.iter().any(|(told, _)| *told == placement);
-            if placement != self.present && !was_tried && !is_told {
-                let why = in_vain(*present, *way, known).unwrap_or(Untried::Beyond);
+            let is_listed = untried.iter().any(|(listed, _)| *listed == placement);
+            if placement != self.present && !was_tried && !is_listed {
+                let why = in_vain(*present, *option, known).unwrap_or(NoTurnReason::Beyond);
                 untried.push((placement, why));
             }
         }
-        Some(Finding {
+        Some(PlacementFinding {
             choice: self.present,
             step_s: known.step_s,
             others,
@@ -301,30 +326,34 @@ impl Trial {
     }
 }
 
-/// Why nothing can come of another way, from what is usual with the present one. A way that takes work
-/// from the host and gives the bus more helps where the host is waited for and the bus has room, and nowhere
-/// else.
-fn in_vain(present: Way, next: Way, known: Turn) -> Option<Untried> {
+/// Reason why another placement cannot help, given the current one's usual turn. A placement that
+/// relieves the host and sends more bytes helps only if the run waits for the host and the bus has
+/// capacity.
+fn in_vain(
+    present: PlacementOption,
+    next: PlacementOption,
+    known: PlacementTurn,
+) -> Option<NoTurnReason> {
     let relieves_host = work(next.placement) > work(present.placement);
     if !relieves_host || next.row_bytes <= present.row_bytes {
         return None;
     }
     if known.wait < WAITS {
-        return Some(Untried::Idle);
+        return Some(NoTurnReason::Idle);
     }
     let more = next.row_bytes as f64 / present.row_bytes.max(1) as f64;
     let bus = known.bus.is_some_and(|bus| bus * more >= 1.0 - TIE);
-    bus.then_some(Untried::Bus)
+    bus.then_some(NoTurnReason::Bus)
 }
 
-/// What crosses the bus of a row.
-fn row_bytes(ways: &[Way], placement: Placement) -> u64 {
-    let mut ways = ways.iter();
-    let way = ways.find(|way| way.placement == placement);
-    way.map_or(0, |way| way.row_bytes)
+/// Bytes of a row that cross the bus.
+fn row_bytes(options: &[PlacementOption], placement: Placement) -> u64 {
+    let mut options = options.iter();
+    let option = options.find(|option| option.placement == placement);
+    option.map_or(0, |option| option.row_bytes)
 }
 
-/// Orders ways by what they leave to the device.
+/// Rank of a placement by the device's share of the work.
 fn work(placement: Placement) -> u8 {
     match placement {
         Placement::Host | Placement::Auto => 0,

@@ -1,4 +1,4 @@
-//! Cores that a loader may count on: those of this process, shared with the ranks beside it.
+//! Cores that a loader may use: this process's share, next to other ranks.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use infeed_raw::machine::{allowed_cores, machine_cores, usable_cores};
 
 use super::neighbours::Neighbours;
 
-/// What launchers say of the ranks on this machine: torchrun; Open MPI; MPICH, Intel MPI and what
-/// uses their launcher; MVAPICH2; Cray's.
+/// Variables in which launchers give the number of ranks on this machine: torchrun; Open MPI;
+/// MPICH, Intel MPI and other users of their launcher; MVAPICH2; Cray.
 const LOCAL_RANKS: [&str; 5] = [
     "LOCAL_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -16,45 +16,45 @@ const LOCAL_RANKS: [&str; 5] = [
     "PALS_LOCAL_SIZE",
 ];
 
-/// What SLURM says of the tasks on each node: `4`, or `4(x2),3` for three nodes. In a batch script
-/// this is there before any task is, so it counts only where there are several ranks.
+/// Variables in which SLURM gives the tasks per node: `4`, or `4(x2),3` for three nodes. A batch
+/// script has them before any task starts, so they count only if there are several ranks.
 const SLURM_TASKS: [&str; 2] = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"];
 const SLURM_NODE: &str = "SLURM_NODEID";
 
-/// Most ranks that are believed to be on one machine.
+/// Upper bound for the number of ranks on one machine.
 const MOST_RANKS: usize = 4096;
 
-/// The cores of this process and who shares them.
+/// Cores of this process, and the processes that share them.
 #[derive(Debug)]
-pub(super) struct Cores {
-    /// What affinity and quota leave to this process.
+pub(super) struct SharedCores {
+    /// Number of cores that affinity and quota allow.
     usable: usize,
-    /// Ranks on this machine that share its cores, as the environment has it.
+    /// Number of ranks on this machine that share these cores, from the environment.
     ranks: usize,
     neighbours: Option<Arc<Neighbours>>,
 }
 
-impl Cores {
-    /// Leaves its part of the cores to the neighbours.
+impl SharedCores {
+    /// Leaves this process's share to the neighbours.
     pub(super) fn leave(&mut self) {
         self.neighbours = None;
     }
 
-    /// Makes this process known to its neighbours.
-    pub(super) fn join(world_size: u64) -> Cores {
+    /// Registers this process with its neighbours.
+    pub(super) fn join(world_size: u64) -> SharedCores {
         let allowed = allowed_cores().map_or(0, |cores| cores.len());
-        Cores {
+        SharedCores {
             usable: usable_cores(),
             ranks: sharing(ranks_here(world_size), allowed, machine_cores()),
             neighbours: Neighbours::join(),
         }
     }
 
-    /// Cores that this loader may count on now, at least 1.
+    /// Returns the number of cores that this loader may use now, at least 1.
     ///
     /// # Cost
     ///
-    /// A few system calls for each process that shares the cores; not for every batch.
+    /// A few system calls per process that shares the cores; not for every batch.
     pub(super) fn now(&self) -> usize {
         let (share, seen) = match &self.neighbours {
             Some(neighbours) => neighbours.share(),
@@ -64,7 +64,7 @@ impl Cores {
     }
 }
 
-/// Ranks of this run on this machine, as far as the environment says; 1 where it does not.
+/// Returns the number of this run's ranks on this machine, from the environment; 1 if unknown.
 pub(super) fn ranks_here(world_size: u64) -> usize {
     ranks_from(world_size, |name| std::env::var(name).ok())
 }
@@ -78,14 +78,14 @@ fn ranks_from(world_size: u64, env: impl Fn(&str) -> Option<String>) -> usize {
         ranks = tasks.and_then(|tasks| slurm_tasks(&tasks, node));
     }
     let ranks = ranks.unwrap_or(1).clamp(1, MOST_RANKS);
-    // A run of two ranks has no eight beside it, whatever started its parent.
+    // Ignore larger values that the parent's launcher left in the environment.
     match usize::try_from(world_size) {
         Ok(world) if world > 1 => ranks.min(world),
         _ => ranks,
     }
 }
 
-/// Tasks on a node, from `4(x2),3`.
+/// Parses the tasks of a node from `4(x2),3`.
 fn slurm_tasks(text: &str, node: usize) -> Option<usize> {
     let mut nodes: usize = 0;
     for part in text.trim().split(',') {
@@ -101,15 +101,15 @@ fn slurm_tasks(text: &str, node: usize) -> Option<usize> {
     None
 }
 
-/// How many of `ranks` share this process's cores: one where its launcher seems to have given each
-/// rank cores of its own, since together they fit the machine.
+/// Returns how many of `ranks` share this process's cores: one if the launcher seems to have bound
+/// each rank to its own cores, because together they fit the machine.
 fn sharing(ranks: usize, allowed: usize, machine: usize) -> usize {
     let bound = allowed > 0 && allowed.saturating_mul(ranks) <= machine;
     if bound { 1 } else { ranks }
 }
 
-/// The share of `usable` cores: what the processes that were seen leave, or what the environment
-/// says while not all of its ranks were seen.
+/// Returns the share of `usable` cores. If fewer processes are visible than the environment says,
+/// the environment limits the share.
 fn share_of(usable: usize, share: f64, seen: usize, ranks: usize) -> usize {
     let share = if seen < ranks {
         share.min(1.0 / ranks as f64)
@@ -123,15 +123,15 @@ fn share_of(usable: usize, share: f64, seen: usize, ranks: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn ranks(world_size: u64, said: &[(&str, &str)]) -> usize {
+    fn ranks(world_size: u64, variables: &[(&str, &str)]) -> usize {
         ranks_from(world_size, |name| {
-            let found = said.iter().find(|(known, _)| *known == name)?;
+            let found = variables.iter().find(|(known, _)| *known == name)?;
             Some(found.1.to_owned())
         })
     }
 
     #[test]
-    fn launchers_say_how_many_ranks_are_here() {
+    fn launcher_variables_give_the_number_of_local_ranks() {
         assert_eq!(ranks(1, &[]), 1);
         assert_eq!(ranks(16, &[("LOCAL_WORLD_SIZE", "8")]), 8);
         assert_eq!(ranks(1, &[("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]), 4);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn slurm_says_it_for_each_node_and_only_to_runs_of_several_ranks() {
+    fn slurm_variables_count_per_node_and_only_with_several_ranks() {
         let on = |node| [("SLURM_TASKS_PER_NODE", "4(x2),3"), ("SLURM_NODEID", node)];
 
         assert_eq!(ranks(11, &on("0")), 4);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_were_given_cores_of_their_own_share_none() {
+    fn ranks_bound_to_separate_cores_share_none() {
         assert_eq!(sharing(8, 128, 128), 8);
         assert_eq!(sharing(8, 16, 128), 1);
         assert_eq!(sharing(1, 2, 2), 1);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_what_is_seen_unless_the_environment_knows_of_more() {
+    fn the_environment_limits_the_share_if_it_gives_more_ranks() {
         assert_eq!(share_of(16, 1.0, 1, 1), 16);
         assert_eq!(share_of(16, 0.25, 4, 1), 4);
         assert_eq!(share_of(16, 1.0, 1, 8), 2, "the others have not opened yet");

@@ -1,61 +1,62 @@
-//! Whether another number of workers is to be kept, from turns that it took with the present one.
+//! Decides whether to keep another number of workers, from turns that alternate with the current
+//! one.
 
-use crate::loader::window::{Window, median, standard_error};
+use crate::loader::window::{StepWindow, median, standard_error};
 
-/// What a move must gain at least, and what one that frees cores may cost: below this, turns of one
-/// and the same setting differ.
+/// Minimum gain of a move, and maximum loss of a move that frees cores. Turns of one setting differ
+/// by less than this.
 const GAIN: f64 = 0.02;
 const LOSS: f64 = 0.02;
 
-/// Waiting that a move which frees cores may add, as a share of a step.
+/// Additional waiting that a move which frees cores may cause, as a share of a step.
 const MORE_WAIT: f64 = 0.01;
 
-/// Turns before a verdict, and the most that are taken.
+/// Minimum and maximum number of turns before a verdict.
 const LEAST: usize = 3;
 const MOST: usize = 6;
 
-/// A step that is so much longer needs no second look.
+/// A step longer by this factor ends the trial early.
 const HOPELESS: f64 = 1.25;
 
-/// Standard errors that make a difference one.
+/// Number of standard errors that make a difference significant.
 const SURE: f64 = 2.0;
 
-/// What a move is for.
+/// Goal of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aim {
+pub(super) enum MoveGoal {
     /// A shorter step.
     Gain,
-    /// Fewer workers at the same step.
+    /// Fewer workers with an equal step.
     Save,
 }
 
-/// What turns said.
+/// Verdict on a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum MoveVerdict {
     /// The move is kept.
     Kept,
-    /// It makes no difference, or not enough of one.
+    /// The move makes no difference, or too small a one.
     Even,
-    /// It makes steps longer.
+    /// The move makes steps longer.
     Worse,
 }
 
-/// Turns of two settings, each between two of the other.
+/// Turns of two settings, each between two turns of the other.
 #[derive(Clone, Debug)]
-pub(super) struct Turns {
-    aim: Aim,
-    /// The last turn of the present setting.
-    before: Window,
-    /// A turn of the other, until the present one had its next.
-    pending: Option<Window>,
+pub(super) struct SettingTurns {
+    goal: MoveGoal,
+    /// Last turn of the current setting.
+    before: StepWindow,
+    /// Turn of the other setting, until the current one has its next turn.
+    pending: Option<StepWindow>,
     ratios: Vec<f64>,
     more_wait: Vec<f64>,
 }
 
-impl Turns {
-    pub(super) fn new(aim: Aim, before: Window) -> Turns {
-        Turns {
-            aim,
+impl SettingTurns {
+    pub(super) fn new(goal: MoveGoal, before: StepWindow) -> SettingTurns {
+        SettingTurns {
+            goal,
             before,
             pending: None,
             ratios: Vec::new(),
@@ -63,32 +64,33 @@ impl Turns {
         }
     }
 
-    /// Whether the other setting has the turn.
+    /// Whether it is the other setting's turn.
     pub(super) fn is_others(&self) -> bool {
         self.pending.is_none()
     }
 
-    /// What the move is for.
-    pub(super) fn aim(&self) -> Aim {
-        self.aim
+    /// Goal of the move.
+    pub(super) fn goal(&self) -> MoveGoal {
+        self.goal
     }
 
-    /// The last turn of the present setting.
-    pub(super) fn before(&self) -> Window {
+    /// Last turn of the current setting.
+    pub(super) fn before(&self) -> StepWindow {
         self.before
     }
 
-    /// Enters the next turn; a verdict ends the trial.
-    pub(super) fn add(&mut self, window: Window) -> Option<Verdict> {
+    /// Adds the next turn; a verdict ends the trial.
+    pub(super) fn add(&mut self, window: StepWindow) -> Option<MoveVerdict> {
         let Some(other) = self.pending.take() else {
             let first = self.ratios.is_empty();
             if first && window.step_s > 2.0 * HOPELESS * self.before.step_s {
-                return Some(Verdict::Worse);
+                return Some(MoveVerdict::Worse);
             }
             self.pending = Some(window);
             return None;
         };
-        // Between two turns of the present setting, so that drift of the machine cancels.
+        // Compare with the two adjacent turns of the current setting, so that drift of the machine
+        // cancels.
         let present = f64::midpoint(self.before.step_s, window.step_s);
         let waited = f64::midpoint(self.before.wait(), window.wait());
         self.ratios.push(other.step_s / present.max(1e-12));
@@ -97,28 +99,32 @@ impl Turns {
         self.verdict()
     }
 
-    fn verdict(&self) -> Option<Verdict> {
+    fn verdict(&self) -> Option<MoveVerdict> {
         let turns = self.ratios.len();
         let ratio = median(self.ratios.iter().copied());
         if turns < LEAST {
-            return (ratio > HOPELESS).then_some(Verdict::Worse);
+            return (ratio > HOPELESS).then_some(MoveVerdict::Worse);
         }
         let noise = SURE * standard_error(&self.ratios);
         let last = turns >= MOST;
-        match self.aim {
-            Aim::Gain if ratio < 1.0 - GAIN.max(noise) => Some(Verdict::Kept),
-            Aim::Gain if ratio - noise > 1.0 + LOSS => Some(Verdict::Worse),
-            Aim::Gain if last || ratio - noise > 1.0 - GAIN => Some(Verdict::Even),
-            Aim::Gain => None,
-            Aim::Save => {
+        match self.goal {
+            MoveGoal::Gain if ratio < 1.0 - GAIN.max(noise) => Some(MoveVerdict::Kept),
+            MoveGoal::Gain if ratio - noise > 1.0 + LOSS => Some(MoveVerdict::Worse),
+            MoveGoal::Gain if last || ratio - noise > 1.0 - GAIN => Some(MoveVerdict::Even),
+            MoveGoal::Gain => None,
+            MoveGoal::Save => {
                 let waits = median(self.more_wait.iter().copied()) > MORE_WAIT;
                 if !waits && ratio + noise <= 1.0 + LOSS {
-                    Some(Verdict::Kept)
+                    Some(MoveVerdict::Kept)
                 } else if ratio - noise > 1.0 + LOSS / 2.0 || (waits && last) {
-                    Some(Verdict::Worse)
+                    Some(MoveVerdict::Worse)
                 } else {
                     let kept = ratio <= 1.0 + LOSS / 2.0;
-                    last.then_some(if kept { Verdict::Kept } else { Verdict::Worse })
+                    last.then_some(if kept {
+                        MoveVerdict::Kept
+                    } else {
+                        MoveVerdict::Worse
+                    })
                 }
             }
         }
@@ -129,8 +135,8 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn window(step_s: f64) -> Window {
-        Window {
+    fn window(step_s: f64) -> StepWindow {
+        StepWindow {
             step_s,
             wait_s: 0.0,
             busy: 1.0,
@@ -142,9 +148,9 @@ mod tests {
         }
     }
 
-    /// The verdict over steps of the other and the present setting in turn, and turns it took.
-    fn judged(aim: Aim, steps: &[f64]) -> (Option<Verdict>, usize) {
-        let mut turns = Turns::new(aim, window(1.0));
+    /// The verdict for alternating step durations of both settings, and the number of turns taken.
+    fn judged(goal: MoveGoal, steps: &[f64]) -> (Option<MoveVerdict>, usize) {
+        let mut turns = SettingTurns::new(goal, window(1.0));
         for (at, &step) in steps.iter().enumerate() {
             if let Some(verdict) = turns.add(window(step)) {
                 return (Some(verdict), at + 1);
@@ -157,7 +163,7 @@ mod tests {
     fn a_clear_gain_is_kept_after_three_turns_each() {
         let steps = [0.9, 1.0, 0.91, 1.01, 0.9, 1.0];
 
-        assert_eq!(judged(Aim::Gain, &steps), (Some(Verdict::Kept), 6));
+        assert_eq!(judged(MoveGoal::Gain, &steps), (Some(MoveVerdict::Kept), 6));
     }
 
     #[test]
@@ -166,24 +172,30 @@ mod tests {
             0.9, 1.0, 1.12, 1.1, 0.88, 0.95, 1.1, 1.0, 0.9, 1.0, 0.97, 1.0,
         ];
 
-        assert_eq!(judged(Aim::Gain, &steps).0, Some(Verdict::Even));
+        assert_eq!(judged(MoveGoal::Gain, &steps).0, Some(MoveVerdict::Even));
     }
 
     #[test]
-    fn what_is_far_slower_is_ended_at_its_first_turn() {
-        assert_eq!(judged(Aim::Gain, &[2.6]), (Some(Verdict::Worse), 1));
-        assert_eq!(judged(Aim::Save, &[1.5, 1.0]), (Some(Verdict::Worse), 2));
+    fn a_far_slower_setting_ends_at_its_first_turn() {
+        assert_eq!(
+            judged(MoveGoal::Gain, &[2.6]),
+            (Some(MoveVerdict::Worse), 1)
+        );
+        assert_eq!(
+            judged(MoveGoal::Save, &[1.5, 1.0]),
+            (Some(MoveVerdict::Worse), 2)
+        );
     }
 
     #[test]
-    fn cores_are_given_back_where_the_step_stays_the_same_and_not_where_it_waits() {
+    fn cores_are_released_if_the_step_stays_equal_and_kept_if_it_waits() {
         let same = [1.0, 1.0, 1.005, 1.0, 0.995, 1.0];
-        assert_eq!(judged(Aim::Save, &same).0, Some(Verdict::Kept));
+        assert_eq!(judged(MoveGoal::Save, &same).0, Some(MoveVerdict::Kept));
 
         let slower = [1.05, 1.0, 1.04, 1.0, 1.05, 1.0];
-        assert_eq!(judged(Aim::Save, &slower).0, Some(Verdict::Worse));
+        assert_eq!(judged(MoveGoal::Save, &slower).0, Some(MoveVerdict::Worse));
 
-        let mut turns = Turns::new(Aim::Save, window(1.0));
+        let mut turns = SettingTurns::new(MoveGoal::Save, window(1.0));
         let mut last = None;
         for turn in 0..12 {
             let mut now = window(1.0);
@@ -193,15 +205,15 @@ mod tests {
                 break;
             }
         }
-        assert_eq!(last, Some(Verdict::Worse));
+        assert_eq!(last, Some(MoveVerdict::Worse));
     }
 
     #[test]
-    fn drift_of_the_machine_is_not_taken_for_a_difference() {
-        // Every turn takes one percent longer than the one before.
+    fn drift_of_the_machine_is_no_difference() {
+        // Every turn takes one percent longer than the previous one.
         let steps: Vec<f64> = (1..=12).map(|n| 1.01_f64.powi(n)).collect();
 
-        assert_eq!(judged(Aim::Gain, &steps).0, Some(Verdict::Even));
-        assert_eq!(judged(Aim::Save, &steps).0, Some(Verdict::Kept));
+        assert_eq!(judged(MoveGoal::Gain, &steps).0, Some(MoveVerdict::Even));
+        assert_eq!(judged(MoveGoal::Save, &steps).0, Some(MoveVerdict::Kept));
     }
 }

@@ -1,39 +1,39 @@
-//! Processes of this user that tune their workers on the same cores.
+//! This user's processes that tune their workers on the same cores.
 //!
-//! Each enters which cores it may run on. Where that cannot be, nobody is seen, and the environment
-//! alone says how many ranks there are.
+//! Each process registers the cores on which it may run. If that is impossible, only the
+//! environment gives the number of ranks.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use infeed_raw::machine::{allowed_cores, cores_from_list};
 
-use crate::loader::register::{Entry, Register};
+use crate::loader::register::{ProcessRegister, RegisterEntry};
 
 /// The entry of this process, shared by its loaders.
 static OWN: Mutex<Weak<Neighbours>> = Mutex::new(Weak::new());
 
-/// This process among its neighbours, until the last share is dropped.
+/// This process in the register, until the last reference is dropped.
 #[derive(Debug)]
 pub(super) struct Neighbours {
-    register: Register,
-    entry: Entry,
+    register: ProcessRegister,
+    entry: RegisterEntry,
     cores: Vec<u32>,
 }
 
 impl Neighbours {
-    /// This process's entry, made if it has none.
+    /// Returns this process's entry; creates it if needed.
     pub(super) fn join() -> Option<Arc<Neighbours>> {
         let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(here) = own.upgrade().filter(|here| !here.entry.is_forked()) {
             return Some(here);
         }
-        let register = Register::of("cores")?;
+        let register = ProcessRegister::of("cores")?;
         let here = Arc::new(Neighbours::join_in(register, allowed_cores()?)?);
         *own = Arc::downgrade(&here);
         Some(here)
     }
 
-    fn join_in(register: Register, cores: Vec<u32>) -> Option<Neighbours> {
+    fn join_in(register: ProcessRegister, cores: Vec<u32>) -> Option<Neighbours> {
         let list: Vec<String> = cores.iter().map(u32::to_string).collect();
         let entry = register.enter(&list.join(","))?;
         Some(Neighbours {
@@ -43,12 +43,12 @@ impl Neighbours {
         })
     }
 
-    /// The part of this process's cores that is left to it where each core is shared equally by
-    /// the processes that may run on it; and how many those are, this one too.
+    /// Returns this process's share of its cores, if all processes that may run on a core share it
+    /// equally. Also returns the number of these processes, including this one.
     ///
     /// # Cost
     ///
-    /// A few system calls a process; ask now and then, not per batch.
+    /// A few system calls per process; call from time to time, not per batch.
     pub(super) fn share(&self) -> (f64, usize) {
         let others = self.others();
         (share(&self.cores, &others), 1 + others.len())
@@ -64,7 +64,8 @@ impl Neighbours {
     }
 }
 
-/// How much of `own` is left, between 0 and 1, when others may run on some of it.
+/// Returns the remaining share of `own` cores, between 0 and 1, if `others` may run on some of
+/// them.
 fn share(own: &[u32], others: &[Vec<u32>]) -> f64 {
     if own.is_empty() {
         return 1.0;
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_are_shared_by_those_who_may_run_on_them() {
+    fn processes_share_the_cores_they_may_run_on() {
         let all = || (0..8).collect::<Vec<u32>>();
 
         assert_eq!(share(&all(), &[]), 1.0);
@@ -92,9 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn processes_see_each_other_for_as_long_as_they_hold_their_files() {
+    fn processes_see_each_other_while_they_hold_their_files() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let register = Register::at(folder.path());
+        let register = ProcessRegister::at(folder.path());
         let join = |cores: &[u32]| {
             let joined = Neighbours::join_in(register.clone(), cores.to_vec());
             joined.expect("files can be locked here")
@@ -112,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn who_says_no_cores_is_no_neighbour() {
+    fn a_process_without_cores_is_no_neighbour() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let register = Register::at(folder.path());
+        let register = ProcessRegister::at(folder.path());
         let here = Neighbours::join_in(register.clone(), vec![0]).expect("files can be locked");
         let strange = register
             .enter("0-99999999999")

@@ -1,82 +1,82 @@
-//! How many workers: from the closed form to small moves, each judged by the step it leads to.
+//! Search for the number of workers: an estimate first, then small moves, each judged by the
+//! resulting step.
 //!
-//! Pure: windows in, numbers out. It knows no clock and no thread, so that tests feed it with
-//! pipelines that do not exist. Every move or its refusal narrows the numbers that are left, so a
-//! search ends; then it is silent until the load is another one for long.
+//! Pure: windows in, numbers out. It uses no clock and no thread, so tests feed it with simulated
+//! pipelines. Every accepted or rejected move narrows the candidates, so a search ends. It then
+//! waits until the load has changed for long.
 
 use std::fmt;
 
-use super::judge::{Aim, Turns, Verdict};
-use crate::loader::window::{Window, median};
+use super::judge::{MoveGoal, MoveVerdict, SettingTurns};
+use crate::loader::window::{StepWindow, median};
 
-/// Windows that tell what is the limit.
+/// Number of windows that determine the limit.
 const LOOK: usize = 2;
 
-/// How full workers may be: rows of unequal length and steps of unequal length need the rest.
+/// Target utilization of workers; rows and steps of unequal length need the rest.
 const FULL: f64 = 0.85;
 
-/// Share of its time that a consumer may wait and still be the limit itself.
+/// Share of waiting up to which the consumer itself counts as the limit.
 const WAITS: f64 = 0.01;
 
-/// Share of workers at rows from which they are the limit.
+/// Share of workers that fill rows from which workers are the limit.
 const AT_WORK: f64 = 0.8;
 
-/// Share of the cores in use below which there is something left for further workers; below which
-/// workers mostly wait, so that fewer may do as much; and from which steps and workers take each
-/// other's.
+/// Shares of cores in use: below `ROOM`, more workers can use the rest; below `IDLE`, workers
+/// mostly wait and fewer may suffice; from `CROWDED`, steps and workers compete for cores.
 const ROOM: f64 = 0.95;
 const IDLE: f64 = 0.7;
 const CROWDED: f64 = 0.85;
 
-/// Cores that a step uses when it could need more of them.
+/// Cores in use by a step from which it may need more cores.
 const STEP_CORES: f64 = 0.3;
 
-/// A number that was kept is given up if its steps are so much longer after all.
+/// A move is undone if its steps turn out longer by this factor.
 const REGRET: f64 = 1.05;
 
-/// Trials of one search.
+/// Maximum number of trials in one search.
 const TRIALS: u32 = 10;
 
-/// By how much the step's time, or the share of waiting, is to differ for another search.
+/// Change of the step's duration (factor), or of the share of waiting, that starts another search.
 const STEP_CHANGE: f64 = 1.2;
 const WAIT_CHANGE: f64 = 0.05;
 
-/// Windows in a row that make a change a lasting one; twice as many after each search that changed
-/// nothing, up to a limit.
+/// Number of consecutive windows that make a change permanent. Doubles after each search without a
+/// new number, up to a limit.
 const LASTING: u32 = 10;
 const MOST_LASTING: u32 = 80;
 
-/// What a loop waits for.
+/// The limiting part of the training loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
-    /// The step: batches are ready before it asks.
+pub(super) enum LoopLimit {
+    /// The step: batches are ready before the request.
     Step,
-    /// Workers: they are at rows, and the consumer waits.
+    /// Workers: they fill rows while the consumer waits.
     Workers,
-    /// Bytes: workers have none, and the consumer waits.
+    /// Reading: workers wait for bytes while the consumer waits.
     Reading,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Finding {
+pub(super) struct SearchFinding {
     pub(super) workers: usize,
     pub(super) cores: usize,
-    /// Most workers there may be.
+    /// Maximum number of workers.
     pub(super) most: usize,
-    pub(super) limit: Limit,
+    pub(super) limit: LoopLimit,
     /// Share of the time that the consumer waits.
     pub(super) wait: f64,
     /// Whether fewer workers were kept because the step needs the cores.
     pub(super) for_the_step: bool,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for SearchFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limit = match self.limit {
-            Limit::Step => "the step is the limit",
-            Limit::Workers => "the workers are the limit",
-            Limit::Reading => "reading is the limit",
+            LoopLimit::Step => "the step is the limit",
+            LoopLimit::Workers => "the workers are the limit",
+            LoopLimit::Reading => "reading is the limit",
         };
         let plural = if self.cores == 1 { "" } else { "s" };
         write!(
@@ -87,65 +87,65 @@ impl fmt::Display for Finding {
             100.0 * self.wait
         )?;
         if self.for_the_step {
-            f.write_str("; more made the step longer, which needs the cores too")?;
+            f.write_str("; more workers made the step longer, because it needs the cores")?;
         } else if self.workers == self.most && self.most < self.cores {
-            f.write_str("; memory leaves no room for more")?;
+            f.write_str("; memory does not suffice for more")?;
         }
         Ok(())
     }
 }
 
-/// The search, and the watch after it.
+/// The search, and the monitoring after it.
 #[derive(Debug)]
-pub(super) struct Search {
-    /// Cores that this process may count on.
+pub(super) struct WorkerSearch {
+    /// Number of cores that this process may use.
     cores: usize,
-    /// Most workers there may be.
+    /// Maximum number of workers.
     most: usize,
-    /// The present number, and the bounds of what is left to try.
+    /// Current number, and the bounds of the remaining candidates.
     base: usize,
     low: usize,
     high: usize,
     trials: u32,
-    /// Number at the last settling.
+    /// Number when the search last settled.
     settled_at: Option<usize>,
     for_the_step: bool,
     lasting: u32,
-    phase: Phase,
+    phase: SearchPhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum SearchPhase {
     Look {
-        seen: Vec<Window>,
-        /// The number before the last move, with its step and bounds.
-        before: Option<Before>,
+        seen: Vec<StepWindow>,
+        /// Number before the last move, with its step and bounds.
+        before: Option<PreviousSetting>,
     },
     Try {
         candidate: usize,
-        turns: Turns,
+        turns: SettingTurns,
     },
     Settled {
-        finding: Finding,
+        finding: SearchFinding,
         step_s: f64,
         off: u32,
     },
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct PreviousSetting {
     workers: usize,
     step_s: f64,
     low: usize,
     high: usize,
 }
 
-impl Search {
-    /// Begins with as many workers as cores, of at most `most`.
-    pub(super) fn new(cores: usize, most: usize) -> Search {
+impl WorkerSearch {
+    /// Begins with one worker per core, at most `most`.
+    pub(super) fn new(cores: usize, most: usize) -> WorkerSearch {
         let most = most.max(1);
         let cores = cores.max(1);
-        Search {
+        WorkerSearch {
             cores,
             most,
             base: cores.min(most),
@@ -155,27 +155,27 @@ impl Search {
             settled_at: None,
             for_the_step: false,
             lasting: LASTING,
-            phase: Phase::look(None),
+            phase: SearchPhase::look(None),
         }
     }
 
-    /// Workers that are to work now.
+    /// Number of active workers.
     pub(super) fn workers(&self) -> usize {
         match &self.phase {
-            Phase::Try { candidate, turns } if turns.is_others() => *candidate,
+            SearchPhase::Try { candidate, turns } if turns.is_others() => *candidate,
             _ => self.base,
         }
     }
 
-    /// What was found, once it has settled.
-    pub(super) fn finding(&self) -> Option<Finding> {
+    /// Result, once the search has settled.
+    pub(super) fn finding(&self) -> Option<SearchFinding> {
         match &self.phase {
-            Phase::Settled { finding, .. } => Some(*finding),
+            SearchPhase::Settled { finding, .. } => Some(*finding),
             _ => None,
         }
     }
 
-    /// Another number of cores: processes came or went.
+    /// Sets the number of cores, after processes came or went.
     pub(super) fn set_cores(&mut self, cores: usize) {
         let cores = cores.max(1);
         if cores == self.cores {
@@ -186,15 +186,15 @@ impl Search {
         self.base = self.base.min(cores);
     }
 
-    /// Cores that this process may count on.
+    /// Number of cores that this process may use.
     pub(super) fn cores(&self) -> usize {
         self.cores
     }
 
-    /// Enters what [`Search::workers`] led to.
-    pub(super) fn observe(&mut self, window: Window) {
+    /// Adds a window of [`WorkerSearch::workers`].
+    pub(super) fn observe(&mut self, window: StepWindow) {
         match &mut self.phase {
-            Phase::Look { seen, before } => {
+            SearchPhase::Look { seen, before } => {
                 seen.push(window);
                 if seen.len() < LOOK {
                     return;
@@ -207,14 +207,14 @@ impl Search {
                 }
                 self.next(mean);
             }
-            Phase::Try { candidate, turns } => {
+            SearchPhase::Try { candidate, turns } => {
                 let Some(verdict) = turns.add(window) else {
                     return;
                 };
-                let (candidate, aim, present) = (*candidate, turns.aim(), turns.before());
-                self.judged(candidate, aim, verdict, present);
+                let (candidate, goal, present) = (*candidate, turns.goal(), turns.before());
+                self.judged(candidate, goal, verdict, present);
             }
-            Phase::Settled {
+            SearchPhase::Settled {
                 finding,
                 step_s,
                 off,
@@ -230,37 +230,37 @@ impl Search {
         }
     }
 
-    /// Begins a search from the present number.
+    /// Begins a search from the current number.
     fn begin(&mut self) {
         (self.low, self.high) = (1, self.most.min(2 * self.cores));
         self.base = self.base.min(self.high);
         self.trials = 0;
-        self.phase = Phase::look(None);
+        self.phase = SearchPhase::look(None);
     }
 
     /// Tries the next candidate, or settles.
-    fn next(&mut self, seen: Window) {
+    fn next(&mut self, seen: StepWindow) {
         let limit = self.limit(&seen);
         match self.candidate(&seen, limit) {
-            Some((candidate, aim)) if self.trials < TRIALS => {
+            Some((candidate, goal)) if self.trials < TRIALS => {
                 self.trials += 1;
-                self.phase = Phase::Try {
+                self.phase = SearchPhase::Try {
                     candidate,
-                    turns: Turns::new(aim, seen),
+                    turns: SettingTurns::new(goal, seen),
                 };
             }
             _ => self.settle(&seen, limit),
         }
     }
 
-    fn settle(&mut self, seen: &Window, limit: Limit) {
+    fn settle(&mut self, seen: &StepWindow, limit: LoopLimit) {
         let again = self.settled_at.replace(self.base);
         self.lasting = match again {
             Some(number) if number == self.base => (2 * self.lasting).min(MOST_LASTING),
             _ => LASTING,
         };
-        self.phase = Phase::Settled {
-            finding: Finding {
+        self.phase = SearchPhase::Settled {
+            finding: SearchFinding {
                 workers: self.base,
                 cores: self.cores,
                 most: self.most,
@@ -273,56 +273,62 @@ impl Search {
         };
     }
 
-    fn limit(&self, seen: &Window) -> Limit {
+    fn limit(&self, seen: &StepWindow) -> LoopLimit {
         if seen.wait() < WAITS {
-            Limit::Step
+            LoopLimit::Step
         } else if seen.busy >= AT_WORK * self.base as f64 {
-            Limit::Workers
+            LoopLimit::Workers
         } else if seen.starved >= (self.base as f64 - seen.busy) / 2.0 {
-            Limit::Reading
+            LoopLimit::Reading
         } else {
-            // They have neither rows nor lack of bytes: room for batches is what they wait for.
-            Limit::Step
+            // Workers have neither rows nor a lack of bytes: they wait for free batches.
+            LoopLimit::Step
         }
     }
 
-    /// The number to try next, and what for.
-    fn candidate(&self, seen: &Window, limit: Limit) -> Option<(usize, Aim)> {
+    /// Returns the next number to try, and the goal.
+    fn candidate(&self, seen: &StepWindow, limit: LoopLimit) -> Option<(usize, MoveGoal)> {
         let base = self.base;
         let stride = (base / 4).max(1);
         let fewer = base.saturating_sub(stride).max(self.low);
         let in_use = seen.cores / self.cores as f64;
-        if limit != Limit::Workers {
-            // As many as the rows of a step need.
+        if limit != LoopLimit::Workers {
+            // Enough workers for the rows of a step.
             let needed = workers_for(seen.busy).max(self.low);
             if needed < base {
-                return Some((needed, Aim::Save));
+                return Some((needed, MoveGoal::Save));
             }
         } else {
-            // As many as make a batch within a step without waiting.
+            // Enough workers to make a batch within a step without waiting.
             let step_s = (seen.step_s - seen.wait_s).max(0.01 * seen.step_s);
             let needed = workers_for(seen.busy * seen.step_s / step_s).min(self.cores);
             let needed = needed.min(self.high);
             if needed > base {
-                return Some((needed, Aim::Gain));
+                return Some((needed, MoveGoal::Gain));
             }
             // Workers that do not use the cores wait for something: a page, a lock, a process.
             if base < self.high && in_use < ROOM {
-                return Some(((base + stride).min(self.high), Aim::Gain));
+                return Some(((base + stride).min(self.high), MoveGoal::Gain));
             }
             if self.low < base && in_use < IDLE {
-                return Some((fewer, Aim::Save));
+                return Some((fewer, MoveGoal::Save));
             }
         }
         let crowded = in_use >= CROWDED && seen.step_cores >= STEP_CORES;
-        (self.low < base && crowded).then_some((fewer, Aim::Gain))
+        (self.low < base && crowded).then_some((fewer, MoveGoal::Gain))
     }
 
-    fn judged(&mut self, candidate: usize, aim: Aim, verdict: Verdict, present: Window) {
+    fn judged(
+        &mut self,
+        candidate: usize,
+        goal: MoveGoal,
+        verdict: MoveVerdict,
+        present: StepWindow,
+    ) {
         let fewer = candidate < self.base;
         match verdict {
-            Verdict::Kept => {
-                let before = Before {
+            MoveVerdict::Kept => {
+                let before = PreviousSetting {
                     workers: self.base,
                     step_s: present.step_s,
                     low: self.low,
@@ -330,13 +336,13 @@ impl Search {
                 };
                 if fewer {
                     self.high = self.base - 1;
-                    self.for_the_step |= aim == Aim::Gain;
+                    self.for_the_step |= goal == MoveGoal::Gain;
                 } else {
                     self.low = self.base + 1;
                     self.for_the_step = false;
                 }
                 self.base = candidate;
-                self.phase = Phase::look(Some(before));
+                self.phase = SearchPhase::look(Some(before));
             }
             verdict => {
                 self.refuse(candidate, verdict);
@@ -345,48 +351,48 @@ impl Search {
         }
     }
 
-    /// Narrows what is left: beyond a number that was worse, others are worse too; beside one
-    /// that was no better than this, none is.
-    fn refuse(&mut self, candidate: usize, verdict: Verdict) {
+    /// Narrows the candidates. If a number was worse, numbers beyond it are worse too. If a number
+    /// was no better, no number on its side is.
+    fn refuse(&mut self, candidate: usize, verdict: MoveVerdict) {
         let base = self.base;
         match (candidate < base, verdict) {
-            (true, Verdict::Even) => self.low = base,
-            // Half of what lies between is left out as well, so that few trials reach the end.
+            (true, MoveVerdict::Even) => self.low = base,
+            // Skip half of the numbers between too, so that few trials suffice.
             (true, _) => self.low = candidate + (base - candidate).div_ceil(2),
-            (false, Verdict::Even) => self.high = base,
+            (false, MoveVerdict::Even) => self.high = base,
             (false, _) => self.high = base + (candidate - base) / 2,
         }
     }
 
-    /// The last move was a mistake.
-    fn go_back(&mut self, before: Before) {
+    /// Undoes the last move.
+    fn go_back(&mut self, before: PreviousSetting) {
         let refused = self.base;
         self.base = before.workers;
         (self.low, self.high) = (before.low, before.high);
         self.for_the_step = false;
-        self.refuse(refused, Verdict::Worse);
-        self.phase = Phase::look(None);
+        self.refuse(refused, MoveVerdict::Worse);
+        self.phase = SearchPhase::look(None);
     }
 }
 
-impl Phase {
-    fn look(before: Option<Before>) -> Phase {
-        Phase::Look {
+impl SearchPhase {
+    fn look(before: Option<PreviousSetting>) -> SearchPhase {
+        SearchPhase::Look {
             seen: Vec::with_capacity(LOOK),
             before,
         }
     }
 }
 
-/// Workers that have room for so many rows at once.
+/// Returns the number of workers for `busy` concurrent rows.
 fn workers_for(busy: f64) -> usize {
-    // A cast saturates; what is no number is 0.
+    // A cast saturates; NaN becomes 0.
     ((busy / FULL).ceil() as usize).max(1)
 }
 
-fn mean(seen: &[Window]) -> Window {
-    let of = |figure: fn(&Window) -> f64| median(seen.iter().map(figure));
-    Window {
+fn mean(seen: &[StepWindow]) -> StepWindow {
+    let of = |figure: fn(&StepWindow) -> f64| median(seen.iter().map(figure));
+    StepWindow {
         step_s: of(|w| w.step_s),
         wait_s: of(|w| w.wait_s),
         busy: of(|w| w.busy),

@@ -1,24 +1,24 @@
-//! The search before pipelines that exist only as arithmetic.
+//! Tests of the search with simulated pipelines.
 
-use super::search::{Finding, Limit, Search};
-use crate::loader::window::Window;
-use crate::random::mix;
+use super::search::{LoopLimit, SearchFinding, WorkerSearch};
+use crate::loader::window::StepWindow;
+use infeed_core::random::mix;
 
-/// A pipeline and its consumer on a machine.
+/// A simulated pipeline and its consumer on a machine.
 #[derive(Clone, Debug)]
 struct Simulated {
     cores: usize,
-    /// Processor time of workers for a batch, and time they are blocked for it meanwhile.
+    /// CPU time of workers per batch, and blocked time of workers per batch.
     work_s: f64,
     blocked_s: f64,
-    /// Least time that the storage takes for a batch.
+    /// Minimum time of the storage per batch.
     read_s: f64,
-    /// Time of a step that has the cores to itself, and how many of them it uses.
+    /// Duration of a step on idle cores, and the number of cores that it uses.
     step_s: f64,
     step_threads: f64,
-    /// By how much each worker makes such a step longer, as a share.
+    /// Relative slowdown of a step by each worker.
     spoils: f64,
-    /// Spread of windows, as a share.
+    /// Relative noise of windows.
     noise: f64,
     windows: u64,
 }
@@ -38,18 +38,18 @@ impl Simulated {
         }
     }
 
-    /// What `workers` lead to, without noise.
-    fn run(&self, workers: usize) -> Window {
+    /// The window for `workers`, without noise.
+    fn run(&self, workers: usize) -> StepWindow {
         let n = workers as f64;
         let cores = self.cores as f64;
         let own = self.step_s * (1.0 + self.spoils * n);
-        // Workers that outnumber the cores take turns on them.
+        // More workers than cores take turns on the cores.
         let made = ((self.work_s + self.blocked_s) / n).max(self.work_s / cores);
         let step = own.max(made).max(self.read_s).max(1e-4);
         let busy = (n * made / step).min(n);
         let own_cores = self.work_s / step;
         let step_cores = self.step_threads * own / step;
-        Window {
+        StepWindow {
             step_s: step,
             wait_s: step - own,
             busy,
@@ -61,10 +61,10 @@ impl Simulated {
         }
     }
 
-    /// A window, with noise.
-    fn window(&mut self, workers: usize, seed: u64) -> Window {
+    /// A window with noise.
+    fn window(&mut self, workers: usize, seed: u64) -> StepWindow {
         self.windows += 1;
-        // The sum of four is close enough to normal.
+        // The sum of four uniform numbers is close enough to normal.
         let draw = |n: u64| {
             let bits = mix(seed ^ mix(4 * self.windows + n)) >> 11;
             bits as f64 / (1_u64 << 53) as f64 - 0.5
@@ -76,15 +76,15 @@ impl Simulated {
         window
     }
 
-    /// The shortest step that any number of workers leads to.
+    /// The shortest step of all numbers of workers.
     fn best_s(&self, most: usize) -> f64 {
         let steps = (1..=most).map(|n| self.run(n).step_s);
         steps.fold(f64::INFINITY, f64::min)
     }
 }
 
-/// Runs until it settles; gives what it found, and how often the number of workers changed.
-fn settle(search: &mut Search, on: &mut Simulated, seed: u64) -> (Finding, usize) {
+/// Runs until the search settles. Returns its result and the number of changes.
+fn settle(search: &mut WorkerSearch, on: &mut Simulated, seed: u64) -> (SearchFinding, usize) {
     let most = 2 * on.cores;
     let mut moves = 0;
     for _ in 0..200 {
@@ -100,22 +100,26 @@ fn settle(search: &mut Search, on: &mut Simulated, seed: u64) -> (Finding, usize
     panic!("not settled after 200 windows: {search:?}");
 }
 
-fn found(on: &Simulated) -> (Finding, usize) {
-    settle(&mut Search::new(on.cores, 2 * on.cores), &mut on.clone(), 1)
+fn found(on: &Simulated) -> (SearchFinding, usize) {
+    settle(
+        &mut WorkerSearch::new(on.cores, 2 * on.cores),
+        &mut on.clone(),
+        1,
+    )
 }
 
 #[test]
-fn where_decoding_limits_all_cores_work_and_nothing_is_tried() {
+fn all_cores_work_if_decoding_limits() {
     for cores in [1, 2, 16] {
         let (finding, moves) = found(&Simulated::on(cores));
 
         assert_eq!((finding.workers, moves), (cores, 0), "{finding:?}");
-        assert_eq!(finding.limit, Limit::Workers);
+        assert_eq!(finding.limit, LoopLimit::Workers);
     }
 }
 
 #[test]
-fn where_the_step_limits_cores_are_given_back_until_it_would_wait() {
+fn cores_are_released_if_the_step_limits() {
     for (cores, step_s, workers) in [(2, 0.2, 1), (16, 0.02, 6), (16, 1.0, 1)] {
         let on = Simulated {
             step_s,
@@ -125,7 +129,7 @@ fn where_the_step_limits_cores_are_given_back_until_it_would_wait() {
         let (finding, _) = found(&on);
 
         assert_eq!(finding.workers, workers, "{finding:?}");
-        assert_eq!(finding.limit, Limit::Step);
+        assert_eq!(finding.limit, LoopLimit::Step);
         assert!(
             finding
                 .to_string()
@@ -135,7 +139,7 @@ fn where_the_step_limits_cores_are_given_back_until_it_would_wait() {
 }
 
 #[test]
-fn where_reading_limits_only_as_many_work_as_have_bytes() {
+fn workers_without_bytes_are_parked_if_reading_limits() {
     let on = Simulated {
         read_s: 0.05,
         ..Simulated::on(8)
@@ -143,7 +147,7 @@ fn where_reading_limits_only_as_many_work_as_have_bytes() {
 
     let (finding, _) = found(&on);
 
-    assert_eq!((finding.workers, finding.limit), (3, Limit::Reading));
+    assert_eq!((finding.workers, finding.limit), (3, LoopLimit::Reading));
 }
 
 #[test]
@@ -160,14 +164,14 @@ fn a_step_that_needs_the_cores_gets_them() {
 
     assert_eq!(finding.workers, 1, "{finding:?}");
 
-    // Here one worker cannot keep up, and two cost less than waiting does.
+    // Here one worker is too slow, and two cost less than waiting does.
     let on = Simulated { work_s: 0.19, ..on };
     let (finding, _) = found(&on);
     assert_eq!(finding.workers, 2, "{finding:?}");
 }
 
 #[test]
-fn workers_that_wait_for_something_may_be_more_than_cores() {
+fn waiting_workers_may_outnumber_cores() {
     let on = Simulated {
         work_s: 0.02,
         blocked_s: 0.1,
@@ -180,7 +184,7 @@ fn workers_that_wait_for_something_may_be_more_than_cores() {
 }
 
 #[test]
-fn noise_alone_moves_nothing_for_good_and_nothing_at_all_once_settled() {
+fn noise_causes_no_lasting_move_and_none_once_settled() {
     for seed in 0..40 {
         let mut on = Simulated {
             noise: 0.08,
@@ -188,7 +192,7 @@ fn noise_alone_moves_nothing_for_good_and_nothing_at_all_once_settled() {
             step_threads: 2.0,
             ..Simulated::on(2)
         };
-        let mut search = Search::new(2, 4);
+        let mut search = WorkerSearch::new(2, 4);
         let (finding, _) = settle(&mut search, &mut on, seed);
         assert!(on.run(finding.workers).step_s <= 1.05 * on.best_s(4));
 
@@ -203,7 +207,7 @@ fn noise_alone_moves_nothing_for_good_and_nothing_at_all_once_settled() {
 }
 
 #[test]
-fn a_change_that_lasts_begins_another_search_and_a_short_one_does_not() {
+fn a_lasting_change_begins_another_search_and_a_short_one_does_not() {
     let slow = Simulated {
         step_s: 0.2,
         ..Simulated::on(4)
@@ -212,7 +216,7 @@ fn a_change_that_lasts_begins_another_search_and_a_short_one_does_not() {
         step_s: 0.03,
         ..slow.clone()
     };
-    let mut search = Search::new(4, 8);
+    let mut search = WorkerSearch::new(4, 8);
     let mut on = slow.clone();
     let (first, _) = settle(&mut search, &mut on, 1);
     assert_eq!(first.workers, 1);
@@ -237,12 +241,12 @@ fn a_change_that_lasts_begins_another_search_and_a_short_one_does_not() {
 }
 
 #[test]
-fn a_load_that_changes_all_the_time_is_searched_less_and_less() {
-    let mut search = Search::new(2, 4);
+fn searches_become_rare_if_the_load_keeps_changing() {
+    let mut search = WorkerSearch::new(2, 4);
     let mut on = Simulated::on(2);
     let mut searches = 0;
     for round in 0..3000 {
-        // Twelve windows each; two workers are right for both.
+        // Twelve windows of each load; two workers are right for both.
         on.work_s = if round / 12 % 2 == 0 { 0.1 } else { 0.2 };
         let settled = search.finding().is_some();
         search.observe(on.run(search.workers()));
@@ -253,8 +257,8 @@ fn a_load_that_changes_all_the_time_is_searched_less_and_less() {
 }
 
 #[test]
-fn other_processes_change_the_cores_and_the_number_follows() {
-    let mut search = Search::new(8, 16);
+fn the_number_follows_a_change_of_cores() {
+    let mut search = WorkerSearch::new(8, 16);
     let (finding, _) = settle(&mut search, &mut Simulated::on(8), 1);
     assert_eq!(finding.workers, 8);
 
@@ -269,7 +273,7 @@ fn other_processes_change_the_cores_and_the_number_follows() {
 }
 
 #[test]
-fn whatever_the_pipeline_a_search_ends_soon_and_close_to_the_best() {
+fn a_search_ends_soon_and_close_to_the_best_for_any_pipeline() {
     for seed in 0..400_u64 {
         let draw = |n: u64| (mix(seed << 8 | n) >> 11) as f64 / (1_u64 << 53) as f64;
         let cores = 1 + (draw(0) * 24.0) as usize;
@@ -283,7 +287,7 @@ fn whatever_the_pipeline_a_search_ends_soon_and_close_to_the_best() {
         };
         let mut run = on.clone();
 
-        let (finding, moves) = settle(&mut Search::new(cores, 2 * cores), &mut run, seed);
+        let (finding, moves) = settle(&mut WorkerSearch::new(cores, 2 * cores), &mut run, seed);
 
         let (step, best) = (on.run(finding.workers).step_s, on.best_s(2 * cores));
         assert!(step <= 1.06 * best, "{step} of {best}: {finding:?} {on:?}");

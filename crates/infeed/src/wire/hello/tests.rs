@@ -1,9 +1,10 @@
-//! Handshakes over loopback, with those who lie.
+//! Handshakes over loopback, also with dishonest peers.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
+use super::super::channel::UNENCRYPTED;
 use super::*;
 
 fn token() -> Token {
@@ -27,7 +28,7 @@ fn hello() -> Hello {
     }
 }
 
-/// What a trainer and a feeder made of each other.
+/// Returns the results of a trainer and a feeder.
 fn shake(
     trainer: impl FnOnce(TcpStream) -> Result<(), WireError> + Send + 'static,
     feeder: impl FnOnce(TcpStream) -> Result<(), WireError>,
@@ -41,11 +42,11 @@ fn shake(
 }
 
 #[test]
-fn who_knows_the_token_is_met_with_what_it_said() {
+fn a_trainer_with_the_token_is_accepted_with_its_message() {
     let (trainer, feeder) = shake(
-        |stream| greet(&stream, &token(), &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
         |stream| {
-            let met = meet_trainer(&stream, &token())?;
+            let met = meet_trainer(&stream, &token(), UNENCRYPTED)?;
             assert_eq!(met.hello, hello());
             welcome(&stream, &token(), &met)
         },
@@ -55,7 +56,7 @@ fn who_knows_the_token_is_met_with_what_it_said() {
 }
 
 #[test]
-fn a_wrong_token_is_refused_by_its_name_on_both_sides() {
+fn both_sides_report_a_wrong_token() {
     let other = || Token::new("another token that is long").expect("long enough");
     for (trainer, feeder) in [
         (other(), token()),
@@ -63,8 +64,8 @@ fn a_wrong_token_is_refused_by_its_name_on_both_sides() {
         (token(), Token::default()),
     ] {
         let (met, fed) = shake(
-            move |stream| greet(&stream, &trainer, &hello()),
-            |stream| meet_trainer(&stream, &feeder).map(drop),
+            move |stream| greet(&stream, &trainer, UNENCRYPTED, &hello()),
+            |stream| meet_trainer(&stream, &feeder, UNENCRYPTED).map(drop),
         );
         for result in [met, fed] {
             let error = result.expect_err("refused").to_string();
@@ -74,15 +75,15 @@ fn a_wrong_token_is_refused_by_its_name_on_both_sides() {
 }
 
 #[test]
-fn who_answers_without_the_token_is_no_feeder() {
+fn an_answer_without_the_token_is_rejected() {
     let (trainer, _) = shake(
-        |stream| greet(&stream, &token(), &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
         |mut stream| {
             stream.write_all(&preamble(VERSION, &[7; NONCE_BYTES]))?;
             let mut bytes = [0; 8 + 4 + NONCE_BYTES];
             stream.read_exact(&mut bytes)?;
             frame::control(&mut stream, &[Kind::Hello])?;
-            // What was said back, as one does who only repeats.
+            // Echoes the message, like a peer that only repeats.
             frame::write(&mut stream, Kind::Welcome, &[0; MAC_BYTES])
         },
     );
@@ -92,13 +93,56 @@ fn who_answers_without_the_token_is_no_feeder() {
 }
 
 #[test]
-fn another_version_is_told_before_anything_else_is_said() {
+fn a_refusal_counts_only_from_a_feeder_with_the_token() {
+    let refusal = || Refusal {
+        what: "data".to_owned(),
+        trainer: "00ff".to_owned(),
+        feeder: "00fe".to_owned(),
+    };
+    let (trainer, _) = shake(
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |stream| {
+            let met = meet_trainer(&stream, &token(), UNENCRYPTED)?;
+            refuse(&stream, &token(), &met, &refusal())
+        },
+    );
+    match trainer {
+        Err(WireError::Refused(said)) => assert_eq!(said, refusal()),
+        other => panic!("{other:?}"),
+    }
+
+    // An impostor that sends the same answer to every trainer, and one that claims another version.
+    let (trainer, _) = shake(
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |mut stream| {
+            stream.write_all(&preamble(VERSION, &[7; NONCE_BYTES]))?;
+            meet(&mut stream, Speaker::Feeder)?;
+            frame::control(&mut stream, &[Kind::Hello])?;
+            write_refusal(&stream, &[9; MAC_BYTES], &refusal())
+        },
+    );
+    assert!(
+        matches!(trainer, Err(WireError::Unproven(_))),
+        "{trainer:?}"
+    );
+    let (trainer, _) = shake(
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |mut stream| Ok(stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?),
+    );
+    assert!(
+        matches!(trainer, Err(WireError::Unproven(_))),
+        "{trainer:?}"
+    );
+}
+
+#[test]
+fn another_version_is_reported_before_any_other_message() {
     let (trainer, feeder) = shake(
         |mut stream| {
             stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?;
             meet(&mut stream, Speaker::Trainer).map(drop)
         },
-        |stream| meet_trainer(&stream, &token()).map(drop),
+        |stream| meet_trainer(&stream, &token(), UNENCRYPTED).map(drop),
     );
 
     assert!(trainer.is_ok(), "it can read which version this is");
@@ -112,7 +156,7 @@ fn another_version_is_told_before_anything_else_is_said() {
         "{error}"
     );
     let (trainer, _) = shake(
-        |stream| greet(&stream, &token(), &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
         |mut stream| Ok(stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?),
     );
     let error = trainer.expect_err("refused").to_string();
@@ -123,23 +167,23 @@ fn another_version_is_told_before_anything_else_is_said() {
     assert!(error.contains(&versions), "{error}");
     let (_, feeder) = shake(
         |mut stream| Ok(stream.write_all(&[b'G'; 44])?),
-        |stream| meet_trainer(&stream, &token()).map(drop),
+        |stream| meet_trainer(&stream, &token(), UNENCRYPTED).map(drop),
     );
     let error = feeder.expect_err("refused").to_string();
-    assert!(error.contains("no infeed"), "{error}");
+    assert!(error.contains("not an infeed greeting"), "{error}");
 }
 
 #[test]
-fn a_connection_that_the_other_side_closes_is_named_as_such() {
+fn a_closed_connection_is_reported() {
     let end = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
 
     let error = WireError::from(end).to_string();
 
-    assert!(error.contains("the other side closed it"), "{error}");
+    assert!(error.contains("the peer closed it"), "{error}");
 }
 
 #[test]
-fn a_difference_is_named_with_both_values_and_a_mend() {
+fn a_difference_is_reported_with_both_values_and_a_fix() {
     let own = [fact("data", "00fe"), fact("seed", "7")];
 
     let refusal = difference(&hello().facts, &own).expect("other data");
@@ -160,7 +204,7 @@ fn a_difference_is_named_with_both_values_and_a_mend() {
 }
 
 #[test]
-fn a_hello_comes_back_and_none_that_is_cut_or_changed_does_harm() {
+fn a_hello_round_trips_and_damaged_ones_never_panic() {
     let bytes = hello().encode();
 
     assert_eq!(Hello::decode(&bytes).expect("its own"), hello());
@@ -170,7 +214,7 @@ fn a_hello_comes_back_and_none_that_is_cut_or_changed_does_harm() {
     for bit in 0..bytes.len() * 8 {
         let mut changed = bytes.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        // Anything but a panic.
+        // Any result but a panic.
         let _ = Hello::decode(&changed);
     }
 }

@@ -1,16 +1,16 @@
-//! Data under the same names that holds something else.
+//! Feeders with other data under the same names.
 
 use std::fs;
 use std::path::Path;
 
-use infeed::testing::server::Server;
 use infeed::{Error, store};
+use infeed_testkit::server::Server;
 use tempfile::TempDir;
 
 use super::*;
 use crate::data::{photo, photos};
 
-/// Why a pipeline does not open, if it does not.
+/// Returns the error of opening a pipeline, if there is one.
 fn refused(pipeline: &Pipeline, feeder: &Feeder) -> Option<String> {
     match pipeline.open(&asking([host(feeder)], Local::Help)) {
         Err(error @ Error::Config { .. }) => Some(error.to_string()),
@@ -19,7 +19,7 @@ fn refused(pipeline: &Pipeline, feeder: &Feeder) -> Option<String> {
     }
 }
 
-/// Another folder with the same files.
+/// Returns another folder with the same files.
 fn copied(root: &Path, count: u64) -> TempDir {
     let copy = photos(0);
     for n in 0..count {
@@ -29,12 +29,12 @@ fn copied(root: &Path, count: u64) -> TempDir {
 }
 
 #[test]
-fn a_copy_of_other_pixels_under_the_same_names_is_refused() {
+fn a_copy_with_other_pixels_under_the_same_names_is_rejected() {
     let root = photos(60);
     let feeder = feeder(&pipeline(root.path()));
     let copy = copied(root.path(), 60);
     assert_eq!(refused(&pipeline(copy.path()), &feeder), None, "it is one");
-    // Each holds what the next of its class does.
+    // Each file gets the content of the next file in its class.
     for n in 0..58 {
         fs::copy(photo(root.path(), n + 2), photo(copy.path(), n)).expect("copies");
     }
@@ -43,6 +43,23 @@ fn a_copy_of_other_pixels_under_the_same_names_is_refused() {
 
     assert!(text.contains("`contents` differs: record 0 is "), "{text}");
     assert!(text.contains("byte for byte"), "{text}");
+}
+
+#[test]
+fn four_replaced_files_are_detected() {
+    let root = photos(200);
+    let feeder = feeder(&pipeline(root.path()));
+    let copy = copied(root.path(), 200);
+    for n in [101, 121, 141, 163] {
+        fs::copy(photo(root.path(), n - 60), photo(copy.path(), n)).expect("copies");
+    }
+
+    let text = refused(&pipeline(copy.path()), &feeder).expect("other pixels");
+
+    assert!(
+        text.contains("`contents` differs: a sample of records "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -55,7 +72,7 @@ fn a_record_that_differs_is_named_by_its_number_in_the_whole() {
         made
     };
     let feeder = feeder(&dogs(root.path()));
-    // The first dog is behind twenty cats.
+    // The first dog comes after twenty cats.
     fs::copy(photo(root.path(), 3), photo(copy.path(), 1)).expect("copies");
 
     let text = refused(&dogs(copy.path()), &feeder).expect("another dog");

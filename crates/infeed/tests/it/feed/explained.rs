@@ -1,16 +1,16 @@
-//! Feeders in explanations: planned, measured over loopback, applied, counted by a running loop. What is
-//! tested is that the right entries are there and agree with each other, not how fast anything is.
+//! Feeders in explanations: planned, measured over loopback, applied, counted by a running loop.
+//! The tests check that entries exist and are consistent, not rates.
 
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use infeed::explain::{
-    Case, Conditions, Explanation, FeederKnown, Limit, NetworkKnown, apply, explain, remedy,
-    running,
-};
 use infeed::pipeline::{Handle, MemoryField};
 use infeed::sample::DType;
+use infeed_explain::{
+    Case, Conditions, Explanation, FeederOrigin, Limit, NetworkOrigin, apply, explain, remedy,
+    running,
+};
 
 use super::*;
 use crate::data::photos;
@@ -29,16 +29,17 @@ fn explained(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
     explain(&case, &|_, _| true).expect("an explanation")
 }
 
-/// A row of [`pipeline`]: 16 x 16 pixels of three floats and a class number, and its head.
+/// Bytes of a row of [`pipeline`]: 16 x 16 pixels of three floats, a class number, and the row's
+/// head.
 const ROW: f64 = 16.0 * 16.0 * 12.0 + 8.0 + 17.0;
 
-/// Selected, so that who opens it otherwise than a feeder would be refused.
+/// A pipeline with a selection, so that a feeder rejects a trainer without it.
 fn selected(root: &Path) -> Pipeline {
     pipeline(root).take(20)
 }
 
 #[test]
-fn feeders_are_planned_before_one_is_started_behind_the_network_that_was_told() {
+fn feeders_are_planned_for_the_given_network_before_one_starts() {
     let root = photos(12);
     let mut conditions = conditions();
     conditions.network = Some(1e6);
@@ -50,9 +51,9 @@ fn feeders_are_planned_before_one_is_started_behind_the_network_that_was_told() 
     let feeding = found.feeding.expect("it was asked for");
     assert_eq!(
         (feeding.known, feeding.feeder_cores),
-        (FeederKnown::Planned, Some(64))
+        (FeederOrigin::Planned, Some(64))
     );
-    assert_eq!(feeding.network.known, NetworkKnown::Given);
+    assert_eq!(feeding.network.known, NetworkOrigin::Given);
     assert_eq!(feeding.sample_bytes, ROW);
     assert_eq!(feeding.small_bytes, Some(16.0 * 16.0 * 3.0 + 8.0 + 17.0));
     let wire = feeding.parts.iter().find(|part| part.limit == Limit::Wire);
@@ -73,7 +74,7 @@ fn feeders_are_planned_before_one_is_started_behind_the_network_that_was_told() 
 }
 
 #[test]
-fn feeders_that_run_are_measured_and_stand_beside_what_was_predicted() {
+fn running_feeders_are_measured_and_compared_with_the_prediction() {
     let root = photos(30);
     let pipeline = selected(root.path());
     let feeders = [feeder(&pipeline), feeder(&pipeline)];
@@ -83,19 +84,22 @@ fn feeders_that_run_are_measured_and_stand_beside_what_was_predicted() {
     let found = explained(&pipeline, conditions);
 
     let feeding = found.feeding.expect("feeders were named");
-    assert_eq!(feeding.known, FeederKnown::Measured, "{:?}", found.notes);
+    assert_eq!(feeding.known, FeederOrigin::Measured, "{:?}", found.notes);
     assert_eq!(feeding.hosts.len(), 2);
-    for (told, feeder) in feeding.hosts.iter().zip(&feeders) {
-        assert_eq!(told.host, host(feeder));
-        assert!(told.connected, "{told:?}");
-        assert!(told.alone.is_some_and(|rate| rate.mid > 0.0), "{told:?}");
+    for (reported, feeder) in feeding.hosts.iter().zip(&feeders) {
+        assert_eq!(reported.host, host(feeder));
+        assert!(reported.connected, "{reported:?}");
         assert!(
-            told.bytes_per_s > 0.0 && (0.0..=1.0).contains(&told.busy),
-            "{told:?}"
+            reported.alone.is_some_and(|rate| rate.mid > 0.0),
+            "{reported:?}"
         );
-        assert_eq!(told.problem, None);
+        assert!(
+            reported.bytes_per_s > 0.0 && (0.0..=1.0).contains(&reported.busy),
+            "{reported:?}"
+        );
+        assert_eq!(reported.problem, None);
     }
-    // Rows are told of without their heads here: those are what came into the batches.
+    // Rows are reported without headers here: only their bytes enter batches.
     assert!(
         (feeding.sample_bytes - (ROW - 17.0)).abs() < 1e-6,
         "{}",
@@ -120,7 +124,7 @@ fn feeders_that_run_are_measured_and_stand_beside_what_was_predicted() {
 }
 
 #[test]
-fn a_feeder_that_cannot_be_reached_is_told_and_others_are_planned() {
+fn a_feeder_that_cannot_be_reached_is_reported_and_others_are_planned() {
     let root = photos(12);
     let mut conditions = conditions();
     let mut asked = asking(["127.0.0.1:1"], Local::Help);
@@ -129,7 +133,7 @@ fn a_feeder_that_cannot_be_reached_is_told_and_others_are_planned() {
     let found = explained(&pipeline(root.path()), conditions);
 
     let feeding = found.feeding.expect("a feeder was named");
-    assert_eq!(feeding.known, FeederKnown::Planned);
+    assert_eq!(feeding.known, FeederOrigin::Planned);
     assert!(feeding.measured.is_none() && !feeding.hosts[0].connected);
     assert!(
         found
@@ -142,7 +146,7 @@ fn a_feeder_that_cannot_be_reached_is_told_and_others_are_planned() {
 }
 
 #[test]
-fn applied_feeders_put_what_was_predicted_and_measured_into_the_ledger() {
+fn applied_feeders_enter_prediction_and_measurement_in_the_ledger() {
     let root = photos(30);
     let pipeline = selected(root.path());
     let feeder = feeder(&pipeline);
@@ -164,14 +168,11 @@ fn applied_feeders_put_what_was_predicted_and_measured_into_the_ledger() {
     conditions.feeders = None;
     let alone = Case::new("data", &pipeline, &[], conditions).expect("a case");
     let refused = apply(&alone, &found, one, &out, &|_, _| true).expect_err("none is named");
-    assert!(
-        refused.to_string().contains("name them, here 0 are"),
-        "{refused}"
-    );
+    assert!(refused.to_string().contains("0 are named"), "{refused}");
 }
 
 #[test]
-fn a_running_loop_tells_of_each_feeder_and_has_the_wire_among_its_limits() {
+fn a_running_loop_reports_each_feeder_and_the_wire_as_a_limit() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeders = [feeder(&pipeline), feeder(&pipeline)];
@@ -184,13 +185,13 @@ fn a_running_loop_tells_of_each_feeder_and_has_the_wire_among_its_limits() {
     let found = running("data", &pipeline, &loader).expect("explained");
 
     let feeding = found.feeding.expect("it has feeders");
-    assert_eq!(feeding.known, FeederKnown::Counted);
-    let told: Vec<&str> = feeding
+    assert_eq!(feeding.known, FeederOrigin::Counted);
+    let reported: Vec<&str> = feeding
         .hosts
         .iter()
         .map(|host| host.host.as_str())
         .collect();
-    assert_eq!(told, [host(&feeders[0]), host(&feeders[1])]);
+    assert_eq!(reported, [host(&feeders[0]), host(&feeders[1])]);
     let share: f64 = feeding.hosts.iter().map(|host| host.share).sum();
     assert!(share > 0.9, "{:?}", feeding.hosts);
     let limits: Vec<Limit> = found.resources.iter().map(|found| found.limit).collect();
@@ -209,7 +210,7 @@ fn a_running_loop_tells_of_each_feeder_and_has_the_wire_among_its_limits() {
 }
 
 #[test]
-fn records_that_only_this_process_has_are_told_as_why_feeders_are_not_tried() {
+fn records_in_memory_are_reported_as_the_reason_against_feeders() {
     let field = MemoryField::array("image", "image", DType::UInt8, vec![8, 8, 3], 0);
     let pipeline = Pipeline::new(SourceSpec::Memory {
         fields: vec![field],

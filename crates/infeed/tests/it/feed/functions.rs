@@ -1,21 +1,24 @@
-//! Functions of the user's beside feeders: those on samples run where rows are made, if they are the
-//! same there; those on batches where batches are put together.
+//! User functions with feeders. A function on samples runs where rows are made, if its code is the
+//! same there. A function on batches runs in the trainer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use infeed::batch::{Column, Values};
-use infeed::function::{Draw, Failed, Form, Function, Identity, On, Running, Sink, Spent};
-use infeed::pipeline::{Bound, FunctionSpec, Handle};
+use infeed::function::{
+    CallCost, DrawKey, Function, FunctionFailure, FunctionIdentity, FunctionScope, RunningFunction,
+    ValueForm, ValueSink,
+};
+use infeed::pipeline::{BoundFunction, FunctionSpec, Handle};
 use infeed::sample::DType;
 use infeed::{Error, OnError};
 
 use super::*;
 use crate::data::photos;
 
-type Body = fn(&[Column], Draw, &mut dyn Sink) -> Result<(), Failed>;
+type Body = fn(&[Column], DrawKey, &mut dyn ValueSink) -> Result<(), FunctionFailure>;
 
-/// A function that another machine may have, too.
+/// A function that may also exist on another machine.
 #[derive(Clone, Debug)]
 struct Own {
     body: Body,
@@ -33,26 +36,31 @@ impl Function for Own {
         None
     }
 
-    fn identity(&self) -> Result<Identity, String> {
+    fn identity(&self) -> Result<FunctionIdentity, String> {
         if self.code.is_empty() {
             return Err("its module was changed".to_owned());
         }
-        Ok(Identity {
+        Ok(FunctionIdentity {
             code: self.code.to_owned(),
             language: self.language.to_owned(),
         })
     }
 
-    fn start(&self, _: usize) -> Result<Box<dyn Running>, Error> {
+    fn start(&self, _: usize) -> Result<Box<dyn RunningFunction>, Error> {
         Ok(Box::new(self.clone()))
     }
 }
 
-impl Running for Own {
-    fn call(&self, inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<Spent, Failed> {
+impl RunningFunction for Own {
+    fn call(
+        &self,
+        inputs: &[Column],
+        draw: DrawKey,
+        sink: &mut dyn ValueSink,
+    ) -> Result<CallCost, FunctionFailure> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         (self.body)(inputs, draw, sink)?;
-        Ok(Spent::default())
+        Ok(CallCost::default())
     }
 }
 
@@ -65,11 +73,11 @@ fn own(body: Body) -> Own {
     }
 }
 
-/// A pipeline with it, found by its name.
-fn with(base: Pipeline, on: On, function: &Own) -> Pipeline {
+/// Returns a pipeline with the function, found by name.
+fn with(base: Pipeline, on: FunctionScope, function: &Own) -> Pipeline {
     let mut spec = FunctionSpec::new("steps:own");
     spec.on = on;
-    spec.bound = Bound(Some(Arc::new(function.clone())));
+    spec.bound = BoundFunction(Some(Arc::new(function.clone())));
     base.function(spec)
 }
 
@@ -81,37 +89,54 @@ fn label(inputs: &[Column]) -> u8 {
     }
 }
 
-fn put(sink: &mut dyn Sink, name: &str, shape: &[usize], bytes: &[u8]) -> Result<(), Failed> {
-    let form = Form::Array {
+fn put(
+    sink: &mut dyn ValueSink,
+    name: &str,
+    shape: &[usize],
+    bytes: &[u8],
+) -> Result<(), FunctionFailure> {
+    let form = ValueForm::Array {
         dtype: DType::UInt8,
         shape,
     };
-    let room = sink.room(name, form).map_err(Failed::wrong)?;
+    let room = sink.room(name, form).map_err(FunctionFailure::wrong)?;
     room.copy_from_slice(bytes);
     Ok(())
 }
 
-/// What it drew, and the label.
-fn drawn(inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+/// Returns the drawn number and the label.
+fn drawn(
+    inputs: &[Column],
+    draw: DrawKey,
+    sink: &mut dyn ValueSink,
+) -> Result<(), FunctionFailure> {
     put(sink, "drawn", &[8], &draw.0[0].to_le_bytes())?;
     put(sink, "label", &[], &[label(inputs)])
 }
 
-/// Does not take one image of five or so: another one every epoch, since crops differ.
-fn picky(inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+/// Rejects about one image in five: others in every epoch, because crops differ.
+fn picky(
+    inputs: &[Column],
+    draw: DrawKey,
+    sink: &mut dyn ValueSink,
+) -> Result<(), FunctionFailure> {
     let image = inputs.iter().find(|column| column.name == "image");
     let sum: u64 = match image.map(|column| &column.values) {
         Some(Values::Array(image)) => image.bytes().iter().map(|&byte| u64::from(byte)).sum(),
         other => panic!("{other:?}"),
     };
     match sum % 5 {
-        0 => Err(Failed::wrong("an odd image")),
+        0 => Err(FunctionFailure::wrong("an odd image")),
         _ => drawn(inputs, draw, sink),
     }
 }
 
-/// What it drew for the rows of a batch.
-fn drawn_by_batch(inputs: &[Column], draw: Draw, sink: &mut dyn Sink) -> Result<(), Failed> {
+/// Returns the drawn number of each row of a batch.
+fn drawn_by_batch(
+    inputs: &[Column],
+    draw: DrawKey,
+    sink: &mut dyn ValueSink,
+) -> Result<(), FunctionFailure> {
     let rows = match &inputs[0].values {
         Values::Array(array) => array.shape()[0],
         other => panic!("{other:?}"),
@@ -131,11 +156,11 @@ fn refused(pipeline: &Pipeline, options: &Options) -> String {
 }
 
 #[test]
-fn a_function_on_samples_draws_on_a_feeder_what_it_draws_here() {
+fn a_function_on_samples_draws_the_same_on_a_feeder_and_here() {
     let root = photos(18);
-    let here = with(pipeline(root.path()), On::Sample, &own(drawn));
+    let here = with(pipeline(root.path()), FunctionScope::Sample, &own(drawn));
     let there = own(drawn);
-    let feeder = feeder(&with(pipeline(root.path()), On::Sample, &there));
+    let feeder = feeder(&with(pipeline(root.path()), FunctionScope::Sample, &there));
     let options = asking([host(&feeder)], Local::Fallback);
     there.calls.store(0, Ordering::Relaxed);
 
@@ -148,14 +173,14 @@ fn a_function_on_samples_draws_on_a_feeder_what_it_draws_here() {
 }
 
 #[test]
-fn a_function_on_batches_is_called_here_whoever_made_the_rows() {
+fn a_function_on_batches_is_called_here_also_for_rows_of_feeders() {
     let root = photos(18);
     let function = own(drawn_by_batch);
     let mut spec = FunctionSpec::new("<lambda>").on_batches();
     spec.handle = Some(0);
     let here = pipeline(root.path()).function(spec);
     let handles = [Handle::Function(Arc::new(function.clone()))];
-    // Neither the feeder of a file that has it nor that of one without needs the function.
+    // Feeders do not need the function, whether their pipeline file contains it or not.
     for file in [pipeline(root.path()), here.clone()] {
         let feeder = feeder(&file);
         let mut options = asking([host(&feeder)], Local::Fallback);
@@ -164,7 +189,7 @@ fn a_function_on_batches_is_called_here_whoever_made_the_rows() {
         let loader = here.open_with(&handles, &options).expect("opens");
         let found = epochs(&loader, 2);
 
-        // It is called once more, when the pipeline is opened.
+        // Opening the pipeline calls it once more.
         assert!(function.calls.load(Ordering::Relaxed) > 2 * 5);
         assert!(stats(&loader)[0].batches > 0);
         options.feeders = None;
@@ -174,25 +199,25 @@ fn a_function_on_batches_is_called_here_whoever_made_the_rows() {
 }
 
 #[test]
-fn another_function_of_the_same_name_is_refused_by_what_differs() {
+fn another_function_of_the_same_name_is_rejected_with_the_difference() {
     let root = photos(16);
     let base = pipeline(root.path());
-    let feeder = feeder(&with(base.clone(), On::Sample, &own(drawn)));
+    let feeder = feeder(&with(base.clone(), FunctionScope::Sample, &own(drawn)));
     let options = asking([host(&feeder)], Local::Help);
 
     let mut other = own(drawn);
     other.code = "steps 81c2";
-    let text = refused(&with(base.clone(), On::Sample, &other), &options);
+    let text = refused(&with(base.clone(), FunctionScope::Sample, &other), &options);
     for part in [
         "`functions` differs: steps:own (steps 81c2) at the trainer",
         "steps:own (steps 5f0e) at the feeder",
-        "modules that hold the same",
+        "modules with equal code",
     ] {
         assert!(text.contains(part), "{text}");
     }
     let mut other = own(drawn);
     other.language = "a language 2";
-    let text = refused(&with(base.clone(), On::Sample, &other), &options);
+    let text = refused(&with(base.clone(), FunctionScope::Sample, &other), &options);
     assert!(
         text.contains("`language` differs: a language 2 at the trainer"),
         "{text}"
@@ -202,34 +227,37 @@ fn another_function_of_the_same_name_is_refused_by_what_differs() {
 }
 
 #[test]
-fn a_function_that_no_other_machine_can_have_is_an_error_with_the_fix() {
+fn a_function_that_cannot_be_sent_is_an_error_with_the_fix() {
     let root = photos(16);
     let base = pipeline(root.path());
     let feeder = feeder(&base);
     let options = asking([host(&feeder)], Local::Help);
-    for (name, mend) in [
-        ("steps:<lambda>", "define it in one that they can import"),
+    for (name, fix) in [
+        ("steps:<lambda>", "define it with `def` in a module"),
         (
             "__main__:noise",
-            "the script or notebook that runs; put it in",
+            "the running script or notebook; move it to",
         ),
     ] {
         let mut spec = FunctionSpec::new(name);
         spec.handle = Some(0);
         let held = base.clone().function(spec);
         let handles = [Handle::Function(Arc::new(own(drawn)))];
-        let error = held.open_with(&handles, &options).expect_err("refused");
+        let error = held.open_with(&handles, &options).expect_err("rejected");
         let text = error.to_string();
         assert!(
-            text.contains(name) && text.contains("cannot run on feeders") && text.contains(mend),
+            text.contains(name) && text.contains("cannot run on feeders") && text.contains(fix),
             "{text}"
         );
     }
     let mut changed = own(drawn);
     changed.code = "";
-    let text = refused(&with(base.clone(), On::Sample, &changed), &options);
+    let text = refused(
+        &with(base.clone(), FunctionScope::Sample, &changed),
+        &options,
+    );
     assert!(text.contains("its module was changed"), "{text}");
-    // A feeder runs a function that its pipeline file names only if it is allowed.
+    // A feeder runs a function from its pipeline file only if it is allowed.
     let mut options = FeedOptions::default();
     options.token = token();
     let named = base.function(FunctionSpec::new("steps:own"));
@@ -239,10 +267,14 @@ fn a_function_that_no_other_machine_can_have_is_an_error_with_the_fix() {
 }
 
 #[test]
-fn what_a_function_does_not_take_is_judged_here_whatever_becomes_of_it() {
+fn a_sample_that_a_function_rejects_is_handled_by_the_trainer() {
     let root = photos(24);
-    let here = with(pipeline(root.path()), On::Sample, &own(picky));
-    let feeder = feeder(&with(pipeline(root.path()), On::Sample, &own(picky)));
+    let here = with(pipeline(root.path()), FunctionScope::Sample, &own(picky));
+    let feeder = feeder(&with(
+        pipeline(root.path()),
+        FunctionScope::Sample,
+        &own(picky),
+    ));
     for policy in [OnError::Substitute, OnError::Skip] {
         let mut options = asking([host(&feeder)], Local::Fallback);
         options.on_error = policy;
@@ -254,14 +286,15 @@ fn what_a_function_does_not_take_is_judged_here_whatever_becomes_of_it() {
         assert!(epochs(&with, 2) == epochs(&without, 2));
 
         let listed = |loader: &Loader| {
-            let bad = loader.quarantine().into_iter();
-            let told =
+            let bad = loader.bad_records().into_iter();
+            let reported =
                 |bad: infeed::loader::BadRecord| (bad.record, bad.position, bad.reason.chain());
-            bad.map(told).collect::<Vec<_>>()
+            bad.map(reported).collect::<Vec<_>>()
         };
         assert!(!listed(&with).is_empty());
         assert_eq!(listed(&with), listed(&without));
-        // An exception may be that machine's alone: the trainer makes such a batch itself.
+        // An exception may have a cause on that machine only, so the trainer makes the batch
+        // itself.
         assert!(stats(&with)[0].declined > 0);
         assert!(stats(&with)[0].batches > 0);
     }

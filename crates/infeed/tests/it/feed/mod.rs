@@ -1,4 +1,4 @@
-//! Feeders over loopback: the trainer gets what it would have made, whatever happens on the way.
+//! Feeders over loopback: the trainer delivers the batches of a local run, whatever happens.
 
 mod contents;
 mod explained;
@@ -21,17 +21,17 @@ use infeed::{Batch, Loader, Options, Pipeline};
 
 use crate::data::{bits, epoch};
 
-/// Long for a batch of these tests on a machine that does much else.
+/// A deadline that no batch of these tests exceeds, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Short for who waits, where batches are lost on purpose.
+/// A short deadline, for tests that lose batches on purpose.
 const HURRIED: Duration = Duration::from_millis(400);
 
 fn token() -> Token {
     Token::new("a token for these tests").expect("long enough")
 }
 
-/// What the tests run over a folder of photos.
+/// The pipeline of the tests, over a folder of photos.
 fn pipeline(root: &Path) -> Pipeline {
     Pipeline::new(SourceSpec::folder(root))
         .shuffle(5)
@@ -53,7 +53,7 @@ fn host(feeder: &Feeder) -> String {
     feeder.address().to_string()
 }
 
-/// Options of a trainer that asks these.
+/// Options of a trainer with these feeders.
 fn asking<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Options {
     let mut feeders = Feeders::new(hosts);
     (feeders.token, feeders.local, feeders.deadline) = (token(), local, DEADLINE);
@@ -63,7 +63,7 @@ fn asking<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> 
     options
 }
 
-/// The same, soon asking elsewhere.
+/// The same with a short deadline.
 fn hurried<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Options {
     let mut options = asking(hosts, local);
     if let Some(feeders) = &mut options.feeders {
@@ -76,13 +76,13 @@ fn open(pipeline: &Pipeline, options: &Options) -> Loader {
     pipeline.open(options).expect("opens")
 }
 
-/// Records and bits of so many epochs.
+/// Returns records and bits of the next epochs.
 fn epochs(loader: &Loader, count: usize) -> Vec<(Vec<u64>, Vec<u8>)> {
     let batches: Vec<Batch> = (0..count).flat_map(|_| epoch(loader)).collect();
     bits(&batches)
 }
 
-/// The same, made here alone.
+/// Returns the same from a local run.
 fn locally(pipeline: &Pipeline, options: &Options, count: usize) -> Vec<(Vec<u64>, Vec<u8>)> {
     let mut options = options.clone();
     options.feeders = None;

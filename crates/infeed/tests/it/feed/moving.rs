@@ -1,4 +1,4 @@
-//! Feeders that come, move and go while a run goes on: whoever places them tells the loader.
+//! Feeders that join, move and leave during a run.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use infeed::loader::feeders::{Feeders, Hosts, Local, Place};
 use super::*;
 use crate::data::photos;
 
-/// Far more than a feeder needs to be found.
+/// Far longer than the trainer needs to find a feeder.
 const GENEROUS: Duration = Duration::from_secs(30);
 
-/// Where a feeder is, with a token of its own.
+/// Returns a feeder's address with its own token.
 fn place(feeder: &Feeder, node: &str) -> Place {
     Place {
         host: host(feeder),
@@ -19,7 +19,7 @@ fn place(feeder: &Feeder, node: &str) -> Place {
     }
 }
 
-/// Options of a trainer whose feeders have no token in common.
+/// Options of a trainer whose feeders have different tokens.
 fn awaiting(hosts: &Hosts, local: Local) -> Options {
     let mut feeders = Feeders::at(hosts.clone());
     (feeders.local, feeders.deadline) = (local, DEADLINE);
@@ -28,7 +28,7 @@ fn awaiting(hosts: &Hosts, local: Local) -> Options {
     options
 }
 
-/// Delivers until something is so, at most to the end of a run.
+/// Delivers batches until a condition holds, at most to the end of the run.
 fn deliver(loader: &Loader, found: &mut Vec<Batch>, is: impl Fn(&FeederStats) -> bool, of: usize) {
     let begun = Instant::now();
     while !is(&stats(loader)[of]) {
@@ -39,7 +39,7 @@ fn deliver(loader: &Loader, found: &mut Vec<Batch>, is: impl Fn(&FeederStats) ->
 }
 
 #[test]
-fn hosts_that_come_move_and_go_change_nothing_but_who_makes_batches() {
+fn hosts_that_join_move_and_leave_change_no_batch() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     for local in [Local::Help, Local::Fallback] {
@@ -49,36 +49,36 @@ fn hosts_that_come_move_and_go_change_nothing_but_who_makes_batches() {
         let mut found = Vec::new();
         found.extend(loader.next_batch().expect("no bad record"));
         assert!(begun.elapsed() < GENEROUS, "it waited for feeders");
-        assert!(stats(&loader).iter().all(|told| told.host.is_empty()));
+        assert!(stats(&loader).iter().all(|feeder| feeder.host.is_empty()));
 
-        // One comes.
+        // One feeder joins.
         let first = feeder(&pipeline);
         hosts.set(0, place(&first, "one")).expect("there is a 0");
-        deliver(&loader, &mut found, |told| told.batches > 2, 0);
-        let told = &stats(&loader)[0];
-        assert_eq!((told.node.as_str(), told.connected), ("one", true));
-        assert_eq!((told.lost, told.redone), (0, 0), "{told:?}");
+        deliver(&loader, &mut found, |feeder| feeder.batches > 2, 0);
+        let reported = &stats(&loader)[0];
+        assert_eq!((reported.node.as_str(), reported.connected), ("one", true));
+        assert_eq!((reported.lost, reported.redone), (0, 0), "{reported:?}");
 
-        // It moves, and another comes.
+        // It moves, and another feeder joins.
         let (second, third) = (feeder(&pipeline), feeder(&pipeline));
         hosts.set(0, place(&second, "two")).expect("there is a 0");
         hosts.set(1, place(&third, "three")).expect("there is a 1");
-        deliver(&loader, &mut found, |told| told.batches > 2, 1);
+        deliver(&loader, &mut found, |feeder| feeder.batches > 2, 1);
         let before = stats(&loader)[0].batches;
-        deliver(&loader, &mut found, |told| told.batches > before + 3, 0);
+        deliver(&loader, &mut found, |feeder| feeder.batches > before + 3, 0);
         assert!(second.stats().batches > 0);
         assert_eq!(stats(&loader)[0].host, host(&second));
 
-        // Both go, one told, one not.
+        // Both leave: the caller removes one, and the other is killed.
         hosts.set(0, Place::default()).expect("there is a 0");
         drop(third);
-        deliver(&loader, &mut found, |told| !told.connected, 0);
-        deliver(&loader, &mut found, |told| !told.connected, 1);
+        deliver(&loader, &mut found, |feeder| !feeder.connected, 0);
+        deliver(&loader, &mut found, |feeder| !feeder.connected, 1);
         while found.len() % 8 != 0 {
             found.extend(loader.next_batch().expect("no bad record"));
         }
-        for told in stats(&loader) {
-            assert_eq!(told.refused, 0, "{told:?}");
+        for reported in stats(&loader) {
+            assert_eq!(reported.refused, 0, "{reported:?}");
         }
         assert_eq!(stats(&loader)[0].problem, None, "its move is no failure");
 
@@ -89,7 +89,7 @@ fn hosts_that_come_move_and_go_change_nothing_but_who_makes_batches() {
 }
 
 #[test]
-fn a_feeder_that_comes_later_and_refuses_is_told_by_its_node_and_costs_nothing() {
+fn a_late_feeder_that_rejects_the_run_is_reported_by_node_and_changes_no_batch() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let other = feeder(&pipeline.clone().shuffle(6));
@@ -105,18 +105,24 @@ fn a_feeder_that_comes_later_and_refuses_is_told_by_its_node_and_costs_nothing()
     }
     assert!(epochs(&loader, 1) == expected);
 
-    let told = &stats(&loader)[0];
-    assert_eq!((told.node.as_str(), told.batches), ("an odd one", 0));
-    let problem = told.problem.as_deref().unwrap_or_default();
+    let reported = &stats(&loader)[0];
+    assert_eq!(
+        (reported.node.as_str(), reported.batches),
+        ("an odd one", 0)
+    );
+    let problem = reported.problem.as_deref().unwrap_or_default();
     assert!(problem.contains("`seed` differs"), "{problem}");
 }
 
 #[test]
-fn there_are_as_many_feeders_as_were_awaited() {
+fn the_pipeline_opens_with_the_awaited_number_of_feeders() {
     let hosts = Hosts::awaited(2);
     let error = hosts.set(2, Place::default()).expect_err("0 and 1");
 
-    assert!(error.to_string().contains("no feeder 2 among 2"), "{error}");
+    assert!(
+        error.to_string().contains("no feeder 2; there are 2"),
+        "{error}"
+    );
     let named = Place {
         host: "10.0.0.7:7077".to_owned(),
         node: "0123456789abcdef".to_owned(),

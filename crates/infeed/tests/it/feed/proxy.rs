@@ -1,4 +1,4 @@
-//! A proxy between a trainer and a feeder, which does to their bytes what networks do.
+//! A proxy between a trainer and a feeder that injects network faults.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,25 +9,25 @@ use std::time::Duration;
 
 const SLICE: Duration = Duration::from_millis(5);
 
-/// What happens on the way from the feeder to the trainer.
+/// Faults between the feeder and the trainer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weather {
-    /// Every part comes so much later.
+    /// Delay of every part.
     pub(super) latency: Duration,
-    /// After so many bytes a connection is reset.
+    /// Bytes after which a connection is reset.
     pub(super) reset_after: Option<u64>,
-    /// After so many bytes nothing comes any more, and nobody is told.
+    /// Bytes after which the link is cut silently.
     pub(super) cut_after: Option<u64>,
-    /// After so many bytes they come one by one.
+    /// Bytes after which bytes arrive one by one.
     pub(super) drop_by_drop_after: Option<u64>,
-    /// Every so many bytes one is changed, those of the handshake aside.
+    /// Distance between changed bytes, the handshake excepted.
     pub(super) changed_every: Option<u64>,
 }
 
-/// Bytes of a handshake, which the weather leaves alone.
+/// Bytes of a handshake, which faults do not change.
 const HANDSHAKE: u64 = 100;
 
-/// A proxy at work; dropped, it ends.
+/// A running proxy. It ends when it is dropped.
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
     shared: Arc<Shared>,
@@ -37,7 +37,7 @@ pub(super) struct Proxy {
 struct Shared {
     to: SocketAddr,
     weather: Mutex<Weather>,
-    /// Whether nothing is let through, and nobody is told.
+    /// Whether the link is cut silently.
     cut: AtomicBool,
     closing: AtomicBool,
     connections: AtomicU64,
@@ -117,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Writes a part, if asked byte by byte; false where nobody takes it.
+    /// Writes a part, byte by byte if configured; returns false if the peer is gone.
     fn hand_on(&self, part: &[u8], to: &mut TcpStream, drops: bool) -> bool {
         if !drops {
             return to.write_all(part).is_ok();

@@ -1,4 +1,4 @@
-//! Who is not fed, and is told why by the word; and bytes that mean harm.
+//! Connections that a feeder or a trainer rejects, and hostile bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use infeed::feed::{FeedOptions, serve};
 use infeed::loader::feeders::Local;
+use infeed::wire::channel::{Encryption, UNENCRYPTED};
 use infeed::wire::frame::{self, Kind};
 use infeed::wire::hello::{self, Hello, Limits, Policy};
 use infeed::wire::token::Token;
@@ -15,7 +16,7 @@ use infeed::{Error, Options};
 use super::*;
 use crate::data::photos;
 
-/// Why a pipeline with this feeder does not open.
+/// Returns the error of opening a pipeline with this feeder.
 fn refused(pipeline: &Pipeline, options: &Options) -> String {
     let error = pipeline.open(options).expect_err("it is refused");
     assert!(matches!(error, Error::Config { .. }), "{error}");
@@ -23,18 +24,11 @@ fn refused(pipeline: &Pipeline, options: &Options) -> String {
 }
 
 #[test]
-fn what_differs_is_told_by_its_word_where_the_pipeline_is_opened() {
+fn differences_between_trainer_and_feeder_are_named_when_the_pipeline_opens() {
     let (root, other) = (photos(16), photos(18));
     let base = pipeline(root.path());
     let feeder = feeder(&base);
     let options = asking([host(&feeder)], Local::Help);
-
-    let mut wrong = options.clone();
-    if let Some(feeders) = &mut wrong.feeders {
-        feeders.token = Token::new("another token than theirs").expect("long enough");
-    }
-    let text = refused(&base, &wrong);
-    assert!(text.contains("token differs"), "{text}");
 
     let text = refused(&pipeline(other.path()), &options);
     assert!(text.contains("`data` differs"), "{text}");
@@ -52,23 +46,23 @@ fn what_differs_is_told_by_its_word_where_the_pipeline_is_opened() {
         &options,
     );
     assert!(text.contains("`description` differs"), "{text}");
-    let told = feeder.stats();
-    assert!(told.refused >= 5, "{told:?}");
-    assert!(told.problem.is_some());
+    let reported = feeder.stats();
+    assert!(reported.refused >= 4, "{reported:?}");
+    assert!(reported.problem.is_some());
 
-    // Those who agree are fed all the same.
+    // A trainer with an equal description is still served.
     let loader = open(&base, &options);
     assert!(epochs(&loader, 1) == locally(&base, &options, 1));
 }
 
 #[test]
-fn another_version_of_infeed_or_other_bits_are_refused() {
+fn another_version_of_infeed_or_other_bits_are_rejected() {
     let root = photos(16);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
     let says = |name: &str, value: &str| {
         let stream = TcpStream::connect(feeder.address()).expect("it listens");
-        // What the feeder has in all others is learnt from its refusals, one by one.
+        // The feeder's rejections reveal its other facts one by one.
         let mut facts: Vec<hello::Fact> = Vec::new();
         loop {
             let stream = match facts.is_empty() {
@@ -84,7 +78,7 @@ fn another_version_of_infeed_or_other_bits_are_refused() {
                 pixels: false,
                 limits: Limits::NONE,
             };
-            let refusal = match hello::greet(&stream, &token(), &hello) {
+            let refusal = match hello::greet(&stream, &token(), UNENCRYPTED, &hello) {
                 Err(infeed::wire::WireError::Refused(refusal)) => refusal,
                 other => panic!("{other:?}"),
             };
@@ -96,7 +90,7 @@ fn another_version_of_infeed_or_other_bits_are_refused() {
                 });
                 let stream = TcpStream::connect(feeder.address()).expect("it listens");
                 let hello = Hello { facts, ..hello };
-                return hello::greet(&stream, &token(), &hello)
+                return hello::greet(&stream, &token(), UNENCRYPTED, &hello)
                     .expect_err("it differs")
                     .to_string();
             }
@@ -109,13 +103,13 @@ fn another_version_of_infeed_or_other_bits_are_refused() {
 
     let version = says("infeed", "0.0.1");
     assert!(version.contains("`infeed` differs: 0.0.1"), "{version}");
-    assert!(version.contains("install one version"), "{version}");
+    assert!(version.contains("install the same version"), "{version}");
     let bits = says("bits", "0123456789abcdef");
     assert!(bits.contains("`bits` differs"), "{bits}");
 }
 
 #[test]
-fn an_address_that_others_reach_needs_a_token_and_is_warned_of() {
+fn a_public_address_needs_a_token_and_without_encryption_logs_a_warning() {
     let root = photos(8);
     let pipeline = pipeline(root.path());
     let mut options = FeedOptions::default();
@@ -124,29 +118,36 @@ fn an_address_that_others_reach_needs_a_token_and_is_warned_of() {
     let error = serve(&pipeline, &[], &options)
         .expect_err("no token")
         .to_string();
-    assert!(error.contains("give a token"), "{error}");
+    assert!(error.contains("set a token"), "{error}");
 
     options.token = token();
+    assert!(
+        serve(&pipeline, &[], &options)
+            .expect("feeds")
+            .notices()
+            .is_empty()
+    );
+    options.encryption = Encryption::Never;
     let feeder = serve(&pipeline, &[], &options).expect("feeds");
-    assert!(feeder.notices()[0].contains("nothing is encrypted"));
+    assert!(feeder.notices()[0].contains("encryption is off"));
     let here = format!("127.0.0.1:{}", feeder.address().port());
     let loader = open(&pipeline, &asking([here], Local::Help));
     assert_eq!(epochs(&loader, 1).len(), 2);
 }
 
 #[test]
-fn options_that_cannot_work_are_told_before_anything_is_asked() {
+fn invalid_options_are_rejected_before_any_connection() {
     let root = photos(8);
     let base = pipeline(root.path());
     let none: [String; 0] = [];
 
     let text = refused(&base, &asking(none, Local::Help));
-    assert!(text.contains("there is no host"), "{text}");
+    assert!(text.contains("no feeder address"), "{text}");
 
     let mut options = FeedOptions::default();
     options.listen = "nowhere".to_owned();
     let text = serve(&base, &[], &options)
-        .expect_err("no address")
+        .expect_err("invalid address")
         .to_string();
     assert!(text.contains("listen"), "{text}");
     options.listen = "127.0.0.1:0".to_owned();
@@ -154,13 +155,124 @@ fn options_that_cannot_work_are_told_before_anything_is_asked() {
     assert!(serve(&gone, &[], &options).is_err());
 }
 
-/// Whether the feeder ends a connection on which this is said.
-fn is_cut_off(feeder: &Feeder, bytes: &[u8]) -> bool {
+/// Opens with feeders that prove nothing, and checks that local workers make all batches.
+fn runs_alone(base: &Pipeline, options: &Options, problem: &str) {
+    let loader = open(base, options);
+    assert!(epochs(&loader, 1) == locally(base, options, 1));
+    let feeder_stats = &stats(&loader)[0];
+    let text = feeder_stats.problem.as_deref().unwrap_or_default();
+    assert!(
+        !feeder_stats.connected && text.contains(problem),
+        "{feeder_stats:?}"
+    );
+}
+
+#[test]
+fn a_refusal_without_the_token_is_a_failed_attempt_and_not_the_end() {
+    let root = photos(16);
+    let base = pipeline(root.path());
+    let feeder = feeder(&base);
+    let mut wrong = asking([host(&feeder)], Local::Fallback);
+    if let Some(feeders) = &mut wrong.feeders {
+        feeders.token = Token::new("another token than theirs").expect("long enough");
+    }
+    runs_alone(&base, &wrong, "token differs");
+
+    // An impostor at the feeder's address, which claims that the data differ.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let mut preamble = b"infeed\0w".to_vec();
+            preamble.extend(infeed::wire::VERSION.to_le_bytes());
+            preamble.extend([7; 32]);
+            let _ = (&stream).write_all(&preamble);
+            let _ = (&stream).read_exact(&mut [0; 44]);
+            let _ = frame::control(&mut &stream, &[Kind::Hello]);
+            let mut body = vec![0; 32];
+            for text in ["data", "00", "ff"] {
+                body.extend((text.len() as u16).to_le_bytes());
+                body.extend(text.as_bytes());
+            }
+            let _ = frame::write(&mut &stream, Kind::Refused, &body);
+        }
+    });
+    runs_alone(&base, &asking([address], Local::Fallback), "`data` differs");
+}
+
+#[test]
+fn a_feeder_that_requires_encryption_rejects_unencrypted_trainers() {
+    let root = photos(16);
+    let base = pipeline(root.path());
+    let mut options = FeedOptions::default();
+    (options.token, options.workers) = (token(), Some(2));
+    options.encryption = Encryption::Always;
+    let feeder = serve(&base, &[], &options).expect("feeds");
+
+    let text = refused(&base, &asking([host(&feeder)], Local::Fallback));
+    assert!(
+        text.contains("`encryption` differs: off at the trainer, required at the feeder"),
+        "{text}"
+    );
+
+    let mut encrypted = asking([host(&feeder)], Local::Fallback);
+    if let Some(feeders) = &mut encrypted.feeders {
+        feeders.encryption = Encryption::Always;
+    }
+    let loader = open(&base, &encrypted);
+    assert!(epochs(&loader, 2) == locally(&base, &encrypted, 2));
+    let feeder_stats = &stats(&loader)[0];
+    assert!(
+        feeder_stats.connected && feeder_stats.batches > 0,
+        "{feeder_stats:?}"
+    );
+}
+
+#[test]
+fn idle_connections_keep_no_trainer_with_the_token_away() {
+    let root = photos(16);
+    let base = pipeline(root.path());
+    let feeder = feeder(&base);
+    let connect = |_| TcpStream::connect(feeder.address()).expect("it listens");
+    let mut idle: Vec<TcpStream> = (0..500).map(connect).collect();
+    // Some begin a handshake, encrypted or not, and stop halfway.
+    for (number, stream) in idle.iter_mut().enumerate() {
+        let _ = match number % 3 {
+            0 => stream.write_all(b"infeed\0w"),
+            1 => stream.write_all(&[22, 3, 1, 2]),
+            _ => Ok(()),
+        };
+    }
+    let begun = Instant::now();
+
+    let loader = open(&base, &asking([host(&feeder)], Local::Fallback));
+    let found = epochs(&loader, 1);
+
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begun.elapsed()
+    );
+    let feeder_stats = &stats(&loader)[0];
+    assert!(
+        feeder_stats.connected && feeder_stats.batches > 0,
+        "{feeder_stats:?}"
+    );
+    assert!(found == locally(&base, &Options::default(), 1));
+    assert_eq!(
+        feeder.stats().sessions,
+        1,
+        "only trainers that proved the token count"
+    );
+}
+
+/// Whether the feeder closes a connection on which these bytes are sent.
+fn is_closed_after(feeder: &Feeder, bytes: &[u8]) -> bool {
     let mut stream = TcpStream::connect(feeder.address()).expect("it listens");
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
         .expect("a socket");
-    // It may have ended it before all was said.
+    // The feeder may have closed the connection before all bytes were sent.
     let _ = stream.write_all(bytes);
     let mut heard = Vec::new();
     match stream.read_to_end(&mut heard) {
@@ -170,7 +282,7 @@ fn is_cut_off(feeder: &Feeder, bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn a_feeder_outlives_whatever_is_said_to_it() {
+fn a_feeder_survives_invalid_messages() {
     let root = photos(16);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
@@ -194,7 +306,7 @@ fn a_feeder_outlives_whatever_is_said_to_it() {
         behind(&unproven),
         behind(&asking_first),
     ] {
-        assert!(is_cut_off(&feeder, &said));
+        assert!(is_closed_after(&feeder, &said));
     }
 
     let loader = open(&pipeline, &asking([host(&feeder)], Local::Fallback));
@@ -202,7 +314,7 @@ fn a_feeder_outlives_whatever_is_said_to_it() {
 }
 
 #[test]
-fn a_trainer_outlives_a_feeder_that_lies() {
+fn a_trainer_survives_a_feeder_that_sends_wrong_data() {
     let root = photos(24);
     let pipeline = pipeline(root.path());
     let expected = locally(&pipeline, &Options::default(), 2);
@@ -232,10 +344,10 @@ fn a_trainer_outlives_a_feeder_that_lies() {
     }
 }
 
-/// Whether a listener is to end.
+/// Whether a listener has to end.
 struct Done(AtomicBool);
 
-/// Ends it when dropped, by a panic too.
+/// Ends the listener on drop, also after a panic.
 struct Ends<'a>(&'a Done);
 
 impl Drop for Ends<'_> {
@@ -244,12 +356,12 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Shakes hands as a feeder does, and sends what no feeder sends.
+/// Runs a feeder's handshake, and then sends messages that no feeder sends.
 fn lie_to(stream: &TcpStream, lie: u8) {
     stream.set_nonblocking(false).expect("a socket");
     let wait = Some(Duration::from_secs(5));
     stream.set_read_timeout(wait).expect("a socket");
-    let Ok(met) = hello::meet_trainer(stream, &token()) else {
+    let Ok(met) = hello::meet_trainer(stream, &token(), UNENCRYPTED) else {
         return;
     };
     if hello::welcome(stream, &token(), &met).is_err() {
@@ -262,19 +374,19 @@ fn lie_to(stream: &TcpStream, lie: u8) {
     let mut answer = Vec::new();
     let kind = Kind::Rows;
     let wrote = match lie {
-        // Another batch than was asked for.
+        // A batch that was not requested.
         0 => frame::write(&mut answer, kind, &[9; 64]),
-        // The right one, with as many rows as there are not.
+        // The requested batch with a wrong number of rows.
         1 => frame::write(&mut answer, kind, &[&body[..], &[255; 64]].concat()),
-        // Its rows, each left out.
+        // All rows of the batch skipped.
         2 => frame::write(
             &mut answer,
             kind,
             &[&body[..], &[4, 0, 0, 0, 0, 0, 0, 0]].concat(),
         ),
-        // A frame that never may come here.
+        // A frame that is invalid here.
         3 => frame::write(&mut answer, Kind::Welcome, &[]),
-        // No frame.
+        // Bytes that are no frame.
         _ => {
             answer = vec![0xee; 5000];
             Ok(())
@@ -288,10 +400,10 @@ fn lie_to(stream: &TcpStream, lie: u8) {
 
 #[test]
 fn the_kept_seeds_of_the_fuzz_target_are_read_without_harm() {
-    use infeed::wire::rows::{Column, Layout, RowsHead};
+    use infeed::wire::rows::{Column, RowsHead, RowsLayout};
 
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/wire");
-    let layout = Layout {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/wire");
+    let layout = RowsLayout {
         columns: vec![
             Column::Slab { row_bytes: 12 },
             Column::Own {

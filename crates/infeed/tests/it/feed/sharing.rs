@@ -1,9 +1,9 @@
-//! Who makes a batch is not seen in it: feeders alone, beside own cores, for several ranks, for every
-//! kind of column and tail.
+//! A batch does not depend on its maker: feeders only, feeders with local workers, several ranks,
+//! every kind of column and tail.
 
 use std::fs;
 
-use infeed::loader::digest::Digested;
+use infeed::loader::digest::DigestScope;
 use infeed::loader::feeders::Local;
 use infeed::order::partition::Tail;
 use infeed::pipeline::SourceSpec;
@@ -15,7 +15,7 @@ use super::*;
 use crate::data::{pairs, photo, photos};
 
 #[test]
-fn order_and_bits_are_the_local_runs_with_none_one_or_two_feeders() {
+fn order_and_bits_equal_a_local_run_with_0_to_2_feeders() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeders = [feeder(&pipeline), feeder(&pipeline)];
@@ -28,17 +28,21 @@ fn order_and_bits_are_the_local_runs_with_none_one_or_two_feeders() {
 
             assert!(epochs(&loader, 3) == expected, "{count} feeders, {local:?}");
 
-            let told = stats(&loader);
-            let made: u64 = told.iter().map(|feeder| feeder.batches).sum();
-            assert_eq!(told.len(), count);
-            assert!(made > 0, "{told:?}");
+            let reported = stats(&loader);
+            let made: u64 = reported.iter().map(|feeder| feeder.batches).sum();
+            assert_eq!(reported.len(), count);
+            assert!(made > 0, "{reported:?}");
             if local == Local::Fallback {
-                assert!(made >= 24, "own cores made more than the tail: {told:?}");
+                assert!(
+                    made >= 24,
+                    "own cores made more than the tail: {reported:?}"
+                );
             }
             assert!(
-                told.iter()
+                reported
+                    .iter()
                     .all(|feeder| feeder.redone + feeder.corrupt == 0),
-                "{told:?}"
+                "{reported:?}"
             );
         }
     }
@@ -57,10 +61,10 @@ fn batches_and_their_bad_records_are_counted_as_in_a_local_run() {
     let feeder = feeder(&pipeline);
     for on_error in [OnError::Substitute, OnError::Skip] {
         let run = |mut options: Options| {
-            (options.on_error, options.digest) = (on_error, Digested::Pixels);
+            (options.on_error, options.digest) = (on_error, DigestScope::Pixels);
             let loader = open(&pipeline, &options);
             let found = epochs(&loader, 2);
-            let bad = loader.quarantine();
+            let bad = loader.bad_records();
             let bad: Vec<_> = bad
                 .iter()
                 .map(|bad| {
@@ -84,7 +88,7 @@ fn batches_and_their_bad_records_are_counted_as_in_a_local_run() {
 }
 
 #[test]
-fn a_bad_record_that_stops_the_run_is_met_by_the_trainer_itself() {
+fn a_bad_record_stops_the_run_in_the_trainer() {
     let root = photos(16);
     fs::write(photo(root.path(), 6), b"no image").expect("writes");
     let pipeline = pipeline(root.path());
@@ -112,7 +116,7 @@ fn a_bad_record_that_stops_the_run_is_met_by_the_trainer_itself() {
 fn every_kind_of_column_and_tail_crosses_the_wire() {
     let photos = photos(14);
     let pairs = pairs(11, 20, 24);
-    // Without the last class, so that some pixels are of none.
+    // The last class is missing, so some pixels are unknown.
     let all = fs::read_to_string(pairs.path().join("class_dict.csv")).expect("a palette");
     let (known, _) = all.trim_end().rsplit_once('\n').expect("classes");
     let some = pairs.path().join("some.csv");
@@ -136,7 +140,7 @@ fn every_kind_of_column_and_tail_crosses_the_wire() {
                 .tail(Tail::Pad),
         ),
         (
-            "begun anew",
+            "restarted",
             folder(true)
                 .transform(CenterCrop::new(20))
                 .batch(4)
@@ -185,7 +189,7 @@ fn every_kind_of_column_and_tail_crosses_the_wire() {
     }
 }
 
-/// All of a batch, for comparing.
+/// Returns the whole content of a batch, for comparison.
 fn text(batch: &Batch) -> String {
     let mut text = String::new();
     for column in &batch.columns {
@@ -203,7 +207,7 @@ fn text(batch: &Batch) -> String {
 }
 
 #[test]
-fn two_ranks_share_a_feeder_and_each_gets_its_part() {
+fn two_ranks_share_a_feeder_and_each_receives_its_rows() {
     let root = photos(32);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
@@ -236,7 +240,7 @@ fn two_ranks_share_a_feeder_and_each_gets_its_part() {
 }
 
 #[test]
-fn a_trainer_that_starts_again_from_its_state_goes_on_with_the_same_feeder() {
+fn a_restarted_trainer_resumes_with_the_same_feeder() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
@@ -256,7 +260,7 @@ fn a_trainer_that_starts_again_from_its_state_goes_on_with_the_same_feeder() {
     found.extend(epoch(&second));
 
     assert!(bits(&found) == expected);
-    // Back and forth, with answers to older questions on the way.
+    // Forward and backward, while answers to earlier requests are in transfer.
     for place in [(0, 2), (1, 6), (0, 0), (1, 1)] {
         second.seek(place.0, place.1).expect("there is one");
         let batch = second.next_batch().expect("no bad record");
@@ -269,7 +273,7 @@ fn a_trainer_that_starts_again_from_its_state_goes_on_with_the_same_feeder() {
 }
 
 #[test]
-fn rows_for_a_device_come_as_bytes_and_give_the_same_floats_there() {
+fn rows_for_a_device_arrive_as_bytes_and_become_the_same_floats() {
     use infeed::device::sim::{Sim, SimConfig};
     use infeed::loader::ahead::Placement;
 
@@ -293,14 +297,14 @@ fn rows_for_a_device_come_as_bytes_and_give_the_same_floats_there() {
         (records, loader.loader().stats().expect("open").feeders)
     };
 
-    let (fed, told) = run(&asking([host(&feeder)], Local::Fallback));
+    let (fed, reported) = run(&asking([host(&feeder)], Local::Fallback));
     let (own, _) = run(&Options::default());
 
     assert_eq!(fed, own);
-    let bytes = told[0].bytes;
-    assert!(told[0].batches > 0);
+    let bytes = reported[0].bytes;
+    assert!(reported[0].batches > 0);
     assert!(
-        bytes < told[0].batches * 4 * 24 * 24 * 3 * 2,
+        bytes < reported[0].batches * 4 * 24 * 24 * 3 * 2,
         "{bytes} bytes are floats"
     );
 }

@@ -1,4 +1,4 @@
-//! What networks and machines do: latency, resets, cut links, changed bytes, feeders that die. The
+//! Faults of networks and machines: latency, resets, cut links, changed bytes, killed feeders. The
 //! trainer delivers the same batches in the same order, each once.
 
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use super::proxy::{Proxy, Weather};
 use super::*;
 use crate::data::photos;
 
-/// Far more than a lost batch costs, and far less than waiting for ever.
+/// Far longer than a lost batch takes, and far shorter than an endless wait.
 const GENEROUS: Duration = Duration::from_secs(30);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(what: &str, is: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is() {
@@ -22,7 +22,7 @@ fn until(what: &str, is: impl Fn() -> bool) {
 }
 
 #[test]
-fn every_weather_gives_the_batches_of_a_local_run() {
+fn every_network_fault_gives_the_batches_of_a_local_run() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
@@ -63,12 +63,12 @@ fn every_weather_gives_the_batches_of_a_local_run() {
 }
 
 #[test]
-fn a_network_that_is_slower_than_its_feeders_has_nothing_made_twice() {
+fn a_slow_network_makes_no_feeder_repeat_a_batch() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
-    // A batch is a few parts of 4 kB, so three of them, as many as are asked for at once, are on the way for
-    // longer than a feeder may say nothing.
+    // A batch is a few parts of 4 kB. So the maximum of three open requests is in transfer for
+    // longer than a feeder may be silent.
     let slow = Weather {
         latency: HURRIED / 4,
         ..Weather::default()
@@ -79,13 +79,17 @@ fn a_network_that_is_slower_than_its_feeders_has_nothing_made_twice() {
     let loader = open(&pipeline, &options);
 
     assert!(epochs(&loader, 2) == locally(&pipeline, &options, 2));
-    let told = stats(&loader);
-    assert_eq!((told[0].redone, told[0].lost), (0, 0), "{told:?}");
-    assert!(told[0].batches >= 14, "{told:?}");
+    let reported = stats(&loader);
+    assert_eq!(
+        (reported[0].redone, reported[0].lost),
+        (0, 0),
+        "{reported:?}"
+    );
+    assert!(reported[0].batches >= 14, "{reported:?}");
 }
 
 #[test]
-fn feeders_killed_anywhere_cost_no_batch_and_give_none_twice() {
+fn killed_feeders_lose_no_batch_and_repeat_none() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let expected = locally(&pipeline, &Options::default(), 4);
@@ -117,7 +121,7 @@ fn feeders_killed_anywhere_cost_no_batch_and_give_none_twice() {
 }
 
 #[test]
-fn a_link_that_is_cut_without_a_word_costs_a_deadline_and_no_more() {
+fn a_silently_cut_link_costs_one_timeout() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
@@ -136,13 +140,13 @@ fn a_link_that_is_cut_without_a_word_costs_a_deadline_and_no_more() {
     }
 
     assert!(bits(&found) == expected);
-    let told = &stats(&loader)[0];
-    assert!(told.redone > 0 && !told.connected, "{told:?}");
+    let reported = &stats(&loader)[0];
+    assert!(reported.redone > 0 && !reported.connected, "{reported:?}");
     assert!(longest < GENEROUS, "{longest:?}");
 }
 
 #[test]
-fn a_feeder_that_comes_back_is_asked_again() {
+fn a_feeder_that_returns_is_used_again() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
@@ -162,7 +166,7 @@ fn a_feeder_that_comes_back_is_asked_again() {
         lost()
     });
     proxy.set(Weather::default());
-    until("it is back", || stats(&loader)[0].connected);
+    until("it reconnects", || stats(&loader)[0].connected);
     let before = stats(&loader)[0].batches;
     until("it makes batches again", || {
         next();
@@ -173,7 +177,7 @@ fn a_feeder_that_comes_back_is_asked_again() {
 }
 
 #[test]
-fn a_feeder_that_is_not_there_when_a_pipeline_is_opened_may_come_later() {
+fn a_feeder_can_start_after_the_pipeline_is_opened() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let expected = locally(&pipeline, &Options::default(), 1);
@@ -196,7 +200,7 @@ fn a_feeder_that_is_not_there_when_a_pipeline_is_opened_may_come_later() {
 }
 
 #[test]
-fn who_takes_nothing_keeps_nobody_else_waiting() {
+fn a_trainer_that_reads_nothing_does_not_block_others() {
     let root = photos(40);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
@@ -213,7 +217,7 @@ fn who_takes_nothing_keeps_nobody_else_waiting() {
 }
 
 #[test]
-fn a_feeder_that_sends_in_drops_is_given_up() {
+fn a_feeder_that_sends_too_slowly_is_dropped() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);

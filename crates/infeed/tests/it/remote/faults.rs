@@ -1,11 +1,11 @@
-//! Each way in which an answer goes wrong: an error or a correct retry, never wrong bytes.
+//! Every fault of a response ends in an error or a correct retry, never in wrong bytes.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use infeed::random::mix;
 use infeed::store;
-use infeed::testing::server::{Fault, Kind, Server};
+use infeed_testkit::server::{Fault, Kind, Server};
 
 use super::{as_bucket, checked, noise, open, server};
 
@@ -38,7 +38,7 @@ const FAULTS: [Fault; 13] = [
 ];
 
 #[test]
-fn what_goes_wrong_twice_is_right_the_third_time() {
+fn a_request_that_fails_twice_succeeds_at_the_third_attempt() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
 
@@ -52,7 +52,7 @@ fn what_goes_wrong_twice_is_right_the_third_time() {
 }
 
 #[test]
-fn what_stays_wrong_is_an_error_that_names_object_range_attempts_and_cause() {
+fn a_persistent_failure_names_object_range_attempts_and_cause() {
     let (server, url, content) = with_object(&[("attempts", "2")]);
     let blob = open(&url);
 
@@ -96,12 +96,12 @@ fn a_token_in_a_url_is_sent_and_never_shown() {
     let text = format!("{error} {cause:?} {error:?}");
     assert!(!text.contains(secret), "{text}");
     drop(server);
-    let error = checked(&*blob, 10..1010, &content).expect_err("nobody is there");
+    let error = checked(&*blob, 10..1010, &content).expect_err("no server");
     assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
 }
 
 #[test]
-fn words_in_the_name_of_an_object_or_of_a_server_are_not_taken_for_causes() {
+fn words_in_object_and_server_names_are_not_parsed_as_causes() {
     let server = server();
     let content = noise(1000, 5);
     // Long enough that a text with it would be cut before its end.
@@ -120,20 +120,20 @@ fn words_in_the_name_of_an_object_or_of_a_server_are_not_taken_for_causes() {
 }
 
 #[test]
-fn what_will_not_pass_is_not_asked_again() {
+fn permanent_failures_are_not_retried() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
 
     for status in [400, 401, 403, 404, 410, 416, 501] {
         server.take_log();
         server.fault(Kind::Read, Fault::Status(status), 1);
-        checked(&*blob, 0..10, &content).expect_err("refused");
+        checked(&*blob, 0..10, &content).expect_err("rejected");
         assert_eq!(server.take_log().len(), 1, "{status}");
     }
 }
 
 #[test]
-fn the_rest_of_a_broken_answer_is_asked_for_and_no_more() {
+fn only_the_rest_of_an_interrupted_response_is_requested() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
     server.take_log();
@@ -154,7 +154,7 @@ fn a_changed_object_is_an_error_and_never_mixed() {
     let error = checked(&*blob, 0..1000, &content).expect_err("another tag");
     assert!(error.to_string().contains("changed since"), "{error}");
 
-    // While an answer is under way: the first part is old, the rest would be new.
+    // During a response: its first part is old, the rest would be new.
     let blob = open(&url);
     server.take_log();
     server.fault(Kind::Read, Fault::Cut(100_000), 1);
@@ -181,7 +181,7 @@ fn an_object_that_became_shorter_is_an_error() {
 }
 
 #[test]
-fn an_answer_that_stalls_is_asked_for_a_second_time() {
+fn a_stalled_response_is_requested_a_second_time() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
     (0..40).for_each(|n| checked(&*blob, n..n + 100, &content).expect("reads"));
@@ -203,7 +203,7 @@ fn an_answer_that_stalls_is_asked_for_a_second_time() {
 }
 
 #[test]
-fn a_server_that_is_slow_as_a_whole_is_not_asked_twice_as_often() {
+fn a_slow_server_does_not_get_twice_the_requests() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
     server.take_log();
@@ -217,7 +217,7 @@ fn a_server_that_is_slow_as_a_whole_is_not_asked_twice_as_often() {
 }
 
 #[test]
-fn a_drip_or_a_silence_ends_at_the_deadline() {
+fn a_trickling_or_silent_response_ends_at_the_timeout() {
     for (fault, options) in [
         (
             Fault::Drip(1, Duration::from_millis(50)),
@@ -240,7 +240,7 @@ fn a_drip_or_a_silence_ends_at_the_deadline() {
 }
 
 #[test]
-fn a_whole_file_in_answer_to_a_range_request_is_asked_again() {
+fn a_complete_file_in_response_to_a_range_request_is_requested_again() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
     server.fault(Kind::Read, Fault::WholeFile, 2);
@@ -258,7 +258,7 @@ fn a_whole_file_in_answer_to_a_range_request_is_asked_again() {
 }
 
 #[test]
-fn a_server_without_ranges_serves_whole_files_and_says_so_of_parts() {
+fn a_server_without_ranges_serves_complete_files_and_parts_are_an_error() {
     let (server, url, content) = with_object(&[]);
     server.without_ranges();
     let blob = open(&url);
@@ -275,9 +275,9 @@ fn a_server_without_ranges_serves_whole_files_and_says_so_of_parts() {
     );
 }
 
-/// Pseudo-random faults: whatever comes, it is right or an error. The seed is in the message.
+/// Pseudo-random faults: every result is correct or an error. The message contains the seed.
 #[test]
-fn bytes_are_right_or_an_error_whatever_goes_wrong() {
+fn random_faults_give_the_right_bytes_or_an_error() {
     for seed in 0..3_u64 {
         let (server, url, content) = with_object(&[("attempts", "3")]);
         let blob = open(&url);
@@ -304,7 +304,7 @@ fn bytes_are_right_or_an_error_whatever_goes_wrong() {
             joined.collect()
         });
         let right = results.iter().filter(|right| **right).count();
-        // 40 of 100 thrice in a row: 6 of 100.
+        // 40 of 100 attempts fail, so 6 of 100 fail three times in a row.
         assert!(
             right > results.len() * 3 / 4,
             "seed {seed}: {right} of {}",

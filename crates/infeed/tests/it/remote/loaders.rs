@@ -1,13 +1,13 @@
-//! Whole loaders over a bucket: the same order and bits as over a disk, and a prompt end.
+//! Loaders over a bucket: the order and bits of a local folder, and a prompt end.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use infeed::decode::ColorMode;
 use infeed::pipeline::SourceSpec;
-use infeed::testing::server::{Fault, Kind};
 use infeed::transform::CenterCrop;
 use infeed::{Options, Pipeline};
+use infeed_testkit::server::{Fault, Kind};
 
 use super::{as_bucket, server};
 use crate::data::{bits, epoch, open, pairs, photo, photos};
@@ -99,7 +99,7 @@ fn shards_in_a_bucket_give_the_batches_of_the_shards_on_a_disk() {
 }
 
 #[test]
-fn files_of_a_web_server_come_by_a_list_that_lies_there_too() {
+fn files_of_a_web_server_are_found_through_its_list() {
     let root = photos(12);
     let csv = "path,label\ncat/0000.jpg,5\ndog/0003.jpg,6\ncat/0002.jpg,7\n";
     fs::write(root.path().join("labels.csv"), csv).expect("writes");
@@ -118,7 +118,7 @@ fn files_of_a_web_server_come_by_a_list_that_lies_there_too() {
 }
 
 #[test]
-fn closing_while_requests_hang_takes_no_time() {
+fn closing_does_not_wait_for_hanging_requests() {
     let root = photos(40);
     let server = server();
     let bucket = as_bucket(&server, "loaders-three", &[]);
@@ -130,7 +130,7 @@ fn closing_while_requests_hang_takes_no_time() {
     server.fault(Kind::Read, Fault::Stall, 10_000);
     server.take_log();
 
-    // What was read ahead may suffice for one more epoch's end, not for two.
+    // The records that were read ahead may complete one epoch, not two.
     let begun = Instant::now();
     loader.end_epoch().expect("it begins the next");
     while server.take_log().is_empty() {

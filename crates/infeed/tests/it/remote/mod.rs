@@ -1,4 +1,4 @@
-//! Data in buckets and on web servers, against a server of our own that misbehaves.
+//! Data in buckets and on web servers, against a test server that injects faults.
 
 mod faults;
 mod loaders;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use infeed::random::mix;
 use infeed::store::{self, Blob};
-use infeed::testing::server::Server;
+use infeed_testkit::server::Server;
 
-/// Bytes that differ by their place.
+/// Returns bytes that depend on their position.
 fn noise(length: u64, seed: u64) -> Vec<u8> {
     (0..length)
         .map(|n| mix(n ^ seed.rotate_left(32)) as u8)
@@ -36,12 +36,12 @@ fn as_bucket(server: &Server, bucket: &str, more: &[(&str, &str)]) -> String {
     url
 }
 
-/// The one object of a URL.
+/// Opens the single object of a URL.
 fn open(url: &str) -> Arc<dyn Blob> {
     store::find(&[url]).expect("it is there").remove(0)
 }
 
-/// A read that must be right if it succeeds.
+/// A read that must be correct if it succeeds.
 fn checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Result<()> {
     let bytes = blob.read(range.clone())?;
     let expected = &content[range.start as usize..range.end as usize];

@@ -1,7 +1,7 @@
-//! What URLs name: lists, braces, single objects.
+//! URL patterns: lists, braces, single objects.
 
-use infeed::store::{self, Entry};
-use infeed::testing::server::{Fault, Kind};
+use infeed::store::{self, FolderEntry};
+use infeed_testkit::server::{Fault, Kind};
 
 use super::{as_bucket, server};
 
@@ -11,7 +11,7 @@ fn names(patterns: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn braces_are_looked_at_and_stars_are_listed_page_by_page() {
+fn braces_are_requested_by_name_and_stars_are_listed_page_by_page() {
     let server = server();
     let bucket = as_bucket(&server, "names-one", &[]);
     for n in 0..25 {
@@ -44,7 +44,7 @@ fn braces_are_looked_at_and_stars_are_listed_page_by_page() {
 }
 
 #[test]
-fn an_object_that_is_not_there_is_named() {
+fn a_missing_object_is_named() {
     let server = server();
     let bucket = as_bucket(&server, "names-two", &[]);
     server.put("names-two/a.tar", "a");
@@ -68,7 +68,7 @@ fn an_object_that_is_not_there_is_named() {
 }
 
 #[test]
-fn lists_and_looks_are_asked_again_where_it_helps() {
+fn list_and_head_requests_are_retried_after_transient_failures() {
     let server = server();
     let bucket = as_bucket(&server, "names-three", &[]);
     (0..9).for_each(|n| server.put(&format!("names-three/{n}.tar"), "x"));
@@ -82,13 +82,13 @@ fn lists_and_looks_are_asked_again_where_it_helps() {
     }
     server.fault(Kind::List, Fault::Status(403), 1);
     let error = store::find(&[format!("{bucket}/*.tar")])
-        .expect_err("refused")
+        .expect_err("rejected")
         .chain();
     assert!(error.contains("403"), "{error}");
 }
 
 #[test]
-fn odd_keys_are_found_and_read() {
+fn keys_with_special_characters_are_found_and_read() {
     let server = server();
     let bucket = as_bucket(&server, "names-four", &[]);
     let keys = ["a b.tar", "ä+ö.tar", "50%.tar", "a&b=c.tar", "q'\"<>.tar"];
@@ -116,7 +116,7 @@ fn odd_keys_are_found_and_read() {
 }
 
 #[test]
-fn a_folder_of_a_bucket_shows_what_lies_right_in_it() {
+fn a_bucket_folder_lists_its_direct_children() {
     let server = server();
     let bucket = as_bucket(&server, "names-five", &[]);
     for key in [
@@ -129,7 +129,7 @@ fn a_folder_of_a_bucket_shows_what_lies_right_in_it() {
     ] {
         server.put(&format!("names-five/{key}"), "x");
     }
-    let entry = |name: &str, is_folder| Entry {
+    let entry = |name: &str, is_folder| FolderEntry {
         name: name.to_owned(),
         is_folder,
     };
@@ -147,7 +147,7 @@ fn a_folder_of_a_bucket_shows_what_lies_right_in_it() {
 }
 
 #[test]
-fn a_thread_of_the_programs_own_runtime_may_read_too() {
+fn a_thread_inside_another_tokio_runtime_can_read() {
     let server = server();
     let bucket = as_bucket(&server, "runtime-one", &[]);
     server.put("runtime-one/a.tar", vec![3; 1000]);

@@ -1,7 +1,7 @@
-//! What every source promises, as one suite: a kind of source passes [`holds`] or is none.
+//! The contract of all sources, as one suite: [`holds`].
 //!
-//! A new kind needs a [`Make`]: a function that writes the given images, one a record, with the
-//! numbers of records whose bytes are to be damaged afterwards, and says how to open them.
+//! A new kind of source needs a [`Make`]: a function that writes the given images, one per record,
+//! and damages the records with the given numbers. It returns how to open them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,38 +13,38 @@ use infeed::pipeline::Handle;
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{Field, FieldKind, Pixels, RecordId};
 use infeed::source::Source;
-use infeed::source::selected::Selected;
+use infeed::source::selected::SelectedRecords;
 use infeed::source::subset::Subset;
 use infeed::transform::RandomResizedCrop;
 use infeed::{Error, Loader, OnError, Options, Pipeline, Values};
 
 use super::super::data::{bits, epoch};
 
-/// Records of the dataset: prime, so that neither shards nor batches divide it.
+/// Number of records: a prime, so that neither shards nor batches divide it.
 pub(crate) const RECORDS: u64 = 61;
 
 /// Rows of a batch.
 const ROWS: u64 = 7;
 
-/// A dataset that was written, and how to open it. Its records have an image field `image`.
+/// A written dataset, and how to open it. Its records have an image field `image`.
 pub(crate) struct Made {
     pub(crate) spec: SourceSpec,
     /// Buffers of a source in memory.
     pub(crate) handles: Vec<Handle>,
 }
 
-/// Writes images below a folder, and then damages the records of these numbers.
+/// Writes images below a folder, and then damages the records with these numbers.
 pub(crate) type Make = fn(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made;
 
-/// Holds a kind of source to all that sources promise.
+/// Checks a kind of source against the whole contract.
 pub(crate) fn holds(make: Make) {
     let images = images();
     holds_whole(make, &images);
     holds_damaged(make, &images, &[5, 17, 60]);
 }
 
-/// Holds a kind of source of arrays to it: images are pixels of one size, [`SIDE`] each way. With
-/// `group`, records are damaged so many at a time; without, damage cannot be seen.
+/// Checks a kind of source whose images are pixels of one size, [`SIDE`] in each direction. With
+/// `group`, records are damaged in groups of this size; without it, damage cannot be detected.
 pub(crate) fn holds_arrays(make: Make, group: Option<u64>) {
     let images: Vec<Vec<u8>> = (0..RECORDS).map(pixels).collect();
     holds_whole(make, &images);
@@ -75,7 +75,7 @@ fn holds_damaged(make: Make, images: &[Vec<u8>], damaged: &[u64]) {
     names_damaged_records(&made, damaged);
 }
 
-/// Height and width of images that are pixels.
+/// Height and width of images that are raw pixels.
 pub(crate) const SIDE: u32 = 24;
 
 fn pixels(n: u64) -> Vec<u8> {
@@ -85,7 +85,7 @@ fn pixels(n: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The dataset as every other record of one that has twice as many.
+/// Returns the dataset as every other record of a dataset with twice as many.
 pub(crate) fn selected(make: Make, root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     let twice: Vec<Vec<u8>> = images
         .iter()
@@ -96,23 +96,18 @@ pub(crate) fn selected(make: Make, root: &Path, images: &[Vec<u8>], damaged: &[u
     let source = made.spec.open(&made.handles).expect("it was just written");
     let odd = Subset::whole(source.len()).filtered(|_, record| record % 2 == 1);
     Made {
-        spec: SourceSpec::Given {
+        spec: SourceSpec::Object {
             handle: 0,
             name: "every other record".to_owned(),
         },
-        handles: vec![Handle::Source(Arc::new(Selected::new(source, odd)))],
+        handles: vec![Handle::Source(Arc::new(SelectedRecords::new(source, odd)))],
     }
 }
 
 fn images() -> Vec<Vec<u8>> {
     let image = |n: u64| {
         let picture = super::super::data::picture(n, 24 + n as u32 % 9, 24 + n as u32 % 7);
-        infeed::testing::synthetic::jpeg(
-            &picture,
-            90,
-            infeed::testing::synthetic::Subsampling::Quarter,
-        )
-        .expect("encodes")
+        infeed_sample::jpeg(&picture, 90, infeed_sample::Subsampling::Quarter).expect("encodes")
     };
     (0..RECORDS).map(image).collect()
 }
@@ -121,17 +116,17 @@ fn open(made: &Made, pipeline: &Pipeline, on_error: OnError, workers: usize) -> 
     let source = made.spec.open(&made.handles).expect("it was just written");
     let mut options = Options::default();
     (options.workers, options.on_error) = (Some(workers), on_error);
-    // Other numbers of readers with other numbers of workers.
+    // Other numbers of readers and workers.
     options.readers = Some(1 + workers % 3 * 2);
     pipeline.open_over(source, &options).expect("it fits")
 }
 
-/// The images as bytes, shuffled.
+/// A pipeline of the images as bytes, shuffled.
 fn undecoded(made: &Made) -> Pipeline {
     Pipeline::new(made.spec.clone()).shuffle(11).batch(ROWS)
 }
 
-/// The images as pixels, shuffled.
+/// A pipeline of the images as pixels, shuffled.
 fn decoded(made: &Made) -> Pipeline {
     let source = made.spec.open(&made.handles).expect("it was just written");
     let encoded = |field: &Field| field.kind == FieldKind::Image(Pixels::Encoded);
@@ -142,7 +137,7 @@ fn decoded(made: &Made) -> Pipeline {
     pipeline.transform(RandomResizedCrop::new(16))
 }
 
-/// The bytes of the image of each row of an epoch, with its record.
+/// Returns the image bytes of each row of an epoch, with their record.
 fn rows(loader: &Loader) -> Vec<(u64, Vec<u8>)> {
     let mut rows = Vec::new();
     while let Some(batch) = loader.next_batch().expect("no bad record") {
@@ -183,8 +178,8 @@ fn holds_the_records(made: &Made, images: &[Vec<u8>]) {
     assert_eq!(order, (0..RECORDS).collect::<Vec<_>>(), "unshuffled");
 }
 
-/// Each record once an epoch with its own bytes, the same for every number of threads; gives the
-/// first two epochs.
+/// Checks that each record occurs once per epoch with its own bytes, for every number of threads.
+/// Returns the first two epochs.
 fn holds_the_order(made: &Made) -> Vec<(u64, Vec<u8>)> {
     let two = |workers| {
         let loader = open(made, &undecoded(made), OnError::Stop, workers);
@@ -227,7 +222,7 @@ fn counts_what_it_reads(made: &Made, images: &[Vec<u8>]) {
     let bytes: u64 = images.iter().map(|image| image.len() as u64).sum();
     let read = stats.stages.iter().find(|(stage, _)| *stage == Stage::Read);
     let read = &read.expect("reading is a stage").1;
-    // Preparation may have gone on into later epochs.
+    // Reading may have continued into later epochs.
     assert!(
         read.samples >= RECORDS && read.bytes_out >= bytes,
         "{read:?}"
@@ -255,7 +250,7 @@ fn names_damaged_records(made: &Made, damaged: &[u64]) {
             .open(&made.handles)
             .expect("only records are damaged");
         assert_eq!(source.len(), RECORDS);
-        // What is known of the field where it is known.
+        // Ids with and without the field: not every source knows the field of a damaged record.
         let id = |&record: &u64| [Some(0), None].map(|field| source.id(record, field));
         damaged.iter().flat_map(id).collect()
     };
@@ -285,7 +280,7 @@ fn names_damaged_records(made: &Made, damaged: &[u64]) {
     let substituted = |workers| {
         let loader = open(made, &decoded(made), OnError::Substitute, workers);
         let batches = epoch(&loader);
-        let bad = loader.quarantine();
+        let bad = loader.bad_records();
         let bad: Vec<(u64, u64)> = bad
             .iter()
             .map(|bad| (bad.position, bad.record.index))
@@ -317,7 +312,7 @@ fn names_damaged_records(made: &Made, damaged: &[u64]) {
     assert!(!left.iter().any(|record| damaged.contains(record)));
 }
 
-/// Batches without columns that are no arrays.
+/// Keeps only the image column.
 fn batches_of_images(mut batches: Vec<infeed::Batch>) -> Vec<infeed::Batch> {
     for batch in &mut batches {
         batch.columns.retain(|column| column.name == "image");

@@ -6,20 +6,20 @@ use std::path::Path;
 use bytes::Bytes;
 use infeed::pipeline::{MemoryField, SourceSpec};
 use infeed::sample::{Depth, Image};
-use infeed::testing::synthetic::png;
+use infeed_sample::png;
 
 use super::conformance::{Made, Make, holds, selected};
 use super::write;
 
-/// Records of a shard.
+/// Records per shard.
 const PER_SHARD: usize = 13;
 
-/// What is left of an image that is damaged.
+/// Returns a damaged image: the first half of its bytes.
 fn cut(image: &[u8]) -> Vec<u8> {
     image[..image.len() / 2].to_vec()
 }
 
-/// Images, those of these numbers cut.
+/// Returns the images, with those of the given numbers truncated.
 fn with_cut(images: &[Vec<u8>], damaged: &[u64]) -> Vec<Vec<u8>> {
     let one = |(number, image): (usize, &Vec<u8>)| match damaged.contains(&(number as u64)) {
         true => cut(image),
@@ -98,7 +98,7 @@ fn memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     }
 }
 
-/// Tar shards; a damaged record has a label that is none, or an image that is cut.
+/// Tar shards; a damaged record has an invalid label or a truncated image.
 fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     for (shard, images) in images.chunks(PER_SHARD).enumerate() {
         let mut files = Vec::new();
@@ -122,7 +122,7 @@ fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     made(SourceSpec::webdataset(text(&root.join("train-*.tar"))))
 }
 
-/// TFRecord shards; of a damaged record a bit is flipped.
+/// TFRecord shards; a damaged record has a flipped bit.
 pub(super) fn tfrecord(root: &Path, images: &[Vec<u8>], damaged: &[u64], gzip: bool) -> Made {
     for (shard, images) in images.chunks(PER_SHARD).enumerate() {
         let mut file = Vec::new();
@@ -143,7 +143,7 @@ pub(super) fn tfrecord(root: &Path, images: &[Vec<u8>], damaged: &[u64], gzip: b
     made(SourceSpec::tfrecord(text(&root.join("train-*"))))
 }
 
-/// MDS shards; the image of a damaged record is cut.
+/// MDS shards; a damaged record has a truncated image.
 fn mds(root: &Path, images: &[Vec<u8>], damaged: &[u64], zstd: bool) -> Made {
     let records: Vec<(Vec<u8>, i64)> = with_cut(images, damaged).into_iter().zip(0..).collect();
     let shards: Vec<_> = records.chunks(PER_SHARD).map(<[_]>::to_vec).collect();
@@ -152,47 +152,47 @@ fn mds(root: &Path, images: &[Vec<u8>], damaged: &[u64], zstd: bool) -> Made {
 }
 
 #[test]
-fn a_folder_keeps_what_sources_promise() {
+fn a_folder_meets_the_source_contract() {
     holds(folder);
 }
 
 #[test]
-fn pairs_keep_what_sources_promise() {
+fn pairs_meet_the_source_contract() {
     holds(pairs);
 }
 
 #[test]
-fn memory_keeps_what_sources_promise() {
+fn memory_meets_the_source_contract() {
     holds(memory);
 }
 
 #[test]
-fn tar_shards_keep_what_sources_promise() {
+fn tar_shards_meet_the_source_contract() {
     holds(tar);
 }
 
 #[test]
-fn tfrecord_shards_keep_what_sources_promise() {
+fn tfrecord_shards_meet_the_source_contract() {
     holds(|root, images, damaged| tfrecord(root, images, damaged, false));
 }
 
 #[test]
-fn tfrecord_shards_in_gzip_keep_what_sources_promise() {
+fn tfrecord_shards_in_gzip_meet_the_source_contract() {
     holds(|root, images, damaged| tfrecord(root, images, damaged, true));
 }
 
 #[test]
-fn mds_shards_keep_what_sources_promise() {
+fn mds_shards_meet_the_source_contract() {
     holds(|root, images, damaged| mds(root, images, damaged, false));
 }
 
 #[test]
-fn mds_shards_in_zstd_keep_what_sources_promise() {
+fn mds_shards_in_zstd_meet_the_source_contract() {
     holds(|root, images, damaged| mds(root, images, damaged, true));
 }
 
 #[test]
-fn selections_keep_what_sources_promise_over_files_memory_and_shards() {
+fn selections_of_files_memory_and_shards_meet_the_source_contract() {
     holds(|root, images, damaged| selected(folder, root, images, damaged));
     holds(|root, images, damaged| selected(memory, root, images, damaged));
     holds(|root, images, damaged| selected(tar, root, images, damaged));
@@ -207,7 +207,7 @@ fn selections_keep_what_sources_promise_over_files_memory_and_shards() {
 }
 
 #[test]
-fn selections_keep_what_sources_promise_over_shards_that_are_read_whole() {
+fn selections_of_shards_that_are_read_whole_meet_the_source_contract() {
     holds(|root, images, damaged| {
         let gzip: Make = |root, images, damaged| tfrecord(root, images, damaged, true);
         selected(gzip, root, images, damaged)

@@ -1,8 +1,8 @@
-//! Sources of every kind: the promises that all keep, and what their files look like.
+//! Sources of every kind: the contract of all, and the files of each.
 
 mod conformance;
 mod formats;
 mod shards;
 mod tables;
 mod wrapped;
-pub(crate) mod write;
+pub(crate) use infeed_testkit::write;

@@ -1,5 +1,4 @@
-//! Shards from a description to a batch: fields told and guessed, indexes beside shards, files
-//! that are not what they seem.
+//! Shards from a description to a batch: declared and detected fields, index files, invalid files.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +27,7 @@ fn field(name: &str, from: &str, kind: Option<&str>) -> FieldSpec {
 }
 
 #[test]
-fn descriptions_of_shards_survive_toml_and_may_name_one_shard_or_more() {
+fn descriptions_of_shards_survive_toml_with_one_or_more_shards() {
     for spec in [
         SourceSpec::webdataset("train-{00..09}.tar"),
         SourceSpec::tfrecord("train-*"),
@@ -53,12 +52,12 @@ fn descriptions_of_shards_survive_toml_and_may_name_one_shard_or_more() {
 }
 
 #[test]
-fn a_check_before_opening_knows_told_fields_and_leaves_the_others_for_later() {
-    let told = SourceSpec::WebDataset {
+fn checking_before_opening_uses_declared_fields_only() {
+    let described = SourceSpec::WebDataset {
         shards: vec!["absent.tar".to_owned()],
         fields: vec![field("label", "cls", None)],
     };
-    let error = Pipeline::new(told)
+    let error = Pipeline::new(described)
         .decode()
         .transform(Crop::new(8, 8))
         .check();
@@ -79,7 +78,7 @@ fn a_check_before_opening_knows_told_fields_and_leaves_the_others_for_later() {
 fn images_labels_and_text_of_a_tar_become_columns_of_a_batch() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("a.tar");
-    let image = infeed::testing::synthetic::png(&picture(1, 20, 30)).expect("encodes");
+    let image = infeed_sample::png(&picture(1, 20, 30)).expect("encodes");
     let names: &[(&str, &[u8])] = &[
         ("0.png", &image),
         ("0.cls", b"3"),
@@ -106,7 +105,7 @@ fn images_labels_and_text_of_a_tar_become_columns_of_a_batch() {
 }
 
 #[test]
-fn an_index_beside_a_shard_is_used_and_a_wrong_one_is_not() {
+fn an_index_next_to_a_shard_is_used_and_a_wrong_one_is_ignored() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("a.tar");
     let names: &[(&str, &[u8])] = &[("0.txt", b"zero"), ("1.txt", b"one"), ("2.txt", b"two")];
@@ -132,7 +131,7 @@ fn an_index_beside_a_shard_is_used_and_a_wrong_one_is_not() {
 }
 
 #[test]
-fn records_that_an_index_joins_are_damaged_and_say_that_it_is_wrong() {
+fn records_that_an_index_merges_are_damaged_and_name_the_index() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("a.tar");
     let names: Vec<(String, Vec<u8>)> = (0..5)
@@ -161,7 +160,7 @@ fn records_that_an_index_joins_are_damaged_and_say_that_it_is_wrong() {
 }
 
 #[test]
-fn a_shard_that_is_cut_between_opening_and_reading_stops_the_run() {
+fn a_shard_truncated_after_opening_stops_the_run() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("a.tar");
     let names: &[(&str, &[u8])] = &[("0.txt", b"zero"), ("1.txt", b"one")];
@@ -183,7 +182,7 @@ fn a_shard_that_is_cut_between_opening_and_reading_stops_the_run() {
 
     assert!(matches!(error, infeed::Error::Read { .. }), "{error}");
     assert!(
-        error.chain().contains("a.tar") && error.chain().contains("cut"),
+        error.chain().contains("a.tar") && error.chain().contains("truncated"),
         "{error}"
     );
 }
@@ -201,21 +200,27 @@ fn a_missing_shard_is_named() {
 }
 
 #[test]
-fn seeds_of_the_fuzzed_parsers_open_or_are_refused() {
-    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
+fn seeds_of_the_fuzzed_parsers_open_or_are_rejected() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
     let mut opened = 0;
     let fields = Vec::new;
-    for kind in ["tar", "tfrecord", "arrow", "parquet", "npz"] {
+    for kind in [
+        "shard_tar",
+        "shard_tfrecord",
+        "read_arrow",
+        "read_parquet",
+        "read_npz",
+    ] {
         for entry in fs::read_dir(seeds.join(kind)).expect("seeds") {
             let path = entry.expect("readable").path().display().to_string();
             let spec = match kind {
-                "tar" => SourceSpec::webdataset(path),
-                "tfrecord" => SourceSpec::tfrecord(path),
-                "arrow" => SourceSpec::Arrow {
+                "shard_tar" => SourceSpec::webdataset(path),
+                "shard_tfrecord" => SourceSpec::tfrecord(path),
+                "read_arrow" => SourceSpec::Arrow {
                     files: vec![path],
                     fields: fields(),
                 },
-                "parquet" => SourceSpec::Parquet {
+                "read_parquet" => SourceSpec::Parquet {
                     files: vec![path],
                     fields: fields(),
                 },
@@ -237,7 +242,7 @@ fn seeds_of_the_fuzzed_parsers_open_or_are_refused() {
 }
 
 #[test]
-fn fields_of_a_tfrecord_are_what_is_told() {
+fn fields_of_a_tfrecord_follow_the_description() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("a.tfrecord");
     let shard: Vec<u8> = (0..3)

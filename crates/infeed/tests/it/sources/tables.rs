@@ -16,10 +16,10 @@ use parquet::file::properties::WriterProperties;
 use super::conformance::{Made, SIDE, holds, holds_arrays, selected};
 use super::write;
 
-/// Records of a batch or row group.
+/// Records per batch or row group.
 const PER_BATCH: usize = 13;
 
-/// The images with their numbers as labels, those of damaged records cut.
+/// Returns the images with their numbers as labels; those of damaged records are truncated.
 fn batches(images: &[Vec<u8>], damaged: &[u64]) -> Vec<RecordBatch> {
     let numbered: Vec<(i64, &Vec<u8>)> = (0..).zip(images).collect();
     let batch = |rows: &[(i64, &Vec<u8>)]| {
@@ -60,7 +60,7 @@ fn stream(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     })
 }
 
-/// Two files, each of its batches compressed.
+/// Two files with compressed batches.
 fn compressed(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     let batches = batches(images, damaged);
     for (at, batches) in batches.chunks(3).enumerate() {
@@ -108,7 +108,7 @@ fn in_memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     let schema = batches[0].schema();
     let source = Batches::new("the table", &schema, &batches, &[]).expect("a table");
     Made {
-        spec: SourceSpec::Given {
+        spec: SourceSpec::Object {
             handle: 0,
             name: "the table".to_owned(),
         },
@@ -116,7 +116,7 @@ fn in_memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     }
 }
 
-/// Archives of a batch each; of those with damaged records a bit is flipped.
+/// Archives with one batch each; archives with damaged records have a flipped bit.
 fn npz(root: &Path, images: &[Vec<u8>], damaged: &[u64], deflate: bool) -> Made {
     for (at, images) in images.chunks(PER_BATCH).enumerate() {
         let first = at * PER_BATCH;
@@ -132,40 +132,40 @@ fn npz(root: &Path, images: &[Vec<u8>], damaged: &[u64], deflate: bool) -> Made 
 }
 
 #[test]
-fn mapped_npz_archives_keep_what_sources_promise() {
+fn mapped_npz_archives_meet_the_source_contract() {
     let make = |root: &Path, images: &[Vec<u8>], damaged: &[u64]| npz(root, images, damaged, false);
-    // Their checksums are not read, so damage is not seen.
+    // Their checksums are not read, so damage is not detected.
     holds_arrays(make, None);
 }
 
 #[test]
-fn compressed_npz_archives_keep_what_sources_promise() {
+fn compressed_npz_archives_meet_the_source_contract() {
     let make = |root: &Path, images: &[Vec<u8>], damaged: &[u64]| npz(root, images, damaged, true);
     holds_arrays(make, Some(PER_BATCH as u64));
 }
 
 #[test]
-fn mapped_arrow_streams_keep_what_sources_promise() {
+fn mapped_arrow_streams_meet_the_source_contract() {
     holds(stream);
 }
 
 #[test]
-fn compressed_arrow_files_keep_what_sources_promise() {
+fn compressed_arrow_files_meet_the_source_contract() {
     holds(compressed);
 }
 
 #[test]
-fn parquet_files_keep_what_sources_promise() {
+fn parquet_files_meet_the_source_contract() {
     holds(parquet);
 }
 
 #[test]
-fn tables_in_memory_keep_what_sources_promise() {
+fn tables_in_memory_meet_the_source_contract() {
     holds(in_memory);
 }
 
 #[test]
-fn selections_keep_what_sources_promise_over_tables() {
+fn selections_of_tables_meet_the_source_contract() {
     holds(|root, images, damaged| selected(parquet, root, images, damaged));
     holds(|root, images, damaged| selected(compressed, root, images, damaged));
     holds(|root, images, damaged| selected(in_memory, root, images, damaged));

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use infeed::pipeline::{MixPart, SourceSpec};
-use infeed::source::chosen::Chosen;
-use infeed::source::{Found, Source};
+use infeed::source::repeated::RepeatedRecords;
+use infeed::source::{RecordResult, Source};
 
 use super::conformance::{Made, holds};
 use super::formats::tfrecord;
 
-/// Packed shards in a mix whose both parts are mixes.
+/// Packed shards in a mix of two mixes.
 fn nested(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
-    // Packed, so that a whole shard is a read, whose key is its number.
+    // Packed shards are read whole; the shard's number is the key of the read.
     tfrecord(root, images, damaged, true);
     let shard = |shards: &str| {
         let path = root.join(shards).display().to_string();
@@ -40,13 +40,13 @@ fn nested(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
 }
 
 #[test]
-fn mixes_in_a_mix_keep_what_sources_promise() {
+fn nested_mixes_meet_the_source_contract() {
     holds(nested);
 }
 
-/// What a source brings for each place of a run.
-fn found(source: &dyn Source, run: &[u64]) -> Vec<Option<Found>> {
-    let mut all: Vec<Option<Found>> = run.iter().map(|_| None).collect();
+/// Returns the source's result for each record of a run.
+fn found(source: &dyn Source, run: &[u64]) -> Vec<Option<RecordResult>> {
+    let mut all: Vec<Option<RecordResult>> = run.iter().map(|_| None).collect();
     for read in source.plan(run, u64::MAX) {
         let sink = &mut |place: usize, found| {
             assert!(all[place].replace(found).is_none(), "each place once");
@@ -59,13 +59,13 @@ fn found(source: &dyn Source, run: &[u64]) -> Vec<Option<Found>> {
 }
 
 #[test]
-fn a_damaged_record_of_a_choice_in_memory_stays_that_record() {
+fn a_damaged_record_of_a_selection_in_memory_keeps_its_number() {
     let images: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n; 30]).collect();
     let root = tempfile::tempdir().expect("a temporary folder");
     let made = tfrecord(root.path(), &images, &[30], false);
     let source = made.spec.open(&made.handles).expect("it was just written");
 
-    let chosen = Chosen::held(source, vec![35, 30, 2], 6).expect("the storage is good");
+    let chosen = RepeatedRecords::held(source, vec![35, 30, 2], 6).expect("the storage is good");
 
     for (at, found) in found(&chosen, &[0, 1, 2, 4, 5]).into_iter().enumerate() {
         let found = found.expect("every place");
@@ -82,14 +82,14 @@ fn a_damaged_record_of_a_choice_in_memory_stays_that_record() {
 }
 
 #[test]
-fn a_choice_of_records_that_are_all_damaged_says_so_of_each() {
+fn a_selection_of_damaged_records_reports_each() {
     let images: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n; 30]).collect();
     let root = tempfile::tempdir().expect("a temporary folder");
     let made = tfrecord(root.path(), &images, &[30, 31], false);
     let source: Arc<dyn Source> = made.spec.open(&made.handles).expect("it was just written");
 
-    let chosen = Chosen::held(source, vec![30, 31], 4).expect("the storage is good");
+    let chosen = RepeatedRecords::held(source, vec![30, 31], 4).expect("the storage is good");
 
-    let bad = |found: &Option<Found>| matches!(found, Some(Err(_)));
+    let bad = |found: &Option<RecordResult>| matches!(found, Some(Err(_)));
     assert!(found(&chosen, &[0, 1, 2, 3]).iter().all(bad));
 }

@@ -2,34 +2,35 @@ use super::super::duel::{ROUND, ROUNDS};
 use super::*;
 use Placement::{Device, Host, Resize};
 
-/// A run in which steps take so long with each placement.
+/// A simulated run with a step duration per placement.
 struct Run {
     judge: Judge,
     turns: Vec<Placement>,
 }
 
-/// Ways of 224x224 floats: twice the bytes of two-byte ones, four times those of bytes.
-fn way(placement: Placement) -> Way {
+/// Relative bytes per row on the bus: the host sends 2-byte floats, the device gets bytes, and a
+/// resize needs whole crops.
+fn option(placement: Placement) -> PlacementOption {
     let row_bytes = match placement {
         Host => 2000,
         Resize => 4000,
         _ => 1000,
     };
-    Way {
+    PlacementOption {
         placement,
         row_bytes,
     }
 }
 
 impl Run {
-    fn of(ways: &[Placement]) -> Run {
+    fn of(options: &[Placement]) -> Run {
         Run {
-            judge: Judge::new(ways.iter().map(|placement| way(*placement)).collect()),
+            judge: Judge::new(options.iter().map(|placement| option(*placement)).collect()),
             turns: Vec::new(),
         }
     }
 
-    /// Of a pipeline that has no resize.
+    /// A pipeline without a resize.
     fn of_two() -> Run {
         Run::of(&[Device, Host])
     }
@@ -38,14 +39,17 @@ impl Run {
         Run::of(&[Device, Host, Resize])
     }
 
-    /// Takes a turn, if what was found does not end the trial before.
-    fn turn(&mut self, of: impl Fn(Placement, usize) -> Turn) {
+    /// Takes a turn, unless the trial has settled.
+    fn turn(&mut self, of: impl Fn(Placement, usize) -> PlacementTurn) {
         let placement = self.judge.placement();
         self.judge.observe(of(placement, self.turns.len()));
         self.turns.push(placement);
     }
 
-    fn until_settled(&mut self, of: impl Fn(Placement, usize) -> Turn) -> Finding {
+    fn until_settled(
+        &mut self,
+        of: impl Fn(Placement, usize) -> PlacementTurn,
+    ) -> PlacementFinding {
         let from = self.turns.len();
         while self.judge.finding().is_none() {
             let most = from + 2 * ROUND * ROUNDS;
@@ -55,8 +59,8 @@ impl Run {
         self.judge.finding().expect("it has settled").clone()
     }
 
-    /// Turns until it tries again, and those until it settled.
-    fn again(&mut self, of: impl Fn(Placement, usize) -> Turn) -> Finding {
+    /// Takes turns until another trial begins, and until it settles.
+    fn again(&mut self, of: impl Fn(Placement, usize) -> PlacementTurn) -> PlacementFinding {
         while self.judge.finding().is_some() {
             self.turn(&of);
         }
@@ -65,21 +69,21 @@ impl Run {
     }
 }
 
-fn turn(step_s: f64, wait: f64) -> Turn {
-    Turn {
+fn turn(step_s: f64, wait: f64) -> PlacementTurn {
+    PlacementTurn {
         step_s,
         wait,
         bus: None,
     }
 }
 
-/// Steps of a host and a device that take so long.
-fn of(host_s: f64, device_s: f64, wait: f64) -> impl Fn(Placement, usize) -> Turn {
+/// Turns with these step durations on host and device.
+fn of(host_s: f64, device_s: f64, wait: f64) -> impl Fn(Placement, usize) -> PlacementTurn {
     of_all([host_s, device_s, f64::INFINITY], wait)
 }
 
-/// Steps that take so long with the host, the device, and the device with the resize.
-fn of_all(steps_s: [f64; 3], wait: f64) -> impl Fn(Placement, usize) -> Turn {
+/// Turns with these step durations on host, device, and device with the resize.
+fn of_all(steps_s: [f64; 3], wait: f64) -> impl Fn(Placement, usize) -> PlacementTurn {
     move |placement, _| {
         let step_s = steps_s[usize::from(work(placement))];
         assert!(step_s.is_finite(), "{placement:?} has no turn");
@@ -87,30 +91,36 @@ fn of_all(steps_s: [f64; 3], wait: f64) -> impl Fn(Placement, usize) -> Turn {
     }
 }
 
-/// Who was chosen, why before the first of the others, and the others.
-fn told(finding: &Finding) -> (Placement, Option<Why>, Vec<Placement>) {
+/// The choice, the reason against the first of the others, and the others.
+fn summary(finding: &PlacementFinding) -> (Placement, Option<PreferenceReason>, Vec<Placement>) {
     let others = finding.others.iter().map(|other| other.placement);
     let why = finding.others.first().map(|other| other.why);
     (finding.choice, why, others.collect())
 }
 
 #[test]
-fn the_shorter_steps_win_after_one_round_that_begins_and_ends_with_the_present() {
+fn the_shorter_steps_win_after_one_round() {
     let mut run = Run::of_two();
 
     let finding = run.until_settled(of(0.08, 0.1, 0.2));
 
     assert_eq!(run.turns, [Device, Host, Host, Device]);
-    assert_eq!(told(&finding), (Host, Some(Why::Shorter), vec![Device]));
+    assert_eq!(
+        summary(&finding),
+        (Host, Some(PreferenceReason::Shorter), vec![Device])
+    );
     assert!((finding.others[0].ratio - 1.25).abs() < 1e-9);
     assert!((finding.step_s - 0.08).abs() < 1e-9);
     assert_eq!(run.judge.placement(), Host);
     let text = finding.to_string();
-    let line = "placement: host; its steps take 80.0 ms, those of device 1.25 times as long";
+    let line = "placement: host; steps take 80.0 ms, device takes 1.25 times as long";
     assert_eq!(text, line);
 
     let finding = Run::of_two().until_settled(of(0.11, 0.1, 0.0));
-    assert_eq!(told(&finding), (Device, Some(Why::Shorter), vec![Host]));
+    assert_eq!(
+        summary(&finding),
+        (Device, Some(PreferenceReason::Shorter), vec![Host])
+    );
 }
 
 #[test]
@@ -122,27 +132,35 @@ fn a_host_that_limits_leaves_the_resize_to_the_device_too() {
     let turns = [Device, Host, Host, Device, Device, Resize, Resize, Device];
     assert_eq!(run.turns, turns);
     let others = vec![Device, Host];
-    assert_eq!(told(&finding), (Resize, Some(Why::Shorter), others));
+    assert_eq!(
+        summary(&finding),
+        (Resize, Some(PreferenceReason::Shorter), others)
+    );
     let text = finding.to_string();
-    let line = "placement: device-resize; its steps take 80.0 ms, those of device 1.50 times as long, \
-                those of host 1.62 times as long";
+    let line = "placement: device-resize; steps take 80.0 ms, device takes 1.50 times as long, \
+                host takes 1.62 times as long";
     assert!(text.starts_with(line), "{text}");
     assert!(finding.untried.is_empty());
 }
 
 #[test]
-fn a_tie_of_host_and_device_is_none_with_what_beats_both() {
+fn a_tie_of_two_placements_is_no_tie_with_a_better_third() {
     let finding = Run::of_three().until_settled(of_all([0.1, 0.101, 0.05], 0.4));
 
     assert_eq!(finding.choice, Resize);
-    assert!(finding.others.iter().all(|other| other.why == Why::Shorter));
+    assert!(
+        finding
+            .others
+            .iter()
+            .all(|other| other.why == PreferenceReason::Shorter)
+    );
 }
 
 #[test]
 fn a_bus_that_limits_gets_the_fewest_bytes() {
     let full = |placement, _| {
         let step_s = [0.2, 0.1, 0.4][usize::from(work(placement))];
-        Turn {
+        PlacementTurn {
             bus: Some(1.0),
             ..turn(step_s, 0.8)
         }
@@ -151,25 +169,28 @@ fn a_bus_that_limits_gets_the_fewest_bytes() {
 
     let finding = run.until_settled(full);
 
-    // Four times the bytes would take four times as long, so that is not tried.
+    // Four times the bytes would take four times as long, so the resize is not tried.
     assert_eq!(run.turns, [Device, Host, Host, Device]);
-    assert_eq!(told(&finding), (Device, Some(Why::Shorter), vec![Host]));
-    assert_eq!(finding.untried, [(Resize, Untried::Bus)]);
+    assert_eq!(
+        summary(&finding),
+        (Device, Some(PreferenceReason::Shorter), vec![Host])
+    );
+    assert_eq!(finding.untried, [(Resize, NoTurnReason::Bus)]);
     let text = finding.to_string();
-    let end = "; device-resize was not tried, since the bus has no room for its bytes";
+    let end = "; device-resize was not tried because the bus has no capacity for its bytes";
     assert!(text.ends_with(end), "{text}");
 
-    // Where nobody knows how full it is, a turn shows it.
+    // If the bus load is unknown, a turn finds out.
     let mut run = Run::of_three();
     let finding = run.until_settled(of_all([0.2, 0.1, 0.4], 0.8));
     assert_eq!(run.turns[4..], [Device, Resize]);
-    assert_eq!(told(&finding).0, Device);
+    assert_eq!(summary(&finding).0, Device);
 }
 
 #[test]
-fn a_bus_with_room_for_its_bytes_is_no_reason_against_a_resize() {
+fn a_resize_is_tried_if_the_bus_has_capacity() {
     let world = |bus: f64| {
-        move |placement, _| Turn {
+        move |placement, _| PlacementTurn {
             bus: Some(bus),
             ..of_all([0.13, 0.12, 0.08], 0.4)(placement, 0)
         }
@@ -185,34 +206,43 @@ fn a_device_that_limits_gets_the_least_work() {
 
     let finding = run.until_settled(of(0.08, 0.1, 0.3));
 
-    // What leaves it still more has no turn.
+    // A placement with even more work for the device has no turn.
     assert_eq!(run.turns, [Device, Host, Host, Device]);
-    assert_eq!(told(&finding), (Host, Some(Why::Shorter), vec![Device]));
-    assert_eq!(finding.untried, [(Resize, Untried::Beyond)]);
+    assert_eq!(
+        summary(&finding),
+        (Host, Some(PreferenceReason::Shorter), vec![Device])
+    );
+    assert_eq!(finding.untried, [(Resize, NoTurnReason::Beyond)]);
 }
 
 #[test]
-fn a_loop_that_waits_for_nothing_has_the_host_do_the_work_and_no_turn_of_a_resize() {
+fn without_waiting_the_host_does_the_work_and_no_resize_is_tried() {
     let mut run = Run::of_three();
 
     let finding = run.until_settled(of(0.101, 0.1, 0.0));
 
     assert_eq!(run.turns, [Device, Host, Host, Device]);
-    assert_eq!(told(&finding), (Host, Some(Why::Spared), vec![Device]));
-    assert_eq!(finding.untried, [(Resize, Untried::Idle)]);
+    assert_eq!(
+        summary(&finding),
+        (Host, Some(PreferenceReason::Spared), vec![Device])
+    );
+    assert_eq!(finding.untried, [(Resize, NoTurnReason::Idle)]);
     let text = finding.to_string();
-    let end =
-        "so the device is spared; device-resize was not tried, since nothing waits for the host";
+    let end = "so the placement with less work on the device is used; device-resize was not tried \
+               because nothing waits for the host";
     assert!(text.ends_with(end), "{text}");
 
-    // Steps of the host are longer, and those of the device wait for nothing.
+    // The host's steps are longer, and the device's steps wait for nothing.
     let uneven = |placement, _| match placement {
         Host => turn(0.2, 0.4),
         _ => turn(0.1, 0.0),
     };
     let finding = Run::of_three().until_settled(uneven);
-    assert_eq!(told(&finding), (Device, Some(Why::Shorter), vec![Host]));
-    assert_eq!(finding.untried, [(Resize, Untried::Idle)]);
+    assert_eq!(
+        summary(&finding),
+        (Device, Some(PreferenceReason::Shorter), vec![Host])
+    );
+    assert_eq!(finding.untried, [(Resize, NoTurnReason::Idle)]);
 }
 
 #[test]
@@ -220,35 +250,44 @@ fn a_tie_of_loops_that_wait_goes_to_the_fewest_bytes() {
     let finding = Run::of_three().until_settled(of_all([0.099, 0.1, 0.101], 0.02));
 
     assert_eq!(finding.choice, Device);
-    assert!(finding.others.iter().all(|other| other.why == Why::Fewer));
+    assert!(
+        finding
+            .others
+            .iter()
+            .all(|other| other.why == PreferenceReason::Fewer)
+    );
     let text = finding.to_string();
-    let line = "placement: device; steps take 100.0 ms, as long as with host and device-resize, and \
-                wait (2.0 % of the time), so the bus is spared";
+    let line = "placement: device; steps take 100.0 ms, as long as with host and device-resize, \
+                and wait (2.0 % of the time), so the placement with fewer bytes on the bus is used";
     assert_eq!(text, line);
 
-    // Who waited with one of them waited.
+    // Waiting with one of the two counts as waiting.
     let one = |placement, _| turn(0.1, if placement == Host { 0.3 } else { 0.0 });
     assert_eq!(Run::of_two().until_settled(one).choice, Device);
 
     let some = Run::of_three().until_settled(of_all([0.1, 0.1, 0.13], 0.02));
     let text = some.to_string();
-    assert_eq!(told(&some), (Device, Some(Why::Fewer), vec![Host, Resize]));
-    let end = "so the bus is spared, those of device-resize 1.30 times as long";
+    assert_eq!(
+        summary(&some),
+        (Device, Some(PreferenceReason::Fewer), vec![Host, Resize])
+    );
+    let end = "so the placement with fewer bytes on the bus is used, device-resize takes 1.30 \
+               times as long";
     assert!(text.ends_with(end), "{text}");
 }
 
 #[test]
-fn where_only_the_resize_can_be_the_devices_it_is_tried_if_the_host_is_waited_for() {
-    // Bytes stay bytes, so that the host sends fewer of them.
-    let ways = || {
-        let host = Way {
+fn a_resize_as_the_only_option_is_tried_if_the_run_waits_for_the_host() {
+    // Bytes stay bytes, so the host sends fewer of them.
+    let options = || {
+        let host = PlacementOption {
             row_bytes: 1000,
-            ..way(Host)
+            ..option(Host)
         };
-        Judge::new(vec![host, way(Resize)])
+        Judge::new(vec![host, option(Resize)])
     };
     let run = || Run {
-        judge: ways(),
+        judge: options(),
         turns: Vec::new(),
     };
     let world = |host_s, wait| {
@@ -261,18 +300,24 @@ fn where_only_the_resize_can_be_the_devices_it_is_tried_if_the_host_is_waited_fo
     let mut idle = run();
     let finding = idle.until_settled(world(0.1, 0.0));
     assert_eq!(idle.turns, [Host]);
-    assert_eq!(told(&finding), (Host, None, vec![]));
-    let line = "placement: host; its steps take 100.0 ms; device-resize was not tried, since nothing \
+    assert_eq!(summary(&finding), (Host, None, vec![]));
+    let line = "placement: host; steps take 100.0 ms; device-resize was not tried because nothing \
                 waits for the host";
     assert_eq!(finding.to_string(), line);
 
     let mut waits = run();
     let finding = waits.until_settled(world(0.2, 0.5));
     assert_eq!(waits.turns, [Host, Resize, Resize, Host]);
-    assert_eq!(told(&finding), (Resize, Some(Why::Shorter), vec![Host]));
+    assert_eq!(
+        summary(&finding),
+        (Resize, Some(PreferenceReason::Shorter), vec![Host])
+    );
 
     let tie = run().until_settled(world(0.1, 0.5));
-    assert_eq!(told(&tie), (Host, Some(Why::Fewer), vec![Resize]));
+    assert_eq!(
+        summary(&tie),
+        (Host, Some(PreferenceReason::Fewer), vec![Resize])
+    );
 }
 
 #[test]
@@ -283,8 +328,8 @@ fn a_placement_that_is_far_slower_has_one_turn() {
 
     assert_eq!(run.turns, [Device, Host, Device, Resize]);
     assert_eq!(
-        told(&finding),
-        (Device, Some(Why::Shorter), vec![Host, Resize])
+        summary(&finding),
+        (Device, Some(PreferenceReason::Shorter), vec![Host, Resize])
     );
     assert!((finding.others[0].ratio - 10.0).abs() < 1e-9);
 }
@@ -293,17 +338,22 @@ fn a_placement_that_is_far_slower_has_one_turn() {
 fn drift_of_the_machine_is_no_difference() {
     let slower = |_, at| turn(0.1 * 1.02_f64.powi(i32::try_from(at).expect("few")), 0.0);
     let finding = Run::of_two().until_settled(slower);
-    assert_eq!(told(&finding).1, Some(Why::Spared));
+    assert_eq!(summary(&finding).1, Some(PreferenceReason::Spared));
 
     let waits = |_, at| turn(0.1 * 1.02_f64.powi(i32::try_from(at).expect("few")), 0.1);
     let finding = Run::of_three().until_settled(waits);
     assert_eq!(finding.choice, Device);
-    assert!(finding.others.iter().all(|other| other.why == Why::Fewer));
+    assert!(
+        finding
+            .others
+            .iter()
+            .all(|other| other.why == PreferenceReason::Fewer)
+    );
 }
 
 #[test]
 fn noise_asks_for_more_rounds_and_a_disturbed_turn_does_not_decide() {
-    // With each other's, turns differ by a tenth; the host's are a twentieth shorter.
+    // Turns differ by up to a tenth; the host's steps are a twentieth shorter.
     let noisy = |placement, at: usize| {
         let noise = [1.0, 1.1, 0.95, 1.0, 1.05, 0.97, 1.0, 1.04][at % 8];
         turn(if placement == Host { 0.095 } else { 0.1 } * noise, 0.0)
@@ -322,11 +372,11 @@ fn noise_asks_for_more_rounds_and_a_disturbed_turn_does_not_decide() {
 #[test]
 fn the_same_times_lead_to_the_same_choice() {
     let steps = |placement, at: usize| {
-        let noise = 1.0 + (crate::random::mix(at as u64) % 100) as f64 / 1e3;
+        let noise = 1.0 + (infeed_core::random::mix(at as u64) % 100) as f64 / 1e3;
         turn(if placement == Host { 0.1 } else { 0.102 } * noise, 0.02)
     };
 
-    let runs: Vec<Finding> = (0..3)
+    let runs: Vec<PlacementFinding> = (0..3)
         .map(|_| Run::of_three().until_settled(steps))
         .collect();
 
@@ -334,7 +384,7 @@ fn the_same_times_lead_to_the_same_choice() {
 }
 
 #[test]
-fn another_trial_begins_with_another_step_that_lasts_and_not_with_a_moment() {
+fn another_trial_begins_after_a_lasting_change_and_not_after_a_short_one() {
     let mut run = Run::of_two();
     run.until_settled(of(0.1, 0.05, 0.0));
     let calm = of(0.1, 0.05, 0.0);
@@ -357,26 +407,26 @@ fn another_trial_begins_with_another_step_that_lasts_and_not_with_a_moment() {
 }
 
 #[test]
-fn a_load_that_changes_is_followed_way_by_way_in_both_directions() {
+fn the_choice_follows_a_changing_load_in_both_directions() {
     let mut run = Run::of_three();
     run.until_settled(of_all([0.13, 0.12, 0.08], 0.4));
     run.turn(of_all([0.13, 0.12, 0.08], 0.4));
 
-    // The step takes longer than anything before it: all are as good, and the device has less to do.
+    // The step is longer than before: all placements are equal, so the device gets less work.
     let finding = run.again(of_all([0.2, 0.2, 0.2], 0.0));
     let down = [Resize, Device, Device, Resize, Device, Host, Host, Device];
     assert_eq!(run.turns, down);
     assert_eq!(
-        told(&finding),
-        (Host, Some(Why::Spared), vec![Device, Resize])
+        summary(&finding),
+        (Host, Some(PreferenceReason::Spared), vec![Device, Resize])
     );
     let text = finding.to_string();
-    let line = "placement: host; steps take 200.0 ms, as long as with device and device-resize, and do \
-                not wait, so the device is spared";
+    let line = "placement: host; steps take 200.0 ms, as long as with device and device-resize, \
+                and do not wait, so the placement with less work on the device is used";
     assert_eq!(text, line);
     run.turn(of_all([0.2, 0.2, 0.2], 0.0));
 
-    // And a short step again.
+    // A short step again.
     let finding = run.again(of_all([0.13, 0.12, 0.08], 0.4));
     let up = [Host, Device, Device, Host, Device, Resize, Resize, Device];
     assert_eq!(run.turns, up);
@@ -384,7 +434,7 @@ fn a_load_that_changes_is_followed_way_by_way_in_both_directions() {
 }
 
 #[test]
-fn what_is_kept_in_another_trial_is_held_against_its_neighbour_alone() {
+fn a_later_trial_compares_the_choice_only_with_its_neighbour() {
     let mut run = Run::of_three();
     run.until_settled(of_all([0.13, 0.12, 0.08], 0.4));
     run.turn(of_all([0.13, 0.12, 0.08], 0.4));
@@ -392,8 +442,11 @@ fn what_is_kept_in_another_trial_is_held_against_its_neighbour_alone() {
     let finding = run.again(of_all([f64::INFINITY, 0.24, 0.16], 0.4));
 
     assert_eq!(run.turns, [Resize, Device, Device, Resize]);
-    assert_eq!(told(&finding), (Resize, Some(Why::Shorter), vec![Device]));
-    assert_eq!(finding.untried, [(Host, Untried::Beyond)]);
+    assert_eq!(
+        summary(&finding),
+        (Resize, Some(PreferenceReason::Shorter), vec![Device])
+    );
+    assert_eq!(finding.untried, [(Host, NoTurnReason::Beyond)]);
 }
 
 #[test]
@@ -401,7 +454,7 @@ fn trials_that_change_nothing_become_rare() {
     let mut run = Run::of_two();
     run.until_settled(of(0.1, 0.05, 0.0));
     let mut waits = Vec::new();
-    // Steps change for good whenever it has settled.
+    // Steps change permanently each time the choice has settled.
     for change in 1..6 {
         let steps = of(0.1 * f64::from(change), 0.05 * f64::from(change), 0.0);
         let next = of(
@@ -435,8 +488,8 @@ fn another_limit_is_a_reason_to_try_again() {
 }
 
 #[test]
-fn a_way_that_is_refused_is_never_taken_again_and_the_trial_goes_on_without_it() {
-    // While it has its turn.
+fn a_removed_placement_is_never_tried_again() {
+    // During its turn.
     let world = of_all([0.13, 0.12, 0.08], 0.4);
     let mut run = Run::of_three();
     while run.judge.placement() != Resize {
@@ -445,7 +498,10 @@ fn a_way_that_is_refused_is_never_taken_again_and_the_trial_goes_on_without_it()
     assert!(run.judge.refuse(Resize));
     assert_eq!(run.judge.placement(), Device);
     let finding = run.until_settled(&world);
-    assert_eq!(told(&finding), (Device, Some(Why::Shorter), vec![Host]));
+    assert_eq!(
+        summary(&finding),
+        (Device, Some(PreferenceReason::Shorter), vec![Host])
+    );
     assert!(finding.untried.is_empty());
     run.turn(&world);
     let finding = run.again(of_all([0.3, 0.3, f64::INFINITY], 0.4));
@@ -458,7 +514,7 @@ fn a_way_that_is_refused_is_never_taken_again_and_the_trial_goes_on_without_it()
     assert_eq!((run.judge.finding(), run.judge.placement()), (None, Device));
     assert_eq!(run.until_settled(&world).choice, Device);
 
-    // While it is the present one of another trial.
+    // As the current placement of another trial.
     let mut run = Run::of_three();
     run.until_settled(&world);
     run.turn(&world);
@@ -471,11 +527,11 @@ fn a_way_that_is_refused_is_never_taken_again_and_the_trial_goes_on_without_it()
 }
 
 #[test]
-fn the_only_way_that_is_left_is_refused_by_nobody_and_tried_no_more() {
+fn the_last_placement_cannot_be_removed() {
     let mut run = Run::of(&[Host, Resize]);
     assert!(run.judge.refuse(Resize));
     let finding = run.until_settled(of(0.1, f64::INFINITY, 0.5));
-    assert_eq!(told(&finding), (Host, None, vec![]));
+    assert_eq!(summary(&finding), (Host, None, vec![]));
 
     assert!(!run.judge.refuse(Host));
     for change in 1..40 {

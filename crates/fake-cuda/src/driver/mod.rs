@@ -1,0 +1,32 @@
+//! The driver: functions of `cuda.h` over GPUs made of threads and host memory.
+//!
+//! It guarantees what NVIDIA's documentation guarantees, and no more: new memory is not zero,
+//! addresses cannot be followed on the host, freeing waits for nothing, copies read the host's
+//! memory when their turn comes, and a kernel that reads an invalid address ends the GPU's use for
+//! the process. Errors that real drivers sometimes tolerate (a handle of another GPU, a context
+//! left on a thread) are recorded as misuse.
+//!
+//! Source: the CUDA Driver API's reference manual, version 12.
+
+#[allow(unsafe_code, reason = "functions that C calls")]
+mod api;
+pub(crate) mod code;
+mod gpu;
+mod launch;
+#[allow(unsafe_code, reason = "addresses are reserved by a system call")]
+mod memory;
+pub(crate) mod report;
+mod seen;
+pub(crate) mod settings;
+mod stream;
+pub(crate) mod thread;
+pub(crate) mod world;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use gpu::Gpu;
+
+/// Locks, also after another thread's panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,370 @@
+//! nvJPEG: the functions of `nvjpeg.h` that decode batches, on the fake GPUs.
+//!
+//! Its pixels differ from NVIDIA's, as NVIDIA's differ from libjpeg's: tests that compare allow for
+//! that. A file that does not decode makes the call fail for its batch. The files are read again
+//! when the stream reaches the batch, so that files that are freed too early are detected.
+//!
+//! The hardware backend writes as soon as it is called, even if the stream waits, as NVIDIA's does;
+//! the other backend writes in the order of its stream.
+//!
+//! Source: nvJPEG's documentation, version 12.
+
+mod decode;
+
+pub(crate) use decode::pixels;
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::driver::world::Driver;
+use crate::driver::{Gpu, lock, world};
+use crate::testing::FileFault;
+
+/// Codes of `nvjpegStatus_t`.
+mod status {
+    use std::ffi::c_uint;
+
+    pub(super) const NOT_INITIALIZED: c_uint = 1;
+    pub(super) const INVALID_PARAMETER: c_uint = 2;
+    pub(super) const BAD_JPEG: c_uint = 3;
+    pub(super) const EXECUTION_FAILED: c_uint = 6;
+}
+
+/// `NVJPEG_BACKEND_GPU_HYBRID`.
+const GPU_HYBRID: c_uint = 2;
+
+/// `NVJPEG_BACKEND_HARDWARE`.
+const HARDWARE: c_uint = 3;
+
+/// `nvjpegImage_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Image {
+    channel: [u64; 4],
+    pitch: [usize; 4],
+}
+
+/// Objects of nvJPEG by their handles; each handle is used for one object only.
+#[derive(Default)]
+pub(crate) struct Library {
+    handles: Mutex<HashMap<usize, LibraryObject>>,
+    next: AtomicUsize,
+    /// Faults of files, by their length.
+    faults: Mutex<HashMap<usize, FileFault>>,
+}
+
+#[derive(Clone)]
+enum LibraryObject {
+    /// `nvjpegHandle_t`, with its backend.
+    Handle(c_uint),
+    State(Arc<DecoderState>),
+    /// `nvjpegJpegStream_t`: the file that was parsed last.
+    File(Arc<Mutex<Option<Parsed>>>),
+}
+
+/// A header as this library reads it.
+#[derive(Clone, Copy)]
+struct Parsed {
+    header: decode::Header,
+    is_supported: bool,
+}
+
+#[derive(Default)]
+struct DecoderState {
+    /// Number of files of a batch, set by the initialization.
+    files: Mutex<usize>,
+    /// Whether a batch is being decoded.
+    is_busy: AtomicBool,
+}
+
+impl Library {
+    fn add(&self, thing: LibraryObject) -> usize {
+        let handle = 0xdec0_0000 + 0x10 * self.next.fetch_add(1, Ordering::SeqCst);
+        lock(&self.handles).insert(handle, thing);
+        handle
+    }
+
+    fn get(&self, handle: usize) -> Result<LibraryObject, c_uint> {
+        let found = lock(&self.handles).get(&handle).cloned();
+        found.ok_or(status::INVALID_PARAMETER)
+    }
+
+    fn backend(&self, handle: usize) -> Result<c_uint, c_uint> {
+        match self.get(handle)? {
+            LibraryObject::Handle(backend) => Ok(backend),
+            _ => Err(status::INVALID_PARAMETER),
+        }
+    }
+
+    fn state(&self, handle: usize) -> Result<Arc<DecoderState>, c_uint> {
+        match self.get(handle)? {
+            LibraryObject::State(state) => Ok(state),
+            _ => Err(status::INVALID_PARAMETER),
+        }
+    }
+
+    fn file(&self, handle: usize) -> Result<Arc<Mutex<Option<Parsed>>>, c_uint> {
+        match self.get(handle)? {
+            LibraryObject::File(file) => Ok(file),
+            _ => Err(status::INVALID_PARAMETER),
+        }
+    }
+
+    fn remove(&self, handle: usize) -> Result<(), c_uint> {
+        let removed = lock(&self.handles).remove(&handle);
+        removed.map(drop).ok_or(status::INVALID_PARAMETER)
+    }
+
+    fn fault(&self, file_bytes: usize) -> Option<FileFault> {
+        lock(&self.faults).get(&file_bytes).copied()
+    }
+
+    pub(crate) fn add_fault(&self, file_bytes: usize, fault: FileFault) {
+        lock(&self.faults).insert(file_bytes, fault);
+    }
+
+    pub(crate) fn clear_faults(&self) {
+        lock(&self.faults).clear();
+    }
+
+    /// Number of handles, states and streams.
+    pub(crate) fn live(&self) -> usize {
+        lock(&self.handles).len()
+    }
+}
+
+/// Functions of nvJPEG, like those of the driver.
+macro_rules! functions {
+    ($(fn $symbol:ident($world:ident, $library:ident $(, $argument:ident: $ty:ty)*) $body:block)*) => {
+        $(
+            #[allow(non_snake_case, reason = "names of nvjpeg.h")]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
+                let arguments: &[u64] = &[$($crate::testing::LoggedArgument::word($argument)),*];
+                world::called(stringify!($symbol), arguments, status::NOT_INITIALIZED, |$world| {
+                    let $library = &$world.nvjpeg;
+                    // SAFETY: callers follow the documentation: pointers are valid, and lengths
+                    // match.
+                    #[allow(unused_unsafe, reason = "some take no pointers")]
+                    unsafe { $body }
+                })
+            }
+        )*
+    };
+}
+
+functions! {
+    fn nvjpegGetProperty(_world, _library, which: c_uint, value: *mut c_int) {
+        // 12.4.
+        value.write(match which { 0 => 12, 1 => 4, _ => 0 });
+        Ok(())
+    }
+
+    fn nvjpegCreateEx(
+        world, library, backend: c_uint, _device: *const c_void, _pinned: *const c_void,
+        _flags: c_uint, handle: *mut usize
+    ) {
+        world.here().map_err(|_| status::NOT_INITIALIZED)?;
+        if ![GPU_HYBRID, HARDWARE].contains(&backend) {
+            return Err(status::INVALID_PARAMETER);
+        }
+        handle.write(library.add(LibraryObject::Handle(backend)));
+        Ok(())
+    }
+
+    fn nvjpegDestroy(_world, library, handle: usize) { library.remove(handle) }
+
+    fn nvjpegSetDeviceMemoryPadding(_world, library, _bytes: usize, handle: usize) {
+        library.get(handle).map(drop)
+    }
+
+    fn nvjpegSetPinnedMemoryPadding(_world, library, _bytes: usize, handle: usize) {
+        library.get(handle).map(drop)
+    }
+
+    fn nvjpegGetHardwareDecoderInfo(world, library, handle: usize, engines: *mut c_uint, cores: *mut c_uint) {
+        library.get(handle)?;
+        engines.write(world.settings.engines);
+        cores.write(1);
+        Ok(())
+    }
+
+    fn nvjpegJpegStateCreate(_world, library, handle: usize, state: *mut usize) {
+        library.get(handle)?;
+        state.write(library.add(LibraryObject::State(Arc::default())));
+        Ok(())
+    }
+
+    fn nvjpegJpegStateDestroy(world, library, state: usize) {
+        if library.state(state)?.is_busy.load(Ordering::SeqCst) {
+            world.misuse("a decoder's state was destroyed while a batch is being decoded".to_owned());
+        }
+        library.remove(state)
+    }
+
+    fn nvjpegJpegStreamCreate(_world, library, handle: usize, file: *mut usize) {
+        library.get(handle)?;
+        file.write(library.add(LibraryObject::File(Arc::default())));
+        Ok(())
+    }
+
+    fn nvjpegJpegStreamDestroy(_world, library, file: usize) { library.remove(file) }
+
+    fn nvjpegJpegStreamParse(
+        _world, library, handle: usize, bytes: *const u8, len: usize, _metadata: c_int,
+        _save: c_int, file: usize
+    ) {
+        library.get(handle)?;
+        let fault = library.fault(len);
+        let parsed = decode::header(std::slice::from_raw_parts(bytes, len)).map(|mut header| {
+            header.width += u32::from(fault == Some(FileFault::Misread));
+            let is_supported = fault != Some(FileFault::Unsupported);
+            Parsed { header, is_supported }
+        });
+        *lock(&*library.file(file)?) = parsed;
+        parsed.map(drop).ok_or(status::BAD_JPEG)
+    }
+
+    fn nvjpegJpegStreamGetFrameDimensions(
+        _world, library, file: usize, width: *mut c_uint, height: *mut c_uint
+    ) {
+        let parsed = *lock(&*library.file(file)?);
+        let Parsed { header, .. } = parsed.ok_or(status::INVALID_PARAMETER)?;
+        width.write(header.width);
+        height.write(header.height);
+        Ok(())
+    }
+
+    fn nvjpegJpegStreamGetComponentsNum(_world, library, file: usize, components: *mut c_uint) {
+        let parsed = *lock(&*library.file(file)?);
+        components.write(parsed.ok_or(status::INVALID_PARAMETER)?.header.components);
+        Ok(())
+    }
+
+    fn nvjpegDecodeBatchedSupported(
+        _world, library, handle: usize, file: usize, is_not: *mut c_int
+    ) {
+        library.get(handle)?;
+        let parsed = *lock(&*library.file(file)?);
+        is_not.write(c_int::from(!parsed.ok_or(status::INVALID_PARAMETER)?.is_supported));
+        Ok(())
+    }
+
+    fn nvjpegDecodeBatchedPreAllocate(
+        _world, library, handle: usize, state: usize, _files: c_int, _width: c_int,
+        _height: c_int, _chroma: c_uint, _format: c_uint
+    ) {
+        library.get(handle)?;
+        library.state(state).map(drop)
+    }
+
+    fn nvjpegDecodeBatchedInitialize(
+        _world, library, handle: usize, state: usize, files: c_int, _threads: c_int,
+        format: c_uint
+    ) {
+        library.get(handle)?;
+        // Only `NVJPEG_OUTPUT_RGBI` is supported.
+        let files = usize::try_from(files).ok().filter(|&n| n > 0 && format == 5);
+        *lock(&library.state(state)?.files) = files.ok_or(status::INVALID_PARAMETER)?;
+        Ok(())
+    }
+
+    fn nvjpegDecodeBatched(
+        world, library, handle: usize, state: usize, data: *const usize, lengths: *const usize,
+        images: *mut Image, stream: usize
+    ) {
+        let is_hardware = library.backend(handle)? == HARDWARE;
+        let state = library.state(state)?;
+        let count = *lock(&state.files);
+        if count == 0 {
+            return Err(status::NOT_INITIALIZED);
+        }
+        let jobs: Vec<Job> = (0..count)
+            .map(|n| Job { world, data: *data.add(n), len: *lengths.add(n), to: *images.add(n) })
+            .collect();
+        // A faulty file is detected at once, and fails its batch.
+        for job in &jobs {
+            if let Some(FileFault::Broken(code)) = library.fault(job.len) {
+                return Err(code);
+            }
+            decode::pixels(job.bytes()).ok_or(status::BAD_JPEG)?;
+            let header = decode::header(job.bytes()).ok_or(status::BAD_JPEG)?;
+            if job.to.pitch[0] < 3 * header.width as usize {
+                return Err(status::INVALID_PARAMETER);
+            }
+        }
+        let (gpu, stream) = world.to_put(stream).map_err(|_| status::EXECUTION_FAILED)?;
+        if state.is_busy.swap(true, Ordering::SeqCst) {
+            world.misuse("a decoder's state was used for a second batch before the first is done".to_owned());
+        }
+        if is_hardware {
+            // SAFETY: as in `Job::bytes`: the caller has just passed the files.
+            let kinds: Vec<_> = jobs.iter().map(|job| unsafe { decode::sampling(job.bytes()) }).collect();
+            if kinds.iter().any(|kind| *kind != kinds[0]) {
+                world.misuse("files of several subsamplings in one call of the hardware".to_owned());
+            }
+            run(gpu, &jobs);
+        }
+        gpu.put(&stream, Box::new(move || {
+            match is_hardware {
+                true => jobs.iter().for_each(Job::reread),
+                false => run(gpu, &jobs),
+            }
+            state.is_busy.store(false, Ordering::SeqCst);
+        }));
+        Ok(())
+    }
+}
+
+/// A file, and the position of its pixels.
+struct Job {
+    world: &'static Driver,
+    data: usize,
+    len: usize,
+    to: Image,
+}
+
+impl Job {
+    /// # Safety
+    ///
+    /// The file is still in memory.
+    unsafe fn bytes(&self) -> &[u8] {
+        let data = std::ptr::with_exposed_provenance(self.data);
+        // SAFETY: as the caller says.
+        unsafe { std::slice::from_raw_parts(data, self.len) }
+    }
+}
+
+impl Job {
+    /// Header and pixels; None if the file changed since the call.
+    fn decoded(&self) -> Option<(decode::Header, Vec<u8>)> {
+        // SAFETY: the documentation requires files to live until their batch is decoded.
+        let bytes = unsafe { self.bytes() };
+        let found = decode::header(bytes).zip(decode::pixels(bytes));
+        if found.is_none() {
+            self.world
+                .misuse("a file changed before it was decoded".to_owned());
+        }
+        found
+    }
+
+    /// Reads the file again, as the engine does until its stream reaches the batch.
+    fn reread(&self) {
+        let _ = self.decoded();
+    }
+}
+
+fn run(gpu: &Gpu, jobs: &[Job]) {
+    for job in jobs {
+        let Some((header, pixels)) = job.decoded() else {
+            continue;
+        };
+        let ([to, ..], [pitch, ..]) = (job.to.channel, job.to.pitch);
+        let rows = pixels.chunks_exact(3 * header.width as usize);
+        for (n, row) in rows.enumerate() {
+            gpu.write("a decoder", to + (n * pitch) as u64, row);
+        }
+    }
+}

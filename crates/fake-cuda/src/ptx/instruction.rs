@@ -1,0 +1,175 @@
+//! Instructions in the form in which they run: registers and labels are numbers.
+
+/// Index among a thread's values: a register, a special register or a constant. A value has no bits
+/// above its width.
+pub(super) type Slot = u16;
+
+/// One instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Instruction {
+    /// Line in the text, from 1.
+    pub(super) line: u32,
+    /// Runs only if the guard's value equals `wanted`.
+    pub(super) guard: Slot,
+    pub(super) wanted: u64,
+    pub(super) what: Operation,
+}
+
+/// Effect of an instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operation {
+    One {
+        how: UnaryOp,
+        to: Slot,
+        a: Slot,
+    },
+    Two {
+        how: BinaryOp,
+        bits: u8,
+        to: Slot,
+        a: Slot,
+        b: Slot,
+    },
+    Three {
+        how: TernaryOp,
+        bits: u8,
+        to: Slot,
+        a: Slot,
+        b: Slot,
+        c: Slot,
+    },
+    /// Two halves of 32 bits, the lower first.
+    Unpack {
+        to: [Slot; 2],
+        a: Slot,
+    },
+    Load {
+        space: Space,
+        access: Access,
+        /// Width of the registers in bits, to which signed elements are extended.
+        register: u8,
+        is_signed: bool,
+    },
+    /// Stores to global memory.
+    Store {
+        access: Access,
+    },
+    Branch {
+        to: u32,
+    },
+    Return,
+}
+
+/// Elements of memory, and registers for them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    /// Register with the address, to which the offset is added.
+    pub(super) address: Slot,
+    pub(super) offset: i32,
+    /// Bytes of an element.
+    pub(super) bytes: u8,
+    /// Number of elements: 1, 2 or 4.
+    pub(super) count: u8,
+    pub(super) registers: [Slot; 4],
+}
+
+/// Kinds of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    Global,
+    Parameter,
+}
+
+/// Operation on one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnaryOp {
+    Move,
+    Not {
+        bits: u8,
+    },
+    Negate {
+        bits: u8,
+    },
+    /// Converts an integer to another type, in a register that may be wider.
+    Integer {
+        from: IntegerType,
+        to: IntegerType,
+        register: u8,
+    },
+    /// Converts an integer to the nearest f32.
+    Float {
+        from: IntegerType,
+    },
+    /// Converts f32 to the nearest f16.
+    Half,
+}
+
+/// Type of an integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IntegerType {
+    pub(super) bits: u8,
+    pub(super) is_signed: bool,
+}
+
+/// Operation on two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BinaryOp {
+    Add,
+    Sub,
+    /// The lower half of the product.
+    Mul,
+    MulWide {
+        is_signed: bool,
+    },
+    Min {
+        is_signed: bool,
+    },
+    Max {
+        is_signed: bool,
+    },
+    And,
+    Or,
+    Xor,
+    ShiftLeft,
+    ShiftRight {
+        is_signed: bool,
+    },
+    /// f32, rounded to nearest even.
+    AddFloat,
+    MulFloat,
+    /// Converts two f32 to the nearest bf16, the first in the upper half.
+    Brains,
+    Compare {
+        how: Compare,
+        is_signed: bool,
+    },
+    /// Joins two halves of 32 bits, the lower first.
+    Pack,
+}
+
+/// Comparison of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compare {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// Operation on three values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TernaryOp {
+    /// The lower half of the product, plus the third value.
+    MulAdd,
+    /// The first value if the third, a predicate, is set, else the second.
+    Select,
+    Extract {
+        is_signed: bool,
+    },
+    Funnel {
+        is_left: bool,
+        wraps: bool,
+    },
+}

@@ -1,0 +1,233 @@
+//! Errors of unsupported texts, with their lines.
+
+use super::tests::{Bytes, text};
+use super::*;
+
+#[test]
+fn unsupported_text_is_an_error_with_its_line() {
+    for (body, what) in [
+        (
+            "fma.rn.f32 %r0, %r1, %r2, %r3;",
+            "no instruction `fma.rn.f32` is known",
+        ),
+        (
+            "add.b32 %r0, %r1, %r2;",
+            "no instruction `add.b32` is known",
+        ),
+        (
+            "add.f32 %r0, %r1, %r2;",
+            "no instruction `add.f32` is known",
+        ),
+        (
+            "mul.s32 %r0, %r1, %r2;",
+            "no instruction `mul.s32` is known",
+        ),
+        ("shl.u32 %r0, %r1, 1;", "no instruction `shl.u32` is known"),
+        (
+            "setp.lt.b32 %p0, %r1, %r2;",
+            "no instruction `setp.lt.b32` is known",
+        ),
+        (
+            "setp.lo.s32 %p0, %r1, %r2;",
+            "no instruction `setp.lo.s32` is known",
+        ),
+        (
+            "cvt.f32.u32 %r0, %r1;",
+            "no instruction `cvt.f32.u32` is known",
+        ),
+        ("ld.b32 %r0, [%d1];", "no instruction `ld.b32` is known"),
+        (
+            "ld.global.nc.b32 %r0, [%d1];",
+            "no instruction `ld.global.nc.b32` is known",
+        ),
+        (
+            "ld.shared.b32 %r0, [%d1];",
+            "no instruction `ld.shared.b32` is known",
+        ),
+        (
+            "ld.global.v4.b64 {%d0, %d1, %d2, %d3}, [%d1];",
+            "no instruction `ld.global.v4.b64`",
+        ),
+        ("bar.sync 0;", "no instruction `bar.sync` is known"),
+        ("bra.div $a;", "no instruction `bra.div` is known"),
+        (
+            "add.s32 %r0, %r1;",
+            "`add.s32`: 2 operands where 3 have to be",
+        ),
+        (
+            "add.s32 %r0, %r1, %d1;",
+            "`add.s32`: %d1 has 64 bits where 32 have to be",
+        ),
+        (
+            "add.s32 %r0, %r1, %p1;",
+            "`add.s32`: %p1 has 1 bits where 32 have to be",
+        ),
+        ("add.s32 %r8, %r1, %r2;", "`%r8` is no register here"),
+        ("add.s32 %r01, %r1, %r2;", "`%r01` is no register here"),
+        (
+            "add.s32 %r0, %r1, 4294967296;",
+            "`add.s32`: 4294967296 does not fit 32 bits",
+        ),
+        (
+            "add.s32 %r0, %r1, -2147483649;",
+            "`add.s32`: -2147483649 does not fit 32 bits",
+        ),
+        (
+            "add.s32 5, %r1, %r2;",
+            "`add.s32`: what is written to has to be a register",
+        ),
+        ("mov.u32 %tid.x, %r1;", "`%tid.x` is no register here"),
+        ("mov.u32 %r1, %tid.y;", "`%tid.y` is no register here"),
+        (
+            "shl.b64 %d0, %d1, %d2;",
+            "`shl.b64`: %d2 has 64 bits where 32 have to be",
+        ),
+        (
+            "mul.wide.u32 %r0, %r1, %r2;",
+            "`mul.wide.u32`: %r0 has 32 bits where 64 have to be",
+        ),
+        (
+            "ld.global.b32 %h0, [%d1];",
+            "`ld.global.b32`: %h0 has 16 bits, fewer than 32",
+        ),
+        (
+            "ld.global.b32 %r0, [%r1];",
+            "`ld.global.b32`: %r1 has 32 bits where 64 have to be",
+        ),
+        (
+            "ld.global.b32 %r0, %d1;",
+            "`ld.global.b32`: it takes an address in brackets",
+        ),
+        (
+            "ld.global.v2.b32 {%r0}, [%d1];",
+            "`ld.global.v2.b32`: it takes 2 registers",
+        ),
+        ("ld.param.b32 %r0, [other];", "`other` is no register here"),
+        ("ld.global.b32 %r0, [%d1-4];", "`-` where `]` has to be"),
+        ("@%r1 bra $a;", "`%r1` is no predicate"),
+        ("bra $nowhere;", "no instruction has the label `$nowhere`"),
+        ("$a: $a: ret;", "`$a` is there twice"),
+        (
+            ".reg .f32 %f<3>;",
+            "`.f32` where `.pred`, `.b16`, `.b32` or `.b64` has to be",
+        ),
+        (".reg .b32 %r<3>;", "`%r` is declared twice"),
+        (
+            ".reg .b32 %many<70000>;",
+            "the entry has more than 65536 values",
+        ),
+        (".shared .align 4 .b8 s[4];", "`.shared` is not known here"),
+        ("@%p1 .pragma \"nounroll\";", "`.pragma` is not known here"),
+        (".pragma \"unroll\";", "this pragma is not known"),
+        (
+            "{ .reg .b32 t; mov.b32 t, 0; } mov.b32 t, 1;",
+            "`t` is no register here",
+        ),
+        ("mov.b32 %r0, 1.5;", "`1.5` is no number"),
+        ("mov.b32 %r0, 08;", "`08` is no number"),
+        ("mov.b32 %r0, 0f3F8;", "`0f3F8` is no number"),
+        ("mov.b32 %r0, ?;", "no token begins with `?`"),
+        ("/* add", "a comment does not end"),
+        ("ret; add.s32 %r0, %r0, 1", "where `,` has to be"),
+    ] {
+        let error = Module::parse(&text(&format!("ret;\n{body}"))).expect_err(body);
+        assert!(error.what.contains(what), "{body}: {error}");
+        assert!(error.to_string().starts_with("line "), "{error}");
+        // The brace of the last statement may be the first error.
+        assert!((7..=8).contains(&error.line), "{body}: {error}");
+    }
+}
+
+#[test]
+fn modules_for_other_targets_are_rejected() {
+    let head = |version, target, bits| {
+        format!(".version {version}\n.target {target}\n.address_size {bits}\n.entry t() {{ ret; }}")
+    };
+    let module = Module::parse(&head("6.0", "sm_75", 64)).expect("understood");
+    assert_eq!(
+        (module.target(), module.parameter_bytes("t")),
+        (75, Some(0))
+    );
+    for (version, target, bits) in [
+        ("9.0", "sm_60", 64),
+        ("6", "sm_60", 64),
+        ("6.0", "sm_90a", 64),
+        ("6.0", "sm_60, debug", 64),
+        ("6.0", "compute_60", 64),
+        ("6.0", "sm_60", 32),
+    ] {
+        let error = Module::parse(&head(version, target, bits));
+        assert!(error.is_err(), "{version} {target} {bits}");
+    }
+    for rest in [
+        ".func f() { ret; }",
+        ".global .align 4 .b8 g[4];",
+        ".entry t() { ret; }",
+        ".entry u(.param .u32 a) { ret; }",
+        ".entry u(.param .align 8 .b8 a[8], .param .align 8 .b8 b[8]) { ret; }",
+        ".entry u() .maxntid 256 { ret; }",
+        ".entry u() { }",
+        ".entry u() { .reg .pred %p<1>; @%p0 ret; }",
+        ".entry u() { ret; $end: }",
+        ".entry u() { ret; ",
+    ] {
+        // An unused label may stand at the end.
+        let is_bad = Module::parse(&format!("{}\n{rest}", head("6.0", "sm_60", 64))).is_err();
+        assert_eq!(is_bad, !rest.contains("$end"), "{rest}");
+    }
+}
+
+#[test]
+fn numbers_comments_and_inner_registers_are_read() {
+    let body = "{ .reg .b32 t, %r<2>; // their own\nmov.b32 t, 0x1F; /* 31\n */ mov.b32 %r1, 017;\n\
+                add.s32 t, t, %r1; st.global.b32 [%d1], t; mov.b64 %d2, -1; }\n\
+                st.global.b32 [%d1+4], 0; ";
+    // Only registers are stored.
+    assert!(Module::parse(&text(body)).is_err());
+    let body = body.replace("0; ", "%r1;");
+    let body = format!("mov.b64 %d1, 0; mov.b32 %r1, 7;\n{body}");
+    let module = Module::parse(&text(&body)).expect("understood");
+    let memory = Bytes::zeroed(0, 8);
+    module
+        .run("test", 1, 1, &[0; 32], &memory)
+        .expect("it ends");
+    assert_eq!(memory.1.into_inner(), [46, 0, 0, 0, 7, 0, 0, 0]);
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    let shipped = infeed_raw::kernel::PTX.to_str().expect("text");
+    let end = shipped.find("\n}\n").expect("an entry") + 3;
+    let text = &shipped.as_bytes()[..end];
+    let mut seed = 0x5eed_0b04_u64;
+    let mut below = |end: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize % end
+    };
+    let mut understood = 0;
+    for _ in 0..1500 {
+        let mut bytes = text.to_vec();
+        for _ in 0..1 + below(3) {
+            // Any byte may be changed, or be the last one.
+            let (at, from) = (below(bytes.len()), below(bytes.len()));
+            match below(4) {
+                0 => bytes
+                    .drain(at..(at + below(9)).min(text.len() / 2).max(at))
+                    .for_each(drop),
+                _ => bytes[at] = bytes[from],
+            }
+        }
+        let Ok(module) = Module::parse(&String::from_utf8_lossy(&bytes)) else {
+            continue;
+        };
+        understood += 1;
+        let entry = module.entries().next().expect("an entry").to_owned();
+        let argument = vec![0x11; module.parameter_bytes(&entry).expect("there")];
+        let memory = Bytes::zeroed(0x1111_1111_1111_1111, 64);
+        // It must not panic.
+        let _ = module
+            .with_limit(2000)
+            .run(&entry, 1, 4, &argument, &memory);
+    }
+    assert!(understood > 100, "some are still PTX: {understood}");
+}

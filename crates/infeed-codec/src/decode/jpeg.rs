@@ -1,0 +1,437 @@
+//! JPEG: this module reads the segments, libjpeg-turbo decodes the pixels.
+//!
+//! Source: ITU-T T.81, Annex B (markers, segments, the frame header); EXIF 2.32, 4.7 (APP1). A
+//! region is decoded with a margin, which is cut off afterwards. libjpeg smooths subsampled chroma
+//! across columns and rows, but has no neighbours at the edge of its output. Without the margin,
+//! the outermost columns differ from a full decode by up to 35 levels.
+//!
+//! If a file has restart markers, only the tiles of a region are decoded, see `restart`.
+
+mod restart;
+
+use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask, PixelFormat, Window};
+
+use super::convert::{Layout, convert, luma};
+use super::{ColorMode, DctScale, DecodeError, Detail, Format, Header, Request, Scratch, exif};
+use infeed_core::sample::{Depth, Image, Region, Size};
+
+/// Most scans of a progressive file. Encoders write about 10, optimizers up to 30. Each scan costs
+/// a pass over all coefficients, so a small file with thousands of scans would keep a worker busy
+/// for hours.
+const MAX_SCANS: u16 = 100;
+
+/// Bytes that libjpeg-turbo needs for any image, in addition to memory that grows with the image.
+const FIXED_BYTES: u64 = 1 << 20;
+
+/// Properties of the image from the segments before the pixels.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    size: Size,
+    components: u8,
+    /// Largest sampling factors: an iMCU has this number of 8-pixel blocks across and down.
+    across: u32,
+    down: u32,
+    /// Whether libjpeg-turbo can decode a window at these sampling factors. Otherwise it decodes
+    /// only the whole image.
+    has_windows: bool,
+    /// Blocks of all components in one iMCU.
+    blocks: u32,
+    /// Whether libjpeg-turbo holds the coefficients of the whole image: the file is progressive, or
+    /// the first scan does not cover all components.
+    holds_coefficients: bool,
+    /// Whether the coding is sequential with Huffman tables.
+    is_sequential: bool,
+    /// MCUs between restart markers if the file may be decoded by tiles; otherwise 0.
+    interval: u16,
+    /// Offset of the first scan's header.
+    scan: usize,
+    /// Bytes of the whole record.
+    encoded: usize,
+}
+
+impl Frame {
+    /// Whether there is one component. Its MCU is a single block, whatever its sampling factors
+    /// are.
+    fn is_single(&self) -> bool {
+        self.components == 1
+    }
+
+    pub(super) fn has_several_scans(&self) -> bool {
+        self.holds_coefficients
+    }
+
+    /// Returns the MCUs per row, if one scan holds all components.
+    pub(super) fn mcus_across(&self) -> u32 {
+        let across = if self.is_single() { 1 } else { self.across };
+        self.size.width.div_ceil(8 * across)
+    }
+}
+
+/// Reads the segments up to the first scan.
+pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
+    let mut orientation = None;
+    let mut frame: Option<Frame> = None;
+    let mut interval = 0;
+    let mut at = 2;
+    loop {
+        let (marker, body) = next_marker(bytes, at).ok_or(DecodeError::Truncated)?;
+        at = body;
+        match marker {
+            0x01 | 0xD0..=0xD7 => continue,
+            0xD8 => return Err(DecodeError::damaged("a second start of image")),
+            0xD9 => return Err(DecodeError::damaged("an end of image before any scan")),
+            _ => {}
+        }
+        let segment = segment(bytes, at)?;
+        match marker {
+            0xC0..=0xCF if !matches!(marker, 0xC4 | 0xC8 | 0xCC) => {
+                if frame.is_some() {
+                    return Err(DecodeError::damaged("a second frame header"));
+                }
+                frame = Some(frame_header(marker, segment)?);
+            }
+            0xDA => {
+                let mut frame = frame.ok_or(DecodeError::damaged("a scan before its frame"))?;
+                frame.holds_coefficients |= segment.first() != Some(&frame.components);
+                frame.scan = at;
+                frame.encoded = bytes.len();
+                if restart::is_possible(&frame) {
+                    frame.interval = interval;
+                }
+                return Ok(Header {
+                    format: Format::Jpeg,
+                    size: frame.size,
+                    channels: usize::from(frame.components),
+                    depth: Depth::U8,
+                    orientation: orientation.unwrap_or(1),
+                    coded: frame.size,
+                    detail: Detail::Jpeg(frame),
+                });
+            }
+            // If there are several, the last one applies.
+            0xDD => {
+                let found = segment.try_into().map(u16::from_be_bytes);
+                interval = found.unwrap_or(0);
+            }
+            0xE1 if orient && orientation.is_none() => {
+                orientation = segment.strip_prefix(b"Exif\0\0").map(exif::orientation);
+            }
+            _ => {}
+        }
+        at += 2 + segment.len();
+    }
+}
+
+/// Returns the next marker at or after `at`, and the offset after it. Like libjpeg, skips the bytes
+/// before the marker.
+fn next_marker(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
+    let rest = bytes.get(at..)?;
+    let found = rest
+        .windows(2)
+        .position(|pair| pair[0] == 0xFF && !matches!(pair[1], 0 | 0xFF))?;
+    Some((rest[found + 1], at + found + 2))
+}
+
+/// Returns the payload of the segment whose length field is at `at`.
+fn segment(bytes: &[u8], at: usize) -> Result<&[u8], DecodeError> {
+    let rest = bytes.get(at..).ok_or(DecodeError::Truncated)?;
+    let &[high, low, ref payload @ ..] = rest else {
+        return Err(DecodeError::Truncated);
+    };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    let length = length
+        .checked_sub(2)
+        .ok_or(DecodeError::damaged("a segment length below 2"))?;
+    payload.get(..length).ok_or(DecodeError::Truncated)
+}
+
+fn frame_header(marker: u8, segment: &[u8]) -> Result<Frame, DecodeError> {
+    let &[bits, h1, h0, w1, w0, components, ref rest @ ..] = segment else {
+        return Err(DecodeError::damaged("a frame header too short"));
+    };
+    let unsupported = |what: &'static str| DecodeError::Unsupported {
+        what: what.into(),
+        fix: "convert the file to baseline JPEG or PNG",
+    };
+    if !matches!(marker, 0xC0 | 0xC1 | 0xC2 | 0xC9 | 0xCA) {
+        return Err(unsupported("lossless or hierarchical JPEG"));
+    }
+    if bits != 8 {
+        return Err(unsupported("JPEG of other than 8 bits"));
+    }
+    if !matches!(components, 1 | 3 | 4) {
+        return Err(unsupported("JPEG of other than 1, 3 or 4 components"));
+    }
+    let size = Size {
+        height: u32::from(u16::from_be_bytes([h1, h0])),
+        width: u32::from(u16::from_be_bytes([w1, w0])),
+    };
+    if size.height == 0 {
+        return Err(unsupported("JPEG that states its height at the end"));
+    }
+    let factors: Vec<(u32, u32)> = rest
+        .chunks_exact(3)
+        .map(|c| (u32::from(c[1] >> 4), u32::from(c[1] & 15)))
+        .collect();
+    if factors.len() != usize::from(components)
+        || factors
+            .iter()
+            .any(|&(h, v)| !(1..=4).contains(&h) || !(1..=4).contains(&v))
+    {
+        return Err(DecodeError::damaged("sampling factors out of range"));
+    }
+    Ok(Frame {
+        size,
+        components,
+        across: factors.iter().map(|f| f.0).max().unwrap_or(1),
+        down: factors.iter().map(|f| f.1).max().unwrap_or(1),
+        has_windows: has_windows(&factors),
+        blocks: factors.iter().map(|f| f.0 * f.1).sum(),
+        holds_coefficients: matches!(marker, 0xC2 | 0xCA),
+        is_sequential: matches!(marker, 0xC0 | 0xC1),
+        interval: 0,
+        scan: 0,
+        encoded: 0,
+    })
+}
+
+/// Whether the factors are those of 4:4:4, 4:2:2, 4:2:0, 4:4:0, 4:1:1, 4:4:1 or gray, which
+/// TurboJPEG supports: chroma is 1x1, and a fourth component has the factors of the first.
+fn has_windows(factors: &[(u32, u32)]) -> bool {
+    match *factors {
+        [_] => true,
+        [first, (1, 1), (1, 1), ref rest @ ..] => {
+            matches!(first, (1, 1) | (2, 1) | (2, 2) | (1, 2) | (4, 1) | (1, 4))
+                && rest.iter().all(|&fourth| fourth == first)
+        }
+        _ => false,
+    }
+}
+
+/// Checks that an end-of-image marker follows the start of the first scan.
+///
+/// Searches from the end of the file, where the marker usually is. Thumbnails precede the first
+/// scan. Data that some cameras append (a film, a second image) may contain other end-of-image
+/// markers. A truncated file with appended data passes this check, but libjpeg-turbo then finds the
+/// foreign marker in the scan and reports a premature end.
+pub(super) fn check(bytes: &[u8], frame: &Frame) -> Result<(), DecodeError> {
+    let scans = bytes.get(frame.scan..).ok_or(DecodeError::Truncated)?;
+    if scans.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
+        Ok(())
+    } else {
+        Err(DecodeError::Truncated)
+    }
+}
+
+/// Returns the window that libjpeg-turbo decodes for a region: the region with a margin of iMCUs
+/// above and on both sides, aligned to an iMCU. A margin below is not needed, because rows are
+/// decoded downwards.
+///
+/// A margin of one iMCU is enough for chroma. In a progressive file without its last scans, libjpeg
+/// also smooths over two blocks to each side before chroma, so the margin is three.
+fn window(frame: &Frame, region: Region, scale: DctScale) -> Window {
+    let size = scale.apply(frame.size);
+    if !frame.has_windows {
+        return Window {
+            top: 0,
+            left: 0,
+            height: size.height,
+            width: size.width,
+        };
+    }
+    let units = if frame.holds_coefficients { 3 } else { 1 };
+    let from = |start: u32, unit: u32| (start / unit * unit).saturating_sub(units * unit);
+    let (width, height) = (frame.across * scale.eighths(), frame.down * scale.eighths());
+    let (left, top) = (from(region.left, width), from(region.top, height));
+    let margin = u64::from(units * width);
+    let right = region
+        .right()
+        .saturating_add(margin)
+        .min(u64::from(size.width)) as u32;
+    let bottom = region.bottom() as u32;
+    Window {
+        top,
+        left,
+        height: bottom - top,
+        width: right - left,
+    }
+}
+
+fn pixel_format(frame: &Frame, mode: ColorMode) -> PixelFormat {
+    match (frame.components, mode) {
+        (4, _) => PixelFormat::Cmyk,
+        (_, ColorMode::Gray) | (1, ColorMode::Stored | ColorMode::Stored16) => PixelFormat::Gray,
+        (_, ColorMode::Rgba) => PixelFormat::Rgba,
+        (_, _) => PixelFormat::Rgb,
+    }
+}
+
+/// Returns the bytes of all coefficients, padded to whole iMCUs. 0 if libjpeg holds one iMCU row at
+/// a time.
+fn coefficient_bytes(frame: &Frame) -> u64 {
+    if !frame.holds_coefficients {
+        return 0;
+    }
+    let across = u64::from(frame.size.width.div_ceil(8 * frame.across));
+    let down = u64::from(frame.size.height.div_ceil(8 * frame.down));
+    // Add one iMCU per side, because libjpeg rounds up each component separately.
+    (across + 1) * (down + 1) * u64::from(frame.blocks) * 64 * 2
+}
+
+/// Returns the bytes of a few iMCU rows of samples, before and after upsampling.
+fn strip_bytes(frame: &Frame) -> u64 {
+    u64::from(frame.size.width + 64) * u64::from(frame.down) * 8 * 4 * 4
+}
+
+pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -> u64 {
+    let shown = request.region;
+    let region = if header.orientation == 1 || !shown.fits(header.scaled(request.scale)) {
+        shown
+    } else {
+        super::orient::coded_region(header.orientation, shown, header.coded_at(request.scale))
+    };
+    if !region.fits(request.scale.apply(frame.size)) {
+        return FIXED_BYTES;
+    }
+    let window = window(frame, region, request.scale);
+    let format = pixel_format(frame, request.mode);
+    // With tiles, one more row is decoded, see `restart::Part::window`.
+    let (tiles, below) = match frame.interval {
+        0 => (0, 0),
+        _ => (frame.encoded as u64, 1),
+    };
+    let rows = u64::from(window.height) + below;
+    let wide = rows * u64::from(window.width) * format.bytes() as u64;
+    wide + tiles + coefficient_bytes(frame) + strip_bytes(frame) + FIXED_BYTES
+}
+
+/// One decode: a region of the stored image at a scale.
+pub(super) struct Job<'a> {
+    pub(super) frame: &'a Frame,
+    pub(super) mode: ColorMode,
+    pub(super) region: Region,
+    pub(super) scale: DctScale,
+}
+
+pub(super) fn decode(
+    jpeg: &mut JpegDecoder,
+    bytes: &[u8],
+    job: &Job<'_>,
+    scratch: &mut Scratch,
+    out: &mut Image,
+) -> Result<u32, DecodeError> {
+    let mut tiles = std::mem::take(&mut scratch.tiles);
+    let done = restart::assemble(bytes, job, &mut tiles).and_then(|part| {
+        let job = Job {
+            frame: &part.frame,
+            region: part.region,
+            ..*job
+        };
+        decode_window(jpeg, &tiles, &job, part.window(job.scale), scratch, out).ok()
+    });
+    scratch.tiles = tiles;
+    // If tiles fail or give a warning, decode the whole file, so that tiles never change an error.
+    if done == Some(0) {
+        return Ok(0);
+    }
+    scratch.tiles.clear();
+    let window = window(job.frame, job.region, job.scale);
+    decode_window(jpeg, bytes, job, window, scratch, out)
+}
+
+/// Decodes a window that covers the job's region, and copies the region.
+fn decode_window(
+    jpeg: &mut JpegDecoder,
+    bytes: &[u8],
+    job: &Job<'_>,
+    window: Window,
+    scratch: &mut Scratch,
+    out: &mut Image,
+) -> Result<u32, DecodeError> {
+    let &Job {
+        frame,
+        mode,
+        region,
+        scale,
+    } = job;
+    let format = pixel_format(frame, mode);
+    let memory = (coefficient_bytes(frame) + strip_bytes(frame) + FIXED_BYTES).div_ceil(1 << 20);
+    let task = JpegTask {
+        width: frame.size.width,
+        height: frame.size.height,
+        eighths: scale.eighths() as u8,
+        window,
+        format,
+        max_scans: MAX_SCANS,
+        max_memory_mib: u16::try_from(memory).unwrap_or(u16::MAX),
+    };
+    let is_direct = (window.top, window.left) == (region.top, region.left)
+        && (window.height, window.width) == (region.size.height, region.size.width)
+        && format != PixelFormat::Cmyk
+        && mode != ColorMode::Stored16;
+    if is_direct {
+        return jpeg.decode(bytes, &task, &mut out.data).map_err(error);
+    }
+
+    let wide_row = window.width as usize * format.bytes();
+    let wide = &mut scratch.wide;
+    wide.resize(window.height as usize * wide_row, 0);
+    let warnings = jpeg.decode(bytes, &task, wide).map_err(error)?;
+
+    let above = (region.top - window.top) as usize;
+    let before = (region.left - window.left) as usize * format.bytes();
+    let columns = before..before + region.size.width as usize * format.bytes();
+    for y in 0..out.height() {
+        let row = &wide[(above + y) * wide_row..][columns.clone()];
+        match format {
+            PixelFormat::Cmyk => convert_cmyk(row, mode, out.row_mut(y)),
+            // Gray, RGB and RGBA are decoded to the mode, or widened.
+            _ if mode == ColorMode::Stored16 => {
+                convert(row, Layout::of_u8(format.bytes()), mode, out.row_mut(y));
+            }
+            _ => out.row_mut(y).copy_from_slice(row),
+        }
+    }
+    Ok(warnings)
+}
+
+/// Returns `a * b / 255`, rounded to nearest. A tie cannot occur.
+fn product(a: u8, b: u8) -> u8 {
+    let sum = u32::from(a) * u32::from(b) + 128;
+    (((sum >> 8) + sum) >> 8) as u8
+}
+
+/// Converts inverted inks, where 255 is no ink, to light.
+fn convert_cmyk(row: &[u8], mode: ColorMode, out: &mut [u8]) {
+    let rgb = |p: &[u8]| {
+        [
+            product(p[0], p[3]),
+            product(p[1], p[3]),
+            product(p[2], p[3]),
+        ]
+    };
+    let size = match mode {
+        ColorMode::Gray => 1,
+        ColorMode::Rgb | ColorMode::Stored => 3,
+        ColorMode::Rgba => 4,
+        ColorMode::Stored16 => 6,
+    };
+    for (from, to) in row.chunks_exact(4).zip(out.chunks_exact_mut(size)) {
+        let [r, g, b] = rgb(from);
+        match mode {
+            ColorMode::Gray => to[0] = luma(r, g, b),
+            ColorMode::Rgb | ColorMode::Stored => to.copy_from_slice(&[r, g, b]),
+            ColorMode::Rgba => to.copy_from_slice(&[r, g, b, 255]),
+            ColorMode::Stored16 => convert(&[r, g, b], Layout::of_u8(3), mode, to),
+        }
+    }
+}
+
+/// Converts an error of libjpeg-turbo.
+pub(super) fn error(error: JpegError) -> DecodeError {
+    match error {
+        JpegError::NoDecoder => DecodeError::NoMemory,
+        JpegError::PrematureEnd { .. } => DecodeError::Truncated,
+        other => DecodeError::damaged(other.to_string()),
+    }
+}

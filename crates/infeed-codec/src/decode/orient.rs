@@ -1,0 +1,73 @@
+//! The eight EXIF orientations: maps a region back to the stored image, and turns pixels.
+//!
+//! Source: EXIF 2.32, tag 0x0112. Let `s` be the stored image with `h` rows and `w` columns. The
+//! pixel shown at row `y`, column `x` is `s[a][b]`. `(a, b)` is `(x, y)` if sides swap (5 to 8),
+//! and `(y, x)` otherwise. Then `a` counts from below (3, 4, 6, 7) and `b` from the right (2, 3, 7,
+//! 8).
+
+use infeed_core::sample::{Image, Region, Size};
+
+/// Whether height and width are swapped.
+pub(super) fn swaps_sides(orientation: u8) -> bool {
+    orientation >= 5
+}
+
+fn counts_from_below(orientation: u8) -> bool {
+    matches!(orientation, 3 | 4 | 6 | 7)
+}
+
+fn counts_from_right(orientation: u8) -> bool {
+    matches!(orientation, 2 | 3 | 7 | 8)
+}
+
+/// Returns the region of the stored image, of size `coded`, that is displayed as `shown`.
+pub(super) fn coded_region(orientation: u8, shown: Region, coded: Size) -> Region {
+    let mut region = shown;
+    if swaps_sides(orientation) {
+        region = Region {
+            top: shown.left,
+            left: shown.top,
+            size: Size {
+                height: shown.size.width,
+                width: shown.size.height,
+            },
+        };
+    }
+    if counts_from_below(orientation) {
+        region.top = coded.height - region.top - region.size.height;
+    }
+    if counts_from_right(orientation) {
+        region.left = coded.width - region.left - region.size.width;
+    }
+    region
+}
+
+/// Writes `stored` in its displayed orientation to `out`.
+pub(super) fn turn(stored: &Image, orientation: u8, out: &mut Image) {
+    let Size { height, width } = stored.size;
+    let swaps = swaps_sides(orientation);
+    let size = if swaps {
+        Size {
+            height: width,
+            width: height,
+        }
+    } else {
+        stored.size
+    };
+    out.reset(size, stored.channels, stored.depth);
+    let pixel = stored.pixel_bytes();
+    let (stored_h, stored_w) = (stored.height(), stored.width());
+    for y in 0..out.height() {
+        for (x, to) in out.row_mut(y).chunks_exact_mut(pixel).enumerate() {
+            let (mut a, mut b) = if swaps { (x, y) } else { (y, x) };
+            if counts_from_below(orientation) {
+                a = stored_h - 1 - a;
+            }
+            if counts_from_right(orientation) {
+                b = stored_w - 1 - b;
+            }
+            let from = (a * stored_w + b) * pixel;
+            to.copy_from_slice(&stored.data[from..from + pixel]);
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! PNG: reads rows from the `png` crate, only as far as the region needs.
+//!
+//! Source: W3C PNG (Third Edition), 5 (chunks), 8 (interlace), 11.2 (IHDR, PLTE), 11.3 (tRNS). The
+//! crate's own checksums are disabled: `check` verifies the CRC of every chunk. It covers the
+//! compressed bytes, so the Adler-32 of the same data is redundant. This module converts the
+//! samples itself, so that only the columns of the region are converted.
+
+use std::io::Cursor;
+
+use png::{BitDepth, ColorType, DecodeOptions, DecodingError};
+
+use super::convert::{Layout, convert, luma};
+use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, exif};
+use infeed_core::sample::{Depth, Image, Region, Size};
+
+const SIGNATURE: usize = 8;
+
+/// Bytes that the crate needs for its inflate window and row buffer, in addition to the rows.
+const FIXED_BYTES: u64 = 512 << 10;
+
+/// Layout of rows from the first chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ihdr {
+    size: Size,
+    color: ColorType,
+    bits: BitDepth,
+    is_interlaced: bool,
+}
+
+impl Ihdr {
+    pub(super) fn is_gray(&self) -> bool {
+        matches!(self.color, ColorType::Grayscale | ColorType::GrayscaleAlpha)
+    }
+}
+
+/// One chunk, and the offset after it.
+struct Chunk<'a> {
+    kind: [u8; 4],
+    /// Kind and data, the bytes that the checksum covers.
+    covered: &'a [u8],
+    crc: u32,
+    end: usize,
+}
+
+impl<'a> Chunk<'a> {
+    fn at(bytes: &'a [u8], at: usize) -> Option<Chunk<'a>> {
+        let rest = bytes.get(at..)?;
+        let length = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?) as usize;
+        let covered = rest.get(4..length.checked_add(8)?)?;
+        let crc = u32::from_be_bytes(
+            rest.get(length + 8..length.checked_add(12)?)?
+                .try_into()
+                .ok()?,
+        );
+        let kind = covered.get(..4)?.try_into().ok()?;
+        Some(Chunk {
+            kind,
+            covered,
+            crc,
+            end: at + length + 12,
+        })
+    }
+
+    fn data(&self) -> &'a [u8] {
+        &self.covered[4..]
+    }
+}
+
+/// Reads IHDR. With `orient`, also searches the chunks before the pixels for an orientation.
+pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
+    let first = Chunk::at(bytes, SIGNATURE).ok_or(DecodeError::Truncated)?;
+    if &first.kind != b"IHDR" {
+        return Err(DecodeError::damaged("the first chunk is not IHDR"));
+    }
+    let ihdr = ihdr(first.data())?;
+    let mut orientation = 1;
+    let mut at = first.end;
+    while orient && let Some(chunk) = Chunk::at(bytes, at) {
+        match &chunk.kind {
+            b"IDAT" => break,
+            b"eXIf" => orientation = exif::orientation(chunk.data()),
+            _ => {}
+        }
+        at = chunk.end;
+    }
+    let depth = if ihdr.bits == BitDepth::Sixteen {
+        Depth::U16
+    } else {
+        Depth::U8
+    };
+    Ok(Header {
+        format: Format::Png,
+        size: ihdr.size,
+        channels: ihdr.color.samples(),
+        depth,
+        orientation,
+        coded: ihdr.size,
+        detail: Detail::Png(ihdr),
+    })
+}
+
+fn ihdr(data: &[u8]) -> Result<Ihdr, DecodeError> {
+    let &[
+        w3,
+        w2,
+        w1,
+        w0,
+        h3,
+        h2,
+        h1,
+        h0,
+        bits,
+        color,
+        compression,
+        filter,
+        interlace,
+    ] = data
+    else {
+        return Err(DecodeError::damaged("IHDR is not 13 bytes long"));
+    };
+    let size = Size {
+        height: u32::from_be_bytes([h3, h2, h1, h0]),
+        width: u32::from_be_bytes([w3, w2, w1, w0]),
+    };
+    let color = ColorType::from_u8(color);
+    let layout = match (color, BitDepth::from_u8(bits)) {
+        (Some(color), Some(bits)) if is_combination(color, bits) => Some((color, bits)),
+        _ => None,
+    };
+    match (layout, compression, filter, interlace) {
+        (Some((color, bits)), 0, 0, 0 | 1) => Ok(Ihdr {
+            size,
+            color,
+            bits,
+            is_interlaced: interlace == 1,
+        }),
+        _ => Err(DecodeError::damaged(
+            "IHDR has an invalid colour type or bit depth",
+        )),
+    }
+}
+
+/// Whether PNG has this colour type in this depth (11.2.1, Table 12).
+fn is_combination(color: ColorType, bits: BitDepth) -> bool {
+    match color {
+        ColorType::Grayscale => true,
+        ColorType::Indexed => bits != BitDepth::Sixteen,
+        _ => matches!(bits, BitDepth::Eight | BitDepth::Sixteen),
+    }
+}
+
+/// Checks that the chunks continue up to IEND and, with `verify`, that their checksums match.
+pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
+    let mut has_pixels = false;
+    let mut at = SIGNATURE;
+    loop {
+        let chunk = Chunk::at(bytes, at).ok_or(DecodeError::Truncated)?;
+        if verify && crc32fast::hash(chunk.covered) != chunk.crc {
+            let kind = chunk.kind.escape_ascii();
+            return Err(DecodeError::damaged(format!(
+                "the checksum of the {kind} chunk at byte {at} is wrong"
+            )));
+        }
+        match &chunk.kind {
+            b"IEND" if has_pixels => return Ok(()),
+            b"IEND" => return Err(DecodeError::damaged("no IDAT chunk")),
+            b"IDAT" => has_pixels = true,
+            _ => {}
+        }
+        at = chunk.end;
+    }
+}
+
+/// Returns the bytes of one unfiltered row.
+fn row_bytes(ihdr: &Ihdr) -> usize {
+    let bits = ihdr.color.samples() * ihdr.bits as usize * ihdr.size.width as usize;
+    bits.div_ceil(8)
+}
+
+pub(super) fn scratch_bytes(ihdr: &Ihdr, coded: Size) -> u64 {
+    // The crate holds up to four rows and moves them in steps. This module holds one row, and a
+    // converted row of at most four 16-bit samples per pixel.
+    8 * (row_bytes(ihdr) as u64 + 1) + 8 * u64::from(coded.width) + FIXED_BYTES
+}
+
+pub(super) fn decode(
+    bytes: &[u8],
+    ihdr: &Ihdr,
+    mode: ColorMode,
+    region: Region,
+    scratch: &mut Scratch,
+    out: &mut Image,
+) -> Result<(), DecodeError> {
+    let mut options = DecodeOptions::default();
+    options.set_ignore_checksums(true);
+    options.set_ignore_text_chunk(true);
+    options.set_ignore_iccp_chunk(true);
+    let mut decoder = png::Decoder::new_with_options(Cursor::new(bytes), options);
+    // The crate's data from other chunks cannot exceed the file.
+    decoder.set_limits(png::Limits {
+        bytes: bytes.len().saturating_add(64 << 10),
+    });
+    let mut reader = decoder.read_info().map_err(error)?;
+    let info = reader.info();
+    if let Some(frame) = &info.frame_control
+        && (frame.width, frame.height) != (ihdr.size.width, ihdr.size.height)
+    {
+        return Err(DecodeError::damaged(
+            "the first frame is smaller than the image",
+        ));
+    }
+    if (info.width, info.height, info.color_type, info.bit_depth)
+        != (ihdr.size.width, ihdr.size.height, ihdr.color, ihdr.bits)
+    {
+        return Err(DecodeError::damaged("a second IHDR"));
+    }
+    let samples = Samples::new(info, mode)?;
+    let Scratch {
+        wide: row, narrow, ..
+    } = scratch;
+    row.resize(row_bytes(ihdr), 0);
+    if ihdr.is_interlaced {
+        return interlaced(&mut reader, ihdr, &samples, region, (row, narrow), out);
+    }
+
+    let is_direct = region.size.width == ihdr.size.width && samples.are_as_wanted();
+    let (first, count) = (region.left as usize, region.size.width as usize);
+    let mut read = |buffer: &mut [u8]| match reader.read_row(buffer) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(DecodeError::Truncated),
+        Err(failed) => Err(error(failed)),
+    };
+    for _ in 0..region.top {
+        read(row)?;
+    }
+    for y in 0..out.height() {
+        let to = out.row_mut(y);
+        if is_direct {
+            read(to)?;
+        } else {
+            read(row)?;
+            samples.convert(row, first, count, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// First row and first column of each of the seven passes, and the steps to the next row and
+/// column.
+const PASSES: [(u32, u32, u32, u32); 7] = [
+    (0, 0, 8, 8),
+    (0, 4, 8, 8),
+    (4, 0, 8, 4),
+    (0, 2, 4, 4),
+    (2, 0, 4, 2),
+    (0, 1, 2, 2),
+    (1, 0, 2, 1),
+];
+
+/// Decodes an interlaced image: converts each row of a pass and scatters it into `out`, without
+/// another copy of the image.
+fn interlaced(
+    reader: &mut png::Reader<Cursor<&[u8]>>,
+    ihdr: &Ihdr,
+    samples: &Samples,
+    region: Region,
+    (row, narrow): (&mut [u8], &mut Vec<u8>),
+    out: &mut Image,
+) -> Result<(), DecodeError> {
+    let pixel = out.pixel_bytes();
+    let last_pass = PASSES.len() - 1;
+    for (number, (y0, x0, dy, dx)) in PASSES.into_iter().enumerate() {
+        let count = ihdr.size.width.saturating_sub(x0).div_ceil(dx) as usize;
+        if count == 0 {
+            continue;
+        }
+        narrow.resize(count * pixel, 0);
+        for y in (y0..ihdr.size.height).step_by(dy as usize) {
+            if number == last_pass && u64::from(y) >= region.bottom() {
+                break;
+            }
+            reader
+                .read_row(row)
+                .map_err(error)?
+                .ok_or(DecodeError::Truncated)?;
+            if y < region.top || u64::from(y) >= region.bottom() {
+                continue;
+            }
+            samples.convert(row, 0, count, narrow)?;
+            let to = out.row_mut((y - region.top) as usize);
+            for (i, from) in narrow.chunks_exact(pixel).enumerate() {
+                let x = u64::from(x0) + i as u64 * u64::from(dx);
+                if x >= u64::from(region.left) && x < region.right() {
+                    let at = (x - u64::from(region.left)) as usize * pixel;
+                    to[at..at + pixel].copy_from_slice(from);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Conversion of the unfiltered rows of one file to pixels of one mode.
+struct Samples {
+    mode: ColorMode,
+    bits: usize,
+    layout: Layout,
+    /// RGBA colour of each index. Empty without a palette, or if the mode stores indices.
+    palette: Vec<[u8; 4]>,
+    /// The transparent colour, as samples in the file's layout. Set only for RGBA.
+    key: Vec<u8>,
+}
+
+impl Samples {
+    fn new(info: &png::Info<'_>, mode: ColorMode) -> Result<Samples, DecodeError> {
+        let bits = info.bit_depth as usize;
+        let depth = if bits == 16 { Depth::U16 } else { Depth::U8 };
+        let layout = Layout {
+            channels: info.color_type.samples(),
+            depth,
+            is_big_endian: true,
+        };
+        let trns = info.trns.as_deref().unwrap_or_default();
+        let mut palette = Vec::new();
+        let mut key = Vec::new();
+        let is_stored = matches!(mode, ColorMode::Stored | ColorMode::Stored16);
+        if info.color_type == ColorType::Indexed {
+            let colors = info.palette.as_deref().unwrap_or_default();
+            if colors.len() < 3 {
+                return Err(DecodeError::damaged("palette colours without a palette"));
+            }
+            if !is_stored {
+                let alpha = trns.iter().copied().chain(std::iter::repeat(255));
+                palette.extend(
+                    colors
+                        .chunks_exact(3)
+                        .take(256)
+                        .zip(alpha)
+                        .map(|(c, a)| [c[0], c[1], c[2], a]),
+                );
+            }
+        } else if mode == ColorMode::Rgba && trns.len() == layout.pixel_bytes() {
+            key = trns.to_vec();
+        }
+        Ok(Samples {
+            mode,
+            bits,
+            layout,
+            palette,
+            key,
+        })
+    }
+
+    /// Whether an unfiltered row needs no conversion.
+    fn are_as_wanted(&self) -> bool {
+        self.bits == 8 && self.layout.is(self.mode) && self.palette.is_empty()
+    }
+
+    /// Converts `count` pixels of an unfiltered row, from pixel `first`.
+    fn convert(
+        &self,
+        row: &[u8],
+        first: usize,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        if !self.palette.is_empty() {
+            return self.look_up(row, first, count, to);
+        }
+        if self.bits < 8 {
+            return self.spread(row, first, count, to);
+        }
+        let pixel = self.layout.pixel_bytes();
+        let from = &row[first * pixel..(first + count) * pixel];
+        convert(from, self.layout, self.mode, to);
+        if !self.key.is_empty() {
+            for (from, to) in from.chunks_exact(pixel).zip(to.chunks_exact_mut(4)) {
+                if from == self.key {
+                    to[3] = 0;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the sample of pixel `at` in a row of up to 8 bits per pixel.
+    fn sample(&self, row: &[u8], at: usize) -> u8 {
+        let bit = at * self.bits;
+        let mask = (1_u16 << self.bits).wrapping_sub(1) as u8;
+        row[bit / 8] >> (8 - self.bits - bit % 8) & mask
+    }
+
+    fn look_up(
+        &self,
+        row: &[u8],
+        first: usize,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        let indices = (first..first + count).map(|at| usize::from(self.sample(row, at)));
+        let entry = |index: usize| {
+            self.palette.get(index).copied().ok_or(DecodeError::damaged(
+                "a pixel's index is not in the palette",
+            ))
+        };
+        match self.mode {
+            ColorMode::Gray => {
+                for (index, to) in indices.zip(to) {
+                    let [r, g, b, _] = entry(index)?;
+                    *to = luma(r, g, b);
+                }
+            }
+            ColorMode::Rgba => {
+                for (index, to) in indices.zip(to.chunks_exact_mut(4)) {
+                    to.copy_from_slice(&entry(index)?);
+                }
+            }
+            _ => {
+                for (index, to) in indices.zip(to.chunks_exact_mut(3)) {
+                    to.copy_from_slice(&entry(index)?[..3]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Converts gray of 1, 2 or 4 bits, or copies palette indices.
+    fn spread(
+        &self,
+        row: &[u8],
+        first: usize,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        let is_stored = matches!(self.mode, ColorMode::Stored | ColorMode::Stored16);
+        let factor = if is_stored {
+            1
+        } else {
+            255 / ((1_u16 << self.bits) - 1) as u8
+        };
+        let size = to.len() / count.max(1);
+        for (i, to) in to.chunks_exact_mut(size).enumerate() {
+            let sample = self.sample(row, first + i);
+            convert(&[sample * factor], Layout::of_u8(1), self.mode, to);
+            if self.key.first() == Some(&sample) {
+                to[3] = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn error(error: DecodingError) -> DecodeError {
+    match error {
+        DecodingError::IoError(error) => DecodeError::from_io(&error),
+        other => DecodeError::damaged(other.to_string()),
+    }
+}

@@ -1,0 +1,82 @@
+//! Random numbers from a symmetric beta distribution.
+//!
+//! Source: Jöhnk, "Erzeugung von betaverteilten und gammaverteilten Zufallszahlen" (1964), for
+//! parameters up to 1/2; Ulrich's polar method for symmetric ones above, in Devroye, "Non-Uniform
+//! Random Variate Generation" (1986), chapter IX.3.
+
+use super::Rng;
+
+/// Draws a number from Beta(alpha, alpha) for a positive `alpha`.
+pub(super) fn symmetric_beta(alpha: f64, rng: &mut Rng) -> f64 {
+    // libm instead of std: the last bit of the platform's functions may differ.
+    let log = |rng: &mut Rng| libm::log(1.0 - rng.uniform(0.0, 1.0));
+    if alpha > 0.5 {
+        let radius = (1.0 - libm::exp(log(rng) * 2.0 / (2.0 * alpha - 1.0))).max(0.0);
+        let angle = std::f64::consts::TAU * rng.uniform(0.0, 1.0);
+        return (0.5 + 0.5 * radius.sqrt() * libm::cos(angle)).clamp(0.0, 1.0);
+    }
+    // Computes with logarithms, because the powers of a small alpha underflow. In the worst case,
+    // four of five pairs are accepted.
+    loop {
+        let (x, y) = (log(rng) / alpha, log(rng) / alpha);
+        if libm::exp(x) + libm::exp(y) <= 1.0 {
+            let larger = x.max(y);
+            let (x, y) = (libm::exp(x - larger), libm::exp(y - larger));
+            return x / (x + y);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAWS: usize = 20_000;
+
+    fn drawn(alpha: f64) -> Vec<f64> {
+        let draw = |n| symmetric_beta(alpha, &mut Rng::new(5, 0, n, 0));
+        let mut all: Vec<f64> = (0..DRAWS as u64).map(draw).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    /// Compares the greatest distance to a distribution function with the 0.1 % point of the
+    /// Kolmogorov distribution.
+    fn fits(alpha: f64, distribution: impl Fn(f64) -> f64) {
+        let distance = drawn(alpha)
+            .iter()
+            .enumerate()
+            .map(|(at, &x)| (distribution(x) - (at as f64 + 0.5) / DRAWS as f64).abs())
+            .fold(0.0, f64::max);
+        let limit = 1.95 / (DRAWS as f64).sqrt();
+        assert!(distance < limit, "alpha {alpha}: {distance} over {limit}");
+    }
+
+    #[test]
+    fn draws_follow_the_distributions_with_a_closed_form() {
+        fits(0.5, |x| x.sqrt().asin() * std::f64::consts::FRAC_2_PI);
+        fits(1.0, |x| x);
+        fits(2.0, |x| x * x * (3.0 - 2.0 * x));
+        fits(3.0, |x| x.powi(3) * (10.0 - 15.0 * x + 6.0 * x * x));
+    }
+
+    #[test]
+    fn mean_and_variance_are_right_for_other_parameters() {
+        for alpha in [0.001, 0.1, 0.2, 0.4, 0.7, 8.0, 1000.0] {
+            let all = drawn(alpha);
+            assert!(all.iter().all(|x| (0.0..=1.0).contains(x)), "alpha {alpha}");
+            let mean = all.iter().sum::<f64>() / DRAWS as f64;
+            let spread = all.iter().map(|x| (x - 0.5).powi(2)).sum::<f64>() / DRAWS as f64;
+            let variance = 0.25 / (2.0 * alpha + 1.0);
+            let error = (variance / DRAWS as f64).sqrt();
+            assert!(
+                (mean - 0.5).abs() < 4.0 * error,
+                "alpha {alpha}: mean {mean}"
+            );
+            assert!(
+                (spread / variance - 1.0).abs() < 0.05,
+                "alpha {alpha}: variance {spread}, expected {variance}"
+            );
+        }
+    }
+}

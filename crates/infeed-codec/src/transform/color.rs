@@ -1,0 +1,371 @@
+//! Transforms of colours: `ColorJitter` and `Grayscale`.
+//!
+//! Source: torchvision.transforms.v2 on uint8 tensors: f32 arithmetic, clamped to 0 to 255,
+//! truncated. Products and sums are rounded one by one, never contracted.
+
+use serde::{Deserialize, Serialize};
+
+use super::operation::{Effect, Operation};
+use super::params::Check;
+use super::{PixelView, Rng, Step, TransformError};
+use infeed_core::sample::{Depth, Image, Size};
+
+/// Changes brightness, contrast, saturation and hue by random factors, in random order. Leaves
+/// masks unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColorJitter {
+    /// Factor from 1 - b to 1 + b, at least 0; or the range itself.
+    #[serde(default)]
+    pub brightness: Jitter,
+    /// Factor from 1 - c to 1 + c, at least 0; or the range itself.
+    #[serde(default)]
+    pub contrast: Jitter,
+    /// Factor from 1 - s to 1 + s, at least 0; or the range itself.
+    #[serde(default)]
+    pub saturation: Jitter,
+    /// Turn from -h to h, at most half a circle (0.5); or the range itself.
+    #[serde(default)]
+    pub hue: Jitter,
+}
+
+/// Range of a random factor around the factor that changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a number or [low, high]")]
+pub enum Jitter {
+    /// Maximum distance from that factor.
+    By(f64),
+    /// Lowest and highest factor.
+    Between([f64; 2]),
+}
+
+impl Default for Jitter {
+    fn default() -> Jitter {
+        Jitter::By(0.0)
+    }
+}
+
+impl Jitter {
+    fn range(self, neutral: f64, least: f64) -> [f64; 2] {
+        match self {
+            Jitter::By(by) => [(neutral - by).max(least), neutral + by],
+            Jitter::Between(range) => range,
+        }
+    }
+
+    fn draw(self, neutral: f64, least: f64, rng: &mut Rng) -> Option<f64> {
+        let [low, high] = self.range(neutral, least);
+        (low != neutral || high != neutral).then(|| rng.uniform(low, high))
+    }
+}
+
+impl Operation for ColorJitter {
+    fn effect(&self) -> Effect {
+        Effect::Color
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        check_color("ColorJitter", channels, depth)
+    }
+
+    fn validate(&self) -> Result<(), TransformError> {
+        let check = Check("ColorJitter");
+        let factors = [
+            ("brightness", self.brightness),
+            ("contrast", self.contrast),
+            ("saturation", self.saturation),
+        ];
+        for (parameter, jitter) in factors {
+            let [low, high] = jitter.range(1.0, 0.0);
+            check.holds(
+                !matches!(jitter, Jitter::By(by) if by < 0.0)
+                    && (0.0..=high).contains(&low)
+                    && high.is_finite(),
+                parameter,
+                jitter,
+                "a number not below 0, or [low, high] with 0 <= low <= high",
+            )?;
+        }
+        let [low, high] = self.hue.range(0.0, f64::NEG_INFINITY);
+        check.holds(
+            -0.5 <= low && low <= high && high <= 0.5,
+            "hue",
+            self.hue,
+            "a number from 0 to 0.5, or [low, high] with -0.5 <= low <= high <= 0.5",
+        )
+    }
+
+    fn draw(
+        &self,
+        _image: Size,
+        rng: &mut Rng,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), TransformError> {
+        let mut order = [0, 1, 2, 3];
+        for last in (1..order.len()).rev() {
+            order.swap(last, rng.below(last as u32 + 1) as usize);
+        }
+        let drawn = [
+            self.brightness
+                .draw(1.0, 0.0, rng)
+                .map(ColorStep::Brightness),
+            self.contrast.draw(1.0, 0.0, rng).map(ColorStep::Contrast),
+            self.saturation
+                .draw(1.0, 0.0, rng)
+                .map(ColorStep::Saturation),
+            self.hue
+                .draw(0.0, f64::NEG_INFINITY, rng)
+                .map(ColorStep::Hue),
+        ];
+        let ordered: Vec<ColorStep> = order
+            .into_iter()
+            .filter_map(|at: usize| drawn[at])
+            .collect();
+        if !ordered.is_empty() {
+            steps.push(Step::Color(ordered));
+        }
+        Ok(())
+    }
+}
+
+/// Replaces colours by their luma, 0.2989 R + 0.587 G + 0.114 B. Leaves masks unchanged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grayscale {
+    /// Channels of the result: 1, or 3 equal channels.
+    #[serde(default = "one")]
+    pub num_output_channels: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Grayscale {
+    /// Creates a transform whose result has 1 or 3 channels.
+    pub fn new(num_output_channels: u32) -> Grayscale {
+        Grayscale {
+            num_output_channels,
+        }
+    }
+}
+
+impl Operation for Grayscale {
+    fn effect(&self) -> Effect {
+        Effect::Color
+    }
+
+    fn is_pointwise(&self) -> bool {
+        true
+    }
+
+    fn output_channels(&self, _channels: usize) -> usize {
+        self.num_output_channels as usize
+    }
+
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        check_color("Grayscale", channels, depth)
+    }
+
+    fn draw(
+        &self,
+        _image: Size,
+        _rng: &mut Rng,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), TransformError> {
+        steps.push(Step::Gray {
+            channels: self.num_output_channels,
+        });
+        Ok(())
+    }
+
+    fn validate(&self) -> Result<(), TransformError> {
+        let channels = self.num_output_channels;
+        Check("Grayscale").holds(
+            channels == 1 || channels == 3,
+            "num_output_channels",
+            channels,
+            "1 or 3",
+        )
+    }
+}
+
+/// A change of the colours of an image, with its factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ColorStep {
+    /// Blends with black.
+    Brightness(f64),
+    /// Blends with the mean luma of the image.
+    Contrast(f64),
+    /// Blends with the luma of each pixel.
+    Saturation(f64),
+    /// Turns the hue by this share of the circle.
+    Hue(f64),
+}
+
+/// Checks that the image has colours: gray or RGB of 8 bits.
+pub(super) fn check_color(
+    transform: &'static str,
+    channels: usize,
+    depth: Depth,
+) -> Result<(), TransformError> {
+    if depth == Depth::U8 && (channels == 1 || channels == 3) {
+        return Ok(());
+    }
+    let allowed = "1 or 3 channels of 8 bits";
+    Err(TransformError::Pixels {
+        transform,
+        channels,
+        depth,
+        allowed,
+    })
+}
+
+/// Changes the colours of an image of 1 or 3 channels of 8 bits.
+pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) {
+    for step in steps {
+        match *step {
+            ColorStep::Brightness(factor) => {
+                map_samples(image, |v| v * factor as f32);
+            }
+            ColorStep::Contrast(factor) => {
+                let [own, other] = shares(factor);
+                let gray = mean_luma(image) * other;
+                map_samples(image, |v| v * own + gray);
+            }
+            ColorStep::Saturation(factor) => {
+                let [own, other] = shares(factor);
+                map_colors(image, |pixel| {
+                    let gray = luma(*pixel) * other;
+                    pixel.map(|v| sample_from_f32(f32::from(v) * own + gray))
+                });
+            }
+            ColorStep::Hue(factor) => map_colors(image, |pixel| turn_hue(*pixel, factor as f32)),
+        }
+    }
+}
+
+/// Replaces the colours of an image of 1 or 3 channels of 8 bits by their luma.
+pub(super) fn gray(input: PixelView<'_>, channels: u32, out: &mut Image) {
+    out.reset(input.size(), channels as usize, Depth::U8);
+    let has_color = input.channels() == 3;
+    for y in 0..input.height() {
+        let (from, to) = (input.row(y), out.row_mut(y));
+        match (has_color, channels) {
+            (true, 1) => {
+                let (from, _) = from.as_chunks::<3>();
+                to.iter_mut()
+                    .zip(from)
+                    .for_each(|(to, &pixel)| *to = luma(pixel) as u8);
+            }
+            (true, _) => {
+                let ((from, _), (to, _)) = (from.as_chunks::<3>(), to.as_chunks_mut::<3>());
+                to.iter_mut()
+                    .zip(from)
+                    .for_each(|(to, &pixel)| *to = [luma(pixel) as u8; 3]);
+            }
+            (false, 1) => to.copy_from_slice(from),
+            (false, _) => {
+                let (to, _) = to.as_chunks_mut::<3>();
+                to.iter_mut().zip(from).for_each(|(to, &v)| *to = [v; 3]);
+            }
+        }
+    }
+}
+
+/// Returns the weights of the two sides of a blend, rounded as in torchvision.
+fn shares(factor: f64) -> [f32; 2] {
+    [factor as f32, (1.0 - factor) as f32]
+}
+
+/// Clamps to 0 to 255 and truncates, like torchvision's cast.
+fn sample_from_f32(value: f32) -> u8 {
+    value as u8
+}
+
+/// Luma as an integer, so that sums of lumas are exact.
+fn luma([r, g, b]: [u8; 3]) -> f32 {
+    (f32::from(r) * 0.2989 + f32::from(g) * 0.587 + f32::from(b) * 0.114).floor()
+}
+
+fn mean_luma(image: &Image) -> f32 {
+    let sum: u64 = if image.channels == 3 {
+        let (pixels, _) = image.data.as_chunks::<3>();
+        pixels
+            .iter()
+            .map(|&pixel| u64::from(luma(pixel) as u8))
+            .sum()
+    } else {
+        image.data.iter().map(|&v| u64::from(v)).sum()
+    };
+    (sum as f64 / image.size.pixels().max(1) as f64) as f32
+}
+
+/// Applies a change that depends only on the sample, with a table of 256 results.
+fn map_samples(image: &mut Image, change: impl Fn(f32) -> f32) {
+    let table: [u8; 256] = std::array::from_fn(|v| sample_from_f32(change(v as f32)));
+    for v in &mut image.data {
+        *v = table[usize::from(*v)];
+    }
+}
+
+/// Applies a change of colours. Gray images have no colours and stay unchanged.
+fn map_colors(image: &mut Image, change: impl Fn(&[u8; 3]) -> [u8; 3]) {
+    if image.channels == 3 {
+        let (pixels, _) = image.data.as_chunks_mut::<3>();
+        pixels.iter_mut().for_each(|pixel| *pixel = change(pixel));
+    }
+}
+
+/// Turns the hue through HSV. The hue is a share of the circle; 0 is red.
+fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
+    let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
+    let value = r.max(g).max(b);
+    let range = value - r.min(g).min(b);
+    if range == 0.0 {
+        return pixel;
+    }
+    let saturation = range / value;
+    let [rc, gc, bc] = [r, g, b].map(|c| (value - c) / range);
+    let sixths = if value == r {
+        bc - gc
+    } else if value == g {
+        (rc + 2.0) - bc
+    } else {
+        (gc + 4.0) - rc
+    };
+    let hue = wrap(sixths * (1.0 / 6.0) + 1.0);
+    let sixths = wrap(hue + turn) * 6.0;
+    let sector = sixths.floor();
+    let within = saturation * (sixths - sector);
+    let rest = 1.0 - saturation;
+    let p = rest * value;
+    let q = (1.0 - within) * value;
+    let t = (within + rest) * value;
+    let turned = match sector as u32 {
+        1 => [q, value, p],
+        2 => [p, value, t],
+        3 => [p, q, value],
+        4 => [t, p, value],
+        5 => [value, p, q],
+        // 6 equals 0: a turn that ends just before red can round up to 6.
+        _ => [value, t, p],
+    };
+    // torchvision's factor from [0, 1] to uint8: every level gets an equal part of the range.
+    turned.map(|c| sample_from_f32(c * (256.0 - 1e-3)))
+}
+
+/// Returns the fractional part of a number between -1 and 2.
+fn wrap(x: f32) -> f32 {
+    if x >= 1.0 {
+        x - 1.0
+    } else if x < 0.0 {
+        x + 1.0
+    } else {
+        x
+    }
+}

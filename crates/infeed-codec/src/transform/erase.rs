@@ -1,0 +1,123 @@
+//! Overwrites a random rectangle of an image.
+//!
+//! Source: torchvision.transforms.v2.RandomErasing, after Zhong et al., "Random Erasing Data
+//! Augmentation" (2017).
+
+use serde::{Deserialize, Serialize};
+
+use super::operation::{Effect, Operation};
+use super::params::Check;
+use super::resized_crop::round;
+use super::{Rng, Step, TransformError, Values};
+use infeed_core::sample::{Image, Region, Size};
+
+/// Overwrites a rectangle of random area and aspect. Leaves masks unchanged.
+///
+/// Before `ToFloat` or `Normalize`, the value is in units of the stored samples. After these
+/// transforms, it is in units of their result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomErasing {
+    /// Probability that a rectangle is overwritten.
+    #[serde(default = "one_half")]
+    pub p: f64,
+    /// Minimum and maximum share of the image's area.
+    #[serde(default = "default_scale")]
+    pub scale: [f64; 2],
+    /// Minimum and maximum ratio of height to width of the rectangle; its logarithm is uniform.
+    #[serde(default = "default_ratio")]
+    pub ratio: [f64; 2],
+    /// Value to write.
+    #[serde(default)]
+    pub value: Values,
+}
+
+fn one_half() -> f64 {
+    0.5
+}
+
+fn default_scale() -> [f64; 2] {
+    [0.02, 0.33]
+}
+
+fn default_ratio() -> [f64; 2] {
+    [0.3, 3.3]
+}
+
+impl RandomErasing {
+    /// Writes 0 over 2 to 33 % of the area, with probability `p`.
+    pub fn new(p: f64) -> RandomErasing {
+        RandomErasing {
+            p,
+            scale: default_scale(),
+            ratio: default_ratio(),
+            value: Values::default(),
+        }
+    }
+}
+
+impl Operation for RandomErasing {
+    fn effect(&self) -> Effect {
+        Effect::Erase
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn validate(&self) -> Result<(), TransformError> {
+        let check = Check("RandomErasing");
+        check.probability(self.p)?;
+        check.scale(self.scale, 1.0)?;
+        check.ratio(self.ratio)?;
+        let value = self.value.as_slice();
+        check.holds(
+            (1..=4).contains(&value.len()) && value.iter().all(|v| v.is_finite()),
+            "value",
+            value,
+            "a finite number, or one to four of them by channel",
+        )
+    }
+
+    fn draw(
+        &self,
+        image: Size,
+        rng: &mut Rng,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), TransformError> {
+        if !rng.chance(self.p) {
+            return Ok(());
+        }
+        for _ in 0..10 {
+            let area = image.pixels() as f64 * rng.uniform(self.scale[0], self.scale[1]);
+            let ratio = rng.log_uniform(self.ratio[0], self.ratio[1]);
+            let size = Size {
+                height: round((area * ratio).sqrt()),
+                width: round((area / ratio).sqrt()),
+            };
+            if size.height < image.height && size.width < image.width {
+                let top = rng.below(image.height - size.height + 1);
+                let left = rng.below(image.width - size.width + 1);
+                if size.pixels() > 0 {
+                    let region = Region { top, left, size };
+                    steps.push(Step::Erase {
+                        region,
+                        value: self.value.as_slice().to_vec(),
+                    });
+                }
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes `pixel` over a region within an image.
+pub(super) fn erase(image: &mut Image, region: Region, pixel: &[u8]) {
+    let columns = region.left as usize * pixel.len()..region.right() as usize * pixel.len();
+    for y in region.top as usize..region.bottom() as usize {
+        for at in image.row_mut(y)[columns.clone()].chunks_exact_mut(pixel.len()) {
+            at.copy_from_slice(pixel);
+        }
+    }
+}

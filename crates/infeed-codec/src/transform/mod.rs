@@ -1,0 +1,259 @@
+//! Transforms pixels to pixels; one operation per file.
+//!
+//! A [`Transform`] is the user's description. For each sample, it draws [`Step`]s from the size of
+//! the image alone, before the image is decoded, so that the planner can move a crop into the
+//! decoder. A step has no random parameters left; [`Step::apply`] applies it to images and masks.
+//!
+//! Names, parameters and distributions follow torchvision.transforms.v2. The random generator is
+//! infeed's [`Rng`]: a function of seed, epoch, position and transform.
+
+use serde::{Deserialize, Serialize};
+
+mod beta;
+mod color;
+mod crop;
+mod erase;
+mod error;
+mod flip;
+mod mix;
+mod normalize;
+mod onehot;
+mod operation;
+mod pad;
+mod palette;
+mod params;
+mod resize;
+mod resized_crop;
+mod rng;
+mod step;
+mod view;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+pub use color::{ColorJitter, ColorStep, Grayscale, Jitter};
+pub use crop::{CenterCrop, Corner, Crop, CropOrPad, Place, RandomCrop};
+pub use erase::RandomErasing;
+pub use error::TransformError;
+pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
+pub use mix::{Blend, CutMix, MixChoice, MixUp, Mixing};
+pub use normalize::{Affine, Normalize, ToFloat};
+pub use onehot::{Accepted, MaskContent};
+pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown};
+pub use operation::Effect;
+pub use pad::Pad;
+pub use palette::{Palette, PaletteError};
+pub use params::{Filter, MAX_PIXELS, PadMode, Padding, Sides, Values};
+pub use resize::Resize;
+pub use resized_crop::RandomResizedCrop;
+pub use rng::Rng;
+pub use step::{Step, TransformScratch};
+pub use view::PixelView;
+
+use infeed_core::sample::{Depth, Size};
+use operation::Operation;
+
+/// Defines [`Transform`] with one variant per listed struct, and what all variants have in common.
+macro_rules! transforms {
+    ($($kind:ident),* $(,)?) => {
+        /// A transform of a pipeline, as the user describes it.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "kind")]
+        #[allow(missing_docs)]
+        pub enum Transform {
+            $($kind($kind),)*
+        }
+
+        impl Transform {
+            /// Returns the name in descriptions.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Transform::$kind(_) => stringify!($kind),)*
+                }
+            }
+
+            fn operation(&self) -> &dyn Operation {
+                match self {
+                    $(Transform::$kind(transform) => transform,)*
+                }
+            }
+        }
+
+        $(impl From<$kind> for Transform {
+            fn from(transform: $kind) -> Transform {
+                Transform::$kind(transform)
+            }
+        })*
+    };
+}
+
+transforms!(
+    Crop,
+    CenterCrop,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    Pad,
+    CropOrPad,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+    ColorJitter,
+    Grayscale,
+    RandomErasing,
+    ToFloat,
+    Normalize,
+    OneHot,
+    ClassIndex,
+    MixUp,
+    CutMix,
+);
+
+impl Transform {
+    /// Checks the parameters, as far as possible without an image.
+    ///
+    /// # Errors
+    ///
+    /// `Parameter`, with its value and the allowed values.
+    pub fn validate(&self) -> Result<(), TransformError> {
+        self.operation().validate()
+    }
+
+    /// Draws the steps for one sample whose image and masks have this size.
+    ///
+    /// `ToFloat`, `Normalize`, `OneHot` and `ClassIndex` draw no steps, because they change the
+    /// values when they are written into the batch. `MixUp` and `CutMix` draw no steps either,
+    /// because they need two samples: see [`Mixing::draw`].
+    ///
+    /// # Errors
+    ///
+    /// `TooSmall` if the image is smaller than the crop, `TooLarge` if the result would exceed
+    /// [`MAX_PIXELS`], `Empty` if the image has no pixels.
+    pub fn draw(&self, size: Size, rng: &mut Rng) -> Result<Vec<Step>, TransformError> {
+        let mut steps = Vec::new();
+        if size.pixels() == 0 {
+            return Err(TransformError::Empty {
+                transform: self.name(),
+                found: size,
+            });
+        }
+        self.operation().draw(size, rng, &mut steps)?;
+        Ok(steps)
+    }
+
+    /// Returns the size of every result, given the size of every image. None if the size differs by
+    /// record.
+    ///
+    /// # Errors
+    ///
+    /// Like [`Transform::draw`], if the size of the images is known.
+    pub fn output_size(&self, input: Option<Size>) -> Result<Option<Size>, TransformError> {
+        if let Some(size) = input {
+            // The size of the result does not depend on the draw, so any draw is correct.
+            let steps = self.draw(size, &mut Rng::new(0, 0, 0, 0))?;
+            return Ok(Some(
+                steps.iter().fold(size, |size, step| step.output_size(size)),
+            ));
+        }
+        Ok(self.operation().fixed_size())
+    }
+
+    /// Returns the channels of the result for an image with `channels` channels. Masks keep their
+    /// channels.
+    pub fn output_channels(&self, channels: usize) -> usize {
+        self.operation().output_channels(channels)
+    }
+
+    /// Checks that the transform supports images with these channels and this depth.
+    ///
+    /// # Errors
+    ///
+    /// `Pixels` if it does not support them; `Values` if a list by channel has the wrong length.
+    pub fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        self.operation().check_pixels(channels, depth)
+    }
+
+    /// Adds the scale and offset of a transform with [`Effect::Scale`]; others change nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Values` if a list by channel has the wrong length.
+    pub fn scale(&self, affine: &mut Affine) -> Result<(), TransformError> {
+        self.operation().scale(affine)
+    }
+
+    /// Returns the minimum size of an image for which `draw` succeeds.
+    pub fn needs_at_least(&self) -> Size {
+        self.operation().needs_at_least()
+    }
+
+    /// Returns what the transform changes.
+    pub fn effect(&self) -> Effect {
+        self.operation().effect()
+    }
+
+    /// Whether the result depends on the random generator.
+    pub fn is_random(&self) -> bool {
+        self.operation().is_random()
+    }
+
+    /// Whether the transform begins with a crop, so that the rest of an image need not be decoded.
+    pub fn crops_first(&self) -> bool {
+        self.operation().crops_first()
+    }
+
+    /// Whether every pixel of the result is a pixel of the image.
+    pub fn only_moves_pixels(&self) -> bool {
+        self.operation().only_moves_pixels()
+    }
+
+    /// Returns the interpolation of images, if the transform resamples them.
+    pub fn filter(&self) -> Option<Filter> {
+        self.operation().filter()
+    }
+
+    /// Whether the transform moves pixels or changes the size, in images and masks alike.
+    pub fn changes_geometry(&self) -> bool {
+        matches!(
+            self.effect(),
+            Effect::Crop | Effect::Flip | Effect::Resize | Effect::Pad
+        )
+    }
+
+    /// Whether each pixel of the result depends only on the same pixel of the image. `ColorJitter`
+    /// is not pointwise: contrast uses the mean of the image.
+    pub fn is_pointwise(&self) -> bool {
+        self.operation().is_pointwise()
+    }
+
+    /// Whether the transform changes masks: geometric transforms change them together with the
+    /// image, `OneHot` and `ClassIndex` change only masks.
+    pub fn applies_to_masks(&self) -> bool {
+        self.changes_geometry() || self.effect() == Effect::Classes
+    }
+
+    /// Whether the transform changes images.
+    pub fn applies_to_images(&self) -> bool {
+        self.effect() != Effect::Classes
+    }
+
+    /// Whether the transform mixes a sample with another one, after both are finished.
+    pub fn mixes(&self) -> bool {
+        self.effect() == Effect::Mix
+    }
+
+    /// Returns the fill for pixels that the transform adds to a mask. None if it adds no pixels.
+    pub fn mask_fill(&self) -> Option<Values> {
+        self.operation().mask_fill()
+    }
+
+    /// Returns the path of the palette of a mask, if the transform has one.
+    pub fn palette(&self) -> Option<&str> {
+        self.operation().palette()
+    }
+
+    /// Returns the name of the image or mask field that the transform applies to, if it names one.
+    pub fn field(&self) -> Option<&str> {
+        self.operation().field()
+    }
+}

@@ -1,0 +1,423 @@
+//! Masks of class labels: converts colours or stored values to one channel per class, or to one
+//! index per pixel.
+
+use serde::{Deserialize, Serialize};
+
+use super::TransformError;
+use super::operation::{Effect, Operation};
+use super::params::Check;
+use infeed_core::sample::DType;
+
+/// Maximum number of classes of a one-hot mask or a palette. Indices fit in 16 bits, and one value
+/// remains for pixels without a class.
+pub const MAX_CLASSES: usize = u16::MAX as usize;
+
+/// Default index of pixels without a class in the result of [`ClassIndex`].
+pub const DEFAULT_IGNORE_INDEX: i64 = 255;
+
+/// Effect of a pixel without a class on its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unknown {
+    /// The record is bad.
+    #[default]
+    Error,
+    /// The pixel is accepted and counted.
+    Ignore,
+}
+
+impl Unknown {
+    fn is_error(&self) -> bool {
+        *self == Unknown::Error
+    }
+}
+
+/// Converts a mask to one channel per class: 1 in pixels of that class, 0 elsewhere.
+///
+/// Exactly one of `palette`, `classes` and `values` describes the stored values. A pixel without a
+/// class makes its record bad, unless `unknown` or `ignore_index` accepts it. An accepted pixel is
+/// 0 in all channels, and is counted.
+///
+/// # Shape
+///
+/// `[H, W]` or `[H, W, 3]` to `[H, W, classes]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OneHot {
+    /// Name of the mask.
+    #[serde(default = "mask")]
+    pub field: String,
+    /// Path of a CSV file `name,r,g,b`: the mask's colours, in the order of the channels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub palette: Option<String>,
+    /// Number of classes of a mask that stores their indices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<u32>,
+    /// Stored value of each class, in the order of the channels: `[0, 255]` for a binary mask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<u16>>,
+    /// Whether pixels without a class are accepted.
+    #[serde(default, skip_serializing_if = "Unknown::is_error")]
+    pub unknown: Unknown,
+    /// Stored value of accepted pixels without a class. Other values without a class make the
+    /// record bad.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_index: Option<u16>,
+    /// Element type of the result: uint8, float16, bfloat16 or float32.
+    #[serde(default = "float32")]
+    pub dtype: DType,
+}
+
+/// Converts a mask of colours or of stored values to the class index of each pixel.
+///
+/// Exactly one of `palette`, `classes` and `values` describes the stored values. A pixel without a
+/// class makes its record bad, unless `unknown` or `ignore_index` accepts it. An accepted pixel
+/// gets the index `ignore_index`, and is counted.
+///
+/// # Shape
+///
+/// `[H, W]` or `[H, W, 3]` to `[H, W]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassIndex {
+    /// Name of the mask.
+    #[serde(default = "mask")]
+    pub field: String,
+    /// Path of a CSV file `name,r,g,b`: the mask's colours, in the order of the indices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub palette: Option<String>,
+    /// Number of classes of a mask that stores their indices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<u32>,
+    /// Stored value of each class, in the order of the indices: `[0, 255]` for a binary mask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<u16>>,
+    /// Whether pixels without a class are accepted.
+    #[serde(default, skip_serializing_if = "Unknown::is_error")]
+    pub unknown: Unknown,
+    /// Index of accepted pixels without a class; [`DEFAULT_IGNORE_INDEX`] if None. If set, pixels
+    /// with this stored value are accepted too. A mask of colours stores no index: there, it
+    /// accepts every colour outside the palette.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_index: Option<i64>,
+    /// Element type of the result: uint8 or int64.
+    #[serde(default = "uint8")]
+    pub dtype: DType,
+}
+
+/// Stored values of a mask.
+#[derive(Clone, Copy, Debug)]
+pub enum MaskContent<'a> {
+    /// Colours of the palette in this file.
+    Palette(&'a str),
+    /// Indices of this many classes.
+    Classes(u32),
+    /// The values of the classes, in order.
+    Values(&'a [u16]),
+}
+
+/// Pixels without a class that a transform accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// None.
+    Nothing,
+    /// Pixels with this stored value.
+    Value(u16),
+    /// All.
+    Everything,
+}
+
+fn mask() -> String {
+    "mask".to_owned()
+}
+
+fn float32() -> DType {
+    DType::Float32
+}
+
+fn uint8() -> DType {
+    DType::UInt8
+}
+
+/// Returns the stored values, if exactly one parameter describes them.
+fn content<'a>(
+    palette: Option<&'a String>,
+    classes: Option<u32>,
+    values: Option<&'a Vec<u16>>,
+) -> Option<MaskContent<'a>> {
+    match (palette, classes, values) {
+        (Some(path), None, None) => Some(MaskContent::Palette(path)),
+        (None, Some(count), None) => Some(MaskContent::Classes(count)),
+        (None, None, Some(values)) => Some(MaskContent::Values(values)),
+        _ => None,
+    }
+}
+
+impl MaskContent<'_> {
+    /// Checks the number of classes, and that the stored values differ.
+    fn validate(self, check: &Check) -> Result<(), TransformError> {
+        let counts = 1..=MAX_CLASSES;
+        match self {
+            MaskContent::Palette(_) => Ok(()),
+            MaskContent::Classes(count) => check.holds(
+                counts.contains(&(count as usize)),
+                "classes",
+                count,
+                "from 1 to 65535",
+            ),
+            MaskContent::Values(values) => {
+                let mut sorted = values.to_vec();
+                sorted.sort_unstable();
+                sorted.dedup();
+                check.holds(
+                    counts.contains(&values.len()) && sorted.len() == values.len(),
+                    "values",
+                    values,
+                    "1 to 65535 different stored values, one per class",
+                )
+            }
+        }
+    }
+
+    /// Whether a stored value has a class; always true for colours.
+    fn has(self, value: i64) -> bool {
+        match self {
+            MaskContent::Palette(_) => false,
+            MaskContent::Classes(count) => (0..i64::from(count)).contains(&value),
+            MaskContent::Values(values) => values.iter().any(|&v| i64::from(v) == value),
+        }
+    }
+}
+
+const ONE_CONTENT: &str = "exactly one of: palette for colours, classes for indices, values for \
+                           other stored values";
+
+impl OneHot {
+    /// Creates one channel per colour of a palette.
+    pub fn from_palette(path: impl Into<String>) -> OneHot {
+        OneHot {
+            palette: Some(path.into()),
+            classes: None,
+            ..OneHot::from_indices(1)
+        }
+    }
+
+    /// Creates one channel per stored index.
+    pub fn from_indices(classes: u32) -> OneHot {
+        OneHot {
+            field: mask(),
+            palette: None,
+            classes: Some(classes),
+            values: None,
+            unknown: Unknown::Error,
+            ignore_index: None,
+            dtype: float32(),
+        }
+    }
+
+    /// Creates one channel per stored value.
+    pub fn from_values(values: impl Into<Vec<u16>>) -> OneHot {
+        OneHot {
+            classes: None,
+            values: Some(values.into()),
+            ..OneHot::from_indices(1)
+        }
+    }
+
+    /// Accepts all pixels without a class.
+    pub fn ignoring_unknown(self) -> OneHot {
+        let unknown = Unknown::Ignore;
+        OneHot { unknown, ..self }
+    }
+
+    /// Returns the description of the mask's stored values.
+    pub fn content(&self) -> Option<MaskContent<'_>> {
+        content(self.palette.as_ref(), self.classes, self.values.as_ref())
+    }
+
+    /// Returns the pixels without a class that are accepted.
+    pub fn accepted(&self) -> Accepted {
+        match (self.unknown, self.ignore_index) {
+            (Unknown::Ignore, _) => Accepted::Everything,
+            (Unknown::Error, Some(value)) => Accepted::Value(value),
+            (Unknown::Error, None) => Accepted::Nothing,
+        }
+    }
+}
+
+impl Operation for OneHot {
+    fn effect(&self) -> Effect {
+        Effect::Classes
+    }
+
+    fn palette(&self) -> Option<&str> {
+        self.palette.as_deref()
+    }
+
+    fn field(&self) -> Option<&str> {
+        Some(&self.field)
+    }
+
+    fn validate(&self) -> Result<(), TransformError> {
+        let check = Check("OneHot");
+        let Some(content) = self.content() else {
+            let given = (&self.palette, &self.classes, &self.values);
+            return check.holds(false, "palette, classes and values", given, ONE_CONTENT);
+        };
+        content.validate(&check)?;
+        if let Some(value) = self.ignore_index {
+            check.holds(
+                !matches!(content, MaskContent::Palette(_)),
+                "ignore_index",
+                value,
+                "absent for a mask of colours, which stores no index; use unknown=\"ignore\"",
+            )?;
+            check.holds(
+                !content.has(value.into()),
+                "ignore_index",
+                value,
+                "a stored value that is not a class",
+            )?;
+        }
+        let dtypes = [
+            DType::UInt8,
+            DType::Float16,
+            DType::BFloat16,
+            DType::Float32,
+        ];
+        let allowed = "uint8, float16, bfloat16 or float32";
+        check.holds(dtypes.contains(&self.dtype), "dtype", self.dtype, allowed)
+    }
+}
+
+impl ClassIndex {
+    /// Creates uint8 indices from the colours of a palette.
+    pub fn new(palette: impl Into<String>) -> ClassIndex {
+        ClassIndex {
+            palette: Some(palette.into()),
+            classes: None,
+            ..ClassIndex::from_indices(1)
+        }
+    }
+
+    /// Creates uint8 indices from the stored indices. Stored indices from `classes` on have no
+    /// class.
+    pub fn from_indices(classes: u32) -> ClassIndex {
+        ClassIndex {
+            field: mask(),
+            palette: None,
+            classes: Some(classes),
+            values: None,
+            unknown: Unknown::Error,
+            ignore_index: None,
+            dtype: uint8(),
+        }
+    }
+
+    /// Creates uint8 indices from the stored values.
+    pub fn from_values(values: impl Into<Vec<u16>>) -> ClassIndex {
+        ClassIndex {
+            classes: None,
+            values: Some(values.into()),
+            ..ClassIndex::from_indices(1)
+        }
+    }
+
+    /// Accepts all pixels without a class.
+    pub fn ignoring_unknown(self) -> ClassIndex {
+        let unknown = Unknown::Ignore;
+        ClassIndex { unknown, ..self }
+    }
+
+    /// Returns the description of the mask's stored values.
+    pub fn content(&self) -> Option<MaskContent<'_>> {
+        content(self.palette.as_ref(), self.classes, self.values.as_ref())
+    }
+
+    /// Returns the pixels without a class that are accepted.
+    pub fn accepted(&self) -> Accepted {
+        match (self.unknown, self.ignore_index) {
+            (Unknown::Ignore, _) => Accepted::Everything,
+            (Unknown::Error, None) => Accepted::Nothing,
+            (Unknown::Error, Some(_)) if self.palette.is_some() => Accepted::Everything,
+            // An index that no mask can store accepts nothing.
+            (Unknown::Error, Some(index)) => {
+                u16::try_from(index).map_or(Accepted::Nothing, Accepted::Value)
+            }
+        }
+    }
+
+    /// Returns the index of pixels without a class in the result.
+    pub fn index_of_none(&self) -> i64 {
+        self.ignore_index.unwrap_or(DEFAULT_IGNORE_INDEX)
+    }
+
+    /// Checks the parameters against the number of classes, which may come from a palette.
+    ///
+    /// # Errors
+    ///
+    /// `Parameter` if the classes do not fit in the type, or if the default index of pixels without
+    /// a class is the index of a class.
+    pub fn validate_count(&self, classes: usize) -> Result<(), TransformError> {
+        let check = Check("ClassIndex");
+        check.holds(
+            self.dtype != DType::UInt8 || classes <= 256,
+            "dtype",
+            self.dtype,
+            "int64 for more than 256 classes",
+        )?;
+        check.holds(
+            self.accepted() == Accepted::Nothing
+                || self.ignore_index.is_some()
+                || classes as i64 <= DEFAULT_IGNORE_INDEX,
+            "ignore_index",
+            DEFAULT_IGNORE_INDEX,
+            "set for more than 255 classes, such as ignore_index=-1 with dtype=\"int64\"",
+        )
+    }
+}
+
+impl Operation for ClassIndex {
+    fn effect(&self) -> Effect {
+        Effect::Classes
+    }
+
+    fn palette(&self) -> Option<&str> {
+        self.palette.as_deref()
+    }
+
+    fn field(&self) -> Option<&str> {
+        Some(&self.field)
+    }
+
+    fn validate(&self) -> Result<(), TransformError> {
+        let check = Check("ClassIndex");
+        let Some(content) = self.content() else {
+            let given = (&self.palette, &self.classes, &self.values);
+            return check.holds(false, "palette, classes and values", given, ONE_CONTENT);
+        };
+        content.validate(&check)?;
+        let dtypes = [DType::UInt8, DType::Int64];
+        check.holds(
+            dtypes.contains(&self.dtype),
+            "dtype",
+            self.dtype,
+            "uint8 or int64",
+        )?;
+        if let Some(index) = self.ignore_index {
+            check.holds(
+                self.dtype != DType::UInt8 || (0..=255).contains(&index),
+                "ignore_index",
+                index,
+                "from 0 to 255 where the dtype is uint8",
+            )?;
+            check.holds(
+                self.unknown == Unknown::Ignore || !content.has(index),
+                "ignore_index",
+                index,
+                "a stored value that is not a class, or unknown=\"ignore\" set too",
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! The properties that every transform declares.
+
+use super::{Affine, Filter, Rng, Step, TransformError, Values};
+use infeed_core::sample::{Depth, Size};
+
+/// Changes that a transform makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Keeps a region of images and masks.
+    Crop,
+    /// Mirrors images and masks.
+    Flip,
+    /// Resamples images and masks to another size.
+    Resize,
+    /// Adds pixels to images and masks.
+    Pad,
+    /// Changes the colours of images.
+    Color,
+    /// Overwrites pixels of images.
+    Erase,
+    /// Changes the type and scale of images' values while they are written to the batch.
+    Scale,
+    /// Replaces masks by classes while they are written to the batch.
+    Classes,
+    /// Mixes two finished samples.
+    Mix,
+}
+
+/// The properties of a transform. The planner, the packer and the remedies ask for these and not
+/// for names, so a new transform is a file with an implementation, a line in the list of
+/// [`super::Transform`], and its Python dataclass.
+pub(super) trait Operation {
+    /// Returns the changes that the transform makes.
+    fn effect(&self) -> Effect;
+
+    /// Checks the parameters, as far as possible without an image.
+    fn validate(&self) -> Result<(), TransformError> {
+        Ok(())
+    }
+
+    /// Appends the steps for one sample whose image and masks have this size, which is not empty.
+    fn draw(
+        &self,
+        _image: Size,
+        _rng: &mut Rng,
+        _steps: &mut Vec<Step>,
+    ) -> Result<(), TransformError> {
+        Ok(())
+    }
+
+    /// Whether the result depends on the random generator.
+    fn is_random(&self) -> bool {
+        false
+    }
+
+    /// Whether the transform begins with a crop, so that the rest of an image need not be decoded.
+    fn crops_first(&self) -> bool {
+        self.effect() == Effect::Crop
+    }
+
+    /// Whether every pixel of the result is a pixel of the image.
+    fn only_moves_pixels(&self) -> bool {
+        self.effect() == Effect::Flip
+    }
+
+    /// Whether each pixel of the result depends only on the same pixel of the image.
+    fn is_pointwise(&self) -> bool {
+        matches!(self.effect(), Effect::Scale | Effect::Classes)
+    }
+
+    /// Size of every result, whatever the size of the image. None if there is no such size.
+    fn fixed_size(&self) -> Option<Size> {
+        None
+    }
+
+    /// Interpolation of images, if the transform resamples them.
+    fn filter(&self) -> Option<Filter> {
+        None
+    }
+
+    /// Minimum size of an image for which `draw` succeeds.
+    fn needs_at_least(&self) -> Size {
+        Size {
+            height: 1,
+            width: 1,
+        }
+    }
+
+    /// Channels of the result for an image with `channels` channels.
+    fn output_channels(&self, channels: usize) -> usize {
+        channels
+    }
+
+    /// Checks that the transform supports images with these channels and this depth.
+    fn check_pixels(&self, _channels: usize, _depth: Depth) -> Result<(), TransformError> {
+        Ok(())
+    }
+
+    /// Adds the scale and offset of a transform with [`Effect::Scale`].
+    fn scale(&self, _affine: &mut Affine) -> Result<(), TransformError> {
+        Ok(())
+    }
+
+    /// Fill for pixels that the transform adds to a mask. None if it adds no pixels.
+    fn mask_fill(&self) -> Option<Values> {
+        None
+    }
+
+    /// Path of the palette of a mask.
+    fn palette(&self) -> Option<&str> {
+        None
+    }
+
+    /// Name of the image or mask field that the transform applies to, if it names one.
+    fn field(&self) -> Option<&str> {
+        None
+    }
+}

@@ -1,0 +1,220 @@
+//! Steps: transforms with drawn parameters, and their application.
+
+use super::color::{change_colors, check_color, gray};
+use super::crop::copy;
+use super::erase::erase;
+use super::flip::{flip_x, flip_y};
+use super::pad::{pad, pixel_from_values};
+use super::params::MAX_PIXELS;
+use super::resize::{ResizeScratch, resize};
+use super::{ColorStep, Filter, PadMode, PixelView, TransformError, Values};
+use infeed_core::sample::{Image, Region, Size};
+
+/// An operation on the pixels of a sample, with all its random parameters.
+///
+/// A transform draws steps from sizes alone, before any pixel is decoded. It draws no step that
+/// would leave an image unchanged.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Keeps a region.
+    Crop(Region),
+    /// Resizes to another size.
+    Resize {
+        /// The new size.
+        size: Size,
+        /// Interpolation of images; masks use `Nearest`.
+        filter: Filter,
+    },
+    /// Adds pixels on the sides.
+    #[allow(missing_docs)]
+    Pad {
+        left: u32,
+        top: u32,
+        right: u32,
+        bottom: u32,
+        /// For images: one value, or one per channel.
+        fill: Vec<f64>,
+        /// For masks: one value, or one per channel.
+        mask_fill: Vec<f64>,
+        mode: PadMode,
+    },
+    /// Swaps left and right.
+    FlipX,
+    /// Swaps top and bottom.
+    FlipY,
+    /// Changes the colours of images, in this order.
+    Color(Vec<ColorStep>),
+    /// Replaces the colours of images by their luma.
+    Gray {
+        /// 1, or 3 equal channels.
+        channels: u32,
+    },
+    /// Overwrites a region of images.
+    Erase {
+        /// The region.
+        region: Region,
+        /// One value, or one per channel, in units of the image at that step.
+        value: Vec<f64>,
+    },
+}
+
+/// Buffers that a worker keeps between steps.
+#[derive(Debug, Default)]
+pub struct TransformScratch {
+    resize: ResizeScratch,
+}
+
+impl Step {
+    pub(super) fn pad(
+        [left, top, right, bottom]: [u32; 4],
+        fill: &Values,
+        mask_fill: &Values,
+        mode: PadMode,
+    ) -> Step {
+        let [fill, mask_fill] = [fill, mask_fill].map(|values| values.as_slice().to_vec());
+        Step::Pad {
+            left,
+            top,
+            right,
+            bottom,
+            fill,
+            mask_fill,
+            mode,
+        }
+    }
+
+    pub(super) fn zero_pad(sides: [u32; 4]) -> Step {
+        Step::pad(
+            sides,
+            &Values::default(),
+            &Values::default(),
+            PadMode::Constant,
+        )
+    }
+
+    /// Returns the name of the most similar transform, for messages and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::Crop(_) => "Crop",
+            Step::Resize { .. } => "Resize",
+            Step::Pad { .. } => "Pad",
+            Step::FlipX => "RandomHorizontalFlip",
+            Step::FlipY => "RandomVerticalFlip",
+            Step::Color(_) => "ColorJitter",
+            Step::Gray { .. } => "Grayscale",
+            Step::Erase { .. } => "RandomErasing",
+        }
+    }
+
+    /// Returns the size of the result for an image of this size.
+    pub fn output_size(&self, input: Size) -> Size {
+        match *self {
+            Step::Crop(region) => region.size,
+            Step::Resize { size, .. } => size,
+            Step::Pad {
+                left,
+                top,
+                right,
+                bottom,
+                ..
+            } => Size {
+                height: input.height.saturating_add(top).saturating_add(bottom),
+                width: input.width.saturating_add(left).saturating_add(right),
+            },
+            Step::FlipX | Step::FlipY | Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => {
+                input
+            }
+        }
+    }
+
+    /// Whether the step changes masks together with the image. Other steps leave masks unchanged.
+    pub fn applies_to_masks(&self) -> bool {
+        match self {
+            Step::Crop(_) | Step::Resize { .. } | Step::Pad { .. } | Step::FlipX | Step::FlipY => {
+                true
+            }
+            Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => false,
+        }
+    }
+
+    /// Applies the step to `input` and writes the result to `out`, which gets the shape of the
+    /// result.
+    ///
+    /// Masks are resized with `Nearest` and padded with their own fill. A step that does not apply
+    /// to masks copies them.
+    ///
+    /// # Errors
+    ///
+    /// `Empty` if there are no pixels; `View` if a region exceeds the image; `TooLarge` before an
+    /// excessive allocation; `Pixels` or `Values` if the step does not support these channels and
+    /// this depth. `out` is unspecified after an error.
+    pub fn apply(
+        &self,
+        input: PixelView<'_>,
+        out: &mut Image,
+        is_mask: bool,
+        scratch: &mut TransformScratch,
+    ) -> Result<(), TransformError> {
+        let (channels, depth) = (input.channels(), input.depth());
+        let size = self.output_size(input.size());
+        if input.size().pixels() == 0 || size.pixels() == 0 {
+            return Err(TransformError::Empty {
+                transform: self.name(),
+                found: input.size(),
+            });
+        }
+        if size.pixels() > MAX_PIXELS {
+            let (transform, found) = (self.name(), input.size());
+            return Err(TransformError::TooLarge {
+                transform,
+                found,
+                limit: MAX_PIXELS,
+            });
+        }
+        match self {
+            Step::Crop(region) => copy(input.crop(*region)?, out),
+            Step::Resize { size, filter } => {
+                let filter = if is_mask { Filter::Nearest } else { *filter };
+                resize(input, *size, filter, out, &mut scratch.resize)?;
+            }
+            Step::Pad {
+                left,
+                top,
+                right,
+                bottom,
+                fill,
+                mask_fill,
+                mode,
+            } => {
+                let (parameter, fill) = if is_mask {
+                    ("mask_fill", mask_fill)
+                } else {
+                    ("fill", fill)
+                };
+                let fill = pixel_from_values("Pad", parameter, fill, channels, depth)?;
+                pad(input, [*left, *top, *right, *bottom], &fill, *mode, out);
+            }
+            Step::FlipX => flip_x(input, out),
+            Step::FlipY => flip_y(input, out),
+            _ if is_mask => copy(input, out),
+            Step::Color(steps) => {
+                check_color("ColorJitter", channels, depth)?;
+                copy(input, out);
+                change_colors(out, steps);
+            }
+            Step::Gray { channels: wanted } => {
+                check_color("Grayscale", channels, depth)?;
+                gray(input, *wanted, out);
+            }
+            Step::Erase { region, value } => {
+                let pixel = pixel_from_values("RandomErasing", "value", value, channels, depth)?;
+                if !region.fits(input.size()) {
+                    return Err(TransformError::View { size: region.size });
+                }
+                copy(input, out);
+                erase(out, *region, &pixel);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,319 @@
+//! Short forms of transforms, and the errors of invalid ones.
+
+use super::*;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Table {
+    transforms: Vec<Transform>,
+}
+
+fn parse(toml: &str) -> Result<Transform, toml::de::Error> {
+    let text = format!("[[transforms]]\n{toml}");
+    Ok(toml::from_str::<Table>(&text)?.transforms.remove(0))
+}
+
+fn error_of(transform: impl Into<Transform>) -> String {
+    transform.into().validate().unwrap_err().to_string()
+}
+
+#[test]
+fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
+    let expected: [(&str, Transform); 18] = [
+        (
+            "kind = 'Crop'\nheight = 5\nwidth = 6",
+            Crop::new(5, 6).into(),
+        ),
+        ("kind = 'CenterCrop'\nsize = 7", CenterCrop::new(7).into()),
+        ("kind = 'RandomCrop'\nsize = 7", RandomCrop::new(7).into()),
+        (
+            "kind = 'RandomResizedCrop'\nsize = 224",
+            RandomResizedCrop::new(224).into(),
+        ),
+        ("kind = 'Resize'\nsize = 256", Resize::new(256).into()),
+        ("kind = 'Pad'\npadding = 4", Pad::new(4).into()),
+        (
+            "kind = 'CropOrPad'\nheight = 3\nwidth = 4",
+            CropOrPad::new(3, 4).into(),
+        ),
+        (
+            "kind = 'RandomHorizontalFlip'",
+            RandomHorizontalFlip::new(0.5).into(),
+        ),
+        (
+            "kind = 'RandomVerticalFlip'",
+            RandomVerticalFlip::new(0.5).into(),
+        ),
+        ("kind = 'ColorJitter'", ColorJitter::default().into()),
+        ("kind = 'Grayscale'", Grayscale::new(1).into()),
+        ("kind = 'RandomErasing'", RandomErasing::new(0.5).into()),
+        ("kind = 'ToFloat'", ToFloat::default().into()),
+        (
+            "kind = 'Normalize'\nmean = [0.5]\nstd = [1]",
+            Normalize::new([0.5], [1.0]).into(),
+        ),
+        (
+            "kind = 'OneHot'\npalette = 'p.csv'",
+            OneHot::from_palette("p.csv").into(),
+        ),
+        (
+            "kind = 'ClassIndex'\npalette = 'p.csv'",
+            ClassIndex::new("p.csv").into(),
+        ),
+        ("kind = 'MixUp'", MixUp::new(1.0).into()),
+        ("kind = 'CutMix'", CutMix::new(1.0).into()),
+    ];
+
+    for (toml, transform) in expected {
+        let parsed = parse(toml).unwrap_or_else(|e| panic!("{toml}: {e}"));
+        assert_eq!(parsed, transform);
+        assert!(toml.starts_with(&format!("kind = '{}'", parsed.name())));
+        parsed.validate().unwrap();
+    }
+}
+
+#[test]
+fn every_spelling_of_a_parameter_survives_toml_and_json() {
+    let spellings = [
+        "kind = 'Crop'\nheight = 5\nwidth = 6\nat = 'top_left'",
+        "kind = 'Crop'\nheight = 5\nwidth = 6\nat = [3, 4]",
+        "kind = 'RandomCrop'\nsize = [32, 30]\npadding = [4, 2]\npad_if_needed = true\n\
+         fill = [1, 2, 3]\nmask_fill = 255\npadding_mode = 'reflect'",
+        "kind = 'RandomResizedCrop'\nsize = [224, 200]\nscale = [0.1, 1]\nratio = [1, 2]\n\
+         interpolation = 'bicubic'",
+        "kind = 'Resize'\nsize = 256\ninterpolation = 'lanczos'\nmax_size = 300",
+        "kind = 'Pad'\npadding = [1, 2, 3, 4]\nfill = 0.5\npadding_mode = 'symmetric'",
+        "kind = 'CropOrPad'\nheight = 3\nwidth = 4\nmask_fill = 255",
+        "kind = 'ColorJitter'\nbrightness = 0.4\ncontrast = [0.5, 1]\nhue = [-0.1, 0.2]",
+        "kind = 'Grayscale'\nnum_output_channels = 3",
+        "kind = 'RandomErasing'\np = 1\nvalue = [1, 2, 3]",
+        "kind = 'ToFloat'\nfield = 'image'",
+        "kind = 'Normalize'\nmean = [0.5, 0.5, 0.5]\nstd = [1, 1, 1]\nfield = 'image'",
+        "kind = 'OneHot'\nfield = 'labels'\nclasses = 12\ndtype = 'bfloat16'",
+        "kind = 'OneHot'\nvalues = [0, 255]\nignore_index = 7",
+        "kind = 'ClassIndex'\npalette = 'p.csv'\ndtype = 'int64'\nignore_index = -1",
+        "kind = 'ClassIndex'\nclasses = 21\nunknown = 'ignore'",
+    ];
+
+    for toml in spellings {
+        let transform = parse(toml).unwrap_or_else(|e| panic!("{toml}: {e}"));
+        transform.validate().unwrap();
+
+        let table = Table {
+            transforms: vec![transform.clone()],
+        };
+        let again: Table = toml::from_str(&toml::to_string(&table).unwrap()).unwrap();
+        let json: Transform =
+            serde_json::from_str(&serde_json::to_string(&transform).unwrap()).unwrap();
+
+        assert_eq!(again.transforms, std::slice::from_ref(&transform));
+        assert_eq!(json, transform);
+    }
+}
+
+#[test]
+fn unknown_and_missing_parameters_are_named() {
+    let unknown = parse("kind = 'CenterCrop'\nsize = 7\nsiez = 8")
+        .unwrap_err()
+        .to_string();
+    let missing = parse("kind = 'CenterCrop'").unwrap_err().to_string();
+    let shape = parse("kind = 'CenterCrop'\nsize = [1, 2, 3]")
+        .unwrap_err()
+        .to_string();
+    let kind = parse("kind = 'CentreCrop'\nsize = 7")
+        .unwrap_err()
+        .to_string();
+
+    assert!(unknown.contains("siez"), "{unknown}");
+    assert!(missing.contains("size"), "{missing}");
+    assert!(
+        shape.contains("a whole number or [height, width]"),
+        "{shape}"
+    );
+    assert!(kind.contains("CentreCrop"), "{kind}");
+}
+
+#[test]
+fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
+    assert_eq!(
+        error_of(RandomHorizontalFlip::new(1.5)),
+        "RandomHorizontalFlip: p is 1.5, it must be between 0 and 1"
+    );
+    assert_eq!(
+        error_of(Grayscale::new(2)),
+        "Grayscale: num_output_channels is 2, it must be 1 or 3"
+    );
+    let wrong: Vec<Transform> = vec![
+        Crop::new(0, 5).into(),
+        CenterCrop::new(u32::MAX).into(),
+        RandomCrop {
+            fill: Values::All(-1.0),
+            ..RandomCrop::new(3)
+        }
+        .into(),
+        RandomCrop {
+            mask_fill: Values::ByChannel(vec![]),
+            ..RandomCrop::new(3)
+        }
+        .into(),
+        RandomResizedCrop {
+            scale: [0.5, 0.1],
+            ..RandomResizedCrop::new(3)
+        }
+        .into(),
+        RandomResizedCrop {
+            scale: [0.5, 1.1],
+            ..RandomResizedCrop::new(3)
+        }
+        .into(),
+        RandomResizedCrop {
+            scale: [0.0, 0.0],
+            ..RandomResizedCrop::new(3)
+        }
+        .into(),
+        RandomResizedCrop {
+            ratio: [0.0, 1.0],
+            ..RandomResizedCrop::new(3)
+        }
+        .into(),
+        RandomResizedCrop {
+            ratio: [1.0, f64::INFINITY],
+            ..RandomResizedCrop::new(3)
+        }
+        .into(),
+        Resize {
+            max_size: Some(9),
+            ..Resize::new(size(3, 3))
+        }
+        .into(),
+        Resize {
+            max_size: Some(9),
+            ..Resize::new(9)
+        }
+        .into(),
+        Pad {
+            fill: Values::All(f64::NAN),
+            ..Pad::new(1)
+        }
+        .into(),
+        CropOrPad::new(5, 0).into(),
+        RandomVerticalFlip::new(f64::NAN).into(),
+        ColorJitter {
+            brightness: Jitter::By(-0.1),
+            ..ColorJitter::default()
+        }
+        .into(),
+        ColorJitter {
+            contrast: Jitter::Between([1.0, 0.5]),
+            ..ColorJitter::default()
+        }
+        .into(),
+        ColorJitter {
+            saturation: Jitter::By(f64::INFINITY),
+            ..ColorJitter::default()
+        }
+        .into(),
+        ColorJitter {
+            hue: Jitter::By(0.6),
+            ..ColorJitter::default()
+        }
+        .into(),
+        ColorJitter {
+            hue: Jitter::By(-0.1),
+            ..ColorJitter::default()
+        }
+        .into(),
+        RandomErasing::new(-0.1).into(),
+        RandomErasing {
+            value: Values::All(f64::NAN),
+            ..RandomErasing::new(0.5)
+        }
+        .into(),
+        Normalize::new([0.0], [0.0]).into(),
+        Normalize::new([], [1.0]).into(),
+        OneHot {
+            classes: Some(3),
+            ..OneHot::from_palette("p.csv")
+        }
+        .into(),
+        OneHot {
+            palette: None,
+            ..OneHot::from_palette("p.csv")
+        }
+        .into(),
+        OneHot {
+            dtype: infeed_core::sample::DType::Int32,
+            ..OneHot::from_indices(3)
+        }
+        .into(),
+        OneHot::from_indices(0).into(),
+        OneHot::from_values([0, 255, 0]).into(),
+        OneHot {
+            ignore_index: Some(255),
+            ..OneHot::from_palette("p.csv")
+        }
+        .into(),
+        OneHot {
+            ignore_index: Some(2),
+            ..OneHot::from_indices(3)
+        }
+        .into(),
+        ClassIndex {
+            ignore_index: Some(256),
+            ..ClassIndex::new("p.csv")
+        }
+        .into(),
+        ClassIndex {
+            ignore_index: Some(255),
+            ..ClassIndex::from_values([0, 255])
+        }
+        .into(),
+    ];
+    for transform in wrong {
+        let said = error_of(transform.clone());
+        assert!(
+            said.starts_with(&format!("{}: ", transform.name())),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn erased_values_may_be_negative_since_they_may_follow_normalize() {
+    let value = Values::All(-2.0);
+
+    Transform::from(RandomErasing {
+        value,
+        ..RandomErasing::new(1.0)
+    })
+    .validate()
+    .unwrap();
+}
+
+#[test]
+fn lists_by_channel_are_compared_with_the_channels_of_the_image() {
+    let pad = Transform::from(Pad {
+        fill: Values::ByChannel(vec![1.0; 3]),
+        ..Pad::new(1)
+    });
+
+    assert!(pad.check_pixels(3, Depth::U8).is_ok());
+    assert_eq!(
+        pad.check_pixels(1, Depth::U8).unwrap_err().to_string(),
+        "Pad: fill has 3 values for an image of 1 channels"
+    );
+}
+
+#[test]
+fn each_transform_reports_its_field_and_whether_it_changes_images_or_masks() {
+    let one_hot = Transform::from(OneHot::from_indices(3));
+    let flip = Transform::from(RandomHorizontalFlip::new(0.5));
+    let jitter = Transform::from(ColorJitter::default());
+    let float = Transform::from(ToFloat::of("image"));
+
+    assert_eq!(one_hot.field(), Some("mask"));
+    assert_eq!(float.field(), Some("image"));
+    assert!(one_hot.applies_to_masks() && !one_hot.applies_to_images());
+    assert!(flip.applies_to_masks() && flip.applies_to_images() && !flip.is_pointwise());
+    assert!(!jitter.applies_to_masks() && !jitter.changes_geometry() && !jitter.is_pointwise());
+    assert!(float.is_pointwise());
+}

@@ -1,0 +1,138 @@
+//! Descriptions of drawn steps for users.
+
+use std::fmt;
+
+use super::{Blend, ColorStep, Filter, PadMode, Step};
+use infeed_core::sample::Region;
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Crop(region) => write!(f, "crop {}", RegionText(region)),
+            Step::Resize { size, filter } => {
+                write!(f, "resize to {size} ({})", filter_name(*filter))
+            }
+            Step::Pad {
+                left,
+                top,
+                right,
+                bottom,
+                fill,
+                mode,
+                ..
+            } => {
+                write!(
+                    f,
+                    "pad {left} left, {top} above, {right} right, {bottom} below"
+                )?;
+                match mode {
+                    PadMode::Constant => write!(f, " with {}", numbers(fill)),
+                    PadMode::Edge => f.write_str(" with the outermost pixels"),
+                    PadMode::Reflect => f.write_str(" mirrored without the outermost pixels"),
+                    PadMode::Symmetric => f.write_str(" mirrored"),
+                }
+            }
+            Step::FlipX => f.write_str("flip left and right"),
+            Step::FlipY => f.write_str("flip top and bottom"),
+            Step::Color(steps) => {
+                let steps: Vec<String> = steps.iter().map(ColorStep::to_string).collect();
+                f.write_str(&steps.join(", "))
+            }
+            Step::Gray { channels } => write!(f, "luma in {channels}"),
+            Step::Erase { region, value } => {
+                write!(f, "erase {} with {}", RegionText(region), numbers(value))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ColorStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, factor) = match self {
+            ColorStep::Brightness(factor) => ("brightness", factor),
+            ColorStep::Contrast(factor) => ("contrast", factor),
+            ColorStep::Saturation(factor) => ("saturation", factor),
+            ColorStep::Hue(turn) => ("hue", turn),
+        };
+        // Prints as many digits as are needed to parse the same number.
+        write!(f, "{name} {factor}")
+    }
+}
+
+impl fmt::Display for Blend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Blend::Whole { share } => write!(f, "own share {share}"),
+            Blend::Rectangle { share, x, y } => write!(
+                f,
+                "own share {share}, partner around {x} of the width, {y} of the height"
+            ),
+        }
+    }
+}
+
+struct RegionText<'a>(&'a Region);
+
+impl fmt::Display for RegionText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Region { top, left, size } = self.0;
+        write!(f, "{size} at x {left}, y {top}")
+    }
+}
+
+fn filter_name(filter: Filter) -> &'static str {
+    match filter {
+        Filter::Nearest => "nearest",
+        Filter::Bilinear => "bilinear",
+        Filter::Bicubic => "bicubic",
+        Filter::Lanczos => "lanczos",
+    }
+}
+
+/// Formats one number, or a list.
+fn numbers(values: &[f64]) -> String {
+    match values {
+        [value] => value.to_string(),
+        values => format!("{values:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::Values;
+    use infeed_core::sample::Size;
+
+    #[test]
+    fn descriptions_contain_no_type_names() {
+        let (height, width) = (290, 354);
+        let size = Size { height, width };
+        let region = Region {
+            top: 4,
+            left: 92,
+            size,
+        };
+        let filter = Filter::Bilinear;
+        let value = vec![0.5, 1.0, 2.0];
+        let color = vec![ColorStep::Contrast(1.25), ColorStep::Hue(-0.03)];
+        let fill = &Values::All(7.0);
+        for (step, words) in [
+            (Step::Crop(region), "crop 354x290 at x 92, y 4"),
+            (
+                Step::Resize { size, filter },
+                "resize to 354x290 (bilinear)",
+            ),
+            (
+                Step::pad([1, 2, 3, 4], fill, fill, PadMode::Constant),
+                "pad 1 left, 2 above, 3 right, 4 below with 7",
+            ),
+            (Step::Color(color), "contrast 1.25, hue -0.03"),
+            (
+                Step::Erase { region, value },
+                "erase 354x290 at x 92, y 4 with [0.5, 1.0, 2.0]",
+            ),
+        ] {
+            assert_eq!(step.to_string(), words);
+        }
+    }
+}

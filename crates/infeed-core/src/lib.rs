@@ -1,0 +1,21 @@
+//! Common parts of all infeed crates: samples, errors, counters, the order of records, the executor
+//! and batches.
+//!
+//! This crate does not depend on codecs, storage or devices.
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod connections;
+pub mod counters;
+pub mod error;
+pub mod exec;
+pub mod order;
+pub mod panics;
+pub mod printable;
+pub mod probe;
+pub mod random;
+pub mod sample;
+pub mod stop;
+pub mod units;
+
+pub use error::Error;

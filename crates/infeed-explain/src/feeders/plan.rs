@@ -1,0 +1,401 @@
+//! Plans feeders before the user starts one: machines like this one, behind a network whose rate is
+//! configured or bounded by loopback. Also measures the feeders that the user named.
+
+use super::measured::{FeederMeasurements, measure_feeders};
+use super::probe::{Loopback, loopback};
+use crate::Progress;
+use crate::capacity::Capacities;
+use crate::case::Case;
+use crate::feeding::{
+    FeederGain, FeederOrigin, Feeding, FeedingContext, FeedingSupply, Network, NetworkOrigin,
+    describe,
+};
+use crate::findings::{NotTried, Remedy, Run, Subject};
+use crate::interval::Interval;
+use crate::limit::Limit;
+use crate::remedies::{add_feeders, count_of};
+use infeed::loader::feeders::Local;
+use infeed_core::error::Error;
+
+/// Bytes of a row's header on the wire: a flag, the record number and its hash.
+const HEAD_BYTES: f64 = 17.0;
+
+/// Spread of a network rate that is configured, and of one that was reached.
+const NETWORK_SPREAD: f64 = 0.05;
+
+/// Results that the explanation already has.
+pub(crate) struct PlanInputs<'a> {
+    pub(crate) run: &'a Run,
+    pub(crate) subject: &'a Subject,
+    /// Samples per second of this machine's cores, from memory.
+    pub(crate) own: Interval,
+    pub(crate) capacities: &'a Capacities,
+}
+
+/// Results of the feeder analysis.
+#[derive(Default)]
+pub(crate) struct FeederFindings {
+    pub(crate) feeding: Option<Feeding>,
+    pub(crate) remedies: Vec<Remedy>,
+    pub(crate) not_tried: Vec<NotTried>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Predicts the rate with feeders if this machine's cores are the limit or the user asked for it.
+/// Measures the feeders that the user named.
+///
+/// # Errors
+///
+/// Returns the error of a named feeder that rejects this run.
+pub(crate) fn feeding(
+    case: &Case,
+    known: &PlanInputs<'_>,
+    progress: Progress<'_>,
+) -> Result<FeederFindings, Error> {
+    let conditions = &case.conditions;
+    let named = conditions.feeders.as_ref();
+    let asked =
+        named.is_some() || conditions.network.is_some() || conditions.feeder_cores.is_some();
+    if !asked && !conditions.try_remedies {
+        return Ok(FeederFindings::default());
+    }
+    if let Some(why) = useless(case, known.capacities.limit(), asked) {
+        return Ok(why.map_or_else(FeederFindings::default, not_tried));
+    }
+    progress("sending batches over loopback", 0.0);
+    let bytes = case.wire_bytes(known.run);
+    let wire = match loopback(bytes.0, case.rows()) {
+        Ok(wire) => wire,
+        // A planned feeder is one remedy of several, so its failure is not fatal unless the user
+        // asked.
+        Err(error) if !asked => return Ok(not_tried(error.chain())),
+        Err(error) => return Err(error),
+    };
+    let (supply, mut feeding) = planned(case, known, &wire, bytes);
+    let step = conditions.step;
+    let context = FeedingContext {
+        step: step.map(|step| case.rows() as f64 / step.as_secs_f64().max(1e-9)),
+        record_bytes: known.subject.bytes as f64 / known.subject.records.max(1) as f64,
+        whole_groups: case.own.groups().is_some_and(|groups| groups.whole),
+        there: named.map_or(0, |named| named.hosts.count() as u32),
+    };
+    let mut notes = Vec::new();
+    let mut measured = None;
+    if let Some(named) = named {
+        let going = |share| progress("running with feeders and without, in turn", share);
+        let found = measure_feeders(case, named, &going)?;
+        let predicted = supply.with(context.there).gain;
+        measured = add(case, &mut feeding, &supply, (found, predicted), &mut notes);
+    }
+    fill(&mut feeding, measured.as_ref().unwrap_or(&supply), &context);
+    Ok(FeederFindings {
+        // Remedies keep the prediction that was made before a feeder ran.
+        remedies: remedies(case, known, &supply, &context),
+        feeding: Some(feeding),
+        notes,
+        ..FeederFindings::default()
+    })
+}
+
+fn not_tried(why: String) -> FeederFindings {
+    FeederFindings {
+        not_tried: vec![NotTried {
+            id: "feeders".to_owned(),
+            name: "feeders: other machines that also make batches".to_owned(),
+            why,
+        }],
+        ..FeederFindings::default()
+    }
+}
+
+/// Returns `Some` if feeders are not planned, with the reason if the user should see one.
+fn useless(case: &Case, limit: Limit, asked: bool) -> Option<Option<String>> {
+    let functions = &case.pipeline.python;
+    if let Some(spec) = functions.iter().find(|spec| spec.handle.is_some()) {
+        let why = format!(
+            "{} exists only in this process; move it to a module",
+            spec.function
+        );
+        return Some(Some(why));
+    }
+    if let Some(spec) = functions.first()
+        && case.conditions.feeders.is_none()
+    {
+        let why = format!(
+            "{} is a Python function, whose cost on other machines is not predicted; name running \
+             feeders to measure them",
+            spec.function
+        );
+        return Some(Some(why));
+    }
+    if case.decodes() {
+        let why = "feeders send decoded images, and here the device's decoder needs files";
+        return Some(Some(why.to_owned()));
+    }
+    if !case.handles.is_empty() {
+        let why = "the records are in the memory of this process, which feeders cannot read";
+        return Some(Some(why.to_owned()));
+    }
+    match limit {
+        _ if asked => None,
+        Limit::Decode | Limit::Transform | Limit::Memory => None,
+        Limit::Storage => Some(Some(
+            "storage is the limit here, and the read rate of other machines is not known; more \
+             cores would not help"
+                .to_owned(),
+        )),
+        _ => Some(None),
+    }
+}
+
+/// Plans feeders that are machines like this one.
+fn planned(
+    case: &Case,
+    known: &PlanInputs<'_>,
+    wire: &Loopback,
+    (sample_bytes, small_bytes): (f64, Option<f64>),
+) -> (FeedingSupply, Feeding) {
+    let cores = infeed_raw::machine::usable_cores().max(1) as f64;
+    let workers = (case.workers() as f64).min(cores);
+    let feeder_cores = case.conditions.feeder_cores.unwrap_or(workers as usize);
+    let send_s = wire.send_s * sample_bytes;
+    let receive_s = wire.receive_s * sample_bytes;
+    let make_s = |rate: f64| workers / rate.max(1e-9);
+    let feeder = known
+        .own
+        .map(|rate| feeder_cores as f64 / (make_s(rate) + send_s));
+    let network = match case.conditions.network {
+        Some(bytes_per_s) => Network {
+            bytes_per_s,
+            known: NetworkOrigin::Given,
+        },
+        None => Network {
+            bytes_per_s: wire.all,
+            known: NetworkOrigin::Loopback,
+        },
+    };
+    let connection = wire.connection.min(network.bytes_per_s) / sample_bytes;
+    let all = known.capacities;
+    let of = |limits: &[Limit]| -> Vec<(Limit, Interval)> {
+        let found = limits.iter();
+        found
+            .filter_map(|&limit| Some((limit, all.rate_of(limit)?)))
+            .collect()
+    };
+    let supply = FeedingSupply {
+        own: known.own.mid,
+        own_limit: match all.rate_of(Limit::Transform) {
+            Some(_) => Limit::Transform,
+            None => Limit::Decode,
+        },
+        here: of(&[Limit::Storage, Limit::Memory]),
+        helps: helps(case),
+        workers,
+        cores,
+        receive_s,
+        feeder,
+        connection: Some(connection),
+        wire: Some(Interval::exact(network.bytes_per_s / sample_bytes).widen(NETWORK_SPREAD)),
+        ceilings: of(&[Limit::Copy, Limit::Device, Limit::Step]),
+    };
+    let feeding = Feeding {
+        known: FeederOrigin::Planned,
+        feeder_cores: Some(feeder_cores),
+        make_s: make_s(known.own.mid),
+        send_s,
+        receive_s,
+        sample_bytes,
+        small_bytes,
+        network,
+        ..Feeding::default()
+    };
+    (supply, feeding)
+}
+
+/// Returns whether this machine's cores make batches next to feeders.
+fn helps(case: &Case) -> bool {
+    let named = case.conditions.feeders.as_ref();
+    named.is_none_or(|feeders| feeders.local == Local::Help)
+}
+
+/// Replaces planned rates by measured rates. None if no feeder was reached.
+fn add(
+    case: &Case,
+    feeding: &mut Feeding,
+    planned: &FeedingSupply,
+    (found, predicted): (FeederMeasurements, Interval),
+    notes: &mut Vec<String>,
+) -> Option<FeedingSupply> {
+    for host in &found.hosts {
+        if let Some(problem) = &host.problem {
+            notes.push(format!("{}: {problem}", host.host));
+        }
+    }
+    let near = |host: &str| host.starts_with("127.") || host.starts_with("localhost");
+    if found.hosts.iter().any(|host| near(&host.host)) {
+        notes.push(
+            "a feeder on this machine shares its cores; the prediction assumes other machines"
+                .to_owned(),
+        );
+    }
+    feeding.hosts = found.hosts;
+    let feeder = found.feeder?;
+    feeding.known = FeederOrigin::Measured;
+    feeding.sample_bytes = found.sample_bytes;
+    feeding.receive_s = found.receive_s;
+    if found.make_s > 0.0 {
+        feeding.make_s = found.make_s;
+    }
+    if case.conditions.network.is_none() {
+        feeding.network = Network {
+            bytes_per_s: found.bytes_per_s,
+            known: NetworkOrigin::Reached,
+        };
+    }
+    let wire = feeding.network.bytes_per_s / feeding.sample_bytes.max(1.0);
+    let supply = FeedingSupply {
+        feeder,
+        connection: None,
+        wire: Some(Interval::exact(wire).widen(NETWORK_SPREAD)),
+        receive_s: feeding.receive_s,
+        ..planned.clone()
+    };
+    let there = feeding.hosts.iter().filter(|host| host.connected).count() as u32;
+    feeding.measured = Some(FeederGain {
+        without: found.without,
+        with: found.with,
+        gain: found.gain,
+        predicted,
+        limit: supply.with(there).limit,
+        busy: found.busy,
+    });
+    Some(supply)
+}
+
+/// Fills in the numbers and the sentences for a supply.
+fn fill(feeding: &mut Feeding, supply: &FeedingSupply, context: &FeedingContext) {
+    feeding.enough = context.step.and_then(|step| supply.enough(step));
+    feeding.saturated = supply.saturated();
+    let wanted: Vec<u32> = feeding.enough.into_iter().chain([context.there]).collect();
+    feeding.counts = supply.counts(&wanted);
+    describe(feeding, supply, context);
+}
+
+/// Returns the remedies: the number of feeders that keeps the step fed, or else one, and the number
+/// that exists.
+fn remedies(
+    case: &Case,
+    known: &PlanInputs<'_>,
+    supply: &FeedingSupply,
+    context: &FeedingContext,
+) -> Vec<Remedy> {
+    let enough = context.step.and_then(|step| supply.enough(step));
+    let wanted = match (enough, context.step) {
+        (Some(enough), _) => enough,
+        (None, Some(_)) => supply.saturated().unwrap_or(1),
+        (None, None) => 1,
+    };
+    let mut counts = vec![wanted, context.there];
+    counts.retain(|count| *count > 0);
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+        .into_iter()
+        .map(|count| remedy(case, known, supply, count))
+        .collect()
+}
+
+fn remedy(case: &Case, known: &PlanInputs<'_>, supply: &FeedingSupply, count: u32) -> Remedy {
+    let candidate = add_feeders(count);
+    let found = supply.with(count);
+    let rows = known.subject.batch_rows as f64;
+    let rate = found.rate;
+    let step_of = |rate: f64| rows / rate.max(1e-9);
+    let name = case.name.as_str();
+    Remedy {
+        id: candidate.id,
+        name: candidate.name,
+        command: candidate.command.replace("PIPELINE", &quoted(name)),
+        rate,
+        gain: found.gain,
+        step_time: Interval {
+            low: step_of(rate.high),
+            mid: step_of(rate.mid),
+            high: step_of(rate.low),
+        },
+        disk_bytes: 0,
+        convert_s: 0.0,
+        quality: candidate.quality.unwrap_or_default().to_owned(),
+        limit: found.limit,
+        arithmetic: format!(
+            "{:.0} here + {:.0} of feeders = {:.0} samples/s, limited by {}",
+            found.own,
+            found.fed,
+            rate.mid,
+            found.limit.subject()
+        ),
+    }
+}
+
+/// Quotes a name so that a shell reads it as one word.
+fn quoted(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:".contains(c);
+    match !name.is_empty() && name.chars().all(plain) {
+        true => name.to_owned(),
+        false => format!("'{}'", name.replace('\'', r"'\''")),
+    }
+}
+
+impl Case {
+    /// Returns the bytes of a sample on the wire, and the smaller number of bytes if the device did
+    /// the expansion (cast, one-hot). None if that is not smaller.
+    fn wire_bytes(&self, run: &Run) -> (f64, Option<f64>) {
+        let small = self.small_bytes();
+        let row = match self.expands() {
+            true => small,
+            false => self.row_bytes(&self.pipeline),
+        };
+        // Rows of varying size count with the mean size that the run wrote.
+        let write = run.stages.iter().find(|stage| stage.name == "write");
+        let seen = write.map_or(0.0, |write| {
+            write.bytes_out as f64 / write.samples.max(1) as f64
+        });
+        let row = row.unwrap_or(seen);
+        let small = small.filter(|small| !self.expands() && *small < row);
+        (row + HEAD_BYTES, small.map(|small| small + HEAD_BYTES))
+    }
+}
+
+/// Checks that a remedy can be applied under the conditions of a case. A feeder remedy needs hosts.
+///
+/// # Errors
+///
+/// [`Error::Config`] with the number of feeders that the remedy needs.
+pub fn applies(case: &Case, remedy: &Remedy) -> Result<(), Error> {
+    let Some(wanted) = count_of(&remedy.id) else {
+        return Ok(());
+    };
+    let named = case.conditions.feeders.as_ref();
+    let there = named.map_or(0, |feeders| feeders.hosts.count());
+    if there == wanted as usize {
+        return Ok(());
+    }
+    let problem = format!(
+        "`{}` is measured with running feeders: {there} are named; start {wanted} (`{}`) and name \
+         them",
+        remedy.id, remedy.command
+    );
+    Err(Error::config("apply", problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_blanks_is_one_word_to_a_shell() {
+        assert_eq!(quoted("train.toml"), "train.toml");
+        assert_eq!(quoted("my photos"), "'my photos'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

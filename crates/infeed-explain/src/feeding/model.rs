@@ -1,0 +1,173 @@
+//! Computes the rate with a number of feeders. This machine's cores receive first and make batches
+//! with the rest, feeders make as much as wire and receiving carry, and bus, device and step bound
+//! the sum.
+
+use super::FeederCount;
+use crate::interval::Interval;
+use crate::limit::Limit;
+
+/// Maximum number of feeders that is computed.
+pub(super) const MOST: u32 = 1024;
+
+/// Share of the step's rate at which the step counts as fed.
+const FED: f64 = 0.99;
+
+/// Available rates, in samples per second unless the name says otherwise.
+#[derive(Clone, Debug)]
+pub(crate) struct FeedingSupply {
+    /// Rate of this machine's workers while nothing else uses their cores.
+    pub(crate) own: f64,
+    /// Name of that limit.
+    pub(crate) own_limit: Limit,
+    /// Other bounds of batches made here, which do not bound feeders: storage, memory.
+    pub(crate) here: Vec<(Limit, Interval)>,
+    /// Whether own cores make batches next to feeders.
+    pub(crate) helps: bool,
+    /// Number of cores that the workers keep busy, and the number that exists.
+    pub(crate) workers: f64,
+    pub(crate) cores: f64,
+    /// Processor time to receive a sample, in seconds.
+    pub(crate) receive_s: f64,
+    /// Rate of one feeder.
+    pub(crate) feeder: Interval,
+    /// Rate of one connection.
+    pub(crate) connection: Option<f64>,
+    /// Rate of all connections together.
+    pub(crate) wire: Option<Interval>,
+    /// Bounds of everything that is delivered: bus, device, step.
+    pub(crate) ceilings: Vec<(Limit, Interval)>,
+}
+
+/// Samples per second by origin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct FeedRates {
+    own: f64,
+    fed: f64,
+    limit: Limit,
+}
+
+impl FeedRates {
+    fn rate(self) -> f64 {
+        self.own + self.fed
+    }
+}
+
+type End = fn(&Interval) -> f64;
+
+impl FeedingSupply {
+    /// Returns the rates of cores and feeders before bus, device and step bound them. `end` picks
+    /// an end of each interval.
+    fn made(&self, feeders: u32, end: End) -> FeedRates {
+        let one = end(&self.feeder).min(self.connection.unwrap_or(f64::INFINITY));
+        let mut fed = f64::from(feeders) * one;
+        let mut limit = Limit::Feeders;
+        if let Some(wire) = self.wire.as_ref().map(end).filter(|wire| *wire < fed) {
+            (fed, limit) = (wire, Limit::Wire);
+        }
+        let taken_in = self.cores / self.receive_s;
+        if taken_in < fed {
+            (fed, limit) = (taken_in, Limit::Receive);
+        }
+        if feeders == 0 {
+            (fed, limit) = (0.0, self.own_limit);
+        } else if !self.helps {
+            return FeedRates {
+                own: 0.0,
+                fed,
+                limit,
+            };
+        }
+        // Receiving takes idle cores first, and then those of the workers.
+        let left = (self.cores - fed * self.receive_s) / self.workers.max(1e-9);
+        let mut own = self.own * left.clamp(0.0, 1.0);
+        for (what, rate) in &self.here {
+            if end(rate) < own {
+                own = end(rate);
+                // With feeders, the limit stays with them, because the user can add feeders.
+                limit = if feeders == 0 { *what } else { limit };
+            }
+        }
+        FeedRates { own, fed, limit }
+    }
+
+    fn flow(&self, feeders: u32, end: End) -> FeedRates {
+        let mut flow = self.made(feeders, end);
+        for (limit, rate) in &self.ceilings {
+            let rate = end(rate);
+            if rate < flow.rate() {
+                // The next free maker takes the next batch, so both rates fall by the same factor.
+                let part = rate / flow.rate();
+                flow = FeedRates {
+                    own: flow.own * part,
+                    fed: flow.fed * part,
+                    limit: *limit,
+                };
+            }
+        }
+        flow
+    }
+
+    /// Returns the rate with this number of feeders.
+    pub(crate) fn with(&self, feeders: u32) -> FeederCount {
+        let flow = self.flow(feeders, |rate| rate.mid);
+        let rate = Interval {
+            low: self.flow(feeders, |rate| rate.low).rate().min(flow.rate()),
+            mid: flow.rate(),
+            high: self.flow(feeders, |rate| rate.high).rate().max(flow.rate()),
+        };
+        // This machine's part is in both rates, so its spread cancels.
+        let now = self.flow(0, |rate| rate.mid).rate();
+        FeederCount {
+            feeders,
+            rate,
+            gain: match feeders {
+                0 => Interval::exact(1.0),
+                _ => rate.map(|rate| if now > 0.0 { rate / now } else { f64::INFINITY }),
+            },
+            own: flow.own,
+            fed: flow.fed,
+            receive_cores: flow.fed * self.receive_s,
+            limit: flow.limit,
+            arithmetic: String::new(),
+        }
+    }
+
+    /// Returns the smallest number of feeders at which `holds` is true.
+    fn fewest(&self, holds: impl Fn(&FeederCount) -> bool) -> Option<u32> {
+        (0..=MOST).find(|&feeders| holds(&self.with(feeders)))
+    }
+
+    /// Returns the smallest number of feeders that feeds a step of `step` samples per second.
+    pub(crate) fn enough(&self, step: f64) -> Option<u32> {
+        self.fewest(|count| count.rate.mid >= FED * step)
+    }
+
+    /// Returns the smallest number at which another resource than batch-making cores is the limit.
+    pub(crate) fn saturated(&self) -> Option<u32> {
+        let within = |limit| self.here.iter().any(|(what, _)| *what == limit);
+        self.fewest(|count| match count.feeders {
+            0 => count.limit != self.own_limit && !within(count.limit),
+            _ => count.limit != Limit::Feeders,
+        })
+    }
+
+    /// Returns the rates for 0, 1, 2, 4 and so on feeders until another resource is the limit, and
+    /// for the `wanted` numbers.
+    pub(crate) fn counts(&self, wanted: &[u32]) -> Vec<FeederCount> {
+        let last = self.saturated().unwrap_or(MOST);
+        let mut numbers: Vec<u32> = vec![0];
+        let mut next = 1;
+        while next < last {
+            numbers.push(next);
+            next *= 2;
+        }
+        numbers.push(last);
+        numbers.extend_from_slice(wanted);
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+            .into_iter()
+            .map(|number| self.with(number))
+            .collect()
+    }
+}

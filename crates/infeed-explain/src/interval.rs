@@ -1,0 +1,48 @@
+//! A number with a lower and an upper bound.
+
+use serde::{Deserialize, Serialize};
+
+/// A measured or predicted number with its bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// The most likely value.
+    pub mid: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// Returns an interval without spread.
+    pub fn exact(value: f64) -> Interval {
+        Interval {
+            low: value,
+            mid: value,
+            high: value,
+        }
+    }
+
+    /// Applies `f` to each end. `f` must not decrease.
+    pub fn map(self, f: impl Fn(f64) -> f64) -> Interval {
+        Interval {
+            low: f(self.low),
+            mid: f(self.mid),
+            high: f(self.high),
+        }
+    }
+
+    /// Moves both ends away from the middle by `share` of the middle.
+    pub fn widen(self, share: f64) -> Interval {
+        Interval {
+            low: self.low - share * self.mid,
+            mid: self.mid,
+            high: self.high + share * self.mid,
+        }
+    }
+
+    /// Returns whether the interval contains a value.
+    pub fn holds(self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+}

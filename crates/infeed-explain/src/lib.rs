@@ -1,0 +1,84 @@
+//! Finds why the consumer waits, predicts the gain of each remedy, and checks the prediction.
+//!
+//! [`explain`] runs the pipeline as it is, measures the rate that each resource allows
+//! (`capacity`), and names the lowest one (`verdict`). It then tries every remedy on a few hundred
+//! records (`remedies`, `trial`). [`apply()`] applies one remedy to all records and measures again.
+//! The [`ledger`] keeps predicted and measured gains.
+//!
+//! With a device, real or planned, the same arithmetic determines which part of the work belongs on
+//! the device ([`PlacementReport`]) and which share of the JPEGs its decoder should take
+//! ([`Decoding`]). [`Transfers`] reports the bytes and copies that went to the device.
+//!
+//! [`Feeding`] covers other machines: the predicted gain of [feeders](infeed::feed) before the user
+//! starts one, and the measured gain of those that run.
+//!
+//! The rate of the model is the lowest capacity divided by demand over all resources. The gain from
+//! cores is never computed from single parts. It is measured as the ratio of two runs in turn, with
+//! all cores at work.
+#![forbid(unsafe_code)]
+
+pub mod report;
+
+mod apply;
+mod capacity;
+mod case;
+mod decoders;
+mod decoding;
+mod difference;
+mod feed;
+mod feeders;
+mod feeding;
+mod findings;
+mod functions;
+mod interval;
+pub mod ledger;
+mod limit;
+mod measure;
+mod placement;
+mod placement_trials;
+mod prepare;
+mod ready;
+mod remedies;
+mod run;
+mod running;
+mod sides;
+mod storage;
+mod survey;
+mod transfers;
+mod trial;
+mod units;
+mod verdict;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use apply::{AppliedRemedy, apply, remedy};
+pub use case::{Case, Conditions, PlannedMachine};
+pub use decoding::{Decoding, DecodingRate};
+pub use feeders::applies;
+pub use feeding::{
+    FeederCount, FeederGain, FeederHost, FeederOrigin, Feeding, Network, NetworkOrigin,
+};
+pub use findings::{
+    Explanation, LedgerEntry, Machine, NotTried, QueuePoint, Remedy, Run, Span, StageCost, Stall,
+    Subject, TunedPlacement, VERSION, Verdict,
+};
+pub use interval::Interval;
+pub use limit::{Limit, Resource};
+pub use measure::explain;
+pub use placement::{
+    AllowedRate, DeviceOrigin, PlacementLimit, PlacementRate, PlacementReport, ResourceChange,
+    Split,
+};
+pub use running::{running, running_on};
+pub use transfers::{FieldTransfer, Transfers};
+
+/// Receives the name of the current part of the work and the share of it that is done, 0 to 1.
+/// Returns whether to continue.
+pub type Progress<'a> = &'a (dyn Fn(&str, f64) -> bool + Sync);
+
+/// Returns seconds since 1970.
+fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,84 @@
+//! The resources that can limit a pipeline, and the rate that each allows.
+
+use serde::{Deserialize, Serialize};
+
+use super::interval::Interval;
+
+/// A resource that can be the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// Reads of encoded bytes.
+    Storage,
+    /// Processor cores that spend most of their time on decoding.
+    Decode,
+    /// Processor cores that spend most of their time on transforms and on writing rows.
+    Transform,
+    /// The interpreter lock, or a Python function.
+    Python,
+    /// Memory bandwidth.
+    Memory,
+    /// The cores of feeders, together with those of this machine.
+    Feeders,
+    /// The network between feeders and this machine.
+    Wire,
+    /// This machine's cores, which receive the batches of feeders.
+    Receive,
+    /// The bus to the device.
+    Copy,
+    /// The device's JPEG decoder.
+    Decoder,
+    /// The device's work on rows, which runs next to the step.
+    Device,
+    /// The training step itself. The loader keeps up.
+    Step,
+}
+
+impl Limit {
+    /// Returns the lower-case name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Storage => "storage",
+            Limit::Decode => "decode",
+            Limit::Transform => "transform",
+            Limit::Python => "python",
+            Limit::Memory => "memory",
+            Limit::Feeders => "feeders",
+            Limit::Wire => "wire",
+            Limit::Receive => "receive",
+            Limit::Copy => "copy",
+            Limit::Decoder => "decoder",
+            Limit::Device => "device",
+            Limit::Step => "step",
+        }
+    }
+
+    /// Returns the name for a sentence about the loader.
+    pub(super) fn subject(self) -> &'static str {
+        match self {
+            Limit::Storage => "storage",
+            Limit::Decode => "decoding",
+            Limit::Transform => "transforming and writing rows",
+            Limit::Python => "Python",
+            Limit::Memory => "memory bandwidth",
+            Limit::Feeders => "preparing here and on feeders",
+            Limit::Wire => "the network to feeders",
+            Limit::Receive => "receiving from feeders",
+            Limit::Copy => "the copy to the device",
+            Limit::Decoder => "the device's decoder",
+            Limit::Device => "the device's work on rows",
+            Limit::Step => "the step",
+        }
+    }
+}
+
+/// The rate that one resource allows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Resource {
+    /// The resource.
+    pub limit: Limit,
+    /// Samples per second.
+    pub rate: Interval,
+    /// Arithmetic of the rate, such as `2 workers / 6.4 ms per sample = 312 samples/s`.
+    pub arithmetic: String,
+}

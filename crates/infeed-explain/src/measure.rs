@@ -1,0 +1,729 @@
+//! Measures an explanation in five parts: the records, the plain run, the storage, the cores, the
+//! remedies.
+
+use std::time::Duration;
+
+use super::capacity::{Capacities, costliest, in_python};
+use super::case::Case;
+use super::decoding::Decoding;
+use super::difference::difference;
+use super::feed::Feed;
+use super::findings::{Explanation, Machine, NotTried, Remedy, Run, Subject, VERSION};
+use super::interval::Interval;
+use super::limit::{Limit, Resource};
+use super::placement::{PlacementRate, PlacementReport};
+use super::placement_trials::PlacementTrial;
+use super::prepare::{RecordSubset, RewriteStats};
+use super::ready::{ready, refused};
+use super::remedies::{Candidate, RemedyChange, candidates};
+use super::storage::Storage;
+use super::survey::{Survey, survey};
+use super::trial::{OtherProcesses, Variant, fixed, interleave, interval, ratio};
+use super::verdict::verdict;
+use super::{Progress, feeders, functions, now_s, run};
+use infeed_core::error::Error;
+use infeed_core::probe;
+use infeed_device::busy::UtilisationMonitor;
+
+/// Duration at the start of the plain run in which the timeline is recorded.
+const TIMELINE: Duration = Duration::from_secs(2);
+
+/// Turns of each remedy.
+const ROUNDS: usize = 5;
+
+/// Length of a turn.
+const SLICE: Duration = Duration::from_millis(280);
+
+/// Share of memory that a dataset may take and still stay in memory between epochs.
+const STAYS: f64 = 0.5;
+
+/// Cores used by other processes above which the report has a note.
+const DISTURBED: f64 = 0.1;
+
+/// Spread of a bus rate or step time that the user gave.
+const GIVEN: f64 = 0.02;
+
+/// Explains a pipeline.
+///
+/// # Errors
+///
+/// As opening and running the pipeline.
+pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error> {
+    case.check_decode()?;
+    let others = OtherProcesses::watch();
+    let looked = survey(case)?;
+    let mut options = fixed(&case.conditions.open);
+    options.timeline = Some(TIMELINE);
+    let order = case.pipeline.order(&*case.own, &case.handles)?;
+    let selection = case.pipeline.selection(&*case.own, &order);
+    let pipeline = case.pipeline.plain();
+    let feed = Feed::open(case, &pipeline, &options)?;
+    let loader = feed.loader();
+    let plan = format!("{selection}{}", loader.plan()?);
+    let running = |share| progress("running the pipeline as it is", share);
+    let seconds = case.conditions.seconds;
+    let watch = case
+        .conditions
+        .device
+        .as_ref()
+        .and_then(UtilisationMonitor::over);
+    let run = run::plain(&feed, case.conditions.step, seconds, &running)?;
+    let utilisation = watch.and_then(UtilisationMonitor::end);
+    let timeline = run::spans(loader.timeline()?);
+    let transfers = feed.transfers()?;
+    let mut notes = notices(loader, &run);
+    notes.extend(run::selected(&selection));
+    drop(feed);
+
+    progress("reading records cold", 0.0);
+    let storage = case.storage()?;
+    let trials = Trials::run(case, &looked, &run, storage.as_ref(), progress)?;
+    let subject = subject(case, &looked);
+    let mut capacities = capacities(case, &run, storage.as_ref(), &trials, subject.bytes as f64);
+    let reading = capacities.rate_of(Limit::Storage);
+    let mut untried = Vec::new();
+    let timing = |share| _ = progress("timing copies and kernels", share);
+    let placement = case.place_work(&trials.ways, reading, &mut untried, &timing)?;
+    let timing = |share| _ = progress("timing the device's decoder", share);
+    let decoding = match &placement {
+        Some(placement) => {
+            case.decoding(&trials.ways, placement, reading, &mut untried, &timing)?
+        }
+        None => None,
+    };
+    notes.extend(case.no_decoder());
+    if case.conditions.device.is_some()
+        && let Some(now) = way_now(placement.as_ref(), decoding.as_ref())
+        && let Some(placement) = &placement
+    {
+        capacities.add_device(now, &placement.device);
+    }
+    if let Some(storage) = storage.as_ref().filter(|_| case.throttle().is_none()) {
+        notes.push(storage_note(storage, case, &subject));
+    }
+    if case.is_far() && trials.tried.iter().any(|tried| tried.written.is_some()) {
+        notes.push(
+            "rewritten data goes to a local disk, which is then read instead of the bucket; the \
+             rate of that disk was not measured"
+                .to_owned(),
+        );
+    }
+    if let Some(cores) = others.cores().filter(|&cores| cores > DISTURBED) {
+        notes.push(format!(
+            "other processes used {cores:.1} cores during the run; rates and gains are less \
+             certain than their intervals"
+        ));
+    }
+    let mut lasting = capacities.clone();
+    if let Some(starved) = starved(&run, case.workers(), &capacities) {
+        capacities.add(Limit::Storage, starved.rate, starved.arithmetic);
+        if subject.fits_in_memory {
+            notes.push(
+                "the data was not yet in memory during this run, but will be later; the gains \
+                 apply to later epochs"
+                    .to_owned(),
+            );
+        } else {
+            lasting = capacities.clone();
+        }
+    }
+    let known = feeders::PlanInputs {
+        run: &run,
+        subject: &subject,
+        own: trials.base,
+        capacities: &lasting,
+    };
+    let fed = feeders::feeding(case, &known, progress)?;
+    let (mut remedies, mut not_tried) = trials.remedies(case, &lasting, storage.as_ref(), &subject);
+    // Existing feeders are ranked with the other remedies. Planned feeders come last.
+    remedies.extend(fed.remedies);
+    if case.conditions.feeders.is_some() {
+        remedies.sort_by(|a, b| b.gain.mid.total_cmp(&a.gain.mid));
+    }
+    not_tried.extend(untried);
+    not_tried.extend(fed.not_tried);
+    notes.extend(fed.notes);
+    let waited = run.wait_s / (run.seconds - run.first_batch_s).max(1e-9);
+    let stall = capacities.stall(waited.clamp(0.0, 1.0));
+    Ok(Explanation {
+        version: VERSION,
+        infeed: env!("CARGO_PKG_VERSION").to_owned(),
+        made_at_s: now_s(),
+        machine: machine(case),
+        plan,
+        verdict: verdict(case, &run, &stall, &capacities, &remedies),
+        run,
+        stall,
+        resources: capacities.all().to_vec(),
+        remedies,
+        not_tried,
+        placement,
+        decoding,
+        tried: None,
+        feeding: fed.feeding,
+        transfers,
+        utilisation,
+        timeline,
+        ledger: Vec::new(),
+        notes,
+        subject,
+    })
+}
+
+/// Returns the placement that ran, with the host's or the device's decoder.
+fn way_now<'a>(
+    placement: Option<&'a PlacementReport>,
+    decoding: Option<&'a Decoding>,
+) -> Option<&'a PlacementRate> {
+    let placement = placement?;
+    // Without files for the decoder, the device only resizes.
+    let Some(decoding) = decoding.filter(|_| placement.decodes) else {
+        return placement.ways.iter().find(|way| way.split == placement.now);
+    };
+    let now = decoding.ways.iter().find(|way| way.share == decoding.now);
+    now.map(|now| &now.way)
+}
+
+impl Case {
+    /// Measures the storage of this case.
+    pub(super) fn storage(&self) -> Result<Option<Storage>, Error> {
+        let records = self.cold_sample();
+        Storage::measure(&self.source, &records, self.readers(), self.throttle())
+    }
+}
+
+/// Returns the loader's notices, and the limits of a run that was too short.
+fn notices(loader: &infeed::loader::Loader, run: &Run) -> Vec<String> {
+    let mut notes = loader.take_notices();
+    let bad = loader.bad_records().len();
+    if bad > 0 {
+        notes.push(format!("{bad} bad records were replaced or left out"));
+    }
+    if run.batches < 10 {
+        notes.push(format!(
+            "only {} batches were measured; use smaller batches or a longer --seconds for tighter \
+            intervals",
+            run.batches
+        ));
+    }
+    notes
+}
+
+fn storage_note(storage: &Storage, case: &Case, subject: &Subject) -> String {
+    let cold = storage.rate(case.readers()).mid;
+    let megabytes = storage.bytes_per_s(case.readers()) / 1e6;
+    let when = match (case.is_far(), kept_bytes(case)) {
+        (false, _) if subject.fits_in_memory => {
+            "the first epoch; later ones find the data in memory"
+        }
+        (false, _) => "every epoch, because the data is larger than half of the memory",
+        (true, kept) if kept <= 0.0 => {
+            "every epoch, because bucket objects are not cached; set INFEED_CACHE_DIR to cache \
+             them on this machine"
+        }
+        (true, kept) if subject.bytes as f64 <= kept => {
+            "the first epoch; later ones find the data in the cache on this machine"
+        }
+        (true, _) => "every epoch, because the data is larger than the cache on this machine",
+    };
+    format!(
+        "cold, the storage reads {cold:.0} samples/s ({megabytes:.0} MB/s); this applies to \
+        {when}"
+    )
+}
+
+fn subject(case: &Case, looked: &Survey) -> Subject {
+    let bytes = looked.record_bytes * case.own.len() as f64;
+    let memory = infeed_raw::machine::memory_limit_bytes() as f64;
+    Subject {
+        name: case.name.clone(),
+        pipeline: case.pipeline.to_toml().unwrap_or_default(),
+        records: case.own.len(),
+        bytes: bytes as u64,
+        batch_rows: case.rows(),
+        workers: case.workers(),
+        readers: case.readers(),
+        step_s: case.conditions.step.map(|step| step.as_secs_f64()),
+        fits_in_memory: bytes < STAYS * memory && (!case.is_far() || bytes <= kept_bytes(case)),
+    }
+}
+
+fn machine(case: &Case) -> Machine {
+    let found = probe::machine();
+    Machine {
+        cpu: found.cpu,
+        cores: found.cores,
+        memory_bytes: found.memory_bytes,
+        system: found.system,
+        memory_bytes_per_s: probe::Probe::path()
+            .and_then(|path| probe::Probe::load(&path))
+            .map(|known| known.memory_all_cores_bytes_per_s),
+        profile: case
+            .conditions
+            .planned_machine
+            .as_ref()
+            .map(|machine| machine.name.clone()),
+    }
+}
+
+/// The measured remedies.
+struct Trials {
+    /// Samples per second of the pipeline as it is, from memory, with a consumer that is always
+    /// ready.
+    base: Interval,
+    /// The placements on host and device, with the rate of the cores in each.
+    ways: Vec<PlacementTrial>,
+    tried: Vec<TrialResult>,
+    not: Vec<NotTried>,
+}
+
+struct TrialResult {
+    candidate: Candidate,
+    gain: Interval,
+    written: Option<RewriteStats>,
+    quality: String,
+}
+
+impl Trials {
+    fn run(
+        case: &Case,
+        looked: &Survey,
+        run: &Run,
+        storage: Option<&Storage>,
+        progress: Progress<'_>,
+    ) -> Result<Trials, Error> {
+        let (found, mut not) = if case.conditions.try_remedies {
+            candidates(case, looked.records, storage)
+        } else {
+            Default::default()
+        };
+        let scratch =
+            tempfile::tempdir().map_err(|error| Error::open("a temporary folder", error))?;
+        let writing = |share| progress("trying remedies on a few records: writing", share);
+        let (kept, sample) = ready(
+            case,
+            (found, &mut not),
+            (&looked.sample, run.samples_per_s),
+            scratch.path(),
+            &writing,
+        )?;
+        let base = case.variant(&RecordSubset::Trial {
+            records: &sample,
+            samples_per_s: run.samples_per_s,
+        })?;
+        // The base runs first and last in each round, because every gain is a ratio to it.
+        let mut variants: Vec<Variant> = vec![base.clone()];
+        variants.extend(kept.iter().map(|(_, prepared, _)| prepared.variant.clone()));
+        let ways = case.ways(&base);
+        variants.extend(ways.variants().cloned());
+        variants.push(base);
+        let running = match kept.is_empty() {
+            true => "running a few records",
+            false => "trying remedies on a few records: running",
+        };
+        let going = |share| progress(running, share);
+        let mut rates = interleave(&variants, ROUNDS, case.turn(SLICE), &going);
+        let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
+        let shared = rates.split_off(1 + kept.len());
+        let mut rates = rates.into_iter();
+        let first = rates.next().unwrap_or_else(|| Ok(Vec::new()))?;
+        let both = first.iter().zip(&last);
+        let base_rates: Vec<f64> = both.map(|(a, b)| (a + b) / 2.0).collect();
+        if base_rates.is_empty() {
+            let problem = "stopped before the rate of the cores was measured";
+            return Err(Error::config("explain", problem));
+        }
+        let mut tried = Vec::new();
+        for ((candidate, prepared, left_out), rates) in kept.into_iter().zip(rates) {
+            let rates = match rates {
+                Ok(rates) if !rates.is_empty() => rates,
+                Ok(_) => continue,
+                Err(error) => {
+                    not.push(refused(&candidate, &error));
+                    continue;
+                }
+            };
+            let mut quality = match candidate.quality {
+                Some(known) => known.to_owned(),
+                None => difference(&variants[0], &prepared.variant)
+                    .unwrap_or_else(|error| format!("not compared: {}", error.chain())),
+            };
+            if left_out > 0 {
+                let all = looked.sample.len();
+                quality = format!("{quality}; leaves out {left_out} of {all} records tried");
+            }
+            tried.push(TrialResult {
+                gain: ratio(&rates, &base_rates),
+                candidate,
+                written: prepared.written,
+                quality,
+            });
+        }
+        let base = interval(&base_rates);
+        Ok(Trials {
+            base,
+            ways: ways.tried(shared, (&base_rates, base), &mut not),
+            tried,
+            not,
+        })
+    }
+
+    /// Returns the table: each remedy with the rate that the tightest resource then allows.
+    fn remedies(
+        self,
+        case: &Case,
+        now: &Capacities,
+        storage: Option<&Storage>,
+        subject: &Subject,
+    ) -> (Vec<Remedy>, Vec<NotTried>) {
+        let mut remedies: Vec<Remedy> = self
+            .tried
+            .into_iter()
+            .map(|tried| remedy(case, now, storage, subject, tried))
+            .collect();
+        remedies.sort_by(|a, b| b.gain.mid.total_cmp(&a.gain.mid));
+        (remedies, self.not)
+    }
+}
+
+fn remedy(
+    case: &Case,
+    now: &Capacities,
+    storage: Option<&Storage>,
+    subject: &Subject,
+    tried: TrialResult,
+) -> Remedy {
+    let TrialResult {
+        candidate,
+        gain,
+        written,
+        quality,
+    } = tried;
+    let readers = match candidate.change {
+        RemedyChange::Readers(readers) => readers,
+        _ => case.readers(),
+    };
+    let reading = storage.map(|storage| {
+        if written.is_some() && case.is_far() {
+            // The new data lies on a local disk, whose rate the bucket does not predict.
+            return Interval::exact(f64::INFINITY);
+        }
+        let (rate, bytes) = match &written {
+            // Arrays are mapped and read in large pieces, so their bytes count and not their files.
+            Some(written) => {
+                let bytes = written.bytes_out as f64 / written.records.max(1) as f64;
+                let files = files_of(case, &candidate, storage.record_files, bytes);
+                (storage.rate_of(readers, files, bytes), bytes)
+            }
+            None => (storage.rate(readers), storage.record_bytes),
+        };
+        let limited = with_cache(case, rate, bytes * subject.records as f64);
+        limited.unwrap_or(Interval::exact(f64::INFINITY))
+    });
+    let (copy, step) = placed(case, &candidate);
+    let then = now
+        .times_cores(gain)
+        .with(Limit::Storage, reading)
+        .with(Limit::Copy, copy)
+        .with(Limit::Step, step);
+    let rate = then.least();
+    let before = now.least();
+    let over = |a: f64, b: f64| if b > 0.0 { a / b } else { 1.0 };
+    let total = |bytes: u64, of: &RewriteStats| {
+        (bytes as f64 * subject.records as f64 / of.records.max(1) as f64) as u64
+    };
+    Remedy {
+        arithmetic: format!(
+            "from memory {:.2}x of now [{:.2} to {:.2}] in {ROUNDS} turns; then {} allows {:.0} \
+             samples/s, where {} allows {:.0} now",
+            gain.mid,
+            gain.low,
+            gain.high,
+            then.limit().name(),
+            rate.mid,
+            now.limit().name(),
+            before.mid,
+        ),
+        limit: then.limit(),
+        // A resource that does not change has the same measured rate before and after, so its
+        // spread cancels. The spread of the ratio and of changed resources remains.
+        gain: Interval {
+            low: over(rate.low, before.mid),
+            mid: over(rate.mid, before.mid),
+            high: over(rate.high, before.mid),
+        },
+        step_time: Interval {
+            low: subject.batch_rows as f64 / rate.high.max(1e-9),
+            mid: subject.batch_rows as f64 / rate.mid.max(1e-9),
+            high: subject.batch_rows as f64 / rate.low.max(1e-9),
+        },
+        rate,
+        disk_bytes: written.as_ref().map_or(0, |w| total(w.bytes_out, w)),
+        convert_s: written.as_ref().map_or(0.0, |w| {
+            w.seconds * subject.records as f64 / w.records.max(1) as f64
+        }),
+        quality,
+        id: candidate.id,
+        name: candidate.name,
+        command: candidate.command,
+    }
+}
+
+/// Returns the storage requests per record after the remedy is applied.
+fn files_of(case: &Case, candidate: &Candidate, now: f64, bytes: f64) -> f64 {
+    /// Bytes of neighbouring records that a shard source reads at once.
+    const READ_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
+    match &candidate.change {
+        RemedyChange::Pack { options } if options.to.is_shards() => match case.pipeline.shuffle {
+            // In shuffled order, neighbours are rarely read together. One request per record, for
+            // all fields.
+            Some(_) => now.min(1.0),
+            None => now.min(bytes / READ_BYTES),
+        },
+        _ => now,
+    }
+}
+
+/// Returns the rates of the bus and the step with a remedy that changes the bytes on the bus. The
+/// device then does the host's work. That takes the time to read the small row and write the large
+/// one.
+fn placed(case: &Case, candidate: &Candidate) -> (Option<Interval>, Option<Interval>) {
+    let RemedyChange::Description(pipeline) = &candidate.change else {
+        return (None, None);
+    };
+    let sizes = case.row_bytes(&case.pipeline).zip(case.row_bytes(pipeline));
+    let Some((before, after)) = sizes else {
+        return (None, None);
+    };
+    let given = |rate: f64| Interval::exact(rate).widen(GIVEN);
+    let copy = case.bus().map(|bus| given(bus / after));
+    let planned_machine = case.conditions.planned_machine.as_ref();
+    let device = planned_machine.and_then(|machine| machine.device_bytes_per_s);
+    let step = case.conditions.step.zip(device).map(|(step, device)| {
+        let expanding = if after < before {
+            (before + after) / device
+        } else {
+            0.0
+        };
+        let rows = case.rows() as f64;
+        given(rows / (step.as_secs_f64() + rows * expanding))
+    });
+    (copy, step)
+}
+
+/// Returns the rate that each resource allows now.
+fn capacities(
+    case: &Case,
+    run: &Run,
+    storage: Option<&Storage>,
+    trials: &Trials,
+    bytes: f64,
+) -> Capacities {
+    let mut all = Capacities::default();
+    let workers = case.workers();
+    let cores = trials.base;
+    let measured = format!(
+        "{workers} workers / {:.2} ms per sample = {:.0} samples/s, measured with the data in \
+         memory",
+        1e3 * workers as f64 / cores.mid.max(1e-9),
+        cores.mid,
+    );
+    let cores = (costliest(&run.stages), cores, measured);
+    let (limit, rate, text) = functions::workers(run, &case.pipeline, cores);
+    all.add(limit, rate, text);
+    let reading = storage.and_then(|storage| {
+        let cold = storage.rate(case.readers());
+        Some((storage, cold, with_cache(case, cold, bytes)?))
+    });
+    if let Some((storage, cold, rate)) = reading {
+        let kept = 1.0 - cold.mid / rate.mid;
+        let kept = if kept > 0.005 {
+            format!(", with {:.0} % of the reads from memory", 100.0 * kept)
+        } else {
+            String::new()
+        };
+        all.add(
+            Limit::Storage,
+            rate,
+            format!(
+                "{:.1} MB/s / {:.1} kB per sample = {:.0} samples/s with {} I/O threads, \
+                 cold{kept}",
+                cold.mid * storage.record_bytes / 1e6,
+                storage.record_bytes / 1e3,
+                rate.mid,
+                case.readers(),
+            ),
+        );
+    }
+    if let Some((rate, text)) = case.own.python().and_then(in_python) {
+        all.add(Limit::Python, rate, text);
+    }
+    if let Some((rate, text)) = memory(case, run) {
+        all.add(Limit::Memory, rate, text);
+    }
+    if let Some((bus, sample_bytes)) = case.bus().zip(case.row_bytes(&case.pipeline)) {
+        let rate = bus / sample_bytes;
+        all.add(
+            Limit::Copy,
+            Interval::exact(rate).widen(GIVEN),
+            format!(
+                "{:.1} GB/s / {:.1} kB per sample = {rate:.0} samples/s",
+                bus / 1e9,
+                sample_bytes / 1e3
+            ),
+        );
+    }
+    if let Some(step) = case.conditions.step {
+        let rate = case.rows() as f64 / step.as_secs_f64().max(1e-9);
+        all.add(
+            Limit::Step,
+            Interval::exact(rate).widen(GIVEN),
+            format!(
+                "{} samples / {:.1} ms per step = {rate:.0} samples/s",
+                case.rows(),
+                1e3 * step.as_secs_f64()
+            ),
+        );
+    }
+    all
+}
+
+/// Returns the storage rate if memory keeps a part of the data. None if memory keeps all of it.
+fn with_cache(case: &Case, cold: Interval, bytes: f64) -> Option<Interval> {
+    let missed = 1.0 - hits(kept_bytes(case), bytes);
+    (missed > 0.0).then(|| cold.map(|rate| rate / missed))
+}
+
+/// Bytes of the data that stay between epochs: local files in the page cache, bucket objects in the
+/// cache of this process.
+fn kept_bytes(case: &Case) -> f64 {
+    match case.throttle() {
+        // The simulated storage of a profile has no cache.
+        Some(_) => 0.0,
+        None if case.is_far() => case.cache_bytes() as f64,
+        None => STAYS * infeed_raw::machine::memory_limit_bytes() as f64,
+    }
+}
+
+/// Returns the share of reads that a least-recently-used cache answers, if every epoch reads all
+/// records in another random order.
+///
+/// A record is read at a share `x` before the end of an epoch and again at `y` of the next epoch.
+/// It is still cached if the different records in between, `x + y - xy` of all, fit the cache's
+/// share `f`. For independent uniform `x` and `y` that is `P((1 - x)(1 - y) >= c) = 1 - c + c ln c`
+/// with `c = 1 - f`: half of the data in memory answers 15 % of the reads.
+fn hits(cache_bytes: f64, bytes: f64) -> f64 {
+    let c = 1.0 - (cache_bytes / bytes.max(1.0)).min(1.0);
+    if c <= 0.0 {
+        return 1.0;
+    }
+    1.0 - c + c * c.ln()
+}
+
+/// Bounds of a starved run: the minimum share of time that workers wait for bytes, and the maximum
+/// share of the predicted rate that the run reaches. A busy loader is far from both.
+const STARVED: (f64, f64) = (0.3, 0.7);
+
+/// Returns the storage as a limit if no capacity accounts for it and the workers of a run waited
+/// for bytes. Its rate is the read rate of that run.
+fn starved(run: &Run, workers: usize, capacities: &Capacities) -> Option<Resource> {
+    let decode = run.stages.iter().find(|stage| stage.name == "decode")?;
+    let share = decode.wait_s / (workers as f64 * run.seconds).max(1e-9);
+    let known = capacities.rate_of(Limit::Storage).is_some();
+    let slow = run.samples_per_s < STARVED.1 * capacities.least().mid;
+    (!known && slow && share > STARVED.0).then(|| Resource {
+        limit: Limit::Storage,
+        rate: Interval::exact(run.samples_per_s).widen(0.1),
+        arithmetic: format!(
+            "workers waited for bytes {:.0} % of the run; {:.0} samples/s is the read rate",
+            100.0 * share.min(1.0),
+            run.samples_per_s,
+        ),
+    })
+}
+
+/// Returns the memory bandwidth limit for pixels that are moved, not decoded.
+fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
+    let decoded = run
+        .stages
+        .iter()
+        .any(|s| s.name == "decode" && s.samples > 0);
+    let write = run.stages.iter().find(|stage| stage.name == "write")?;
+    if decoded || write.samples == 0 {
+        return None;
+    }
+    let bandwidth = probe::memory_bandwidth(case.workers());
+    let moved = (write.bytes_in + write.bytes_out) as f64 / write.samples as f64;
+    let rate = bandwidth / moved.max(1.0);
+    let text = format!(
+        "{:.1} GB/s / {:.0} kB read and written per sample = {rate:.0} samples/s",
+        bandwidth / 1e9,
+        moved / 1e3
+    );
+    Some((Interval::exact(rate).widen(0.1), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::StageCost;
+
+    #[test]
+    fn a_run_whose_workers_waited_for_bytes_was_limited_by_storage() {
+        let mut capacities = Capacities::default();
+        capacities.add(Limit::Transform, Interval::exact(40_000.0), String::new());
+        let run = |wait_s, samples_per_s| Run {
+            samples_per_s,
+            seconds: 4.0,
+            stages: vec![StageCost {
+                name: "decode".to_owned(),
+                wait_s,
+                ..StageCost::default()
+            }],
+            ..Run::default()
+        };
+
+        let found = starved(&run(5.0, 5_000.0), 2, &capacities).expect("it was starved");
+        assert_eq!((found.limit, found.rate.mid), (Limit::Storage, 5_000.0));
+        assert!(
+            starved(&run(5.0, 39_000.0), 2, &capacities).is_none(),
+            "fast"
+        );
+        assert!(
+            starved(&run(0.5, 5_000.0), 2, &capacities).is_none(),
+            "busy"
+        );
+        capacities.add(Limit::Storage, Interval::exact(90_000.0), String::new());
+        assert!(
+            starved(&run(5.0, 5_000.0), 2, &capacities).is_none(),
+            "known"
+        );
+    }
+
+    #[test]
+    fn a_cache_answers_the_predicted_share_of_shuffled_reads() {
+        assert_eq!(hits(200.0, 100.0), 1.0, "all of it fits");
+        assert!(hits(0.0, 100.0).abs() < 1e-9, "nothing fits");
+
+        // Simulates epochs in shuffled order through a least-recently-used cache.
+        let (len, kept) = (400_u64, 200_u64);
+        let order = infeed_core::order::Order::new(len, Some(7));
+        let mut last = vec![None; len as usize];
+        let (mut found, mut read, mut clock) = (0_u64, 0_u64, 0_u64);
+        for epoch in 0..12 {
+            let order = order.epoch(epoch);
+            for position in 0..len {
+                let record = order.get(position) as usize;
+                if let Some(before) = last[record] {
+                    let between = last.iter().flatten().filter(|at| **at > before).count() as u64;
+                    read += 1;
+                    found += u64::from(between < kept);
+                }
+                last[record] = Some(clock);
+                clock += 1;
+            }
+        }
+        let share = found as f64 / read as f64;
+        assert!((share - hits(200.0, 400.0)).abs() < 0.02, "{share}");
+    }
+}

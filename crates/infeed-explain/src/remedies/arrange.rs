@@ -1,0 +1,155 @@
+//! Remedies that change the description of the pipeline and keep the data.
+
+use super::{Candidate, RemedyChange};
+use crate::case::Case;
+use infeed::pipeline::Pipeline;
+use infeed_codec::transform::{ClassIndex, Effect, OneHot, Transform};
+use infeed_core::sample::DType;
+
+pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
+    let pipeline = &case.pipeline;
+    // With a device, the loader already does that, and the table of placements has the gain.
+    if !case.expands() {
+        found.extend(class_index(pipeline));
+        found.extend(uint8(pipeline));
+    }
+    let Some(decode) = &pipeline.decode else {
+        return;
+    };
+    if decode.verify {
+        let mut other = pipeline.clone();
+        other.decode.get_or_insert_default().verify = false;
+        found.push(Candidate {
+            id: "unverified".to_owned(),
+            name: "leave checksums unverified".to_owned(),
+            command: ".decode(verify=False)".to_owned(),
+            change: RemedyChange::Description(Box::new(other)),
+            quality: Some("identical; a damaged PNG may go undetected"),
+        });
+    }
+    let resizes = pipeline
+        .transforms
+        .iter()
+        .any(|transform| transform.effect() == Effect::Resize);
+    if !decode.dct_scale && resizes {
+        let mut other = pipeline.clone();
+        other.decode.get_or_insert_default().dct_scale = true;
+        found.push(Candidate {
+            id: "dct-scale".to_owned(),
+            name: "decode JPEGs at a reduced scale before a large downscale".to_owned(),
+            command: ".decode(dct_scale=True)".to_owned(),
+            change: RemedyChange::Description(Box::new(other)),
+            quality: None,
+        });
+    }
+}
+
+/// Class indices instead of one channel per class.
+fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
+    let mut other = pipeline.clone();
+    // MixUp averages masks, and class numbers have no mean.
+    if other
+        .transforms
+        .iter()
+        .any(|t| matches!(t, Transform::MixUp(_)))
+    {
+        return None;
+    }
+    let mut palette = None;
+    for transform in &mut other.transforms {
+        if let Transform::OneHot(OneHot {
+            field,
+            palette: Some(path),
+            unknown,
+            ..
+        }) = transform
+        {
+            palette = Some(path.clone());
+            let mut index = ClassIndex::new(path.clone());
+            index.field = field.clone();
+            index.unknown = *unknown;
+            *transform = Transform::ClassIndex(index);
+        }
+    }
+    let palette = palette?;
+    Some(Candidate {
+        id: "class-index".to_owned(),
+        name: "class indices instead of one-hot masks".to_owned(),
+        command: format!("T.ClassIndex({palette:?}) in place of T.OneHot; one-hot on the device"),
+        change: RemedyChange::Description(Box::new(other)),
+        quality: Some("identical; one byte per pixel instead of one number per class"),
+    })
+}
+
+/// uint8 batches: cast, normalize and one-hot belong behind the copy, where they do not increase
+/// the bytes on the bus.
+fn without_floats(pipeline: &Pipeline) -> Option<Pipeline> {
+    let mut other = pipeline.clone();
+    let floats = |transform: &Transform| transform.effect() == Effect::Scale;
+    let any = other.transforms.iter().any(floats);
+    // Erasing fills with a value in the normalized range, which differs without normalization.
+    // Mixed pixels would be rounded.
+    let erases = other
+        .transforms
+        .iter()
+        .any(|transform| matches!(transform.effect(), Effect::Erase | Effect::Mix));
+    let cast = other
+        .output
+        .dtype
+        .is_some_and(|dtype| dtype != DType::UInt8);
+    if erases || !(any || cast) {
+        return None;
+    }
+    other.transforms.retain(|t| !floats(t));
+    other.output.dtype = None;
+    Some(other)
+}
+
+fn uint8(pipeline: &Pipeline) -> Option<Candidate> {
+    let other = without_floats(pipeline)?;
+    Some(Candidate {
+        id: "uint8".to_owned(),
+        name: "uint8 batches; cast and normalize behind the copy".to_owned(),
+        command: "leave out T.ToFloat and T.Normalize, and do them on the device".to_owned(),
+        change: RemedyChange::Description(Box::new(other)),
+        quality: Some("identical once the device has cast and normalized"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infeed::pipeline::SourceSpec;
+    use infeed_codec::transform::{Normalize, RandomHorizontalFlip, ToFloat};
+
+    #[test]
+    fn uint8_removes_floats_and_keeps_geometry() {
+        let pipeline = Pipeline::new(SourceSpec::folder("photos"))
+            .decode()
+            .transform(RandomHorizontalFlip::new(0.5))
+            .transform(Normalize::new([0.5; 3], [0.5; 3]));
+
+        let other = without_floats(&pipeline).expect("it has floats");
+
+        assert_eq!(other.transforms.len(), 1);
+        assert!(without_floats(&other).is_none());
+    }
+
+    #[test]
+    fn one_hot_masks_become_class_indices_of_the_same_palette() {
+        let pipeline = Pipeline::new(SourceSpec::pairs("a", "b"))
+            .decode()
+            .transform(ToFloat::of("image"))
+            .transform(OneHot::from_palette("classes.csv"));
+
+        let candidate = class_index(&pipeline).expect("it has one-hot masks");
+
+        let RemedyChange::Description(other) = candidate.change else {
+            panic!("it changes the description");
+        };
+        assert_eq!(
+            other.transforms[1],
+            Transform::ClassIndex(ClassIndex::new("classes.csv"))
+        );
+    }
+}

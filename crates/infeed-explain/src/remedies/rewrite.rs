@@ -1,0 +1,263 @@
+//! Remedies that rewrite the data once, next to the original.
+
+use super::{Candidate, Records, RemedyChange, not_tried};
+use crate::case::Case;
+use crate::findings::NotTried;
+use infeed::pipeline::Pipeline;
+use infeed_codec::transform::{CenterCrop, Resize, Sides, Transform};
+use infeed_pack::{Encoding, PackOptions, PngFilter, PngLevel, TILE, Target};
+
+/// Ratio of the stored shorter side to a random crop's output: 256 for 224, the usual evaluation
+/// size since 2012.
+const ROOM: (u32, u32) = (8, 7);
+
+/// Ratio of the new to the old shorter side below which a smaller size is worth a trial.
+const SMALLER: f64 = 0.8;
+
+/// Geometry that can be applied once instead of in each epoch.
+struct GeometryChange {
+    id: &'static str,
+    name: String,
+    flags: String,
+    transforms: Vec<Transform>,
+    /// Whether every decoded image then has the same size.
+    one_size: bool,
+}
+
+pub(super) fn add(
+    case: &Case,
+    records: Records,
+    found: &mut Vec<Candidate>,
+    not: &mut Vec<NotTried>,
+) {
+    if case.own.files(0).is_empty() || case.pipeline.decode.is_none() {
+        return;
+    }
+    found.push(shards(case));
+    let bake = bake(&case.pipeline, records.short_side);
+    for encoding in encodings(records) {
+        found.push(rewrite(case, None, &encoding));
+    }
+    found.extend(restart_index(case, records));
+    if let Some(bake) = &bake {
+        found.push(rewrite(case, Some(bake), &KEPT));
+        if records.png > records.jpeg {
+            let jpeg = encodings(records)
+                .into_iter()
+                .find(|format| format.id == "jpeg-95");
+            found.extend(jpeg.map(|format| rewrite(case, Some(bake), &format)));
+        }
+    }
+    match arrays(case, bake.as_ref()) {
+        Ok(candidate) => found.push(candidate),
+        Err(why) => not.push(not_tried("decoded", "keep decoded pixels on disk", why)),
+    }
+}
+
+/// An image format to write.
+struct ImageFormat {
+    id: &'static str,
+    name: &'static str,
+    flag: &'static str,
+    image: Encoding,
+    mask: Encoding,
+    quality: Option<&'static str>,
+}
+
+/// Keeps the format of the images.
+const KEPT: ImageFormat = ImageFormat {
+    id: "",
+    name: "in their format",
+    flag: "keep",
+    image: Encoding::Keep,
+    mask: Encoding::Keep,
+    quality: None,
+};
+
+/// Returns formats worth a trial. Masks keep their format or become a faster PNG, and never a lossy
+/// format.
+fn encodings(records: Records) -> Vec<ImageFormat> {
+    if records.png <= records.jpeg {
+        return Vec::new();
+    }
+    let up = Encoding::Png {
+        filter: PngFilter::Up,
+        level: PngLevel::Fast,
+    };
+    let stored = Encoding::Png {
+        filter: PngFilter::None,
+        level: PngLevel::Stored,
+    };
+    let jpeg = |id, name, flag, quality| ImageFormat {
+        id,
+        name,
+        flag,
+        image: Encoding::Jpeg { quality },
+        mask: up,
+        quality: None,
+    };
+    vec![
+        ImageFormat {
+            id: "png-up",
+            name: "PNG that is cheaper to read (filter Up, fast compression)",
+            flag: "png:up:fast",
+            image: up,
+            mask: up,
+            quality: Some("identical"),
+        },
+        ImageFormat {
+            id: "png-stored",
+            name: "PNG without compression",
+            flag: "png:none:stored",
+            image: stored,
+            mask: up,
+            quality: Some("identical"),
+        },
+        jpeg("jpeg-95", "images as JPEG, quality 95", "jpeg:95", 95),
+        jpeg("jpeg-90", "images as JPEG, quality 90", "jpeg:90", 90),
+    ]
+}
+
+fn rewrite(case: &Case, bake: Option<&GeometryChange>, format: &ImageFormat) -> Candidate {
+    let parts: Vec<&str> = [bake.map_or("", |bake| bake.id), format.id]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect();
+    let id = parts.join("-");
+    let name = match bake {
+        None => format.name.to_owned(),
+        Some(bake) => format!("{}, {}", bake.name, format.name),
+    };
+    let mut flags = bake.map_or(String::new(), |bake| format!(" {}", bake.flags));
+    if format.flag != "keep" {
+        flags += &format!(" --image {}", format.flag);
+    }
+    if case.has_masks() && format.mask != Encoding::Keep {
+        flags += " --mask png:up:fast";
+    }
+    Candidate {
+        command: format!("infeed pack {} OUT --to folder{flags}", case.name),
+        change: RemedyChange::Pack {
+            options: PackOptions {
+                transforms: bake.map_or(Vec::new(), |bake| bake.transforms.clone()),
+                image: format.image,
+                mask: format.mask,
+                ..PackOptions::new(Target::Folder)
+            },
+        },
+        quality: if bake.is_some() { None } else { format.quality },
+        id,
+        name,
+    }
+}
+
+/// Returns the remedy of restart markers, if most images are JPEGs that the pipeline decodes in
+/// part.
+fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
+    if !case.pipeline.transforms.first()?.crops_first() || records.jpeg <= records.png {
+        return None;
+    }
+    let mut options = PackOptions::new(Target::Folder);
+    options.restart = Some(TILE);
+    Some(Candidate {
+        id: "restart-index".to_owned(),
+        name: "JPEGs with restart markers: a crop decodes only its tiles".to_owned(),
+        command: format!("infeed pack {} OUT --to folder --restart-index", case.name),
+        change: RemedyChange::Pack { options },
+        quality: Some("identical"),
+    })
+}
+
+/// Returns the remedy that packs the records unchanged into large files.
+fn shards(case: &Case) -> Candidate {
+    Candidate {
+        id: "shards".to_owned(),
+        name: "the same files in tar shards".to_owned(),
+        command: format!("infeed pack {} OUT --to webdataset", case.name),
+        change: RemedyChange::Pack {
+            options: PackOptions::new(Target::WebDataset),
+        },
+        quality: Some(match case.pipeline.shuffle {
+            Some(_) => "identical; shuffled within windows of shards",
+            None => "identical",
+        }),
+    }
+}
+
+/// Returns the part of the geometry that is not random, or the image size that the random crop
+/// needs.
+fn bake(pipeline: &Pipeline, short_side: u32) -> Option<GeometryChange> {
+    let first = pipeline.transforms.first()?;
+    // The packer applies the pipeline's own transform, with its position, filter and padding.
+    let as_it_is = |id, name, one_size| GeometryChange {
+        id,
+        name,
+        flags: "--bake 1".to_owned(),
+        transforms: vec![first.clone()],
+        one_size,
+    };
+    match first {
+        Transform::Crop(crop) => {
+            let name = format!("cropped to {}x{} once", crop.width, crop.height);
+            Some(as_it_is("crop", name, true))
+        }
+        Transform::CenterCrop(crop) => {
+            let name = format!("cropped to {} once", crop.size.square());
+            Some(as_it_is("crop", name, true))
+        }
+        Transform::Resize(resize) => {
+            let one_size = matches!(resize.size, Sides::Both(_));
+            let name = "resized once, as the pipeline does".to_owned();
+            Some(as_it_is("resize", name, one_size))
+        }
+        Transform::RandomResizedCrop(crop) => {
+            let size = crop.size.square();
+            let side = size.height.max(size.width) * ROOM.0 / ROOM.1;
+            if f64::from(side) > SMALLER * f64::from(short_side) {
+                return None;
+            }
+            Some(GeometryChange {
+                id: "resize",
+                name: format!("shorter side {side} px"),
+                flags: format!("--short-side {side}"),
+                transforms: vec![Transform::Resize(Resize::new(side))],
+                one_size: false,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the remedy of decoded pixels, one array per field. All images must have one size.
+fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Result<Candidate, &'static str> {
+    let mut transforms = bake.map_or(Vec::new(), |bake| bake.transforms.clone());
+    let mut flags = bake.map_or(String::new(), |bake| format!(" {}", bake.flags));
+    let mut name = "decoded pixels on disk".to_owned();
+    let mut quality = "identical";
+    if let Some(bake) = bake {
+        name = format!("decoded pixels on disk, {}", bake.name);
+        if !bake.one_size {
+            let Some(Transform::Resize(resize)) = bake.transforms.first() else {
+                return Err("the images differ in size");
+            };
+            let Sides::One(side) = resize.size else {
+                return Err("the images differ in size");
+            };
+            transforms.push(Transform::CenterCrop(CenterCrop::new(side)));
+            flags += &format!(" --center-crop {side}x{side}");
+            quality = "shrunk and cropped to the central square: the rest of the image is lost";
+        }
+    }
+    Ok(Candidate {
+        id: "decoded".to_owned(),
+        name,
+        command: format!("infeed pack {} OUT --to arrays{flags}", case.name),
+        change: RemedyChange::Pack {
+            options: PackOptions {
+                transforms,
+                ..PackOptions::new(Target::Arrays)
+            },
+        },
+        quality: Some(quality),
+    })
+}

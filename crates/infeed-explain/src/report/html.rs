@@ -1,0 +1,514 @@
+//! The HTML report: one file that opens from disk without a network, in light and dark.
+//!
+//! The HTML contains all facts. The plots repeat them, drawn by Observable Plot if scripts may run.
+//! Names from the dataset reach the page escaped, or inside JSON without a `<`.
+
+mod data;
+mod device;
+mod feeders;
+mod markup;
+
+use markup::{Cell, Row, escaped, list, table};
+
+use super::numbers;
+use super::timeline;
+use super::words::{behind, error, stall};
+use crate::{Explanation, Machine, Remedy, Subject};
+
+/// Start of the head: the encoding and the content policy. The page may load only its own parts.
+const HEAD: &str = include_str!("html/head.html");
+const STYLE: &str = include_str!("html/style.css");
+const PLOTS: &str = include_str!("html/plots.js");
+const D3: &str = include_str!("html/vendor/d3.min.js");
+const PLOT: &str = include_str!("html/vendor/plot.umd.min.js");
+const LICENSE: &str = include_str!("html/vendor/LICENSE.txt");
+
+/// Returns one self-contained HTML file: verdict, plots, tables, machine. It has about 0.6 MB, most
+/// of it for the plots.
+pub fn html(e: &Explanation) -> String {
+    let sections = [
+        consumer(e),
+        stages(e),
+        resources(e),
+        queue(e),
+        timeline(e),
+        device::placement(e),
+        device::decoding(e),
+        device::transfers(e),
+        feeders::hosts(e),
+        feeders::counts(e),
+        remedies(e),
+        ledger(e),
+        notes(e),
+        circumstances(e),
+    ];
+    format!(
+        r#"<!doctype html>
+<html lang="en">
+<head>
+{HEAD}<meta name="generator" content="infeed {version}">
+<title>{title}</title>
+<style>
+{STYLE}</style>
+</head>
+<body>
+{head}
+{sections}<script type="application/json" id="data">{data}</script>
+<!--
+{LICENSE}-->
+<script>
+{D3}
+</script>
+<script>
+{PLOT}
+</script>
+<script>
+{PLOTS}</script>
+</body>
+</html>
+"#,
+        version = escaped(&e.infeed),
+        title = escaped(&format!("{}: {}", e.subject.name, e.verdict.claim)),
+        head = head(e),
+        sections = sections.concat(),
+        data = data::json(e),
+    )
+}
+
+/// The verdict.
+fn head(e: &Explanation) -> String {
+    let v = &e.verdict;
+    let lead = match behind(v) {
+        Some(behind) if v.tie => format!("Tie: {behind}."),
+        Some(behind) => format!("The second limit is {behind}."),
+        None => String::new(),
+    };
+    let waited = 1.0 - e.stall.compute;
+    let mut tiles = vec![
+        (numbers::rate(e.run.samples_per_s), "measured".to_owned()),
+        (
+            numbers::rate(v.rate),
+            format!("allowed by {}", v.limit.name()),
+        ),
+        (
+            numbers::percent(waited),
+            "of the time spent waiting for data".to_owned(),
+        ),
+    ];
+    if let Some(best) = e.remedies.iter().find(|remedy| remedy.gains()) {
+        tiles.push((
+            numbers::factor(best.gain.mid),
+            format!("predicted: {}", best.name),
+        ));
+    }
+    let tile = |(number, what): &(String, String)| {
+        format!(
+            "<div class=\"tile\"><b>{}</b><span>{}</span></div>\n",
+            escaped(number),
+            escaped(what)
+        )
+    };
+    let tiles: String = tiles.iter().map(tile).collect();
+    let capacity = std::slice::from_ref(&v.capacity);
+    let said = [
+        ("evidence", v.evidence.as_slice()),
+        ("capacity", capacity),
+        ("try", &v.advice),
+        ("not worth", &v.not_worth),
+    ];
+    let said: String = said
+        .iter()
+        .filter(|(_, lines)| lines.iter().any(|line| !line.is_empty()))
+        .map(|(label, lines)| format!("<dt>{label}</dt><dd>{}</dd>\n", list(lines)))
+        .collect();
+    format!(
+        "<header>\n<p class=\"about\">infeed explain · {} · {}</p>\n<h1>{}</h1>\n\
+         <p class=\"lead\">{}</p>\n<div class=\"tiles\">\n{tiles}</div>\n\
+         <dl class=\"verdict\">\n{said}</dl>\n</header>",
+        escaped(&e.subject.name),
+        numbers::moment(e.made_at_s),
+        escaped(&v.claim),
+        escaped(&lead),
+    )
+}
+
+/// The consumer's time by activity.
+fn consumer(e: &Explanation) -> String {
+    let row = |part: &super::words::StallPart| {
+        let name = format!("{}{}", swatch(part.colour), escaped(part.what));
+        Row::plain(vec![
+            Cell::markup(name),
+            Cell::text(part.term),
+            Cell::number(numbers::percent(part.share)),
+        ])
+    };
+    let rows: Vec<Row> = stall(e).iter().map(row).collect();
+    let first = format!(
+        "The run took {}, {} of them up to the first batch; of the rest the consumer waited {} and \
+         computed {}.",
+        numbers::seconds(e.run.seconds),
+        numbers::seconds(e.run.first_batch_s),
+        numbers::seconds(e.run.wait_s),
+        numbers::seconds(e.run.step_s),
+    );
+    section(
+        "Time of the training loop",
+        &format!(
+            "<p>{}</p>\n{}{}",
+            escaped(&first),
+            figure("stall", ""),
+            table("", &["activity", "term", "share"], &rows)
+        ),
+    )
+}
+
+fn stages(e: &Explanation) -> String {
+    // A stage without samples has no cost, for example the decoding of pixels in memory.
+    let used = e.run.stages.iter().filter(|stage| stage.samples > 0);
+    let rows: Vec<Row> = used
+        .map(|stage| {
+            let n = stage.samples as f64;
+            let name = format!("{}{}", swatch(colour(&stage.name)), escaped(&stage.name));
+            Row::plain(vec![
+                Cell::markup(name),
+                Cell::number(numbers::short_rate(stage.rate_per_core)),
+                Cell::number(numbers::seconds(stage.cpu_s / n)),
+                Cell::number(numbers::seconds(stage.wall_s / n)),
+                Cell::number(numbers::seconds(stage.p99_s)),
+                Cell::number(numbers::bytes(stage.bytes_in as f64 / n)),
+                Cell::number(numbers::bytes(stage.bytes_out as f64 / n)),
+                Cell::number(numbers::percent(stage.cpu_share)),
+            ])
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heads = [
+        "stage",
+        "per core",
+        "CPU",
+        "wall",
+        "p99",
+        "in",
+        "out",
+        "CPU share",
+    ];
+    section(
+        "Cost of a sample by stage",
+        &(figure("stages", "Full bars: processor time. Pale: wall time.")
+            + &table("stacked", &heads, &rows)),
+    )
+}
+
+fn resources(e: &Explanation) -> String {
+    let row = |resource: &crate::Resource| Row {
+        class: match resource.limit == e.verdict.limit {
+            true => "limit",
+            false => "",
+        },
+        below: None,
+        cells: vec![
+            Cell::markup(resource.limit.name().to_owned()),
+            Cell::number(numbers::interval(resource.rate, numbers::short_rate)).over_all(),
+            Cell::text(&resource.arithmetic).over_all(),
+        ],
+    };
+    let rows: Vec<Row> = e.resources.iter().map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let caption = "Bars: samples per second that each resource allows, the limit marked. Whiskers: \
+                   the interval. Dashed: the measured rate.";
+    section(
+        "Rate by resource",
+        &(figure("resources", caption)
+            + &table(
+                "stacked",
+                &["resource", "allows", "how it is computed"],
+                &rows,
+            )),
+    )
+}
+
+fn queue(e: &Explanation) -> String {
+    if e.run.queue.is_empty() {
+        return String::new();
+    }
+    let ready = || e.run.queue.iter().map(|point| point.ready);
+    let empty = ready().filter(|&ready| ready == 0).count() as f64 / ready().count() as f64;
+    let said = match ready().max() {
+        None | Some(0) => "No batch was ready at any sampled moment.".to_owned(),
+        Some(most) => format!(
+            "At {} of the sampled moments no batch was ready; at most {most} were.",
+            numbers::percent(empty)
+        ),
+    };
+    section(
+        "Batches ready in the loader",
+        &format!(
+            "<p>{said}</p>\n{}{}",
+            figure("ready", ""),
+            figure("waiting", "")
+        ),
+    )
+}
+
+fn timeline(e: &Explanation) -> String {
+    let overlap = timeline::overlap(&e.timeline);
+    if overlap.shown_us == 0 {
+        return String::new();
+    }
+    let seconds = |us: u64| numbers::seconds(us as f64 / 1e6);
+    let said = match overlap.step_us {
+        0 => format!(
+            "No step was computed in the {} shown.",
+            seconds(overlap.shown_us)
+        ),
+        step_us => format!(
+            "Of the {} shown, steps took {}; the loader worked in {} of that time. Waits of the \
+             loop are shaded.",
+            seconds(overlap.shown_us),
+            seconds(step_us),
+            numbers::percent(overlap.both_us as f64 / step_us as f64),
+        ),
+    };
+    let drawn = data::drawn(e);
+    let caption = match drawn.cut_us {
+        Some(us) => format!("Truncated at {}.", seconds(us)),
+        None => String::new(),
+    };
+    let key = |what: &String| {
+        format!(
+            "<li><i style=\"background:var(--{})\"></i>{}</li>",
+            colour(what),
+            escaped(what)
+        )
+    };
+    let key: String = drawn.whats.iter().map(key).collect();
+    section(
+        "Threads in the first seconds",
+        &format!(
+            "<p>{}</p>\n<ul class=\"key\">{key}</ul>\n\
+             <div class=\"controls\"><label>show <select id=\"view-length\"></select></label>\
+             <label>from <input id=\"view-start\" type=\"range\" min=\"0\" max=\"1000\" value=\"0\">\
+             </label></div>\n{}",
+            escaped(&said),
+            figure("timeline", &caption),
+        ),
+    )
+}
+
+fn remedies(e: &Explanation) -> String {
+    if e.remedies.is_empty() && e.not_tried.is_empty() {
+        return String::new();
+    }
+    // Remedies without gain come last. Their numbers stay, because `--apply N` uses them.
+    let mut numbered: Vec<(usize, &Remedy)> = e.remedies.iter().enumerate().collect();
+    numbered.sort_by_key(|(_, remedy)| !remedy.gains());
+    let rows: Vec<Row> = numbered.iter().map(|(at, r)| remedy_row(*at, r)).collect();
+    let heads = [
+        "remedy",
+        "gain",
+        "samples/s",
+        "step",
+        "disk",
+        "convert",
+        "limit then",
+    ];
+    let mut body = String::new();
+    if !rows.is_empty() {
+        let caption =
+            "Predicted gains: rate with the remedy divided by the rate without, and its interval.";
+        body += &figure("gains", caption);
+        body += &table("stacked remedies", &heads, &rows);
+    }
+    if !e.not_tried.is_empty() {
+        let line = |not: &crate::NotTried| format!("{}: {}", not.name, not.why);
+        let lines: Vec<String> = e.not_tried.iter().map(line).collect();
+        body += &format!(
+            "<dl class=\"after\"><dt>not tried</dt><dd>{}</dd></dl>\n",
+            list(&lines)
+        );
+    }
+    section("Remedies and their gain", &body)
+}
+
+fn remedy_row(at: usize, remedy: &Remedy) -> Row {
+    let idle = !remedy.gains();
+    let name = format!("{}. {}", at + 1, escaped(&remedy.name));
+    let mut below = format!("<span class=\"sub\">{}</span>", escaped(&remedy.quality));
+    if !remedy.command.is_empty() && !idle {
+        below += &format!(
+            "<div class=\"command\"><code>{}</code></div>",
+            escaped(&remedy.command)
+        );
+    }
+    let gain = format!(
+        "<span><span class=\"nowrap{}\">{}</span><span class=\"sub nowrap\">{} to {}</span></span>",
+        if idle { "" } else { " gain" },
+        numbers::factor(remedy.gain.mid),
+        numbers::factor(remedy.gain.low),
+        numbers::factor(remedy.gain.high),
+    );
+    Row {
+        class: if idle { "idle" } else { "" },
+        below: Some(below),
+        cells: vec![
+            Cell::markup(name),
+            Cell::markup(gain),
+            Cell::number(numbers::figures(remedy.rate.mid)),
+            Cell::number(numbers::seconds(remedy.step_time.mid)),
+            Cell::number(numbers::cost(remedy.disk_bytes as f64, numbers::bytes)),
+            Cell::number(numbers::cost(remedy.convert_s, numbers::seconds)),
+            Cell::text(remedy.limit.name()),
+        ],
+    }
+}
+
+fn ledger(e: &Explanation) -> String {
+    if e.ledger.is_empty() {
+        return String::new();
+    }
+    let row = |entry: &crate::LedgerEntry| {
+        let name = format!(
+            "{}<span class=\"sub\">{}, {}</span>",
+            escaped(&entry.remedy),
+            escaped(&entry.subject),
+            numbers::day(entry.made_at_s),
+        );
+        Row::plain(vec![
+            Cell::markup(name),
+            Cell::number(numbers::factor_interval(entry.predicted)),
+            Cell::number(numbers::factor(entry.measured)),
+            Cell::number(error(entry)),
+        ])
+    };
+    let rows: Vec<Row> = e.ledger.iter().rev().map(row).collect();
+    let held = e
+        .ledger
+        .iter()
+        .filter(|entry| entry.predicted.holds(entry.measured));
+    let said = format!(
+        "{} of {} measured gains are in the predicted interval.",
+        held.count(),
+        e.ledger.len()
+    );
+    let caption = "On the dashed line, measured equals predicted; the band is 10 % to either side.";
+    section(
+        "Predicted against measured",
+        &format!(
+            "<p>{said}</p>\n<div class=\"pair\">{}<div>{}</div></div>\n",
+            figure("ledger", caption),
+            table("", &["checked", "predicted", "measured", "error"], &rows)
+        ),
+    )
+}
+
+fn notes(e: &Explanation) -> String {
+    if e.notes.is_empty() {
+        return String::new();
+    }
+    section(
+        "Notes",
+        &list(&e.notes).replacen("<ul>", "<ul class=\"notes\">", 1),
+    )
+}
+
+/// The dataset, the machine and the version.
+fn circumstances(e: &Explanation) -> String {
+    let facts = |facts: Vec<(&str, String)>| -> String {
+        let fact = |(name, value): &(&str, String)| {
+            format!("<dt>{name}</dt><dd>{}</dd>\n", escaped(value))
+        };
+        let shown = facts.iter().filter(|(_, value)| !value.is_empty());
+        format!("<dl>\n{}</dl>\n", shown.map(fact).collect::<String>())
+    };
+    let mut out = section(
+        "Measured on",
+        &format!(
+            "<div class=\"pair\">\n{}{}</div>\n",
+            facts(of_machine(&e.machine, &e.infeed)),
+            facts(of_subject(&e.subject))
+        ),
+    );
+    for (title, text) in [("Plan", &e.plan), ("Pipeline", &e.subject.pipeline)] {
+        if !text.trim().is_empty() {
+            out += &section(title, &format!("<pre>{}</pre>\n", escaped(text.trim_end())));
+        }
+    }
+    out
+}
+
+fn of_machine<'a>(m: &Machine, infeed: &str) -> Vec<(&'a str, String)> {
+    let bytes = |bytes: f64| numbers::bytes(bytes);
+    vec![
+        ("infeed", infeed.to_owned()),
+        ("processor", m.cpu.clone()),
+        ("cores", m.cores.to_string()),
+        ("memory", bytes(m.memory_bytes as f64)),
+        (
+            "memory bandwidth",
+            m.memory_bytes_per_s
+                .map_or_else(String::new, |rate| format!("{}/s", bytes(rate))),
+        ),
+        ("system", m.system.clone()),
+        ("profile", m.profile.clone().unwrap_or_default()),
+    ]
+}
+
+fn of_subject<'a>(s: &Subject) -> Vec<(&'a str, String)> {
+    vec![
+        ("dataset", s.name.clone()),
+        (
+            "records",
+            format!("{}, about {}", s.records, numbers::bytes(s.bytes as f64)),
+        ),
+        ("batch", format!("{} rows", s.batch_rows)),
+        (
+            "threads",
+            format!("{} workers, {} I/O", s.workers, s.readers),
+        ),
+        ("step", s.step_s.map_or_else(String::new, numbers::seconds)),
+        (
+            "between epochs",
+            match s.fits_in_memory {
+                true => "the data stays in memory: reads after the first are warm",
+                false => "the data does not stay in memory: reads are cold",
+            }
+            .to_owned(),
+        ),
+    ]
+}
+
+fn section(title: &str, body: &str) -> String {
+    format!("<section>\n<h2>{title}</h2>\n{body}</section>\n")
+}
+
+/// A placeholder for a plot. It stays empty if scripts may not run.
+fn figure(id: &str, caption: &str) -> String {
+    let caption = match caption {
+        "" => String::new(),
+        caption => format!("<figcaption>{}</figcaption>", escaped(caption)),
+    };
+    format!("<figure id=\"{id}\"><div></div>{caption}</figure>\n")
+}
+
+fn swatch(colour: &str) -> String {
+    format!("<span class=\"swatch\" style=\"background:var(--{colour})\"></span>")
+}
+
+/// Returns the colour of a thread's activity, as a name in `style.css`. Only names in that file are
+/// returned, whatever name a span has.
+fn colour(what: &str) -> &'static str {
+    let known = [
+        "read",
+        "decode",
+        "transform",
+        "write",
+        "python",
+        "wait",
+        "step",
+    ];
+    known.into_iter().find(|&k| k == what).unwrap_or("step")
+}

@@ -1,0 +1,116 @@
+//! Sections of the page about feeders.
+
+use super::markup::{Cell, Row, escaped, list, table};
+use super::{figure, section};
+use crate::report::numbers;
+use crate::report::words::{count_name, of_host};
+use crate::{Explanation, FeederCount, FeederHost, FeederOrigin, Feeding};
+
+/// Remote stages: the statistics of each feeder.
+pub(super) fn hosts(e: &Explanation) -> String {
+    let hosts = e.feeding.as_ref().map_or(&[][..], |feeding| &feeding.hosts);
+    if hosts.is_empty() {
+        return String::new();
+    }
+    let heads = [
+        "remote", "batches", "share", "alone", "wait", "bytes", "wire", "busy", "redone",
+    ];
+    let rows: Vec<Row> = hosts.iter().map(host).collect();
+    section(
+        "Feeders",
+        &format!(
+            "<p>Wait: from the request for a batch to its arrival. Wire: bytes per second while \
+             bytes arrived; busy: the share of time in which they did.</p>\n{}",
+            table("stacked", &heads, &rows)
+        ),
+    )
+}
+
+fn host(host: &FeederHost) -> Row {
+    let alone = host
+        .alone
+        .map(|rate| numbers::interval(rate, numbers::short_rate));
+    Row {
+        class: "",
+        cells: vec![
+            Cell::markup(escaped(&of_host(host)).to_string()),
+            Cell::number(host.batches.to_string()),
+            Cell::number(numbers::percent(host.share)),
+            Cell::number(alone.unwrap_or_else(|| "unknown".to_owned())),
+            Cell::number(numbers::seconds(host.wait_s)),
+            Cell::number(numbers::bytes(host.bytes as f64)),
+            Cell::number(format!("{}/s", numbers::bytes(host.bytes_per_s))),
+            Cell::number(numbers::percent(host.busy)),
+            Cell::number(host.redone.to_string()),
+        ],
+        below: host
+            .problem
+            .as_ref()
+            .map(|problem| format!("<span class=\"sub\">{}</span>", escaped(problem))),
+    }
+}
+
+/// The rates of several numbers of feeders, with the reasons.
+pub(super) fn counts(e: &Explanation) -> String {
+    let Some(feeding) = &e.feeding else {
+        return String::new();
+    };
+    let known = match feeding.known {
+        FeederOrigin::Planned => {
+            "Planned from this machine's rates; no other machine was measured."
+        }
+        FeederOrigin::Measured => "Measured with the existing feeders.",
+        FeederOrigin::Counted => {
+            "Counted by the loop; a lower bound for a feeder that was not busy."
+        }
+    };
+    let heads = [
+        "feeders",
+        "gain",
+        "samples/s",
+        "here",
+        "theirs",
+        "receiving",
+        "limit",
+    ];
+    let rows: Vec<Row> = feeding.counts.iter().map(|one| row(feeding, one)).collect();
+    let body = match rows.is_empty() {
+        true => String::new(),
+        false => {
+            let caption = "Bars: samples per second by number of feeders; the dark part is made on \
+                           this machine. Dashed: the rate of the step.";
+            figure("feeders", caption) + &table("stacked", &heads, &rows)
+        }
+    };
+    let parts = feeding.parts.iter().map(|part| &part.arithmetic);
+    let said: Vec<String> = feeding.said.iter().chain(parts).cloned().collect();
+    section(
+        "Gain from other machines",
+        &format!(
+            "<p>{known}</p>\n{body}{}",
+            list(&said).replacen("<ul>", "<ul class=\"notes\">", 1)
+        ),
+    )
+}
+
+fn row(feeding: &Feeding, count: &FeederCount) -> Row {
+    Row {
+        class: match Some(count.feeders) == feeding.enough {
+            true => "limit",
+            false => "",
+        },
+        cells: vec![
+            Cell::markup(count_name(feeding, count)),
+            Cell::number(numbers::factor_interval(count.gain)),
+            Cell::number(numbers::interval(count.rate, numbers::figures)),
+            Cell::number(numbers::figures(count.own)),
+            Cell::number(numbers::figures(count.fed)),
+            Cell::number(format!("{} cores", numbers::figures(count.receive_cores))),
+            Cell::text(count.limit.name()),
+        ],
+        below: Some(format!(
+            "<span class=\"sub\">{}</span>",
+            escaped(&count.arithmetic)
+        )),
+    }
+}

@@ -1,0 +1,24 @@
+//! The JSON report.
+
+use serde::Serialize;
+
+use crate::{Explanation, StageCost};
+
+/// Returns one JSON object on one line. Keys are the fields of [`Explanation`], rates are in
+/// samples per second, times in seconds, sizes in bytes. `stages` is also at the top level, as in
+/// `infeed bench --json`. Infinite and unknown numbers are `null`.
+pub fn json(e: &Explanation) -> String {
+    #[derive(Serialize)]
+    struct JsonReport<'a> {
+        #[serde(flatten)]
+        e: &'a Explanation,
+        stages: &'a [StageCost],
+    }
+    let report = JsonReport {
+        e,
+        stages: &e.run.stages,
+    };
+    // serde_json writes numbers that JSON lacks as null. Nothing else can fail, because all keys
+    // are strings.
+    serde_json::to_string(&report).expect("plain data with string keys")
+}

@@ -1,0 +1,20 @@
+//! Reports of an explanation: text, JSON, HTML, trace events. Also the counters of a long run in
+//! the Prometheus format.
+
+mod html;
+mod json;
+mod numbers;
+mod prometheus;
+mod serve;
+mod table;
+mod text;
+mod timeline;
+mod trace;
+mod words;
+
+pub use html::html;
+pub use json::json;
+pub use prometheus::{LoaderMetrics, PROMETHEUS_TYPE, prometheus};
+pub use serve::{MetricsServer, serve_metrics};
+pub use text::text;
+pub use trace::trace;

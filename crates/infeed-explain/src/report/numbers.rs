@@ -1,0 +1,206 @@
+//! Formats numbers for people: three digits and a suitable unit.
+
+use crate::Interval;
+
+/// Formats a rate such as `312 samples/s`, or `no limit` if it is infinite.
+pub(super) fn rate(per_s: f64) -> String {
+    unbounded(per_s).unwrap_or_else(|| format!("{} samples/s", figures(per_s)))
+}
+
+/// Formats a rate such as `312/s`, for columns whose header has the unit.
+pub(super) fn short_rate(per_s: f64) -> String {
+    unbounded(per_s).unwrap_or_else(|| format!("{}/s", figures(per_s)))
+}
+
+/// Formats a time such as `6.4 ms`, `42 s` or `3.4 h`.
+pub(super) fn seconds(s: f64) -> String {
+    if let Some(word) = unbounded(s) {
+        return word;
+    }
+    let (value, unit) = match s.abs() {
+        0.0 => return "0".to_owned(),
+        a if a < 1e-6 => (s * 1e9, "ns"),
+        a if a < 1e-3 => (s * 1e6, "µs"),
+        a if a < 1.0 => (s * 1e3, "ms"),
+        a if a < 120.0 => (s, "s"),
+        a if a < 7200.0 => (s / 60.0, "min"),
+        _ => (s / 3600.0, "h"),
+    };
+    format!("{} {unit}", figures(value))
+}
+
+/// Formats bytes such as `1.2 GB`, with powers of 1000 like disks and networks.
+pub(super) fn bytes(count: f64) -> String {
+    if let Some(word) = unbounded(count) {
+        return word;
+    }
+    let mut value = count;
+    let mut unit = "B";
+    for next in ["kB", "MB", "GB", "TB", "PB"] {
+        // A value that would round to 1000 of one unit is 1 of the next.
+        if value < 999.5 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    match unit {
+        "B" => format!("{value:.0} B"),
+        _ => format!("{} {unit}", figures(value)),
+    }
+}
+
+/// Formats a cost with `write`, or `none` for 0.
+pub(super) fn cost(value: f64, write: impl Fn(f64) -> String) -> String {
+    match value == 0.0 {
+        true => "none".to_owned(),
+        false => write(value),
+    }
+}
+
+/// Formats a share such as `38 %`. Below 1 % it has one more digit, to separate small from 0.
+pub(super) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        p if !p.is_finite() => "unknown".to_owned(),
+        p if p != 0.0 && p.abs() < 0.95 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
+/// Formats a factor such as `1.92x`.
+pub(super) fn factor(f: f64) -> String {
+    match unbounded(f) {
+        Some(word) => word,
+        None if f < 9.995 => format!("{f:.2}x"),
+        None if f < 99.95 => format!("{f:.1}x"),
+        None => format!("{f:.0}x"),
+    }
+}
+
+/// Formats a factor such as `1.92x (1.80-2.05)`, without the ends if they equal the middle.
+pub(super) fn factor_interval(i: Interval) -> String {
+    let (low, high) = (factor(i.low), factor(i.high));
+    let mid = factor(i.mid);
+    if low == mid && high == mid {
+        return mid;
+    }
+    format!("{mid} ({}-{})", bare(&low), bare(&high))
+}
+
+/// Formats an interval such as `312 (300 to 325)`, each number with `write`.
+pub(super) fn interval(i: Interval, write: impl Fn(f64) -> String) -> String {
+    let (low, mid, high) = (write(i.low), write(i.mid), write(i.high));
+    if low == mid && high == mid {
+        return mid;
+    }
+    format!("{mid} ({low} to {high})")
+}
+
+/// Formats a number with at most three digits, without trailing zeros: `6.4`, `42`, `312`, `12400`.
+pub(super) fn figures(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let digits = match value.abs() {
+        a if a < 0.0995 => 3,
+        a if a < 9.995 => 2,
+        a if a < 99.95 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Formats a time such as `2026-11-21 05:27 UTC`.
+pub(super) fn moment(s_since_1970: u64) -> String {
+    let minute = s_since_1970 % 86_400 / 60;
+    let (hour, minute) = (minute / 60, minute % 60);
+    format!("{} {hour:02}:{minute:02} UTC", day(s_since_1970))
+}
+
+/// Formats a day in UTC such as `2026-11-21`.
+///
+/// Source: Howard Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
+pub(super) fn day(s_since_1970: u64) -> String {
+    // Days since 0000-03-01, so that the leap day is the last of a year.
+    let shifted = s_since_1970 / 86_400 + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = (shifted_month + 2) % 12 + 1;
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day_of_month:02}")
+}
+
+fn bare(factor: &str) -> &str {
+    factor.trim_end_matches('x')
+}
+
+/// Returns the word for NaN or infinity. None for finite numbers.
+fn unbounded(value: f64) -> Option<String> {
+    if value.is_nan() {
+        return Some("unknown".to_owned());
+    }
+    value.is_infinite().then(|| "no limit".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_figures_and_the_unit_that_fits() {
+        assert_eq!(rate(312.44), "312 samples/s");
+        assert_eq!(rate(12_412.0), "12412 samples/s");
+        assert_eq!(short_rate(4.0), "4/s");
+        assert_eq!(seconds(0.0064), "6.4 ms");
+        assert_eq!(seconds(0.000_087_3), "87.3 µs");
+        assert_eq!(seconds(42.0), "42 s");
+        assert_eq!(seconds(12_240.0), "3.4 h");
+        assert_eq!(bytes(1_240_000_000.0), "1.24 GB");
+        assert_eq!(bytes(999_600.0), "1 MB");
+        assert_eq!(bytes(17.0), "17 B");
+    }
+
+    #[test]
+    fn small_values_differ_from_zero() {
+        assert_eq!(percent(0.0), "0 %");
+        assert_eq!(percent(0.004), "0.4 %");
+        assert_eq!(percent(0.375), "38 %");
+    }
+
+    #[test]
+    fn nan_and_infinity_are_words() {
+        assert_eq!(rate(f64::INFINITY), "no limit");
+        assert_eq!(seconds(f64::NAN), "unknown");
+        assert_eq!(bytes(f64::INFINITY), "no limit");
+        assert_eq!(factor(f64::INFINITY), "no limit");
+    }
+
+    #[test]
+    fn an_interval_without_spread_is_one_number() {
+        let spread = Interval {
+            low: 1.8,
+            mid: 1.92,
+            high: 2.051,
+        };
+
+        assert_eq!(factor_interval(spread), "1.92x (1.80-2.05)");
+        assert_eq!(factor_interval(Interval::exact(1.0)), "1.00x");
+        assert_eq!(interval(spread, figures), "1.92 (1.8 to 2.05)");
+    }
+
+    #[test]
+    fn moments_are_dates_of_the_calendar() {
+        assert_eq!(moment(0), "1970-01-01 00:00 UTC");
+        assert_eq!(moment(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(moment(1_767_225_599), "2025-12-31 23:59 UTC");
+    }
+}

@@ -1,0 +1,360 @@
+//! The terminal report: the verdict, the cost of each stage, the gain of each remedy, and the
+//! accuracy of earlier predictions.
+
+mod device;
+mod feeders;
+
+use super::numbers;
+use super::table::{ALWAYS, Column, length, set, wrap};
+use super::words::{behind, error, stall};
+use crate::{Explanation, LedgerEntry, NotTried, Remedy, StageCost};
+use infeed_core::printable::{BOLD, DIM, RESET, printable};
+
+/// Width of the labels of the verdict's lines, with the blanks around them.
+const LABEL: usize = 13;
+/// Minimum width. Narrower terminals get lines of this width.
+const NARROWEST: usize = 40;
+/// Maximum number of ledger entries to show. The others are counted.
+const SHOWN: usize = 5;
+
+/// Returns the terminal report: verdict, stages, placement, decoding, transfers, feeders, remedies,
+/// ledger, notes. Colour adds emphasis and no meaning.
+///
+/// Lines are at most `width` characters long. The exception is a command that cannot be broken for
+/// the shell, because the user copies it.
+pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
+    let mut page = TextPage {
+        width: width.max(NARROWEST),
+        colour,
+        out: String::new(),
+    };
+    verdict(&mut page, e);
+    stages(&mut page, &e.run.stages);
+    device::placement(&mut page, e);
+    device::decoding(&mut page, e);
+    device::transfers(&mut page, e);
+    feeders::feeders(&mut page, e);
+    remedies(&mut page, e);
+    ledger(&mut page, &e.ledger);
+    if !e.notes.is_empty() {
+        page.line("");
+        page.labelled("note", &e.notes);
+    }
+    page.out
+}
+
+/// Describes the consumer's time, largest share first.
+fn said_stall(e: &Explanation) -> String {
+    let mut parts = stall(e);
+    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    let parts = parts.iter().filter(|part| part.share >= 0.005);
+    let parts: Vec<String> = parts
+        .map(|part| format!("{} {}", numbers::percent(part.share), part.what))
+        .collect();
+    parts.join(", ")
+}
+
+fn verdict(page: &mut TextPage, e: &Explanation) {
+    let v = &e.verdict;
+    for line in wrap(&clean(&v.claim), page.width) {
+        page.styled(BOLD, &line);
+    }
+    let measured = match said_stall(e) {
+        split if split.is_empty() => numbers::rate(e.run.samples_per_s),
+        split => format!(
+            "{}; the consumer: {split}",
+            numbers::rate(e.run.samples_per_s)
+        ),
+    };
+    page.labelled("measured", &[measured]);
+    page.labelled("evidence", &v.evidence);
+    page.labelled("capacity", std::slice::from_ref(&v.capacity));
+    if let Some(behind) = behind(v) {
+        page.labelled(if v.tie { "tie" } else { "next" }, &[behind]);
+    }
+    page.labelled("try", &v.advice);
+    page.labelled("not worth", &v.not_worth);
+}
+
+fn stages(page: &mut TextPage, stages: &[StageCost]) {
+    const COLUMNS: [Column; 8] = [
+        column("stage", ALWAYS),
+        column("per core", ALWAYS),
+        column("CPU", ALWAYS),
+        column("wall", 4),
+        column("p99", 2),
+        column("in", 1),
+        column("out", 3),
+        column("CPU share", 5),
+    ];
+    // A stage without samples has no cost, for example the decoding of pixels in memory.
+    let rows: Vec<Vec<String>> = stages
+        .iter()
+        .filter(|stage| stage.samples > 0)
+        .map(|stage| {
+            let samples = stage.samples as f64;
+            vec![
+                clean(&stage.name),
+                numbers::short_rate(stage.rate_per_core),
+                numbers::seconds(stage.cpu_s / samples),
+                numbers::seconds(stage.wall_s / samples),
+                numbers::seconds(stage.p99_s),
+                numbers::bytes(stage.bytes_in as f64 / samples),
+                numbers::bytes(stage.bytes_out as f64 / samples),
+                numbers::percent(stage.cpu_share),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    let table = set(&COLUMNS, &rows, page.width);
+    page.line("");
+    page.styled(BOLD, &table.head);
+    table.rows.iter().flatten().for_each(|line| page.line(line));
+}
+
+fn remedies(page: &mut TextPage, e: &Explanation) {
+    const COLUMNS: [Column; 6] = [
+        column("remedy", ALWAYS),
+        column("gain", ALWAYS),
+        column("samples/s", ALWAYS),
+        column("step", ALWAYS),
+        column("disk", COSTS),
+        column("convert", COSTS),
+    ];
+    // Without room for these columns, the costs go below each remedy.
+    const COSTS: u8 = 1;
+    let (idle, useful): (Vec<_>, Vec<_>) = e.remedies.iter().partition(|r| !r.gains());
+    if useful.is_empty() {
+        page.line("");
+        page.styled(BOLD, "  remedies");
+        page.line(match idle.is_empty() {
+            true => "  none was tried",
+            false => "  none that was tried gains anything",
+        });
+    } else {
+        // Numbered as in `Explanation::remedies`, because `infeed explain --apply N` uses the
+        // number.
+        let number = |remedy: &Remedy| {
+            let at = e.remedies.iter().position(|r| std::ptr::eq(r, remedy));
+            at.map_or(0, |at| at + 1)
+        };
+        let cells = |remedy: &&Remedy| {
+            vec![
+                format!("{:>2} {}", number(remedy), clean(&remedy.name)),
+                numbers::factor_interval(remedy.gain),
+                numbers::figures(remedy.rate.mid),
+                numbers::seconds(remedy.step_time.mid),
+                numbers::cost(remedy.disk_bytes as f64, numbers::bytes),
+                numbers::cost(remedy.convert_s, numbers::seconds),
+            ]
+        };
+        let rows: Vec<Vec<String>> = useful.iter().map(cells).collect();
+        let table = set(&COLUMNS, &rows, page.width);
+        page.line("");
+        page.styled(BOLD, &table.head);
+        for (lines, remedy) in table.rows.iter().zip(&useful) {
+            lines.iter().for_each(|line| page.line(line));
+            page.how(remedy, !table.kept[4]);
+        }
+    }
+    let why = |r: &NotTried| format!("{}: {}", r.name, r.why);
+    page.labelled(
+        "not tried",
+        &e.not_tried.iter().map(why).collect::<Vec<_>>(),
+    );
+}
+
+fn ledger(page: &mut TextPage, entries: &[LedgerEntry]) {
+    const COLUMNS: [Column; 5] = [
+        column("checked", ALWAYS),
+        column("predicted", ALWAYS),
+        column("measured", ALWAYS),
+        column("error", ALWAYS),
+        column("when", 1),
+    ];
+    if entries.is_empty() {
+        return;
+    }
+    let cells = |entry: &LedgerEntry| {
+        vec![
+            clean(&entry.remedy),
+            numbers::factor_interval(entry.predicted),
+            numbers::factor(entry.measured),
+            error(entry),
+            numbers::day(entry.made_at_s),
+        ]
+    };
+    let older = entries.len().saturating_sub(SHOWN);
+    let rows: Vec<Vec<String>> = entries[older..].iter().map(cells).collect();
+    let table = set(&COLUMNS, &rows, page.width);
+    page.line("");
+    page.styled(BOLD, &table.head);
+    table.rows.iter().flatten().for_each(|line| page.line(line));
+    if older > 0 {
+        page.styled(DIM, &format!("  {older} older: see `infeed ledger`"));
+    }
+}
+
+const fn column(head: &'static str, keep: u8) -> Column {
+    Column { head, keep }
+}
+
+/// Returns printable text on one line, with blanks for line ends and tabs, so that it can be
+/// wrapped.
+fn clean(text: &str) -> String {
+    let blank = |c: char| if c.is_whitespace() { ' ' } else { c };
+    printable(&text.chars().map(blank).collect::<String>()).into_owned()
+}
+
+/// The output and its settings.
+struct TextPage {
+    width: usize,
+    colour: bool,
+    out: String,
+}
+
+impl TextPage {
+    fn line(&mut self, line: &str) {
+        self.out.push_str(line);
+        self.out.push('\n');
+    }
+
+    fn styled(&mut self, style: &str, line: &str) {
+        match self.colour && !line.is_empty() {
+            true => self.line(&format!("{style}{line}{RESET}")),
+            false => self.line(line),
+        }
+    }
+
+    /// Writes `  evidence   text`: wraps each text next to the label and writes the label once.
+    fn labelled(&mut self, label: &str, texts: &[String]) {
+        let texts = texts.iter().filter(|text| !text.trim().is_empty());
+        let room = self.width - LABEL;
+        // Continuation lines are indented to separate the texts.
+        let set_in = |(at, line)| if at == 0 { line } else { format!("  {line}") };
+        let lines = texts.flat_map(|text| {
+            let text = clean(text);
+            let lines = match length(&text) <= room {
+                true => vec![text],
+                false => wrap(&text, room - 2),
+            };
+            lines.into_iter().enumerate().map(set_in)
+        });
+        let mut label = format!("  {label:<width$}", width = LABEL - 2);
+        for line in lines.collect::<Vec<_>>() {
+            let head = match self.colour {
+                true => format!("{DIM}{label}{RESET}"),
+                false => label,
+            };
+            self.line(&format!("{head}{line}"));
+            label = " ".repeat(LABEL);
+        }
+    }
+
+    /// Writes below a remedy's row its effect on the pixels, its cost if no column has it, and the
+    /// command that applies it.
+    fn how(&mut self, remedy: &Remedy, with_costs: bool) {
+        const SET_IN: &str = "     ";
+        let room = self.width - SET_IN.len();
+        let mut about = vec![clean(&remedy.quality)];
+        if with_costs && remedy.disk_bytes > 0 {
+            about.push(format!(
+                "{} on disk",
+                numbers::bytes(remedy.disk_bytes as f64)
+            ));
+        }
+        if with_costs && remedy.convert_s > 0.0 {
+            about.push(format!("{} to convert", numbers::seconds(remedy.convert_s)));
+        }
+        about.retain(|part| !part.is_empty());
+        let about = about.join(", ");
+        let command = clean(&remedy.command);
+        let mut lines = match about.is_empty() {
+            true => Vec::new(),
+            false => wrap(&about, room),
+        };
+        match lines.as_mut_slice() {
+            [about] if length(about) + 3 + length(&command) <= room && !command.is_empty() => {
+                about.push_str(";  ");
+                about.push_str(&command);
+            }
+            _ => lines.extend(command_lines(&command, room)),
+        }
+        for line in lines {
+            self.styled(DIM, &format!("{SET_IN}{line}"));
+        }
+    }
+}
+
+/// Breaks a command into lines that a shell joins again: between words outside quotes, with a
+/// backslash.
+fn command_lines(command: &str, width: usize) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    let mut escaped = false;
+    for c in command.chars() {
+        if c == ' ' && quote.is_none() && !escaped {
+            words.push(String::new());
+            continue;
+        }
+        match quote {
+            _ if escaped => {}
+            Some(open) if c == open => quote = None,
+            None if c == '\'' || c == '"' => quote = Some(c),
+            _ => {}
+        }
+        escaped = c == '\\' && !escaped && quote != Some('\'');
+        words.last_mut().into_iter().for_each(|word| word.push(c));
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in words.iter().filter(|word| !word.is_empty()) {
+        // Keeps two characters for the backslash, also on the last line.
+        match lines.last_mut() {
+            Some(line) if length(line) + 1 + length(word) + 2 <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(line) => {
+                line.push_str(" \\");
+                lines.push(format!("  {word}"));
+            }
+            None => lines.push(word.clone()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_command_is_broken_where_a_shell_joins_it() {
+        let command = "infeed pack 'my photos' out --short-side 256 --to folder";
+
+        let lines = command_lines(command, 30);
+
+        assert_eq!(
+            lines,
+            [
+                "infeed pack 'my photos' out \\",
+                "  --short-side 256 --to \\",
+                "  folder"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_command_is_not_broken_inside_quotes_or_behind_a_backslash() {
+        let lines = command_lines(r#"pack "a long name of it" b\ c"#, 12);
+
+        assert_eq!(lines, ["pack \\", r#"  "a long name of it" \"#, r"  b\ c"]);
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(clean("a\u{1b}[2Jb\tc\u{9b}"), r"a\u{1b}[2Jb c\u{9b}");
+    }
+}

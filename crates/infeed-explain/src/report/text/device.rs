@@ -1,0 +1,83 @@
+//! Terminal sections about the device: placement, decoding, transfers.
+
+use super::super::numbers;
+use super::super::table::{ALWAYS, Column, set};
+use super::super::words::{busy, decoding_name, way_name, when_limited};
+use super::{BOLD, TextPage, clean, column};
+use crate::{Explanation, PlacementLimit, PlacementReport};
+
+/// Writes the table of placements and the answer in sentences.
+pub(super) fn placement(page: &mut TextPage, e: &Explanation) {
+    const COLUMNS: [Column; 8] = [
+        column("placement", ALWAYS),
+        column("storage", 2),
+        column("host", 3),
+        column("bus", 4),
+        column("device", 5),
+        column("step", 1),
+        column("samples/s", ALWAYS),
+        column("limit", ALWAYS),
+    ];
+    let Some(placement) = &e.placement else {
+        return;
+    };
+    let rows: Vec<Vec<String>> = rows(placement);
+    let table = set(&COLUMNS, &rows, page.width);
+    page.line("");
+    page.styled(BOLD, &table.head);
+    table.rows.iter().flatten().for_each(|line| page.line(line));
+    page.labelled("why", &placement.said);
+}
+
+fn rows(placement: &PlacementReport) -> Vec<Vec<String>> {
+    let row = |way: &crate::PlacementRate| {
+        let mut row = vec![clean(&way_name(placement, way))];
+        row.extend(PlacementLimit::HOST_DECODING.map(|bound| when_limited(way, bound)));
+        row.push(numbers::figures(way.rate.mid));
+        row.push(way.binding.name().to_owned());
+        row
+    };
+    placement.ways.iter().map(row).collect()
+}
+
+/// Writes the table of decode shares and the answer in sentences.
+pub(super) fn decoding(page: &mut TextPage, e: &Explanation) {
+    const COLUMNS: [Column; 9] = [
+        column("decode", ALWAYS),
+        column("storage", 2),
+        column("host", 3),
+        column("bus", 4),
+        column("decoder", 6),
+        column("device", 5),
+        column("step", 1),
+        column("samples/s", ALWAYS),
+        column("limit", ALWAYS),
+    ];
+    let Some(decoding) = &e.decoding else { return };
+    let row = |of: &crate::DecodingRate| {
+        let mut row = vec![decoding_name(decoding, of)];
+        row.extend(PlacementLimit::DEVICE_DECODING.map(|bound| when_limited(&of.way, bound)));
+        row.push(numbers::figures(of.way.rate.mid));
+        row.push(of.way.binding.name().to_owned());
+        row
+    };
+    let rows: Vec<Vec<String>> = decoding.ways.iter().map(row).collect();
+    let table = set(&COLUMNS, &rows, page.width);
+    page.line("");
+    page.styled(BOLD, &table.head);
+    table.rows.iter().flatten().for_each(|line| page.line(line));
+    page.labelled("JPEGs", &decoding.said);
+}
+
+/// Writes the transfers in a line, and other observations below.
+pub(super) fn transfers(page: &mut TextPage, e: &Explanation) {
+    let Some(transfers) = &e.transfers else {
+        return;
+    };
+    page.line("");
+    page.labelled("transfers", std::slice::from_ref(&transfers.verdict));
+    page.labelled("", &transfers.seen);
+    if let Some(utilisation) = &e.utilisation {
+        page.labelled("", &[busy(utilisation)]);
+    }
+}

@@ -1,0 +1,144 @@
+//! Wording shared by the terminal and HTML reports.
+
+use super::numbers;
+use crate::{
+    Decoding, DecodingRate, Explanation, FeederCount, FeederHost, Feeding, LedgerEntry, Limit,
+    PlacementLimit, PlacementRate, PlacementReport, Verdict,
+};
+use infeed_device::busy::Utilisation;
+
+/// A share of the consumer's time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StallPart {
+    /// 0 to 1.
+    pub(super) share: f64,
+    /// Activity of the consumer.
+    pub(super) what: &'static str,
+    /// The usual term for it.
+    pub(super) term: &'static str,
+    /// Name of the colour of the stage that the consumer waited for.
+    pub(super) colour: &'static str,
+}
+
+/// Returns the consumer's time by activity, in the order data flows.
+pub(super) fn stall(e: &Explanation) -> Vec<StallPart> {
+    let part = |share, what, term, colour| StallPart {
+        share,
+        what,
+        term,
+        colour,
+    };
+    let mut parts = vec![
+        part(e.stall.fetch, "waiting for storage", "fetch stall", "read"),
+        part(e.stall.prep, "waiting for cores", "prep stall", "decode"),
+        part(e.stall.copy, stall_of_copy(e), "copy stall", "write"),
+        part(e.stall.compute, "computing", "compute", "step"),
+    ];
+    if e.stall.wire > 0.0 {
+        let wire = part(
+            e.stall.wire,
+            "waiting for feeders' network",
+            "wire stall",
+            "python",
+        );
+        parts.insert(1, wire);
+    }
+    parts
+}
+
+/// Formats a number of feeders such as `2 (there, enough)`.
+pub(super) fn count_name(feeding: &Feeding, count: &FeederCount) -> String {
+    let there = feeding.hosts.iter().filter(|host| host.connected).count() as u32;
+    let marks = [
+        (count.feeders == there && there > 0, "there"),
+        (Some(count.feeders) == feeding.enough, "enough"),
+    ];
+    let marks: Vec<&str> = marks
+        .iter()
+        .filter(|(is, _)| *is)
+        .map(|(_, mark)| *mark)
+        .collect();
+    match marks.is_empty() {
+        true => count.feeders.to_string(),
+        false => format!("{} ({})", count.feeders, marks.join(", ")),
+    }
+}
+
+/// Returns the host's address, such as `10.0.0.7:7077`, with a mark if it is not connected.
+pub(super) fn of_host(host: &FeederHost) -> String {
+    match host.connected {
+        true => host.host.clone(),
+        false => format!("{} (not connected)", host.host),
+    }
+}
+
+/// Describes the wait between the host and the step.
+fn stall_of_copy(e: &Explanation) -> &'static str {
+    let device =
+        |resource: &crate::Resource| matches!(resource.limit, Limit::Device | Limit::Decoder);
+    match e.resources.iter().any(device) {
+        true => "waiting for the bus or the device",
+        false => "waiting for the bus",
+    }
+}
+
+/// Formats a placement such as `device (best, now)`.
+pub(super) fn way_name(placement: &PlacementReport, way: &PlacementRate) -> String {
+    let is_now = placement.now == way.split && !placement.decodes;
+    marked(way.split.name(), placement.chosen == way.split, is_now)
+}
+
+/// Formats a decode share such as `5/16 (best, now)`.
+pub(super) fn decoding_name(decoding: &Decoding, way: &DecodingRate) -> String {
+    let is_best = decoding.share == way.share;
+    marked(&way.name(), is_best, decoding.now == way.share)
+}
+
+/// Adds marks in brackets for the best and the present choice.
+fn marked(name: &str, is_best: bool, is_now: bool) -> String {
+    let marks: Vec<&str> = [(is_best, "best"), (is_now, "now")]
+        .iter()
+        .filter_map(|(is, mark)| is.then_some(*mark))
+        .collect();
+    match marks.is_empty() {
+        true => name.to_owned(),
+        false => format!("{name} ({})", marks.join(", ")),
+    }
+}
+
+/// Formats the rate that a resource allows in a placement, or `none` if it is no limit.
+pub(super) fn when_limited(way: &PlacementRate, bound: PlacementLimit) -> String {
+    let allowed = way.allowed(bound).map(|rate| numbers::figures(rate.mid));
+    allowed.unwrap_or_else(|| "none".to_owned())
+}
+
+/// Describes the utilisation that `nvidia-smi` reports.
+pub(super) fn busy(utilisation: &Utilisation) -> String {
+    format!(
+        "nvidia-smi would report {} GPU utilisation: the share of time in which any kernel ran, \
+         however small",
+        numbers::percent(utilisation.busy)
+    )
+}
+
+/// Describes the second limit. None if there is none.
+pub(super) fn behind(verdict: &Verdict) -> Option<String> {
+    let (limit, rate) = (verdict.next_limit?, verdict.next_rate?);
+    let allows = format!("{} at {}", limit.name(), numbers::rate(rate));
+    Some(match verdict.tie {
+        true => format!(
+            "{allows}, too close to {} to decide which of the two limits; a remedy for one alone \
+             gains little",
+            verdict.limit.name()
+        ),
+        false => format!("{allows}, {} as much", numbers::factor(rate / verdict.rate)),
+    })
+}
+
+/// Formats the error of a prediction, such as `+4 %` for one that was too high.
+pub(super) fn error(entry: &LedgerEntry) -> String {
+    match entry.error() {
+        error if error.is_finite() => format!("{:+.0} %", error * 100.0).replace("-0 ", "+0 "),
+        _ => "unknown".to_owned(),
+    }
+}

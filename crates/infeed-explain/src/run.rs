@@ -1,0 +1,138 @@
+//! The plain run: the pipeline as it is, consumed like a training loop and observed throughout.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::feed::Feed;
+use super::findings::{QueuePoint, Run, Span, StageCost};
+use infeed::loader::Stats;
+use infeed_core::counters::TimelineSpan;
+use infeed_core::error::Error;
+
+/// Longest wait between two checks of the clock and of `go_on`.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Maximum number of queue points. Beyond it, every second point is dropped.
+const POINTS: usize = 2_000;
+
+/// Joins the selection lines of a plan into one note.
+pub(super) fn selected(selection: &str) -> Option<String> {
+    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = selection.lines().map(line).collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+/// Consumes batches for `seconds` after the first one, with a step of the given length. Calls
+/// `go_on` regularly with the share that is done.
+///
+/// # Errors
+///
+/// Returns the error that stopped the loader.
+pub(super) fn plain(
+    feed: &Feed,
+    step: Option<Duration>,
+    seconds: f64,
+    go_on: &dyn Fn(f64) -> bool,
+) -> Result<Run, Error> {
+    let loader = feed.loader();
+    let opened = Instant::now();
+    let mut first: Option<(Instant, u64)> = None;
+    let (mut wait, mut stepped, mut rows) = (Duration::ZERO, Duration::ZERO, 0_u64);
+    let mut queue: Vec<QueuePoint> = Vec::new();
+    let (mut keep, mut seen) = (1_usize, 0_usize);
+    let mut since_point = (Instant::now(), Duration::ZERO);
+    loop {
+        let done = first.map_or(0.0, |(at, _)| at.elapsed().as_secs_f64() / seconds);
+        if done >= 1.0 || !go_on(done) {
+            break;
+        }
+        let asked = Instant::now();
+        let got = feed.next_within(POLL_INTERVAL)?;
+        let waited = asked.elapsed();
+        if first.is_some() {
+            wait += waited;
+        }
+        since_point.1 += waited;
+        let Some(samples) = got else { continue };
+        rows += samples;
+        first.get_or_insert((Instant::now(), rows));
+        seen += 1;
+        if seen.is_multiple_of(keep) {
+            queue.push(QueuePoint {
+                at_s: opened.elapsed().as_secs_f64(),
+                ready: loader.ready()?,
+                waiting: since_point.1.as_secs_f64()
+                    / since_point.0.elapsed().as_secs_f64().max(1e-9),
+            });
+            since_point = (Instant::now(), Duration::ZERO);
+        }
+        if queue.len() == POINTS {
+            let mut odd = false;
+            queue.retain(|_| {
+                odd = !odd;
+                odd
+            });
+            keep *= 2;
+        }
+        if let Some(time) = step {
+            let begun = Instant::now();
+            thread::sleep(time);
+            stepped += begun.elapsed();
+        }
+    }
+    let stats = loader.stats()?;
+    let (since, first_rows) =
+        first.map_or((0.0, 0), |(at, rows)| (at.elapsed().as_secs_f64(), rows));
+    Ok(Run {
+        samples_per_s: (rows - first_rows) as f64 / since.max(1e-9),
+        samples: rows,
+        batches: stats.batches,
+        seconds: opened.elapsed().as_secs_f64(),
+        first_batch_s: stats.first_batch.unwrap_or_default().as_secs_f64(),
+        wait_s: wait.as_secs_f64(),
+        step_s: stepped.as_secs_f64(),
+        stages: stages(&stats),
+        queue,
+    })
+}
+
+/// Computes the cost of each stage from a loader's counters.
+pub(super) fn stages(stats: &Stats) -> Vec<StageCost> {
+    let all: f64 = stats.stages.iter().map(|(_, s)| s.cpu.as_secs_f64()).sum();
+    let cost = |(stage, s): &(
+        infeed_core::counters::Stage,
+        infeed_core::counters::StageStats,
+    )| {
+        let cpu_s = s.cpu.as_secs_f64();
+        StageCost {
+            name: stage.name().to_owned(),
+            samples: s.samples,
+            wall_s: s.wall.as_secs_f64(),
+            cpu_s,
+            wait_s: s.wait.as_secs_f64(),
+            bytes_in: s.bytes_in,
+            bytes_out: s.bytes_out,
+            p99_s: s.p99.as_secs_f64(),
+            rate_per_core: if cpu_s > 0.0 {
+                s.samples as f64 / cpu_s
+            } else {
+                0.0
+            },
+            cpu_share: cpu_s / all.max(1e-9),
+        }
+    };
+    stats.stages.iter().map(cost).collect()
+}
+
+/// Converts timeline spans for the reports.
+pub(super) fn spans(recorded: Vec<TimelineSpan>) -> Vec<Span> {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let span = |r: TimelineSpan| Span {
+        thread: r.thread,
+        what: r.what.to_owned(),
+        start_us: micros(r.start),
+        length_us: micros(r.length),
+        batch: r.batch,
+    };
+    recorded.into_iter().map(span).collect()
+}

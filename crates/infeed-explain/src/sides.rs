@@ -1,0 +1,273 @@
+//! Costs of the placements of a case's work on host and device. Trials measure the host's part. Bus
+//! and device are timed or planned.
+
+use std::time::Duration;
+
+use infeed_raw::kernel::Kernel;
+
+use super::capacity::Capacities;
+use super::case::{Case, PlannedMachine};
+use super::findings::NotTried;
+use super::interval::Interval;
+use super::limit::Limit;
+use super::placement::{
+    Cost, DeviceOrigin, EQUAL, PlacementContext, PlacementLimit, PlacementRate, PlacementReport,
+    PlacementSupply, Split, UNKNOWN, place,
+};
+use super::placement_trials::{PlacementTrial, SENDING};
+use super::units::{bytes, per_s};
+use infeed::plan::Plan;
+use infeed::plan::device::Placement;
+use infeed_core::error::Error;
+use infeed_device::ring::{Route, Upload};
+use infeed_device::timing::batch_times;
+use infeed_device::{AnyDevice, Device};
+
+/// Spread of a copy or a kernel that was timed alone.
+const TIMED: f64 = 0.02;
+
+/// Source of the numbers of bus and device.
+enum RateSource<'a> {
+    Device(&'a AnyDevice),
+    Profile(&'a PlannedMachine, f64),
+}
+
+impl Case {
+    /// Returns whether the pipeline leaves the expansion (cast, one-hot) to the device now.
+    pub(super) fn expands(&self) -> bool {
+        self.conditions.device.is_some()
+    }
+
+    /// Returns the present placement. Without work for a device, finished rows cross the bus.
+    pub(super) fn split(&self) -> Split {
+        match self.expands() {
+            true if self.decodes() => Split::Resize,
+            true if self.can(Split::Device) => Split::Device,
+            _ => Split::Host,
+        }
+    }
+
+    /// Returns the columns and their route to a device.
+    pub(super) fn routes(&self, split: Split) -> Result<Vec<Route>, Error> {
+        let mut plan = Plan::over(&self.pipeline, &*self.own)?;
+        let placement = match split {
+            Split::Host => Placement::Host,
+            Split::Device => Placement::Device,
+            Split::Resize => Placement::Resize,
+        };
+        // With one placement requested, there is at least one layout.
+        let forms = plan.for_device(placement, false).each;
+        Ok(forms.into_iter().next().map_or(Vec::new(), |form| form.1))
+    }
+
+    /// Returns the bytes of a row as the host leaves it to a device that expands it. None if rows
+    /// differ in size.
+    pub(super) fn small_bytes(&self) -> Option<f64> {
+        let routes = self.routes(Split::Device).ok()?;
+        let bytes = routes.iter().map(|route| route.host.kind.row_bytes());
+        Some(bytes.sum::<Option<usize>>()? as f64)
+    }
+
+    /// Returns whether the case has a device, real or planned.
+    pub(super) fn has_sides(&self) -> bool {
+        self.conditions.device.is_some() || self.bus().is_some()
+    }
+
+    /// Returns whether the case has a device, real or planned, for which this placement is a
+    /// separate one.
+    pub(super) fn can(&self, split: Split) -> bool {
+        let is_of = |route: &Route| match split {
+            Split::Host => true,
+            Split::Device => route.kernel().is_some(),
+            Split::Resize => matches!(route.upload, Upload::Resize(_)),
+        };
+        let routes = self.has_sides().then(|| self.routes(split));
+        matches!(routes, Some(Ok(routes)) if split == Split::Host || routes.iter().any(is_of))
+    }
+
+    /// Chooses the placement from the rates of the host's cores in each trial. None without a
+    /// device and without a profile that has one. A placement that fails goes to `not`. `timing`
+    /// receives the share of the placements that are timed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] if copies and kernels cannot be timed.
+    pub(super) fn place_work(
+        &self,
+        tried: &[PlacementTrial],
+        storage: Option<Interval>,
+        not: &mut Vec<NotTried>,
+        timing: &dyn Fn(f64),
+    ) -> Result<Option<PlacementReport>, Error> {
+        let rates = match (&self.conditions.device, &self.conditions.planned_machine) {
+            (Some(device), _) => RateSource::Device(device),
+            (None, Some(machine)) => match machine.bus_bytes_per_s {
+                Some(bus) => RateSource::Profile(machine, bus),
+                None => return Ok(None),
+            },
+            (None, None) => return Ok(None),
+        };
+        let mut costs = Vec::new();
+        let placed: Vec<&PlacementTrial> = tried.iter().filter(|tried| !tried.decodes).collect();
+        for (nth, tried) in placed.iter().enumerate() {
+            timing(nth as f64 / placed.len() as f64);
+            match self.cost(tried, &rates) {
+                Ok(cost) => costs.push(cost),
+                // The memory for whole crops may exceed what the device has, while other placements
+                // fit.
+                Err(error) if tried.split == Split::Resize => not.push(tried.not(&error)),
+                Err(error) => return Err(error),
+            }
+        }
+        let (known, devices, name) = match &rates {
+            RateSource::Device(device) => (self.known(), 1, device.name()),
+            RateSource::Profile(machine, _) => {
+                (self.known(), machine.devices, machine.name.clone())
+            }
+        };
+        let context = PlacementContext {
+            device: name,
+            known,
+            now: self.split(),
+            decodes: self.decodes(),
+        };
+        Ok(place(context, &costs, &self.supply(storage, devices)))
+    }
+
+    /// Returns the origin of the numbers of bus and device.
+    pub(super) fn known(&self) -> DeviceOrigin {
+        match &self.conditions.device {
+            Some(AnyDevice::Cuda(_)) => DeviceOrigin::Measured,
+            Some(AnyDevice::Sim(_)) => DeviceOrigin::Simulated,
+            None => DeviceOrigin::Planned,
+        }
+    }
+
+    /// Returns the rates that do not depend on the placement.
+    pub(super) fn supply(&self, storage: Option<Interval>, devices: u32) -> PlacementSupply {
+        let step = self.conditions.step;
+        PlacementSupply {
+            storage,
+            step_s: step.map(|step| step.as_secs_f64() / self.rows() as f64),
+            contention: UNKNOWN,
+            contention_measured: false,
+            devices,
+        }
+    }
+
+    fn cost(&self, tried: &PlacementTrial, rates: &RateSource<'_>) -> Result<Cost, Error> {
+        let PlacementTrial { split, host, .. } = *tried;
+        let routes = self.routes(split)?;
+        let rows = self.rows() as f64;
+        let left = left(&routes);
+        let (bus_bytes, bus_s, device_s) = match rates {
+            // The times depend on the sizes of the images, so real batches are sent.
+            RateSource::Device(device) if split == Split::Resize => {
+                let sent = tried.sent(device, self.rows(), self.turn(SENDING))?;
+                (sent.bytes, sent.copying_s, sent.device_s)
+            }
+            RateSource::Device(device) => {
+                let times = batch_times(*device, &routes, self.rows() as usize)?;
+                let sample = |time: Duration| time.as_secs_f64() / rows;
+                let bus_bytes = times.bytes as f64 / rows;
+                (bus_bytes, sample(times.copying), sample(times.expanding))
+            }
+            RateSource::Profile(machine, bus) => {
+                let bytes: f64 = routes.iter().map(bus_bytes).sum();
+                let cut = tried.cut_bytes(&routes)?;
+                let moved: f64 = routes.iter().map(|route| moved_bytes(route, cut)).sum();
+                let device_s = machine.device_bytes_per_s.map_or(0.0, |rate| moved / rate);
+                (bytes, bytes / bus, device_s)
+            }
+        };
+        Ok(Cost {
+            split,
+            left,
+            host,
+            bus_bytes,
+            bus_s,
+            decoder_s: 0.0,
+            device_s,
+        })
+    }
+}
+
+impl Capacities {
+    /// Adds the rates of bus and device in the placement that runs on a device. The device's work
+    /// counts only if it makes a difference next to the step.
+    pub(super) fn add_device(&mut self, now: &PlacementRate, device: &str) {
+        if let Some(rate) = now.allowed(PlacementLimit::Bus) {
+            let text = format!(
+                "{} / {} per sample{} = {:.0} samples/s, copies to {device} timed from pinned memory",
+                per_s(now.bus_bytes / now.bus_s),
+                bytes(now.bus_bytes),
+                match rate.mid * now.bus_s < 0.999 {
+                    true => ", in turn with the decoder",
+                    false => "",
+                },
+                rate.mid,
+            );
+            self.add(Limit::Copy, rate.widen(TIMED), text);
+        }
+        if let Some(rate) = now.allowed(PlacementLimit::Decoder) {
+            let text = format!(
+                "1 / {:.2} µs of decoder and copies per sample = {:.0} samples/s, timed on {device}",
+                1e6 / rate.mid,
+                rate.mid,
+            );
+            self.add(Limit::Decoder, rate.widen(TIMED), text);
+        }
+        let step = now
+            .allowed(PlacementLimit::Step)
+            .map_or(f64::INFINITY, |rate| rate.mid);
+        let device = now.allowed(PlacementLimit::Device);
+        if let Some(rate) = device.filter(|rate| rate.mid * EQUAL < step) {
+            let text = format!(
+                "1 / {:.2} µs of kernels per sample{} = {:.0} samples/s",
+                1e6 * now.device_s,
+                match step.is_finite() {
+                    true => ", next to the step",
+                    false => "",
+                },
+                rate.mid
+            );
+            self.add(Limit::Device, rate.widen(TIMED), text);
+        }
+    }
+}
+
+/// Describes the device's work in a few words.
+pub(super) fn left(routes: &[Route]) -> String {
+    let left: Vec<String> = routes.iter().filter_map(left_of).collect();
+    left.join(", ")
+}
+
+/// Describes the device's work on a column in a few words.
+fn left_of(route: &Route) -> Option<String> {
+    let what = match route.kernel()? {
+        Kernel::Expand { .. } => "floats and layout",
+        Kernel::OneHot { .. } => "one-hot",
+        Kernel::Classes { .. } | Kernel::Widen { .. } => "class numbers",
+        Kernel::Resize { .. } => "resize, floats and layout",
+    };
+    Some(format!("{what} of {}", route.host.name))
+}
+
+/// Returns the bytes of a row on the bus.
+fn bus_bytes(route: &Route) -> f64 {
+    match route.upload {
+        Upload::Stay => 0.0,
+        _ => route.host.kind.row_bytes().unwrap_or(0) as f64,
+    }
+}
+
+/// Returns the bytes of a row that a kernel reads and writes. For images that it resizes, it reads
+/// `cut` bytes.
+fn moved_bytes(route: &Route, cut: f64) -> f64 {
+    let written = route.device.kind.row_bytes().unwrap_or(0) as f64;
+    let read = match route.upload {
+        Upload::Resize(_) => cut,
+        _ => bus_bytes(route),
+    };
+    route.kernel().map_or(0.0, |_| read + written)
+}

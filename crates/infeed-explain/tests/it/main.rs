@@ -1,0 +1,8 @@
+//! Tests of the explain crate, by behaviour.
+
+mod explain;
+mod explained_decoding;
+mod placement;
+mod report;
+
+use infeed_testkit::data;

@@ -1,0 +1,282 @@
+//! Tests of the terminal report, JSON and trace events.
+
+use infeed_explain::report;
+use infeed_explain::{Explanation, Interval, Limit};
+use serde_json::Value;
+
+use super::synthetic;
+
+fn all() -> [Explanation; 4] {
+    [
+        synthetic::usual(),
+        synthetic::tie(),
+        synthetic::no_remedies(),
+        synthetic::step_bound(),
+    ]
+}
+
+/// Returns the line that begins with a text after its indentation, with single blanks.
+fn line(output: &str, begins: &str) -> Option<String> {
+    let found = |line: &&str| line.trim_start().starts_with(begins);
+    let line = output.lines().rfind(found)?;
+    Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn at(output: &str, text: &str) -> usize {
+    output
+        .find(text)
+        .unwrap_or_else(|| panic!("{text:?} in\n{output}"))
+}
+
+#[test]
+fn the_verdict_comes_first_with_evidence_and_advice() {
+    let output = report::text(&synthetic::usual(), 80, false);
+
+    assert!(output.starts_with("decode limits this run: prep stall 58 % of the time\n"));
+    let order = [
+        "  measured   258 samples/s; the consumer: 58 % waiting for cores",
+        "  evidence   2 workers busy 97 % of the run",
+        "  capacity   2 cores / 6.84 ms",
+        "  next       storage at 655 samples/s, 2.48x as much",
+        "  try        store the images as PNG",
+        "  not worth  8 I/O threads",
+        "  stage ",
+        "  remedy ",
+        "  checked ",
+        "  note       Reads came from",
+    ];
+    let places: Vec<usize> = order.iter().map(|text| at(&output, text)).collect();
+    assert!(places.is_sorted(), "{output}");
+}
+
+#[test]
+fn a_stage_is_a_line_with_rate_times_and_bytes() {
+    let output = report::text(&synthetic::usual(), 100, false);
+
+    assert_eq!(
+        line(&output, "decode ").as_deref(),
+        Some("decode 196/s 5.1 ms 5.2 ms 9.4 ms 1.09 MB 1.05 MB 75 %"),
+        "{output}"
+    );
+}
+
+#[test]
+fn a_remedy_is_a_line_with_its_command_below() {
+    let output = report::text(&synthetic::usual(), 100, false);
+
+    assert_eq!(
+        line(&output, "1 keep decoded").as_deref(),
+        Some("1 keep decoded pixels on disk 2.40x (2.22-2.55) 619 12.9 ms 2.53 GB 9.4 s"),
+        "{output}"
+    );
+    assert_eq!(
+        line(&output, "4 class").as_deref(),
+        Some("4 class indices instead of one-hot 1.06x (1.03-1.09) 273 29.3 ms none none")
+    );
+    assert_eq!(
+        line(&output, "identical;").as_deref(),
+        Some("identical; set one_hot = false in pipeline.toml")
+    );
+    let output = report::text(&synthetic::usual(), 80, false);
+    assert_eq!(
+        line(&output, "infeed pack").as_deref(),
+        Some("infeed pack streets streets-90 --to folder --image-format jpeg --quality \\")
+    );
+    assert_eq!(
+        line(&output, "identical, 1.62").as_deref(),
+        Some("identical, 1.62 GB on disk, 34 s to convert")
+    );
+}
+
+#[test]
+fn remedies_that_may_gain_nothing_are_listed_once_without_a_command() {
+    let output = report::text(&synthetic::usual(), 80, false);
+
+    let idle = "8 I/O threads instead of 4";
+    assert!(at(&output, "  not worth") < at(&output, idle), "{output}");
+    assert_eq!(output.matches(idle).count(), 1, "{output}");
+    assert!(!output.contains("set readers = 8"), "{output}");
+}
+
+#[test]
+fn limits_that_cannot_be_separated_are_reported_as_a_tie() {
+    let output = report::text(&synthetic::tie(), 80, false);
+
+    let tie = "  tie        storage at 271 samples/s, too close to decode";
+    assert!(output.contains(tie), "{output}");
+}
+
+#[test]
+fn a_short_explanation_has_no_empty_sections() {
+    let output = report::text(&synthetic::no_remedies(), 80, false);
+
+    for absent in ["next", "try", "not worth", "checked", "note"] {
+        assert!(
+            !output.contains(&format!("  {absent} ")),
+            "{absent}:\n{output}"
+        );
+    }
+    assert!(output.contains("none was tried"));
+    let output = report::text(&synthetic::step_bound(), 80, false);
+    assert!(
+        output.contains("none that was tried gains anything"),
+        "{output}"
+    );
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_a_usual_case_fits_a_screen() {
+    for width in [60, 80, 100, 160] {
+        for e in all() {
+            let output = report::text(&e, width, false);
+
+            for line in output.lines() {
+                assert!(line.chars().count() <= width, "{width}: {line:?}");
+                assert_eq!(line.trim_end(), line);
+            }
+            assert!(width < 80 || output.lines().count() <= 50, "{output}");
+        }
+    }
+}
+
+#[test]
+fn colour_changes_no_word() {
+    let e = synthetic::usual();
+    let plain = report::text(&e, 80, false);
+    let mut coloured = report::text(&e, 80, true);
+
+    assert!(!plain.contains('\u{1b}'));
+    assert!(coloured.contains("\u{1b}[1mdecode limits"));
+    for code in ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m"] {
+        coloured = coloured.replace(code, "");
+    }
+    assert_eq!(coloured, plain);
+}
+
+#[test]
+fn json_has_the_keys_that_programs_rely_on() {
+    let output: Value = serde_json::from_str(&report::json(&synthetic::usual())).expect("JSON");
+
+    assert_eq!(output["version"], 1);
+    let verdict = &output["verdict"];
+    assert_eq!(verdict["limit"], "decode");
+    assert_eq!(verdict["rate"], 264.0);
+    assert_eq!(verdict["next_limit"], "storage");
+    assert_eq!(verdict["next_rate"], 655.0);
+    let stage = &output["run"]["stages"][1];
+    for key in [
+        "samples",
+        "wall_s",
+        "cpu_s",
+        "wait_s",
+        "bytes_in",
+        "bytes_out",
+    ] {
+        assert!(stage[key].is_number(), "{key}: {stage}");
+    }
+    assert_eq!(
+        output["stages"], output["run"]["stages"],
+        "as in `bench --json`"
+    );
+    let remedy = &output["remedies"][0];
+    for key in ["id", "name", "command", "quality"] {
+        assert!(remedy[key].is_string(), "{key}: {remedy}");
+    }
+    assert!(remedy["disk_bytes"].is_number());
+    for end in ["low", "mid", "high"] {
+        assert!(remedy["rate"][end].is_number() && remedy["gain"][end].is_number());
+    }
+}
+
+#[test]
+fn json_writes_null_for_infinite_and_missing_numbers() {
+    let mut e = synthetic::usual();
+    e.verdict.rate = f64::INFINITY;
+    e.resources[0].rate = Interval {
+        low: 1.0,
+        mid: f64::NAN,
+        high: f64::INFINITY,
+    };
+
+    let output: Value = serde_json::from_str(&report::json(&e)).expect("JSON");
+
+    assert_eq!(output["verdict"]["rate"], Value::Null);
+    assert_eq!(output["resources"][0]["rate"]["high"], Value::Null);
+    assert_eq!(output["resources"][0]["rate"]["low"], 1.0);
+    let text = report::text(&e, 80, false);
+    assert!(!text.contains("inf ") && !text.contains("NaN"), "{text}");
+}
+
+#[test]
+fn a_trace_has_a_track_per_thread_and_for_steps_and_waits() {
+    let e = synthetic::usual();
+    let output: Value = serde_json::from_str(&report::trace(&e)).expect("JSON");
+    let events = output["traceEvents"].as_array().expect("an array");
+    let of = |phase: &str| {
+        events
+            .iter()
+            .filter(|event| event["ph"] == phase)
+            .collect::<Vec<_>>()
+    };
+
+    let mut tracks: Vec<(&Value, &Value, &str)> = of("M")
+        .into_iter()
+        .filter(|event| event["name"] == "thread_name")
+        .map(|event| {
+            let name = event["args"]["name"].as_str().expect("a name");
+            (&event["pid"], &event["tid"], name)
+        })
+        .collect();
+    let spans = of("X");
+    let names: Vec<&str> = tracks.iter().map(|(_, _, name)| *name).collect();
+    assert_eq!(names.len(), 4 + 2 + 2, "{names:?}");
+    assert_eq!(spans.len(), e.timeline.len());
+    let track = |name: &str| {
+        tracks
+            .iter()
+            .find(|track| track.2 == name)
+            .expect("a track")
+    };
+    let whats = |name: &str| {
+        let (pid, tid, _) = track(name);
+        let on = spans
+            .iter()
+            .filter(|s| &s["pid"] == *pid && &s["tid"] == *tid);
+        let mut whats: Vec<&str> = on.filter_map(|s| s["name"].as_str()).collect();
+        whats.sort_unstable();
+        whats.dedup();
+        whats
+    };
+    assert_eq!(whats("training step"), ["step"]);
+    assert_eq!(whats("waiting for a batch"), ["wait"]);
+    assert_eq!(whats("infeed-read-3"), ["read"]);
+    assert_eq!(whats("infeed-work-1"), ["decode", "transform", "write"]);
+    let first = &e.timeline[0];
+    let same = |s: &&&Value| s["ts"] == first.start_us && s["dur"] == first.length_us;
+    assert!(spans.iter().any(|s| same(&s)), "times are microseconds");
+    tracks.dedup_by_key(|track| (track.0.clone(), track.1.clone()));
+    assert_eq!(tracks.len(), names.len(), "no two tracks share a number");
+}
+
+#[test]
+fn a_span_of_an_unknown_batch_has_no_arguments() {
+    let mut e = synthetic::usual();
+    e.timeline.truncate(1);
+    e.timeline[0].batch = None;
+
+    let output: Value = serde_json::from_str(&report::trace(&e)).expect("JSON");
+
+    let events = output["traceEvents"].as_array().expect("an array");
+    let span = events
+        .iter()
+        .find(|event| event["ph"] == "X")
+        .expect("the span");
+    assert_eq!(span["args"], serde_json::json!({}));
+}
+
+#[test]
+fn a_limit_has_one_name_in_text_and_json() {
+    let json = serde_json::to_value(Limit::Transform).expect("a name");
+
+    assert_eq!(json, Limit::Transform.name());
+}

@@ -1,0 +1,85 @@
+//! Arrow IPC files. They are not compressed and aligned to 64 bytes, so that readers can map them
+//! without a copy. Pixels and tensors are `arrow.fixed_shape_tensor`, encoded images are binary.
+
+use std::collections::HashMap;
+use std::io;
+
+use arrow_array::RecordBatch;
+use arrow_ipc::MetadataVersion;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
+
+use super::PackError;
+use super::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns, io_error};
+use super::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};
+use infeed::pipeline::SourceSpec;
+use infeed_core::error::Error;
+
+const ALIGNMENT: usize = 64;
+
+/// A batch has 64 to 256 records, or fewer if they are very large.
+const LIMITS: BatchLimits = BatchLimits {
+    least_records: 64,
+    most_records: 256,
+    bytes: 16 << 20,
+    most_bytes: 64 << 20,
+};
+
+/// Arrow IPC files.
+pub(super) struct ArrowForm {
+    columns: Columns,
+}
+
+impl ArrowForm {
+    /// # Errors
+    ///
+    /// As [`Columns::new`].
+    pub(super) fn new(columns: Vec<Column>) -> Result<ArrowForm, Error> {
+        let columns = Columns::new(columns, false, HashMap::new())?;
+        Ok(ArrowForm { columns })
+    }
+}
+
+impl Form for ArrowForm {
+    fn extension(&self) -> &'static str {
+        "arrow"
+    }
+
+    fn weight(&self, made: &PackedRecord) -> u64 {
+        self.columns.weight(made)
+    }
+
+    fn check(&self, made: &PackedRecord) -> Result<(), PackError> {
+        self.columns.check(made)
+    }
+
+    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
+        let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5);
+        let writer = options.and_then(|options| {
+            FileWriter::try_new_with_options(out, &self.columns.schema, options)
+        });
+        let writer = writer.map_err(io_error)?;
+        Ok(Box::new(BatchedFile::new(
+            self.columns.clone(),
+            LIMITS,
+            writer,
+        )))
+    }
+
+    fn source(&self, files: Vec<String>, _: &Extensions) -> SourceSpec {
+        SourceSpec::Arrow {
+            files,
+            fields: self.columns.specs(),
+        }
+    }
+}
+
+impl BatchWriter for FileWriter<Sink> {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        FileWriter::write(self, batch).map_err(io_error)
+    }
+
+    fn finish(mut self) -> io::Result<Sink> {
+        FileWriter::finish(&mut self).map_err(io_error)?;
+        self.into_inner().map_err(io_error)
+    }
+}

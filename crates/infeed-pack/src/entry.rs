@@ -1,0 +1,122 @@
+//! Entries for finished shards and bad records, as files store them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::form::Extensions;
+use infeed_core::error::Error;
+
+/// File name of the journal.
+pub(super) const JOURNAL: &str = "infeed-pack.journal";
+
+/// File name of the list of bad records, one JSON object per line.
+pub const BAD_LIST: &str = "infeed-pack-bad.jsonl";
+
+/// A finished shard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Name of its file.
+    pub(super) file: String,
+    /// One past its last position in the packed order.
+    pub(super) end: u64,
+    pub(super) records: u64,
+    /// Length of its file in bytes.
+    pub(super) bytes: u64,
+    /// Bytes of its records in the original data.
+    pub(super) bytes_in: u64,
+    /// Number of bad records in its range, which were left out.
+    pub(super) bad: u64,
+    /// Length of the list of bad records up to and including its range, in bytes.
+    pub(super) listed_bytes: u64,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) extensions: Extensions,
+}
+
+impl Entry {
+    /// Returns its first position in the packed order. None if its numbers are inconsistent.
+    pub(super) fn begin(&self) -> Option<u64> {
+        let places = self.records.checked_add(self.bad)?;
+        self.end.checked_sub(places)
+    }
+}
+
+/// A bad record, as in the list.
+#[derive(Debug, Serialize)]
+struct BadLine<'a> {
+    record: u64,
+    name: &'a str,
+    reason: String,
+}
+
+/// Returns the line of a bad record in the list.
+pub(super) fn bad_line(error: &Error) -> String {
+    let record = error.record();
+    let bad = BadLine {
+        record: record.map_or(0, |record| record.index),
+        name: record.map_or("", |record| &record.name),
+        reason: error.chain(),
+    };
+    let mut line = serde_json::to_string(&bad).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+/// Returns the record numbers in the [`BAD_LIST`] of a folder. Empty without a list.
+///
+/// # Errors
+///
+/// [`Error::Open`] if the list cannot be read.
+pub fn listed_bad(folder: &Path) -> Result<Vec<u64>, Error> {
+    #[derive(Deserialize)]
+    struct Line {
+        record: u64,
+    }
+    let path = folder.join(BAD_LIST);
+    let text = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.map_err(|error| Error::open(&path, error))?,
+    };
+    let number = |line: &str| serde_json::from_str::<Line>(line).map(|line| line.record);
+    let numbers: Result<_, serde_json::Error> = text.lines().map(number).collect();
+    numbers.map_err(|error| Error::open(path, error))
+}
+
+/// Returns the name of a shard, or of its index.
+pub(super) fn shard_name(number: usize, extension: &str) -> String {
+    format!("shard-{number:06}.{extension}")
+}
+
+/// Returns the path of a file until it is complete. `tag` distinguishes writers of one file.
+pub(super) fn part_of(folder: &Path, name: &str, tag: &str) -> PathBuf {
+    folder.join(format!(".{name}{tag}.part"))
+}
+
+/// Writes a file under a temporary name, flushes it to disk, and renames it.
+///
+/// # Errors
+///
+/// [`Error::Write`].
+pub(super) fn write_named(folder: &Path, name: &str, tag: &str, bytes: &[u8]) -> Result<(), Error> {
+    let (path, part) = (folder.join(name), part_of(folder, name, tag));
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&part, &path)
+    };
+    write().map_err(|error| {
+        // A partial file would only take space.
+        let _ = fs::remove_file(&part);
+        Error::write(&path, error)
+    })
+}
+
+/// Makes names durable, if the system supports it.
+pub(super) fn sync_folder(folder: &Path) {
+    // Not every file system can sync folders. The files themselves are on the disk.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+}

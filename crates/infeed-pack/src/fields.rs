@@ -1,0 +1,322 @@
+//! Chooses the work for each field before any record is read.
+
+use std::collections::BTreeMap;
+
+use super::PackOptions;
+use super::encoding::{Encoding, Target};
+use infeed::pipeline::{Pipeline, SourceSpec};
+use infeed::plan::{color_mode, coordinates};
+use infeed_codec::decode::ColorMode;
+use infeed_codec::transform::Transform;
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels};
+
+/// The work for one field.
+#[derive(Debug)]
+pub(super) struct FieldWork {
+    pub(super) name: String,
+    pub(super) is_mask: bool,
+    pub(super) kind: FieldKind,
+    pub(super) work: Work,
+}
+
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Copies encoded bytes after a check.
+    Copy { mode: ColorMode },
+    /// Decodes, transforms and encodes.
+    Encode {
+        mode: ColorMode,
+        encoding: Encoding,
+        /// Whether the user chose the mode. If not, the mode follows the file if that loses less.
+        named: bool,
+    },
+    /// Decodes and transforms.
+    Pixels { mode: ColorMode, named: bool },
+    /// Copies numbers of fixed shape.
+    Numbers,
+    /// Copies bytes of any length.
+    Plain,
+    /// A class number, for a list of labels.
+    Label(DType),
+}
+
+impl FieldWork {
+    /// Returns whether the field is an image or a mask.
+    pub(super) fn is_visual(&self) -> bool {
+        matches!(self.kind, FieldKind::Image(_) | FieldKind::Mask(_))
+    }
+}
+
+/// Chooses the work and rejects combinations that are not possible.
+pub(super) fn arrange(
+    pipeline: &Pipeline,
+    fields: &[Field],
+    options: &PackOptions,
+) -> Result<Vec<FieldWork>, Error> {
+    check_transforms(&options.transforms)?;
+    coordinates::check(&options.transforms, &pipeline.keep, fields, true)?;
+    check_encodings(options)?;
+    let works = fields.iter().map(|field| one(pipeline, field, options));
+    let works: Vec<FieldWork> = works.collect::<Result<_, _>>()?;
+    let visual: Vec<&str> = works
+        .iter()
+        .filter(|work| work.is_visual())
+        .map(|work| work.name.as_str())
+        .collect();
+    if visual.is_empty() && !options.to.is_shards() {
+        let problem = "the source has no image or mask field; there is nothing to pack";
+        return Err(Error::config("source", problem));
+    }
+    let has_files = matches!(
+        pipeline.source,
+        SourceSpec::Folder { .. } | SourceSpec::Pairs { .. }
+    );
+    if options.to == Target::Folder
+        && !has_files
+        && !matches!(visual[..], ["image"] | ["image", "mask"])
+    {
+        let problem = format!(
+            "a folder holds a field `image`, or `image` and `mask`, not {visual:?}; pack to arrays"
+        );
+        return Err(Error::config("source", problem));
+    }
+    if visual.len() > 1 && works.iter().any(|work| matches!(work.work, Work::Label(_))) {
+        let problem = "a folder holds masks or labels, not both; pack to arrays";
+        return Err(Error::config("source", problem));
+    }
+    Ok(works)
+}
+
+fn check_transforms(transforms: &[Transform]) -> Result<(), Error> {
+    for (at, transform) in transforms.iter().enumerate() {
+        let wrong = |problem: String| {
+            let part = format!("transform {} ({})", at + 1, transform.name());
+            Err(Error::config(part, problem))
+        };
+        if !transform.changes_geometry() || transform.is_random() {
+            return wrong(
+                "it is not a fixed change of geometry and cannot be done once for all epochs; \
+                 leave it to the pipeline (Crop, CenterCrop, Resize, Pad and CropOrPad can be \
+                 packed)"
+                    .to_owned(),
+            );
+        }
+        if let Err(error) = transform.validate() {
+            return wrong(error.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn check_encodings(options: &PackOptions) -> Result<(), Error> {
+    for (part, encoding) in [("image", options.image), ("mask", options.mask)] {
+        match encoding {
+            Encoding::Jpeg { .. } if part == "mask" => {
+                let problem = "JPEG changes values, and a mask's values are classes; use png";
+                return Err(Error::config(part, problem));
+            }
+            Encoding::Jpeg { quality } if !(1..=100).contains(&quality) => {
+                let problem = format!("a JPEG's quality is 1 to 100, not {quality}");
+                return Err(Error::config(part, problem));
+            }
+            Encoding::Keep => {}
+            Encoding::WebpLossless if part == "mask" => {
+                let problem = "WebP has no single channel for classes; use png";
+                return Err(Error::config(part, problem));
+            }
+            Encoding::Raw if options.to.is_decoded() || options.to == Target::Arrow => {}
+            Encoding::Raw => {
+                let problem = format!(
+                    "{} holds encoded images; write pixels to arrow, npz or arrays",
+                    options.to.name()
+                );
+                return Err(Error::config(part, problem));
+            }
+            _ if options.to.is_decoded() => {
+                let name = options.to.name();
+                let problem =
+                    format!("{name} hold pixels that are not encoded; leave out {encoding}");
+                return Err(Error::config(part, problem));
+            }
+            _ => {}
+        }
+    }
+    check_restart(options)
+}
+
+fn check_restart(options: &PackOptions) -> Result<(), Error> {
+    let problem = match (options.restart, options.to, options.image) {
+        (None, _, _) => return Ok(()),
+        (Some(0), _, _) => "a tile is 1 to 65535 MCUs wide, not 0".to_owned(),
+        (_, to, _) if to.is_decoded() => {
+            format!("{} hold pixels that are not encoded", to.name())
+        }
+        (_, _, Encoding::Keep | Encoding::Jpeg { .. }) => return Ok(()),
+        (_, _, other) => {
+            format!("JPEGs have restart markers, {other} has none; encode as keep or jpeg:QUALITY")
+        }
+    };
+    Err(Error::config("restart", problem))
+}
+
+fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<FieldWork, Error> {
+    let name = &field.name;
+    let refused = |what: &str, fix: &str| {
+        let problem = format!("field `{name}` is {what}; {fix}");
+        Err(Error::config("source", problem))
+    };
+    let is_mask = matches!(field.kind, FieldKind::Mask(_));
+    let work = match (&field.kind, options.to) {
+        (FieldKind::Image(stored) | FieldKind::Mask(stored), to) => {
+            let mode = color_mode(pipeline, name, is_mask);
+            let modes = pipeline.decode.as_ref().map(|decode| &decode.modes);
+            let named = modes.is_some_and(|modes| modes.contains_key(name));
+            let encoding = if is_mask { options.mask } else { options.image };
+            let as_is = *stored == Pixels::Encoded
+                && encoding == Encoding::Keep
+                && options.transforms.is_empty();
+            if let Encoding::Jpeg { .. } = encoding
+                && let ColorMode::Rgba | ColorMode::Stored16 = mode
+            {
+                let problem = format!(
+                    "`{name}` is decoded as {}, which JPEG cannot store; use png",
+                    mode.name()
+                );
+                return Err(Error::config("image", problem));
+            }
+            let single = match stored {
+                Pixels::Raw {
+                    channels, depth, ..
+                } => *channels == 1 || *depth == Depth::U16,
+                Pixels::Encoded => matches!(mode, ColorMode::Stored | ColorMode::Stored16),
+            };
+            if encoding == Encoding::WebpLossless && single {
+                let problem =
+                    format!("`{name}` has raw samples, and WebP stores only 8-bit colour; use png");
+                return Err(Error::config("image", problem));
+            }
+            // Raw pixels stay raw if the format supports it.
+            let raw = encoding == Encoding::Raw
+                || (to == Target::Arrow
+                    && *stored != Pixels::Encoded
+                    && encoding == Encoding::Keep);
+            match to {
+                _ if raw || to.is_decoded() => Work::Pixels { mode, named },
+                _ if as_is => Work::Copy { mode },
+                _ => {
+                    if let Pixels::Raw { channels: 2, .. } = stored {
+                        return refused("pixels of 2 channels", "pack to arrays or to arrow");
+                    }
+                    Work::Encode {
+                        mode,
+                        encoding,
+                        named,
+                    }
+                }
+            }
+        }
+        (FieldKind::Tensor { dtype, shape }, Target::Folder) => {
+            let is_label = name == "label" && shape.is_empty() && is_integer(*dtype);
+            if !is_label {
+                return refused(
+                    "not an integer called `label`, the only number that a folder can store",
+                    "pack to arrays",
+                );
+            }
+            Work::Label(*dtype)
+        }
+        (FieldKind::Tensor { .. }, _) => Work::Numbers,
+        (_, to) if to.is_shards() && to != Target::Npz => Work::Plain,
+        (FieldKind::Bytes | FieldKind::Text | FieldKind::Ragged { .. }, _) => {
+            return refused(
+                "of a different length in each record, which a folder or an array cannot store",
+                "pack to webdataset, tfrecord, arrow or parquet, or leave it out of the source",
+            );
+        }
+    };
+    Ok(FieldWork {
+        name: name.clone(),
+        is_mask,
+        kind: field.kind.clone(),
+        work,
+    })
+}
+
+/// Reads an integer of an array. None for other types and for values over `i64`.
+pub(super) fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
+    let wide = |fill: u8| {
+        let mut wide = [fill; 8];
+        wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(wide)
+    };
+    let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
+    match dtype {
+        DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64 => {
+            i64::try_from(u64::from_le_bytes(wide(0)?)).ok()
+        }
+        DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => {
+            Some(i64::from_le_bytes(wide(if is_negative {
+                0xFF
+            } else {
+                0
+            })?))
+        }
+        _ => None,
+    }
+}
+
+fn is_integer(dtype: DType) -> bool {
+    !matches!(
+        dtype,
+        DType::Bool | DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64
+    )
+}
+
+/// Returns the bytes of a record's fields that are not separate files.
+pub(super) fn bytes_beside(fields: &[FieldWork]) -> u64 {
+    let bytes = fields.iter().filter_map(|field| field.kind.record_bytes());
+    bytes.map(|bytes| bytes as u64).sum()
+}
+
+/// Returns the decode modes for fields that were pixels and become files.
+pub(super) fn modes(fields: &[FieldWork], to: Target) -> BTreeMap<String, ColorMode> {
+    let mode = |field: &FieldWork| {
+        let (FieldKind::Image(stored) | FieldKind::Mask(stored)) = &field.kind else {
+            return None;
+        };
+        let Pixels::Raw {
+            channels, depth, ..
+        } = stored
+        else {
+            return None;
+        };
+        let mode = match (channels, depth) {
+            (1, Depth::U8) => ColorMode::Stored,
+            (_, Depth::U16) => ColorMode::Stored16,
+            (4, Depth::U8) => ColorMode::Rgba,
+            _ => ColorMode::Rgb,
+        };
+        Some((field.name.clone(), mode))
+    };
+    let encoded = |field: &&FieldWork| !matches!(field.work, Work::Pixels { .. });
+    match to.is_decoded() {
+        false => fields.iter().filter(encoded).filter_map(mode).collect(),
+        true => BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_of_every_width_are_read_with_their_sign() {
+        assert_eq!(integer(DType::UInt8, &[200]), Some(200));
+        assert_eq!(integer(DType::Int8, &[200]), Some(-56));
+        assert_eq!(integer(DType::Int16, &(-3_i16).to_le_bytes()), Some(-3));
+        assert_eq!(integer(DType::UInt32, &7_u32.to_le_bytes()), Some(7));
+        assert_eq!(integer(DType::UInt64, &u64::MAX.to_le_bytes()), None);
+        assert_eq!(integer(DType::Float32, &1_f32.to_le_bytes()), None);
+    }
+}

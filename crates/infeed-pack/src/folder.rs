@@ -1,0 +1,300 @@
+//! Writes records as image files below a folder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::entry::BAD_LIST;
+use super::fields::{FieldWork, Work, bytes_beside, integer};
+use super::make::Product;
+use super::names::{Layout, Naming, OutputFile, PAIRS};
+use super::output_folder::OutputFolder;
+use super::run::{RecordBytes, Writer};
+use super::selection::{CLAIM, ROOM_BYTES, RecordSelection};
+use infeed::pipeline::SourceSpec;
+use infeed_core::error::Error;
+use infeed_core::sample::Record;
+use infeed_source::store;
+use infeed_source::walk::Claims;
+use infeed_source::{RecordResult, Source, damaged};
+
+/// File name of the list of labels.
+const LABELS: &str = "labels.csv";
+
+/// Writes records as files.
+pub(super) struct FolderWriter<'a> {
+    pub(super) out: &'a OutputFolder,
+    pub(super) naming: &'a Naming<'a>,
+    pub(super) source: &'a dyn Source,
+    pub(super) fields: &'a [FieldWork],
+    /// Labels of the records that this run wrote, by position, if only the records hold them.
+    labels: Mutex<BTreeMap<usize, i64>>,
+}
+
+impl<'a> FolderWriter<'a> {
+    pub(super) fn new(
+        out: &'a OutputFolder,
+        naming: &'a Naming<'a>,
+        source: &'a dyn Source,
+        fields: &'a [FieldWork],
+    ) -> FolderWriter<'a> {
+        FolderWriter {
+            out,
+            naming,
+            source,
+            fields,
+            labels: Mutex::default(),
+        }
+    }
+
+    /// Writes the list of labels if there is one, and describes the dataset. `bad` holds the
+    /// positions that were left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Write`]; [`Error::Config`] if all records of a class are bad.
+    pub(super) fn finish(
+        &self,
+        chosen: &RecordSelection,
+        bad: &BTreeMap<usize, Error>,
+    ) -> Result<SourceSpec, Error> {
+        let out = self.out.path();
+        if !bad.is_empty() && self.naming.layout == Layout::Listed {
+            self.refuse_lost_class(chosen, bad)?;
+        }
+        Ok(match self.naming.layout {
+            Layout::Listed => SourceSpec::Folder {
+                path: out.to_owned(),
+                labels: self.naming.labels.clone(),
+                follow_links: true,
+            },
+            Layout::Labelled => {
+                self.write_labels(chosen, bad)?;
+                SourceSpec::Folder {
+                    path: out.to_owned(),
+                    labels: out.join(LABELS).to_string_lossy().into_owned(),
+                    follow_links: true,
+                }
+            }
+            Layout::Pairs => SourceSpec::pairs(out.join(PAIRS[0]), out.join(PAIRS[1])),
+        })
+    }
+
+    /// Rejects a class without records, because it would change the numbers of the classes after
+    /// it.
+    fn refuse_lost_class(
+        &self,
+        chosen: &RecordSelection,
+        bad: &BTreeMap<usize, Error>,
+    ) -> Result<(), Error> {
+        let Some(classes) = self.source.classes() else {
+            return Ok(());
+        };
+        let mut left = vec![false; classes.len()];
+        for (position, record) in chosen.iter().enumerate() {
+            let label = self.source.label(record);
+            let class = label.and_then(|label| left.get_mut(usize::try_from(label).ok()?));
+            if let Some(class) = class.filter(|_| !bad.contains_key(&position)) {
+                *class = true;
+            }
+        }
+        let Some(lost) = left.iter().position(|&left| !left) else {
+            return Ok(());
+        };
+        let problem = format!(
+            "all records of class `{}` are bad (see {}), and without the class, later classes \
+             would change their numbers; fix a record, remove the class, or pack to shards",
+            classes[lost],
+            self.out.path().join(BAD_LIST).display()
+        );
+        Err(Error::config("source", problem))
+    }
+
+    fn write_labels(
+        &self,
+        chosen: &RecordSelection,
+        bad: &BTreeMap<usize, Error>,
+    ) -> Result<(), Error> {
+        let path = self.out.path().join(LABELS);
+        // A reader of the list numbers class names by itself. A part of a dataset therefore keeps
+        // numbers.
+        let classes = self.source.classes().filter(|_| self.naming.is_whole);
+        let labels = self.labels(chosen, bad)?;
+        let mut rows = csv::Writer::from_writer(Vec::new());
+        let not_written = |error: csv::Error| Error::write(&path, error.into());
+        rows.write_record(["path", "label"]).map_err(not_written)?;
+        for (position, record) in chosen.iter().enumerate() {
+            if bad.contains_key(&position) {
+                continue;
+            }
+            let label = match self.source.label(record) {
+                Some(label) => label,
+                None => labels.get(&position).copied().unwrap_or_default(),
+            };
+            let name = classes.and_then(|classes| classes.get(usize::try_from(label).ok()?));
+            let label = name.cloned().unwrap_or_else(|| label.to_string());
+            for named in self.naming.files(record) {
+                let file = self.there(&named)?;
+                let file = file.to_string_lossy();
+                rows.write_record([&*file, &label]).map_err(not_written)?;
+            }
+        }
+        let bytes = rows
+            .into_inner()
+            .map_err(|error| Error::write(&path, error.into_error()))?;
+        self.out.write_durable(&path, &bytes)
+    }
+
+    /// Returns the path of a written record's file, relative to the folder.
+    fn there(&self, named: &OutputFile) -> Result<PathBuf, Error> {
+        let mut paths = named.paths();
+        if let [only] = &mut paths[..] {
+            return Ok(std::mem::take(only));
+        }
+        let found = paths
+            .iter()
+            .find(|path| self.out.path().join(path).exists());
+        found.cloned().ok_or_else(|| {
+            let path = self.out.path().join(named.path(&[]));
+            Error::open(path, io::Error::from(io::ErrorKind::NotFound))
+        })
+    }
+
+    /// Returns the labels that only the records hold, by position. Records of an earlier run are
+    /// read again, neighbours together.
+    fn labels(
+        &self,
+        chosen: &RecordSelection,
+        bad: &BTreeMap<usize, Error>,
+    ) -> Result<BTreeMap<usize, i64>, Error> {
+        let mut labels =
+            std::mem::take(&mut *self.labels.lock().unwrap_or_else(PoisonError::into_inner));
+        let claims = Claims::of(self.source, CLAIM);
+        let mut from = 0;
+        while from < chosen.len() {
+            let to = claims.end(from, chosen.len(), |position| chosen.at(position as usize));
+            let missing = (from as usize..to as usize).filter(|position| {
+                let is_known = labels.contains_key(position) || bad.contains_key(position);
+                !is_known && self.source.label(chosen.at(*position)).is_none()
+            });
+            let missing: Vec<usize> = missing.collect();
+            from = to;
+            let run: Vec<u64> = missing
+                .iter()
+                .map(|&position| chosen.at(position))
+                .collect();
+            for read in self.source.plan(&run, ROOM_BYTES) {
+                let mut brought: Vec<(usize, RecordResult)> = Vec::new();
+                self.source
+                    .read(&read, &mut |_| Ok(()), &mut |at, found| {
+                        brought.push((at, found))
+                    })
+                    .map_err(|error| error.about(self.source))?;
+                for (at, found) in brought {
+                    let found = found.map_err(|cause| damaged(self.source, run[at], cause))?;
+                    labels.insert(missing[at], self.label(&found)?);
+                }
+            }
+        }
+        Ok(labels)
+    }
+
+    /// Returns the label in a record.
+    fn label(&self, record: &Record) -> Result<i64, Error> {
+        let number = |(field, bytes): (&FieldWork, &bytes::Bytes)| match field.work {
+            Work::Label(dtype) => integer(dtype, bytes),
+            _ => None,
+        };
+        let mut numbers = self.fields.iter().zip(&record.fields).filter_map(number);
+        numbers.next().ok_or_else(|| {
+            let problem = format!(
+                "the label of {} exceeds int64",
+                self.source.id(record.index, None)
+            );
+            Error::config("source", problem)
+        })
+    }
+}
+
+/// Returns the bytes of a packed file if it exists and is not older than its original. Some file
+/// systems leave an empty file after a power failure, so an empty file does not count.
+fn length(path: &Path, original: Option<&PathBuf>) -> Option<u64> {
+    let found = fs::metadata(path).ok()?;
+    if !found.is_file() || found.len() == 0 {
+        return None;
+    }
+    // The age of an object in a bucket is not checked.
+    let Some(original) = original.filter(|original| !store::is_url(original)) else {
+        return Some(found.len());
+    };
+    let age = |of: fs::Metadata| of.modified().ok();
+    let original = fs::metadata(original).ok()?;
+    (age(original) <= age(found.clone())).then_some(found.len())
+}
+
+impl Writer for FolderWriter<'_> {
+    fn found(&self, _place: usize, record: u64) -> Option<RecordBytes> {
+        let mut moved = RecordBytes {
+            bytes_in: bytes_beside(self.fields),
+            bytes_out: 0,
+        };
+        for named in self.naming.files(record) {
+            let original = named.original.as_ref();
+            let paths = named.paths().into_iter();
+            let mut lengths =
+                paths.filter_map(|path| length(&self.out.path().join(path), original));
+            moved.bytes_out += lengths.next()?;
+            if lengths.next().is_some() {
+                // Before the record is read, it is not known which of two files belongs to it.
+                return None;
+            }
+            if let Some(original) = original.filter(|original| !store::is_url(original)) {
+                moved.bytes_in += fs::metadata(original).ok()?.len();
+            }
+        }
+        Some(moved)
+    }
+
+    fn leave_out(&self, _place: usize, record: u64) -> Result<(), Error> {
+        let named = self.naming.files(record).into_iter();
+        named.flat_map(|named| named.paths()).try_for_each(|path| {
+            let path = self.out.path().join(path);
+            remove(&path)
+        })
+    }
+
+    fn write(&self, position: usize, record: &Record, products: &[Product]) -> Result<u64, Error> {
+        let mut bytes_out = 0;
+        for named in self.naming.files(record.index) {
+            let bytes = &products[named.field].bytes;
+            let path = named.path(bytes);
+            for other in named.paths().iter().filter(|other| **other != path) {
+                remove(&self.out.path().join(other))?;
+            }
+            // Two records may share a file name. Each writes its own part before the rename.
+            let path = self.out.path().join(path);
+            self.out.write(&path, &position.to_string(), bytes)?;
+            bytes_out += bytes.len() as u64;
+        }
+        let is_labelled = self.naming.layout == Layout::Labelled;
+        if is_labelled && self.source.label(record.index).is_none() {
+            let label = self.label(record)?;
+            let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+            labels.insert(position, label);
+        }
+        Ok(bytes_out)
+    }
+
+    fn checkpoint(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(path, error)),
+        _ => Ok(()),
+    }
+}

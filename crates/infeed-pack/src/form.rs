@@ -1,0 +1,221 @@
+//! Traits of shard formats. A [`Form`] begins shards, a [`Shard`] receives the records of one. The
+//! bytes of a shard depend only on its records.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+
+use super::PackError;
+use super::fields::{FieldWork, Work};
+use super::make::{Product, Shape};
+use infeed::pipeline::{FieldSpec, SourceSpec};
+use infeed_core::sample::{DType, Depth, FieldKind};
+
+/// Size of the write buffer. Longer pieces are written without a copy.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A record that is ready to be written.
+pub(super) struct PackedRecord {
+    /// Its number in the source.
+    pub(super) record: u64,
+    /// Name of its first file without folders, if it has one.
+    pub(super) file: Option<String>,
+    /// The output of each field, in order.
+    pub(super) products: Vec<Product>,
+    /// Bytes of the original.
+    pub(super) bytes_in: u64,
+}
+
+impl PackedRecord {
+    /// Returns the bytes in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.products.iter().map(|p| p.bytes.len() as u64).sum()
+    }
+}
+
+/// A field in a shard.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) kind: FieldKind,
+    /// Element type and shape of data that is not encoded.
+    pub(super) numbers: Option<(DType, Vec<usize>)>,
+}
+
+/// A shard format.
+pub(super) trait Form: Send + Sync {
+    /// Extension of the files.
+    fn extension(&self) -> &'static str;
+
+    /// Estimates the bytes of a record in a shard, to decide where shards end.
+    fn weight(&self, made: &PackedRecord) -> u64;
+
+    /// Maximum number of records in a shard.
+    fn most_records(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Checks that the format can hold a record.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot.
+    fn check(&self, _made: &PackedRecord) -> Result<(), PackError> {
+        Ok(())
+    }
+
+    /// Begins a shard.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the disk.
+    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>>;
+
+    /// Describes a source that reads the files.
+    fn source(&self, files: Vec<String>, extensions: &Extensions) -> SourceSpec;
+}
+
+/// A shard that is being written.
+pub(super) trait Shard: Send {
+    /// Adds a record.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the disk.
+    fn add(&mut self, made: PackedRecord) -> io::Result<()>;
+
+    /// Writes the rest of the file.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the disk.
+    fn finish(self: Box<Self>) -> io::Result<FinishedShard>;
+}
+
+/// File extensions of the members of each field.
+pub(super) type Extensions = BTreeMap<String, BTreeSet<String>>;
+
+/// A shard with all its bytes written.
+pub(super) struct FinishedShard {
+    pub(super) out: Sink,
+    /// Text of the index file, if the format has one.
+    pub(super) index: Option<String>,
+    pub(super) extensions: Extensions,
+}
+
+/// A file that is written sequentially, with a byte count.
+pub(super) struct Sink {
+    file: BufWriter<File>,
+    written: u64,
+}
+
+impl Sink {
+    pub(super) fn new(file: File) -> Sink {
+        Sink {
+            file: BufWriter::with_capacity(BUFFER_BYTES, file),
+            written: 0,
+        }
+    }
+
+    /// Bytes written so far.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Flushes the buffer to the operating system and returns the file.
+    pub(super) fn into_file(self) -> io::Result<File> {
+        self.file
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.written += written as u64;
+        Ok(written)
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Returns the fields in a shard. `shapes` are the pixel shapes of one record, which all records
+/// share.
+pub(super) fn columns(fields: &[FieldWork], shapes: &[Option<Shape>]) -> Vec<Column> {
+    let column = |(field, shape): (&FieldWork, &Option<Shape>)| {
+        let numbers = match (&field.kind, shape) {
+            (_, Some(shape)) => Some((depth_dtype(shape.depth), shape.axes())),
+            (FieldKind::Tensor { dtype, shape }, None) => Some((*dtype, shape.clone())),
+            (FieldKind::Ragged { dtype }, None) => Some((*dtype, Vec::new())),
+            _ => None,
+        };
+        Column {
+            name: field.name.clone(),
+            kind: field.kind.clone(),
+            numbers,
+        }
+    };
+    fields.iter().zip(shapes).map(column).collect()
+}
+
+/// Returns the element type of samples.
+pub(super) fn depth_dtype(depth: Depth) -> DType {
+    match depth {
+        Depth::U8 => DType::UInt8,
+        Depth::U16 => DType::UInt16,
+    }
+}
+
+impl Column {
+    /// Returns whether the column is an integer named `label`.
+    pub(super) fn is_label(&self) -> bool {
+        let is_scalar = matches!(&self.kind, FieldKind::Tensor { dtype, shape }
+            if shape.is_empty() && is_integer(*dtype));
+        is_scalar && self.name == "label"
+    }
+
+    /// Returns the field for the description of the source. `from` is its name in the format.
+    pub(super) fn spec(&self, from: String) -> FieldSpec {
+        let kind = match self.kind {
+            FieldKind::Image(_) => "image",
+            FieldKind::Mask(_) => "mask",
+            FieldKind::Tensor { .. } => "tensor",
+            FieldKind::Bytes => "bytes",
+            FieldKind::Text => "text",
+            FieldKind::Ragged { .. } => "ragged",
+        };
+        let (dtype, shape) = match &self.numbers {
+            Some((dtype, shape)) => (Some(*dtype), shape.clone()),
+            None => (None, Vec::new()),
+        };
+        FieldSpec {
+            from: (from != self.name).then_some(from),
+            name: self.name.clone(),
+            kind: Some(kind.to_owned()),
+            dtype,
+            shape,
+        }
+    }
+}
+
+/// Returns whether elements are integers.
+pub(super) fn is_integer(dtype: DType) -> bool {
+    !matches!(
+        dtype,
+        DType::Bool | DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64
+    )
+}
+
+/// Returns whether a field is written as raw pixels.
+pub(super) fn is_pixels(field: &FieldWork) -> bool {
+    matches!(field.work, Work::Pixels { .. })
+}

@@ -1,0 +1,338 @@
+//! The file names of a packed dataset. Checks that they keep the order of the records.
+//!
+//! Names derive from the file names of the source, so nothing is stored for a million of them.
+//! Records without file names are numbered. The extension follows from the written bytes, so no
+//! read is needed to name a file.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Component, Path, PathBuf};
+
+use super::encoding::Encoding;
+use super::fields::{FieldWork, Work};
+use super::selection::RecordSelection;
+use infeed::pipeline::SourceSpec;
+use infeed_codec::decode::Format;
+use infeed_core::error::Error;
+use infeed_source::Source;
+
+/// Layout of the files in a packed folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// The source's layout. The source lists the files.
+    Listed,
+    /// The source's layout, with labels in a CSV file.
+    Labelled,
+    /// Images and masks in two folders.
+    Pairs,
+}
+
+/// Folders of [`Layout::Pairs`].
+pub(super) const PAIRS: [&str; 2] = ["image", "mask"];
+
+/// Names the files of records.
+pub(super) struct Naming<'a> {
+    source: &'a dyn Source,
+    /// Folder of the original files, per image or mask field. Empty if records have no files.
+    roots: Vec<PathBuf>,
+    /// Per image or mask field: its index among the fields, and the rule for its extension.
+    visual: Vec<(usize, Rule)>,
+    digits: usize,
+    pub(super) layout: Layout,
+    /// The labels option of the original: `auto`, `none` or a CSV file.
+    pub(super) labels: String,
+    /// Whether every record of the source is packed.
+    pub(super) is_whole: bool,
+}
+
+/// Rule for the extension of a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    Same,
+    Jpeg,
+    Png,
+    Webp,
+    /// JPEG and PNG keep their extension, any other becomes `png`.
+    Own,
+}
+
+impl Rule {
+    /// Returns the possible extensions of a file without an original name.
+    fn endings(self) -> &'static [&'static str] {
+        match self {
+            Rule::Same => &["jpg", "png", "webp", "bmp", "gif", "tiff"],
+            Rule::Own => &["jpg", "png"],
+            Rule::Jpeg => &["jpg"],
+            Rule::Png => &["png"],
+            Rule::Webp => &["webp"],
+        }
+    }
+}
+
+/// The file of an image or mask of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OutputFile {
+    /// Its index among the fields.
+    pub(super) field: usize,
+    /// The original file, if there is one.
+    pub(super) original: Option<PathBuf>,
+    /// The new file, relative to the output folder. Without its extension if there are `endings`.
+    path: PathBuf,
+    endings: &'static [&'static str],
+}
+
+impl OutputFile {
+    /// Returns the path of a new file with these bytes, relative to the output folder.
+    pub(super) fn path(&self, bytes: &[u8]) -> PathBuf {
+        let ending = match Format::of(bytes) {
+            _ if self.endings.is_empty() => return self.path.clone(),
+            Some(Format::Jpeg) => "jpg",
+            Some(Format::WebP) => "webp",
+            Some(Format::Bmp) => "bmp",
+            Some(Format::Gif) => "gif",
+            Some(Format::Tiff) => "tiff",
+            Some(Format::Png) | None => "png",
+        };
+        self.path.with_extension(ending)
+    }
+
+    /// Returns all possible paths of the new file.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        match self.endings {
+            [] => vec![self.path.clone()],
+            endings => {
+                let path = |ending| self.path.with_extension(ending);
+                endings.iter().map(path).collect()
+            }
+        }
+    }
+}
+
+impl<'a> Naming<'a> {
+    /// Creates the names of all chosen records.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] with the names of two files that would get one name or change their order,
+    /// or of a file outside the folder of its source.
+    pub(super) fn new(
+        spec: &SourceSpec,
+        source: &'a dyn Source,
+        fields: &[FieldWork],
+        chosen: &RecordSelection,
+    ) -> Result<Naming<'a>, Error> {
+        let rule = |field: &FieldWork| match field.work {
+            Work::Copy { .. } => Rule::Same,
+            Work::Encode { encoding, .. } => match encoding {
+                Encoding::Keep if field.is_mask => Rule::Png,
+                Encoding::Keep | Encoding::Raw => Rule::Own,
+                Encoding::Jpeg { .. } => Rule::Jpeg,
+                Encoding::Png { .. } => Rule::Png,
+                Encoding::WebpLossless => Rule::Webp,
+            },
+            _ => Rule::Png,
+        };
+        let numbered = fields.iter().enumerate();
+        let visual: Vec<(usize, Rule)> = numbered
+            .filter(|(_, field)| field.is_visual())
+            .map(|(at, field)| (at, rule(field)))
+            .collect();
+        let labelled = fields.len() > visual.len();
+        let is_whole = chosen.is_whole();
+        let (roots, layout, labels) = match spec {
+            SourceSpec::Folder { path, labels, .. } => {
+                let is_csv = !matches!(labels.as_str(), "auto" | "none");
+                let layout = match labelled && (is_csv || !is_whole) {
+                    true => Layout::Labelled,
+                    false => Layout::Listed,
+                };
+                (vec![path.clone()], layout, labels.clone())
+            }
+            SourceSpec::Pairs { image, mask, .. } => {
+                let roots = vec![image.clone(), mask.clone()];
+                (roots, Layout::Pairs, "none".to_owned())
+            }
+            _ => {
+                let layout = match (visual.len(), labelled) {
+                    (2, _) => Layout::Pairs,
+                    (_, true) => Layout::Labelled,
+                    (_, false) => Layout::Listed,
+                };
+                (Vec::new(), layout, "none".to_owned())
+            }
+        };
+        let naming = Naming {
+            source,
+            roots,
+            visual,
+            digits: source.len().saturating_sub(1).to_string().len(),
+            layout,
+            labels,
+            is_whole,
+        };
+        naming.check(chosen)?;
+        Ok(naming)
+    }
+
+    /// Returns the images and masks of a record.
+    pub(super) fn files(&self, record: u64) -> Vec<OutputFile> {
+        let originals = self.source.files(record);
+        let visual = self.visual.iter().enumerate();
+        visual
+            .map(|(nth, &(field, rule))| {
+                let original = originals.get(nth).cloned();
+                let (own, endings) = match (&original, self.roots.get(nth)) {
+                    (Some(path), Some(root)) => {
+                        let path = path.strip_prefix(root).unwrap_or(path);
+                        (renamed(path, rule), &[][..])
+                    }
+                    _ => {
+                        let number = format!("{record:0width$}", width = self.digits);
+                        (number.into(), rule.endings())
+                    }
+                };
+                let path = match self.layout {
+                    Layout::Pairs => Path::new(PAIRS[nth.min(1)]).join(own),
+                    _ => own,
+                };
+                OutputFile {
+                    field,
+                    original,
+                    path,
+                    endings,
+                }
+            })
+            .collect()
+    }
+
+    fn check(&self, chosen: &RecordSelection) -> Result<(), Error> {
+        if self.roots.is_empty() {
+            // Numbers are unique and ascend with the records.
+            return Ok(());
+        }
+        let listed = self.layout == Layout::Listed;
+        let hasher = RandomState::new();
+        let mut seen: HashMap<u64, u64> = HashMap::new();
+        let mut last: Option<(PathBuf, PathBuf)> = None;
+        for record in chosen.iter() {
+            for named in self.files(record) {
+                let path = named.path;
+                let Some(original) = named.original else {
+                    continue;
+                };
+                let is_below = path
+                    .components()
+                    .all(|part| matches!(part, Component::Normal(_)));
+                if !is_below {
+                    let problem = format!(
+                        "{} is outside the folder of the source; use the folder that contains all \
+                         files",
+                        original.display()
+                    );
+                    return Err(Error::config("source", problem));
+                }
+                if listed {
+                    self.check_order(last.as_ref(), (&path, &original))?;
+                    last = Some((path, original));
+                } else if self.layout == Layout::Labelled {
+                    let other = seen.insert(hasher.hash_one(&path), record);
+                    // A list of labels may have several lines for one file.
+                    let twin = other.and_then(|other| self.files(other).into_iter().next());
+                    if let Some(twin) = twin
+                        && let Some(other) = twin.original
+                        && twin.path == path
+                        && other != original
+                    {
+                        return Err(collision(&other, &original, &path));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that names within a folder keep their order.
+    fn check_order(
+        &self,
+        last: Option<&(PathBuf, PathBuf)>,
+        (path, original): (&Path, &Path),
+    ) -> Result<(), Error> {
+        let Some((before, original_before)) = last else {
+            return Ok(());
+        };
+        if before.parent() != path.parent() {
+            return Ok(());
+        }
+        match before.file_name().cmp(&path.file_name()) {
+            std::cmp::Ordering::Less => Ok(()),
+            std::cmp::Ordering::Equal => Err(collision(original_before, original, path)),
+            std::cmp::Ordering::Greater => {
+                let problem = format!(
+                    "{} and {} would be in the other order as {} and {}, and all later records \
+                     would get other numbers; rename one",
+                    original_before.display(),
+                    original.display(),
+                    before.display(),
+                    path.display()
+                );
+                Err(Error::config("source", problem))
+            }
+        }
+    }
+}
+
+fn collision(one: &Path, other: &Path, path: &Path) -> Error {
+    let problem = format!(
+        "{} and {} would both become {}; rename one",
+        one.display(),
+        other.display(),
+        path.display()
+    );
+    Error::config("source", problem)
+}
+
+/// Returns the name of a file in its new format. Keeps the name if its extension already fits.
+fn renamed(path: &Path, rule: Rule) -> PathBuf {
+    let is = |known: &[&str]| {
+        let extension = path.extension().unwrap_or_default();
+        known.iter().any(|one| extension.eq_ignore_ascii_case(one))
+    };
+    let jpeg = is(&["jpg", "jpeg", "jpe"]);
+    let png = is(&["png"]);
+    match rule {
+        Rule::Same => path.to_owned(),
+        Rule::Jpeg if jpeg => path.to_owned(),
+        Rule::Png if png => path.to_owned(),
+        Rule::Webp if is(&["webp"]) => path.to_owned(),
+        Rule::Own if jpeg || png => path.to_owned(),
+        Rule::Jpeg => path.with_extension("jpg"),
+        Rule::Png | Rule::Own => path.with_extension("png"),
+        Rule::Webp => path.with_extension("webp"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_changes_only_if_its_extension_differs() {
+        for (rule, before, after) in [
+            (Rule::Same, "a/b.JPEG", "a/b.JPEG"),
+            (Rule::Jpeg, "a/b.JPEG", "a/b.JPEG"),
+            (Rule::Jpeg, "a/b.c.png", "a/b.c.jpg"),
+            (Rule::Png, "b.jpg", "b.png"),
+            (Rule::Png, "b.PNG", "b.PNG"),
+            (Rule::Webp, "b.png", "b.webp"),
+            (Rule::Webp, "b.WebP", "b.WebP"),
+            (Rule::Own, "b.jpe", "b.jpe"),
+            (Rule::Own, "b.webp", "b.png"),
+        ] {
+            assert_eq!(
+                renamed(Path::new(before), rule),
+                Path::new(after),
+                "{rule:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,693 @@
+//! The output folder: its owner, atomic writes of files, and the mark that it is complete.
+//!
+//! A local folder is locked. A folder in a bucket has no lock: two packers do the same work twice
+//! and put the same bytes.
+
+use std::collections::HashSet;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::PackOptions;
+use super::count::Totals;
+use super::entry::{BAD_LIST, Entry, JOURNAL, bad_line};
+use super::location::{Files, OutputLocation};
+use super::note::{self, ShardNote};
+use super::selection::RecordSelection;
+use infeed::pipeline::packed::{BEGUN, MANIFEST, PIPELINE};
+use infeed::pipeline::{Pipeline, SourceSpec};
+use infeed_codec::transform::Transform;
+use infeed_core::error::Error;
+use infeed_source::store;
+
+/// Version of the manifest.
+const VERSION: u32 = 1;
+
+/// Maximum size in bytes of a manifest in a bucket: one with a million shards.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// The output folder. A local folder is locked while this value exists.
+pub(super) struct OutputFolder {
+    location: OutputLocation,
+    description: Description,
+    /// Whether an earlier run completed it.
+    pub(super) was_complete: bool,
+    /// The shards in its manifest.
+    shards: Vec<Entry>,
+    /// Whether this run created the folder, or in a bucket the mark.
+    is_new: bool,
+    /// The locked folder, or its mark if folders cannot be locked. The lock ends when this file
+    /// closes.
+    _lock: Option<File>,
+}
+
+/// Source and settings of a packed dataset. Equal descriptions produce equal files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Description {
+    to: String,
+    source: serde_json::Value,
+    /// Number of records in the source.
+    of: u64,
+    /// Numbers of the chosen records. Absent if all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    chosen: Option<Vec<u64>>,
+    orient: bool,
+    modes: serde_json::Value,
+    transforms: Vec<Transform>,
+    image: String,
+    mask: String,
+    /// Width of the tiles of JPEGs in MCUs. Absent without restart markers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restart: Option<u16>,
+    /// Seed of the order. Absent for the source's order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shuffle: Option<u64>,
+    /// Bytes of a shard, for formats with shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shard_bytes: Option<u64>,
+    /// Records per file, for formats with a fixed number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rows: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    verify: bool,
+    /// A checksum of some records, for a source in memory, whose name identifies nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    values: Option<String>,
+}
+
+/// Content of [`MANIFEST`].
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    version: u32,
+    infeed: String,
+    #[serde(flatten)]
+    description: Description,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    records: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bytes_in: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bytes_out: Option<u64>,
+    /// Number of bad records that were left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bad: Option<u64>,
+    /// Class names by label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shards: Vec<Entry>,
+}
+
+/// Results for the manifest of a complete dataset.
+pub(super) struct ManifestContents<'a> {
+    pub(super) totals: &'a Totals,
+    pub(super) classes: Option<&'a [String]>,
+    pub(super) shards: &'a [Entry],
+}
+
+impl OutputFolder {
+    /// Creates the folder, or opens one that a run with the same options began.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the folder is from another tool, was made with other options, or is in
+    /// use by another process. [`Error::Write`].
+    pub(super) fn begin(
+        path: &Path,
+        pipeline: &Pipeline,
+        chosen: &RecordSelection,
+        options: &PackOptions,
+        values: Option<String>,
+    ) -> Result<OutputFolder, Error> {
+        let description = describe(pipeline, chosen, options, values);
+        let location = OutputLocation::of(path)?;
+        if let OutputLocation::Bucket(_) = location {
+            return OutputFolder::begin_in_bucket(location, description);
+        }
+        let is_new = !path.exists();
+        // Locks before any check, so that files of a process that is about to finish are not taken
+        // over.
+        let lock = lock(path)?;
+        let (manifest, begun) = (path.join(MANIFEST), path.join(BEGUN));
+        let was_complete = manifest.exists();
+        let mut shards = Vec::new();
+        if was_complete {
+            shards = is_same_at(path, &manifest, &description)?;
+        } else if begun.exists() {
+            is_same_at(path, &begun, &description)?;
+        } else if !is_empty(path).map_err(|error| Error::write(path, error))? {
+            return Err(not_ours(path));
+        }
+        if !begun.exists() {
+            let manifest = Manifest::new(&description, None);
+            write_whole(&begun, "", &manifest.text(), true)?;
+        }
+        let lock = match lock {
+            Some(lock) => Some(lock),
+            None => locked(
+                File::open(&begun).map_err(|error| Error::write(&begun, error))?,
+                path,
+            )?,
+        };
+        Ok(OutputFolder {
+            location,
+            description,
+            was_complete,
+            shards,
+            is_new,
+            _lock: lock,
+        })
+    }
+
+    fn begin_in_bucket(
+        location: OutputLocation,
+        description: Description,
+    ) -> Result<OutputFolder, Error> {
+        let files = location.files()?;
+        let mut shards = Vec::new();
+        let mut was_complete = false;
+        if files.length(MANIFEST).is_some() {
+            // If it was removed meanwhile, the empty text fails the check.
+            let text = location.read(MANIFEST, MOST_BYTES)?.unwrap_or_default();
+            shards = is_same(location.path(), &text, &description)?;
+            was_complete = true;
+        } else if files.length(BEGUN).is_none() && !files.is_empty() {
+            return Err(not_ours(location.path()));
+        }
+        let is_new = files.length(BEGUN).is_none();
+        if is_new {
+            let text = Manifest::new(&description, None).text();
+            location.begin_mark(BEGUN, &text.into())?;
+        }
+        // Two runs with different options may begin at the same time. One then reads the other's
+        // mark.
+        let text = location.read(BEGUN, MOST_BYTES)?.unwrap_or_default();
+        is_same(location.path(), &text, &description)?;
+        let mut out = OutputFolder {
+            location,
+            description,
+            was_complete,
+            shards,
+            is_new,
+            _lock: None,
+        };
+        out.note_what_is_left(&files)?;
+        Ok(out)
+    }
+
+    /// If shards of a complete dataset in a bucket are missing, writes notes for the others and
+    /// removes the mark. From then on, the notes state which shards exist.
+    fn note_what_is_left(&mut self, files: &Files) -> Result<(), Error> {
+        let list = files.length(BAD_LIST).unwrap_or(0);
+        let is_there = |entry: &Entry| {
+            files.length(&entry.file) == Some(entry.bytes) && entry.listed_bytes <= list
+        };
+        if self.shards.iter().all(is_there) {
+            return Ok(());
+        }
+        let list = self.location.read(BAD_LIST, u64::MAX)?.unwrap_or_default();
+        let mut from = 0;
+        for (number, mut entry) in std::mem::take(&mut self.shards).into_iter().enumerate() {
+            let lines = from..entry.listed_bytes as usize;
+            from = lines.end;
+            let Some(bad) = list.get(lines).filter(|_| is_there(&entry)) else {
+                continue;
+            };
+            let bad = String::from_utf8_lossy(bad).into_owned();
+            entry.listed_bytes = 0;
+            note::write(&self.location, number, "", &ShardNote { entry, bad })?;
+        }
+        self.was_complete = false;
+        self.forget()
+    }
+
+    /// Opens the folder from another process than the one that began it, without a lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the folder was not begun, or with other options.
+    pub(super) fn join(
+        path: &Path,
+        pipeline: &Pipeline,
+        chosen: &RecordSelection,
+        options: &PackOptions,
+        values: Option<String>,
+    ) -> Result<OutputFolder, Error> {
+        let description = describe(pipeline, chosen, options, values);
+        let location = OutputLocation::of(path)?;
+        let Some(text) = location.read(BEGUN, MOST_BYTES)? else {
+            let problem = format!(
+                "no process is packing into {}, or this machine does not see the folder; use a \
+                 folder that all machines share",
+                path.display()
+            );
+            return Err(Error::config("out", problem));
+        };
+        is_same(path, &text, &description)?;
+        Ok(OutputFolder {
+            location,
+            description,
+            was_complete: false,
+            shards: Vec::new(),
+            is_new: false,
+            _lock: None,
+        })
+    }
+
+    /// Restores a folder without output to its earlier state, so that another run can use other
+    /// options.
+    pub(super) fn abandon(&self) {
+        let path = match &self.location {
+            OutputLocation::Folder(path) => path,
+            location => {
+                let is_bare = |files: Files| self.is_new && files.is_only(BEGUN);
+                if location.files().is_ok_and(is_bare) {
+                    // If this fails, the mark still names the folder's owner.
+                    let _ = location.remove(&[BEGUN.to_owned()]);
+                }
+                return;
+            }
+        };
+        let journal = path.join(JOURNAL);
+        let is_empty = fs::metadata(&journal).is_ok_and(|of| of.len() == 0);
+        let is_mark = |entry: io::Result<fs::DirEntry>| {
+            let name = entry.map(|entry| entry.file_name());
+            name.is_ok_and(|name| name == BEGUN || (name == JOURNAL && is_empty))
+        };
+        if fs::read_dir(path).is_ok_and(|mut entries| entries.all(is_mark)) {
+            let _ = fs::remove_file(journal);
+            // If this fails, the mark still names the folder's owner.
+            let _ = fs::remove_file(path.join(BEGUN));
+            if self.is_new {
+                let _ = fs::remove_dir(path);
+            }
+        }
+    }
+
+    /// Returns the folder, local or in a bucket.
+    pub(super) fn location(&self) -> &OutputLocation {
+        &self.location
+    }
+
+    /// Returns its path or URL.
+    pub(super) fn path(&self) -> &Path {
+        self.location.path()
+    }
+
+    /// Writes a file atomically. `tag` distinguishes writers of one file.
+    pub(super) fn write(&self, path: &Path, tag: &str, bytes: &[u8]) -> Result<(), Error> {
+        write_whole(path, tag, bytes, false)
+    }
+
+    /// As [`OutputFolder::write`]. Even after a power failure, the file is either the old or the new
+    /// one.
+    pub(super) fn write_durable(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        write_whole(path, "", bytes, true)
+    }
+
+    /// Returns the shards of a dataset that an earlier run completed.
+    pub(super) fn shards(&self) -> &[Entry] {
+        &self.shards
+    }
+
+    /// Removes the mark of a complete dataset.
+    pub(super) fn forget(&self) -> Result<(), Error> {
+        self.location.remove(&[MANIFEST.to_owned()])
+    }
+
+    /// Writes the list of bad records, or removes the list of an earlier run.
+    pub(super) fn list_bad<'a>(&self, bad: impl Iterator<Item = &'a Error>) -> Result<(), Error> {
+        let lines: String = bad.map(bad_line).collect();
+        let path = self.path().join(BAD_LIST);
+        if !lines.is_empty() {
+            return write_whole(&path, "", lines.as_bytes(), true);
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the pipeline over the dataset, and marks the dataset as complete.
+    pub(super) fn finish(
+        &self,
+        pipeline: &Pipeline,
+        done: &ManifestContents<'_>,
+    ) -> Result<(), Error> {
+        // The caller adds functions again that a file cannot hold.
+        let named = pipeline.without_held_functions();
+        let text = named.within_folder(self.path()).to_toml()?;
+        if let OutputLocation::Bucket(_) = &self.location {
+            self.check_mark()?;
+        }
+        self.location.write(PIPELINE, "", &text.into())?;
+        let manifest = Manifest::new(&self.description, Some(done));
+        self.location.write(MANIFEST, "", &manifest.text().into())?;
+        self.location.sync();
+        match &self.location {
+            // The manifest has the content of the journal.
+            OutputLocation::Folder(path) => drop(fs::remove_file(path.join(JOURNAL))),
+            OutputLocation::Bucket(_) => self.remove_others(done.shards)?,
+        }
+        self.location.remove(&[BEGUN.to_owned()])
+    }
+
+    /// Rejects finishing in a bucket if another dataset has replaced this one.
+    fn check_mark(&self) -> Result<(), Error> {
+        let mut mark = self.location.read(BEGUN, MOST_BYTES)?;
+        if mark.is_none() {
+            // Another packer may have finished the same dataset.
+            mark = self.location.read(MANIFEST, MOST_BYTES)?;
+        }
+        let Some(mark) = mark else {
+            let problem = format!(
+                "{} was removed during packing; pack again",
+                self.path().display()
+            );
+            return Err(Error::config("out", problem));
+        };
+        is_same(self.path(), &mark, &self.description).map(drop)
+    }
+
+    /// Removes notes and foreign shards from a bucket.
+    fn remove_others(&self, shards: &[Entry]) -> Result<(), Error> {
+        let files = self.location.files()?;
+        let known: HashSet<&str> = shards.iter().map(|entry| stem(&entry.file)).collect();
+        let is_other = |name: &&str| {
+            let digits = stem(name).strip_prefix("shard-").unwrap_or_default();
+            let is_shard = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            is_shard && !known.contains(stem(name))
+        };
+        let others = files.names().filter(is_other).map(str::to_owned);
+        let mut names: Vec<String> = others.chain(note::names(&files)).collect();
+        names.sort_unstable();
+        names.dedup();
+        self.location.remove(&names)
+    }
+}
+
+/// Returns the name up to its first dot.
+fn stem(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(stem, _)| stem)
+}
+
+fn not_ours(path: &Path) -> Error {
+    let problem = format!(
+        "{} is not empty and `infeed pack` did not make it; use a new folder",
+        path.display()
+    );
+    Error::config("out", problem)
+}
+
+impl Manifest {
+    fn new(description: &Description, done: Option<&ManifestContents<'_>>) -> Manifest {
+        let totals = done.map(|done| done.totals);
+        Manifest {
+            version: VERSION,
+            infeed: env!("CARGO_PKG_VERSION").to_owned(),
+            description: description.clone(),
+            records: totals.map(|totals| totals.done - totals.bad),
+            bytes_in: totals.map(|totals| totals.bytes_in),
+            bytes_out: totals.map(|totals| totals.bytes_out),
+            bad: totals.map(|totals| totals.bad),
+            classes: done.and_then(|done| Some(done.classes?.to_vec())),
+            shards: done.map_or(Vec::new(), |done| done.shards.to_vec()),
+        }
+    }
+
+    fn text(&self) -> Vec<u8> {
+        let mut text =
+            serde_json::to_vec_pretty(self).expect("a manifest holds plain data with string keys");
+        text.push(b'\n');
+        text
+    }
+}
+
+fn describe(
+    pipeline: &Pipeline,
+    chosen: &RecordSelection,
+    options: &PackOptions,
+    values: Option<String>,
+) -> Description {
+    let decode = pipeline.decode.clone().unwrap_or_default();
+    let json = |value| serde_json::to_value(value).unwrap_or_default();
+    let mut source = pipeline.source.clone();
+    // Sources with different spellings of one path are equal.
+    source.map_paths(absolute);
+    Description {
+        to: options.to.name().to_owned(),
+        source: serde_json::to_value(&source).unwrap_or_default(),
+        of: chosen.all(),
+        chosen: chosen.some().map(<[u64]>::to_vec),
+        orient: decode.orient,
+        modes: json(&decode.modes),
+        transforms: options.transforms.clone(),
+        image: options.image.to_string(),
+        mask: options.mask.to_string(),
+        restart: options.restart,
+        shuffle: options.shuffle,
+        shard_bytes: options.to.is_shards().then_some(options.shard_bytes),
+        rows: options.rows(pipeline),
+        verify: options.verify,
+        values,
+    }
+}
+
+fn is_same_at(out: &Path, file: &Path, wanted: &Description) -> Result<Vec<Entry>, Error> {
+    let text = fs::read(file).map_err(|error| Error::open(file, error))?;
+    is_same(out, &text.into(), wanted)
+}
+
+/// Rejects a folder with other settings. Returns the shards in its manifest.
+fn is_same(out: &Path, text: &Bytes, wanted: &Description) -> Result<Vec<Entry>, Error> {
+    let found: Option<Manifest> = serde_json::from_slice(text).ok();
+    let differs = match &found {
+        Some(found) if found.version == VERSION => found.description.difference(wanted),
+        _ => Some("its manifest is from another version of infeed".to_owned()),
+    };
+    match differs {
+        None => Ok(found.map_or(Vec::new(), |found| found.shards)),
+        Some(difference) => {
+            let problem = format!(
+                "{} was packed differently ({difference}); use a new folder, or remove that one",
+                out.display()
+            );
+            Err(Error::config("out", problem))
+        }
+    }
+}
+
+impl Description {
+    /// Describes the first difference.
+    fn difference(&self, wanted: &Description) -> Option<String> {
+        let (Ok(found), Ok(wanted)) = (serde_json::to_value(self), serde_json::to_value(wanted))
+        else {
+            return Some("its manifest cannot be read".to_owned());
+        };
+        let keys = [
+            "source",
+            "of",
+            "chosen",
+            "to",
+            "transforms",
+            "image",
+            "mask",
+            "restart",
+            "shuffle",
+            "shard_bytes",
+            "rows",
+            "verify",
+            "orient",
+            "modes",
+            "values",
+        ];
+        keys.iter().find_map(|key| {
+            let (there, here) = (&found[key], &wanted[key]);
+            if there == here {
+                return None;
+            }
+            Some(match *key {
+                "chosen" => "of other records".to_owned(),
+                "values" => "of other values in memory".to_owned(),
+                key => format!("{key}: {there} there, {here} requested"),
+            })
+        })
+    }
+}
+
+/// Creates and locks a folder, so that one process at a time writes there. None if folders cannot
+/// be locked.
+fn lock(path: &Path) -> Result<Option<File>, Error> {
+    loop {
+        fs::create_dir_all(path).map_err(|error| Error::write(path, error))?;
+        let Ok(folder) = File::open(path) else {
+            return Ok(None);
+        };
+        match locked(folder, path)? {
+            // The previous owner may have removed the folder.
+            Some(folder) if !is_at(&folder, path) => {}
+            other => return Ok(other),
+        }
+    }
+}
+
+/// Locks a file. None on a file system without locks, where packing continues unlocked.
+fn locked(file: File, path: &Path) -> Result<Option<File>, Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => {
+            let problem = format!(
+                "another process is packing into {}; wait for it, or use another folder",
+                path.display()
+            );
+            Err(Error::config("out", problem))
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
+}
+
+/// Returns whether an open folder is the one at a path.
+#[cfg(unix)]
+fn is_at(folder: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let same = |one: fs::Metadata, other: fs::Metadata| {
+        (one.dev(), one.ino()) == (other.dev(), other.ino())
+    };
+    let both = folder
+        .metadata()
+        .and_then(|one| Ok((one, fs::metadata(path)?)));
+    both.is_ok_and(|(one, other)| same(one, other))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
+}
+
+/// Returns whether a folder is empty, except for the partial mark of a killed run.
+fn is_empty(path: &Path) -> io::Result<bool> {
+    let mark = part_of(Path::new(BEGUN), "");
+    for entry in fs::read_dir(path)? {
+        if entry?.file_name() != *mark {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the path of a file until it is complete. The leading dot keeps it out of record
+/// listings.
+fn part_of(path: &Path, tag: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{tag}part"))
+}
+
+/// Writes to a temporary name, then renames. A `durable` file is on the disk before the rename.
+fn write_whole(path: &Path, tag: &str, bytes: &[u8], durable: bool) -> Result<(), Error> {
+    let part = part_of(path, tag);
+    let write = || -> io::Result<()> {
+        let mut file = match File::create(&part) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if let Some(folder) = path.parent() {
+                    fs::create_dir_all(folder)?;
+                }
+                File::create(&part)?
+            }
+            file => file?,
+        };
+        file.write_all(bytes)?;
+        if durable {
+            file.sync_all()?;
+        }
+        drop(file);
+        fs::rename(&part, path)
+    };
+    write().map_err(|error| {
+        // A partial file would only take space.
+        let _ = fs::remove_file(&part);
+        Error::write(path, error)
+    })
+}
+
+/// Rejects an output in, over, or around the original.
+pub(super) fn refuse_overlap(source: &SourceSpec, out: &Path) -> Result<(), Error> {
+    let mut originals = Vec::new();
+    source.clone().map_paths(|path| {
+        originals.push(path.to_owned());
+        path.to_owned()
+    });
+    let target = absolute(out);
+    for path in originals {
+        let original = absolute(&path);
+        let how = if original == target {
+            "is"
+        } else if target.starts_with(&original) {
+            "is inside"
+        } else if original.starts_with(&target) {
+            "contains"
+        } else {
+            continue;
+        };
+        let problem = format!(
+            "{} {how} the original {}; use a folder next to it",
+            out.display(),
+            path.display()
+        );
+        return Err(Error::config("out", problem));
+    }
+    Ok(())
+}
+
+/// Returns the absolute path without links, also for a path that does not exist yet.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    if store::is_url(path) {
+        return path.to_owned();
+    }
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for known in whole.ancestors() {
+        if let Ok(real) = fs::canonicalize(known) {
+            let rest = whole.strip_prefix(known).unwrap_or(Path::new(""));
+            // Without a link in the rest, `..` can be resolved by name.
+            let mut path = real;
+            for part in rest.components() {
+                match part {
+                    std::path::Component::ParentDir => {
+                        path.pop();
+                    }
+                    part => path.push(part),
+                }
+            }
+            return path;
+        }
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_stays_locked_when_another_mark_takes_the_place_of_the_first() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let out = folder.path().join("out");
+        let pipeline = Pipeline::new(SourceSpec::folder("photos"));
+        let chosen = RecordSelection::new(None, 10).expect("all");
+        let options = PackOptions::new(super::super::Target::Folder);
+        let begin = || OutputFolder::begin(&out, &pipeline, &chosen, &options, None);
+        let first = begin().expect("is free");
+        // Another process that found no mark before writes one now.
+        let mark = fs::read(out.join(BEGUN)).expect("a mark");
+        first.write(&out.join(BEGUN), "", &mark).expect("writes");
+
+        let second = begin();
+
+        let problem = second.err().expect("one at a time").to_string();
+        assert!(problem.contains("another process is packing"), "{problem}");
+        drop(first);
+        assert!(begin().is_ok());
+    }
+}

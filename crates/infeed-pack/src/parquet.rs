@@ -1,0 +1,158 @@
+//! Parquet files in the form of Hugging Face. Images are `{bytes, path}`, and the metadata declares
+//! it, so that `datasets` shows images and class names. Row groups have a limit in bytes.
+//!
+//! Source: the `Image` and `ClassLabel` features of the `datasets` package, and the key
+//! `huggingface` of the file's metadata.
+
+use std::collections::HashMap;
+use std::io;
+
+use arrow_array::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use serde_json::{Value, json};
+
+use super::PackError;
+use super::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns};
+use super::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};
+use infeed::pipeline::SourceSpec;
+use infeed_core::error::Error;
+use infeed_core::sample::FieldKind;
+
+/// Metadata key of Hugging Face's features.
+const KEY: &str = "huggingface";
+
+/// Limits of a row group.
+const LIMITS: BatchLimits = BatchLimits {
+    least_records: 1,
+    most_records: 1000,
+    bytes: 32 << 20,
+    most_bytes: 32 << 20,
+};
+
+/// Parquet files.
+pub(super) struct ParquetForm {
+    columns: Columns,
+    metadata: String,
+}
+
+impl ParquetForm {
+    /// # Errors
+    ///
+    /// As [`Columns::new`].
+    pub(super) fn new(
+        columns: Vec<Column>,
+        classes: Option<&[String]>,
+    ) -> Result<ParquetForm, Error> {
+        let features = columns.iter().map(|column| {
+            let feature = feature(column, classes);
+            (column.name.clone(), feature)
+        });
+        let features: serde_json::Map<String, Value> = features.collect();
+        let metadata = json!({ "info": { "features": features } }).to_string();
+        let keys = HashMap::from([(KEY.to_owned(), metadata.clone())]);
+        Ok(ParquetForm {
+            columns: Columns::new(columns, true, keys)?,
+            metadata,
+        })
+    }
+}
+
+/// Returns the `datasets` feature of a field.
+fn feature(column: &Column, classes: Option<&[String]>) -> Value {
+    let value = |dtype: &str| json!({ "dtype": dtype, "_type": "Value" });
+    match (&column.kind, &column.numbers) {
+        (FieldKind::Image(_) | FieldKind::Mask(_), _) => json!({ "_type": "Image" }),
+        (FieldKind::Text, _) => value("string"),
+        (_, None) => value("binary"),
+        (_, Some(_)) if column.is_label() && classes.is_some() => {
+            json!({ "names": classes, "_type": "ClassLabel" })
+        }
+        (FieldKind::Ragged { .. }, Some((dtype, _))) => {
+            json!({ "feature": value(element_type(dtype.name())), "_type": "Sequence" })
+        }
+        (_, Some((dtype, shape))) if shape.is_empty() => value(element_type(dtype.name())),
+        (_, Some((dtype, shape))) => json!({
+            "feature": value(element_type(dtype.name())),
+            "length": shape.iter().product::<usize>(),
+            "_type": "Sequence",
+        }),
+    }
+}
+
+/// Returns the type name of elements. Arrow has no bfloat16, so its bits become integers.
+fn element_type(dtype: &'static str) -> &'static str {
+    match dtype {
+        "bfloat16" => "uint16",
+        other => other,
+    }
+}
+
+impl Form for ParquetForm {
+    fn extension(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn weight(&self, made: &PackedRecord) -> u64 {
+        self.columns.weight(made)
+    }
+
+    fn check(&self, made: &PackedRecord) -> Result<(), PackError> {
+        self.columns.check(made)
+    }
+
+    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
+        let properties = WriterProperties::builder()
+            // Images are already compressed, and no reader searches them by statistics.
+            .set_compression(Compression::UNCOMPRESSED)
+            .set_dictionary_enabled(false)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .set_max_row_group_row_count(Some(LIMITS.most_records))
+            .set_key_value_metadata(Some(vec![KeyValue::new(
+                KEY.to_owned(),
+                self.metadata.clone(),
+            )]))
+            .build();
+        let schema = self.columns.schema.clone();
+        let writer = ArrowWriter::try_new(out, schema, Some(properties));
+        let writer = writer.map_err(parquet_error)?;
+        Ok(Box::new(BatchedFile::new(
+            self.columns.clone(),
+            LIMITS,
+            writer,
+        )))
+    }
+
+    fn source(&self, files: Vec<String>, _: &Extensions) -> SourceSpec {
+        SourceSpec::Parquet {
+            files,
+            fields: self.columns.specs(),
+        }
+    }
+}
+
+impl BatchWriter for ArrowWriter<Sink> {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        ArrowWriter::write(self, batch).map_err(parquet_error)?;
+        // Ends the row group.
+        self.flush().map_err(parquet_error)
+    }
+
+    fn finish(self) -> io::Result<Sink> {
+        self.into_inner().map_err(parquet_error)
+    }
+}
+
+/// Converts an error of the library to a write error. Returns an error of the disk unchanged.
+fn parquet_error(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests of the pack crate, by behaviour.
+
+mod curriculum;
+mod pack;
+mod pack_groups;
+mod pack_parts;
+mod pack_shards;
+mod pack_taken_up;
+mod restart;
+
+use infeed_testkit::data;

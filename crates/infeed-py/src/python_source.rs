@@ -1,0 +1,62 @@
+//! Sources made from Python objects. A description refers to them by number.
+
+use std::sync::Arc;
+
+use infeed::pipeline::FieldSpec;
+use infeed::source::Source;
+use infeed::source::batches::Batches;
+use infeed::source::columns::ColumnRequest;
+use infeed_raw::arrow::record_batches;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::error::{raise, source_error};
+use crate::items::Items;
+
+/// A source made from a Python object.
+#[pyclass(frozen, module = "infeed._core")]
+pub(crate) struct PythonSource {
+    pub(crate) source: Arc<dyn Source>,
+}
+
+#[pymethods]
+impl PythonSource {
+    #[getter]
+    fn records(&self) -> u64 {
+        self.source.len()
+    }
+
+    #[getter]
+    fn fields(&self) -> Vec<String> {
+        let fields = self.source.fields().iter();
+        fields.map(|field| field.name.clone()).collect()
+    }
+}
+
+/// Parses the JSON form of fields.
+fn wanted(py: Python<'_>, fields: &str) -> PyResult<Vec<ColumnRequest>> {
+    let specs: Vec<FieldSpec> =
+        serde_json::from_str(fields).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    raise(py, specs.iter().map(FieldSpec::wanted).collect())
+}
+
+/// Makes a source from the rows of an object with `__arrow_c_stream__`.
+#[pyfunction]
+pub(crate) fn table(object: &Bound<'_, PyAny>, name: &str, fields: &str) -> PyResult<PythonSource> {
+    let py = object.py();
+    let wanted = wanted(py, fields)?;
+    let read = record_batches(object);
+    let to_error = |raised| source_error(py, &format!("{name} is not a table"), raised);
+    let (schema, batches) = read.map_err(to_error)?;
+    let source = py.detach(|| Batches::new(name, &schema, &batches, &wanted));
+    let source = Arc::new(raise(py, source)?);
+    Ok(PythonSource { source })
+}
+
+/// Makes a source from the items of an object with `__len__` and `__getitem__`.
+#[pyfunction]
+pub(crate) fn items(object: &Bound<'_, PyAny>, name: &str, fields: &str) -> PyResult<PythonSource> {
+    let wanted = wanted(object.py(), fields)?;
+    let source = Arc::new(Items::new(object, name, &wanted)?);
+    Ok(PythonSource { source })
+}

@@ -1,0 +1,159 @@
+//! Record batches in memory, such as those of a table of another library.
+
+use std::io;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
+use bytes::Bytes;
+
+use super::columns::rows::{Rows, first_bytes, words};
+use super::columns::{ColumnRequest, Columns, FirstValues};
+use super::memory::{resident_reads, touch};
+use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
+use infeed_core::error::Error;
+use infeed_core::sample::{Field, FieldKind, Record, RecordId};
+
+/// Concatenated record batches in memory.
+#[derive(Debug)]
+pub struct Batches {
+    /// Name of the table in record names, such as `table`.
+    name: String,
+    columns: Columns,
+    batches: Vec<Rows>,
+    /// One past the last record of each batch.
+    ends: Vec<u64>,
+    record_bytes: usize,
+}
+
+impl Batches {
+    /// Creates a source from batches of one schema.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for columns that do not exist or cannot be converted as requested, or if
+    /// there are no rows.
+    pub fn new(
+        name: impl Into<String>,
+        schema: &Schema,
+        batches: &[RecordBatch],
+        wanted: &[ColumnRequest],
+    ) -> Result<Batches, Error> {
+        let name = name.into();
+        let mut first = FirstBatches {
+            name: &name,
+            batches,
+        };
+        let columns = Columns::choose(schema, wanted, &mut first)?;
+        let (mut rows, mut ends, mut end) = (Vec::new(), Vec::new(), 0_u64);
+        for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
+            end += batch.num_rows() as u64;
+            ends.push(end);
+            let made = Rows::new(batch, &columns);
+            rows.push(made.map_err(|problem| Error::config("source", problem))?);
+        }
+        if end == 0 {
+            return Err(Error::config("source", "the table has no rows"));
+        }
+        let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        Ok(Batches {
+            name,
+            columns,
+            batches: rows,
+            ends,
+            record_bytes: bytes / end as usize,
+        })
+    }
+
+    /// Returns the batch of a record, and its row in the batch.
+    fn place(&self, record: u64) -> (usize, usize) {
+        let at = self.ends.partition_point(|&end| end <= record);
+        let first = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (at, (record - first) as usize)
+    }
+}
+
+impl Source for Batches {
+    fn fields(&self) -> &[Field] {
+        self.columns.fields()
+    }
+
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        RecordId {
+            index: record,
+            name: format!("row {record} of {}", self.name),
+        }
+    }
+
+    fn classes(&self) -> Option<&[String]> {
+        self.columns.classes()
+    }
+
+    fn label(&self, record: u64) -> Option<i64> {
+        let at = self.fields().iter().position(is_label)?;
+        let FieldKind::Tensor { dtype, .. } = self.fields()[at].kind else {
+            return None;
+        };
+        let (batch, row) = self.place(record);
+        whole(dtype, &self.batches[batch].field(row, at)?)
+    }
+
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        resident_reads(run, self.record_bytes)
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        _admit: &mut Admission<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        for &(place, record) in &read.records {
+            let (batch, row) = self.place(record);
+            let fields = self.batches[batch].get(row);
+            if let Ok(fields) = &fields {
+                // The bytes of a table may be mapped from a file, such as a cache of `datasets`.
+                fields.iter().for_each(|bytes| touch(bytes));
+            }
+            let found = fields.map(|fields| Record {
+                index: record,
+                fields,
+            });
+            sink(place, found);
+        }
+        Ok(())
+    }
+}
+
+/// The first batches, whose values decide the kinds of columns.
+struct FirstBatches<'a> {
+    name: &'a str,
+    batches: &'a [RecordBatch],
+}
+
+impl FirstBatches<'_> {
+    /// Returns a column of each batch that has rows.
+    fn column(&self, column: usize) -> impl Iterator<Item = &Arc<dyn arrow_array::Array>> {
+        let batches = self.batches.iter().filter(|batch| batch.num_rows() > 0);
+        batches.filter_map(move |batch| batch.columns().get(column))
+    }
+}
+
+impl FirstValues for FirstBatches<'_> {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
+        let mut columns = self.column(column);
+        Ok(columns.find_map(|column| first_bytes(column, child)))
+    }
+
+    fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>> {
+        Ok(self.column(column).next().and_then(words))
+    }
+}

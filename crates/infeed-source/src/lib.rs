@@ -1,0 +1,377 @@
+//! Sources of records: one trait, and one module for each kind of source.
+#![forbid(unsafe_code)]
+
+pub mod store;
+
+pub mod arrow;
+pub mod batches;
+pub mod columns;
+pub mod folder;
+mod listing;
+pub mod memory;
+pub mod mix;
+pub mod npy;
+pub mod npz;
+pub mod pairs;
+pub mod parquet;
+pub mod repeated;
+pub mod selected;
+pub mod shards;
+pub mod subset;
+pub mod throttled;
+pub mod walk;
+
+pub use listing::image_files;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::store::Blob;
+use infeed_core::error::{Cause, Error};
+use infeed_core::exec::budget::BudgetError;
+use infeed_core::order::window::Groups;
+use infeed_core::random::{hash, hash_bytes};
+use infeed_core::sample::{DType, Field, FieldKind, Record, RecordId};
+use subset::Subset;
+
+/// Reads the records of a dataset by number.
+///
+/// A source keeps no reading position: any thread may call any method at any time. The records,
+/// their number and their order are fixed while the source is open.
+///
+/// The engine asks the source to [`plan`](Source::plan) each run of coming records, so that
+/// neighbouring records are read together (one range, one shard). I/O threads then perform the
+/// reads.
+pub trait Source: Send + Sync + Debug {
+    /// Fields of every record, in order.
+    fn fields(&self) -> &[Field];
+
+    /// Number of records.
+    fn len(&self) -> u64;
+
+    /// Whether there are no records.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hash that differs between datasets. It covers names and counts, but not the location of the
+    /// dataset. Computing it reads no bytes that opening did not read.
+    fn fingerprint(&self) -> u64 {
+        fingerprint(self.len(), self.fields())
+    }
+
+    /// Identifies a record as a user would look it up. `field` selects the file where each field
+    /// has its own.
+    fn id(&self, record: u64, field: Option<usize>) -> RecordId;
+
+    /// Paths of the files that contain only this record, one per field that is stored in a file.
+    /// Empty where a file holds several records.
+    fn files(&self, _record: u64) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Local files from which a record is read, shared with other records or not. Empty where the
+    /// record does not come from local files.
+    fn local_files(&self, record: u64) -> Vec<PathBuf> {
+        self.files(record)
+    }
+
+    /// Name of a record in its dataset, such as `cat/1.jpg`, where the dataset was listed record by
+    /// record.
+    fn name(&self, _record: u64) -> Option<String> {
+        None
+    }
+
+    /// Path or URL of the file that holds a record together with others.
+    fn shard(&self, _record: u64) -> Option<&str> {
+        None
+    }
+
+    /// Class names by label, where the source knows them.
+    fn classes(&self) -> Option<&[String]> {
+        None
+    }
+
+    /// Label of a record, where it is known without reading a record.
+    fn label(&self, _record: u64) -> Option<i64> {
+        None
+    }
+
+    /// Numbers of the records in the source that they are selected from, where this source is a
+    /// selection. The [ids](Source::id) of the records have the same numbers.
+    fn selection(&self) -> Option<&Subset> {
+        None
+    }
+
+    /// Number of coming records that [`plan`](Source::plan) receives at a time. A source with
+    /// shards asks for enough records to use a shard completely.
+    fn run_length(&self) -> u64 {
+        1024
+    }
+
+    /// Groups of neighbouring records that are cheap to read only together. None where each record
+    /// is as cheap by itself. Shuffling then uses windows of groups.
+    fn groups(&self) -> Option<Arc<Groups>> {
+        None
+    }
+
+    /// Sources that this one mixes by weights, if it does. Each of them then has its own order.
+    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &mix::Weights)> {
+        None
+    }
+
+    /// Time that reading has taken in Python so far, for records that come from Python.
+    fn python(&self) -> Option<PythonTime> {
+        None
+    }
+
+    /// Number of parallel reads, where a disk's number does not fit: a bucket answers each request
+    /// after tens of milliseconds, but hundreds at once.
+    fn parallel_reads(&self) -> Option<usize> {
+        None
+    }
+
+    /// Divides a run of coming records into reads. Each record of the run is in exactly one read; a
+    /// record that occurs twice in a run has both occurrences in that read.
+    ///
+    /// At any position of the run, the reads of several records together hold at most `room_bytes`.
+    /// If one group alone holds more, the loader rejects it with the figures.
+    ///
+    /// The default reads every record by itself.
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        single_reads(run)
+    }
+
+    /// Performs a read: passes each of its records to `sink`, with its position in the run, in any
+    /// order. Before it allocates, the source calls `admit` once with all the bytes that it may
+    /// hold. Resident memory (arrays, mapped files) needs no admission. Once all records exist, the
+    /// source may call `admit` again with fewer bytes: those that it holds until the last record is
+    /// used.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Io`] if the storage failed. Bytes that are not a valid record go to the sink as
+    /// an error: the record may be skipped, and the error is the same on every run.
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut Admission<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError>;
+}
+
+/// Time that fetching items from a Python object took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PythonTime {
+    /// Items fetched.
+    pub items: u64,
+    /// Time I/O threads waited for the interpreter's lock.
+    pub waited: Duration,
+    /// Time they spent in Python, holding the lock as far as Python did not release it.
+    pub inside: Duration,
+}
+
+/// A record, or the reason why its bytes are not a valid record.
+pub type RecordResult = Result<Record, Cause>;
+
+/// Receives the result for each record, with its position in the run.
+pub type Sink<'a> = dyn FnMut(usize, RecordResult) + 'a;
+
+/// Reserves bytes of memory, and waits until they are available. A second call in the same read
+/// releases the bytes that the first call reserved beyond the new number.
+pub type Admission<'a> = dyn FnMut(u64) -> Result<(), BudgetError> + 'a;
+
+/// Fingerprint of only the number of records and the names of fields.
+pub(crate) fn fingerprint(len: u64, fields: &[Field]) -> u64 {
+    let names = fields.iter().map(|field| hash_bytes(field.name.as_bytes()));
+    hash(&[len, hash(&names.collect::<Vec<_>>())])
+}
+
+/// Fingerprint of records in files that are read in groups. Their order follows from the order of
+/// the files and from the ends of the groups, so names without folders, lengths and ends are part
+/// of the hash.
+fn files_fingerprint<'a>(
+    fields: &[Field],
+    files: impl Iterator<Item = &'a dyn Blob>,
+    groups: &Groups,
+) -> u64 {
+    let files = files.map(|file| {
+        let name = file.name().rsplit(['/', '\\']).next();
+        hash(&[hash_bytes(name.unwrap_or_default().as_bytes()), file.len()])
+    });
+    hash(&[
+        fingerprint(groups.records(), fields),
+        hash(&files.collect::<Vec<_>>()),
+        hash(&groups.ends),
+    ])
+}
+
+/// Whether a field holds a record's label: an integer scalar with the name `label`.
+fn is_label(field: &Field) -> bool {
+    let FieldKind::Tensor { dtype, shape } = &field.kind else {
+        return false;
+    };
+    field.name == "label" && shape.is_empty() && whole(*dtype, &[0; 8]).is_some()
+}
+
+/// Integer in the bytes of a scalar.
+fn whole(dtype: DType, bytes: &[u8]) -> Option<i64> {
+    let bytes = bytes.get(..dtype.bytes())?;
+    Some(match dtype {
+        DType::UInt8 => i64::from(bytes[0]),
+        DType::Int8 => i64::from(bytes[0] as i8),
+        DType::UInt16 => i64::from(u16::from_le_bytes(bytes.try_into().ok()?)),
+        DType::Int16 => i64::from(i16::from_le_bytes(bytes.try_into().ok()?)),
+        DType::UInt32 => i64::from(u32::from_le_bytes(bytes.try_into().ok()?)),
+        DType::Int32 => i64::from(i32::from_le_bytes(bytes.try_into().ok()?)),
+        DType::UInt64 => u64::from_le_bytes(bytes.try_into().ok()?).try_into().ok()?,
+        DType::Int64 => i64::from_le_bytes(bytes.try_into().ok()?),
+        _ => return None,
+    })
+}
+
+/// Bytes of a record's handles while it waits for a worker, and of each field. Where records are
+/// small and read together, handles are most of the memory of a read.
+const RECORD_BYTES: u64 = 720;
+const FIELD_BYTES: u64 = size_of::<Bytes>() as u64;
+
+/// Bytes of the handles of `records` records.
+pub fn handle_bytes(records: u64, fields: usize) -> u64 {
+    records.saturating_mul(RECORD_BYTES + FIELD_BYTES * fields as u64)
+}
+
+/// Plans one read for each record of a run.
+pub fn single_reads(run: &[u64]) -> Vec<Read> {
+    let single = |(place, &record)| Read {
+        records: vec![(place, record)],
+        bytes: None,
+        key: 0,
+    };
+    run.iter().enumerate().map(single).collect()
+}
+
+/// Plans one read for every group that has records in a run, in the order of their first records.
+/// The key of a read is the number of its group.
+fn group_reads(run: &[u64], groups: &Groups) -> Vec<Read> {
+    let mut reads: Vec<Read> = Vec::new();
+    let mut of: HashMap<usize, usize> = HashMap::new();
+    for (place, &record) in run.iter().enumerate() {
+        let group = groups.of(record);
+        let at = *of.entry(group).or_insert_with(|| {
+            reads.push(Read {
+                records: Vec::new(),
+                bytes: Some(groups.bytes[group]),
+                key: group as u64,
+            });
+            reads.len() - 1
+        });
+        reads[at].records.push((place, record));
+    }
+    reads
+}
+
+/// Reads one record by itself, without a memory budget.
+///
+/// # Errors
+///
+/// [`Error::Read`] or [`Error::Damaged`].
+pub fn read_one(source: &dyn Source, record: u64) -> Result<Record, Error> {
+    let mut found = None;
+    for read in source.plan(&[record], u64::MAX) {
+        source
+            .read(&read, &mut |_| Ok(()), &mut |_, one| found = Some(one))
+            .map_err(|error| error.about(source))?;
+    }
+    match found {
+        Some(found) => found.map_err(|cause| damaged(source, record, cause)),
+        None => Err(Error::Panicked {
+            text: format!("the source did not return {}", source.id(record, None)),
+        }),
+    }
+}
+
+/// Builds the error of a record whose bytes are not valid.
+pub fn damaged(source: &dyn Source, record: u64, cause: Cause) -> Error {
+    Error::Damaged {
+        record: source.id(record, None),
+        source: cause,
+    }
+}
+
+/// One read that a source planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Records that the read returns, with their positions in the run.
+    pub records: Vec<(usize, u64)>,
+    /// Bytes that the read holds until the last of its records is used. A read of several records
+    /// must know them beforehand, so that the engine can keep the sum of all reads within the
+    /// budget.
+    pub bytes: Option<u64>,
+    /// Number that the source gives to what it reads, such as the number of a shard.
+    pub key: u64,
+}
+
+/// Reason why a read returned no record.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The storage failed at a record.
+    Io {
+        /// Number of the record.
+        record: u64,
+        /// Index of the field, where each field has its own file.
+        field: Option<usize>,
+        /// Error of the storage.
+        error: io::Error,
+    },
+    /// The memory was not granted.
+    Refused {
+        /// Number of the record.
+        record: u64,
+        /// Bytes requested.
+        bytes: u64,
+        /// Reason.
+        refused: BudgetError,
+    },
+}
+
+impl ReadError {
+    /// Returns the same error with the record's number in an enclosing source.
+    fn numbered(mut self, number: impl FnOnce(u64) -> u64) -> ReadError {
+        let (ReadError::Io { record, .. } | ReadError::Refused { record, .. }) = &mut self;
+        *record = number(*record);
+        self
+    }
+
+    /// Converts to the error that users see, with the record's name in the source.
+    pub fn about(self, source: &dyn Source) -> Error {
+        match self {
+            ReadError::Io {
+                record,
+                field,
+                error,
+            } => Error::Read {
+                record: source.id(record, field),
+                source: Arc::new(error),
+            },
+            ReadError::Refused {
+                record,
+                bytes,
+                refused,
+            } => Error::RecordTooLarge {
+                record: source.id(record, None),
+                purpose: "reading",
+                needed_bytes: bytes,
+                limit_bytes: match refused {
+                    BudgetError::TooLarge { limit } => limit,
+                    BudgetError::Closed => 0,
+                },
+            },
+        }
+    }
+}

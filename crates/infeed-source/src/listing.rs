@@ -1,0 +1,728 @@
+//! Lists folders of a disk or a bucket, and keeps a million paths in flat arrays.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use bytes::Bytes;
+
+use crate::store::{self, Bucket, BufferPool, Cache, ListedObject, RangeRequest};
+use infeed_core::error::Error;
+use infeed_core::printable::printable;
+use infeed_core::random::{hash, hash_bytes};
+
+/// File extensions of images. The bytes of a file decide its format; the extension only keeps notes
+/// and checksums out of a dataset.
+pub(super) const EXTENSIONS: [&str; 9] = [
+    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff",
+];
+
+/// Threads that list folders; network file systems answer in parallel.
+const LISTERS: usize = 8;
+
+/// Paths below one root, in three flat arrays: 13 bytes per path plus the name, and 24 more in a
+/// bucket.
+#[derive(Debug)]
+pub(super) struct Paths {
+    root: PathBuf,
+    /// Folders relative to the root.
+    folders: Vec<PathBuf>,
+    /// Folder that was begun and has no file yet.
+    begun: Option<PathBuf>,
+    folder: Vec<u32>,
+    names: Vec<u8>,
+    /// End of each name in `names`.
+    ends: Vec<u64>,
+    place: Location,
+}
+
+/// Location of the files.
+#[derive(Debug)]
+enum Location {
+    Local(Arc<BufferPool>),
+    Remote {
+        bucket: Arc<Bucket>,
+        /// Key of the root, with a slash at its end unless it is empty.
+        prefix: String,
+        /// Length and version of each object.
+        lengths: Vec<u64>,
+        versions: Vec<Option<u64>>,
+        cache: Option<Arc<Cache>>,
+        buffers: Arc<BufferPool>,
+    },
+}
+
+/// A file that is about to be read.
+pub(super) enum OpenFile<'a> {
+    File {
+        path: PathBuf,
+        file: fs::File,
+        length: u64,
+        buffers: &'a Arc<BufferPool>,
+    },
+    Object {
+        bucket: &'a Bucket,
+        key: String,
+        length: u64,
+        version: Option<u64>,
+        cache: Option<&'a Cache>,
+        buffers: &'a Arc<BufferPool>,
+    },
+}
+
+impl OpenFile<'_> {
+    /// Bytes of memory that reading it holds.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        match *self {
+            OpenFile::File { length, .. } => store::held_bytes(length),
+            OpenFile::Object { length, cache, .. } => store::held_bytes(match cache {
+                Some(_) => Cache::widened(length, length),
+                None => length,
+            }),
+        }
+    }
+
+    /// Reads the content.
+    pub(crate) fn read(self) -> io::Result<Bytes> {
+        match self {
+            OpenFile::File {
+                path,
+                file,
+                length,
+                buffers,
+            } => store::read_file(&path, file, length, buffers),
+            OpenFile::Object {
+                bucket,
+                key,
+                length,
+                version,
+                cache,
+                buffers,
+            } => {
+                let wanted = RangeRequest {
+                    key: &key,
+                    range: 0..length,
+                    length,
+                    version,
+                };
+                store::read(bucket, &wanted, cache, buffers)
+            }
+        }
+    }
+}
+
+impl Paths {
+    fn new(root: &Path, place: Location) -> Paths {
+        Paths {
+            root: root.to_owned(),
+            folders: Vec::new(),
+            begun: None,
+            folder: Vec::new(),
+            names: Vec::new(),
+            ends: Vec::new(),
+            place,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Begins a folder; names pushed afterwards are in it. A folder without names is not stored: a
+    /// disk lists folders that contain only folders, a bucket does not.
+    pub(super) fn begin_folder(&mut self, folder: PathBuf) {
+        self.begun = Some(folder);
+    }
+
+    /// Adds a file to the folder begun last. `object` is used only for objects of a bucket.
+    pub(super) fn push(&mut self, name: &str, object: ObjectInfo) {
+        self.folders.extend(self.begun.take());
+        self.names.extend_from_slice(name.as_bytes());
+        self.ends.push(self.names.len() as u64);
+        self.folder
+            .push(self.folders.len().saturating_sub(1) as u32);
+        if let Location::Remote {
+            lengths, versions, ..
+        } = &mut self.place
+        {
+            lengths.push(object.length);
+            versions.push(object.version);
+        }
+    }
+
+    /// Path relative to the root.
+    pub(super) fn relative(&self, index: usize) -> PathBuf {
+        let begin = if index == 0 {
+            0
+        } else {
+            self.ends[index - 1] as usize
+        };
+        let name = String::from_utf8_lossy(&self.names[begin..self.ends[index] as usize]);
+        self.folders[self.folder[index] as usize].join(&*name)
+    }
+
+    /// Path relative to the root, with slashes on every platform.
+    pub(super) fn name(&self, index: usize) -> String {
+        let path = self.relative(index);
+        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+        parts.join("/")
+    }
+
+    /// Path, or URL in a bucket.
+    pub(super) fn path(&self, index: usize) -> PathBuf {
+        match &self.place {
+            Location::Local(_) => self.root.join(self.relative(index)),
+            Location::Remote { bucket, .. } => bucket.url(&self.key(index)).into(),
+        }
+    }
+
+    /// Key of the object in the bucket.
+    fn key(&self, index: usize) -> String {
+        let prefix = match &self.place {
+            Location::Local(_) => "",
+            Location::Remote { prefix, .. } => prefix,
+        };
+        format!("{prefix}{}", self.relative(index).display())
+    }
+
+    /// Hash of the names and their number, without the root.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let folders = self.folders.iter();
+        let folders: Vec<u64> = folders
+            .map(|folder| hash_bytes(folder.to_string_lossy().as_bytes()))
+            .collect();
+        let below = self.folder.iter().map(|&folder| u64::from(folder));
+        hash(&[
+            hash(&folders),
+            hash_bytes(&self.names),
+            hash(&below.collect::<Vec<_>>()),
+            hash(&self.ends),
+        ])
+    }
+
+    /// Number of parallel reads, where a disk's number does not fit.
+    pub(super) fn parallel_reads(&self) -> Option<usize> {
+        match self.place {
+            Location::Local(_) => None,
+            Location::Remote { .. } => Some(store::PARALLEL_READS),
+        }
+    }
+
+    /// Opens a file. An object needs no request: its length and version are known.
+    pub(super) fn open(&self, index: usize) -> io::Result<OpenFile<'_>> {
+        match &self.place {
+            Location::Local(buffers) => {
+                let path = self.path(index);
+                let (file, length) = store::open_file(&path)?;
+                Ok(OpenFile::File {
+                    path,
+                    file,
+                    length,
+                    buffers,
+                })
+            }
+            Location::Remote {
+                bucket,
+                lengths,
+                versions,
+                cache,
+                buffers,
+                ..
+            } => Ok(OpenFile::Object {
+                bucket,
+                key: self.key(index),
+                length: lengths[index],
+                version: versions[index],
+                cache: cache.as_deref(),
+                buffers,
+            }),
+        }
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.names.shrink_to_fit();
+        self.ends.shrink_to_fit();
+        self.folder.shrink_to_fit();
+        if let Location::Remote {
+            lengths, versions, ..
+        } = &mut self.place
+        {
+            lengths.shrink_to_fit();
+            versions.shrink_to_fit();
+        }
+    }
+}
+
+/// Length and version of an object; unused for files.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ObjectInfo {
+    pub(super) length: u64,
+    pub(super) version: Option<u64>,
+}
+
+/// Listed folders below a root, and an empty [`Paths`] for the selected files.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) folders: Vec<ListedFolder>,
+    pub(super) paths: Paths,
+}
+
+impl Tree {
+    /// Lists the image files below a folder or its URL. Symbolic links that lead outside the folder
+    /// are left out unless `follow_links` is set.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] for the first folder that cannot be listed, or a name that is not Unicode.
+    pub(super) fn list(root: &Path, follow_links: bool) -> Result<Tree, Error> {
+        if !store::is_url(root) {
+            let folders = list(root, follow_links);
+            let folders = folders.map_err(|(path, error)| Error::open(path, error))?;
+            let paths = Paths::new(root, Location::Local(Arc::default()));
+            return Ok(Tree { folders, paths });
+        }
+        let (bucket, prefix, found) = store::below(root)?;
+        let folders = sorted(found).map_err(|error| Error::open(root, error))?;
+        let place = Location::Remote {
+            bucket,
+            prefix,
+            lengths: Vec::new(),
+            versions: Vec::new(),
+            cache: Cache::of_process()?,
+            buffers: Arc::default(),
+        };
+        let paths = Paths::new(root, place);
+        Ok(Tree { folders, paths })
+    }
+
+    /// Builds the paths of named files below a folder or its URL. A name may lead outside the
+    /// folder only if `root` is `/`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a name that leads outside the folder, [`Error::Open`] for an object
+    /// that does not exist. A missing file is an error only when it is read.
+    pub(super) fn named(root: &Path, names: &[String]) -> Result<Paths, Error> {
+        if let Some(name) = names.iter().find(|name| leads_outside(name, root)) {
+            let problem = format!(
+                "the list names {}, which lies outside the folder {}; list paths below the folder, or \
+                 make the folder / and list absolute paths",
+                printable(name),
+                root.display()
+            );
+            return Err(Error::config("source", problem));
+        }
+        let (place, metas) = if store::is_url(root) {
+            let (bucket, prefix, found) = store::look(root, names)?;
+            let place = Location::Remote {
+                bucket,
+                prefix,
+                lengths: Vec::new(),
+                versions: Vec::new(),
+                cache: Cache::of_process()?,
+                buffers: Arc::default(),
+            };
+            let meta = |found: ListedObject| ObjectInfo {
+                length: found.length,
+                version: found.version,
+            };
+            (place, found.into_iter().map(meta).collect())
+        } else {
+            (Location::Local(Arc::default()), Vec::new())
+        };
+        let mut paths = Paths::new(root, place);
+        paths.begin_folder(PathBuf::new());
+        for (at, name) in names.iter().enumerate() {
+            paths.push(name, metas.get(at).copied().unwrap_or_default());
+        }
+        Ok(paths)
+    }
+}
+
+/// The image files of one folder, sorted by name.
+#[derive(Debug)]
+pub(super) struct ListedFolder {
+    /// Path relative to the root; empty for the root itself.
+    pub(super) path: PathBuf,
+    /// Sorted names, in one string since a folder may hold a million.
+    pub(super) names: FileNames,
+    /// Number of files without an image extension.
+    pub(super) ignored: usize,
+}
+
+/// Sorted names in one string.
+#[derive(Debug, Default)]
+pub(super) struct FileNames {
+    text: String,
+    spans: Vec<(u32, u32)>,
+    /// Lengths and versions of objects; empty for files.
+    metas: Vec<ObjectInfo>,
+}
+
+impl FileNames {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, ObjectInfo)> {
+        self.spans.iter().enumerate().map(|(at, &(begin, end))| {
+            let meta = self.metas.get(at).copied().unwrap_or_default();
+            (&self.text[begin as usize..end as usize], meta)
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+}
+
+/// Whether a name in a list leaves its folder.
+fn leads_outside(name: &str, root: &Path) -> bool {
+    let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    root != Path::new("/") && !Path::new(name).components().all(inside)
+}
+
+/// Returns the sorted paths of the image files below a local folder, and the number of other files.
+///
+/// # Errors
+///
+/// [`Error::Open`] for the first folder that cannot be listed, or a name that is not Unicode.
+pub fn image_files(root: &Path) -> Result<(Vec<PathBuf>, usize), Error> {
+    let folders = list(root, true).map_err(|(path, error)| Error::open(path, error))?;
+    let others = folders.iter().map(|folder| folder.ignored).sum();
+    let below = |folder: &ListedFolder| -> Vec<PathBuf> {
+        let path = root.join(&folder.path);
+        folder
+            .names
+            .iter()
+            .map(|(name, _)| path.join(name))
+            .collect()
+    };
+    let mut files: Vec<PathBuf> = folders.iter().flat_map(below).collect();
+    files.sort();
+    Ok((files, others))
+}
+
+/// A folder that is not listed yet.
+#[derive(Clone)]
+struct UnlistedFolder {
+    /// Path relative to the root.
+    path: PathBuf,
+    /// Whether the path passes a symbolic link.
+    through_link: bool,
+}
+
+/// Lists the image files below `root`, folders sorted by path as components compare.
+///
+/// Leaves out hidden files and folders (leading dot). Follows symbolic links, with two exceptions:
+/// a link to a folder that contains it, which would list the same files endlessly, and, unless
+/// `follow_links` is set, links that lead outside `root`.
+///
+/// # Errors
+///
+/// The first folder that cannot be listed, or a name that is not Unicode.
+fn list(root: &Path, follow_links: bool) -> Result<Vec<ListedFolder>, (PathBuf, io::Error)> {
+    struct Work {
+        todo: VecDeque<UnlistedFolder>,
+        busy: usize,
+        done: Vec<ListedFolder>,
+        failed: Option<(PathBuf, io::Error)>,
+    }
+    let work = Mutex::new(Work {
+        todo: VecDeque::from([UnlistedFolder {
+            path: PathBuf::new(),
+            through_link: false,
+        }]),
+        busy: 0,
+        done: Vec::new(),
+        failed: None,
+    });
+    let changed = Condvar::new();
+    let lister = || {
+        let mut state = work.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if state.failed.is_some() || (state.todo.is_empty() && state.busy == 0) {
+                changed.notify_all();
+                return;
+            }
+            let Some(folder) = state.todo.pop_front() else {
+                state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            state.busy += 1;
+            drop(state);
+            let listed = list_one(root, &folder, follow_links);
+            state = work.lock().unwrap_or_else(PoisonError::into_inner);
+            state.busy -= 1;
+            match listed {
+                Ok((listed, below)) => {
+                    state.done.push(listed);
+                    state.todo.extend(below);
+                }
+                Err(error) => state.failed = Some((root.join(folder.path), error)),
+            }
+            changed.notify_all();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..LISTERS {
+            scope.spawn(lister);
+        }
+    });
+    let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(failed) = work.failed {
+        return Err(failed);
+    }
+    let mut folders = work.done;
+    folders.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(folders)
+}
+
+fn list_one(
+    root: &Path,
+    folder: &UnlistedFolder,
+    follow_links: bool,
+) -> io::Result<(ListedFolder, Vec<UnlistedFolder>)> {
+    let mut text = String::new();
+    let mut spans = Vec::new();
+    let mut below = Vec::new();
+    let mut ignored = 0;
+    for entry in fs::read_dir(root.join(&folder.path))? {
+        let entry = entry?;
+        let name = entry.file_name().into_string().map_err(not_unicode)?;
+        if name.starts_with('.') {
+            continue;
+        }
+        let mut kind = entry.file_type()?;
+        let is_link = kind.is_symlink();
+        if is_link {
+            kind = fs::metadata(entry.path())?.file_type();
+            if !follow_links
+                && !entry
+                    .path()
+                    .canonicalize()?
+                    .starts_with(root.canonicalize()?)
+            {
+                ignored += 1;
+                continue;
+            }
+        }
+        if kind.is_dir() {
+            let through_link = folder.through_link || is_link;
+            if through_link && contains(root, &folder.path, &entry.path().canonicalize()?)? {
+                tracing::warn!(
+                    "{} leads to a folder that contains it; its files are listed once",
+                    printable(&entry.path().to_string_lossy())
+                );
+                continue;
+            }
+            below.push(UnlistedFolder {
+                path: folder.path.join(name),
+                through_link,
+            });
+        } else if has_image_extension(&name) {
+            let begin = u32::try_from(text.len()).map_err(|_| too_many())?;
+            text.push_str(&name);
+            spans.push((begin, u32::try_from(text.len()).map_err(|_| too_many())?));
+        } else {
+            ignored += 1;
+        }
+    }
+    spans.sort_unstable_by(|&(a, b), &(c, d)| {
+        text[a as usize..b as usize].cmp(&text[c as usize..d as usize])
+    });
+    Ok((
+        ListedFolder {
+            path: folder.path.clone(),
+            names: FileNames {
+                text,
+                spans,
+                metas: Vec::new(),
+            },
+            ignored,
+        },
+        below,
+    ))
+}
+
+/// Whether `target` is one of the folders from `root` to `folder`, by whatever path it is reached.
+fn contains(root: &Path, folder: &Path, target: &Path) -> io::Result<bool> {
+    for ancestor in folder.ancestors() {
+        if root.join(ancestor).canonicalize()? == target {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Sorts the objects of a bucket as [`list`] sorts the files of a disk: the same folders and names
+/// in the same order.
+fn sorted(mut found: Vec<ListedObject>) -> io::Result<Vec<ListedFolder>> {
+    found.retain(|object| {
+        // A leading dot means hidden; a trailing slash marks a folder.
+        let hidden = object.key.split('/').any(|part| part.starts_with('.'));
+        !hidden && !object.key.ends_with('/')
+    });
+    // Names within a folder sort like keys.
+    found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    let mut folders: BTreeMap<PathBuf, ListedFolder> = BTreeMap::new();
+    for object in found {
+        let (folder, name) = object.key.rsplit_once('/').unwrap_or(("", &object.key));
+        let place = folders.entry(PathBuf::from(folder));
+        let folder = place.or_insert_with_key(|path| ListedFolder {
+            path: path.clone(),
+            names: FileNames::default(),
+            ignored: 0,
+        });
+        if !has_image_extension(name) {
+            folder.ignored += 1;
+            continue;
+        }
+        let names = &mut folder.names;
+        let begin = u32::try_from(names.text.len()).map_err(|_| too_many())?;
+        names.text.push_str(name);
+        let end = u32::try_from(names.text.len()).map_err(|_| too_many())?;
+        names.spans.push((begin, end));
+        names.metas.push(ObjectInfo {
+            length: object.length,
+            version: object.version,
+        });
+    }
+    Ok(folders.into_values().collect())
+}
+
+fn not_unicode(name: OsString) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the name {name:?} is not Unicode"),
+    )
+}
+
+fn too_many() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the names in one folder exceed 4 GiB",
+    )
+}
+
+fn has_image_extension(name: &str) -> bool {
+    let Some((_, extension)) = name.rsplit_once('.') else {
+        return false;
+    };
+    EXTENSIONS
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(folders: Vec<ListedFolder>) -> Paths {
+        let mut paths = Paths::new(Path::new("root"), Location::Local(Arc::default()));
+        for folder in folders {
+            paths.begin_folder(folder.path);
+            for (name, object) in folder.names.iter() {
+                paths.push(name, object);
+            }
+        }
+        paths
+    }
+
+    #[test]
+    fn a_disk_and_a_bucket_with_the_same_files_are_the_same_data() {
+        let names = ["cat/a/1.jpg", "cat/a/2.png", "cat/b/notes.txt", "dog/3.jpg"];
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for name in names {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
+            fs::write(path, b"").expect("writes");
+        }
+        fs::create_dir(root.path().join("zebra")).expect("an empty folder");
+        let object = |name: &str| ListedObject {
+            key: name.to_owned(),
+            length: 0,
+            version: None,
+        };
+
+        let disk = paths(list(root.path(), true).expect("lists"));
+        let bucket = paths(sorted(names.map(object).into()).expect("sorts"));
+
+        let all = |paths: &Paths| -> Vec<PathBuf> {
+            (0..paths.len()).map(|at| paths.relative(at)).collect()
+        };
+        assert_eq!(
+            all(&disk),
+            ["cat/a/1.jpg", "cat/a/2.png", "dog/3.jpg"].map(PathBuf::from)
+        );
+        assert_eq!(all(&bucket), all(&disk));
+        assert_eq!(bucket.fingerprint(), disk.fingerprint());
+    }
+
+    fn relative(root: &Path, follow_links: bool) -> Vec<String> {
+        let paths = paths(list(root, follow_links).expect("lists"));
+        let path = |at| paths.relative(at).to_string_lossy().into_owned();
+        (0..paths.len()).map(path).collect()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_folder_that_contains_it_is_not_entered() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let root = parent.path().join("root");
+        fs::create_dir_all(root.join("cat/sub")).expect("folders");
+        fs::write(root.join("cat/1.jpg"), b"").expect("writes");
+        fs::write(root.join("cat/sub/2.jpg"), b"").expect("writes");
+        let link = |target: &str, at: &str| {
+            std::os::unix::fs::symlink(target, root.join(at)).expect("links");
+        };
+        link("../..", "cat/up");
+        link(".", "cat/sub/here");
+        link("../../..", "cat/sub/above");
+        link("sub", "cat/twice");
+
+        let listed = relative(&root, true);
+
+        // A link to another folder means that the user wants its data twice.
+        assert_eq!(listed, ["cat/1.jpg", "cat/sub/2.jpg", "cat/twice/2.jpg"]);
+        assert_eq!(image_files(&root).expect("lists").0.len(), 3);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_that_lead_outside_the_folder_are_left_out_on_request() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let (root, other) = (parent.path().join("root"), parent.path().join("other"));
+        fs::create_dir_all(root.join("cat")).expect("a folder");
+        fs::create_dir_all(other.join("deep")).expect("a folder");
+        for path in [
+            root.join("cat/1.jpg"),
+            other.join("2.jpg"),
+            other.join("deep/3.jpg"),
+        ] {
+            fs::write(path, b"").expect("writes");
+        }
+        std::os::unix::fs::symlink(other.join("2.jpg"), root.join("cat/2.jpg")).expect("links");
+        std::os::unix::fs::symlink(other.join("deep"), root.join("dog")).expect("links");
+        std::os::unix::fs::symlink("1.jpg", root.join("cat/4.jpg")).expect("links");
+
+        let all = ["cat/1.jpg", "cat/2.jpg", "cat/4.jpg", "dog/3.jpg"];
+        assert_eq!(relative(&root, true), all);
+        assert_eq!(relative(&root, false), ["cat/1.jpg", "cat/4.jpg"]);
+    }
+
+    #[test]
+    fn a_list_of_names_stays_inside_its_folder_unless_that_is_the_root() {
+        let named = |root: &str, name: &str| Tree::named(Path::new(root), &[name.to_owned()]);
+
+        assert!(named("photos", "cat/./1.jpg").is_ok());
+        assert!(named("/", "/data/1.jpg").is_ok());
+        for name in ["../1.jpg", "cat/../../1.jpg", "/etc/passwd.jpg"] {
+            let error = named("photos", name).expect_err("outside").to_string();
+            assert!(
+                error.contains(name) && error.contains("make the folder /"),
+                "{error}"
+            );
+        }
+    }
+}

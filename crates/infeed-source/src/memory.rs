@@ -1,0 +1,225 @@
+//! Records in memory or in mapped files: arrays and lists of bytes.
+
+use std::hint::black_box;
+
+use bytes::Bytes;
+
+use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
+use infeed_core::error::Error;
+use infeed_core::sample::{Field, FieldKind, Record, RecordId};
+
+/// Bytes of a memory page. Where pages are larger, some are touched more than once.
+const PAGE: usize = 4096;
+
+/// Bytes of neighbouring records per read: enough that handing them over is cheap compared to
+/// touching their pages.
+const READ_BYTES: usize = 4 << 20;
+
+/// Maximum number of records per read, so that the first batch does not wait for many.
+const READ_RECORDS: usize = 64;
+
+/// The bytes of one field of every record.
+#[derive(Clone, Debug)]
+pub enum FieldData {
+    /// One array: record `i` is bytes `i * n .. (i + 1) * n`, where `n` follows from the field.
+    Array(Bytes),
+    /// Bytes of any length, by record.
+    List(Vec<Bytes>),
+    /// Numbers of any length: record `i` is elements `offsets[i] .. offsets[i + 1]`.
+    Ragged {
+        /// The elements, little-endian.
+        values: Bytes,
+        /// Ascending; one entry more than there are records.
+        offsets: Vec<u64>,
+    },
+}
+
+/// Arrays and lists by field name, each with one entry per record.
+#[derive(Debug)]
+pub struct Memory {
+    fields: Vec<Field>,
+    data: Vec<FieldData>,
+    len: u64,
+    mapped: bool,
+}
+
+impl Memory {
+    /// Creates a source over `data`, all of equal length.
+    ///
+    /// `mapped` means that pages may have to come from storage. I/O threads then touch each page of
+    /// a record before handing it on, so that no worker waits for a page fault.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if there are no fields, if lengths differ, or if bytes are not a multiple
+    /// of the record size.
+    pub fn new(fields: Vec<(Field, FieldData)>, mapped: bool) -> Result<Memory, Error> {
+        let mut len: Option<(u64, String)> = None;
+        for (field, data) in &fields {
+            let records = count(field, data)?;
+            match &len {
+                None => len = Some((records, field.name.clone())),
+                Some((known, _)) if *known == records => {}
+                Some((known, name)) => {
+                    let problem = format!(
+                        "`{name}` has {known} records and `{}` has {records}; all fields need the \
+                         same number",
+                        field.name
+                    );
+                    return Err(Error::config("source", problem));
+                }
+            }
+        }
+        let Some((len, _)) = len else {
+            return Err(Error::config("source", "Memory needs at least one field"));
+        };
+        if len == 0 {
+            return Err(Error::config("source", "the arrays are empty"));
+        }
+        let (fields, data) = fields.into_iter().unzip();
+        Ok(Memory {
+            fields,
+            data,
+            len,
+            mapped,
+        })
+    }
+
+    fn field(&self, field: usize, record: usize) -> Bytes {
+        match &self.data[field] {
+            FieldData::Array(bytes) => {
+                let size = bytes.len() / self.len as usize;
+                bytes.slice(record * size..(record + 1) * size)
+            }
+            FieldData::List(list) => list[record].clone(),
+            FieldData::Ragged { values, offsets } => {
+                let size = element_bytes(&self.fields[field].kind);
+                let range = offsets[record] as usize * size..offsets[record + 1] as usize * size;
+                values.slice(range)
+            }
+        }
+    }
+}
+
+fn element_bytes(kind: &FieldKind) -> usize {
+    match kind {
+        FieldKind::Ragged { dtype } => dtype.bytes(),
+        _ => 1,
+    }
+}
+
+/// Number of records of a field.
+fn count(field: &Field, data: &FieldData) -> Result<u64, Error> {
+    let wrong = |problem: String| {
+        Err(Error::config(
+            "source",
+            format!("field `{}`: {problem}", field.name),
+        ))
+    };
+    match data {
+        FieldData::List(list) => Ok(list.len() as u64),
+        FieldData::Array(bytes) => match field.kind.record_bytes() {
+            Some(size) if size > 0 && bytes.len().is_multiple_of(size) => {
+                Ok((bytes.len() / size) as u64)
+            }
+            Some(size) => wrong(format!(
+                "{} bytes are not a multiple of the record size {size}",
+                bytes.len()
+            )),
+            None => wrong("an array needs a kind of fixed size".to_owned()),
+        },
+        FieldData::Ragged { values, offsets } => {
+            let elements = (values.len() / element_bytes(&field.kind)) as u64;
+            let ascending = offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+            let fits = offsets.last().is_some_and(|&last| last <= elements);
+            if !ascending || !fits {
+                return wrong(format!(
+                    "offsets must ascend and end at most at {elements}, the number of values"
+                ));
+            }
+            Ok(offsets.len() as u64 - 1)
+        }
+    }
+}
+
+impl Source for Memory {
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        RecordId {
+            index: record,
+            name: format!("element {record} in memory"),
+        }
+    }
+
+    fn label(&self, record: u64) -> Option<i64> {
+        let at = self.fields.iter().position(is_label)?;
+        let FieldKind::Tensor { dtype, .. } = self.fields[at].kind else {
+            return None;
+        };
+        whole(dtype, &self.field(at, record as usize))
+    }
+
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        let record: usize = (0..self.fields.len())
+            .map(|field| {
+                run.first()
+                    .map_or(0, |&r| self.field(field, r as usize).len())
+            })
+            .sum();
+        resident_reads(run, record)
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        _admit: &mut Admission<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        for &(place, record) in &read.records {
+            let fields: Vec<Bytes> = (0..self.fields.len())
+                .map(|field| self.field(field, record as usize))
+                .collect();
+            if self.mapped {
+                fields.iter().for_each(|bytes| touch(bytes));
+            }
+            let found = Record {
+                index: record,
+                fields,
+            };
+            sink(place, Ok(found));
+        }
+        Ok(())
+    }
+}
+
+/// Plans reads of several records that are in memory or mapped; `record_bytes` is their average
+/// size.
+pub(super) fn resident_reads(run: &[u64], record_bytes: usize) -> Vec<Read> {
+    let group = (READ_BYTES / record_bytes.max(1)).clamp(1, READ_RECORDS);
+    let places: Vec<(usize, u64)> = run.iter().copied().enumerate().collect();
+    places
+        .chunks(group)
+        // Reads hold no memory: the records are resident or in the page cache.
+        .map(|group| Read {
+            records: group.to_vec(),
+            bytes: Some(0),
+            key: 0,
+        })
+        .collect()
+}
+
+/// Reads one byte of every page, so that page faults happen on this thread.
+pub(super) fn touch(bytes: &[u8]) {
+    let sum = bytes
+        .iter()
+        .step_by(PAGE)
+        .fold(0_u8, |sum, &byte| sum.wrapping_add(byte));
+    black_box(sum);
+}

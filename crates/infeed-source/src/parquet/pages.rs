@@ -1,0 +1,317 @@
+//! Compares the pages of a column chunk with its footer before they are decoded.
+//!
+//! Source: the Parquet format, `PageHeader` in the Thrift compact protocol. Sizes and counts in a
+//! header determine the decoder's allocations, so their sum must equal the admitted bytes.
+
+use crate::columns::open::contained;
+
+/// Numbers of the encodings in the format.
+pub(super) const DELTA_LENGTH: i64 = 6;
+pub(super) const DELTA_BYTES: i64 = 7;
+
+/// Maximum nesting of the fields of a page header.
+const DEPTH: usize = 8;
+
+/// Maximum nesting of a footer: row groups, their columns, the metadata of those.
+const FOOTER_DEPTH: usize = 32;
+
+/// Fields of a page header that determine memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PageHeader {
+    /// Bytes of the header.
+    pub(super) header: u64,
+    /// Bytes after the header.
+    pub(super) stored: u64,
+    /// Bytes after decompression.
+    pub(super) decoded: u64,
+    pub(super) kind: PageKind,
+    pub(super) values: u64,
+    pub(super) encoding: i64,
+}
+
+/// Kind of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PageKind {
+    Data,
+    Dictionary,
+    #[default]
+    Other,
+}
+
+/// Totals of a column chunk according to the footer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkTotals {
+    /// Bytes of its pages after decompression, with their headers.
+    pub(super) decoded: u64,
+    pub(super) values: u64,
+    /// Whether values may be prefix-encoded (`DELTA_BYTE_ARRAY`).
+    pub(super) delta_bytes: bool,
+}
+
+/// Returns the size of the largest page of a chunk after decompression.
+///
+/// # Errors
+///
+/// Pages that do not match the footer.
+pub(super) fn verify(chunk: &[u8], totals: ChunkTotals) -> Result<u64, String> {
+    let (mut at, mut decoded, mut values, mut largest) = (0, 0_u64, 0_u64, 0);
+    while at < chunk.len() {
+        let here = |problem: &str| format!("the page at byte {at} of its chunk {problem}");
+        let page = header(&chunk[at..]).ok_or_else(|| here("has a header that cannot be read"))?;
+        let next = at as u64 + page.header + page.stored;
+        if next > chunk.len() as u64 {
+            return Err(here("exceeds its chunk"));
+        }
+        decoded += page.header + page.decoded;
+        largest = largest.max(page.decoded);
+        match page.kind {
+            PageKind::Data => values += page.values,
+            // Each value takes at least a bit.
+            PageKind::Dictionary if page.values > page.decoded.saturating_mul(8) => {
+                return Err(here("has more values than bits"));
+            }
+            PageKind::Dictionary | PageKind::Other => {}
+        }
+        if page.encoding == DELTA_BYTES && !totals.delta_bytes {
+            return Err(here("has an encoding that the footer does not name"));
+        }
+        at = next as usize;
+    }
+    if decoded > totals.decoded.saturating_add(SLACK) {
+        let totals = totals.decoded;
+        return Err(format!(
+            "its pages have {decoded} bytes, over the {totals} of the footer"
+        ));
+    }
+    if values != totals.values {
+        let totals = totals.values;
+        return Err(format!(
+            "its pages have {values} values, unlike the {totals} of the footer"
+        ));
+    }
+    Ok(largest)
+}
+
+/// Some writers leave the page headers out of the sum.
+const SLACK: u64 = 1 << 20;
+
+/// Returns the end of the first data page and its header, if `start` holds the header.
+pub(super) fn first_data_page(start: &[u8]) -> Option<(u64, PageHeader)> {
+    let mut at = 0_u64;
+    loop {
+        let page = header(start.get(usize::try_from(at).ok()?..)?)?;
+        at += page.header + page.stored;
+        if page.kind == PageKind::Data {
+            return Some((at, page));
+        }
+    }
+}
+
+/// Number of values of a delta-encoded run: the third number of its header.
+pub(super) fn delta_count(values: &[u8]) -> Option<u64> {
+    let mut thrift = ThriftReader { rest: values };
+    thrift.unsigned()?;
+    thrift.unsigned()?;
+    thrift.unsigned()
+}
+
+/// Parses the header of the page at the beginning of `bytes`.
+pub(super) fn header(bytes: &[u8]) -> Option<PageHeader> {
+    let mut thrift = ThriftReader { rest: bytes };
+    let mut page = PageHeader::default();
+    let size = |n: i64| u64::try_from(n).ok().filter(|&n| n <= i32::MAX as u64);
+    let (mut decoded, mut stored) = (None, None);
+    thrift.structure(DEPTH, &mut |path, value| {
+        match (path, value) {
+            ([1], 0 | 3) => page.kind = PageKind::Data,
+            ([1], 2) => page.kind = PageKind::Dictionary,
+            ([2], n) => decoded = Some(size(n)?),
+            ([3], n) => stored = Some(size(n)?),
+            ([5 | 7 | 8, 1], n) => page.values = size(n)?,
+            ([5 | 7, 2] | [8, 4], n) => page.encoding = n,
+            _ => {}
+        }
+        Some(())
+    })?;
+    page.header = (bytes.len() - thrift.rest.len()) as u64;
+    (page.decoded, page.stored) = (decoded?, stored?);
+    Some(page)
+}
+
+/// Whether a footer follows the compact protocol: no list longer than its bytes, no excessive
+/// nesting, no map.
+pub(super) fn is_sound(footer: &[u8]) -> bool {
+    let mut thrift = ThriftReader { rest: footer };
+    thrift
+        .structure(FOOTER_DEPTH, &mut |_, _| Some(()))
+        .is_some()
+}
+
+/// A reader of the compact protocol that trusts no length.
+struct ThriftReader<'a> {
+    rest: &'a [u8],
+}
+
+/// Receives an integer with the ids of the fields that lead to it.
+type IntVisitor<'a> = dyn FnMut(&[i16], i64) -> Option<()> + 'a;
+
+impl ThriftReader<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    fn skip(&mut self, bytes: u64) -> Option<()> {
+        self.rest = self.rest.get(usize::try_from(bytes).ok()?..)?;
+        Some(())
+    }
+
+    fn unsigned(&mut self) -> Option<u64> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn signed(&mut self) -> Option<i64> {
+        let number = self.unsigned()?;
+        Some((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+
+    fn structure(&mut self, depth: usize, take: &mut IntVisitor<'_>) -> Option<()> {
+        self.fields(&mut Vec::new(), depth, take)
+    }
+
+    fn fields(
+        &mut self,
+        path: &mut Vec<i16>,
+        depth: usize,
+        take: &mut IntVisitor<'_>,
+    ) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let mut id = 0_i16;
+        loop {
+            let head = self.byte()?;
+            if head == 0 {
+                return Some(());
+            }
+            id = match head >> 4 {
+                0 => i16::try_from(self.signed()?).ok()?,
+                delta => id.checked_add(i16::from(delta))?,
+            };
+            path.push(id);
+            match head & 0x0F {
+                // The type of a boolean field contains its value.
+                1 => take(path, 1)?,
+                2 => take(path, 0)?,
+                kind => self.value(kind, path, depth, take)?,
+            }
+            path.pop();
+        }
+    }
+
+    fn value(
+        &mut self,
+        kind: u8,
+        path: &mut Vec<i16>,
+        depth: usize,
+        take: &mut IntVisitor<'_>,
+    ) -> Option<()> {
+        match kind {
+            1..=3 => self.skip(1),
+            4..=6 => {
+                let number = self.signed()?;
+                take(path, number)
+            }
+            7 => self.skip(8),
+            8 => {
+                let length = self.unsigned()?;
+                self.skip(length)
+            }
+            9 | 10 => {
+                let head = self.byte()?;
+                let count = match head >> 4 {
+                    15 => self.unsigned()?,
+                    count => u64::from(count),
+                };
+                let depth = depth.checked_sub(1)?;
+                // Headers and footers hold no lists of booleans. The decoder gives such elements no
+                // bytes, so five bytes could make it skip two billion of them.
+                if matches!(head & 0x0F, 1 | 2) && count > 0 {
+                    return None;
+                }
+                // Each element takes at least a byte, so this ends with the bytes.
+                for _ in 0..count {
+                    self.value(head & 0x0F, path, depth, &mut |_, _| Some(()))?;
+                }
+                Some(())
+            }
+            12 => self.fields(path, depth, take),
+            // Headers and footers hold no maps.
+            _ => None,
+        }
+    }
+}
+
+/// Runs `work` on bytes that may make the decoder panic.
+pub(super) fn decoding<T>(
+    work: impl FnOnce() -> Result<T, parquet::errors::ParquetError>,
+) -> Result<T, String> {
+    contained(|| work().map_err(|error| error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header as a writer makes it: type, sizes, checksum, a data page of `values` values.
+    fn written(decoded: u8, stored: u8, values: u8) -> Vec<u8> {
+        let zigzag = |n: u8| n << 1;
+        let mut bytes = vec![0x15, 0, 0x15, zigzag(decoded), 0x15, zigzag(stored)];
+        bytes.extend([0x2C, 0x15, zigzag(values), 0x15, 0, 0x15, 6, 0x15, 6, 0]);
+        bytes.push(0);
+        bytes
+    }
+
+    #[test]
+    fn a_header_gives_sizes_values_and_its_own_length() {
+        let mut bytes = written(40, 20, 5);
+        let length = bytes.len();
+        bytes.extend([7; 20]);
+
+        let page = header(&bytes).expect("a header");
+
+        assert_eq!(page.header as usize, length);
+        assert_eq!((page.decoded, page.stored, page.values), (40, 20, 5));
+        assert_eq!(page.kind, PageKind::Data);
+        for cut in 0..length {
+            assert_eq!(header(&bytes[..cut]), None, "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn pages_that_exceed_the_footer_are_rejected() {
+        let mut chunk = written(40, 20, 5);
+        chunk.extend([7; 20]);
+        let totals = |values| ChunkTotals {
+            decoded: 100,
+            values,
+            delta_bytes: false,
+        };
+
+        assert_eq!(verify(&chunk, totals(5)), Ok(40));
+        assert!(verify(&chunk, totals(4)).is_err());
+        assert!(verify(&chunk[..chunk.len() - 1], totals(5)).is_err());
+        let small = ChunkTotals {
+            decoded: 0,
+            ..totals(5)
+        };
+        assert_eq!(verify(&chunk, small), Ok(40), "within the slack");
+    }
+}

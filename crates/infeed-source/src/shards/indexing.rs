@@ -1,0 +1,98 @@
+//! Finds the index of a shard: from the cache, from a text index next to the shard, or by reading
+//! the shard.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::index::{ShardIndex, invalid};
+use super::{ShardFormat, index_cache, text_index};
+use crate::store::Blob;
+use infeed_core::error::Error;
+
+/// Threads that index shards: on a disk, and the maximum if each read is slow and many run in
+/// parallel.
+const INDEXERS: usize = 8;
+const MOST_INDEXERS: usize = 64;
+
+/// Returns the indexes of all shards, in order; indexes several at a time.
+///
+/// # Errors
+///
+/// [`Error::Open`] with the first shard that cannot be read or is invalid.
+pub(super) fn index_all(
+    format: &dyn ShardFormat,
+    blobs: &[Arc<dyn Blob>],
+) -> Result<Vec<ShardIndex>, Error> {
+    let next = AtomicUsize::new(0);
+    let reads = blobs.first().and_then(|blob| blob.parallel_reads());
+    let threads = reads.unwrap_or(INDEXERS).clamp(INDEXERS, MOST_INDEXERS);
+    let body = || {
+        let mut mine: Vec<(usize, io::Result<ShardIndex>)> = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(blob) = blobs.get(at) else {
+                return mine;
+            };
+            let index = index(format, at, &**blob);
+            if index.is_err() {
+                // The shards before it are in progress; those after it do not matter.
+                next.store(blobs.len(), Ordering::Relaxed);
+            }
+            mine.push((at, index));
+        }
+    };
+    let mut all: Vec<(usize, io::Result<ShardIndex>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.min(blobs.len()))
+            .map(|_| scope.spawn(body))
+            .collect();
+        let done = threads.into_iter().map(|thread| thread.join());
+        done.collect::<Result<Vec<_>, _>>()
+    })
+    .map_err(|_| Error::Panicked {
+        text: "indexing shards".to_owned(),
+    })?
+    .into_iter()
+    .flatten()
+    .collect();
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter()
+        .map(|(at, index)| index.map_err(|error| Error::open(blobs[at].name(), error)))
+        .collect()
+}
+
+/// Returns the cached index, the text index next to the shard, or the result of reading the shard.
+fn index(format: &dyn ShardFormat, number: usize, blob: &dyn Blob) -> io::Result<ShardIndex> {
+    let kept = format
+        .kept_as()
+        .and_then(|tag| index_cache::IndexCacheFile::of(tag, blob));
+    if let Some(index) = kept.as_ref().and_then(index_cache::IndexCacheFile::load)
+        && index.fits(blob.len())
+    {
+        return Ok(index);
+    }
+    if format.kept_as().is_some()
+        && let Some(text) = text_index::text(blob)
+    {
+        match format
+            .text_index(&text, blob)
+            .filter(|index| index.fits(blob.len()))
+        {
+            Some(index) => return Ok(index),
+            None => tracing::warn!(
+                "the index next to {} belongs to another shard; the shard is read instead",
+                blob.name()
+            ),
+        }
+    }
+    let index = format.index(number, blob)?;
+    if !index.fits(blob.len()) {
+        return Err(invalid(
+            "its index has impossible record offsets".to_owned(),
+        ));
+    }
+    if let Some(place) = kept {
+        place.save(&index);
+    }
+    Ok(index)
+}

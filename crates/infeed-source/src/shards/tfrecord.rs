@@ -1,0 +1,539 @@
+//! TFRecord files of `tf.train.Example`, plain or compressed as a whole with gzip or zlib.
+//!
+//! A record is its length, the checksum of the length, its bytes, and the checksum of the bytes;
+//! the checksums are masked CRC-32C. Source: tensorflow/core/lib/io/record_writer.h.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Read};
+
+use bytes::Bytes;
+use crc_fast::crc32_iscsi;
+use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+
+use super::example::{Feature, ListKind, features};
+use super::index::{PACKED_BYTES, PACKED_RECORDS, PieceReader, ShardBytes, ShardIndex, invalid};
+use super::text_index;
+use super::values::{FieldRequest, KindHint, cause, specified_fields};
+use super::{ExtraBytes, ShardFormat, Shards};
+use crate::store::{self, Blob};
+use infeed_codec::decode;
+use infeed_core::error::{Cause, Error};
+use infeed_core::sample::{DType, Field, FieldKind, Pixels};
+
+/// Bytes before and after those of a record.
+const HEAD: u64 = 12;
+const FOOT: u64 = 4;
+
+/// Bytes of a compressed file that are read at a time.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Maximum ratio of deflate.
+const DEFLATE: u64 = 1032;
+
+/// Maximum number of features of a record in a dataset without requested fields.
+const FEATURES: usize = 4096;
+
+/// Maximum number of features that an error lists.
+const LISTED: usize = 20;
+
+/// Features for `image`, `label` and `mask` in datasets that TensorFlow's scripts write.
+const USUAL: [(&str, [&str; 2]); 3] = [
+    ("image", ["image/encoded", "image"]),
+    ("label", ["image/class/label", "label"]),
+    ("mask", ["image/segmentation/class/encoded", "mask"]),
+];
+
+/// Opens TFRecord shards.
+///
+/// # Errors
+///
+/// Errors of [`store::find`] and `Shards::open`.
+pub fn open(shards: &[String], wanted: &[FieldRequest]) -> Result<Shards, Error> {
+    Shards::open(Box::new(TfRecord::new(wanted)), store::find(shards)?)
+}
+
+/// TFRecord shards and the fields that their features become.
+#[derive(Debug)]
+pub(super) struct TfRecord {
+    wanted: Vec<FieldRequest>,
+    /// Empty until they are determined.
+    fields: Vec<Field>,
+    /// Names of the feature of each field; the first that a record has counts.
+    from: Vec<Vec<String>>,
+}
+
+impl TfRecord {
+    pub(super) fn new(wanted: &[FieldRequest]) -> TfRecord {
+        TfRecord {
+            fields: specified_fields(wanted).unwrap_or_default(),
+            from: wanted.iter().map(names).collect(),
+            wanted: wanted.to_vec(),
+        }
+    }
+}
+
+/// A feature in the first records.
+#[derive(Debug)]
+struct SeenFeature {
+    first: Feature,
+    counts: Vec<u64>,
+    of: Vec<ListKind>,
+}
+
+impl ShardFormat for TfRecord {
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn kept_as(&self) -> Option<&'static str> {
+        Some("tfrecord")
+    }
+
+    fn index(&self, _number: usize, shard: &dyn Blob) -> io::Result<ShardIndex> {
+        let start = shard.read(0..shard.len().min(HEAD))?;
+        match FileCompression::of(&start) {
+            None => Ok(ShardIndex::Plain(plain_starts(shard)?)),
+            Some(packing) => Ok(ShardIndex::Packed(packed_starts(packing, shard)?)),
+        }
+    }
+
+    fn text_index(&self, text: &str, shard: &dyn Blob) -> Option<ShardIndex> {
+        let starts = text_index::tfrecord(text)?;
+        let [.., before, end] = starts[..] else {
+            return None;
+        };
+        if end != shard.len() {
+            return None;
+        }
+        for start in [0, before] {
+            let head = shard.read(start..start.checked_add(HEAD)?.min(end)).ok()?;
+            length(&head)?;
+        }
+        Some(ShardIndex::Plain(starts))
+    }
+
+    fn unpack(&self, _number: usize, stored: Bytes, expected: u64) -> io::Result<Bytes> {
+        let packing = FileCompression::of(&stored)
+            .ok_or_else(|| invalid("it is no longer compressed".to_owned()))?;
+        let most = (stored.len() as u64).saturating_mul(DEFLATE);
+        if expected > most.saturating_add(1024) {
+            return Err(invalid(format!("it cannot hold {expected} bytes")));
+        }
+        let mut content = Vec::with_capacity(expected as usize);
+        packing
+            .over(&stored[..])
+            .take(expected + 1)
+            .read_to_end(&mut content)
+            .map_err(|error| invalid(format!("it does not unpack: {error}")))?;
+        match content.len() as u64 == expected {
+            true => Ok(content.into()),
+            false => Err(invalid(format!("it does not unpack to {expected} bytes"))),
+        }
+    }
+
+    fn grown(&self) -> ExtraBytes {
+        // A varint has at least a byte.
+        ExtraBytes::of(self.fields.iter(), 1)
+    }
+
+    fn is_settled(&self) -> bool {
+        !self.fields.is_empty()
+    }
+
+    fn settle(&mut self, records: &[Bytes]) -> Result<(), Cause> {
+        let mut seen: BTreeMap<String, SeenFeature> = BTreeMap::new();
+        let (mut problem, mut good) = (None, 0);
+        for record in records {
+            match look(record, &mut seen) {
+                Ok(()) => good += 1,
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        if good == 0 {
+            return Err(cause(problem.unwrap_or_default()));
+        }
+        if self.wanted.is_empty() {
+            self.guess(&seen, good);
+        }
+        let all = self.wanted.iter().zip(&self.from);
+        let fields = all.map(|(wanted, from)| settled(wanted, from, &seen));
+        self.fields = fields.collect::<Result<_, _>>().map_err(cause)?;
+        match self.fields.is_empty() {
+            true => Err(cause(format!(
+                "no feature can be a field by itself; name fields of {}",
+                listed(seen.keys().map(String::as_str))
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {
+        let example = unframed(&bytes).map_err(cause)?;
+        // For each field: the feature, and the rank of its name among the field's names.
+        let mut found: Vec<Option<(usize, Feature)>> = vec![None; self.from.len()];
+        features(&example, &mut |name, feature| {
+            for (slot, from) in found.iter_mut().zip(&self.from) {
+                let choice = from.iter().position(|one| one.as_bytes() == name);
+                if let Some(choice) = choice
+                    && slot.as_ref().is_none_or(|(known, _)| choice <= *known)
+                {
+                    *slot = Some((choice, feature.clone()));
+                }
+            }
+            Ok(())
+        })
+        .map_err(cause)?;
+        let all = self.fields.iter().zip(&self.from).zip(found);
+        let values = all.map(|((field, from), found)| {
+            let about = |problem| {
+                cause(format!(
+                    "field `{}`, feature `{}`: {problem}",
+                    field.name,
+                    from.join(";")
+                ))
+            };
+            match found {
+                Some((_, feature)) => feature.value(&field.kind).map_err(about),
+                None => Err(about(format!(
+                    "it is missing; the record has {}",
+                    there(&example)
+                ))),
+            }
+        });
+        values.collect()
+    }
+}
+
+impl TfRecord {
+    /// Fields of all features that occur in all first records, for a dataset without requested
+    /// fields.
+    fn guess(&mut self, seen: &BTreeMap<String, SeenFeature>, records: usize) {
+        let mut fields: Vec<(FieldRequest, Vec<String>)> = Vec::new();
+        let images = seen.values().filter(|one| is_image(&one.first)).count();
+        for (feature, one) in seen {
+            let several = one.of.contains(&ListKind::Bytes) && one.counts.iter().any(|&n| n != 1);
+            if one.counts.len() < records || several || one.of.contains(&ListKind::Nothing) {
+                tracing::info!("feature `{feature}` is not in every record once; it is left out");
+                continue;
+            }
+            let usual = USUAL
+                .iter()
+                .find(|(_, names)| names.contains(&feature.as_str()));
+            let name = match usual {
+                Some((name, _)) => name,
+                None if images == 1 && is_image(&one.first) && !is_mask(feature) => "image",
+                None => feature.as_str(),
+            };
+            let name = match fields.iter().any(|(known, _)| known.name == name) {
+                true => feature.as_str(),
+                false => name,
+            };
+            let wanted = FieldRequest {
+                name: name.to_owned(),
+                from: Some(feature.clone()),
+                hint: KindHint::Nothing,
+            };
+            fields.push((wanted, vec![feature.clone()]));
+        }
+        let place = |wanted: &FieldRequest| USUAL.iter().position(|(name, _)| *name == wanted.name);
+        fields.sort_by_key(|(wanted, _)| place(wanted).unwrap_or(USUAL.len()));
+        (self.wanted, self.from) = fields.into_iter().unzip();
+    }
+}
+
+/// Determines the field of a feature from the first records.
+fn settled(
+    wanted: &FieldRequest,
+    from: &[String],
+    seen: &BTreeMap<String, SeenFeature>,
+) -> Result<Field, String> {
+    if let KindHint::Kind(kind) = &wanted.hint {
+        return Ok(wanted.field(kind.clone()));
+    }
+    let Some((feature, one)) = from.iter().find_map(|name| seen.get_key_value(name)) else {
+        let there = listed(seen.keys().map(String::as_str));
+        let from = from.join("` or `");
+        return Err(format!(
+            "field `{}`: no feature `{from}`; the records have {there}",
+            wanted.name
+        ));
+    };
+    let mixed = one.of.iter().any(|of| *of != one.of[0]);
+    let dtype = match one.of[0] {
+        _ if mixed => {
+            return Err(format!(
+                "field `{}`: `{feature}` has different types in different records",
+                wanted.name
+            ));
+        }
+        ListKind::Floats => DType::Float32,
+        ListKind::Wholes => DType::Int64,
+        ListKind::Bytes if wanted.hint != KindHint::Nothing => {
+            return Err(format!(
+                "field `{}`: `{feature}` is bytes; give the dtype and shape of their content",
+                wanted.name
+            ));
+        }
+        ListKind::Bytes => {
+            let kind = match is_image(&one.first) {
+                true if is_mask(feature) || wanted.name == "mask" => {
+                    FieldKind::Mask(Pixels::Encoded)
+                }
+                true => FieldKind::Image(Pixels::Encoded),
+                false => FieldKind::Bytes,
+            };
+            return Ok(wanted.field(kind));
+        }
+        ListKind::Nothing => {
+            return Err(format!(
+                "field `{}`: `{feature}` holds nothing",
+                wanted.name
+            ));
+        }
+    };
+    let count = one.counts[0];
+    let same = one.counts.iter().all(|&other| other == count);
+    let kind = match (same, &wanted.hint) {
+        (true, KindHint::Nothing | KindHint::Tensor) => FieldKind::Tensor {
+            dtype,
+            shape: match count {
+                1 => Vec::new(),
+                count => vec![count as usize],
+            },
+        },
+        _ => FieldKind::Ragged { dtype },
+    };
+    Ok(wanted.field(kind))
+}
+
+/// Adds the features of a record.
+fn look(record: &Bytes, seen: &mut BTreeMap<String, SeenFeature>) -> Result<(), String> {
+    let example = unframed(record)?;
+    features(&example, &mut |name, feature| {
+        let name = String::from_utf8_lossy(name).into_owned();
+        if seen.len() >= FEATURES && !seen.contains_key(&name) {
+            return Err(format!("over {FEATURES} features; name the fields to read"));
+        }
+        let (count, of) = (feature.count()?, feature.of);
+        let one = seen.entry(name).or_insert_with(|| SeenFeature {
+            first: feature,
+            counts: Vec::new(),
+            of: Vec::new(),
+        });
+        one.counts.push(count);
+        one.of.push(of);
+        Ok(())
+    })
+}
+
+fn is_image(feature: &Feature) -> bool {
+    let bytes = match feature.of {
+        ListKind::Bytes => feature.bytes().ok(),
+        _ => None,
+    };
+    bytes.is_some_and(|bytes| decode::Format::of(&bytes).is_some())
+}
+
+fn is_mask(feature: &str) -> bool {
+    feature.contains("mask") || feature.contains("segmentation")
+}
+
+/// Lists the names of the features of an Example for an error.
+fn there(example: &Bytes) -> String {
+    let mut names: Vec<String> = Vec::new();
+    let _ = features(example, &mut |name, _| {
+        if names.len() <= LISTED {
+            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+        Ok(())
+    });
+    listed(names.iter().map(String::as_str))
+}
+
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let count = names.len();
+    let shown: Vec<&str> = names.take(LISTED).collect();
+    match count {
+        0 => "no features".to_owned(),
+        _ if count > LISTED => format!("`{}` and more", shown.join("`, `")),
+        _ => format!("`{}`", shown.join("`, `")),
+    }
+}
+
+/// Names that a field's feature may have.
+fn names(wanted: &FieldRequest) -> Vec<String> {
+    let usual = USUAL.iter().find(|(name, _)| *name == wanted.name);
+    match (&wanted.from, usual) {
+        (Some(from), _) => from.split(';').map(|name| name.trim().to_owned()).collect(),
+        (None, Some((_, names))) => names.map(str::to_owned).to_vec(),
+        (None, None) => vec![wanted.name.clone()],
+    }
+}
+
+/// Masked checksum of some bytes.
+fn masked(bytes: &[u8]) -> u32 {
+    crc32_iscsi(bytes)
+        .rotate_right(15)
+        .wrapping_add(0xA282_EAD8)
+}
+
+/// Length in the first bytes of a record; None if its checksum differs.
+fn length(head: &[u8]) -> Option<u64> {
+    let (length, rest) = head.split_first_chunk::<8>()?;
+    let sum = rest.first_chunk::<4>()?;
+    (masked(length) == u32::from_le_bytes(*sum)).then(|| u64::from_le_bytes(*length))
+}
+
+/// Content of a record without its framing, if both checksums match.
+fn unframed(record: &Bytes) -> Result<Bytes, String> {
+    let length = length(record).ok_or("the checksum of its length differs")?;
+    let fits = length.checked_add(HEAD + FOOT) == Some(record.len() as u64);
+    if !fits {
+        return Err(format!("{length} bytes, unlike the length in its index"));
+    }
+    let end = record.len() - FOOT as usize;
+    let bytes = record.slice(HEAD as usize..end);
+    match masked(&bytes).to_le_bytes()[..] == record[end..] {
+        true => Ok(bytes),
+        false => Err("the checksum of its bytes differs".to_owned()),
+    }
+}
+
+fn plain_starts(shard: &dyn Blob) -> io::Result<Vec<u64>> {
+    let mut scan = PieceReader::over(shard);
+    let mut starts = vec![0];
+    let mut at = 0;
+    while at < shard.len() {
+        let head = scan.at(at, HEAD as usize)?;
+        at = next_start(at, &head, shard.len())?;
+        starts.push(at);
+    }
+    Ok(starts)
+}
+
+/// Returns the first byte of the record after the one at `at`, which must be at most `end`.
+fn next_start(at: u64, head: &[u8], end: u64) -> io::Result<u64> {
+    if (head.len() as u64) < HEAD {
+        return Err(invalid(format!(
+            "at byte {at}: a record without its length; it may be truncated"
+        )));
+    }
+    let length = length(head).ok_or_else(|| {
+        let what = match at {
+            0 => "; it is not a TFRecord file, or it is damaged",
+            _ => "",
+        };
+        invalid(format!(
+            "at byte {at}: the checksum of a record's length differs{what}"
+        ))
+    })?;
+    let next = length
+        .checked_add(HEAD + FOOT)
+        .and_then(|bytes| at.checked_add(bytes));
+    next.filter(|&next| next <= end).ok_or_else(|| {
+        invalid(format!(
+            "at byte {at}: a record of {length} bytes, past the end at byte {end}; it may be \
+             truncated"
+        ))
+    })
+}
+
+/// Compression of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileCompression {
+    Gzip,
+    Zlib,
+}
+
+impl FileCompression {
+    /// Detects the compression by the first bytes; None for an uncompressed or unknown file.
+    fn of(start: &[u8]) -> Option<FileCompression> {
+        if start.len() >= HEAD as usize && length(&start[..HEAD as usize]).is_some() {
+            return None;
+        }
+        match *start {
+            [0x1F, 0x8B, ..] => Some(FileCompression::Gzip),
+            // A window of at most 32 KiB, and a header checksum divisible by 31.
+            [a, b, ..]
+                if a & 0x0F == 8 && a <= 0x78 && u16::from_be_bytes([a, b]).is_multiple_of(31) =>
+            {
+                Some(FileCompression::Zlib)
+            }
+            _ => None,
+        }
+    }
+
+    fn over<'a>(self, stored: impl io::BufRead + 'a) -> Box<dyn Read + 'a> {
+        match self {
+            FileCompression::Gzip => Box::new(MultiGzDecoder::new(stored)),
+            FileCompression::Zlib => Box::new(ZlibDecoder::new(stored)),
+        }
+    }
+}
+
+/// Reads a blob from its beginning, and stores the storage's error.
+struct BlobStream<'a> {
+    shard: &'a dyn Blob,
+    at: u64,
+    failed: &'a std::cell::Cell<Option<io::Error>>,
+}
+
+impl Read for BlobStream<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let end = self.shard.len().min(self.at + into.len() as u64);
+        match self.shard.read(self.at..end) {
+            Ok(bytes) => {
+                into[..bytes.len()].copy_from_slice(&bytes);
+                self.at = end;
+                Ok(bytes.len())
+            }
+            Err(error) => {
+                let kind = error.kind();
+                self.failed.set(Some(error));
+                Err(kind.into())
+            }
+        }
+    }
+}
+
+/// Unpacks a file piece by piece, without keeping it, to find its records.
+fn packed_starts(packing: FileCompression, shard: &dyn Blob) -> io::Result<Vec<u64>> {
+    let failed = std::cell::Cell::new(None);
+    let stream = BlobStream {
+        shard,
+        at: 0,
+        failed: &failed,
+    };
+    let mut content = packing.over(BufReader::with_capacity(CHUNK_BYTES as usize, stream));
+    let mut starts = vec![0];
+    let mut at = 0;
+    let mut walk = || -> io::Result<Vec<u64>> {
+        loop {
+            let mut head = Vec::new();
+            content.by_ref().take(HEAD).read_to_end(&mut head)?;
+            if head.is_empty() {
+                return Ok(std::mem::take(&mut starts));
+            }
+            let next = next_start(at, &head, u64::MAX)?;
+            let rest = next - at - HEAD;
+            if io::copy(&mut content.by_ref().take(rest), &mut io::sink())? < rest {
+                return Err(invalid(format!("at byte {at}: a record is cut")));
+            }
+            at = next;
+            starts.push(at);
+            if at > PACKED_BYTES || starts.len() > PACKED_RECORDS {
+                return Err(invalid(format!(
+                    "over {PACKED_BYTES} bytes or {PACKED_RECORDS} records are compressed as one, \
+                     which cannot be read in parts; write smaller shards, or without compression"
+                )));
+            }
+        }
+    };
+    walk().map_err(|error| match (failed.take(), error) {
+        (Some(error), _) => error,
+        (None, error) if error.kind() == io::ErrorKind::InvalidData => {
+            invalid(format!("unpacked, {error}"))
+        }
+        (None, error) => invalid(format!("it does not unpack: {error}")),
+    })
+}

@@ -1,0 +1,609 @@
+//! Pieces of objects on a local disk, shared by all processes that use the folder.
+//!
+//! A piece is an aligned mebibyte of one version of one object, in its own file with its identity
+//! and a checksum. A partly read shard is therefore cached in part, an image is one file, and
+//! reading needs no lock. Files appear complete, by renaming: a file that a crash left incomplete
+//! has no final name, and a damaged one fails its checksum. Both are fetched again. Only the total
+//! number of bytes is shared: a number in a file that is locked while it changes. When the total
+//! exceeds the limit, the least recently used pieces are removed.
+
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest};
+
+use super::buffers::{BufferPool, FillingBuffer, read_at};
+use infeed_core::error::Error;
+use infeed_core::random::mix;
+use infeed_core::units::parse_bytes;
+
+/// Bytes of a piece, except the last one of an object: as many as another request is worth.
+const PIECE: u64 = 1 << 20;
+
+/// First bytes of a cache file.
+const MAGIC: [u8; 8] = *b"INFEEDC1";
+
+/// Magic, length of the identity, length of the bytes, checksum of both.
+const HEAD: usize = 20;
+
+/// Maximum length of a piece's identity: keys have at most 1024 bytes, and URLs are rarely longer.
+const LONGEST: usize = 8 << 10;
+
+/// Default limit of the cache in bytes.
+const USUAL: u64 = 32 << 30;
+
+/// Share of the limit that remains after the oldest pieces are removed.
+const LEFT: (u64, u64) = (9, 10);
+
+/// The time of use is updated if it is older than this.
+const NOTED: Duration = Duration::from_secs(60);
+
+/// A temporary file that is older was left by a crash.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+static HITS: AtomicU64 = AtomicU64::new(0);
+static MISSES: AtomicU64 = AtomicU64::new(0);
+static DAMAGED: AtomicU64 = AtomicU64::new(0);
+
+/// Folder and limit that the program set; they override the environment.
+static GIVEN: Mutex<Option<(PathBuf, u64)>> = Mutex::new(None);
+
+/// Cache that was opened last.
+static CURRENT: Mutex<Option<Arc<Cache>>> = Mutex::new(None);
+
+/// Hits and misses of this process's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheCounts {
+    /// Pieces that were in the cache.
+    pub hits: u64,
+    /// Pieces that were fetched.
+    pub misses: u64,
+    /// Misses whose piece was in the cache but failed its checksum.
+    pub damaged: u64,
+}
+
+/// Returns the hits and misses of this process's cache so far.
+pub fn cache_use() -> CacheCounts {
+    CacheCounts {
+        hits: HITS.load(Ordering::Relaxed),
+        misses: MISSES.load(Ordering::Relaxed),
+        damaged: DAMAGED.load(Ordering::Relaxed),
+    }
+}
+
+/// Caches reads from buckets in a folder, up to `bytes`, for datasets that are opened from now on.
+/// None restores `INFEED_CACHE_DIR` and `INFEED_CACHE_BYTES`.
+pub fn set_cache(folder: Option<&Path>, bytes: u64) {
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    *given = folder.map(|folder| (folder.to_owned(), bytes));
+}
+
+/// A folder with pieces.
+#[derive(Debug)]
+pub struct Cache {
+    root: PathBuf,
+    limit: u64,
+    /// Set once a write failed; existing pieces are still read.
+    full: AtomicBool,
+}
+
+impl Cache {
+    /// Opens the cache that the program or the environment names, if any.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an invalid size, [`Error::Open`] for a folder that cannot be created.
+    pub fn of_process() -> Result<Option<Arc<Cache>>, Error> {
+        let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (root, limit) = match given {
+            Some(given) => given,
+            None => {
+                let folder = std::env::var_os("INFEED_CACHE_DIR");
+                let Some(folder) = folder.filter(|folder| !folder.is_empty()) else {
+                    return Ok(None);
+                };
+                let size = std::env::var("INFEED_CACHE_BYTES").ok();
+                let limit = match size.filter(|size| !size.is_empty()) {
+                    Some(text) => parse_bytes(&text)
+                        .map_err(|problem| Error::config("INFEED_CACHE_BYTES", problem))?,
+                    None => USUAL,
+                };
+                (PathBuf::from(folder), limit)
+            }
+        };
+        let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cache) = &*current
+            && cache.root == root
+            && cache.limit == limit
+        {
+            return Ok(Some(Arc::clone(cache)));
+        }
+        let cache = Cache::open(&root, limit).map_err(|error| Error::open(&root, error))?;
+        Ok(Some(Arc::clone(current.insert(Arc::new(cache)))))
+    }
+
+    /// Limit in bytes.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit
+    }
+
+    /// Opens a cache in a folder, which is created if it is missing.
+    pub fn open(root: &Path, limit: u64) -> io::Result<Cache> {
+        fs::create_dir_all(root.join("pieces"))?;
+        fs::create_dir_all(root.join("under-way"))?;
+        Ok(Cache {
+            root: root.to_owned(),
+            limit,
+            full: AtomicBool::new(false),
+        })
+    }
+
+    /// Bytes of memory that a read of `length` bytes of an object of `of` bytes holds at most,
+    /// including whole pieces.
+    pub fn widened(length: u64, of: u64) -> u64 {
+        match of <= PIECE {
+            true => of,
+            false => (length + 2 * PIECE).min(of + PIECE),
+        }
+    }
+
+    /// Reads a range of an object of `length` bytes; calls `fetch` for the missing parts.
+    ///
+    /// # Errors
+    ///
+    /// Errors of `fetch`. A failure of the cache never fails the read.
+    pub fn read(
+        &self,
+        identity: &str,
+        range: Range<u64>,
+        length: u64,
+        fetch: impl Fn(Range<u64>) -> io::Result<Bytes>,
+        buffers: &Arc<BufferPool>,
+    ) -> io::Result<Bytes> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let (first, end) = (range.start / PIECE, range.end.div_ceil(PIECE));
+        let place = |number: u64| number * PIECE..((number + 1) * PIECE).min(length);
+        let name = |number: u64| format!("{identity} {number}");
+        let kept = |number: u64| {
+            let own = place(number);
+            self.piece(&name(number), own.end - own.start, buffers)
+        };
+        // Part of a piece that is in the range.
+        let part = |number: u64, bytes: &Bytes| {
+            let own = place(number);
+            let begin = range.start.max(own.start) - own.start;
+            let end = range.end.min(own.end) - own.start;
+            bytes.slice(begin as usize..end as usize)
+        };
+        // Pieces in the cache: up to the first that is missing, and from the last that is missing.
+        let mut missing = first..end;
+        let (mut before, mut behind) = (Vec::new(), Vec::new());
+        while !missing.is_empty()
+            && let Some(bytes) = kept(missing.start)
+        {
+            before.push(part(missing.start, &bytes));
+            missing.start += 1;
+        }
+        while !missing.is_empty()
+            && let Some(bytes) = kept(missing.end - 1)
+        {
+            behind.push(part(missing.end - 1, &bytes));
+            missing.end -= 1;
+        }
+        HITS.fetch_add((before.len() + behind.len()) as u64, Ordering::Relaxed);
+        let mut parts = before;
+        if !missing.is_empty() {
+            // One request for everything between them. Requesting pieces one after another would
+            // take longer than skipping the cached pieces in the middle saves.
+            MISSES.fetch_add(missing.end - missing.start, Ordering::Relaxed);
+            let mut span = place(missing.start).start..place(missing.end - 1).end;
+            let bytes = match fetch(span.clone()) {
+                // A server that sends only whole files never sends more than this.
+                Err(error)
+                    if error.kind() == io::ErrorKind::Unsupported && range == (0..length) =>
+                {
+                    span = 0..length;
+                    fetch(span.clone())?
+                }
+                fetched => fetched?,
+            };
+            let within = |own: Range<u64>| {
+                bytes.slice((own.start - span.start) as usize..(own.end - span.start) as usize)
+            };
+            for number in missing.clone() {
+                self.keep(&name(number), &within(place(number)));
+            }
+            let own = range.start.max(place(missing.start).start);
+            parts.push(within(own..range.end.min(place(missing.end - 1).end)));
+        }
+        parts.extend(behind.into_iter().rev());
+        if parts.len() == 1 {
+            return Ok(parts.remove(0));
+        }
+        let mut filling = FillingBuffer::new(range.end - range.start, buffers)?;
+        for part in &parts {
+            filling.push(part);
+        }
+        Ok(filling.finish())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let hash = |start: u64| name.bytes().fold(mix(start), |h, b| mix(h ^ u64::from(b)));
+        let (one, two) = (hash(1), hash(2));
+        let folder = format!("{:02x}", one >> 56);
+        self.root
+            .join("pieces")
+            .join(folder)
+            .join(format!("{one:016x}{two:016x}"))
+    }
+
+    /// Returns a piece that is in the cache and valid.
+    fn piece(&self, name: &str, length: u64, buffers: &Arc<BufferPool>) -> Option<Bytes> {
+        let path = self.path(name);
+        let mut file = File::open(&path).ok()?;
+        match checked(&mut file, name, length, buffers) {
+            Ok(bytes) => {
+                let used = file.metadata().and_then(|data| data.modified());
+                let long_ago = used.map(|time| time.elapsed().unwrap_or_default() > NOTED);
+                if long_ago.unwrap_or(false) {
+                    // Without the update the piece may be removed sooner; nothing else depends on
+                    // it.
+                    let _ = file.set_modified(SystemTime::now());
+                }
+                Some(bytes)
+            }
+            Err(problem) => {
+                DAMAGED.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!("{}: {problem}; fetched again", path.display());
+                let _ = fs::remove_file(&path);
+                None
+            }
+        }
+    }
+
+    /// Stores a piece, if there is room.
+    fn keep(&self, name: &str, bytes: &[u8]) {
+        let size = (HEAD + name.len() + bytes.len()) as u64;
+        if self.full.load(Ordering::Relaxed) || size > self.limit || name.len() > LONGEST {
+            return;
+        }
+        if let Err(error) = self.write(name, bytes, size)
+            && !self.full.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "cannot write to the cache in {} ({error}); later reads are not cached. Free disk \
+                 space, or set a smaller limit",
+                self.root.display()
+            );
+        }
+    }
+
+    /// Writes a piece to a temporary file, then adds it to the cache.
+    fn write(&self, name: &str, bytes: &[u8], size: u64) -> io::Result<()> {
+        let path = self.path(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // Random for each piece: processes on several machines or in containers share the folder
+        // and may have the same process number.
+        let drawn = RandomState::new().build_hasher().finish();
+        let under_way = self.root.join("under-way").join(format!("{drawn:016x}"));
+        let mut head = Vec::with_capacity(HEAD + name.len());
+        head.extend_from_slice(&MAGIC);
+        head.extend_from_slice(&(name.len() as u32).to_le_bytes());
+        head.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        head.extend_from_slice(&checksum(name, bytes).to_le_bytes());
+        head.extend_from_slice(name.as_bytes());
+        let written = (|| {
+            let mut file = File::create_new(&under_way)?;
+            file.write_all(&head)?;
+            file.write_all(bytes)?;
+            drop(file);
+            self.enter(&under_way, &path, size)
+        })();
+        if written.is_err() {
+            let _ = fs::remove_file(&under_way);
+        }
+        written
+    }
+
+    /// Moves a file among the pieces and counts it; first removes the least recently used pieces if
+    /// the total would exceed the limit. A lock admits one caller at a time, so that the count is
+    /// right.
+    fn enter(&self, file: &Path, piece: &Path, size: u64) -> io::Result<()> {
+        let mut count = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.root.join("bytes"))?;
+        // The lock is released when the file closes, however the process ends.
+        count.lock()?;
+        let mut number = [0; 8];
+        let known = count.read_exact(&mut number).is_ok();
+        let mut held = u64::from_le_bytes(number);
+        if !known || held.saturating_add(size) > self.limit {
+            held = self.shrink(size)?;
+        }
+        // If two processes fetched the same piece, the later file replaces the earlier.
+        let replaced = fs::metadata(piece).map_or(0, |data| data.len());
+        fs::rename(file, piece)?;
+        count.rewind()?;
+        let held = held.saturating_sub(replaced).saturating_add(size);
+        count.write_all(&held.to_le_bytes())
+    }
+
+    /// Removes pieces until there is room for `bytes`; returns the number of bytes left.
+    fn shrink(&self, bytes: u64) -> io::Result<u64> {
+        let mut pieces: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for folder in fs::read_dir(self.root.join("pieces"))? {
+            for piece in fs::read_dir(folder?.path())? {
+                let piece = piece?;
+                // Another process may have removed the file meanwhile.
+                let Ok(data) = piece.metadata() else { continue };
+                let used = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                pieces.push((used, data.len(), piece.path()));
+            }
+        }
+        for file in fs::read_dir(self.root.join("under-way"))?.flatten() {
+            let age = file.metadata().and_then(|data| data.modified());
+            let age = age.map(|time| time.elapsed().unwrap_or_default());
+            if age.is_ok_and(|age| age > ABANDONED) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+        let mut held: u64 = pieces.iter().map(|(_, size, _)| size).sum();
+        if held.saturating_add(bytes) <= self.limit {
+            return Ok(held);
+        }
+        pieces.sort();
+        let left = (self.limit / LEFT.1 * LEFT.0).saturating_sub(bytes);
+        for (_, size, path) in pieces {
+            if held <= left {
+                break;
+            }
+            match fs::remove_file(&path) {
+                Ok(()) => held -= size,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => held -= size,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(held)
+    }
+}
+
+/// Returns the bytes of a piece if the file is valid and has this name.
+fn checked(
+    file: &mut File,
+    name: &str,
+    length: u64,
+    buffers: &Arc<BufferPool>,
+) -> Result<Bytes, String> {
+    let text = |error: io::Error| error.to_string();
+    let mut head = [0; HEAD];
+    file.read_exact(&mut head).map_err(text)?;
+    let number = |at: usize| {
+        let bytes = head[at..at + 4].iter().rev();
+        bytes.fold(0_u32, |number, &byte| number << 8 | u32::from(byte))
+    };
+    let (named, bytes, sum) = (number(8) as usize, u64::from(number(12)), number(16));
+    if head[..8] != MAGIC || named != name.len() || bytes != length {
+        return Err("it holds another piece".to_owned());
+    }
+    let mut own = vec![0; named];
+    file.read_exact(&mut own).map_err(text)?;
+    if own != name.as_bytes() {
+        return Err("it holds another piece".to_owned());
+    }
+    let bytes = read_at(file, (HEAD + named) as u64, length, buffers).map_err(text)?;
+    if bytes.len() as u64 != length || checksum(name, &bytes) != sum {
+        return Err("its checksum is wrong".to_owned());
+    }
+    Ok(bytes)
+}
+
+fn checksum(name: &str, bytes: &[u8]) -> u32 {
+    let mut sum = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    sum.update(name.as_bytes());
+    sum.update(bytes);
+    sum.finalize() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// An object in memory, and the ranges of it that were fetched.
+    struct Remote {
+        bytes: Bytes,
+        fetched: RefCell<Vec<(u64, u64)>>,
+    }
+
+    impl Remote {
+        fn new(length: u64, seed: u64) -> Remote {
+            let bytes: Vec<u8> = (0..length).map(|n| mix(n ^ seed) as u8).collect();
+            Remote {
+                bytes: Bytes::from(bytes),
+                fetched: RefCell::default(),
+            }
+        }
+
+        fn read(&self, cache: &Cache, identity: &str, range: Range<u64>) -> Bytes {
+            let fetch = |range: Range<u64>| {
+                self.fetched.borrow_mut().push((range.start, range.end));
+                Ok(self.bytes.slice(range.start as usize..range.end as usize))
+            };
+            let length = self.bytes.len() as u64;
+            let buffers = Arc::default();
+            let read = cache.read(identity, range.clone(), length, fetch, &buffers);
+            let read = read.expect("the fetch never fails");
+            assert_eq!(read, self.bytes[range.start as usize..range.end as usize]);
+            read
+        }
+
+        fn fetched(&self) -> Vec<(u64, u64)> {
+            self.fetched.take()
+        }
+    }
+
+    fn pieces(cache: &Cache) -> Vec<PathBuf> {
+        let folders = fs::read_dir(cache.root.join("pieces")).expect("a folder");
+        let files = folders.flat_map(|folder| fs::read_dir(folder.expect("one").path()));
+        files
+            .flatten()
+            .map(|file| file.expect("one").path())
+            .collect()
+    }
+
+    fn bytes(cache: &Cache) -> u64 {
+        let size = |path: &PathBuf| fs::metadata(path).map_or(0, |data| data.len());
+        pieces(cache).iter().map(size).sum()
+    }
+
+    #[test]
+    fn a_piece_in_the_cache_is_not_fetched_again() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 1 << 30).expect("it is made");
+        let remote = Remote::new(5 * PIECE + 77, 1);
+
+        remote.read(&cache, "one", PIECE + 5..2 * PIECE + 9);
+        assert_eq!(
+            remote.fetched(),
+            [(PIECE, 3 * PIECE)],
+            "whole pieces, in one request"
+        );
+        remote.read(&cache, "one", PIECE..3 * PIECE);
+        assert_eq!(remote.fetched(), []);
+        remote.read(&cache, "one", 0..5 * PIECE + 77);
+        assert_eq!(
+            remote.fetched(),
+            [(0, 5 * PIECE + 77)],
+            "one request, across the cached piece in the middle"
+        );
+        remote.read(&cache, "one", 5 * PIECE + 70..5 * PIECE + 77);
+        assert_eq!(remote.fetched(), []);
+        // A cache of another process.
+        let other = Cache::open(root.path(), 1 << 30).expect("it is there");
+        remote.read(&other, "one", 17..4 * PIECE);
+        assert_eq!(remote.fetched(), []);
+    }
+
+    #[test]
+    fn another_version_is_another_object() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 1 << 30).expect("it is made");
+        let (old, new) = (Remote::new(1000, 1), Remote::new(1000, 2));
+
+        old.read(&cache, "url tag-1 1000", 0..1000);
+        new.read(&cache, "url tag-2 1000", 0..1000);
+
+        assert_eq!(new.fetched(), [(0, 1000)]);
+    }
+
+    #[test]
+    fn a_damaged_or_cut_piece_is_fetched_again() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 1 << 30).expect("it is made");
+        let remote = Remote::new(1000, 3);
+        remote.read(&cache, "one", 0..1000);
+        let [path] = &pieces(&cache)[..] else {
+            panic!("one piece");
+        };
+        let whole = fs::read(path).expect("reads");
+        remote.fetched();
+
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << (at % 8);
+            fs::write(path, &flipped).expect("writes");
+            remote.read(&cache, "one", 0..1000);
+            assert_eq!(remote.fetched(), [(0, 1000)], "byte {at} flipped");
+            assert_eq!(fs::read(path).expect("reads"), whole, "it is replaced");
+        }
+        for end in (0..whole.len()).step_by(7) {
+            fs::write(path, &whole[..end]).expect("writes");
+            remote.read(&cache, "one", 10..20);
+            assert_eq!(remote.fetched(), [(0, 1000)], "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn the_limit_holds_and_the_least_recently_used_pieces_are_removed() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 100_000).expect("it is made");
+        let remote = Remote::new(9_000, 4);
+        let ages = |path: &Path, seconds| {
+            let file = File::options().write(true).open(path).expect("opens");
+            let then = SystemTime::now() - Duration::from_secs(seconds);
+            file.set_modified(then).expect("sets");
+        };
+
+        for n in 0..10_u64 {
+            let name = format!("object {n}");
+            remote.read(&cache, &name, 0..9_000);
+            ages(&cache.path(&format!("{name} 0")), 10_000 - n * 100);
+        }
+        remote.fetched();
+        // Uses the first piece, which was the oldest.
+        remote.read(&cache, "object 0", 0..10);
+        (20..23).for_each(|n| drop(remote.read(&cache, &format!("object {n}"), 0..9_000)));
+        assert!(bytes(&cache) <= 100_000, "{}", bytes(&cache));
+        remote.fetched();
+        remote.read(&cache, "object 0", 0..9_000);
+        assert_eq!(remote.fetched(), []);
+        remote.read(&cache, "object 1", 0..9_000);
+        assert_eq!(remote.fetched(), [(0, 9_000)], "the second went first");
+    }
+
+    #[test]
+    fn threads_and_open_caches_share_one_limit() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let root = root.path();
+                scope.spawn(move || {
+                    let cache = Cache::open(root, 200_000).expect("opens");
+                    let remote = Remote::new(9_000, 5);
+                    for n in 0..50 {
+                        let name = format!("object {}", mix(n * 4 + thread) % 60);
+                        remote.read(&cache, &name, 0..9_000);
+                    }
+                });
+            }
+        });
+
+        let cache = Cache::open(root.path(), 200_000).expect("opens");
+        assert!(bytes(&cache) <= 200_000, "{}", bytes(&cache));
+        assert!(bytes(&cache) > 100_000, "{}", bytes(&cache));
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_written_still_serves_reads() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::open(root.path(), 1 << 30).expect("it is made");
+        fs::remove_dir_all(root.path()).expect("removes");
+        fs::write(root.path(), "no folder").expect("writes");
+        let remote = Remote::new(1000, 6);
+
+        remote.read(&cache, "one", 0..1000);
+        remote.read(&cache, "one", 0..1000);
+
+        assert_eq!(remote.fetched().len(), 2);
+        assert!(cache.full.load(Ordering::Relaxed));
+        fs::remove_file(root.path()).expect("removes");
+        fs::create_dir(root.path()).expect("tempdir removes it");
+    }
+}

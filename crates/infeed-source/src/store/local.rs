@@ -1,0 +1,191 @@
+//! Local files.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+
+use super::Blob;
+use super::buffers::{BufferPool, held_bytes, read_at, retry};
+use infeed_core::error::Error;
+
+/// Maximum number of files that the process keeps open between reads; many systems allow 1024 per
+/// process. Further files are opened for each read.
+const KEPT_OPEN: usize = 512;
+
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// A local file, opened on its first read.
+#[derive(Debug)]
+pub struct LocalFile {
+    name: String,
+    path: PathBuf,
+    length: u64,
+    modified_ns: u128,
+    file: Mutex<Option<Arc<File>>>,
+    buffers: Arc<BufferPool>,
+}
+
+impl LocalFile {
+    /// Opens the metadata of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] if it does not exist or is not a file.
+    pub fn new(path: &Path) -> Result<LocalFile, Error> {
+        LocalFile::with(path, &Arc::default())
+    }
+
+    fn with(path: &Path, buffers: &Arc<BufferPool>) -> Result<LocalFile, Error> {
+        let data = fs::metadata(path).map_err(|error| Error::open(path, error))?;
+        if !data.is_file() {
+            let kind = io::Error::other("it is not a file");
+            return Err(Error::open(path, kind));
+        }
+        let modified = data.modified().ok();
+        let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Ok(LocalFile {
+            name: path.display().to_string(),
+            path: path.to_owned(),
+            length: data.len(),
+            modified_ns: since.map_or(0, |time| time.as_nanos()),
+            file: Mutex::new(None),
+            buffers: Arc::clone(buffers),
+        })
+    }
+
+    fn file(&self) -> io::Result<Arc<File>> {
+        let mut kept = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*kept {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(File::open(&self.path)?);
+        if OPEN.fetch_add(1, Ordering::Relaxed) < KEPT_OPEN {
+            *kept = Some(Arc::clone(&file));
+        } else {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(file)
+    }
+}
+
+impl Drop for LocalFile {
+    fn drop(&mut self) {
+        let kept = self.file.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if kept.take().is_some() {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Blob for LocalFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn stamp(&self) -> String {
+        format!("{}-{}", self.modified_ns, self.length)
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn held_bytes(&self, length: u64) -> u64 {
+        held_bytes(length)
+    }
+
+    fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+        let length = range.end.saturating_sub(range.start);
+        if range.end > self.length {
+            return Err(cut(&self.name, range.end, self.length));
+        }
+        let bytes = retry(|| read_at(&*self.file()?, range.start, length, &self.buffers))?;
+        if (bytes.len() as u64) < length {
+            let end = range.start + bytes.len() as u64;
+            return Err(cut(&self.name, range.end, end));
+        }
+        Ok(bytes)
+    }
+}
+
+fn cut(name: &str, wanted: u64, end: u64) -> io::Error {
+    let problem = format!("{name} ends at byte {end}, before {wanted}; it may be truncated");
+    io::Error::new(io::ErrorKind::UnexpectedEof, problem)
+}
+
+/// Opens the files that match a path with `*`, `?` or `[…]`, sorted; or the one file with this
+/// name.
+pub(super) fn matches(name: &str) -> Result<Vec<Arc<dyn Blob>>, Error> {
+    let buffers = Arc::default();
+    let open = |path: &Path| -> Result<Arc<dyn Blob>, Error> {
+        Ok(Arc::new(LocalFile::with(path, &buffers)?))
+    };
+    if !name.contains(['*', '?', '[']) || Path::new(name).exists() {
+        return Ok(vec![open(Path::new(name))?]);
+    }
+    let wrong = |problem: String| Error::config("source", format!("{name}: {problem}"));
+    let paths = glob::glob(name).map_err(|error| wrong(error.to_string()))?;
+    let mut blobs = Vec::new();
+    // `glob` returns sorted names.
+    for path in paths {
+        let path = path.map_err(|error| Error::open(error.path().to_owned(), error))?;
+        if path.is_file() {
+            blobs.push(open(&path)?);
+        }
+    }
+    if blobs.is_empty() {
+        return Err(wrong("no file matches".to_owned()));
+    }
+    Ok(blobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_returned_whole_or_is_an_error() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let path = root.path().join("shard");
+        let bytes: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
+        fs::write(&path, &bytes).expect("writes");
+        let file = LocalFile::new(&path).expect("it is there");
+
+        assert_eq!(file.read(10..150_010).expect("inside"), bytes[10..150_010]);
+        assert_eq!(file.read(7..7).expect("nothing"), b""[..]);
+        let error = file.read(199_999..200_001).expect_err("beyond");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+
+        fs::write(&path, b"short").expect("writes");
+        let error = file.read(0..100).expect_err("it was cut").to_string();
+        assert!(error.contains("ends at byte 5"), "{error}");
+    }
+
+    #[test]
+    fn a_pattern_names_files_in_sorted_order() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for name in ["b.tar", "a.tar", "c.idx"] {
+            fs::write(root.path().join(name), name).expect("writes");
+        }
+        let pattern = root.path().join("*.tar").display().to_string();
+
+        let blobs = matches(&pattern).expect("two");
+
+        let names: Vec<_> = blobs.iter().filter_map(|blob| blob.path()).collect();
+        assert_eq!(
+            names,
+            [root.path().join("a.tar"), root.path().join("b.tar")]
+        );
+        assert!(matches(&root.path().join("*.zip").display().to_string()).is_err());
+    }
+}

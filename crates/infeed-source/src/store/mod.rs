@@ -1,0 +1,141 @@
+//! Storage of bytes: local files and objects in buckets, read through one trait.
+//!
+//! A [`Blob`] is a file or an object, open for reading. [`find`] opens the blobs that a user names
+//! by a path, a pattern or a list in braces. This module does not interpret the bytes.
+
+mod buffers;
+mod cache;
+mod local;
+mod pattern;
+mod remote;
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use infeed_core::error::Error;
+
+pub use buffers::{BufferPool, held_bytes, open_file, read_file};
+pub use cache::Cache;
+pub use cache::{CacheCounts, cache_use, set_cache};
+pub use local::LocalFile;
+pub use pattern::MAX_NAMES;
+pub use remote::{
+    Bucket, BucketFolder, CreateOutcome, ListedObject, ObjectBody, PARALLEL_READS, RangeRequest,
+    below, look, read,
+};
+pub use remote::{FolderEntry, RequestCounts, configure, entries, is_url, objects, requests};
+
+/// Prefix of the URL of a local file.
+const FILE: &str = "file://";
+
+/// Bytes that do not change while they are open: a file, or an object in a bucket.
+///
+/// Any thread may read any range at any time.
+pub trait Blob: Send + Sync + Debug {
+    /// Path or URL, as a user would look it up.
+    fn name(&self) -> &str;
+
+    /// Number of bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there are no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Text that differs if the content was changed: time and length of a file, the tag of an
+    /// object.
+    fn stamp(&self) -> String;
+
+    /// Path of a local file; None for an object.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Bytes of memory that a read of `length` bytes holds.
+    fn held_bytes(&self, length: u64) -> u64 {
+        length
+    }
+
+    /// Bytes between two ranges that cost no more to read than another request would.
+    fn gap_bytes(&self) -> u64 {
+        64 << 10
+    }
+
+    /// Number of parallel reads, where a disk's number does not fit.
+    fn parallel_reads(&self) -> Option<usize> {
+        None
+    }
+
+    /// Reads a range. Returns all of it or an error, after the retries that suit the storage.
+    ///
+    /// # Errors
+    ///
+    /// The storage's error; [`io::ErrorKind::UnexpectedEof`] for a range beyond the end or a file
+    /// that was cut meanwhile.
+    fn read(&self, range: Range<u64>) -> io::Result<Bytes>;
+}
+
+/// Opens the one blob of this name; no character in it is a wildcard.
+///
+/// # Errors
+///
+/// [`Error::Open`] if it does not exist, [`Error::Config`] for an invalid URL.
+pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
+    let path = local_path(name);
+    match is_url(path) {
+        true => remote::open(name),
+        false => Ok(Arc::new(LocalFile::new(Path::new(path))?)),
+    }
+}
+
+/// Opens the blobs that match patterns, in the order of the patterns; the matches of one pattern
+/// are sorted.
+///
+/// A URL begins with `s3://`, `gs://`, `az://`, `abfss://`, `http://` or `https://`; `file://` is a
+/// path. A pattern is a path or URL that may contain lists (`{a,b}`), ranges of numbers of one
+/// width (`{0000..0146}`), and `*`, `?` and `[…]` in its last parts.
+///
+/// # Errors
+///
+/// [`Error::Config`] for an invalid pattern or one without a match, [`Error::Open`] for a blob that
+/// does not exist.
+pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> {
+    let mut blobs: Vec<Arc<dyn Blob>> = Vec::new();
+    for pattern in patterns {
+        let names = pattern::expand(pattern.as_ref())?;
+        if is_url(pattern.as_ref()) && !pattern.as_ref().starts_with(FILE) {
+            blobs.extend(remote::matches(&names)?);
+            continue;
+        }
+        for name in &names {
+            blobs.extend(local::matches(local_path(name))?);
+        }
+    }
+    if blobs.is_empty() {
+        return Err(Error::config("source", "no files are named"));
+    }
+    Ok(blobs)
+}
+
+/// Path of a `file://` URL; any other name unchanged.
+pub fn local_path(name: &str) -> &str {
+    name.strip_prefix(FILE).unwrap_or(name)
+}
+
+/// Opens blobs by their names, without wildcards.
+///
+/// # Errors
+///
+/// [`Error::Open`] for the first that does not exist.
+pub fn open_all(names: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
+    match names.first() {
+        Some(name) if is_url(name) && !name.starts_with(FILE) => remote::named(names),
+        _ => names.iter().map(|name| open(name)).collect(),
+    }
+}

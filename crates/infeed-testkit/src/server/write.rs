@@ -1,0 +1,136 @@
+//! Handles requests that change objects.
+
+use bytes::Bytes;
+
+use super::answer::{Answer, escaped};
+use super::head::Head;
+use super::{Kind, State, Upload};
+
+/// Executes a request and builds its response.
+pub(super) fn write(state: &mut State, head: &Head, kind: Kind, body: &Bytes) -> Answer {
+    match kind {
+        Kind::Write => put(state, head, body),
+        Kind::Begin => begin(state, head),
+        Kind::Part => part(state, head, body),
+        Kind::Complete => complete(state, head, body),
+        _ => remove(state, head, body),
+    }
+}
+
+fn put(state: &mut State, head: &Head, body: &Bytes) -> Answer {
+    match head.if_none_match.as_deref() {
+        Some(_) if state.unconditional => return Answer::status(Kind::Write, 501),
+        Some("*") if state.objects.contains_key(&head.path) => {
+            return Answer::status(Kind::Write, 412);
+        }
+        _ => {}
+    }
+    let object = state.object(body.clone());
+    let tag = format!("\"{}\"", object.tag);
+    state.objects.insert(head.path.clone(), object);
+    tagged(Kind::Write, tag)
+}
+
+fn begin(state: &mut State, head: &Head) -> Answer {
+    state.revisions += 1;
+    let id = format!("upload-{}", state.revisions);
+    let upload = Upload {
+        key: head.path.clone(),
+        ..Upload::default()
+    };
+    state.uploads.insert(id.clone(), upload);
+    Answer::xml(
+        Kind::Begin,
+        format!(
+            "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
+        ),
+    )
+}
+
+fn part(state: &mut State, head: &Head, body: &Bytes) -> Answer {
+    let object = state.object(body.clone());
+    let number = head.asked("partNumber").and_then(|text| text.parse().ok());
+    let id = head.asked("uploadId").unwrap_or_default();
+    let upload = state.uploads.get_mut(id).filter(|of| of.key == head.path);
+    let (Some(upload), Some(number)) = (upload, number) else {
+        return Answer::status(Kind::Part, 404);
+    };
+    let tag = format!("\"{}\"", object.tag);
+    upload.parts.insert(number, object);
+    tagged(Kind::Part, tag)
+}
+
+/// Joins the named parts in the order of their numbers.
+fn complete(state: &mut State, head: &Head, body: &Bytes) -> Answer {
+    let id = head.asked("uploadId").unwrap_or_default();
+    let known = state.uploads.get(id).filter(|of| of.key == head.path);
+    let Some(upload) = known else {
+        return Answer::status(Kind::Complete, 404);
+    };
+    let text = String::from_utf8_lossy(body);
+    let numbers = between(&text, "PartNumber");
+    let tags = between(&text, "ETag");
+    let mut whole = Vec::new();
+    let mut before = 0;
+    for (number, tag) in numbers.iter().zip(&tags) {
+        let number: u32 = number.parse().unwrap_or(0);
+        let part = upload.parts.get(&number);
+        let is_it = |tag: &str, of: &str| tag.trim_matches('"') == of;
+        match part.filter(|part| number > before && is_it(tag, &part.tag)) {
+            Some(part) => whole.extend_from_slice(&part.bytes),
+            None => return Answer::status(Kind::Complete, 400),
+        }
+        before = number;
+    }
+    state.uploads.remove(id);
+    let object = state.object(whole.into());
+    let tag = object.tag.clone();
+    state.objects.insert(head.path.clone(), object);
+    Answer::xml(
+        Kind::Complete,
+        format!(
+            "<CompleteMultipartUploadResult><ETag>&quot;{tag}&quot;</ETag>\
+             </CompleteMultipartUploadResult>"
+        ),
+    )
+}
+
+fn remove(state: &mut State, head: &Head, body: &Bytes) -> Answer {
+    if let Some(id) = head.asked("uploadId") {
+        let known = state.uploads.remove(id).is_some();
+        return Answer::status(Kind::Remove, if known { 204 } else { 404 });
+    }
+    if head.method == "DELETE" {
+        state.objects.remove(&head.path);
+        return Answer::status(Kind::Remove, 204);
+    }
+    let bucket = head.path.trim_end_matches('/');
+    let text = String::from_utf8_lossy(body);
+    let mut done = String::new();
+    for key in between(&text, "Key") {
+        state.objects.remove(&format!("{bucket}/{key}"));
+        done += &format!("<Deleted><Key>{}</Key></Deleted>", escaped(&key));
+    }
+    Answer::xml(Kind::Remove, format!("<DeleteResult>{done}</DeleteResult>"))
+}
+
+fn tagged(kind: Kind, tag: String) -> Answer {
+    let mut answer = Answer::status(kind, 200);
+    answer.headers.push(("etag", tag));
+    answer
+}
+
+/// Returns the contents of all elements with a name.
+fn between(text: &str, name: &str) -> Vec<String> {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let inner = |rest: &str| {
+        let text = rest.split_once(&close)?.0;
+        Some(
+            text.replace("&quot;", "\"")
+                .replace("&lt;", "<")
+                .replace("&gt;", ">")
+                .replace("&amp;", "&"),
+        )
+    };
+    text.split(&open).skip(1).filter_map(inner).collect()
+}

@@ -1,0 +1,137 @@
+//! Fetched records waiting for a worker: one record per row, or two for a mixed row.
+
+use std::sync::Arc;
+
+use infeed_core::error::Error;
+use infeed_core::exec::budget::Permit;
+use infeed_core::exec::{JoinedReads, Sequence};
+use infeed_core::sample::{Record, RecordId};
+
+/// A record that was skipped or substituted.
+#[derive(Clone, Debug)]
+pub struct BadRecord {
+    /// The record.
+    pub record: RecordId,
+    /// Epoch of the occurrence.
+    pub epoch: u64,
+    /// Position in the epoch of the row that the record should have filled.
+    pub position: u64,
+    /// The error.
+    pub reason: Error,
+}
+
+/// Role of a record in its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordRole {
+    /// The row is its sample.
+    Own,
+    /// Its sample is mixed into the row.
+    Partner,
+}
+
+/// Row and role of a record in a read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadPurpose {
+    pub(super) sequence: Sequence,
+    pub(super) role: RecordRole,
+    /// Whether the row also needs a record from another read.
+    pub(super) paired: bool,
+}
+
+/// Progress of a row with bad records.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RowAttempts {
+    /// Substitutes requested for the row's own record.
+    pub(super) own: u16,
+    /// Substitutes requested for its partner.
+    pub(super) partner: u16,
+    /// Record of the sample that is already in the row; only the partner is missing then.
+    pub(super) written: Option<u64>,
+    /// Bad records met for this row.
+    pub(super) bad: Vec<BadRecord>,
+    /// Pixels of unknown class in the masks of its samples.
+    pub(super) unknown_pixels: u32,
+}
+
+impl RowAttempts {
+    /// Adds pixels of unknown class.
+    pub(super) fn add_unknown(&mut self, pixels: u64) {
+        let pixels = u32::try_from(pixels).unwrap_or(u32::MAX);
+        self.unknown_pixels = self.unknown_pixels.saturating_add(pixels);
+    }
+}
+
+/// A record or its error, and the memory reservation shared by all records of the read.
+pub(super) struct FetchedContent {
+    pub(super) found: Result<Record, Error>,
+    pub(super) _permit: Option<Arc<Permit>>,
+}
+
+/// Fetched records of a row, waiting for a worker.
+pub(crate) struct FetchedRecords {
+    pub(super) own: Option<FetchedContent>,
+    pub(super) partner: Option<FetchedContent>,
+    pub(super) tried: RowAttempts,
+    paired: bool,
+}
+
+impl ReadPurpose {
+    /// Creates the purpose of a row that needs no read.
+    pub(super) fn padding(sequence: Sequence) -> ReadPurpose {
+        ReadPurpose {
+            sequence,
+            role: RecordRole::Own,
+            paired: false,
+        }
+    }
+}
+
+impl FetchedRecords {
+    /// Creates a row without a read: padding, or an error.
+    pub(super) fn without_reading(failed: Option<Error>) -> FetchedRecords {
+        FetchedRecords {
+            own: failed.map(|error| FetchedContent {
+                found: Err(error),
+                _permit: None,
+            }),
+            partner: None,
+            tried: RowAttempts::default(),
+            paired: false,
+        }
+    }
+
+    /// Creates a row from one record.
+    pub(super) fn new(
+        want: ReadPurpose,
+        content: FetchedContent,
+        tried: RowAttempts,
+    ) -> FetchedRecords {
+        let (own, partner) = match want.role {
+            RecordRole::Own => (Some(content), None),
+            RecordRole::Partner => (None, Some(content)),
+        };
+        FetchedRecords {
+            own,
+            partner,
+            tried,
+            paired: want.paired,
+        }
+    }
+
+    /// Joins the records of two reads for one row.
+    pub(super) fn join(
+        waiting: Option<FetchedRecords>,
+        come: FetchedRecords,
+    ) -> JoinedReads<FetchedRecords> {
+        let mut whole = come;
+        if let Some(before) = waiting {
+            whole.own = whole.own.or(before.own);
+            whole.partner = whole.partner.or(before.partner);
+        }
+        if whole.paired && (whole.own.is_none() || whole.partner.is_none()) {
+            JoinedReads::Part(whole)
+        } else {
+            JoinedReads::Whole(whole)
+        }
+    }
+}
