@@ -1,0 +1,12 @@
+//! NumPy archives: any bytes give records or an error, within the memory that was asked for.
+#![no_main]
+
+use infeed::source::npz::Npz;
+use infeed_fuzz::{first_records, input};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(source) = Npz::open(input(bytes), &[]) {
+        first_records(&source);
+    }
+});

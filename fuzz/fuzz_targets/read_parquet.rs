@@ -1,0 +1,12 @@
+//! Parquet files: any bytes give records or an error, within the memory that was asked for.
+#![no_main]
+
+use infeed::source::parquet::Parquet;
+use infeed_fuzz::{first_records, input};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(source) = Parquet::open(input(bytes), &[]) {
+        first_records(&source);
+    }
+});

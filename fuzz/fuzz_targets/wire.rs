@@ -1,0 +1,40 @@
+//! What comes over the wire: any bytes give a frame, a hello, rows, or an error.
+#![no_main]
+
+use infeed::wire::frame::{self, CONTROL_BYTES, Kind};
+use infeed::wire::hello::Hello;
+use infeed::wire::rows::{Column, Layout, RowsHead};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&first, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let layout = Layout {
+        columns: vec![
+            Column::Slab { row_bytes: 12 },
+            Column::Own {
+                rank: Some(usize::from(first % 5)),
+                element: 4,
+            },
+            Column::Own {
+                rank: None,
+                element: 1,
+            },
+        ],
+        pixels: first & 64 != 0,
+        row_bytes: 1 << 16,
+    };
+    let _ = Hello::decode(bytes);
+    if let Ok(head) = RowsHead::decode(bytes, &layout, usize::from(first % 7)) {
+        let again = head.encode(&layout);
+        RowsHead::decode(&again, &layout, head.rows.len()).expect("its own");
+    }
+    let mut from = bytes;
+    while let Ok(head) = frame::head(&mut from, |_| CONTROL_BYTES) {
+        if frame::body(&mut from, head).is_err() {
+            break;
+        }
+    }
+    let _ = frame::control(&mut &bytes[..], &[Kind::Hello]);
+});
