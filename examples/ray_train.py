@@ -83,7 +83,7 @@ def accuracy(model: nn.Module, batches) -> float:
 
 
 def train(config: dict) -> None:
-    """What each worker runs: its rank of the pipeline, on from the last checkpoint."""
+    """Trains one rank, from the last checkpoint on."""
     rank = ray.train.get_context().get_world_rank()
     torch.manual_seed(0)
     model = prepare_model(network(config["classes"]))
@@ -138,7 +138,7 @@ def train(config: dict) -> None:
 
 
 def report(rank: int, metrics: dict, state: dict) -> None:
-    """Tells Ray; the state, which all ranks have in common, is saved by one of them."""
+    """Reports to Ray. One rank saves the state, which is the same on all ranks."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = None
         if rank == 0:
@@ -169,7 +169,7 @@ def main() -> None:
         "batch": arguments.batch,
         "every": arguments.every,
     }
-    # Begun here, so that they outlive a worker that Ray Train starts anew.
+    # Started here, so that they outlive a worker that Ray Train restarts.
     with infeed.ray.Feeders(arguments.feeders) as feeders:
         trainer = TorchTrainer(
             train,

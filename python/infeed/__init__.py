@@ -1,8 +1,7 @@
 """Keeps accelerators fed: reads, decodes, transforms and batches training data."""
 
-from infeed import sources, transforms
+from infeed import sources, stats, transforms
 from infeed._core import __version__
-from infeed.ahead import Overlap, Prefetch, overlap, prefetch
 from infeed.batch import Batch
 from infeed.errors import (
     BudgetError,
@@ -25,23 +24,24 @@ from infeed.errors import (
     RecordTooLargeError,
     ShapeError,
     ThreadError,
-    TooManyBadError,
+    TooManyBadRecordsError,
     TransformError,
     WriteError,
 )
 from infeed.explanation import Explanation
 from infeed.feeders import Feeders
-from infeed.loader import BadRecord, Filled, Loader, add_digests
-from infeed.packing import Fidelity, Packed, PackProgress, pack
+from infeed.loader import BadRecord, BatchInfo, Loader
+from infeed.packing import Fidelity, PackProgress, PackResult, pack
 from infeed.pipeline import Column, Pipeline
+from infeed.prefetching import Overlap, Prefetch, overlap, prefetch
 from infeed.preview import Preview
 from infeed.remote import cache
-from infeed.verifying import Difference, Verified, verify
-from infeed.watching import Watch, WatchReport, watch, what_infeed_reaches
+from infeed.watching import Watch, WatchReport, measure_throughput, watch
 
 __all__ = [
     "BadRecord",
     "Batch",
+    "BatchInfo",
     "BudgetError",
     "ClosedError",
     "Column",
@@ -49,11 +49,9 @@ __all__ = [
     "DamagedError",
     "DecodeError",
     "DeviceError",
-    "Difference",
     "Explanation",
     "Feeders",
     "Fidelity",
-    "Filled",
     "ForkedError",
     "FunctionError",
     "InfeedError",
@@ -65,7 +63,7 @@ __all__ = [
     "OutOfMemoryError",
     "Overlap",
     "PackProgress",
-    "Packed",
+    "PackResult",
     "PanickedError",
     "Pipeline",
     "Prefetch",
@@ -75,21 +73,19 @@ __all__ = [
     "RecordTooLargeError",
     "ShapeError",
     "ThreadError",
-    "TooManyBadError",
+    "TooManyBadRecordsError",
     "TransformError",
-    "Verified",
     "Watch",
     "WatchReport",
     "WriteError",
     "__version__",
-    "add_digests",
     "cache",
+    "measure_throughput",
     "overlap",
     "pack",
     "prefetch",
     "sources",
+    "stats",
     "transforms",
-    "verify",
     "watch",
-    "what_infeed_reaches",
 ]

@@ -1,30 +1,133 @@
-"""What a parameter may be: checks that name the owner, the parameter and the mend.
+"""Checks of arguments. Each error names the owner, the argument and the fix.
 
-They run when a transform or source is made, so that a mistake shows on the line that
-made it. What depends on other parts of a pipeline is checked by the engine.
+They run when a transform or source is made, so the traceback shows the line with the
+mistake. The engine checks the rules that depend on other parts of a pipeline.
 """
 
 import math
 import os
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
+from infeed import _core
 from infeed.errors import ConfigError
 
 
-def refusal(owner: object, name: str, expected: str, value: object) -> ConfigError:
-    """The error that says what `name` of `owner` must be and what it was."""
+def error(owner: object, name: str, expected: str, value: object) -> ConfigError:
+    """Returns the error for an argument `name` of `owner` with a wrong value."""
     label = owner if isinstance(owner, str) else type(owner).__name__
     return ConfigError(f"{label}: {name} must be {expected}, got {value!r}")
 
 
+def typed(
+    owner: object,
+    name: str,
+    value: Any,
+    kind: Any,
+    low: int | None = 0,
+    expected: str | None = None,
+) -> Any:
+    """Returns `value` as the annotated type `kind`.
+
+    NumPy numbers become Python numbers, and lists and arrays become tuples.
+
+    Args:
+        owner: The object or function that has the argument.
+        name: Name of the argument.
+        value: Value of the argument.
+        kind: bool, int, float, str, a Literal, a tuple or a union of these.
+        low: Lowest allowed integer; None: no limit.
+        expected: Description of the type for the message. None: derived from `kind`.
+
+    Raises:
+        ConfigError: The value has another type.
+    """
+    try:
+        return _converted(value, kind, low)
+    except (TypeError, ValueError):
+        raise error(owner, name, expected or _described(kind, low), value) from None
+
+
+def _converted(value: Any, kind: Any, low: int | None) -> Any:
+    """Returns `value` as `kind`; raises TypeError or ValueError if it is not one."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _first_converted(value, arguments, low)
+    if origin is Literal:
+        if isinstance(value, str) and value in arguments:
+            return value
+    elif origin is tuple:
+        items = [*_iterated(value)]
+        if arguments[-1] is Ellipsis:
+            return tuple(_converted(item, arguments[0], low) for item in items)
+        return tuple(
+            _converted(item, each, low)
+            for item, each in zip(items, arguments, strict=True)
+        )
+    elif kind is NoneType:
+        if value is None:
+            return None
+    elif kind is bool:
+        if isinstance(value, bool):
+            return value
+    elif kind is str:
+        text = os.fspath(value)
+        if isinstance(text, str) and text:
+            return text
+    elif isinstance(value, bool):
+        pass
+    elif kind is int and isinstance(value, Integral):
+        number = int(value)
+        if low is None or number >= low:
+            return number
+    elif kind is float and isinstance(value, Real) and math.isfinite(value):
+        return int(value) if isinstance(value, Integral) else float(value)
+    raise TypeError
+
+
+def _first_converted(value: Any, kinds: Sequence[Any], low: int | None) -> Any:
+    for kind in kinds:
+        try:
+            return _converted(value, kind, low)
+        except (TypeError, ValueError):
+            continue
+    raise TypeError
+
+
+def _iterated(value: Any) -> Any:
+    if isinstance(value, str | bytes | dict):
+        raise TypeError
+    return iter(value)
+
+
+def _described(kind: Any, low: int | None) -> str:
+    """Describes a type in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return f"one of {', '.join(map(_quoted, arguments))}"
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return f"a list, each item {_described(arguments[0], low)}"
+    if origin is tuple:
+        return f"a list of {len(arguments)} items, each {_described(arguments[0], low)}"
+    if arguments:
+        named = [_described(each, low) for each in arguments if each is not NoneType]
+        return ", or ".join(named)
+    if kind is int:
+        has_low = low is not None and low >= 0
+        return f"an integer of at least {low}" if has_low else "an integer"
+    return {bool: "True or False", float: "a finite number"}.get(kind, "a text")
+
+
+def _quoted(text: object) -> str:
+    return f'"{text}"'
+
+
 def integer(owner: object, name: str, value: Any, low: int = 0) -> int:
     """Returns `value` as an int of at least `low`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
-        expected = f"an integer of at least {low}" if low >= 0 else "an integer"
-        raise refusal(owner, name, expected, value)
-    return int(value)
+    number: int = typed(owner, name, value, int, low)
+    return number
 
 
 def number(
@@ -42,94 +145,36 @@ def number(
             expected += f" from {low:g} to {high:g}"
         elif low != -math.inf:
             expected += f" of at least {low:g}"
-        raise refusal(owner, name, expected, value)
+        raise error(owner, name, expected, value)
     return int(value) if isinstance(value, Integral) else float(value)
 
 
 def numbers(
     owner: object, name: str, value: Any, low: float = -math.inf
 ) -> tuple[int | float, ...]:
-    """Returns `value`, a number or a list of one a channel, as a tuple."""
-    if isinstance(value, Real):
-        return (number(owner, name, value, low),)
-    items = _items(owner, name, value, "a number or a list of one number a channel")
+    """Returns `value`, a list of numbers, as a tuple."""
+    expected = "a list of numbers"
+    try:
+        items = [*_iterated(value)]
+    except TypeError:
+        raise error(owner, name, expected, value) from None
     if not items:
-        raise refusal(owner, name, "a number or a list of one number a channel", value)
+        raise error(owner, name, expected, value)
     return tuple(number(owner, name, item, low) for item in items)
-
-
-def fill(owner: object, name: str, value: Any) -> int | float | tuple[int | float, ...]:
-    """Returns `value`, a number or a list of one a channel, as it was meant."""
-    if isinstance(value, Real):
-        return number(owner, name, value)
-    return numbers(owner, name, value)
-
-
-def interval(
-    owner: object, name: str, value: Any, low: float = -math.inf, high: float = math.inf
-) -> tuple[float, float]:
-    """Returns `value` as (low, high), ascending and within `low..=high`."""
-    items = _items(owner, name, value, "a pair (low, high)")
-    if len(items) != 2:
-        raise refusal(owner, name, "a pair (low, high)", value)
-    first = number(owner, name, items[0], low, high)
-    second = number(owner, name, items[1], low, high)
-    if first > second:
-        raise refusal(owner, name, "a pair (low, high) in ascending order", value)
-    return (float(first), float(second))
-
-
-def pair(
-    owner: object, name: str, value: Any, expected: str, low: int = 0
-) -> tuple[int, int]:
-    """Returns `value` as two integers of at least `low`."""
-    items = _items(owner, name, value, expected)
-    if len(items) != 2:
-        raise refusal(owner, name, expected, value)
-    first, second = (integer(owner, name, item, low) for item in items)
-    return (first, second)
-
-
-def sides(owner: object, name: str, value: Any) -> int | tuple[int, int]:
-    """Returns a size: an int, or (height, width)."""
-    if isinstance(value, Integral):
-        return integer(owner, name, value, low=1)
-    return pair(owner, name, value, "an integer or (height, width)", low=1)
-
-
-def margins(owner: object, name: str, value: Any) -> int | tuple[int, ...]:
-    """Returns a padding: an int, (x, y) or (left, top, right, bottom)."""
-    if isinstance(value, Integral):
-        return integer(owner, name, value)
-    expected = "an integer, (x, y) or (left, top, right, bottom)"
-    items = _items(owner, name, value, expected)
-    if len(items) not in (2, 4):
-        raise refusal(owner, name, expected, value)
-    return tuple(integer(owner, name, item) for item in items)
-
-
-def stored_values(owner: object, name: str, value: Any) -> tuple[int, ...]:
-    """Returns `value` as distinct numbers that a mask can store."""
-    expected = "the stored value of each class, such as (0, 255), none twice"
-    items = _items(owner, name, value, expected)
-    numbers = tuple(integer(owner, name, item) for item in items)
-    if not numbers or len(set(numbers)) < len(numbers) or max(numbers) >= 2**16:
-        raise refusal(owner, name, expected, value)
-    return numbers
 
 
 def choice(owner: object, name: str, value: Any, allowed: Sequence[str]) -> str:
     """Returns `value` if it is one of `allowed`."""
     if not isinstance(value, str) or value not in allowed:
-        options = ", ".join(f'"{option}"' for option in allowed)
-        raise refusal(owner, name, f"one of {options}", value)
+        expected = f"one of {', '.join(map(_quoted, allowed))}"
+        raise error(owner, name, expected, value)
     return value
 
 
 def flag(owner: object, name: str, value: Any) -> bool:
     """Returns `value` if it is a bool."""
     if not isinstance(value, bool):
-        raise refusal(owner, name, "True or False", value)
+        raise error(owner, name, "True or False", value)
     return value
 
 
@@ -138,66 +183,60 @@ def path(owner: object, name: str, value: Any) -> str:
     try:
         text = os.fspath(value)
     except TypeError:
-        raise refusal(owner, name, "a path", value) from None
+        raise error(owner, name, "a path", value) from None
     if not isinstance(text, str) or not text:
-        raise refusal(owner, name, "a path", value)
+        raise error(owner, name, "a path", value)
     return text
 
 
 def field(owner: object, name: str, value: Any) -> str:
     """Returns the name of a field."""
     if not isinstance(value, str) or not value:
-        raise refusal(owner, name, "the name of a field", value)
+        raise error(owner, name, "the name of a field", value)
     return value
 
 
-def size_bytes(memory: int | str, part: str = "open", name: str = "memory") -> int:
-    """Bytes from a number or a text such as ``"2GiB"`` or ``"500 MB"``."""
-    if not isinstance(memory, str):
-        return integer(part, name, memory, low=1)
-    text = memory.strip().lower().removesuffix("b")
-    factor = 1
-    for power, prefix in enumerate("kmgt", start=1):
-        if text.endswith(f"{prefix}i"):
-            factor, text = 1024**power, text[:-2]
-        elif text.endswith(prefix):
-            factor, text = 1000**power, text[:-1]
+def size_bytes(size: int | str, owner: str = "open", name: str = "memory") -> int:
+    """Returns a size in bytes.
+
+    Args:
+        size: A number of bytes, or text with a unit. ``G``, ``GiB`` are 2**30 bytes,
+            ``GB`` is 10**9 bytes; likewise for K, M and T.
+        owner: The function that has the argument.
+        name: Name of the argument.
+
+    Raises:
+        ConfigError: The text is not a size, or the size is 0.
+    """
+    if not isinstance(size, str):
+        return integer(owner, name, size, low=1)
     try:
-        size = int(float(text) * factor)
-    except (ValueError, OverflowError):
-        size = 0
-    if size < 1:
-        expected = 'bytes, or a text such as "2GiB"'
-        raise refusal(part, name, expected, memory)
-    return size
+        parsed = _core.parse_bytes(size)
+    except ValueError:
+        parsed = 0
+    if not parsed:
+        raise error(owner, name, 'a size such as "2GiB", "500MB" or 4096', size)
+    return parsed
 
 
-def decoding(owner: str, decode: str | float) -> str:
-    """Returns the ``decode`` option as the engine reads it."""
-    ways = ("auto", "cpu", "gpu")
-    if isinstance(decode, str) and decode in ways:
+def decoder(owner: str, decode: str | float) -> str:
+    """Returns the ``decode`` option in the engine's notation."""
+    if isinstance(decode, str) and decode in ("auto", "cpu", "gpu"):
         return decode
     if isinstance(decode, float) and 0 < decode < 1:
         return repr(float(decode))
-    known = '"auto", "cpu", "gpu" or the GPU\'s share, a number between 0 and 1'
-    raise refusal(owner, "decode", known, decode)
+    expected = '"auto", "cpu", "gpu", or the GPU\'s share as a number between 0 and 1'
+    raise error(owner, "decode", expected, decode)
 
 
 def device_names(devices: Any) -> None:
     """Checks that `devices` is a list of names.
 
     Raises:
-        ConfigError: It is not, or it is empty.
+        ConfigError: It is another type, or the list is empty.
     """
     is_list = isinstance(devices, Sequence) and not isinstance(devices, str)
     if is_list and devices and all(isinstance(name, str) for name in devices):
         return
-    names = 'a list of names such as ["cuda:0", "cuda:1"]'
-    raise refusal("open", "devices", names, devices)
-
-
-def _items(owner: object, name: str, value: Any, expected: str) -> list[Any]:
-    """Elements of a list, tuple or one-dimensional array."""
-    if isinstance(value, str | bytes | dict) or not hasattr(value, "__iter__"):
-        raise refusal(owner, name, expected, value)
-    return list(value)
+    expected = 'a list of names such as ["cuda:0", "cuda:1"]'
+    raise error("open", "devices", expected, devices)

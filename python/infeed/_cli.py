@@ -9,8 +9,7 @@ from infeed import _core
 def main() -> int:
     """Runs the command with the arguments of this process.
 
-    Returns:
-        Its exit status.
+    The exit status.
     """
     arguments = sys.argv[1:]
     if arguments[:2] == ["help", "experiment"]:
@@ -19,6 +18,6 @@ def main() -> int:
         from infeed.experiments import command
 
         return command.main(arguments[1:])
-    # Python's own handler only sets a flag, which nobody looks at meanwhile.
+    # Python's own handler only sets a flag, and no Python code runs to check it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _core.main(["infeed", *arguments])

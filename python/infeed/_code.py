@@ -1,4 +1,4 @@
-"""Prints settings as the Python that makes them."""
+"""Formats settings as Python code."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ NO_NAMES: Mapping[Any, str] = MappingProxyType({})
 
 
 def value(item: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
-    """A setting as source code; values that have a name appear under it."""
+    """Formats a value as source code; a value with a name becomes its name."""
     if item in names:
         return names[item]
     if isinstance(item, str):
@@ -25,7 +25,7 @@ def value(item: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
 
 
 def call(name: str, settings: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
-    """A dataclass as the call that makes it, without what is left at its default."""
+    """Formats a dataclass as a call, without arguments that have their default."""
     parts: list[str] = []
     for field in fields(settings):
         item = getattr(settings, field.name)
@@ -40,7 +40,7 @@ def call(name: str, settings: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
 
 
 def method(name: str, arguments: list[str]) -> str:
-    """A call in a chain, one argument a line where it would not fit one line."""
+    """Formats a method call, one argument per line if it does not fit into one line."""
     line = f".{name}({', '.join(arguments)})"
     if len(line) <= WIDTH - len(INDENT):
         return line

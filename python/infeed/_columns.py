@@ -1,16 +1,16 @@
-"""Fields of `sources.Memory`: what an array or list is, and the bytes that hold it.
+"""Fields of `sources.Memory`: the kind of an array or list, and its bytes.
 
-A column is described to the engine as a table, its bytes go beside it as a flat list of
-uint8 arrays ("handles") in which the table counts::
+The engine receives a table for each column, and the bytes of all columns as a flat list
+of uint8 arrays ("handles"), to which the tables refer by number:
 
     name, kind, dtype, shape, handle                  array in memory
-    name, kind, dtype, shape, path, offset, records   array in a file, mapped there
+    name, kind, dtype, shape, path, offset, records   array mapped from a file
     name, kind, dtype, handle, offsets                ragged
     name, kind, handle, offsets                       encoded image, bytes, text
 
-``shape`` is that of one record; an image has three dimensions, a mask two. ``offset``
-is in bytes. ``offsets`` is the handle of records + 1 ascending uint64: where each
-record begins in ``handle``, in elements.
+``shape`` is that of one record: three dimensions for an image, two for a mask.
+``offset`` is in bytes. ``offsets`` is the handle of records + 1 ascending uint64: the
+position in ``handle`` at which each record begins, in elements.
 """
 
 import logging
@@ -44,8 +44,8 @@ _CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
-    """One field of every record."""
+class MemoryColumn:
+    """One field of all records."""
 
     name: str
     kind: str
@@ -57,8 +57,8 @@ class Column:
     offsets: np.ndarray | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
-        """Equal settings over the same file or the very same array."""
-        if not isinstance(other, Column):
+        """Whether settings are equal, over the same file or the same array."""
+        if not isinstance(other, MemoryColumn):
             return NotImplemented
         return self._key() == other._key()
 
@@ -80,19 +80,19 @@ class Column:
         return self.shape[0] if self.shape else 0
 
     def summary(self) -> str:
-        """What it is, for people: ``uint8 [20000, 224, 224, 3] in train.npy``."""
+        """Describes it in a message: ``uint8 [20000, 224, 224, 3] in train.npy``."""
         text = f"{self.records} {self.kind}"
         if self.shape is not None:
             text = f"{self.dtype} {list(self.shape)}"
         return text if self.path is None else f"{text} in {self.path}"
 
     def buffers(self) -> list[np.ndarray]:
-        """Its bytes, in the order in which `to_dict` counts them."""
+        """Returns its bytes, in the order in which `to_dict` numbers them."""
         held = (self.values, self.offsets)
         return [_as_bytes(array) for array in held if array is not None]
 
     def to_dict(self, handles: Iterator[int]) -> dict[str, Any]:
-        """The table that describes it; takes its handles from the counter."""
+        """Returns its table, with numbers from the iterator."""
         table: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.dtype is not None:
             table["dtype"] = self.dtype
@@ -107,15 +107,15 @@ class Column:
         return table
 
     @classmethod
-    def from_dict(cls, table: dict[str, Any]) -> "Column":
-        """The column that a saved description names: an array in a file.
+    def from_dict(cls, table: dict[str, Any]) -> "MemoryColumn":
+        """Returns the column of a saved description: an array in a file.
 
         Raises:
-            ConfigError: It is none.
+            ConfigError: The table does not describe one.
         """
         for needed in ("dtype", "path", "records"):
             if table.get(needed) is None:
-                expected = f"must have `{needed}`, since a file has no buffers"
+                expected = f"must have `{needed}`, because a file has no buffers"
                 raise _wrong(table["name"], expected, "none")
         return cls(
             name=table["name"],
@@ -127,11 +127,11 @@ class Column:
         )
 
 
-def column(name: str, data: Any, kind: str | None) -> Column:
-    """Decides what `data` is, and holds its bytes.
+def column(name: str, data: Any, kind: str | None) -> MemoryColumn:
+    """Returns the column for `data`, with its bytes.
 
     Raises:
-        ConfigError: It is nothing that a field can be, or not what `kind` says.
+        ConfigError: `data` cannot be a field, or does not have the kind `kind`.
     """
     if isinstance(data, np.ndarray):
         return _array(name, data, kind)
@@ -160,9 +160,9 @@ def column(name: str, data: Any, kind: str | None) -> Column:
     return _array(name, array, kind)
 
 
-def _array(name: str, array: np.ndarray, kind: str | None) -> Column:
+def _array(name: str, array: np.ndarray, kind: str | None) -> MemoryColumn:
     if array.ndim == 0:
-        raise _wrong(name, "must have one element a record", "a scalar")
+        raise _wrong(name, "must have one element per record", "a scalar")
     if array.dtype.name not in _DTYPES:
         options = ", ".join(_DTYPES)
         raise _wrong(name, f"must hold numbers ({options})", array.dtype.name)
@@ -171,13 +171,13 @@ def _array(name: str, array: np.ndarray, kind: str | None) -> Column:
     path, offset = _file_of(array)
     if path is None and not (array.flags.c_contiguous and array.dtype.isnative):
         _log.warning(
-            "%s: copied once (%d MB), since it is not contiguous in the machine's byte "
+            "%s: copied once (%d MB), because it is not contiguous in native byte "
             "order; np.ascontiguousarray avoids the second copy",
             name,
             array.nbytes // 1_000_000,
         )
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-    return Column(
+    return MemoryColumn(
         name=name,
         kind=kind,
         dtype=array.dtype.name,
@@ -189,7 +189,7 @@ def _array(name: str, array: np.ndarray, kind: str | None) -> Column:
 
 
 def _guess(name: str, array: np.ndarray) -> str:
-    """The kind of an array for which the user named none."""
+    """Returns the default kind of an array."""
     small = array.dtype in (np.uint8, np.uint16)
     if name == "mask" and small and array.ndim == 3:
         return "mask"
@@ -202,7 +202,7 @@ def _guess(name: str, array: np.ndarray) -> str:
 
 
 def _shape(name: str, array: np.ndarray, kind: str) -> tuple[int, ...]:
-    """The shape under which the engine knows an array of this kind."""
+    """Returns the shape of an array of this kind for the engine."""
     if kind == "tensor":
         return array.shape
     if kind not in ("image", "mask"):
@@ -219,10 +219,10 @@ def _shape(name: str, array: np.ndarray, kind: str) -> tuple[int, ...]:
 
 
 def _file_of(array: np.ndarray) -> tuple[str | None, int]:
-    """The file and the place in it, if the array is all mapped from one.
+    """Returns the file of a mapped array, and the offset of the array in it.
 
-    A slice of a `np.memmap` keeps the offset of the whole, so the place is found from
-    addresses. Private copies (mode "c") may differ from the file.
+    A slice of a `np.memmap` has the offset of the whole array, so the offset is
+    computed from addresses. Arrays with mode "c" may differ from their file.
     """
     mapping = getattr(array, "_mmap", None)
     path = getattr(array, "filename", None)
@@ -238,8 +238,8 @@ def _file_of(array: np.ndarray) -> tuple[str | None, int]:
 
 def _joined(
     name: str, kind: str, allowed: tuple[str, ...], items: Sequence[Any]
-) -> Column:
-    """Byte strings of any length, copied into one buffer."""
+) -> MemoryColumn:
+    """Copies byte strings of any length into one buffer."""
     if kind not in allowed:
         raise _wrong(
             name, f'of kind "{kind}" must be an array', "a list of byte strings"
@@ -247,17 +247,17 @@ def _joined(
     offsets = np.zeros(len(items) + 1, np.uint64)
     np.cumsum([memoryview(item).nbytes for item in items], out=offsets[1:])
     values = np.frombuffer(b"".join(items), np.uint8)
-    return Column(name=name, kind=kind, values=values, offsets=offsets)
+    return MemoryColumn(name=name, kind=kind, values=values, offsets=offsets)
 
 
-def _ragged_list(name: str, items: Any) -> Column:
-    """One-dimensional arrays of any length, copied into one."""
+def _ragged_list(name: str, items: Any) -> MemoryColumn:
+    """Copies one-dimensional arrays of any length into one."""
     arrays = [np.asarray(item) for item in items]
     for array in arrays:
         if array.ndim != 1 or array.dtype.name not in _DTYPES:
             raise _wrong(
                 name,
-                "must have one-dimensional elements of numbers where lengths differ",
+                "must have one-dimensional items of numbers if lengths differ",
                 f"{array.dtype.name} {list(array.shape)}",
             )
     offsets = np.zeros(len(arrays) + 1, np.uint64)
@@ -265,7 +265,7 @@ def _ragged_list(name: str, items: Any) -> Column:
     return _ragged(name, np.concatenate(arrays), offsets)
 
 
-def _ragged(name: str, values: np.ndarray, offsets: np.ndarray) -> Column:
+def _ragged(name: str, values: np.ndarray, offsets: np.ndarray) -> MemoryColumn:
     if values.ndim != 1 or values.dtype.name not in _DTYPES:
         found = f"{values.dtype.name} {list(values.shape)}"
         raise _wrong(name, "must have one-dimensional values of numbers", found)
@@ -279,7 +279,7 @@ def _ragged(name: str, values: np.ndarray, offsets: np.ndarray) -> Column:
         raise _wrong(
             name, f"must have offsets that ascend from 0 to {len(values)}", offsets
         )
-    return Column(
+    return MemoryColumn(
         name=name,
         kind="ragged",
         dtype=values.dtype.name,
@@ -289,7 +289,7 @@ def _ragged(name: str, values: np.ndarray, offsets: np.ndarray) -> Column:
 
 
 def _as_bytes(array: np.ndarray) -> np.ndarray:
-    """The memory of a contiguous array as uint8, without a copy."""
+    """Returns the memory of a contiguous array as uint8, without a copy."""
     return array.reshape(-1).view(np.uint8)
 
 

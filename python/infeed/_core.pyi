@@ -1,7 +1,7 @@
-"""The engine, compiled. All in here is internal; the public names are `infeed`'s.
+"""The compiled engine. It is internal; the public names are those of `infeed`.
 
-Descriptions cross as JSON, once; ``handles`` are the uint8 arrays that a description of
-a memory source refers to by number, `Given` sources, and functions.
+Descriptions are passed as JSON. ``handles`` are the objects that a description refers
+to by number: uint8 arrays of memory sources, `PythonSource` objects and functions.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +9,8 @@ from os import PathLike
 from typing import Any, final
 
 import numpy as np
+
+from infeed.stats import LoaderStats
 
 __all__ = [
     "ORDER",
@@ -19,28 +21,28 @@ __all__ = [
     "Explanation",
     "Feeder",
     "Function",
-    "Given",
     "Hosts",
     "Loader",
     "PackParts",
+    "PythonSource",
     "__version__",
-    "add_digests",
-    "cards",
     "check",
+    "check_transform",
+    "cuda_ordinal",
     "describe",
     "device_selftest",
+    "gpus",
     "items",
-    "json_from_toml",
     "load",
     "main",
     "order",
     "pack",
+    "parse_bytes",
     "plan",
     "preview",
     "set_cache",
     "table",
     "toml_from_json",
-    "verify",
 ]
 __version__: str
 ORDER: str
@@ -48,15 +50,15 @@ SLOTS: int
 
 @final
 class Array:
-    """A column of a batch, or one field of a sample, on the CPU.
+    """A column of a batch, or a field of a sample, on the CPU.
 
-    Shares its memory with whatever is made from it; the memory is used again only when
-    the last of them is dropped.
+    NumPy arrays and DLPack tensors made from it share its memory. The engine reuses the
+    memory only after the last of them is dropped.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows first."""
+        """Shape, rows first."""
 
     @property
     def dtype(self) -> str:
@@ -64,7 +66,7 @@ class Array:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """For NumPy; bfloat16 appears as two bytes without meaning."""
+        """NumPy's array interface; bfloat16 elements are two bytes of type void."""
 
     def __dlpack__(
         self,
@@ -74,14 +76,14 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """A DLPack capsule over the same memory.
+        """Returns a DLPack capsule over the same memory.
 
         Raises:
-            BufferError: Another device or a copy is asked for.
+            BufferError: The caller asks for another device, or for a copy.
         """
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """``(1, 0)``: the CPU."""
+        """Returns ``(1, 0)``: the CPU."""
 
 @final
 class Batch:
@@ -97,41 +99,42 @@ class Batch:
 
     @property
     def epoch(self) -> int:
-        """Number of its epoch."""
+        """Number of the batch's epoch."""
 
     @property
     def step(self) -> int:
-        """Its place in the epoch."""
+        """Number of the step in its epoch."""
 
     def column(
         self, name: str
     ) -> Array | DeviceArray | tuple[Array, Array] | list[bytes] | list[str]:
-        """A field of all samples; ragged ones as values and offsets.
+        """Returns a field of all samples; a ragged one as values and offsets.
 
         Raises:
-            KeyError: There is no such field.
+            KeyError: The batch has no such field.
         """
 
     def record_stream(self, stream: object) -> None:
-        """Says that a stream uses the batch.
+        """Marks the batch as in use by a stream.
 
         Raises:
-            TypeError: The batch is on the CPU, or it is no stream.
+            TypeError: The batch is on the CPU, or the argument is not a stream.
         """
 
     def records(self) -> list[tuple[int, str]]:
-        """Number and name of the record behind each row."""
+        """Returns number and name of each row's record."""
 
 @final
 class DeviceArray:
     """A column of a batch on a device.
 
-    As long as it, or what was made from it, is held, its memory is not written again.
+    The engine reuses its memory only after it, and all tensors made from it, are
+    dropped.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows first."""
+        """Shape, rows first."""
 
     @property
     def dtype(self) -> str:
@@ -139,10 +142,10 @@ class DeviceArray:
 
     @property
     def device(self) -> str:
-        """Where it is, such as ``"cuda:0"``."""
+        """Name of the device, such as ``"cuda:0"``."""
 
     def synchronize(self) -> None:
-        """Waits until its bytes are there."""
+        """Waits until the copy to the device is complete."""
 
     def __dlpack__(
         self,
@@ -152,37 +155,38 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """A DLPack capsule over the same memory; a copy, of a simulated device.
+        """Returns a DLPack capsule over the memory, or a copy for a simulated device.
 
         Raises:
-            BufferError: Another device or a copy is asked for, or no such stream.
+            BufferError: The caller asks for another device, for a copy, or names an
+                invalid stream.
         """
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """``(2, n)``: card ``n``. ``(1, 0)``, the CPU, where it is simulated."""
+        """Returns ``(2, n)`` for GPU ``n``, or ``(1, 0)`` for a simulated device."""
 
 @final
 class Explanation:
-    """What limits a run."""
+    """The limit of a run, with its evidence."""
 
     def json(self) -> str:
-        """One JSON object."""
+        """Returns one JSON object."""
 
     def text(self, width: int) -> str:
-        """For a terminal of so many columns, without colour."""
+        """Returns text for a terminal of `width` columns, without colour."""
 
     def html(self) -> str:
-        """A page that needs nothing else."""
+        """Returns a self-contained page."""
 
     def trace(self) -> str:
-        """The timeline as Chrome trace events."""
+        """Returns the timeline as Chrome trace events."""
 
 @final
 class Function:
     """A function that a description refers to, by number or by name.
 
-    ``adapter`` is an `infeed._functions.Adapter`; ``batch`` says whether it takes
-    batches.
+    ``adapter`` is an `infeed._functions.FunctionAdapter`; ``batch`` is True for a
+    function on batches.
     """
 
     def __new__(cls, name: str, adapter: object, batch: bool) -> Function: ...
@@ -192,7 +196,7 @@ class Loader:
     """A running pipeline.
 
     Raises:
-        InfeedError: As `infeed.Pipeline.open` says.
+        InfeedError: As in `infeed.Pipeline.open`.
     """
 
     def __new__(
@@ -210,44 +214,40 @@ class Loader:
         timeline_s: float | None,
         stall_s: float | None,
         digest: str,
-        digest_file: str | None,
         devices: Sequence[str] | None,
         placement: str,
         decode: str,
         slots: int,
-        feeders: tuple[Hosts, bool, float] | None,
+        feeders: tuple[Hosts, bool, float, bool | None] | None,
     ) -> Loader: ...
-    def next(self, stream: object | None = None) -> Batch | None:
-        """The next batch, or None once at the end of each epoch.
-
-        Waits without the interpreter, and checks for signals every 100 ms. The stream
-        is the one that the consumer works in, where batches go to a card.
-        """
-
     def next_parts(self, streams: Sequence[object | None]) -> list[Batch] | None:
-        """As `next`, from each device its part of the batch."""
+        """Returns the next batch, or its part on each device; None at the epoch's end.
+
+        It waits without the interpreter's lock, and checks for signals every 100 ms.
+        ``streams`` are the consumer's streams, one for each device.
+        """
 
     def next_into(
         self,
         tensors: Sequence[Sequence[tuple[str, object]]],
         streams: Sequence[object | None],
     ) -> tuple[int, int, int]:
-        """Copies fields of the next batch into tensors; its epoch, step and samples.
+        """Copies fields of the next batch; returns its epoch, step and samples.
 
         Args:
-            tensors: For each device, by field.
-            streams: For each device.
+            tensors: Tensors by field, for each device.
+            streams: Stream of each device.
 
         Raises:
-            ConfigError: A tensor does not fit, there are none for a device, or batches
-                are not all of one size.
+            ConfigError: A tensor does not match its field, tensors for a device are
+                missing, or batches differ in size.
         """
 
     def end_epoch(self) -> None:
-        """Leaves out the rest of the epoch that runs."""
+        """Ends the current epoch."""
 
     def seek(self, epoch: int, step: int) -> None:
-        """Goes on at a step of an epoch.
+        """Moves to a step of an epoch.
 
         Raises:
             ConfigError: The epoch has no such step.
@@ -255,91 +255,95 @@ class Loader:
 
     @property
     def steps(self) -> int:
-        """Batches an epoch."""
+        """Number of batches per epoch."""
 
     @property
     def records(self) -> int:
-        """Records of the source."""
+        """Number of records in the source."""
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next batch belongs to."""
+        """Epoch of the next batch."""
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Whether the loader is closed."""
 
-    def stats(self) -> dict[str, Any]:
-        """What was counted since it was opened."""
+    def stats(self) -> LoaderStats:
+        """Returns the counters since the loader was opened."""
 
-    def quarantine(self) -> list[tuple[int, str, str]]:
-        """Number, name and reason of each bad record."""
+    def bad_records(self) -> list[tuple[int, str, str]]:
+        """Returns number, name and reason of each bad record."""
 
     def state(self) -> str:
-        """Where the run is, as JSON."""
+        """Returns the state of the run as JSON."""
 
     def restore(self, state: str, strict: bool) -> list[str]:
-        """Goes on where a run was.
+        """Resumes a run; returns a warning for each difference if not `strict`.
 
         Raises:
-            ConfigError: The state is of another run, or no state.
+            ConfigError: The text is not a state, or the state of another run.
         """
 
     def digest(self) -> str:
-        """The digest of all that was delivered."""
+        """Returns the digest of all delivered rows."""
 
     def step_digest(self) -> str:
-        """The digest of the last step delivered."""
+        """Returns the digest of the last delivered step."""
 
     def serve_metrics(self, address: str, name: str) -> str:
-        """Answers Prometheus at an address; gives it with the port that was taken."""
+        """Serves Prometheus metrics; returns the address with the chosen port."""
 
     def explain(self, name: str) -> Explanation:
-        """What its counters say about the limit."""
+        """Returns the limit that the counters show."""
 
-    def close(self) -> None:
-        """Ends and joins all threads."""
+    def close(self, timeout: float | None = None) -> bool:
+        """Ends all threads and waits for them; returns whether they have ended.
+
+        Args:
+            timeout: Longest wait in seconds; None for no limit.
+        """
 
 @final
 class PackParts:
-    """A dataset whose shards many processes write.
+    """A dataset whose shards several processes write.
 
-    Begun once by the process that asks others, joined by those. Pipeline and options
-    are those of `pack`, and so are the errors.
+    One process creates it with ``begin=True``, and the others with False. Pipeline,
+    options and errors are those of `pack`.
     """
 
     def __new__(
         cls, description: str, out: str, options: str, begin: bool
     ) -> PackParts: ...
     def json(self) -> str:
-        """Places there are, shards that are done, the pipeline for other processes."""
+        """Returns the number of records, complete shards and the pipeline as JSON."""
 
     def weigh(self, begin: int, end: int) -> list[int | None]:
-        """Bytes that the records at some places take; None of a bad one."""
+        """Returns the size of each record of a range in bytes; None for a bad one."""
 
     def ends(self, weights: Sequence[int | None]) -> list[int]:
-        """Where shards end, of records of these weights from a shard's first on."""
+        """Returns the ends of shards, for sizes of records from a shard's start on."""
 
     def shard(self, number: int, begin: int, end: int) -> str:
-        """Writes one shard, and gives what is in it as JSON."""
+        """Writes one shard; returns its description as JSON."""
 
 @final
 class Hosts:
-    """Where the feeders of a loader listen, which may change while it runs."""
+    """Addresses of a loader's feeders, which may change while the loader runs."""
 
     def __new__(cls, count: int) -> Hosts: ...
     def set(
         self, number: int, host: str, token: str | None = None, node: str = ""
     ) -> None:
-        """Tells where one listens from now on; at ``""``: nowhere.
+        """Sets the address of a feeder; ``""`` removes it.
 
         Raises:
-            ConfigError: There is none of this number, or the token is too short.
+            ConfigError: The number is out of range, or the token is too short.
         """
 
 @final
 class Feeder:
-    """Makes batches of a pipeline for the trainers that connect to its address."""
+    """Makes batches of a pipeline for the loaders that connect to its address."""
 
     def __new__(
         cls,
@@ -352,28 +356,49 @@ class Feeder:
     ) -> Feeder: ...
     @property
     def address(self) -> str:
-        """``host:port``, with the port that was taken."""
+        """Address as ``host:port``, with the chosen port."""
 
     def stats(self) -> dict[str, Any] | None:
-        """What it did so far; None once it was closed. Hands over what was logged."""
+        """Returns its counters, None after `close`; passes on log messages."""
 
     def close(self) -> None:
         """Ends all connections."""
 
 def check(description: str) -> None:
-    """Refuses a description that cannot work, without touching its data.
+    """Checks a description without reading its data.
 
     Raises:
-        ConfigError: The message names the part and the mend.
+        ConfigError: The message names the part and the fix.
+    """
+
+def check_transform(transform: str) -> None:
+    """Checks the parameters of a transform.
+
+    Raises:
+        ValueError: A parameter is invalid.
+    """
+
+def parse_bytes(text: str) -> int:
+    """Parses a size in bytes, such as ``"2GiB"``.
+
+    Raises:
+        ValueError: The text is not a size.
     """
 
 def describe(
     description: str, handles: Sequence[np.ndarray]
 ) -> list[tuple[str, str, str | None, list[int | None] | None]]:
-    """What a batch holds: name, kind, dtype and shape of one row, by field."""
+    """Returns name, kind, dtype and row shape of each column of a batch."""
 
-def cards() -> str:
-    """The cards that this process may use, or why there are none, as JSON."""
+def gpus() -> str:
+    """Returns the GPUs that this process may use, or the reason for none, as JSON."""
+
+def cuda_ordinal(name: str) -> int | None:
+    """Returns the ordinal of the GPU that a name means; None for a simulated device.
+
+    Raises:
+        ConfigError: The name is not that of a device.
+    """
 
 def device_selftest(
     device: str,
@@ -384,18 +409,18 @@ def device_selftest(
 ) -> str:
     """Checks and measures a device; returns the findings as JSON.
 
-    Looks for NVIDIA's libraries in the folders ``libraries`` first. ``groups`` are some
-    of ``"kernels"``, ``"rates"``, ``"stress"``, ``"ordering"`` and ``"jpegs"``; None:
-    all. ``found`` is called with each finding as JSON as soon as it is known.
+    Searches for NVIDIA's libraries in the folders ``libraries`` first. ``groups`` is a
+    subset of ``"kernels"``, ``"rates"``, ``"stress"``, ``"ordering"`` and ``"jpegs"``;
+    None: all. ``found`` is called with each finding as JSON as soon as it is known.
     """
 
 def order(
     records: int, seed: int | None, epoch: int, begin: int, end: int
 ) -> list[int]:
-    """The records at positions ``begin`` to ``end`` of an epoch.
+    """Returns the records at positions ``begin`` to ``end`` of an epoch.
 
     Raises:
-        ValueError: They are not positions of so many records.
+        ValueError: A position is not below the number of records.
     """
 
 def plan(
@@ -403,7 +428,7 @@ def plan(
     handles: Sequence[np.ndarray],
     on_device: tuple[str, str] | None,
 ) -> str:
-    """The plan, a few lines a field; placement and decode for batches on a device."""
+    """Returns the plan as text, with placement and decoder for batches on a device."""
 
 def preview(
     description: str, handles: Sequence[np.ndarray], position: int, epoch: int
@@ -415,16 +440,13 @@ def preview(
     """
 
 def toml_from_json(description: str) -> str:
-    """A description as TOML."""
-
-def json_from_toml(text: str) -> str:
-    """A description from TOML, checked."""
+    """Converts a description to TOML."""
 
 def load(path: str) -> str:
-    """A description from a file, or from the folder of a packed dataset."""
+    """Reads a description from a file, or from the folder of a packed dataset."""
 
 def set_cache(folder: str | None, bytes: int) -> None:
-    """Keeps what is read from buckets in a folder; None goes by the environment."""
+    """Sets the folder of the disk cache; None uses the environment variables."""
 
 def pack(
     description: str,
@@ -433,43 +455,17 @@ def pack(
     options: str,
     progress: Callable[[int, int, int, int, int, int], bool | None] | None,
 ) -> str:
-    """Packs; gives what was written as JSON.
+    """Packs a dataset; returns the result as JSON.
 
-    ``progress`` is given records done, wanted, reused and bad, bytes in and out.
-    """
-
-def add_digests(digests: Sequence[str]) -> str:
-    """Digests of ranks or steps, added up."""
-
-def verify(
-    description: str,
-    handles: Sequence[np.ndarray],
-    state: str | None,
-    against: Sequence[str],
-    steps: int | None,
-    write: str | None,
-    *,
-    twice: bool,
-    digest: str,
-    on_error: str,
-    workers: int | None,
-    progress: Callable[[int, int], bool | None] | None,
-) -> tuple[int, int, int, int, str, tuple[Any, ...] | None]:
-    """Replays steps and compares them.
-
-    Returns:
-        First epoch and step, steps that were the same, steps wanted, their digest; and
-        of a step that differs epoch, step, positions, whether its records are others,
-        the digests expected and found, all of it in words, and if known position,
-        field and records of the first row that differs.
+    ``progress`` receives records done, total, reused and bad, and bytes in and out.
     """
 
 def main(argv: Sequence[str]) -> int:
     """Runs the `infeed` command and returns its exit status."""
 
 @final
-class Given:
-    """A source that was made of a Python object."""
+class PythonSource:
+    """A source made from a Python object."""
 
     @property
     def records(self) -> int:
@@ -479,8 +475,8 @@ class Given:
     def fields(self) -> list[str]:
         """Names of the fields."""
 
-def table(object: object, name: str, fields: str) -> Given:
-    """The rows of an object with ``__arrow_c_stream__``; ``fields`` is JSON."""
+def table(object: object, name: str, fields: str) -> PythonSource:
+    """Makes a source of an object with ``__arrow_c_stream__``; ``fields`` is JSON."""
 
-def items(object: object, name: str, fields: str) -> Given:
-    """The items of an object with ``__len__`` and ``__getitem__``."""
+def items(object: object, name: str, fields: str) -> PythonSource:
+    """Makes a source of an object with ``__len__`` and ``__getitem__``."""

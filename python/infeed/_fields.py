@@ -1,4 +1,4 @@
-"""Fields of sources whose records hold several: what each is taken from and becomes."""
+"""Options of the fields of a source: their name in the data, kind, type and shape."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ Kind = Literal["image", "mask", "tensor", "bytes", "text", "ragged"]
 
 @dataclass(frozen=True, repr=False)
 class Field:
-    """One field of a source: what it is taken from, and what it is where that is known.
+    """Options of one field of a source.
 
-    What is not told, the first records tell.
+    Options that are not set are found from the first records.
 
     Args:
-        source: What it is called in the data: an extension, a feature, a column.
-            ``None``: as the field.
+        source: Name in the data: an extension, a feature or a column. None: the name of
+            the field.
         kind: ``"image"``, ``"mask"``, ``"tensor"``, ``"bytes"``, ``"text"`` or
             ``"ragged"`` (lists of numbers).
-        dtype: Element type of a tensor, of lists, or of pixels that are not encoded,
-            such as ``"int64"``.
-        shape: Shape of one record's tensor or pixels; ``()`` is a scalar.
+        dtype: Type of the elements of a tensor, a list, or stored pixels, such as
+            ``"int64"``.
+        shape: Shape of a record's tensor or pixels; ``()`` is a scalar.
     """
 
     source: str | None = None
@@ -36,7 +36,7 @@ class Field:
         if self.kind is not None:
             _check.choice(self, "kind", self.kind, get_args(Kind))
         if self.dtype is not None:
-            # A NumPy type or dtype is as good as its name.
+            # NumPy types and dtypes are accepted too.
             name = getattr(self.dtype, "__name__", None) or str(self.dtype)
             object.__setattr__(self, "dtype", name)
         shape = tuple(_check.integer(self, "shape", axis) for axis in self.shape)
@@ -74,36 +74,36 @@ class Field:
         }
 
 
-# By name of the field what it is taken from; or names alone.
+# Name in the data, or options, by field name; or field names alone.
 Fields = Mapping[str, str | Field | None] | Sequence[str]
 
 
 def fields_from(owner: object, given: Fields | None) -> tuple[tuple[str, Field], ...]:
-    """Returns `given` with every value a `Field`."""
+    """Returns `given` with a `Field` for every name."""
     given = {} if given is None else given
     if isinstance(given, list | tuple):
         given = dict.fromkeys(given)
     if not isinstance(given, Mapping):
         expected = 'names, or a mapping such as {"image": "jpg"}'
-        raise _check.refusal(owner, "fields", expected, given)
+        raise _check.error(owner, "fields", expected, given)
     named = []
     for name, value in given.items():
         _check.field(owner, "fields", name)
         if value is None or isinstance(value, str):
             value = Field(value)
         if not isinstance(value, Field):
-            raise _check.refusal(owner, f"fields[{name!r}]", "a name or a Field", value)
+            raise _check.error(owner, f"fields[{name!r}]", "a name or a Field", value)
         named.append((name, value))
     return tuple(named)
 
 
 def fields_code(fields: tuple[tuple[str, Field], ...]) -> str:
-    """The argument of a call; nothing where there are none."""
+    """Formats the argument of a call; empty without fields."""
     pairs = (f"{_code.value(name)}: {field._code()}" for name, field in fields)
     return f", fields={{{', '.join(pairs)}}}" if fields else ""
 
 
 def fields_table(fields: tuple[tuple[str, Field], ...]) -> dict[str, Any]:
-    """The entry of a description; nothing where there are none."""
+    """Returns the entry of a description; empty without fields."""
     tables = [field._to_dict(name) for name, field in fields]
     return {"fields": tables} if tables else {}

@@ -1,6 +1,6 @@
-"""User functions: settings, how the engine calls them, which may be imported.
+"""User functions: their settings, calls from the engine, and the allow-list of names.
 
-The processes of `infeed._process` use the same code.
+Worker processes (`infeed._process`) use the same code.
 """
 
 import fnmatch
@@ -21,7 +21,7 @@ from infeed._identity import identity
 from infeed.batch import numpy_from
 from infeed.errors import ConfigError
 
-# What a process does first: to find this package wherever the parent found it.
+# Code that a worker process starts with: it finds this package as the parent did.
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from infeed._process import main; main()"
@@ -37,17 +37,17 @@ Output = Mapping[str, str | tuple[str, Sequence[int]]]
 
 
 @dataclass(frozen=True)
-class Step:
-    """A function in a pipeline.
+class FunctionStep:
+    """A user function in a pipeline.
 
     Attributes:
-        function: What is called.
-        name: ``module:name``, or what else errors and states call it.
+        function: The function.
+        name: ``module:name``, or another name for errors and states.
         batch: Whether it is called with batches.
-        processes: How many it runs in; 0 is this one.
-        fields: Fields that it is given; None is all.
-        output: Name, kind, type and shape of each value that it returns; empty if that
-            is to be found out.
+        processes: Number of worker processes; 0: this process.
+        fields: Fields that it receives; None: all.
+        output: Name, kind, type and shape of each returned value; empty if a call with
+            the first record determines them.
     """
 
     function: Callable[..., Any]
@@ -66,15 +66,15 @@ class Step:
         processes: int = 0,
         fields: Sequence[str] | None = None,
         output: Output | None = None,
-    ) -> "Step":
-        """A step whose settings are what they may be.
+    ) -> "FunctionStep":
+        """Returns a step with checked settings.
 
         Raises:
-            ConfigError: One is not.
+            ConfigError: A setting is invalid.
         """
         owner = "python_batch" if batch else "python"
         if not callable(function):
-            raise _check.refusal(owner, "fn", "a function", function)
+            raise _check.error(owner, "fn", "a function", function)
         _generator(owner, function)
         if fields is not None:
             fields = tuple(_check.field(owner, "fields", name) for name in fields)
@@ -84,17 +84,19 @@ class Step:
             batch,
             _check.integer(owner, "processes", processes),
             fields,
-            tuple(_told(owner, name, item) for name, item in (output or {}).items()),
+            tuple(_output(owner, name, item) for name, item in (output or {}).items()),
         )
-        if processes and (reason := Adapter(function, batch).bound_here()) is not None:
-            raise ConfigError(f"{owner}: processes={processes} cannot be: {reason}")
+        if processes:
+            problem = FunctionAdapter(function, batch).process_problem()
+            if problem is not None:
+                raise ConfigError(f"{owner}: processes={processes}: {problem}")
         return step
 
     @property
     def importable(self) -> bool:
-        """Whether another process can import it by its name.
+        """Whether another process can import the function by its name.
 
-        Imports nothing itself: a file that names a module may be a stranger's.
+        It imports nothing, because a file from an untrusted source may name a module.
         """
         module, _, path = self.name.partition(":")
         if module == "__main__" or module not in sys.modules:
@@ -106,16 +108,16 @@ class Step:
         return found is self.function
 
     def call(self) -> str:
-        """The call that adds it, for messages."""
+        """Returns the method call that adds the function, for messages."""
         name = self.name.rpartition(":")[2]
         return f".python_batch({name})" if self.batch else f".python({name})"
 
-    def given(self) -> _core.Function:
-        """What a description refers to by number, if it cannot be imported."""
-        return Adapter(self.function, self.batch).given(self.name)
+    def handle(self) -> _core.Function:
+        """Returns the engine's object for the function."""
+        return FunctionAdapter(self.function, self.batch).handle(self.name)
 
     def to_dict(self, handle: int | None) -> dict[str, Any]:
-        """The plain form; `handle` is its number, if it has one."""
+        """Returns the step as plain data; `handle` is its number if it has no name."""
         plain: dict[str, Any] = {"function": self.name}
         if self.batch:
             plain["on"] = "batch"
@@ -134,11 +136,13 @@ class Step:
         return plain
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any], trusted: "Trusted") -> "Step":
-        """The function that a plain form names, if it is trusted.
+    def from_dict(
+        cls, plain: dict[str, Any], trusted: "AllowedFunctions"
+    ) -> "FunctionStep":
+        """Returns the step that plain data describes.
 
         Raises:
-            ConfigError: It is not, or it cannot be imported.
+            ConfigError: The function is not allowed, or cannot be imported.
         """
         fields = plain.get("fields")
         output = tuple(
@@ -160,18 +164,18 @@ class Step:
         )
 
     def code(self) -> str:
-        """The call that adds it, as source code."""
+        """Formats the method call that adds the function as source code."""
         path = self.name.partition(":")[2] or self.name
         settings = [path]
         if self.fields is not None:
             settings.append(f"fields={_code.value(self.fields)}")
         if self.output:
-            told = {
+            output = {
                 name: kind if dtype is None else (dtype, shape) if shape else dtype
                 for name, kind, dtype, shape in self.output
             }
             inner = ", ".join(
-                f"{_code.value(k)}: {_code.value(v)}" for k, v in told.items()
+                f"{_code.value(k)}: {_code.value(v)}" for k, v in output.items()
             )
             settings.append(f"output={{{inner}}}")
         if self.processes:
@@ -179,8 +183,8 @@ class Step:
         return _code.method("python_batch" if self.batch else "python", settings)
 
 
-class Adapter:
-    """Calls a function with what the engine has, and gives what the engine takes."""
+class FunctionAdapter:
+    """Calls a function: converts the engine's arrays to NumPy, and its result back."""
 
     def __init__(self, function: Callable[..., Any], batch: bool):
         self.function = function
@@ -188,26 +192,27 @@ class Adapter:
         owner = "python_batch" if batch else "python"
         self._generator = _generator(owner, function)
 
-    def given(self, name: str) -> _core.Function:
-        """The function for the engine, under the name that a description uses."""
+    def handle(self, name: str) -> _core.Function:
+        """Returns the engine's object for the function, under a description's name."""
         return _core.Function(name, self, self.batch)
 
     def __call__(
         self, columns: dict[str, Any], key: tuple[int, int]
     ) -> list[tuple[str, str, Any]]:
-        """Calls it.
+        """Calls the function.
 
         Args:
-            columns: By name an array, a pair of them, or a list of bytes or texts; of a
-                sample, arrays without the axis of rows and lists of one.
-            key: What random numbers inside are keyed by.
+            columns: Value by field name: an array, a pair of arrays, or a list of bytes
+                or texts. For a sample, arrays have no axis of rows and lists one item.
+            key: Key of the random generator.
 
         Returns:
-            By name: ``"array"`` with type, shape and bytes; ``"bytes"`` or ``"text"``
-            with bytes; or ``"same"`` with the number of an input.
+            For each field its name, a kind and a value: ``"array"`` with type, shape
+            and bytes; ``"bytes"`` or ``"text"`` with bytes; ``"same"`` with the number
+            of an input that was changed in place or returned unchanged.
         """
         inputs = {name: self._input(name, item) for name, item in columns.items()}
-        # Before the call, which may put others in their place.
+        # The function may replace entries of the dictionary.
         before = [*inputs.values()]
         if self._generator is None:
             returned = self.function(inputs)
@@ -220,7 +225,7 @@ class Adapter:
         if not isinstance(returned, Mapping):
             found = type(returned).__name__
             raise TypeError(
-                f"it returned {found}; return a dictionary of arrays by field"
+                f"the function returned {found}; return a dictionary of arrays by field"
             )
         return [self._output(name, item, before) for name, item in returned.items()]
 
@@ -237,10 +242,12 @@ class Adapter:
 
     def _output(self, name: Any, item: Any, before: list[Any]) -> tuple[str, str, Any]:
         if not isinstance(name, str):
-            raise TypeError(f"it returned {name!r} as the name of a field")
+            raise TypeError(
+                f"the function returned {name!r} as a field name; use a string"
+            )
         if self.batch:
             for number, one in enumerate(before):
-                if item is one or _lies_in(item, one):
+                if item is one or _is_same_memory(item, one):
                     return name, "same", number
         elif isinstance(item, bytes):
             return name, "bytes", item
@@ -252,62 +259,62 @@ class Adapter:
         if array.dtype.name not in _DTYPES:
             found = f"{type(item).__name__} of {array.dtype}"
             raise TypeError(
-                f"it returned `{name}` as {found}; return arrays of numbers"
+                f"the function returned `{name}` as {found}; return arrays of numbers"
             )
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return name, "array", (array.dtype.name, array.shape, flat)
 
-    def bound_here(self) -> str | None:
-        """Why no other process can run it; None if one can."""
+    def process_problem(self) -> str | None:
+        """Returns the reason why no other process can run it; None if one can."""
         if _origin(self.function) == "__main__":
             return (
-                f"{_name(self.function)} is of the script or notebook that runs; "
-                "put it in a module"
+                f"{_name(self.function)} is defined in the running script or notebook; "
+                "move it to a module"
             )
         try:
             pickle.dumps(self.function)
         except Exception as error:
-            return f"it cannot be pickled ({error}); put it in a module"
+            return f"the function cannot be pickled ({error}); move it to a module"
         return None
 
     def identity(self, name: str) -> tuple[str, str]:
-        """Its code and what runs it, to be compared with what another machine has.
+        """Returns the hash of its code and the interpreter, to compare machines.
 
         Raises:
-            ConfigError: That cannot be told.
+            ConfigError: The code cannot be read.
         """
         return identity(name, self.function)
 
     def launch(self) -> tuple[str, list[str], bytes]:
-        """Program and arguments of a process that runs it, and the function, pickled.
+        """Returns a worker's program and arguments, and the pickled function.
 
         Raises:
-            ConfigError: No other process can run it.
+            ConfigError: No other process can run the function.
         """
-        if (reason := self.bound_here()) is not None:
-            raise ConfigError(reason)
+        if (problem := self.process_problem()) is not None:
+            raise ConfigError(problem)
         if not sys.executable:
-            raise ConfigError("this interpreter does not know its own program")
+            raise ConfigError("sys.executable is empty; set it to the interpreter")
         path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
         return sys.executable, ["-c", _BOOT, path], pickle.dumps(self.function)
 
 
 @dataclass(frozen=True)
-class Trusted:
+class AllowedFunctions:
     """The functions that a pipeline file may name.
 
     A file can name any function of any module, and importing a module runs its code. So
-    a name is compared with this list before anything is imported.
+    infeed compares each name with this list before it imports anything.
 
     Attributes:
-        given: Functions by the name that the file calls them.
-        patterns: Names that may be imported, ``module:name``. A ``*`` in the module
-            stands for any characters, in the name for any but dots; and a name that
-            matches through a ``*`` must be defined in its module, so that
-            ``augment:*`` does not allow what ``augment`` imports from elsewhere.
+        functions: Functions by the name that the file uses.
+        patterns: Names that may be imported, ``module:name``. ``*`` matches any
+            characters in the module, and any characters except dots in the name. If a
+            name matches only through a ``*``, it must be defined in that module, so
+            ``augment:*`` does not allow functions that ``augment`` imports.
     """
 
-    given: Mapping[str, Callable[..., Any]]
+    functions: Mapping[str, Callable[..., Any]]
     patterns: tuple[str, ...]
 
     @classmethod
@@ -315,91 +322,93 @@ class Trusted:
         cls,
         functions: Mapping[str, Callable[..., Any]] | None,
         allow_functions: Sequence[str],
-    ) -> "Trusted":
-        """The list that a caller gave.
+    ) -> "AllowedFunctions":
+        """Returns the list for the arguments of `Pipeline.load`.
 
         Raises:
-            ConfigError: It is not what it must be.
+            ConfigError: An argument is invalid.
         """
-        given = dict(functions or {})
-        for name, function in given.items():
+        named = dict(functions or {})
+        for name, function in named.items():
             if not callable(function):
-                raise _check.refusal(
+                raise _check.error(
                     "load", f"functions[{name!r}]", "a function", function
                 )
         if isinstance(allow_functions, str) or not all(
             isinstance(pattern, str) and ":" in pattern for pattern in allow_functions
         ):
             expected = 'a list of patterns such as "mypackage.augment:*"'
-            raise _check.refusal("load", "allow_functions", expected, allow_functions)
-        return cls(given, tuple(allow_functions))
+            raise _check.error("load", "allow_functions", expected, allow_functions)
+        return cls(named, tuple(allow_functions))
 
     def function(self, name: str) -> Callable[..., Any]:
-        """The function that a file calls `name`.
+        """Returns the function with a name in a file.
 
         Raises:
-            ConfigError: The caller does not trust it, or it cannot be imported.
+            ConfigError: The function is not allowed, or cannot be imported.
         """
-        if name in self.given:
-            return self.given[name]
+        if name in self.functions:
+            return self.functions[name]
         function = self.imported(name)
         if function is None:
             raise ConfigError(
-                f"load: the pipeline file names the Python function {name}, and such "
-                f"functions run only if you allow it; if you trust the file, pass "
+                f"load: the pipeline file names the Python function {name}, which is "
+                "not allowed; if you trust the file, pass "
                 f'allow_functions=["{name}"], or functions={{"{name}": ...}}'
             )
         return function
 
     def imported(self, name: str) -> Callable[..., Any] | None:
-        """Imports the function `name` if a pattern allows it; None if none does.
+        """Imports a function if a pattern allows its name; returns None if none does.
 
         Raises:
-            ConfigError: It is allowed, and cannot be imported.
+            ConfigError: The name is allowed, and the function cannot be imported.
         """
         matches = [pattern for pattern in self.patterns if _matches(name, pattern)]
         if not matches:
             return None
-        function = _imported_function(name)
+        function = _import(name)
         if name not in matches and _origin(function) != name.partition(":")[0]:
             raise ConfigError(
-                f"{name} is defined in {_origin(function)}; allow it by its full name, "
-                f"{name}, since a pattern allows only what the module itself defines"
+                f"{name} is defined in {_origin(function)}, and a pattern allows only "
+                f"functions that the module itself defines; allow the full name {name}"
             )
         return function
 
 
-def imported(name: str, batch: bool, allowed: Sequence[str]) -> _core.Function | None:
-    """The function that a description names, for the engine; None if not `allowed`.
+def import_allowed(
+    name: str, batch: bool, allowed: Sequence[str]
+) -> _core.Function | None:
+    """Imports a function for the engine if a pattern allows it; None if none does.
 
     Raises:
-        ConfigError: It is allowed, and cannot be imported.
+        ConfigError: The name is allowed, and the function cannot be imported.
     """
-    function = Trusted.checked(None, allowed).imported(name)
-    return None if function is None else Adapter(function, batch).given(name)
+    function = AllowedFunctions.checked(None, allowed).imported(name)
+    return None if function is None else FunctionAdapter(function, batch).handle(name)
 
 
-def named_by(description: str) -> list[_core.Function]:
-    """Imports the functions on samples that a description names, whatever they are.
+def functions_named_by(description: str) -> list[_core.Function]:
+    """Imports the functions on samples that a description names, without a check.
 
-    Only for a description that a pipeline of this user's own program wrote.
+    Use it only for a description that the user's own program wrote.
 
     Raises:
-        ConfigError: One cannot be imported.
+        ConfigError: A function cannot be imported.
     """
     steps = json.loads(description).get("python", ())
     names = [step["function"] for step in steps if step.get("on") != "batch"]
-    return [Adapter(_imported_function(name), False).given(name) for name in names]
+    return [FunctionAdapter(_import(name), False).handle(name) for name in names]
 
 
-def _imported_function(name: str) -> Callable[..., Any]:
+def _import(name: str) -> Callable[..., Any]:
     try:
-        function = _imported(name)
-    # TypeError: the name of the module is relative.
+        function = _attribute(name)
+    # TypeError: the module name is relative.
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"python: {name} cannot be imported ({error}); it must be module:name, "
-            "with a module on sys.path"
+            f"python: cannot import {name} ({error}); use module:name, with a module "
+            "on sys.path"
         ) from error
     if not callable(function):
         raise ConfigError(f"python: {name} is not a function")
@@ -408,7 +417,7 @@ def _imported_function(name: str) -> Callable[..., Any]:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a pattern allows a name; see `Trusted`."""
+    """Whether a pattern allows a name; see `AllowedFunctions`."""
     module, _, path = name.partition(":")
     modules, _, paths = pattern.partition(":")
     parts, wanted = path.split("."), paths.split(".")
@@ -419,15 +428,15 @@ def _matches(name: str, pattern: str) -> bool:
     )
 
 
-def _imported(name: str) -> Any:
+def _attribute(name: str) -> Any:
     module, _, path = name.partition(":")
     if not module or not path:
-        raise ValueError("it has no colon")
+        raise ValueError("the name has no colon")
     return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 
 
 def _name(function: Any) -> str:
-    """``module:name`` of a function, or of the class of what else is callable."""
+    """Returns ``module:name`` of a function, or of the class of another callable."""
     named = function
     while isinstance(named, functools.partial):
         named = named.func
@@ -437,7 +446,7 @@ def _name(function: Any) -> str:
 
 
 def _origin(function: Any) -> str | None:
-    """The module that must be there to unpickle a function."""
+    """Returns the module that unpickling a function imports."""
     while isinstance(function, functools.partial):
         function = function.func
     owner = getattr(function, "__self__", None)
@@ -452,7 +461,7 @@ def _origin(function: Any) -> str | None:
 def _generator(
     owner: str, function: Callable[..., Any]
 ) -> Literal["rng", "second"] | None:
-    """Whether a function takes a generator, by the name ``rng`` or as its second."""
+    """Returns how a function takes a generator: as ``rng``, or as second argument."""
     try:
         parameters = [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):
@@ -472,9 +481,9 @@ def _generator(
         and of.name != "rng"
     ]
     if not (positional or variadic) or len(needed) > 2 or more:
-        what = "a batch" if owner == "python_batch" else "a sample"
-        expected = f"a function of {what}, or of {what} and rng"
-        raise _check.refusal(owner, "fn", expected, function)
+        argument = "a batch" if owner == "python_batch" else "a sample"
+        expected = f"a function of {argument}, or of {argument} and rng"
+        raise _check.error(owner, "fn", expected, function)
     named = [
         of
         for of in parameters
@@ -488,23 +497,23 @@ def _generator(
     return "second" if len(needed) == 2 else None
 
 
-def _told(
+def _output(
     owner: str, name: str, item: Any
 ) -> tuple[str, str, str | None, tuple[int, ...]]:
-    """One entry of `output`: a type, a type and a shape, ``"bytes"`` or ``"text"``."""
+    """Checks an entry of `output`: a type, a type and a shape, bytes or text."""
     expected = '"float32", ("float32", (3, 224, 224)), "bytes" or "text"'
     if item in ("bytes", "text"):
         return (name, item, None, ())
     pair = isinstance(item, tuple | list) and len(item) == 2
     dtype, shape = item if pair else (item, ())
     if dtype not in _DTYPES or isinstance(shape, str) or not hasattr(shape, "__iter__"):
-        raise _check.refusal(owner, f"output of {name}", expected, item)
+        raise _check.error(owner, f"output of {name}", expected, item)
     axes = tuple(_check.integer(owner, f"shape of {name}", axis) for axis in shape)
     return (name, "tensor", dtype, axes)
 
 
-def _lies_in(item: Any, one: Any) -> bool:
-    """Whether an array is the whole of another, in the same memory."""
+def _is_same_memory(item: Any, one: Any) -> bool:
+    """Whether two arrays are the same memory with the same type and shape."""
     if not isinstance(item, np.ndarray) or not isinstance(one, np.ndarray):
         return False
     same = item.dtype == one.dtype and item.shape == one.shape and item.size > 0

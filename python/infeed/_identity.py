@@ -1,8 +1,8 @@
-"""What a function is, so that two machines can tell whether both have the same one.
+"""Identity of a function, to find out whether two machines have the same one.
 
-Compared are the files of the modules that it is made of: the one it is named by, those
-in which it and its decorators were defined, and, where it is an object, that of its
-class. What these import is not looked at.
+The identity covers the source files of the modules that define the function: the module
+in its name, those that define it and its decorators, and for a callable object that of
+its class. It does not cover the modules that these import.
 """
 
 import functools
@@ -18,20 +18,20 @@ import numpy as np
 
 from infeed.errors import ConfigError
 
-# Hexadecimal digits of a hash: for telling files apart, not against whoever forges one.
+# Hexadecimal digits of a hash: it distinguishes files, and does not resist forgery.
 _DIGITS = 16
 
-# What was found of a function, by its name, as long as that means the same function: a
-# file may change under a process that goes on with what it imported.
+# Code of known functions by name, valid while the name means the same function: the
+# file may change after the import.
 _known: dict[str, tuple[Any, str]] = {}
 
 
 def identity(name: str, function: Any) -> tuple[str, str]:
-    """The code of a function, and what runs it, as texts to be compared.
+    """Returns the code of a function, and its interpreter, as texts to compare.
 
     Raises:
-        ConfigError: Its code is of the script that runs, or of a file that was changed
-            since it was imported.
+        ConfigError: The code is part of the running script, or its file was changed
+            after the import.
     """
     known = _known.get(name)
     if known is None or known[0] is not function:
@@ -42,23 +42,23 @@ def identity(name: str, function: Any) -> tuple[str, str]:
 
 
 def _code(name: str, function: Any) -> str:
-    """Each module that a function is made of, with a hash of its file."""
+    """Returns each module of a function, with the hash of its file."""
     layers = [*_layers(function)]
     names = [name.partition(":")[0], *(module for module, _ in layers)]
     own, *others = dict.fromkeys(names)
-    # Of Python itself the version is compared.
+    # The interpreter's version covers the standard library.
     others = [
         of for of in others if of.partition(".")[0] not in sys.stdlib_module_names
     ]
-    told = []
+    found = []
     for module in (own, *others):
         codes = [code for of, code in layers if of == module and code is not None]
-        told.append(f"{module} {_content(module, codes)}")
-    return ", ".join(told)
+        found.append(f"{module} {_content(module, codes)}")
+    return ", ".join(found)
 
 
 def _layers(function: Any) -> Iterator[tuple[str, CodeType | None]]:
-    """Modules and code of a function, and of what it wraps."""
+    """Yields modules and code of a function, and of the functions it wraps."""
     seen: set[int] = set()
     while function is not None and id(function) not in seen:
         seen.add(id(function))
@@ -77,7 +77,7 @@ def _layers(function: Any) -> Iterator[tuple[str, CodeType | None]]:
             continue
         code = getattr(function, "__code__", None)
         if isinstance(code, CodeType):
-            # A decorator says that it is of the module of what it wraps.
+            # A decorator's `__module__` is that of the function it wraps.
             yield function.__globals__.get("__name__", function.__module__), code
         if (module := getattr(function, "__module__", None)) is not None:
             yield module, None
@@ -85,10 +85,10 @@ def _layers(function: Any) -> Iterator[tuple[str, CodeType | None]]:
 
 
 def _content(name: str, codes: list[CodeType]) -> str:
-    """A hash of a module's file; the version of its package where it is compiled."""
+    """Returns the hash of a module's file; for compiled modules the package version."""
     if name == "__main__":
         raise ConfigError(
-            "a part of it is of the script or notebook that runs; put it in a module"
+            "it is partly defined in the running script; move it to a module"
         )
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
@@ -101,14 +101,14 @@ def _content(name: str, codes: list[CodeType]) -> str:
         data: bytes = read(origin)
     except OSError as error:
         raise ConfigError(f"the file of {name} cannot be read ({error})") from error
-    _refuse_changed(name, origin, loader, data, codes)
+    _check_unchanged(name, origin, loader, data, codes)
     return hashlib.sha256(data).hexdigest()[:_DIGITS]
 
 
-def _refuse_changed(
+def _check_unchanged(
     name: str, origin: str, loader: Any, data: bytes, codes: list[CodeType]
 ) -> None:
-    """Refuses a file whose code is not what was imported from it."""
+    """Raises an error if the file's code differs from the imported code."""
     own = [code for code in codes if code.co_filename == origin]
     if not own or not hasattr(loader, "source_to_code"):
         return
@@ -118,13 +118,13 @@ def _refuse_changed(
         there = set()
     if not there.issuperset(own):
         raise ConfigError(
-            f"the file of {name} was changed after it was imported; start this process "
-            "anew"
+            f"the file of {name} was changed after it was imported; restart this "
+            "process"
         )
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a module, and of all functions inside."""
+    """Yields the code of a module and of all functions in it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -132,7 +132,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _version(module: ModuleType | None, name: str) -> str:
-    """The version of a package, or of Python, which some modules are part of."""
+    """Returns the version of a package, or of Python for the standard library."""
     package = sys.modules.get(name.partition(".")[0], module)
     version = getattr(package, "__version__", None)
     return version if isinstance(version, str) else platform.python_version()

@@ -1,4 +1,4 @@
-"""Copies of a device's arrays by JAX, for the adapters that give JAX its batches."""
+"""Copies of a device's arrays by JAX, for the adapters that give batches to JAX."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,116 +10,115 @@ import jax.sharding
 import numpy as np
 
 from infeed import _core
-from infeed._copying import Copy, card_number, no_card
+from infeed._device_copies import Copy, gpu_error
 from infeed.errors import ConfigError, DeviceError
 
-__all__ = ["Over", "copies", "named"]
+__all__ = ["DeviceArrays", "copy_arrays", "device_name"]
 
-# The axis of the mesh over devices of which nobody said more.
+# The axis of the default mesh over devices.
 AXIS = "data"
 
 
-def named(device: str) -> str:
-    """The name of a device with its number: "cuda" is JAX's own choice of a card.
+def device_name(device: str) -> str:
+    """Returns the name of a device with its number: "cuda" is JAX's default GPU.
 
     Raises:
-        DeviceError: There is such a card, but not for JAX.
+        DeviceError: The process sees the GPU, and JAX does not.
     """
-    number = card_number(device)
+    number = _core.cuda_ordinal(device)
     if number is None:
         return device
     try:
-        cards = jax.local_devices(backend="cuda")
+        gpus = jax.local_devices(backend="cuda")
     except RuntimeError:
-        cards = []
+        gpus = []
     chosen = jax.config.jax_default_device
     if device != "cuda":
-        cards = [card for card in cards if card.local_hardware_id == number]
-    elif chosen in cards:
-        cards = [chosen]
-    if not cards:
-        mend = "install JAX with CUDA (jax[cuda13]) and let it see the card"
-        error = no_card(device, "JAX", jax.local_devices(), mend)
+        gpus = [gpu for gpu in gpus if gpu.local_hardware_id == number]
+    elif chosen in gpus:
+        gpus = [chosen]
+    if not gpus:
+        fix = "install JAX with CUDA (jax[cuda13]) and let it see the GPU"
+        error = gpu_error(device, "JAX", jax.local_devices(), fix)
         if error is not None:
             raise error
         return device
-    return f"cuda:{cards[0].local_hardware_id}"
+    return f"cuda:{gpus[0].local_hardware_id}"
 
 
-class Over:
-    """Devices that have a part each of every batch, and global arrays of those parts.
+class DeviceArrays:
+    """Devices that each receive a part of every batch, and global arrays of the parts.
 
     Args:
-        names: The devices, as `infeed.Pipeline.open` takes them.
-        sharding: Of the arrays. None: rows over a mesh of these devices, in their
-            order.
-        rank: Which of the shares of a batch the parts are together.
-        world_size: How many shares there are.
+        names: Names of the devices, as in `infeed.Pipeline.open`.
+        sharding: Sharding of the arrays. None: rows over a mesh of these devices, in
+            their order.
+        rank: Index of this process's share of a batch.
+        world_size: Number of shares.
 
     Raises:
-        ConfigError: The sharding is of other devices, or a device is named twice.
-        DeviceError: JAX has not the device that is named.
+        ConfigError: The sharding has other devices, or a device is named twice.
+        DeviceError: JAX does not see a device.
     """
 
     def __init__(
         self, names: Sequence[str], sharding: Any, rank: int = 0, world_size: int = 1
     ):
-        self.names = [named(name) for name in names]
+        self.names = [device_name(name) for name in names]
         self._devices = [_device(name, at) for at, name in enumerate(self.names)]
         if None in self._devices:
-            # The engine has no such card either, and says why when it is opened.
+            # The engine does not see the GPU either, and reports the reason.
             return
         if len({device.platform for device in self._devices}) > 1:
             raise ConfigError(
-                f"devices={list(names)}: JAX has {self._devices} for them, which make "
-                "no array together; name cards, or simulated devices"
+                f"devices={list(names)}: JAX has {self._devices} for them, which "
+                "cannot form one array; name only GPUs, or only simulated devices"
             )
         if len(set(self._devices)) < len(self._devices):
             raise ConfigError(
                 f"devices={list(names)}: JAX has {self._devices} for them, and an "
-                "array lies on a device once; name each once"
+                "array uses each device once; name each once"
             )
         if sharding is None:
             mesh = jax.sharding.Mesh(np.array(self._devices), (AXIS,))
             spec = jax.sharding.PartitionSpec(AXIS)
             sharding = jax.sharding.NamedSharding(mesh, spec)
-            # Of this process alone, whatever share of the rows it reads.
+            # Arrays of this process alone, whichever rows it reads.
             rank, world_size = 0, 1
         elif sharding.addressable_devices != set(self._devices):
             ordered = sorted(sharding.addressable_devices, key=lambda one: one.id)
             raise ConfigError(
-                f"devices={list(names)} are {self._devices}, and the sharding's in "
-                f"this process {ordered}; name all of those and no others, or leave "
-                "out devices, and JAX moves batches there itself"
+                f"devices={list(names)} are {self._devices}, and the sharding has "
+                f"{ordered} in this process; name exactly those, or leave out devices, "
+                "and JAX copies batches there itself"
             )
         self.sharding = sharding
         self._rank, self._world_size = rank, world_size
 
     def copies(self) -> list[Copy]:
-        """For each device, what copies arrays there."""
-        return [partial(copies, device=device) for device in self._devices]
+        """Returns the function that copies arrays, for each device."""
+        return [partial(copy_arrays, device=device) for device in self._devices]
 
-    def joined(self, *parts: dict[str, Any]) -> dict[str, Any]:
-        """The fields of all parts as one: arrays over the devices, lists end to end.
+    def join(self, *parts: dict[str, Any]) -> dict[str, Any]:
+        """Returns the fields of all parts: arrays over the devices, joined lists.
 
         Raises:
-            ConfigError: A field is ragged; or the sharding wants other rows on a device
+            ConfigError: A field is ragged, or the sharding has other rows on a device
                 than its part.
         """
         return {
-            name: self._joined(name, [part[name] for part in parts])
-            for name in parts[0]
+            name: self._join(name, [part[name] for part in parts]) for name in parts[0]
         }
 
-    def _joined(self, name: str, parts: list[Any]) -> Any:
+    def _join(self, name: str, parts: list[Any]) -> Any:
         if isinstance(parts[0], list):
             return [value for part in parts for value in part]
         if isinstance(parts[0], tuple):
-            raise ragged(name, "several devices need")
+            raise ragged_error(name, "several devices need")
         rows, *others = parts[0].shape
         begin = self._rank * rows * len(parts)
         shape = (rows * len(parts) * self._world_size, *others)
-        divides(name, shape, self.sharding)
+        check_divides(name, shape, self.sharding)
         places = self.sharding.addressable_devices_indices_map(shape)
         for at, device in enumerate(self._devices):
             first = begin + at * rows
@@ -130,101 +129,104 @@ class Over:
             ]
             if found != wanted:
                 raise ConfigError(
-                    f"{name}: the sharding wants {_told(found)} of {shape} on "
-                    f"{device}, and devices={self.names} brings {_told(wanted)}; shard "
-                    "the rows alone, name the devices in their order, or leave out "
-                    "devices, and JAX moves batches there itself"
+                    f"{name}: the sharding has {_format_ranges(found)} of {shape} on "
+                    f"{device}, and devices={self.names} deliver "
+                    f"{_format_ranges(wanted)}; shard only the rows, name the devices "
+                    "in their order, or leave out devices, and JAX copies batches "
+                    "there itself"
                 )
         return jax.make_array_from_single_device_arrays(shape, self.sharding, parts)
 
 
-def _told(ranges: list[tuple[int, int]]) -> str:
+def _format_ranges(ranges: list[tuple[int, int]]) -> str:
     return f"[{', '.join(f'{begin}:{end}' for begin, end in ranges)}]"
 
 
 def _device(name: str, at: int) -> Any:
-    """JAX's card of that name, if it has it; of a simulated device, its CPU ``at``.
+    """Returns JAX's GPU of a name, if JAX sees it; for ``"sim"`` CPU number `at`.
 
     Raises:
-        DeviceError: It has not as many CPUs.
+        DeviceError: JAX has fewer CPUs.
     """
-    number = card_number(name)
+    number = _core.cuda_ordinal(name)
     if number is None:
         cpus = jax.local_devices(backend="cpu")
         if at >= len(cpus):
             raise DeviceError(
-                f"devices: {name} would be device {at} of JAX's CPU, which has "
+                f"devices: {name} needs device {at} of JAX's CPU, which has "
                 f"{len(cpus)}; call jax.config.update('jax_num_cpu_devices', {at + 1}) "
-                "before anything else of JAX"
+                "before any other use of JAX"
             )
         return cpus[at]
     try:
-        cards = jax.local_devices(backend="cuda")
+        gpus = jax.local_devices(backend="cuda")
     except RuntimeError:
-        cards = []
-    found = [card for card in cards if card.local_hardware_id == number]
+        gpus = []
+    found = [gpu for gpu in gpus if gpu.local_hardware_id == number]
     return found[0] if found else None
 
 
-def ragged(name: str, who: str) -> ConfigError:
-    """The error of a field whose rows are of differing lengths."""
+def ragged_error(name: str, consumer: str) -> ConfigError:
+    """Returns the error for a field whose rows differ in length."""
     return ConfigError(
-        f"{name} is ragged, and {who} rows of one shape; use .batch(..., pad=True), or "
-        "leave the field out"
+        f"{name} is ragged, and {consumer} rows of one shape; use "
+        ".batch(..., pad=True), or leave the field out"
     )
 
 
-def divides(name: str, shape: tuple[int, ...], sharding: Any) -> None:
-    """Refuses a batch whose rows the devices cannot share.
+def check_divides(name: str, shape: tuple[int, ...], sharding: Any) -> None:
+    """Checks that the devices can share the rows of a batch evenly.
 
     Raises:
-        ConfigError: As said.
+        ConfigError: They cannot.
     """
     try:
         sharding.shard_shape(shape)
     except ValueError as error:
         raise ConfigError(
-            f"{name}: a batch of shape {shape} does not divide among the devices of "
-            f"the sharding; use a batch that does, and a tail that is dropped or "
-            f"filled up ({error})"
+            f"{name}: the devices of the sharding do not divide a batch of shape "
+            f'{shape}; use another batch size, or tail="drop", "pad" or "wrap" '
+            f"({error})"
         ) from None
 
 
-def copies(
+def copy_arrays(
     arrays: Sequence[_core.DeviceArray], device: Any = None
 ) -> tuple[list[jax.Array], Callable[[], None]]:
-    """Copies of arrays whose bytes are there, on their device, and what waits for them.
+    """Copies arrays that are complete, on their device.
 
-    64-bit types become 32-bit ones unless ``jax_enable_x64`` is set, as everywhere in
-    JAX.
+    JAX converts 64-bit types to 32-bit ones unless ``jax_enable_x64`` is set.
 
     Args:
-        arrays: Of one batch, on one device.
-        device: What JAX has for that device. None: what the arrays say.
+        arrays: Arrays of one batch on one device.
+        device: JAX's device. None: the device of the arrays.
+
+    Returns:
+        The copies, and a function that waits for them.
     """
-    lent = []
+    imported = []
     for array in arrays:
         one = jax.dlpack.from_dlpack(array)
-        # Without its device it would be computed with on the default one.
-        lent.append(jax.device_put(one, device or next(iter(one.devices()))))
-    if not lent:
+        # Without a committed device, JAX would compute on its default device.
+        imported.append(jax.device_put(one, device or next(iter(one.devices()))))
+    if not imported:
         return [], lambda: None
-    made, done = _copied(lent)
+    made, done = _copied(imported)
 
     def wait() -> None:
         done.block_until_ready()
-        lent.clear()
+        imported.clear()
 
     return made, wait
 
 
-def _copies(lent: list[jax.Array]) -> tuple[list[jax.Array], jax.Array]:
-    """Copies, and a value that is there when they are.
+def _copies(imported: list[jax.Array]) -> tuple[list[jax.Array], jax.Array]:
+    """Returns copies, and a value that is ready when they are.
 
-    All results of one computation are there together. The copies themselves cannot be
-    waited for: a step that donates its batch may have deleted them by then.
+    All results of one computation are ready together. The copies themselves cannot be
+    waited for: a step that donates its batch may have deleted them.
     """
-    return [jnp.copy(array) for array in lent], jnp.zeros((), bool)
+    return [jnp.copy(array) for array in imported], jnp.zeros((), bool)
 
 
 _copied = jax.jit(_copies)

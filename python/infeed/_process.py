@@ -1,8 +1,8 @@
-"""A process that runs a user's function, sample by sample, for `infeed`.
+"""The main module of a worker process, which calls a user function for `infeed`.
 
-The engine sends messages over a socket, which is standard input at first. Values lie in
-an anonymous file, which is standard output at first. `link.rs` of the binding is the
-engine's side and defines the messages.
+The engine sends messages over a socket, which is standard input at first. Values are in
+an anonymous file, which is standard output at first. `worker_process.rs` of the binding
+is the engine's side, and defines the messages.
 """
 
 import json
@@ -20,30 +20,30 @@ from typing import Any
 
 import numpy as np
 
-from infeed._functions import Adapter
+from infeed._functions import FunctionAdapter
 
-# Values begin at multiples of this.
+# Alignment of values in the file, in bytes.
 _ALIGNED = 64
 
-# How often to look whether the parent is another: its death closes the socket, unless
-# a fork of it holds the other end.
+# Interval of checks whether the parent still lives, in seconds. Its death closes the
+# socket, unless a fork of the parent holds the other end.
 _LOOK_MS = 2000
 
 
 def main() -> None:
-    """Loads the function and calls it until the parent goes.
+    """Loads the function and calls it until the parent ends.
 
-    The parent's end is no error: whether it closes the socket, dies, or this process
-    gets SIGTERM, nothing is printed.
+    The end of the parent is not an error. If the parent closes the socket or dies, or
+    if this process receives SIGTERM, it ends and prints nothing.
     """
     # Ctrl-C is for the parent, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A handler of the user's modules would raise within the function.
+    # A handler that a user's module installed would raise within the function.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         _serve()
     except ConnectionError:
-        # The parent died while a message was read or written.
+        # The parent ended in the middle of a message.
         os._exit(0)
 
 
@@ -53,7 +53,7 @@ def _serve() -> None:
     memory = os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    # What the function prints goes where errors go: there is no other output here.
+    # Output of the function goes to standard error: standard output is not usable.
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     threading.Thread(target=_watch, args=(link, parent), daemon=True).start()
@@ -61,7 +61,9 @@ def _serve() -> None:
     if asked is None:
         return
     try:
-        adapter = Adapter(pickle.loads(_read(memory, 0, asked["pickled"])), False)
+        adapter = FunctionAdapter(
+            pickle.loads(_read(memory, 0, asked["pickled"])), False
+        )
     except BaseException as error:
         _send(link, _raised(error))
         return
@@ -70,20 +72,22 @@ def _serve() -> None:
         _send(link, _answer(adapter, memory, asked))
 
 
-def _answer(adapter: Adapter, memory: int, asked: dict[str, Any]) -> dict[str, Any]:
-    """Calls the function with what lies in memory, and puts there what it returns."""
+def _answer(
+    adapter: FunctionAdapter, memory: int, asked: dict[str, Any]
+) -> dict[str, Any]:
+    """Calls the function with values from the file, and writes its results there."""
     begun = time.process_time_ns()
     try:
         inputs = {of["name"]: _value(memory, of) for of in asked["values"]}
         first, second = asked["key"]
         returned = adapter(inputs, (first, second))
         end = asked["end"]
-        told = []
+        values = []
         for name, kind, value in returned:
             dtype, shape, data = value if kind == "array" else ("", (), value)
             size = memoryview(data).nbytes
             _write(memory, end, data)
-            told.append(
+            values.append(
                 {
                     **{"name": name, "kind": kind, "dtype": dtype},
                     **{"shape": list(shape), "at": end, "bytes": size},
@@ -92,11 +96,11 @@ def _answer(adapter: Adapter, memory: int, asked: dict[str, Any]) -> dict[str, A
             end = -(-(end + size) // _ALIGNED) * _ALIGNED
     except BaseException as error:
         return _raised(error)
-    return {"values": told, "cpu_ns": time.process_time_ns() - begun}
+    return {"values": values, "cpu_ns": time.process_time_ns() - begun}
 
 
 def _value(memory: int, of: dict[str, Any]) -> Any:
-    """An input, in memory of its own: the function may keep it."""
+    """Reads an input into its own memory, because the function may keep it."""
     if of["kind"] == "array":
         if of["dtype"] == "bfloat16":
             import ml_dtypes
@@ -133,7 +137,7 @@ def _write(memory: int, at: int, data: Any) -> None:
 
 
 def _raised(error: BaseException) -> dict[str, Any]:
-    """What was raised, in a line that says where, and the whole traceback."""
+    """Returns an exception's last line with its location, and the whole traceback."""
     line = traceback.format_exception_only(error)[-1].strip()
     frames = traceback.extract_tb(error.__traceback__)
     if frames:
@@ -142,7 +146,7 @@ def _raised(error: BaseException) -> dict[str, Any]:
 
 
 def _receive(link: socket.socket) -> dict[str, Any] | None:
-    """The next message; None when the parent is gone."""
+    """Returns the next message; None after the end of the parent."""
     length = _exactly(link, 4)
     if length is None:
         return None
@@ -169,9 +173,9 @@ def _send(link: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _watch(link: socket.socket, parent: int) -> None:
-    """Ends this process when the parent is gone, whatever the function does."""
+    """Ends this process after the parent, even while the function runs."""
     poll = select.poll()
-    # Only the end of the other side: messages are for the main thread.
+    # POLLRDHUP only: the main thread reads the messages.
     poll.register(link, getattr(select, "POLLRDHUP", 0))
     while not poll.poll(_LOOK_MS) and os.getppid() == parent:
         pass

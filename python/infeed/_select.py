@@ -1,4 +1,4 @@
-"""Which records come how often, as described: filter, split, weights."""
+"""Selection of records in a description: filter, split, take, weights, repeat."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from infeed import _check, _code
-from infeed._columns import Column, column
+from infeed._columns import MemoryColumn, column
 from infeed.errors import ConfigError
 
-# A class by name or number.
+# Name or number of a class.
 Class = str | int
 
-# What `Pipeline.weights` takes.
+# Argument of `Pipeline.weights`.
 WeightsLike = Literal["balanced"] | Mapping[Class, float] | Sequence[float] | np.ndarray
 
 _CLASS = "the name or number of a class, or a list of them"
@@ -23,7 +23,7 @@ _PATTERN = 'a pattern such as "*.jpg", or a list of them'
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that a record must meet, all that are set."""
+    """Conditions on records. A record must meet all that are set."""
 
     label: tuple[Class, ...] = ()
     not_label: tuple[Class, ...] = ()
@@ -34,33 +34,33 @@ class Filter:
 
     @classmethod
     def of(cls, **given: Any) -> "Filter":
-        """Checks what was given; None is no condition."""
+        """Returns the filter for checked arguments; None sets no condition."""
         conditions: dict[str, tuple[Any, ...]] = {}
         for name, value in given.items():
             if value is None:
                 continue
             is_class = name.endswith("label")
             several = isinstance(value, list | tuple | set | frozenset | np.ndarray)
-            # The order of a set is no setting.
+            # Sets have no order, so the description sorts them.
             items = sorted(value, key=str) if isinstance(value, set) else value
             one = _class if is_class else _pattern
             checked = tuple(one(name, item) for item in (items if several else [value]))
             if not checked:
                 expected = _CLASS if is_class else _PATTERN
-                raise _check.refusal("filter", name, expected, value)
+                raise _check.error("filter", name, expected, value)
             conditions[name] = checked
         if not conditions:
-            expected = "given, or name, shard or one of their negations"
-            raise _check.refusal("filter", "label", expected, None)
+            expected = "set, or name, shard, not_label, not_name or not_shard"
+            raise _check.error("filter", "label", expected, None)
         return cls(**conditions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table of a description."""
+        """Returns the table of the description."""
         given = {f.name: list(getattr(self, f.name)) for f in fields(self)}
         return {name: items for name, items in given.items() if items}
 
     def code(self) -> str:
-        """The call that makes it."""
+        """Formats the method call that makes it."""
         given = [
             f"{name}={_code.value(items[0] if len(items) == 1 else tuple(items))}"
             for name, items in self.to_dict().items()
@@ -70,7 +70,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Split:
-    """One part of several."""
+    """One part of a split."""
 
     shares: tuple[float, ...]
     part: int
@@ -80,35 +80,35 @@ class Split:
         shares = _check.numbers("split", "shares", self.shares, low=0)
         total = sum(shares)
         if not all(shares) or not math.isclose(total, 1.0, rel_tol=0, abs_tol=1e-6):
-            expected = "over zero and 1 together, what is left over being a part, too"
-            raise _check.refusal("split", "shares", expected, self.shares)
+            expected = "positive numbers with the sum 1; add the share of the rest"
+            raise _check.error("split", "shares", expected, self.shares)
         object.__setattr__(self, "shares", tuple(map(float, shares)))
         object.__setattr__(self, "seed", seed("split", self.seed))
         if _check.integer("split", "part", self.part) >= len(shares):
-            raise _check.refusal("split", "part", f"below {len(shares)}", self.part)
+            raise _check.error("split", "part", f"below {len(shares)}", self.part)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table of a description."""
+        """Returns the table of the description."""
         return {"shares": list(self.shares), "part": self.part, "seed": self.seed}
 
     def code(self) -> str:
-        """The call that makes it, and which of its results it is."""
+        """Formats the method call and the index of this part."""
         shares = _code.value(self.shares)
         return f"{_code.method('split', [shares, f'seed={self.seed}'])}[{self.part}]"
 
 
 @dataclass(frozen=True)
 class Weights:
-    """How often records come: one of balanced, by class, by record."""
+    """Weights of records: balanced, by class, or by record."""
 
     balanced: bool = False
     classes: tuple[tuple[Class, float], ...] = ()
-    records: Column | None = None
+    records: MemoryColumn | None = None
     epoch: int | None = None
 
     @classmethod
     def of(cls, weights: Any, epoch: int | None) -> "Weights":
-        """Checks what was given."""
+        """Returns the weights for checked arguments."""
         if epoch is not None:
             epoch = _check.integer("weights", "epoch", epoch, low=1)
         if isinstance(weights, str) and weights == "balanced":
@@ -122,11 +122,11 @@ class Weights:
         return cls(records=_by_record(weights), epoch=epoch)
 
     def buffers(self) -> list[np.ndarray]:
-        """What the description refers to in memory."""
+        """Returns the arrays in memory that the description refers to."""
         return [] if self.records is None else self.records.buffers()
 
     def to_dict(self, first: int) -> dict[str, Any]:
-        """The table of a description; its array in memory has the number `first`."""
+        """Returns the table of the description; `first` numbers its array."""
         table: dict[str, Any] = {}
         if self.epoch is not None:
             table["epoch"] = self.epoch
@@ -142,19 +142,19 @@ class Weights:
 
     @classmethod
     def from_dict(cls, table: dict[str, Any]) -> "Weights":
-        """What a saved description says."""
+        """Returns the weights that a saved description has."""
         records = table.get("records")
         return cls(
             balanced=table.get("balanced", False),
             classes=tuple(
                 (entry["label"], entry["weight"]) for entry in table.get("classes", ())
             ),
-            records=None if records is None else Column.from_dict(records),
+            records=None if records is None else MemoryColumn.from_dict(records),
             epoch=table.get("epoch"),
         )
 
     def code(self) -> str:
-        """The call that makes it."""
+        """Formats the method call that makes it."""
         shown = '"balanced"'
         if self.classes:
             pairs = (f"{_code.value(label)}: {w!r}" for label, w in self.classes)
@@ -165,11 +165,11 @@ class Weights:
         return _code.method("weights", [shown, *epoch])
 
 
-class Selecting:
-    """The part of a pipeline that says which records come how often.
+class RecordSelection:
+    """The methods of a pipeline that select records and set how often each comes.
 
-    Records are filtered, then split, then taken; what is left comes by weights, in so
-    many passes, shuffled.
+    Records are filtered first, then split, then taken. The rest is weighted, repeated
+    and shuffled.
     """
 
     _filters: tuple[Filter, ...]
@@ -188,35 +188,35 @@ class Selecting:
         not_name: str | Sequence[str] | None = None,
         not_shard: str | Sequence[str] | None = None,
     ) -> Self:
-        """Keeps the records for which every condition given holds.
+        """Keeps the records that meet all conditions.
 
-        Conditions are on what the source knows without reading a record. Of several
-        classes or patterns one is enough. Another filter keeps some of what this one
-        keeps. What numbers and names records have, stays.
+        Conditions use only facts that the source knows without reading a record. A
+        condition with several classes or patterns needs one that matches. A second
+        filter applies to the result of the first. Records keep their numbers and names.
 
-        Patterns are of ``*``, ``?`` and ``[...]``. One without a slash is for the last
-        part of a name, ``"*.jpg"``; one with a slash for the whole, below the root of
-        the dataset, ``"cat/*.jpg"`` or ``"**/left/*"``.
+        Patterns consist of ``*``, ``?`` and ``[...]``. A pattern without a slash
+        applies to the last part of a name, such as ``"*.jpg"``. A pattern with a slash
+        applies to the whole name below the root of the dataset, such as ``"cat/*.jpg"``
+        or ``"**/left/*"``.
 
         Args:
-            label: Classes by name or number.
-            name: Patterns of which one fits the record's name.
-            shard: Patterns of which one fits the name of the shard, or file of a table,
-                that the record is in.
-            not_label: Classes that are left out.
-            not_name: Patterns of names that are left out.
-            not_shard: Patterns of shards that are left out.
+            label: Classes to keep, by name or number.
+            name: Patterns of record names to keep.
+            shard: Patterns of names to keep: of the shard, or of the file of a table.
+            not_label: Classes to leave out.
+            not_name: Patterns of record names to leave out.
+            not_shard: Patterns of shard names to leave out.
 
         Raises:
-            ConfigError: No condition; or the records are split or taken already. When
-                opened: the source does not know what is asked for, or no record is
-                left.
+            ConfigError: There is no condition, or the records are split or taken
+                already. Raised when the pipeline is opened: the source does not know
+                what a condition needs, or no record is left.
         """
         if self._split is not None or self._take is not None:
-            # Parts that were made of all records would have some in common.
+            # Parts of all records, each filtered, could share records.
             raise ConfigError(
-                "filter: records are filtered before they are split and taken; call "
-                ".filter before .split and .take"
+                "filter: records are filtered before split and take; call .filter "
+                "before .split and .take"
             )
         conditions = Filter.of(
             label=label,
@@ -229,94 +229,91 @@ class Selecting:
         return self._with(_filters=(*self._filters, conditions))
 
     def split(self, shares: Sequence[float], *, seed: int = 0) -> tuple[Self, ...]:
-        """Divides the records: one pipeline a share, without a record in common.
-
-        ::
+        """Splits the records into disjoint parts, one pipeline per part.
 
             train, val = pipeline.split((0.9, 0.1))
 
-        Which part a record is in is a function of its number, of how many there are,
-        and of ``seed``; order, epoch and ranks do not enter. Parts have their share of
-        the records, rounded down or up, and together all.
+        The part of a record is a function of its number, the number of records and
+        ``seed``. Order, epoch and ranks do not change it. Each part has its share of
+        the records, rounded down or up, and the parts together have all records.
 
         Args:
-            shares: The share of each part, together 1.
-            seed: Another integer divides otherwise.
+            shares: Share of each part, with the sum 1.
+            seed: Seed of the split.
 
         Raises:
-            ConfigError: Shares are not 1 together; or the records are split or taken
-                already. When opened: a part has no record.
+            ConfigError: The sum of the shares is not 1, or the records are split or
+                taken already. Raised when the pipeline is opened: a part has no record.
         """
         if self._split is not None:
             raise ConfigError(
-                "split: the records are split already; give all shares at once, such "
+                "split: the records are split already; pass all shares at once, such "
                 "as (0.8, 0.1, 0.1)"
             )
         if self._take is not None:
             raise ConfigError(
-                "split: records are split before they are taken; call .split before "
-                ".take"
+                "split: records are split before take; call .split before .take"
             )
         if isinstance(shares, str) or not isinstance(shares, Iterable):
-            expected = "the shares of the parts, such as (0.9, 0.1)"
-            raise _check.refusal("split", "shares", expected, shares)
+            expected = "shares of the parts, such as (0.9, 0.1)"
+            raise _check.error("split", "shares", expected, shares)
         given = tuple(shares)
         parts = [Split(given, part, seed) for part in range(max(len(given), 1))]
         return tuple(self._with(_split=part) for part in parts)
 
     def take(self, records: int) -> Self:
-        """Keeps the first records, in the source's own order, of what is left.
+        """Keeps the first records, in the order of the source.
 
-        For some at random use ``.split((0.01, 0.99))[0]``.
+        For a random choice use ``.split((0.01, 0.99))[0]``.
 
         Args:
-            records: How many, at most.
+            records: Highest number of records.
         """
         records = _check.integer("take", "records", records, low=1)
         known = self._take if self._take is not None else records
         return self._with(_take=min(known, records))
 
     def weights(self, weights: WeightsLike, *, epoch: int | None = None) -> Self:
-        """Lets records come by weight, in exact numbers.
+        """Samples records by weight, with exact counts.
 
-        Nothing is left to chance: in an epoch of N samples each record comes as often
-        as its share of N says, rounded down or up, and over 2, 4, 8, ... epochs as
-        often as its share of all of those. Weight 0 leaves a record out.
+        The counts are not random: in an epoch of N samples a record comes as often as
+        its share of N, rounded down or up. Over 2, 4, 8, ... epochs it comes as often
+        as its share of all their samples. Weight 0 leaves a record out.
 
         Args:
-            weights: By class, the weight of each of its records, ``{"cat": 2.0}``, 1
-                for those that are not named; ``"balanced"``, each class as often as
-                another; or an array of one number for each record of the source,
-                whether it is selected or not. An array is of this process, unless it is
-                mapped from a file (``np.load(path, mmap_mode="r")``).
-            epoch: Samples of an epoch. None: as many as there are records of a weight
-                over 0.
+            weights: Weight of the records of each class, ``{"cat": 2.0}``, with 1 for
+                other classes; ``"balanced"``, which samples all classes equally often;
+                or an array with one number per record of the source, selected or not.
+                A pipeline file can only name an array that is mapped from a file
+                (``np.load(path, mmap_mode="r")``).
+            epoch: Samples per epoch. None: the number of records with a weight above 0.
 
         Raises:
-            ConfigError: ``weights`` is none of these. When opened: a weight is negative
-                or not finite, all are 0, or the source knows no labels.
+            ConfigError: ``weights`` has another type. Raised when the pipeline is
+                opened: a weight is negative or not finite, all weights are 0, or the
+                source knows no labels.
         """
         return self._with(_weights=Weights.of(weights, epoch))
 
     def repeat(self, passes: int) -> Self:
-        """Makes one epoch of several passes, each in an order of its own.
+        """Makes one epoch of several passes, each with its own order.
 
         Args:
-            passes: How many; pass ``k`` of epoch ``e`` is epoch ``e * passes + k`` of
-                the pipeline without it.
+            passes: Passes per epoch. Pass ``k`` of epoch ``e`` has the order of epoch
+                ``e * passes + k`` without `repeat`.
         """
         return self._with(_repeat=_check.integer("repeat", "passes", passes, low=1))
 
     def _with(self, **changes: Any) -> Self:
-        """The same with other settings."""
+        """Returns a copy with other settings."""
         raise NotImplementedError
 
     def _held(self) -> list[np.ndarray]:
-        """What the selection refers to in memory."""
+        """Returns the arrays in memory that the selection refers to."""
         return [] if self._weights is None else self._weights.buffers()
 
     def _selection_code(self) -> list[str]:
-        """The calls that make it."""
+        """Formats the method calls that make the selection."""
         steps = [conditions.code() for conditions in self._filters]
         if self._split is not None:
             steps.append(self._split.code())
@@ -329,7 +326,7 @@ class Selecting:
         return steps
 
     def _selection_to_dict(self, first: int) -> dict[str, Any]:
-        """Its tables; an array in memory has the number `first`."""
+        """Returns the tables of the selection; `first` numbers its array."""
         tables: dict[str, Any] = {}
         if self._filters:
             tables["filter"] = [conditions.to_dict() for conditions in self._filters]
@@ -344,7 +341,7 @@ class Selecting:
         return tables
 
     def _selected_by(self, description: dict[str, Any]) -> Self:
-        """The same with the selection of a description."""
+        """Returns a copy with the selection of a description."""
         new = self
         for conditions in description.get("filter", []):
             new = new.filter(**conditions)
@@ -360,22 +357,22 @@ class Selecting:
 
 
 def seed(owner: str, value: Any) -> int:
-    """Returns `value` if the engine can count so far."""
+    """Returns `value` if it is an integer below 2**64."""
     if _check.integer(owner, "seed", value) >= 2**64:
-        raise _check.refusal(owner, "seed", "below 2**64", value)
+        raise _check.error(owner, "seed", "below 2**64", value)
     return int(value)
 
 
 def _class(name: str, value: Any, owner: str = "filter") -> Class:
     if isinstance(value, str):
         return value
-    # Labels of others' data sets may be negative.
+    # Some datasets use negative labels.
     return _check.integer(owner, name, value, low=-(2**63))
 
 
 def _pattern(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise _check.refusal("filter", name, _PATTERN, value)
+        raise _check.error("filter", name, _PATTERN, value)
     return value
 
 
@@ -383,18 +380,18 @@ def _weight(label: Class, value: Any) -> float:
     return float(_check.number("weights", f"weight of {label!r}", value, low=0))
 
 
-def _by_record(weights: Any) -> Column:
-    expected = '"balanced", a mapping by class, or one number a record'
+def _by_record(weights: Any) -> MemoryColumn:
+    expected = '"balanced", a mapping by class, or one number per record'
     if isinstance(weights, str | bytes | Mapping):
-        raise _check.refusal("weights", "weights", expected, weights)
+        raise _check.error("weights", "weights", expected, weights)
     try:
-        # A mapped array stays one.
+        # A mapped array must stay one, so that a file can describe it.
         array = weights if isinstance(weights, np.ndarray) else np.asarray(weights)
         if array.dtype.name not in ("float32", "float64"):
             array = np.asarray(array, np.float64)
     except (TypeError, ValueError):
-        raise _check.refusal("weights", "weights", expected, weights) from None
+        raise _check.error("weights", "weights", expected, weights) from None
     if array.ndim != 1 or array.size == 0:
         found = f"an array of shape {array.shape}"
-        raise _check.refusal("weights", "weights", expected, found)
+        raise _check.error("weights", "weights", expected, found)
     return column("weights", array, "tensor")

@@ -1,4 +1,4 @@
-"""A batch as Python users see it: NumPy arrays over the engine's memory."""
+"""Batches as NumPy arrays over the engine's memory."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,16 +11,16 @@ __all__ = ["Batch"]
 
 
 class Batch:
-    """The samples of one step, one column a field.
+    """The samples of one step, one column per field.
 
-    Indexes by name and unpacks in field order::
+    A batch is indexed by field name, and unpacks in field order:
 
         batch["image"]
         images, labels = batch
 
-    Arrays share the engine's memory, without a copy, and stay valid for as long as they
-    are held. Memory that is held cannot be used for coming batches, so a loop should
-    let go of a batch before it takes the next but one.
+    Arrays share the engine's memory without a copy, and stay valid as long as the
+    program holds them. The engine cannot reuse memory that is held, so a loop should
+    release each batch before it takes the second one after it.
     """
 
     __slots__ = ("_core",)
@@ -29,18 +29,18 @@ class Batch:
         self._core = core
 
     def __getitem__(self, name: str) -> Any:
-        """The column of a field.
+        """Returns the column of a field.
 
         Returns:
-            For images, masks, tensors and scalars an array, rows first; for bytes and
-            text a list; for ragged fields ``(values, offsets)``, where row ``i`` is
-            ``values[offsets[i]:offsets[i + 1]]``. An array on a device is what `array`
-            gives, for ``from_dlpack`` of any framework.
+            An array with rows first for images, masks, tensors and scalars; a list for
+            bytes and text; ``(values, offsets)`` for ragged fields, where row ``i`` is
+            ``values[offsets[i]:offsets[i + 1]]``. For an array on a device the result
+            is that of `array`, which any framework's ``from_dlpack`` accepts.
 
         Raises:
-            KeyError: There is no such field.
-            TypeError: The column is bfloat16, which NumPy has only with the package
-                ``ml_dtypes``; `array` gives it to other frameworks.
+            KeyError: The batch has no such field.
+            TypeError: The column is bfloat16, and the package ``ml_dtypes``, which adds
+                that type to NumPy, is not installed.
         """
         column = self._core.column(name)
         if isinstance(column, _core.Array):
@@ -51,66 +51,67 @@ class Batch:
         return column
 
     def array(self, name: str) -> _core.Array | _core.DeviceArray:
-        """The column of a field as it is in the engine, for DLPack.
+        """Returns the column of a field as the engine's array, for DLPack.
 
-        ``torch.from_dlpack(batch.array("image"))`` shares its memory; so do the
-        counterparts of JAX, TensorFlow and CuPy. On a device the consumer's stream
-        waits for the bytes there, and the host does not; the memory is used again once
-        what that stream had to do when the last tensor was dropped is done.
+        ``torch.from_dlpack(batch.array("image"))`` shares its memory, as do the same
+        functions of JAX, TensorFlow and CuPy. On a device, the consumer's stream waits
+        for the copy to the device, and the host does not wait. After the last tensor is
+        dropped, the engine reuses the memory once the work queued in that stream is
+        done.
 
         Raises:
-            KeyError: There is no such field.
-            TypeError: It is a list of bytes or text, or ragged.
+            KeyError: The batch has no such field.
+            TypeError: The field is ragged, bytes or text.
         """
         column = self._core.column(name)
         if not isinstance(column, _core.Array | _core.DeviceArray):
-            raise TypeError(f"{name} is no array; take batch[{name!r}]")
+            raise TypeError(f"{name} is not an array; use batch[{name!r}]")
         return column
 
     def columns(self) -> Iterator[tuple[str, Any]]:
-        """Names and columns as they are in the engine, for other frameworks.
+        """Iterates over names and columns, for other frameworks.
 
-        Like `items`, but an array is what `array` gives, of any type; a ragged field is
-        a pair of those.
+        Like `items`, but arrays are those of `array`, of any type, and a ragged field
+        is a pair of them.
         """
         return ((name, self._core.column(name)) for name in self.keys())
 
     def record_stream(self, stream: Any) -> None:
-        """Says that a stream uses the batch besides the one that took it over.
+        """Marks the batch as in use by another stream.
 
-        Its memory is not used again before what that stream has to do when the batch
-        is dropped is done. ``torch.Tensor.record_stream`` does nothing for memory that
-        is not PyTorch's.
+        After the batch is dropped, the engine reuses its memory only once the work
+        queued in that stream is done. ``torch.Tensor.record_stream`` has no effect on
+        memory that PyTorch did not allocate.
 
         Args:
-            stream: Such as ``torch.cuda.Stream``, a stream of CuPy, or a handle.
+            stream: A ``torch.cuda.Stream``, a CuPy stream, or a stream handle.
 
         Raises:
-            TypeError: The batch is on the CPU, or it is no stream.
+            TypeError: The batch is on the CPU, or the argument is not a stream.
         """
         self._core.record_stream(stream)
 
     @property
     def records(self) -> list[tuple[int, str]]:
-        """Number and name of the record behind each row; -1 and "" of padding."""
+        """Number and name of each row's record; (-1, "") for padding."""
         return self._core.records()
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch it belongs to, from 0."""
+        """Number of the batch's epoch, from 0."""
         return self._core.epoch
 
     @property
     def step(self) -> int:
-        """Its place in the epoch, from 0."""
+        """Number of the step in its epoch, from 0."""
         return self._core.step
 
     def keys(self) -> tuple[str, ...]:
-        """Names of the fields, in order."""
+        """Returns the names of the fields, in order."""
         return self._core.names
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Names and columns, in order."""
+        """Iterates over names and columns, in order."""
         return ((name, self[name]) for name in self.keys())
 
     def __contains__(self, name: object) -> bool:
@@ -120,7 +121,7 @@ class Batch:
         return (self[name] for name in self.keys())
 
     def __len__(self) -> int:
-        """Number of fields, so that unpacking and ``len`` agree; see `rows`."""
+        """Returns the number of fields, as for a tuple; `rows` counts the samples."""
         return len(self.keys())
 
     @property
@@ -140,7 +141,7 @@ class Batch:
 
 
 def numpy_from(name: str, column: _core.Array) -> np.ndarray:
-    """A view of the column's memory."""
+    """Returns a NumPy view of the column's memory."""
     array = np.asarray(column)
     if column.dtype != "bfloat16":
         return array
@@ -149,6 +150,6 @@ def numpy_from(name: str, column: _core.Array) -> np.ndarray:
     except ImportError:
         raise TypeError(
             f"{name} is bfloat16, which NumPy has only with the package ml_dtypes; "
-            f"install it, or take batch.array({name!r}) through DLPack"
+            f"install it, or use batch.array({name!r}) through DLPack"
         ) from None
     return array.view(ml_dtypes.bfloat16)

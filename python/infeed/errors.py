@@ -1,8 +1,8 @@
-"""What can go wrong, as exceptions: one for each variant of the engine's error.
+"""Exceptions, one for each variant of the engine's error.
 
-Each is an `InfeedError` and also the built-in exception that a reader expects, so that
-``except ValueError`` and ``except OSError`` work as usual. Messages about data name the
-record; messages about settings name the parameter and the mend.
+Each is an `InfeedError` and also a built-in exception, so that ``except ValueError``
+and ``except OSError`` work. Messages about data name the record. Messages about
+settings name the argument and the fix.
 """
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "RecordTooLargeError",
     "ShapeError",
     "ThreadError",
-    "TooManyBadError",
+    "TooManyBadRecordsError",
     "TransformError",
     "WriteError",
 ]
@@ -37,41 +37,41 @@ class InfeedError(Exception):
 
 
 class ConfigError(InfeedError, ValueError):
-    """The description of a pipeline, or an argument of ``open``, cannot work."""
+    """The description of a pipeline or an argument is invalid."""
 
 
 class BudgetError(ConfigError):
-    """The memory budget does not hold two batches and what makes them."""
+    """The memory budget is too small for two batches and the work that makes them."""
 
 
 class OpenError(InfeedError, OSError):
-    """A dataset could not be opened or listed."""
+    """A dataset cannot be opened or listed."""
 
 
 class WriteError(InfeedError, OSError):
-    """A file of a packed dataset could not be written.
+    """A file of a packed dataset cannot be written.
 
-    What was written before it stays; the same call goes on from there.
+    Files that are complete stay. The same call continues from there.
     """
 
 
 class InterruptedPackError(InfeedError):
-    """``progress`` said stop; the same call goes on from there."""
+    """``progress`` returned False. The same call continues from there."""
 
 
 class ReadError(InfeedError, OSError):
-    """The bytes of a record could not be read, after retries.
+    """The bytes of a record cannot be read, even after retries.
 
-    No property of the data, so it stops the run whatever ``on_error`` says.
+    The storage failed and not the data, so the run stops with any ``on_error``.
     """
 
 
 class DamagedError(InfeedError, ValueError):
-    """The bytes in the place of a record are none, or its item could not be made."""
+    """The bytes of a record are damaged, or a Python object raised for its item."""
 
 
 class DecodeError(InfeedError, ValueError):
-    """The bytes of a record are not what they should be."""
+    """The bytes of a record cannot be decoded."""
 
 
 class TransformError(InfeedError, ValueError):
@@ -83,52 +83,52 @@ class ShapeError(InfeedError, ValueError):
 
 
 class FunctionError(InfeedError, RuntimeError):
-    """A function of ``.python`` or ``.python_batch`` did not take what it was given.
+    """A function of ``.python`` or ``.python_batch`` failed.
 
-    The message names the record, or the batch, and says what was raised; the traceback
-    of that is in the exception's notes, which Python shows below it.
+    The message names the record or the batch, and the exception of the function. The
+    exception's notes hold the traceback, and Python prints them below the message.
     """
 
 
 class ProcessError(InfeedError, OSError):
-    """No process could be started for a function of ``.python(..., processes=N)``."""
+    """A worker process of ``.python(..., processes=N)`` cannot be started."""
 
 
 class RecordTooLargeError(InfeedError, ValueError):
-    """A record needs more memory than the loader may ever use for one."""
+    """A record needs more memory than the loader may use for one record."""
 
 
-class TooManyBadError(InfeedError, ValueError):
+class TooManyBadRecordsError(InfeedError, ValueError):
     """More records were bad than ``max_bad`` allows."""
 
 
 class OutOfMemoryError(InfeedError, MemoryError):
-    """The operating system gave no memory for a batch."""
+    """The operating system has no memory left for a batch."""
 
 
 class LoaderError(InfeedError, RuntimeError):
-    """The loader cannot be used like this now."""
+    """The loader is in a state that does not allow the call."""
 
 
 class IteratorError(LoaderError):
-    """The loader is being iterated already."""
+    """Another loop iterates over the loader."""
 
 
 class ClosedError(LoaderError):
-    """The loader was closed."""
+    """The loader is closed."""
 
 
 class ForkedError(LoaderError):
-    """The loader was opened in another process, of which this one is a fork."""
+    """The loader was opened in the parent of this process, before the fork."""
 
 
 class DeviceError(InfeedError, RuntimeError):
-    """A device cannot be opened, has no memory left, or failed."""
+    """A device cannot be opened, is out of memory, or failed."""
 
 
 class ThreadError(InfeedError, OSError):
-    """Threads could not be started."""
+    """A thread cannot be started."""
 
 
 class PanickedError(InfeedError, RuntimeError):
-    """A defect of infeed itself; please report it."""
+    """infeed has a defect; please report it."""

@@ -1,4 +1,4 @@
-"""What limits a run: the verdict, the stages, the timeline."""
+"""The explanation of a run: verdict, stages, timeline."""
 
 import json
 import os
@@ -11,53 +11,53 @@ __all__ = ["Explanation"]
 
 
 class Explanation:
-    """Why a training loop waits, from what its loader counted.
+    """The limit of a training loop, from the counters of its loader.
 
-    Made by `Loader.explain`. ``print`` shows it; in a notebook it shows itself.
+    `Loader.explain` returns one. ``print`` shows it as text, and notebooks show it too.
     """
 
     def __init__(self, core: _core.Explanation):
         self._core = core
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in it: rates in samples per s, times in s, sizes in bytes.
+        """Returns it as plain data: rates in samples/s, times in s, sizes in bytes.
 
-        ``verdict`` holds ``limit``, ``rate``, ``next_limit`` and ``next_rate``;
-        ``stages`` what each stage cost; ``stall`` where the consumer's time went. Of a
-        loader on a device, ``transfers`` says what crossed to it and ``tried`` who
-        makes rows larger, as `placement` has it; of one with feeders, ``feeding`` says
-        what each of them did and what more would give.
+        Keys include ``verdict`` (``limit``, ``rate``, ``next_limit``, ``next_rate``),
+        ``stages`` (the cost of each stage) and ``stall`` (the consumer's waiting time).
+        With a device there are also ``transfers`` (copies to the device) and ``tried``
+        (see `placement`); with feeders, ``feeding`` (the work of each feeder, and the
+        gain of more feeders).
         """
         found: dict[str, Any] = json.loads(self._core.json())
         return found
 
     @property
     def limit(self) -> str:
-        """What limits, such as decode, storage, wire, copy, device or step."""
+        """The limit, such as decode, storage, wire, copy, device or step."""
         limit: str = self.to_dict()["verdict"]["limit"]
         return limit
 
     @property
     def placement(self) -> dict[str, Any] | None:
-        """Who makes rows larger in a loop that delivers on a device, by its own steps.
+        """The placement of transforms in a loop that delivers on a device.
 
-        The ``choice`` that runs now, whether it has ``settled``, ``step_s`` that a step
-        took when that was found, ``others`` that were tried, each with how many times
-        that its steps took, and a line of ``text`` that says why. None: batches stay on
-        the host.
+        Keys: ``choice`` (the current placement), ``settled`` (whether it is final),
+        ``step_s`` (seconds per step when it was chosen), ``others`` (each other tried
+        placement, with its step time divided by that of the choice) and ``text`` (the
+        reason). None if batches stay on the host.
         """
         found: dict[str, Any] | None = self.to_dict().get("tried")
         return found
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes a page with plots that opens without a network."""
+        """Writes an HTML page with plots that needs no network."""
         with open(path, "w", encoding="utf-8") as file:
             file.write(self._core.html())
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the timeline as Chrome trace events, for Perfetto.
 
-        It is empty unless the loader was opened with ``timeline``.
+        The timeline is empty unless the loader was opened with ``timeline``.
         """
         with open(path, "w", encoding="utf-8") as file:
             file.write(self._core.trace())

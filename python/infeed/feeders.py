@@ -1,4 +1,4 @@
-"""Other machines that make batches beside a trainer's own cores."""
+"""Feeders: processes on other machines that make batches for a training loop."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -6,26 +6,28 @@ from typing import Literal
 from infeed import _check, _core
 from infeed.errors import ConfigError
 
-__all__ = ["Feeders", "Feeding"]
+__all__ = ["FeederGroup", "Feeders"]
 
 _LOCAL = ("help", "fallback")
 
 
-class Feeding:
-    """What `Pipeline.open` asks of those who feed it, whoever places and starts them.
+class FeederGroup:
+    """Base class of the feeders that `Pipeline.open` accepts.
 
-    Made by `Feeders`, or by `infeed.ray.Feeders`.
+    `Feeders` and `infeed.ray.Feeders` extend it.
     """
 
     local: Literal["help", "fallback"]
     workers: int | None
     deadline: float
+    encrypt: bool | None
 
     def __init__(
         self,
         local: Literal["help", "fallback"],
         workers: int | None,
         deadline: float,
+        encrypt: bool | None = None,
     ):
         if workers is not None:
             workers = _check.integer(self, "workers", workers, low=1)
@@ -33,56 +35,67 @@ class Feeding:
         _check.choice(self, "local", local, _LOCAL)
         self.local = local
         self.deadline = float(_check.number(self, "deadline", deadline, 0.01))
+        if encrypt is not None:
+            encrypt = _check.flag(self, "encrypt", encrypt)
+        self.encrypt = encrypt
 
     def _check_data(self, in_memory: bool) -> None:
-        """Refuses a pipeline whose data they cannot see, where that is known here.
+        """Checks that feeders can read the pipeline's data, as far as this is known.
 
         Raises:
-            ConfigError: It lies in the memory of this process.
+            ConfigError: The data is in the memory of this process.
         """
 
     def _hosts(self) -> _core.Hosts:
-        """Where they are, for one loader."""
+        """Returns the feeders' addresses for one loader."""
         raise NotImplementedError
 
     def _begin(self, description: str, hosts: _core.Hosts) -> Callable[[], None] | None:
-        """Keeps hosts up to date from now on; gives what ends that."""
+        """Starts to update the addresses; returns the function that ends this."""
         return None
 
 
-class Feeders(Feeding):
+class Feeders(FeederGroup):
     """Machines that run ``infeed feed``, for ``Pipeline.open(workers=...)``.
 
-    Who makes a batch is not seen in it: order and bits, states, digests and bad records
-    are those of a run without feeders. A feeder that is lost or late costs no batch,
-    and one that comes back is asked again.
+    Feeders do not change batches: order, bits, states, digests and bad records are
+    those of a run without feeders. If a feeder is lost or late, the loader makes its
+    batches elsewhere, and asks the feeder again when it is back.
 
-    Functions of ``.python`` run there too: a feeder imports them by module and name,
-    and is refused if its modules are others. Those of ``.python_batch`` are called
-    here.
+    Feeders also run functions of ``.python``. They import them by module and name, and
+    the loader rejects a feeder whose modules differ. Functions of ``.python_batch`` run
+    in this process.
 
-    On a Ray cluster, `infeed.ray.Feeders` places and starts them.
+    A feeder that knows the token and has other data, another description or another
+    version makes ``open`` raise `ConfigError`. A wrong token does not: any process
+    could send that answer. It is a warning in the ``infeed`` logger, and the cores of
+    this machine make the batches.
+
+    On a Ray cluster, `infeed.ray.Feeders` places and starts the feeders.
 
     Example:
-        On other machines ``infeed feed pipeline.toml --listen 10.0.0.7:7077
-        --token-file token``, with the pipeline file of this run; here::
+        On the other machines, with the pipeline file of this run, start ``infeed feed
+        pipeline.toml --listen 10.0.0.7:7077 --token-file token``; here:
 
             feeders = infeed.Feeders(["10.0.0.7:7077"], token=token)
             loader = pipeline.open(workers=feeders)
 
     Args:
-        hosts: Where they listen: ``"host:port"``.
-        token: What they and this trainer know; None for feeders without one, on this
-            machine.
-        local: What the cores of this machine do: ``"help"`` makes batches too, whoever
-            is free takes the next; ``"fallback"`` makes what feeders cannot make or
-            have not made in time, and everything while there is none.
-        workers: Threads of this machine. None: the cores that this process may use.
-        deadline: After so many seconds a batch is asked for elsewhere, or after five
-            times what the feeder usually takes, if that is more.
+        hosts: Addresses of the feeders, ``"host:port"``.
+        token: Secret that the feeders and this process share. None: feeders on this
+            machine that were started without a token.
+        local: Work of this machine's cores. ``"help"``: they make batches too, and each
+            free worker takes the next one. ``"fallback"``: they make only batches that
+            feeders cannot make or did not make in time.
+        workers: Threads on this machine. None: the cores that this process may use.
+        deadline: Seconds after which the loader asks for a batch elsewhere. If five
+            times the feeder's usual time is longer, that time counts.
+        encrypt: Whether connections are encrypted (TLS 1.3). None: all except those
+            over a loopback address. Feeders accept unencrypted connections from other
+            machines with ``infeed feed --encrypt never`` only.
 
     Raises:
-        ConfigError: An argument is wrong.
+        ConfigError: An argument is invalid.
     """
 
     def __init__(
@@ -93,21 +106,20 @@ class Feeders(Feeding):
         local: Literal["help", "fallback"] = "help",
         workers: int | None = None,
         deadline: float = 1.0,
+        encrypt: bool | None = None,
     ) -> None:
         if isinstance(hosts, str) or not all(isinstance(h, str) for h in hosts):
-            raise _check.refusal(
-                self, "hosts", 'a list such as ["10.0.0.7:7077"]', hosts
-            )
+            raise _check.error(self, "hosts", 'a list such as ["10.0.0.7:7077"]', hosts)
         if not hosts:
             raise ConfigError("Feeders: hosts is empty; give at least one host:port")
         for host in hosts:
             name, _, port = host.rpartition(":")
             if not name or not port.isdecimal():
                 expected = 'all "host:port", such as "10.0.0.7:7077"'
-                raise _check.refusal(self, "hosts", expected, host)
+                raise _check.error(self, "hosts", expected, host)
         if token is not None and not isinstance(token, str):
-            raise ConfigError("Feeders: token must be a text of 16 characters or more")
-        super().__init__(local, workers, deadline)
+            raise ConfigError("Feeders: token must be a text of at least 16 characters")
+        super().__init__(local, workers, deadline, encrypt)
         self.hosts = tuple(hosts)
         self.token = token
 
@@ -118,5 +130,5 @@ class Feeders(Feeding):
         return hosts
 
     def __repr__(self) -> str:
-        # A token belongs in no log.
+        # The token is a secret, and a repr may end up in a log.
         return f"Feeders({list(self.hosts)}, local={self.local!r})"

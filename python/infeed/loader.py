@@ -1,42 +1,96 @@
-"""A running pipeline: epochs of batches, what it counted, and its end."""
+"""A running pipeline: its epochs of batches, its counters and its end."""
 
 import atexit
 import json
 import logging
+import os
+import sys
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
+from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from infeed import _check, _core
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, IteratorError
 from infeed.explanation import Explanation
+from infeed.stats import LoaderStats
 
-__all__ = ["BadRecord", "Filled", "Loader", "add_digests"]
+__all__ = ["BadRecord", "BatchInfo", "Loader"]
 
 _log = logging.getLogger("infeed")
 
 
 _open: "weakref.WeakSet[Loader]" = weakref.WeakSet()
 
+# Loaders whose threads still ran when the wait of `close` ended.
+_abandoned: list[_core.Loader] = []
+
+# Wait at exit for the threads of an abandoned loader, in seconds.
+_LAST_WAIT_S = 1.0
+
 
 @atexit.register
 def _close_all() -> None:
-    """Ends threads while there still is an interpreter for those that call into it."""
-    for loader in list(_open):
-        loader._core.close()
+    """Ends all threads while the interpreter still works, for those that call it.
+
+    A thread that is still inside a Python function would take the interpreter's lock
+    again while the interpreter is taken down, which aborts the process. The process
+    then ends here.
+    """
+    status = 1
+    try:
+        for loader in list(_open):
+            if loader._core not in _abandoned:
+                loader._core.close()
+        if all(core.close(_LAST_WAIT_S) for core in _abandoned):
+            return
+    except KeyboardInterrupt:
+        status = 130
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        status = 130
+    _log.warning("the process ends while %s", _running())
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)
+
+
+def _running() -> str:
+    """Names the functions in which threads that Python did not start are now."""
+    # Python makes a dummy for a foreign thread that asks for its name.
+    dummy = threading._DummyThread
+    threads = [it for it in threading.enumerate() if not isinstance(it, dummy)]
+    own = {thread.ident for thread in threads}
+    foreign = (it for ident, it in sys._current_frames().items() if ident not in own)
+    calls = {text for frame in foreign if (text := _user_call(frame))}
+    return " and ".join(sorted(calls)) or "threads of a loader still run"
+
+
+def _user_call(frame: FrameType | None) -> str:
+    """Describes the outermost call on a stack that is not in this package."""
+    text = ""
+    while frame is not None:
+        code = frame.f_code
+        if Path(code.co_filename).parent != Path(__file__).parent:
+            text = f"{code.co_name}() still runs at {code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return text
 
 
 @dataclass(frozen=True)
 class BadRecord:
-    """One record that was skipped or substituted.
+    """A record that was skipped or substituted.
 
     Attributes:
-        index: Its number in the source, from 0.
-        name: The file, or where else to look it up.
-        reason: What is wrong with it.
+        index: Number of the record in the source, from 0.
+        name: Path of the record, or another name that identifies it.
+        reason: Reason why it is bad.
     """
 
     index: int
@@ -44,13 +98,13 @@ class BadRecord:
     reason: str
 
 
-class Filled(NamedTuple):
-    """Which batch tensors were filled with.
+class BatchInfo(NamedTuple):
+    """The batch that `Loader.next_into` copied.
 
     Attributes:
-        epoch: From 0.
-        step: In the epoch, from 0.
-        samples: Rows that hold a record: all but those of padding.
+        epoch: Number of the epoch, from 0.
+        step: Number of the step in the epoch, from 0.
+        samples: Rows that hold a record, without rows of padding.
     """
 
     epoch: int
@@ -59,19 +113,20 @@ class Filled(NamedTuple):
 
 
 class Loader:
-    """Threads that prepare batches, and the memory they use.
+    """A running pipeline: worker threads, and the batches that they prepare.
 
-    Made by `Pipeline.open`. A context manager; each ``for`` over it is one epoch::
+    `Pipeline.open` returns one. It is a context manager, and each ``for`` loop over it
+    is one epoch:
 
         with pipeline.open(workers=8) as loader:
             for epoch in range(90):
                 for images, labels in loader:
                     ...
 
-    Preparation runs on across the seam between epochs. Leaving a loop with ``break``
-    ends that epoch. ``len(loader)`` is the number of steps an epoch.
+    At the end of an epoch the workers already prepare the next one. ``break`` ends the
+    epoch. ``len(loader)`` is the number of steps per epoch.
 
-    Its threads end with `close`, at the end of ``with``, or when it is dropped.
+    The threads end with `close`, at the end of ``with``, or when the loader is dropped.
     """
 
     def __init__(
@@ -81,38 +136,37 @@ class Loader:
         ended: Callable[[], None] | None = None,
     ):
         self._core = core
-        # What is to be done once, when this was closed or is gone.
+        # Called once, when the loader is closed or dropped.
         self._ended = None if ended is None else weakref.finalize(self, ended)
-        # How many devices get a part of each batch; 0: batches are not cut.
+        # Number of devices that each receive a part of a batch; 0: a single device.
         self._parts = parts
         _open.add(self)
-        self._running: weakref.ref[_Epoch] | None = None
-        # Gives the stream that the consumer works in when it asks for a batch, so that
-        # what the device waits can be measured there; of several devices, one each.
-        # Adapters know it.
+        self._prefetch_thread: weakref.ref[_EpochIterator] | None = None
+        # Returns the consumer's current stream, one for each device, so that the device
+        # can measure its waiting time there. Adapters set it.
         self._stream: Callable[[], Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch.
 
         Returns:
-            Its batches, each a `Batch`; where ``devices`` were named, a tuple of the
-            parts that they have, in their order.
+            Iterator over `Batch` objects. With ``devices``, each item is a tuple with
+            the part of each device, in the order of ``devices``.
 
         Raises:
-            IteratorError: Another iterator is in the middle of an epoch.
-            ClosedError: The loader was closed.
+            IteratorError: Another loop is in the middle of an epoch.
+            ClosedError: The loader is closed.
         """
         if self.closed:
             raise ClosedError("the loader is closed; open the pipeline again")
-        running = None if self._running is None else self._running()
+        running = None if self._prefetch_thread is None else self._prefetch_thread()
         if running is not None and not running.ended:
             raise IteratorError(
-                "the loader is being iterated already; end that loop, or open the "
-                "pipeline once for each"
+                "another loop iterates over the loader; end that loop, or open the "
+                "pipeline once for each loop"
             )
-        epoch = _Epoch(self._core, self._stream, self._parts)
-        self._running = weakref.ref(epoch)
+        epoch = _EpochIterator(self._core, self._stream, self._parts)
+        self._prefetch_thread = weakref.ref(epoch)
         return epoch
 
     def __len__(self) -> int:
@@ -120,7 +174,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that runs, or else of the next one, from 0."""
+        """Number of the current epoch, or of the next one between epochs, from 0."""
         return self._core.epoch
 
     @property
@@ -129,78 +183,77 @@ class Loader:
         return self._core.records
 
     @property
-    def quarantine(self) -> list[BadRecord]:
-        """The records that were skipped or substituted so far, each once."""
-        return [BadRecord(*entry) for entry in self._core.quarantine()]
+    def bad_records(self) -> list[BadRecord]:
+        """Records that were skipped or substituted so far, each once."""
+        return [BadRecord(*entry) for entry in self._core.bad_records()]
 
     def digest(self) -> str:
-        """A digest of all that was delivered: a certificate to compare runs by.
+        """Returns the digest of the run: a hash of everything that was delivered.
 
-        It is a sum over rows of hashes of epoch, position and record, and with
-        ``open(digest="pixels")`` of the delivered bytes too, after a hyphen. The same
-        for any number of workers. Those of the ranks of a run add up, with
-        `infeed.add_digests`, to that of one process. An epoch that is begun again, as
-        adapters do after a look at a batch, counts once.
+        It is a sum over rows of hashes of epoch, position and record. With
+        ``open(digest="pixels")`` a second number, after a hyphen, covers the delivered
+        bytes. The digest does not depend on the number of workers. With several ranks
+        it covers the rows of this rank. An epoch that begins again counts once.
 
-        What was delivered before a state that was loaded counts as well, if the state
-        has it. Those of several ranks have none, being equal on all ranks: put
-        ``state["digest"] = infeed.add_digests(digests)`` there, and rank 0 of the
-        resumed run counts it.
+        After `load_state_dict` the digest includes the batches before the state, if the
+        state was taken in a run of a single rank.
         """
         return self._core.digest()
 
     def step_digest(self) -> str:
-        """The digest of the last batch that was delivered, on its own."""
+        """Returns the digest of the last delivered batch alone."""
         return self._core.step_digest()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is: a small dictionary that JSON can hold.
+        """Returns the position of the run: a small dictionary that JSON can hold.
 
-        It counts the batches that were delivered, not those under way. It is equal on
-        all ranks, but for ``bad``: epoch, position and number of the bad records that
-        this rank met, each once. They are what ``max_bad`` counts on from, and change
-        no batch: where every rank goes on from the state of one, only what the others
-        met is not counted on.
+        It counts delivered batches, and not those in preparation. It is the same on all
+        ranks except for ``bad``: epoch, position and number of each bad record that
+        this rank found. ``max_bad`` counts on from these; they do not change batches.
+        So all ranks may load the state of one rank.
         """
         state: dict[str, Any] = json.loads(self._core.state())
         return state
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
+        """Resumes a run: the next ``for`` loop delivers the rest of its epoch.
 
-        Nothing that was consumed is read again. The number of workers and of ranks may
-        be another. A loop that runs ends.
+        Records before the state are not read again. The number of workers and of ranks
+        may differ from that of the first run. A running loop ends.
 
         Args:
-            state: What `state_dict` gave.
-            strict: Refuse a state of another run. If False, the loader goes on at the
-                same place of its own order, and logs a warning that says what differs
-                and what that means.
+            state: Result of `state_dict`.
+            strict: Whether a state of another run raises an error. If False, the loader
+                continues at the same position in its order, and logs a warning for
+                each difference and its effect.
 
         Raises:
-            ConfigError: The state is of another dataset, description, seed or batch;
-                the message names what differs.
-            ClosedError: The loader was closed.
+            ConfigError: The state belongs to another dataset, description, seed or
+                batch; the message names the differences.
+            ClosedError: The loader is closed.
         """
         if not isinstance(state, Mapping):
-            raise ConfigError("load_state_dict: give what state_dict() returned")
+            raise ConfigError(
+                "load_state_dict: state must be the result of state_dict(), got "
+                f"{type(state).__name__}"
+            )
         for note in self._core.restore(json.dumps(dict(state)), strict):
             _log.warning("load_state_dict: %s", note)
         self._end_loop()
 
     def seek(self, epoch: int, step: int = 0) -> None:
-        """Makes the next ``for`` begin at a step of an epoch. A loop that runs ends.
+        """Makes the next ``for`` loop begin at a step of an epoch. A running loop ends.
 
-        Nothing before that place is read. Bad records that were met stay listed, and
-        are not counted again.
+        Records before that step are not read. Bad records found so far stay listed and
+        are counted once.
 
         Raises:
             ConfigError: The epoch has no such step.
-            ClosedError: The loader was closed.
+            ClosedError: The loader is closed.
         """
         for name, value in (("epoch", epoch), ("step", step)):
             if _check.integer("seek", name, value) >= 2**64:
-                raise _check.refusal("seek", name, "below 2**64", value)
+                raise _check.error("seek", name, "below 2**64", value)
         self._core.seek(int(epoch), int(step))
         self._end_loop()
 
@@ -209,52 +262,52 @@ class Loader:
         tensors: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         stream: Any = None,
-    ) -> "Filled":
-        """Copies fields of the next batch into tensors, at addresses that stay.
+    ) -> "BatchInfo":
+        """Copies fields of the next batch into tensors at fixed addresses.
 
-        For what must find its input where it was: a captured CUDA graph,
-        ``torch.compile(mode="reduce-overhead")``::
+        Use it where the input must stay at one address, such as in a captured CUDA
+        graph or with ``torch.compile(mode="reduce-overhead")``:
 
             static = {"image": torch.empty(shape, device="cuda"), "label": labels}
             for _ in range(len(loader)):
                 loader.next_into(static)
                 graph.replay()
 
-        The copies are made on the device, in the stream, behind what is there; the host
-        does not wait for them. The batch's own memory is free at once. After the last
-        step the next epoch begins. Fields that are not named are not copied.
+        The device copies, in the stream's order, and the host does not wait. The engine
+        can reuse the batch's own memory at once. The call after the last step begins
+        the next epoch. Fields without a tensor are not copied.
 
         Args:
-            tensors: By field, row-major, of the field's type and shape with rows first,
-                on the device that batches are delivered on (of ``"sim"``: on the CPU).
-                Anything with ``__dlpack__`` or ``__cuda_array_interface__`` that may be
-                written to. Where ``devices`` were named, a list of those: for each
-                device tensors that are there, with the rows of its part.
-            stream: In which the copies are made and the tensors used: such as
-                ``torch.cuda.Stream``, a stream of CuPy, or a handle; of several devices
-                a list of one each. None: the default stream; `infeed.torch` takes the
-                current one.
+            tensors: Tensor for each field, by name: row-major, with the field's type
+                and shape (rows first), on the loader's device (for ``"sim"``: on the
+                CPU). Any writable object with ``__dlpack__`` or
+                ``__cuda_array_interface__`` works. With ``devices``, a list of such
+                mappings, one for each device, with the rows of that device's part.
+            stream: Stream of the copies and of the work that uses the tensors: a
+                ``torch.cuda.Stream``, a CuPy stream or a stream handle; with
+                ``devices``, a list of streams. None: the default stream.
+                `infeed.torch` uses the current stream.
 
         Returns:
-            Which batch it is, and how many of its rows hold a record.
+            Epoch and step of the batch, and the number of its rows that hold a record.
 
         Raises:
-            ConfigError: A tensor does not fit its field, or is elsewhere, with the call
-                that makes one that does; a field stays on the host; batches are not
-                all of one size; there are not tensors for each device; or batches are
-                delivered on the host. No batch is lost.
-            IteratorError: A ``for`` is in the middle of an epoch.
+            ConfigError: A tensor does not match its field (the message has the call
+                that makes one), a field stays on the host, batches differ in size, the
+                number of tensors or streams is wrong, or batches are on the host. No
+                batch is lost.
+            IteratorError: A ``for`` loop is in the middle of an epoch.
         """
-        running = None if self._running is None else self._running()
+        running = None if self._prefetch_thread is None else self._prefetch_thread()
         if running is not None and running.begun:
             raise IteratorError(
-                "the loader is being iterated; end that loop before next_into"
+                "a loop iterates over the loader; end that loop before next_into"
             )
-        each = self._for_each("tensors", tensors, "a tensor for each field, by name")
+        each = self._for_each("tensors", tensors, "a mapping from fields to tensors")
         for of in each:
             if not isinstance(of, Mapping):
-                raise _check.refusal(
-                    "next_into", "tensors", "a tensor for each field, by name", of
+                raise _check.error(
+                    "next_into", "tensors", "a mapping from fields to tensors", of
                 )
         if stream is None and self._stream is not None:
             stream = self._stream()
@@ -263,123 +316,110 @@ class Loader:
         else:
             streams = self._for_each("stream", stream, "a stream")
         named = [list(of.items()) for of in each]
-        filled = Filled(*self._core.next_into(named, streams))
+        filled = BatchInfo(*self._core.next_into(named, streams))
         if filled.step + 1 == len(self):
-            # Whoever counts steps does not ask once more: the epoch is over now.
+            # A loop over `len(loader)` steps does not ask for the end of the epoch.
             self._core.end_epoch()
         return filled
 
     def _for_each(self, name: str, given: Any, one: str) -> list[Any]:
-        """What is given for each device: of one it is not in a list.
+        """Returns the values for each device, as a list.
 
         Raises:
-            ConfigError: It is not for each of them.
+            ConfigError: The number of values is not that of the devices.
         """
         if not self._parts:
             return [given]
         is_list = isinstance(given, Sequence) and not isinstance(given, str)
         if is_list and len(given) == self._parts:
             return list(given)
-        got = f"{len(given)} of them" if is_list else type(given).__name__
+        got = f"a list of {len(given)}" if is_list else type(given).__name__
         raise ConfigError(
-            f"next_into: {name} must be a list of one for each of the {self._parts} "
-            f"devices, each {one}, got {got}"
+            f"next_into: {name} must be a list with {one} for each of the "
+            f"{self._parts} devices, got {got}"
         )
 
     def _end_loop(self) -> None:
-        """Ends the loop that runs without a word to the engine, which moved on."""
-        running = None if self._running is None else self._running()
+        """Marks the running loop as ended; the engine has ended its epoch already."""
+        running = None if self._prefetch_thread is None else self._prefetch_thread()
         if running is not None:
             running.ended = True
 
-    def stats(self) -> dict[str, Any]:
-        """What every stage counted since the loader was opened.
+    def stats(self) -> LoaderStats:
+        """Returns the counters of all stages since the loader was opened.
 
-        May be called from any thread while the loader runs.
-
-        Returns:
-            A dictionary of ``batches``, ``samples``, ``bad`` records, each once,
-            ``wait_s`` that the consumer waited, ``first_batch_s`` from opening,
-            ``elapsed_s``, batches that are ``ready`` and ``held``, ``unknown_pixels``
-            of no class, ``warnings`` of decoders, ``workers`` that work now,
-            ``io_threads``, ``budget_bytes``; ``tuned``, with ``workers="auto"``:
-            ``cores`` to count on, the ``most`` workers there may be, whether it has
-            ``settled`` and a line of ``text`` that says why, else None; ``python``, for
-            items of a Python object: ``items``, ``wait_s`` for the interpreter's lock
-            and ``inside_s`` in Python, else None; ``device``, where batches go to one:
-            its ``name``, ``batches`` sent, ``transfers`` and ``bytes`` copied to it,
-            ``jpegs`` that it decoded,
-            ``slots`` there are, ``overflow`` of them made because batches were kept,
-            ``gap_s`` that its clock saw it wait for ``gap_batches`` of them whose
-            stream was known, ``late_s`` that ``late_batches`` of others were waited for
-            by whoever had them, and ``placement``: the ``name`` of who makes rows
-            larger now, whether that has ``settled``, a line of ``text`` that says why,
-            ``step_s`` that a step took when that was found, and ``others`` that were
-            tried, by name how many times as long their steps take, else None;
-            ``storage``, what all reads of this process from buckets and web servers
-            took: ``requests``, ``retries`` and ``hedges`` among them, ``hedges_won``,
-            ``bytes`` that came, and ``cache_hits``, ``cache_misses`` and
-            ``cache_damaged`` of pieces kept on the disk; ``feeders``, of each its
-            ``host`` and ``node``, where they are
-            known, whether it is ``connected``,
-            ``batches`` and ``bytes`` that it made, ``wait_s`` from asking to having
-            them, ``receiving_s`` in which bytes came, ``cpu_s`` of processor time that
-            took here, batches ``redone`` elsewhere, ``declined`` or ``corrupt``, how
-            often it was ``lost`` or ``refused`` this run, and its last ``problem``;
-            ``devices``, a list of the same as ``device`` for each where there are
-            several, of which that then has the sums and the longest gaps; and
-            ``stages``, a list of ``name``,
-            ``samples``, ``bytes_in``, ``bytes_out``, and in seconds summed over threads
-            ``wall_s``, ``cpu_s`` and ``wait_s``.
+        Any thread may call it while the loader runs. `infeed.stats.LoaderStats`
+        describes each entry.
 
         Raises:
-            ClosedError: The loader was closed.
+            ClosedError: The loader is closed.
         """
         return self._core.stats()
 
     def explain(self, name: str = "loader") -> Explanation:
-        """Tells what limits this loop, from what was counted so far.
+        """Reports the limit of this loop, from the counters so far.
 
-        Disturbs nothing and tries nothing: ``infeed explain`` in the shell also tells
-        what each remedy would gain.
+        It does not change or slow the loop. ``infeed explain`` in the shell also
+        measures the gain of each remedy.
 
         Args:
-            name: What to call it in reports.
+            name: Name of the loader in reports.
 
         Raises:
             ConfigError: No batch was delivered yet.
-            ClosedError: The loader was closed.
+            ClosedError: The loader is closed.
         """
         return Explanation(self._core.explain(name))
 
     def serve_metrics(
         self, port: int = 0, host: str = "127.0.0.1", name: str = "loader"
     ) -> str:
-        """Answers Prometheus at ``http://HOST:PORT/metrics`` until the loader closes.
+        """Serves Prometheus metrics at ``http://HOST:PORT/metrics`` until `close`.
 
         Args:
-            port: 0 takes one that is free.
-            host: ``"0.0.0.0"`` answers other machines too.
-            name: The value of the label ``loader``.
+            port: Port; 0 chooses a free one.
+            host: Address to listen at; ``"0.0.0.0"`` also serves other machines.
+            name: Value of the label ``loader``.
 
         Returns:
-            The address, ``HOST:PORT``.
+            The address as ``HOST:PORT``.
 
         Raises:
-            OSError: The address is taken or not this machine's.
+            OSError: The address is in use, or does not belong to this machine.
         """
         return self._core.serve_metrics(f"{host}:{port}", name)
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Whether the loader is closed."""
         return self._core.closed
 
-    def close(self) -> None:
-        """Ends all threads and waits for them. Batches that are held stay valid."""
-        self._core.close()
-        if self._ended is not None:
-            self._ended()
+    def close(self, timeout: float | None = None) -> None:
+        """Ends all threads and waits for them. Batches that are held stay valid.
+
+        A thread ends once it has finished its current record. If a function of yours
+        never returns, `close` waits until Ctrl-C or until `timeout`. Then it logs a
+        warning that names the function, and leaves the thread behind. If the thread
+        still runs when the process ends, the exit status is 1, or 130 after Ctrl-C.
+
+        Args:
+            timeout: Longest wait in seconds; None waits until all threads have ended.
+
+        Raises:
+            ConfigError: `timeout` is negative or not a number.
+        """
+        if timeout is not None:
+            timeout = _check.number("close", "timeout", timeout, low=0)
+        has_ended = False
+        try:
+            has_ended = self._core.close(timeout)
+        finally:
+            if not has_ended:
+                if self._core not in _abandoned:
+                    _abandoned.append(self._core)
+                _log.warning("the loader is closed, but %s", _running())
+            if self._ended is not None:
+                self._ended()
 
     def __enter__(self) -> Self:
         return self
@@ -398,21 +438,8 @@ class Loader:
         return f"<infeed.Loader, epoch {self.epoch}, {len(self)} steps an epoch>"
 
 
-def add_digests(digests: Iterable[str]) -> str:
-    """Adds up digests: of the ranks of a run, or of steps.
-
-    Args:
-        digests: What `Loader.digest` or `Loader.step_digest` gave. Bytes are covered
-            if they are in all of them.
-
-    Raises:
-        ConfigError: One is no digest.
-    """
-    return _core.add_digests(list(digests))
-
-
-class _Epoch:
-    """Iterator over one epoch; dropping it midway ends the epoch."""
+class _EpochIterator:
+    """Iterator over one epoch. Dropping it in the middle ends the epoch."""
 
     def __init__(
         self, core: _core.Loader, stream: Callable[[], Any] | None, parts: int

@@ -1,4 +1,4 @@
-"""Packing: a dataset rewritten once into a form that is cheaper to read."""
+"""Packing: rewriting a dataset once into a format that is cheaper to read."""
 
 import json
 import math
@@ -13,27 +13,37 @@ from infeed import _check, _core
 from infeed import transforms as T
 from infeed.pipeline import Pipeline
 
-__all__ = ["Fidelity", "Form", "PackProgress", "Packed", "line", "options_from", "pack"]
+__all__ = [
+    "Fidelity",
+    "PackFormat",
+    "PackProgress",
+    "PackResult",
+    "options_from",
+    "pack",
+    "print_progress",
+]
 
-Form = Literal["webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"]
+PackFormat = Literal[
+    "webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"
+]
 
-_FORMS = ("webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays")
+_FORMATS = ("webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays")
 
-# Width of the tiles of JPEGs with restart markers, in MCUs, where none is asked for.
+# Default width in MCUs of the tiles of JPEGs with restart markers.
 _TILE = 4
 
 
 @dataclass(frozen=True)
 class PackProgress:
-    """How far packing is.
+    """Progress of `pack`.
 
     Attributes:
-        done: Records that are done, bad ones included.
-        total: Records there are.
-        reused: Of those done, how many were complete before this call.
-        bad: Of those done, how many are bad and were left out.
-        bytes_in: Bytes of the original records that are done.
-        bytes_out: Bytes that hold them now.
+        done: Records done, including bad ones.
+        total: Records of the dataset.
+        reused: Records that earlier calls had completed.
+        bad: Bad records, which are left out.
+        bytes_in: Size of the original records that are done, in bytes.
+        bytes_out: Size of their packed form, in bytes.
         seconds: Time since the call began.
     """
 
@@ -47,25 +57,25 @@ class PackProgress:
 
     @property
     def rate(self) -> float:
-        """Records a second that this call made."""
+        """Records per second that this call packed."""
         return (self.done - self.reused) / max(self.seconds, 1e-9)
 
     @property
-    def left(self) -> float:
-        """Seconds that are left at this rate; infinite before the first record."""
+    def seconds_left(self) -> float:
+        """Remaining seconds at this rate; infinite before the first record."""
         return (self.total - self.done) / self.rate if self.rate > 0 else math.inf
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How near images are to what they were before they were encoded with loss.
+    """Similarity of images before and after a lossy encoding.
 
     Attributes:
-        images: Images that were compared, spread evenly over the dataset.
+        images: Images compared, spread evenly over the dataset.
         psnr_db: Mean PSNR in decibels.
-        least_psnr_db: PSNR of the image that changed most.
-        ssim: Mean SSIM; 1 is equal.
-        least_ssim: SSIM of the image that changed most.
+        least_psnr_db: Lowest PSNR in decibels.
+        ssim: Mean SSIM; 1 means equal.
+        least_ssim: Lowest SSIM.
     """
 
     images: int
@@ -76,23 +86,23 @@ class Fidelity:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A dataset that was packed.
+class PackResult:
+    """A packed dataset.
 
     Attributes:
-        path: Its folder, which `Pipeline.load` takes.
-        pipeline: The pipeline that was given, over the packed dataset: what was done
-            once is left out.
-        records: Records in it.
-        bad: Records that were bad and left out; ``infeed-pack-bad.jsonl`` in the folder
-            says which and why.
-        bytes_in: Bytes of the original records.
-        bytes_out: Bytes of the files that hold them now.
-        seconds: Time this call took.
-        reused: Records that were complete before this call.
-        unmarked: JPEGs that were to get restart markers, cannot without loss, and were
-            copied.
-        fidelity: What a lossy encoding did to the images; None where there was none.
+        path: Folder of the dataset, which `Pipeline.load` accepts.
+        pipeline: The pipeline over the packed dataset, without the transforms that
+            were baked.
+        records: Records in the dataset.
+        bad: Bad records, which were left out; ``infeed-pack-bad.jsonl`` in the folder
+            lists them with reasons.
+        bytes_in: Size of the original records, in bytes.
+        bytes_out: Size of the packed files, in bytes.
+        seconds: Duration of this call.
+        reused: Records that earlier calls had completed.
+        unmarked: JPEGs that were copied without restart markers, because adding them
+            would lose data.
+        fidelity: Change of images by a lossy encoding; None without one.
     """
 
     path: str
@@ -111,7 +121,7 @@ def pack(
     pipeline: Pipeline,
     out: str | os.PathLike[str],
     *,
-    to: Form = "webdataset",
+    to: PackFormat = "webdataset",
     bake: int = 0,
     resize_short: int | None = None,
     fit: int | tuple[int, int] | None = None,
@@ -125,48 +135,48 @@ def pack(
     verify: bool = False,
     jobs: int | None = None,
     progress: bool | Callable[[PackProgress], bool | None] = False,
-) -> Packed:
+) -> PackResult:
     """Rewrites the records of a pipeline's source once, below ``out``.
 
-    The original is never touched. A call that was stopped, killed even, is taken up by
-    the same call again, and ends with the same bytes.
+    The original data is never changed. If a call is stopped or killed, the same call
+    continues it, and the result has the same bytes.
 
     Args:
-        pipeline: Whose source is packed, decoded as it says where it must be.
-        out: The folder, missing, empty, or of an earlier call with the same options.
-            For shards also a URL of a bucket, such as ``"s3://packed/photos"``.
+        pipeline: Pipeline whose source is packed. Its decode options apply if images
+            must be decoded.
+        out: Folder: missing, empty, or of an earlier call with the same options. For
+            shards also the URL of a bucket, such as ``"s3://packed/photos"``.
         to: ``"webdataset"``, ``"tfrecord"``, ``"arrow"``, ``"parquet"``: shards.
-            ``"npz"``: a compressed NumPy file a batch. ``"folder"``: image files.
-            ``"arrays"``: one ``.npy`` a field.
-        bake: How many of the pipeline's first transforms are done once, here. They must
-            be fixed changes of geometry.
-        resize_short: Length that the shorter side of every image gets.
-        fit: Size ``(height, width)`` that every image gets: the shorter side is resized
-            to the longer of these, and the middle cut out.
-        encode: How images are encoded: ``"keep"``, ``"raw"``, ``"jpeg:95"``, ``"png"``,
+            ``"npz"``: compressed NumPy files of one batch each. ``"folder"``: image
+            files. ``"arrays"``: one ``.npy`` file per field.
+        bake: Number of the pipeline's first transforms to apply while packing. They
+            must be geometric and have no random parameters.
+        resize_short: Length of the short side to resize images to, in pixels.
+        fit: Size ``(height, width)`` of all images: the short side is resized to the
+            longer of both, then the centre is cropped.
+        encode: Encoding of images: ``"keep"``, ``"raw"``, ``"jpeg:95"``, ``"png"``,
             ``"png-fast"``, ``"png-stored"``, ``"webp-lossless"`` or
             ``"png:FILTER:LEVEL"``.
-        mask: The same for masks; never with loss.
-        restart_index: Whether JPEGs get restart markers, without loss; a number is the
-            width of a tile in MCUs.
-        shuffle: Seed of the order of shards' records: that of the first epoch of a
-            pipeline shuffled with it. None: the order of the source.
-        shard_size: Bytes at which a shard ends, or a text such as ``"256MB"``.
-        rows: Rows of an ``.npz`` file. None: the pipeline's batch.
-        max_bad: Bad records that may be left out before the call ends. None: any
-            number.
-        verify: Whether images that are copied are decoded first, to find those of which
-            only the pixels are bad.
-        jobs: Threads. None: as many as cores.
-        progress: Called a few times a second; False stops. True: a line on the
-            standard error.
+        mask: Encoding of masks, which must be lossless.
+        restart_index: Whether to add restart markers to JPEGs, without loss. A number
+            is the width of a tile in MCUs.
+        shuffle: Seed for the order of records in shards, which is that of the first
+            epoch of a pipeline with this seed. None: the order of the source.
+        shard_size: Size of a shard in bytes, or text such as ``"256MB"``.
+        rows: Rows per ``.npz`` file. None: the pipeline's batch size.
+        max_bad: Number of bad records that may be left out. None: no limit.
+        verify: Whether to decode images that are copied, to find damaged pixels.
+        jobs: Number of threads. None: the number of cores.
+        progress: Function that is called a few times per second, and stops packing if
+            it returns False. True: print a line to standard error.
 
     Raises:
-        ConfigError: The options cannot work, or ``out`` is not of such a call.
+        ConfigError: The options contradict each other, or ``out`` belongs to a call
+            with other options.
         DecodeError: All records are bad; this is the first.
-        InterruptedPackError: ``progress`` said stop.
-        TooManyBadError: There are more than ``max_bad``.
-        WriteError: The disk refused; what was written stays.
+        InterruptedPackError: ``progress`` returned False.
+        TooManyBadRecordsError: More than ``max_bad`` records are bad.
+        WriteError: A file cannot be written; complete files stay.
     """
     options = options_from(
         pipeline,
@@ -185,7 +195,7 @@ def pack(
         jobs=jobs,
     )
     path = os.fspath(out)
-    report = line if progress is True else progress or None
+    report = print_progress if progress is True else progress or None
     begun = time.monotonic()
 
     def call(
@@ -213,7 +223,7 @@ def pack(
 def options_from(
     pipeline: Pipeline,
     *,
-    to: Form = "webdataset",
+    to: PackFormat = "webdataset",
     bake: int = 0,
     resize_short: int | None = None,
     fit: int | tuple[int, int] | None = None,
@@ -227,22 +237,25 @@ def options_from(
     verify: bool = False,
     jobs: int | None = None,
 ) -> dict[str, Any]:
-    """The arguments of `pack` as the engine takes them.
+    """Returns the arguments of `pack` for the engine.
 
     Raises:
-        ConfigError: One cannot be.
+        ConfigError: An argument is invalid.
     """
-    _check.choice("pack", "to", to, _FORMS)
+    _check.choice("pack", "to", to, _FORMATS)
     bake = _check.integer("pack", "bake", bake)
     if bake > len(pipeline._transforms):
         most = f"at most {len(pipeline._transforms)}, the transforms of the pipeline"
-        raise _check.refusal("pack", "bake", most, bake)
+        raise _check.error("pack", "bake", most, bake)
     steps: list[T.Transform] = list(pipeline._transforms[:bake])
     if resize_short is not None:
         short = _check.integer("pack", "resize_short", resize_short, low=1)
         steps.append(T.Resize(short))
     if fit is not None:
-        sides = _check.sides("pack", "fit", fit)
+        kind = int | tuple[int, int]
+        sides = _check.typed(
+            "pack", "fit", fit, kind, 1, "an integer or (height, width)"
+        )
         height, width = (sides, sides) if isinstance(sides, int) else sides
         steps += [T.Resize(max(height, width)), T.CenterCrop((height, width))]
     return {
@@ -269,21 +282,21 @@ def _tile(restart_index: bool | int) -> int | None:
 
 
 def _counted(name: str, value: int | None, low: int = 0) -> int | None:
-    """An integer that the engine can count with, where one is given."""
+    """Checks an optional integer that must be below 2**64."""
     if value is None:
         return None
     if _check.integer("pack", name, value, low) >= 2**64:
-        raise _check.refusal("pack", name, "below 2**64", value)
+        raise _check.error("pack", name, "below 2**64", value)
     return int(value)
 
 
-def _packed(path: str, found: dict[str, Any], packed: Pipeline) -> Packed:
-    """The result, from plain data."""
+def _packed(path: str, found: dict[str, Any], packed: Pipeline) -> PackResult:
+    """Returns the result for the engine's plain data."""
     near = found.pop("fidelity")
     if near is not None:
-        # JSON has no infinity, the PSNR of equal images.
+        # JSON has no infinity, which is the PSNR of equal images.
         near = {k: math.inf if v is None else v for k, v in near.items()}
-    return Packed(
+    return PackResult(
         path=path,
         pipeline=Pipeline._from_dict(found.pop("pipeline"), packed._python),
         fidelity=None if near is None else Fidelity(**near),
@@ -291,12 +304,13 @@ def _packed(path: str, found: dict[str, Any], packed: Pipeline) -> Packed:
     )
 
 
-def line(at: PackProgress) -> None:
-    """Writes how far it is over the line that said so before."""
-    left = "" if math.isinf(at.left) else f"  {at.left:.0f} s left"
+def print_progress(at: PackProgress) -> None:
+    """Prints the progress over the previous line."""
+    left = at.seconds_left
+    left_text = "" if math.isinf(left) else f"  {left:.0f} s left"
     bad = f"  {at.bad} bad" if at.bad else ""
     print(
-        f"\r{at.done}/{at.total} records  {at.rate:.0f}/s{left}  "
+        f"\r{at.done}/{at.total} records  {at.rate:.0f}/s{left_text}  "
         f"{at.bytes_in / 1e6:.1f} MB in  {at.bytes_out / 1e6:.1f} MB out{bad}",
         end="\x1b[K",
         file=sys.stderr,

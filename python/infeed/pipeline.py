@@ -1,6 +1,6 @@
-"""The description of a pipeline: built step by step, checked, saved, opened.
+"""The description of a pipeline: built step by step, checked, saved and opened.
 
-It says what is wanted and holds no progress. The engine's planner decides what runs.
+A description has no state of a run. The engine's planner decides how it is executed.
 """
 
 import json
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
-from infeed import _check, _code, _core, _mistaken, sources, transforms
-from infeed._functions import Output, Step, Trusted
-from infeed._select import Filter, Selecting, Split, Weights
+from infeed import _check, _code, _core, _other_libraries, sources, transforms
+from infeed._functions import AllowedFunctions, FunctionStep, Output
+from infeed._select import Filter, RecordSelection, Split, Weights
 from infeed._select import seed as _seed
 from infeed.batch import Batch
 from infeed.errors import ConfigError
-from infeed.feeders import Feeding
+from infeed.feeders import FeederGroup
 from infeed.loader import Loader
 from infeed.preview import Preview
 
@@ -24,23 +24,23 @@ __all__ = ["Column", "Pipeline"]
 Mode = Literal["rgb", "gray", "rgba", "stored", "stored16"]
 
 _VERSION = 1
-_NOTHING = Trusted({}, ())
+_NOTHING = AllowedFunctions({}, ())
 _MODES = ("rgb", "gray", "rgba", "stored", "stored16")
 _LAYOUTS = ("HWC", "CHW")
-_PLACES = ("auto", "host", "device", "device-resize")
+_PLACEMENTS = ("auto", "host", "device", "device-resize")
 _TAILS = ("keep", "drop", "pad", "wrap")
 _DTYPES = ("uint8", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a batch holds under one name.
+    """One column of a batch.
 
     Attributes:
         kind: ``"array"``, ``"bytes"``, ``"text"`` or ``"ragged"``.
         dtype: Type of the elements; None for bytes and text.
-        shape: Shape in a full batch, rows first; an entry is None where it differs from
-            batch to batch. None for what has no fixed shape.
+        shape: Shape in a full batch, rows first. A side that differs between batches is
+            None. The whole shape is None for bytes, text and ragged columns.
     """
 
     kind: str
@@ -49,8 +49,8 @@ class Column:
 
 
 @dataclass(frozen=True)
-class _Decode:
-    """How images are decoded."""
+class _DecodeOptions:
+    """Options of `Pipeline.decode`."""
 
     orient: bool = False
     verify: bool = True
@@ -68,8 +68,8 @@ class _Decode:
 
 
 @dataclass(frozen=True)
-class _Batching:
-    """How samples are grouped: exactly one of `size` and `per_rank`."""
+class _BatchOptions:
+    """Options of `Pipeline.batch`: exactly one of `size` and `per_rank`."""
 
     size: int | None = None
     per_rank: int | None = None
@@ -79,8 +79,8 @@ class _Batching:
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.per_rank is None):
-            raise _check.refusal(
-                "batch", "size", "given, or per_rank, and not both", self.size
+            raise _check.error(
+                "batch", "size", "set, or per_rank, and not both", self.size
             )
         for name in ("size", "per_rank"):
             if getattr(self, name) is not None:
@@ -92,10 +92,10 @@ class _Batching:
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class Pipeline(Selecting):
-    """What to read, in which order, what to make of it, and in which groups.
+class Pipeline(RecordSelection):
+    """Data source, order, transforms and batches of a training or validation set.
 
-    Each method returns a new pipeline and leaves this one as it is::
+    Each method returns a new pipeline and does not change this one:
 
         train = (
             infeed.Pipeline(sources.Folder("imagenet/train"))
@@ -107,15 +107,15 @@ class Pipeline(Selecting):
         for images, labels in train:
             ...
 
-    Iterating gives one epoch of batches; the next ``for`` is the next epoch. The first
-    one opens a loader with the defaults of `open`, which the pipeline keeps. Leaving
-    the loop with ``break`` ends the epoch.
+    Each ``for`` loop over a pipeline is one epoch of batches. The first loop opens a
+    loader with the defaults of `open`, and later loops use it too. ``break`` ends the
+    epoch.
 
     Args:
-        source: Where records come from, one of `infeed.sources`.
+        source: One of `infeed.sources`.
 
     Raises:
-        ConfigError: ``source`` is none.
+        ConfigError: ``source`` is not a source.
     """
 
     source: sources.Source
@@ -126,36 +126,36 @@ class Pipeline(Selecting):
     _repeat: int | None = None
     _seed: int | None = None
     _window: int | str | None = None
-    _decode: _Decode | None = None
+    _decode: _DecodeOptions | None = None
     _transforms: tuple[transforms.Transform, ...] = ()
     _layout: str = "HWC"
     _dtype: str | None = None
-    _batch: _Batching = _Batching(size=1)
-    _python: tuple[Step, ...] = ()
+    _batch: _BatchOptions = _BatchOptions(size=1)
+    _python: tuple[FunctionStep, ...] = ()
     _keep: tuple[str, ...] = ()
 
     def __init__(self, source: sources.Source):
         if not isinstance(source, sources.Source):
-            raise _mistaken.no_source(source)
+            raise _other_libraries.source_error(source)
         object.__setattr__(self, "source", source)
 
     def shuffle(self, seed: int = 0, *, window: int | str | None = None) -> Self:
-        """Orders the records by a permutation, another one each epoch.
+        """Shuffles the records with a new permutation for each epoch.
 
-        The order is a function of ``seed``, epoch and position, the same on every run,
-        for any number of workers and ranks. The seed also decides all random parameters
-        of transforms.
+        The order is a function of ``seed``, epoch and position. It does not depend on
+        the run, or on the number of workers and ranks. The seed also determines all
+        random parameters of transforms.
 
-        Shards are permuted, and records within a window of shards: wide enough to mix,
-        narrow enough that shards are read as they lie. ``infeed inspect`` tells how
-        well that mixes. Records that lie by themselves are always mixed all.
+        Records in shards are shuffled in windows: the shards are permuted, and then the
+        records within a window of shards. A larger window mixes better, and a smaller
+        one reads shards more sequentially. ``infeed inspect`` reports how well a window
+        mixes. Records in separate files are always shuffled over the whole dataset.
 
         Args:
-            seed: Any integer from 0 to 2**64 - 1.
-            window: Bytes of shards in a window, such as ``"1 GiB"``; one shard at
-                least. ``"all"``: the whole dataset. None: 512 MiB, or 64 MiB where a
-                shard or row group can only be read whole, since a window then has to
-                fit in memory.
+            seed: Integer from 0 to 2**64 - 1.
+            window: Size of a window in bytes, such as ``"1 GiB"``, at least one shard.
+                ``"all"``: the whole dataset. None: 512 MiB, or 64 MiB if a shard or row
+                group can only be read as a whole and a window must fit into memory.
         """
         seed = _seed("shuffle", seed)
         if window is not None and window != "all":
@@ -174,28 +174,30 @@ class Pipeline(Selecting):
         """Decodes images to pixels.
 
         Args:
-            orient: Whether images are turned as their EXIF data says.
-            verify: Whether checksums that a format carries are verified.
-            dct_scale: Whether JPEGs that are shrunk a lot may be decoded at a reduced
-                scale. Faster, and not bit-equal, so never automatic.
-            max_pixels: Images of more pixels are bad records; nothing is allocated for
-                them. None is the engine's own limit.
-            **modes: By field name: ``"rgb"``, ``"gray"``, ``"rgba"``, ``"stored"``
-                (8-bit samples as they are, palette indices too) or ``"stored16"``.
-                Images are rgb by default; masks are rgb where a transform looks up
+            orient: Whether to rotate and mirror images by their EXIF orientation.
+            verify: Whether to verify the checksums of image formats.
+            dct_scale: Whether JPEGs may be decoded at a reduced scale before a resize
+                that shrinks them. This is faster but changes pixels, so it is never
+                automatic.
+            max_pixels: Limit of pixels per image. A larger image is a bad record, and
+                no memory is allocated for it. None: the engine's limit.
+            **modes: Mode by field name: ``"rgb"``, ``"gray"``, ``"rgba"``, ``"stored"``
+                (the stored 8-bit samples, or palette indices) or ``"stored16"``. The
+                default is rgb for images. For masks it is rgb if a transform looks up
                 their colours, else stored.
 
         Raises:
-            ConfigError: A parameter is not one of the above, or a transform or function
-                comes before it.
+            ConfigError: An argument is invalid, or a transform or function precedes it.
         """
         if self._transforms or self._python:
             before = ".transform(...)" if self._transforms else self._python[0].call()
             raise ConfigError(
-                f"decode: it runs before {before}; write .decode() before it"
+                f"decode: decoding comes before {before}; write .decode() before it"
             )
         asked = tuple(sorted(modes.items()))
-        return self._with(_decode=_Decode(orient, verify, dct_scale, max_pixels, asked))
+        return self._with(
+            _decode=_DecodeOptions(orient, verify, dct_scale, max_pixels, asked)
+        )
 
     def transform(
         self,
@@ -204,39 +206,39 @@ class Pipeline(Selecting):
         dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
         keep: Sequence[str] = (),
     ) -> Self:
-        """Adds transforms, applied in order, and says how images are laid out.
+        """Adds transforms, applied in order, and sets the layout and type of images.
 
-        A transform that moves pixels moves images and masks, and no coordinates. Next
-        to a field whose name and shape look like coordinates (``boxes``, ``keypoints``,
-        ``polygon``; 2 to 5 numbers per row) it is an error when the pipeline is opened,
-        unless the field is in ``keep``. The shape alone gives a warning.
+        A geometric transform changes images and masks, and does not change coordinates.
+        If a field's name and shape look like coordinates (``boxes``, ``keypoints``,
+        ``polygon``; 2 to 5 numbers per row), opening the pipeline raises an error,
+        unless the field is in ``keep``. If only the shape does, it logs a warning.
 
         Args:
-            *steps: Any of `infeed.transforms`.
-            layout: Of images and one-hot masks in the batch. None leaves it, HWC at
-                first.
-            dtype: Of images in the batch. None leaves it: uint8 at first, float32 after
-                ``ToFloat`` or ``Normalize``.
-            keep: Names of fields that may stay as they are although pixels move.
+            *steps: Transforms of `infeed.transforms`.
+            layout: Layout of images and one-hot masks in the batch. None: no change;
+                the default is HWC.
+            dtype: Type of images in the batch. None: no change; the default is uint8,
+                or float32 after ``ToFloat`` or ``Normalize``.
+            keep: Names of fields that stay unchanged by geometric transforms.
 
         Raises:
-            ConfigError: A step is no transform, ``layout`` or ``dtype`` is unknown, or
-                a function comes before it: transforms run before functions.
+            ConfigError: A step is not a transform, ``layout`` or ``dtype`` is invalid,
+                or a function precedes it: transforms run before functions.
         """
         for step in steps:
             if not isinstance(step, transforms.Transform):
-                raise _mistaken.no_transform(step)
+                raise _other_libraries.transform_error(step)
         if self._python:
             first = self._python[0].call()
-            what = type(steps[0]).__name__ if steps else "layout and dtype"
+            part = type(steps[0]).__name__ if steps else "layout and dtype"
             raise ConfigError(
-                f"transform: {what} cannot run after {first}, since functions run "
+                f"transform: {part} cannot run after {first}, because functions run "
                 f"after all transforms; write .transform(...) before {first}, or do "
-                "the same in the function"
+                "the same work in the function"
             )
         changes: dict[str, Any] = {"_transforms": self._transforms + steps}
         if isinstance(keep, str):
-            raise _check.refusal("transform", "keep", f"a list, ({keep!r},)", keep)
+            raise _check.error("transform", "keep", f"a list, ({keep!r},)", keep)
         kept = [_check.field("transform", "keep", name) for name in keep]
         new = (name for name in dict.fromkeys(kept) if name not in self._keep)
         changes["_keep"] = (*self._keep, *new)
@@ -255,29 +257,29 @@ class Pipeline(Selecting):
         pad: bool = False,
         tail: Literal["keep", "drop", "pad", "wrap"] | None = None,
     ) -> Self:
-        """Groups samples, and checks that the pipeline can work.
+        """Groups samples into batches, and checks the pipeline.
 
         Without it, each batch is one sample.
 
         Args:
-            size: Samples of one step over all ranks together.
-            per_rank: Samples of one step on each rank; the other spelling.
-            drop_last: Whether samples that do not fill a last batch are left out; the
-                other spelling of ``tail="drop"``.
-            pad: Whether rows of different shape are padded with zeros to the largest of
-                their batch.
-            tail: What becomes of a last batch that is not full. ``"keep"``, the
-                default: it is shorter, which several ranks cannot take. ``"drop"``: it
-                is left out. ``"pad"``: it is filled up with rows of zeros, and a field
-                ``valid`` of each batch says which rows hold a sample. ``"wrap"``: it is
-                filled up with the epoch's first records once more, with random draws of
-                their own. All but the first give every rank equal steps.
+            size: Samples per step over all ranks together.
+            per_rank: Samples per step on each rank; use it instead of ``size``.
+            drop_last: Whether to drop a last batch that is not full; the same as
+                ``tail="drop"``.
+            pad: Whether to pad rows of different shapes with zeros to the largest row
+                of their batch.
+            tail: Treatment of a last batch that is not full. ``"keep"``, the default,
+                delivers it shorter; several ranks do not support that. ``"drop"``
+                leaves it out. ``"pad"`` fills it with rows of zeros, and adds a field
+                ``valid`` to all batches that marks the rows with a sample. ``"wrap"``
+                fills it with the first records of the epoch, with other random draws.
+                All but ``"keep"`` give each rank the same number of steps.
 
         Raises:
             ConfigError: The shape of a row does not follow from the description; the
-                message names the transform to add.
+                message names a transform that sets it.
         """
-        grouped = self._with(_batch=_Batching(size, per_rank, drop_last, pad, tail))
+        grouped = self._with(_batch=_BatchOptions(size, per_rank, drop_last, pad, tail))
         _core.check(grouped._json())
         return grouped
 
@@ -289,38 +291,42 @@ class Pipeline(Selecting):
         fields: Sequence[str] | None = None,
         output: Output | None = None,
     ) -> Self:
-        """Adds a function that each sample goes through, after decode and transforms.
+        """Adds a function on samples, called after decode and transforms.
 
-        It gets a dictionary of NumPy arrays by field name, as they would lie in a row
-        of the batch (a label is an array without axes), ``bytes`` and ``str``; they are
-        its own to change. It returns a dictionary too, which is the sample from there
-        on: arrays of the same type and shape for all samples, ``bytes`` or ``str``.
+        The function receives a dictionary by field name: NumPy arrays with the shape of
+        a row (a label has no axes), ``bytes`` and ``str``. It may change the arrays. It
+        returns a dictionary that replaces the sample: arrays with the same type and
+        shape for all samples, ``bytes`` or ``str``.
 
-        A parameter ``rng``, or a second one without default, gets a
-        ``numpy.random.Generator`` keyed by seed, epoch and position: the same numbers
-        for any number of workers and processes.
+        A parameter ``rng``, or a second parameter without a default, receives a
+        ``numpy.random.Generator`` that is seeded by seed, epoch and position. Its
+        numbers do not depend on the number of workers and processes.
 
-        Workers call it under the interpreter's lock, so that Python code runs one
-        sample at a time; `Loader.explain` tells what that costs. An exception makes a
-        bad record. Call this before `batch` where it is what gives images one size.
+        Worker threads call the function under the interpreter's lock, so Python code
+        runs for one sample at a time; `Loader.explain` reports the cost. A sample whose
+        function raises an exception is a bad record. If the function sets the size of
+        images, call this before `batch`.
 
         Args:
-            fn: The function. If it can be imported by its name, `save` writes that.
-            processes: How many processes of its own it runs in, each with its own
-                interpreter; it must be picklable, so from a module, and what it
-                captured is copied. One that dies is replaced and the sample tried once
-                more, after which that is a bad record. 0 is this process.
-            fields: Names of the fields that it is given; others pass it by and stay in
-                the sample. None: it gets all, and what it does not return is gone.
-            output: By field name what it returns: a type such as ``"int64"``, a type
-                and shape such as ``("float32", (3, 224, 224))``, ``"bytes"`` or
-                ``"text"``. None: found by calling it with the first record when the
-                pipeline is opened.
+            fn: The function. If it can be imported by name, `save` writes the name.
+            processes: Number of worker processes for the function, each with its own
+                interpreter. The function must be picklable, so defined in a module, and
+                captured values are copied. If a process dies, another one replaces it
+                and repeats the sample; if that one dies too, the sample is a bad
+                record. 0: this process.
+            fields: Names of the fields that the function receives; the sample keeps the
+                others. None: all fields, and the result is the whole sample.
+            output: Result of the function by field name: a type such as ``"int64"``, a
+                type and shape such as ``("float32", (3, 224, 224))``, ``"bytes"`` or
+                ``"text"``. None: opening the pipeline calls the function with the
+                first record to find it.
 
         Raises:
-            ConfigError: ``fn`` takes other arguments, or no other process can run it.
+            ConfigError: ``fn`` takes other arguments, or cannot run in a process.
         """
-        step = Step.checked(fn, processes=processes, fields=fields, output=output)
+        step = FunctionStep.checked(
+            fn, processes=processes, fields=fields, output=output
+        )
         return self._with(_python=(*self._python, step))
 
     def python_batch(
@@ -330,32 +336,33 @@ class Pipeline(Selecting):
         fields: Sequence[str] | None = None,
         output: Output | None = None,
     ) -> Self:
-        """Adds a function that each finished batch goes through, on a worker.
+        """Adds a function on whole batches, called on a worker thread.
 
-        As `python`, with arrays ``[rows, ...]``, lists of ``bytes`` or ``str``, and
-        ``(values, offsets)`` for ragged fields. It returns arrays of as many rows; an
-        array that it changed in place, or a list as it came, goes on without a copy.
+        It works like `python`, with arrays ``[rows, ...]``, lists of ``bytes`` or
+        ``str``, and ``(values, offsets)`` for ragged fields. It returns arrays with the
+        same number of rows. An array that it changed in place, and a list that it
+        returns unchanged, are not copied.
 
-        Its generator is keyed by seed, epoch and the position of the batch's first row.
-        Of several ranks each sees its own rows alone, so a state is refused by another
-        number of them. An exception stops the run at this batch.
+        Its generator is seeded by seed, epoch and the position of the batch's first
+        row. With several ranks each call sees the rows of one rank, so a state cannot
+        be loaded with another number of ranks. An exception stops the run.
 
         Args:
             fn: The function.
-            fields: As of `python`.
-            output: As of `python`, for one row of the batch.
+            fields: As in `python`.
+            output: As in `python`, for one row of the batch.
 
         Raises:
             ConfigError: ``fn`` takes other arguments.
         """
-        step = Step.checked(fn, batch=True, fields=fields, output=output)
+        step = FunctionStep.checked(fn, batch=True, fields=fields, output=output)
         return self._with(_python=(*self._python, step))
 
-    @_mistaken.reject_others
+    @_other_libraries.reject_others
     def open(
         self,
         *,
-        workers: int | Literal["auto"] | Feeding = "auto",
+        workers: int | Literal["auto"] | FeederGroup = "auto",
         memory: int | str | None = None,
         rank: int = 0,
         world_size: int = 1,
@@ -365,7 +372,6 @@ class Pipeline(Selecting):
         timeline: float | None = None,
         stall: float | None = 10.0,
         digest: Literal["ids", "pixels"] = "ids",
-        digest_file: str | os.PathLike[str] | None = None,
         device: str | None = None,
         devices: Sequence[str] | None = None,
         placement: Literal["auto", "host", "device", "device-resize"] = "auto",
@@ -375,71 +381,76 @@ class Pipeline(Selecting):
         """Lists the data, starts the threads and prepares the first batch.
 
         Args:
-            workers: Threads that decode and transform. ``"auto"``: as many as make the
-                training step shortest and no more, found while it runs; begins with the
-                cores that this process may use, shared with other ranks. `Feeders`
-                or `infeed.ray.Feeders`: other machines make batches too.
-            memory: Budget for batches, read-ahead and decoding, in bytes or as
-                ``"2GiB"``. None: what four batches and their making need, at most half
-                of what this process may still use.
-            rank: Number of this process among those that train together.
-            world_size: How many those are.
-            on_error: What a bad record does: ``"stop"`` raises at its place in the
-                order; ``"substitute"`` takes another record, the same one on every run;
-                ``"skip"`` makes the batch shorter (not where all must be full: with
-                several ranks, or a ``tail`` that is not kept).
-            max_bad: Stops the run when more records than this were bad; one that is bad
-                in every epoch counts once.
-            io_threads: Threads that read. None: 4 for files, 64 for what lies in a
-                bucket or on a web server.
+            workers: Number of threads that decode and transform. ``"auto"`` starts with
+                the cores that this process may use, shared with the other ranks, and
+                changes the number while the loop runs, up to the point where more
+                threads do not shorten the step. With `Feeders` or `infeed.ray.Feeders`,
+                other machines make batches too.
+            memory: Memory budget for batches, read-ahead and decoding, in bytes or as
+                text such as ``"2GiB"``. None: the need of four batches, at most half of
+                the memory that this process may still use.
+            rank: Number of this process among the training processes, from 0.
+            world_size: Number of training processes.
+            on_error: Treatment of a bad record. ``"stop"`` raises an error at its
+                position. ``"substitute"`` takes another record, the same one on every
+                run. ``"skip"`` makes the batch shorter; it cannot be used with several
+                ranks or a ``tail`` other than ``"keep"``.
+            max_bad: Number of bad records after which one more stops the run. A record
+                that is bad in every epoch counts once.
+            io_threads: Number of threads that read. None: 4 for files, 64 for object
+                storage and web servers.
             stall: Seconds of waiting for one batch after which the ``infeed`` logger
-                says who waits for whom. None: never.
-            timeline: Seconds during which to record who does what when, for
-                `Loader.explain`.
-            digest: What `Loader.digest` covers: ``"ids"`` of records, or the delivered
-                ``"pixels"`` as well, which workers hash; that time is writing's.
-            digest_file: A file to which the digest of every step is written as it is
-                delivered, for `infeed.verify`; one a rank. A file of the same run is
-                gone on with.
-            device: Where batches are delivered: ``"cuda"``, ``"cuda:1"``; ``"sim"``
-                simulates a device, also with rates, as in
-                ``"sim:bandwidth=2e9,latency=20us"``. None: on the host. Arrays of
-                fixed shape go there, ahead of the step; lists and text stay.
-            devices: Several devices, as for ``device``: each batch is cut into parts of
-                as many rows, in order, one a device, and a step gives a tuple of them.
-                Its size must divide. One loader prepares for all.
-            placement: Who makes rows larger (floats of pixels, one-hot masks of class
-                numbers): the ``"host"``, or the ``"device"``, so that bytes cross the
-                bus; ``"device-resize"`` lets the device resize images, too. ``"auto"``
-                tries these in turn while it runs, as far as they can help, and keeps
-                whichever makes steps shortest. The bits are the same.
-            decode: Who decodes baseline JPEGs: the ``"cpu"``, or the ``"gpu"``, whose
-                pixels are near the CPU's and not the same, and which resizes them, too.
-                Other files are the CPU's either way. A number between 0 and 1 is the
-                share of records that are the GPU's, in sixteenths, each always the
-                same. ``"auto"`` changes no bit, and so is ``"cpu"``. A state of the
-                one is refused by the other.
-            slots: Batches on the device at once, the training loop's own included, as
-                long as that holds no more. At least 2.
+                reports which stage waits for which. None: never.
+            timeline: Seconds to record a timeline for, for `Loader.explain`.
+            digest: Content of `Loader.digest`: ``"ids"`` covers records, ``"pixels"``
+                also covers the delivered bytes. Workers hash them; the time counts for
+                the stage that writes rows.
+            device: Device on which batches are delivered: ``"cuda"``, ``"cuda:1"``, or
+                ``"sim"``, which simulates a device, also with rates, such as
+                ``"sim:bandwidth=2e9,latency=20us"``. None: host memory. Arrays of fixed
+                shape are copied to the device ahead of the step; ragged fields, bytes
+                and text stay in host memory.
+            devices: Several devices, named as in ``device``. Each batch is split into
+                equal parts, one per device in order, and each step returns a tuple of
+                the parts. The batch size must be divisible by their number.
+            placement: Where rows are expanded to floats or one-hot masks: on the
+                ``"host"``, or on the ``"device"``, so that fewer bytes are copied;
+                ``"device-resize"`` also resizes images there. ``"auto"`` tries the
+                useful ones while the loop runs, and keeps the one with the shortest
+                step. All placements give the same bits.
+            decode: Decoder of baseline JPEGs: ``"cpu"``, or ``"gpu"``, which also
+                resizes them; its pixels are close to the CPU's but not equal. The CPU
+                decodes all other files. A number between 0 and 1 is the share of
+                records that the GPU decodes, in sixteenths, always the same ones.
+                ``"auto"`` does not change bits, so it means ``"cpu"``. A state cannot
+                be loaded with another decoder.
+            slots: Number of batches on the device at once, including the one in the
+                training loop, at least 2.
 
         Raises:
-            ConfigError: There is no such option, the arguments do not go together, the
-                ranks do not divide the batch, or a feeder does not feed this run.
-            DeviceError: The device cannot be opened, has no memory left, or has no
-                decoder where ``decode`` asks for one.
-            BudgetError: ``memory`` does not hold two batches.
+            ConfigError: An option is unknown, arguments contradict each other, the
+                number of ranks does not divide the batch, or a feeder cannot serve this
+                run.
+            DeviceError: The device cannot be opened, is out of memory, or has no
+                decoder that ``decode`` needs.
+            BudgetError: ``memory`` is too small for two batches.
             OpenError: The data cannot be listed.
         """
-        feeders = workers if isinstance(workers, Feeding) else None
+        feeders = workers if isinstance(workers, FeederGroup) else None
         feeding = None
         if feeders is not None:
             workers = feeders.workers or "auto"
             feeders._check_data(bool(self.source._buffers() or self._held()))
-            feeding = (feeders._hosts(), feeders.local == "help", feeders.deadline)
+            feeding = (
+                feeders._hosts(),
+                feeders.local == "help",
+                feeders.deadline,
+                feeders.encrypt,
+            )
         if workers != "auto":
             if isinstance(workers, str):
                 expected = '"auto", an integer of at least 1, or feeders'
-                raise _check.refusal("open", "workers", expected, workers)
+                raise _check.error("open", "workers", expected, workers)
             workers = _check.integer("open", "workers", workers, low=1)
         if max_bad is not None:
             max_bad = _check.integer("open", "max_bad", max_bad)
@@ -452,16 +463,16 @@ class Pipeline(Selecting):
         world_size = _check.integer("open", "world_size", world_size, low=1)
         rank = _check.integer("open", "rank", rank)
         if rank >= world_size:
-            raise _check.refusal("open", "rank", f"below world_size={world_size}", rank)
+            raise _check.error("open", "rank", f"below world_size={world_size}", rank)
         policies = ("stop", "substitute", "skip")
         if device is not None and not isinstance(device, str):
-            raise _check.refusal("open", "device", 'a name such as "cuda:0"', device)
+            raise _check.error("open", "device", 'a name such as "cuda:0"', device)
         if device == "cpu":
-            # As scripts write it that take a GPU where there is one.
+            # Scripts often choose "cpu" if there is no GPU.
             device = None
         if devices is not None:
             if device is not None:
-                raise ConfigError("open: give device or devices, not both")
+                raise ConfigError("open: device and devices are both set; set one")
             _check.device_names(devices)
         core = _core.Loader(
             self._json(),
@@ -476,17 +487,16 @@ class Pipeline(Selecting):
             timeline_s=timeline,
             stall_s=stall,
             digest=_check.choice("open", "digest", digest, ("ids", "pixels")),
-            digest_file=None if digest_file is None else os.fspath(digest_file),
             devices=[device] if device is not None else devices,
-            placement=_check.choice("open", "placement", placement, _PLACES),
-            decode=_check.decoding("open", decode),
+            placement=_check.choice("open", "placement", placement, _PLACEMENTS),
+            decode=_check.decoder("open", decode),
             slots=_check.integer("open", "slots", slots, low=2),
             feeders=feeding,
         )
         parts = 0 if devices is None else len(devices)
         if feeders is None or feeding is None:
             return Loader(core, parts)
-        # Own cores are at work by now.
+        # The loader's threads run already, so an error must close it.
         try:
             return Loader(core, parts, feeders._begin(self._json(), feeding[0]))
         except BaseException:
@@ -497,14 +507,14 @@ class Pipeline(Selecting):
         return iter(self._kept())
 
     def __len__(self) -> int:
-        """Raises an error: a description has no length, and its loader has one.
+        """Raises an error: only an open loader has a length.
 
         Raises:
             TypeError: Always.
         """
         raise TypeError(
-            "a Pipeline has no length; len(pipeline.open()) is the number of steps. In "
-            "place of torch.utils.data.DataLoader(pipeline) use "
+            "a Pipeline has no length; len(pipeline.open()) is the number of steps. "
+            "Instead of torch.utils.data.DataLoader(pipeline) use "
             "infeed.torch.Loader(pipeline)"
         )
 
@@ -512,23 +522,23 @@ class Pipeline(Selecting):
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader that iterating keeps is; see `Loader.state_dict`."""
+        """Returns the state of the loop; see `Loader.state_dict`."""
         return self._kept().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Goes on where a run was: the next ``for`` delivers the rest of its epoch.
+        """Resumes a run: the next ``for`` loop delivers the rest of its epoch.
 
         Args:
-            state: What `state_dict` gave.
-            strict: As for `Loader.load_state_dict`.
+            state: Result of `state_dict`.
+            strict: As in `Loader.load_state_dict`.
 
         Raises:
-            ConfigError: As `Loader.load_state_dict`.
+            ConfigError: As in `Loader.load_state_dict`.
         """
         self._kept().load_state_dict(state, strict=strict)
 
     def _kept(self) -> Loader:
-        """The loader that iterating uses, opened with the defaults if none is."""
+        """Returns the loader that ``for`` uses; opens it with defaults if needed."""
         loader: Loader | None = self.__dict__.get("_loader")
         if loader is None or loader.closed:
             loader = self.open()
@@ -536,12 +546,12 @@ class Pipeline(Selecting):
         return loader
 
     def preview(self, position: int, epoch: int = 0) -> Preview:
-        """Shows what becomes of one sample, stage by stage, with its random draws.
+        """Runs one sample through all stages and returns the result of each stage.
 
-        Runs on the calling thread and opens no loader.
+        It runs on the calling thread and opens no loader.
 
         Args:
-            position: Place in the order of the epoch, from 0.
+            position: Position in the order of the epoch, from 0.
             epoch: Number of the epoch, from 0.
 
         Raises:
@@ -560,34 +570,35 @@ class Pipeline(Selecting):
         placement: Literal["auto", "host", "device", "device-resize"] | None = None,
         decode: Literal["auto", "cpu", "gpu"] | float = "auto",
     ) -> str:
-        """The plan: which records come, what is done where, without running it.
+        """Returns the plan as text, without running the pipeline.
 
-        Crops that the decoder makes and what one pass does together are named so.
+        It lists the stages of each field, with crops that the decoder makes and passes
+        that are merged.
 
         Args:
-            placement: As for `open` with a device: what would be left to one, of any
-                kind, is in the plan then. None: batches stay on the host.
-            decode: As for `open`; other than ``"auto"`` it means a device, too. In the
-                shell ``infeed explain --device cuda:0`` measures what it would gain.
+            placement: Plan for a device with this placement; see `open`. None: batches
+                on the host.
+            decode: As in `open`; another value than ``"auto"`` plans for a device.
+                ``infeed explain --device cuda:0`` in the shell measures the gain.
 
         Raises:
-            ConfigError: As `open`.
-            OpenError: As `open`.
+            ConfigError: As in `open`.
+            OpenError: As in `open`.
         """
         on_device = None
         if placement is not None or decode != "auto":
             asked = "auto" if placement is None else placement
-            place = _check.choice("explain", "placement", asked, _PLACES)
-            on_device = (place, _check.decoding("explain", decode))
+            place = _check.choice("explain", "placement", asked, _PLACEMENTS)
+            on_device = (place, _check.decoder("explain", decode))
         return _core.plan(self._json(), self._handles(), on_device)
 
     @property
     def shapes(self) -> Mapping[str, Column]:
-        """What a full batch holds, by field name, in field order.
+        """Columns of a full batch, by field name, in order.
 
         Raises:
-            ConfigError: As `open`.
-            OpenError: As `open`; fields of a folder depend on what lies there.
+            ConfigError: As in `open`.
+            OpenError: As in `open`; the fields of a folder depend on its files.
         """
         rows = self._batch.size or self._batch.per_rank
         described = _core.describe(self._json(), self._handles())
@@ -605,9 +616,9 @@ class Pipeline(Selecting):
         """Writes the description as TOML, which `load` and ``infeed bench`` read.
 
         Raises:
-            ConfigError: The source, an array of weights or a function in no module is
-                in memory, which no file describes; the message names it. Arrays mapped
-                from files (``mmap_mode="r"``) are fine.
+            ConfigError: The source, an array of weights or a function exists only in
+                memory; the message names it. Arrays that are mapped from files
+                (``mmap_mode="r"``) can be saved.
         """
         if isinstance(self.source, sources.Memory) and self.source._buffers():
             raise ConfigError(
@@ -626,27 +637,26 @@ class Pipeline(Selecting):
         functions: Mapping[str, Callable[..., Any]] | None = None,
         allow_functions: Sequence[str] = (),
     ) -> Self:
-        """Reads a description from a file that `save` or a person wrote.
+        """Reads a description from a file.
 
-        A file can name Python functions. None is imported unless one of the two
-        arguments allows it, so a file from a stranger cannot run code.
+        A file can name Python functions. infeed imports a function only if one of the
+        two arguments allows it, so a file from an untrusted source cannot run code.
 
         Args:
-            path: The file, or the folder of a packed dataset, which may have been
-                moved, and may lie in a bucket: paths of its own pipeline mean that
-                folder. Relative paths of any other file mean the current one.
-            functions: Functions by the name that the file calls them.
+            path: Path of the file, or of the folder or bucket of a packed dataset.
+                Paths in a packed dataset are relative to its folder, so it may be
+                moved. Paths in other files are relative to the current folder.
+            functions: Functions by the name that the file uses.
             allow_functions: Names that may be imported, such as
                 ``"mypackage.augment:blur"`` or ``"mypackage.augment:*"``. A ``*`` after
-                the colon stands for functions that the module itself defines.
+                the colon allows all functions that the module itself defines.
 
         Raises:
-            ConfigError: The file does not describe a pipeline, or names a function that
-                neither argument allows, or the dataset is not complete; the message
-                names the place.
+            ConfigError: The file does not describe a pipeline, names a function that
+                neither argument allows, or belongs to an incomplete dataset.
             OpenError: The file cannot be read.
         """
-        trusted = Trusted.checked(functions, allow_functions)
+        trusted = AllowedFunctions.checked(functions, allow_functions)
         return cls._from_dict(json.loads(_core.load(os.fspath(path))), trusted=trusted)
 
     def __repr__(self) -> str:
@@ -674,7 +684,7 @@ class Pipeline(Selecting):
             settings.append(f"keep={_code.value(self._keep)}")
         if settings:
             steps.append(_code.method("transform", settings))
-        if self._batch != _Batching(size=1):
+        if self._batch != _BatchOptions(size=1):
             size, per_rank = self._batch.size, self._batch.per_rank
             settings = [f"{size}" if per_rank is None else f"per_rank={per_rank}"]
             settings += [
@@ -691,7 +701,7 @@ class Pipeline(Selecting):
         return "(\n" + "".join(f"{_code.INDENT}{step}\n" for step in steps) + ")"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The description alone: a loader stays in the process that opened it."""
+        """Returns the description without the loader, which stays in its process."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def _with(self, **changes: Any) -> Self:
@@ -701,15 +711,13 @@ class Pipeline(Selecting):
         return new
 
     def _buffers(self) -> list[Any]:
-        """What the description refers to by its place in this list."""
-        functions = [step.given() for step in self._python if not step.importable]
+        """Returns the buffers that the description refers to by number."""
+        functions = [step.handle() for step in self._python if not step.importable]
         return [*self.source._buffers(), *self._held(), *functions]
 
     def _handles(self) -> list[Any]:
-        """Everything that the engine needs next to the description: the buffers, and
-        the functions that the description names.
-        """
-        named = [step.given() for step in self._python if step.importable]
+        """Returns the buffers, and the functions that the description names."""
+        named = [step.handle() for step in self._python if step.importable]
         return [*self._buffers(), *named]
 
     def _json(self) -> str:
@@ -720,7 +728,7 @@ class Pipeline(Selecting):
             "version": _VERSION,
             "source": self.source._to_dict(),
         }
-        # Arrays of weights are numbered behind those of the source.
+        # Buffers of weights are numbered after those of the source.
         first = len(self.source._buffers()) if self._held() else 0
         description |= self._selection_to_dict(first)
         if self._seed is not None:
@@ -729,7 +737,7 @@ class Pipeline(Selecting):
                 shuffle["window"] = self._window
             description["shuffle"] = shuffle
         if self._decode is not None:
-            decode = _given(self._decode)
+            decode = _set_values(self._decode)
             decode["modes"] = dict(self._decode.modes)
             description["decode"] = decode
         description["transforms"] = [step._to_dict() for step in self._transforms]
@@ -739,13 +747,13 @@ class Pipeline(Selecting):
         }
         if self._keep:
             description["keep"] = list(self._keep)
-        description["batch"] = _given(self._batch)
+        description["batch"] = _set_values(self._batch)
         if self._python:
             description["python"] = self._functions_to_dict()
         return description
 
     def _functions_to_dict(self) -> list[dict[str, Any]]:
-        """The functions; those that cannot be imported are numbered behind all else."""
+        """Returns the functions. Numbers of those without a name follow the buffers."""
         held = [step for step in self._python if not step.importable]
         first = len(self._buffers()) - len(held) if held else 0
         numbers = {id(step): first + at for at, step in enumerate(held)}
@@ -755,10 +763,10 @@ class Pipeline(Selecting):
     def _from_dict(
         cls,
         description: dict[str, Any],
-        functions: tuple[Step, ...] | None = None,
-        trusted: Trusted = _NOTHING,
+        functions: tuple[FunctionStep, ...] | None = None,
+        trusted: AllowedFunctions = _NOTHING,
     ) -> Self:
-        """The pipeline described, with `functions` or those trusted that it names."""
+        """Builds a pipeline with `functions`, or the allowed ones that it names."""
         new = cls(sources.from_dict(description["source"]))
         new = new._selected_by(description)
         if (shuffle := description.get("shuffle")) is not None:
@@ -771,14 +779,14 @@ class Pipeline(Selecting):
         new = new.transform(*steps, **description.get("output", {}), keep=keep)
         if functions is None:
             steps = description.get("python", ())
-            functions = tuple(Step.from_dict(step, trusted) for step in steps)
+            functions = tuple(FunctionStep.from_dict(step, trusted) for step in steps)
         new = new._with(_python=functions)
         if (batch := description.get("batch")) is not None:
             new = new.batch(**batch)
         return new
 
 
-def _given(settings: Any) -> dict[str, Any]:
-    """The settings of a dataclass that are not None."""
+def _set_values(settings: Any) -> dict[str, Any]:
+    """Returns the settings of a dataclass that are not None."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     return {name: item for name, item in values.items() if item is not None}

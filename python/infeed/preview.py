@@ -1,4 +1,4 @@
-"""One sample, stage by stage, for looking at."""
+"""The preview of one sample: its fields after each stage."""
 
 import base64
 import html
@@ -18,13 +18,13 @@ __all__ = ["Preview", "Stage"]
 
 @dataclass(frozen=True)
 class Stage:
-    """A sample as it leaves one stage.
+    """A sample after one stage.
 
     Attributes:
-        name: The stage: ``"decode"``, the name of a transform, or ``"output"``.
-        draws: What was drawn for it, as text; empty where nothing is random.
-        fields: Arrays, bytes or text by field name. Images are ``[H, W, C]`` before the
-            last stage, which shows the row of the batch.
+        name: ``"decode"``, the name of a transform, or ``"output"``.
+        draws: Random parameters of the stage as text; empty if it has none.
+        fields: Arrays, bytes or text by field name. Images are ``[H, W, C]``, except
+            after the last stage, where they have the batch's layout.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Stage:
 
 
 class Preview:
-    """The stages of one sample. Notebooks show it as pictures.
+    """The stages of one sample. Notebooks show the images.
 
     Attributes:
-        position: Place in the order of the epoch.
-        epoch: Number of the epoch.
+        position: Position in the order of the epoch, from 0.
+        epoch: Number of the epoch, from 0.
         record: Number and name of the record.
-        stages: One entry a stage, in order.
+        stages: One entry per stage, in order.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Preview:
         return len(self.stages)
 
     def __getitem__(self, stage: int | str) -> Stage:
-        """A stage by number, or the last one of a name.
+        """Returns a stage by number, or the last stage with a name.
 
         Raises:
             KeyError: No stage has this name.
-            IndexError: There are not so many stages.
+            IndexError: The number is out of range.
         """
         if isinstance(stage, int):
             return self.stages[stage]
@@ -112,7 +112,7 @@ def _value(name: str, item: Any) -> Any:
 
 
 def _cell(name: str, item: Any) -> str:
-    """A field as HTML: a picture where it can be one."""
+    """Formats a field as HTML, as an image if it can be one."""
     if not isinstance(item, np.ndarray):
         return html.escape(repr(item)[:100])
     caption = f"{html.escape(name)} {item.dtype} {list(item.shape)}"
@@ -124,7 +124,7 @@ def _cell(name: str, item: Any) -> str:
 
 
 def _pixels(item: np.ndarray) -> np.ndarray | None:
-    """An array as uint8 ``[H, W, 1 or 3]`` to be shown, stretched to the full range."""
+    """Returns an array as uint8 ``[H, W, 1 or 3]``, stretched to the full range."""
     if item.ndim == 2:
         item = item[:, :, None]
     if item.ndim != 3:
@@ -142,7 +142,7 @@ def _pixels(item: np.ndarray) -> np.ndarray | None:
 
 
 def _png(pixels: np.ndarray) -> bytes:
-    """A PNG file of uint8 pixels. Source: PNG specification, third edition."""
+    """Encodes uint8 pixels as PNG. Source: PNG specification, third edition."""
     height, width, channels = pixels.shape
     rows = np.zeros((height, 1 + width * channels), np.uint8)
     rows[:, 1:] = pixels.reshape(height, -1)

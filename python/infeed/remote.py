@@ -1,4 +1,4 @@
-"""Data in buckets and on web servers: what of it is kept on a disk of this machine."""
+"""The disk cache of data from object storage and web servers."""
 
 import os
 
@@ -8,29 +8,29 @@ __all__ = ["cache"]
 
 
 def cache(folder: str | os.PathLike[str] | None, limit: int | str = "32GiB") -> None:
-    """Keeps what is read from buckets and web servers, for datasets opened from now on.
+    """Sets the disk cache for object storage and web servers.
 
-    ::
+    It applies to datasets that are opened afterwards:
 
         infeed.cache("/scratch/infeed", limit="500GB")
 
-    The second epoch, the next run and other processes read from there what was read
-    once. Pieces are checked on every read, belong to one version of an object, and go
-    when the limit is reached, those first that were used longest ago. Processes may
-    share a folder; each must name it, with the same limit.
+    Later epochs, later runs and other processes read from the cache. Each piece belongs
+    to one version of an object, and its checksum is verified on every read. At the
+    limit, the least recently used pieces are deleted. Processes may share a folder if
+    each sets the same folder and limit.
 
     Args:
-        folder: Where; made if it is not there. None: what INFEED_CACHE_DIR and
-            INFEED_CACHE_BYTES say, as if this had not been called.
-        limit: Bytes that are kept at most, or a text such as ``"500GB"``.
+        folder: Folder of the cache, created if missing. None: the environment variables
+            INFEED_CACHE_DIR and INFEED_CACHE_BYTES, as without this call.
+        limit: Size limit in bytes, or text such as ``"500GB"``.
 
     Raises:
-        ConfigError: ``folder`` is no path or ``limit`` no size.
-        OpenError: When a dataset is opened: the folder cannot be made.
+        ConfigError: ``folder`` is not a path, or ``limit`` is not a size.
+        OpenError: Raised when a dataset is opened: the folder cannot be created.
     """
     size = _check.size_bytes(limit, "cache", "limit")
     if size >= 2**64:
-        raise _check.refusal("cache", "limit", "below 2**64 bytes", limit)
-    # What the program does to its current folder later changes nothing.
+        raise _check.error("cache", "limit", "below 2**64 bytes", limit)
+    # An absolute path stays valid if the program changes its current folder.
     path = None if folder is None else _check.path("cache", "folder", folder)
     _core.set_cache(None if path is None else os.path.abspath(path), size)

@@ -1,4 +1,4 @@
-"""infeed in TensorFlow: batches as tensors, and as a `tf.data.Dataset`."""
+"""infeed for TensorFlow: batches as tensors, and as a `tf.data.Dataset`."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from infeed import _core
-from infeed._copying import Copies, card_number, no_card
-from infeed._feed import Feed, Form
+from infeed._adapter import AdapterLoader, BatchForm
+from infeed._device_copies import BatchCopier, gpu_error
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, DeviceError
 from infeed.pipeline import Column, Pipeline
@@ -17,39 +17,38 @@ from infeed.pipeline import Column, Pipeline
 __all__ = ["Loader"]
 
 
-class Loader(Feed):
-    """The batches of a pipeline as tensors of TensorFlow.
-
-    ::
+class Loader(AdapterLoader):
+    """The batches of a pipeline as TensorFlow tensors.
 
         loader = infeed.tensorflow.Loader(pipeline)
         model.fit(loader.dataset(), epochs=90)
 
-        for batch in loader:  # a loop of one's own: no copy is made
+        for batch in loader:  # a custom loop: no copy is made
             train_step(batch)
 
-    Each ``for``, and each pass over `dataset`, is the next epoch; one that begins while
-    another is in the middle of an epoch ends that epoch.
+    Each ``for`` loop, and each pass over `dataset`, is the next epoch. If another one
+    is in the middle of an epoch, that epoch ends.
 
     Ragged fields are RaggedTensors; bytes and text are tensors of ``tf.string``.
 
-    With ``device="cuda"`` the tensors of a loop are on the card: copies that TensorFlow
-    makes there, one batch ahead of the loop. Ragged fields, bytes and text stay on the
-    host. ``"sim"`` simulates a device, and gives tensors on the CPU.
+    With ``device="cuda"`` the tensors of a loop are on the GPU: copies that TensorFlow
+    makes there, one batch ahead of the loop. Ragged fields, bytes and text stay in host
+    memory. ``"sim"`` simulates a device, and the tensors are on the CPU.
 
-    With ``devices=["cuda:0", "cuda:1"]`` a step is a tuple of what a batch is, one for
-    each card, in their order: the values of the replicas of a `tf.distribute.Strategy`,
-    whose ``experimental_distribute_values_from_function`` takes them.
+    With ``devices=["cuda:0", "cuda:1"]`` each step returns a tuple with one batch per
+    GPU, in their order. ``experimental_distribute_values_from_function`` of a
+    `tf.distribute.Strategy` accepts them as the values of its replicas.
 
     Args:
-        pipeline: What to read.
-        form: What a batch is: ``"dict"`` of tensors by field name; ``"tuple"`` in field
-            order, as ``fit`` wants inputs and targets; ``"named"``, a tuple with names.
-        **options: As for `infeed.Pipeline.open`.
+        pipeline: The pipeline.
+        form: Type of a batch: ``"dict"`` of tensors by field name; ``"tuple"`` in field
+            order, as ``fit`` expects inputs and targets; ``"named"``, a named tuple.
+        **options: As in `infeed.Pipeline.open`.
 
     Raises:
-        ConfigError: An argument is not one of the above.
-        DeviceError: When it is opened: TensorFlow has not the card that is named.
+        ConfigError: An argument is invalid.
+        DeviceError: Raised when the pipeline is opened: TensorFlow does not see the
+            GPU.
     """
 
     def __init__(
@@ -59,43 +58,43 @@ class Loader(Feed):
         **options: Any,
     ):
         super().__init__(pipeline, options)
-        self._form = Form(self, form)
+        self._form = BatchForm(self, form)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins the next epoch, or the rest of one whose state was loaded."""
+        """Begins the next epoch, or the rest of a resumed one."""
         if self.device is None:
             return self._begin(self._converted)
         steps, form = len(self.loader), self._form
         devices = self._options.get("devices")
         if devices is None:
-            return self._begin_ahead(Copies(steps, form, [_copies], _kept))
+            return self._begin_ahead(BatchCopier(steps, form, [_copies], _kept))
 
-        # Nothing in it leads to this object, which holds the loop that ends its thread.
+        # It must not refer to this object, which holds the loop that ends its thread.
         def each(*parts: dict[str, Any]) -> tuple[Any, ...]:
             return tuple(form(part) for part in parts)
 
-        copies = Copies(steps, each, [_copies] * len(devices), _kept)
+        copies = BatchCopier(steps, each, [_copies] * len(devices), _kept)
         return self._begin_ahead(copies)
 
     def dataset(self) -> Any:
-        """A `tf.data.Dataset` of the batches, with the shapes that are known.
+        """Returns a `tf.data.Dataset` of the batches, with their known shapes.
 
-        Python runs once a batch, not once a sample, and a batch is copied once. What
-        tf.data does after it, such as ``prefetch``, takes batches ahead of the loop,
-        and `state_dict` counts those too.
+        Python runs once per batch, and a batch is copied once. Later steps of tf.data,
+        such as ``prefetch``, take batches ahead of the loop, and `state_dict` counts
+        those too.
 
-        After `load_state_dict` its first pass is the rest of an epoch, so its length is
-        not said: make it after loading.
+        After `load_state_dict` the first pass is the rest of an epoch, so the dataset
+        has no known length. Make the dataset after loading a state.
 
         Raises:
-            ConfigError: Batches are delivered on a device, and tf.data works on the
-                host.
+            ConfigError: Batches are delivered on a device, and tf.data works in host
+                memory.
         """
         if self.device is not None:
             raise ConfigError(
-                "dataset: tf.data works on the host, and batches would come back there "
-                f"from {self.device}; iterate the loader, or leave out device (and "
-                "have experimental_distribute_dataset share a dataset out to replicas)"
+                f"dataset: tf.data works in host memory, and batches are on "
+                f"{self.device}; iterate over the loader, or leave out device (and let "
+                "experimental_distribute_dataset distribute a dataset to replicas)"
             )
         columns = self.pipeline.shapes
         rows = self._rows()
@@ -105,19 +104,21 @@ class Loader(Feed):
         loader = weakref.ref(self)
 
         def batches() -> Iterator[Any]:
-            # TensorFlow keeps this function for ever, and must not keep the loader.
+            # TensorFlow keeps this function for ever, so it must not hold the loader.
             if (alive := loader()) is None:
-                raise ClosedError("the loader of this dataset is gone; hold either")
+                raise ClosedError(
+                    "the loader of this dataset was dropped; keep a reference to it"
+                )
             return alive._begin(alive._as_numpy)
 
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-        # What is made of it holds it, and it the loader.
+        # Datasets derived from this one hold it, and so the loader.
         dataset._infeed_loader = self
         ragged = [name for name, column in columns.items() if column.kind == "ragged"]
         if ragged:
 
             def join(*batch: Any) -> Any:
-                # Of tuples tf.data makes arguments, of other forms one argument.
+                # tf.data passes tuples as several arguments, other types as one.
                 (parts,) = batch if self._form.kind != "tuple" else (batch,)
                 if not isinstance(parts, dict):
                     parts = dict(zip(columns, parts, strict=True))
@@ -128,20 +129,20 @@ class Loader(Feed):
         if self.state_dict()["position"] == 0:
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
         options = tf.data.Options()
-        # Nothing may be taken ahead unasked, or the state would count it.
+        # tf.data must not prefetch by itself, because the state would count it.
         options.experimental_optimization.inject_prefetch = False
         options.experimental_optimization.map_parallelization = False
         return dataset.with_options(options)
 
-    def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
         devices = options.get("devices") or [self.device]
         for device in devices:
             if device is not None:
-                _check_card(device)
+                _check_gpu(device)
         return options
 
     def _rows(self) -> int | None:
-        """Rows of every batch; None if they differ."""
+        """Returns the rows of every batch; None if they differ."""
         state = self.state_dict()
         full = state["drop_last"] or state.get("tail") in ("pad", "wrap")
         whole = full or state["records"] % state["batch"] == 0
@@ -160,40 +161,44 @@ class Loader(Feed):
 
 
 def _tensor(column: Any) -> Any:
-    """A column over the same memory; bytes and text are copied."""
+    """Returns a column over the same memory; bytes and text are copied."""
     if isinstance(column, list):
         return tf.constant(column, tf.string)
     if isinstance(column, tuple):
         return _ragged(tuple(_tensor(part) for part in column))
-    # The capsule keeps the memory, and the tensor the capsule's.
+    # The tensor holds the capsule, which holds the memory.
     return tf.experimental.dlpack.from_dlpack(column.__dlpack__())
 
 
 def _kept(_name: str, column: Any) -> Any:
-    """A column that stayed on the host, beside tensors on a device."""
+    """Returns a column in host memory, in a batch on a device."""
     return _tensor(column)
 
 
 def _copies(
     arrays: Sequence[_core.DeviceArray],
 ) -> tuple[list[Any], Callable[[], None]]:
-    """Copies of arrays whose bytes are there, on their device, and what waits for them.
+    """Copies arrays that are complete, on their device.
 
-    Nothing is passed on: an operation may run in a stream that nobody else can name.
+    The imported tensors themselves are never returned, because TensorFlow may run an
+    operation in a stream that is not known here.
+
+    Returns:
+        The copies, and a function that waits for them.
     """
-    lent = [tf.experimental.dlpack.from_dlpack(a.__dlpack__()) for a in arrays]
-    made = [_copied(tensor) for tensor in lent]
+    imported = [tf.experimental.dlpack.from_dlpack(a.__dlpack__()) for a in arrays]
+    made = [_copied(tensor) for tensor in imported]
 
     def wait() -> None:
         tf.test.experimental.sync_devices()
-        lent.clear()
+        imported.clear()
 
     return made, wait
 
 
-# Types that `Snapshot` has a GPU kernel for: TensorFlow registers it for
+# Types with a GPU kernel of `Snapshot`: TensorFlow registers it for
 # `TF_CALL_POD_TYPES` (snapshot_op.cc, register_types.h). `DeepCopy` has GPU kernels
-# for five types only; TensorFlow silently runs the others on the CPU.
+# for five types only, and TensorFlow silently runs the others on the CPU.
 _SNAPSHOT_TYPES = frozenset(
     {
         *(tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16),
@@ -202,14 +207,14 @@ _SNAPSHOT_TYPES = frozenset(
     }
 )
 
-# Types without such a kernel, and the type of the same width that is copied instead.
+# Types without such a kernel, and the type of the same width to copy them as.
 _COPIED_AS = {tf.uint32: tf.int32, tf.uint64: tf.int64}
 
 
 def _copied(tensor: Any) -> Any:
     """Copies a tensor into TensorFlow's own memory on the same device.
 
-    Not `tf.identity`, which shares the memory.
+    `tf.identity` would share the memory.
 
     Raises:
         DeviceError: TensorFlow has no GPU kernel for the type, or made the copy on
@@ -236,29 +241,28 @@ def _copied(tensor: Any) -> Any:
     return copied
 
 
-def _check_card(device: str) -> None:
-    """Refuses a card that TensorFlow has not, or knows by another number.
+def _check_gpu(device: str) -> None:
+    """Checks that TensorFlow sees a GPU, and with the same number.
 
     Raises:
-        DeviceError: As said.
+        DeviceError: It does not.
     """
-    number = card_number(device)
+    number = _core.cuda_ordinal(device)
     if number is None:
         return
-    cards = tf.config.get_visible_devices("GPU")
-    names = [card.name for card in cards]
-    if number >= len(cards):
-        mend = "install tensorflow[and-cuda] and let it see the card"
-        error = no_card(device, "TensorFlow", names or "the CPU alone", mend)
+    gpus = tf.config.get_visible_devices("GPU")
+    names = [gpu.name for gpu in gpus]
+    if number >= len(gpus):
+        fix = "install tensorflow[and-cuda] and let it see the GPU"
+        error = gpu_error(device, "TensorFlow", names or "the CPU alone", fix)
         if error is not None:
             raise error
         return
-    # It names a card by its place among those it may use.
+    # TensorFlow numbers the GPUs that it may use from 0.
     if names[number] != f"/physical_device:GPU:{number}":
         raise DeviceError(
-            f"{device}: TensorFlow numbers {names}, which are the cards it may use, "
-            "from 0; choose cards with CUDA_VISIBLE_DEVICES, which infeed goes by too, "
-            "or leave out device"
+            f"{device}: TensorFlow sees {names} and numbers them from 0; choose GPUs "
+            "with CUDA_VISIBLE_DEVICES, which infeed follows too, or leave out device"
         )
 
 
@@ -268,7 +272,7 @@ def _ragged(parts: Any) -> Any:
 
 
 def _spec(column: Column, rows: int | None) -> Any:
-    """What tf.data is told of a column before it has seen any."""
+    """Returns the signature of a column for tf.data."""
     if column.kind in ("bytes", "text"):
         return tf.TensorSpec([rows], tf.string)
     if column.kind == "ragged":

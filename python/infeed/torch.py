@@ -1,4 +1,4 @@
-"""infeed in PyTorch: batches as tensors, and infeed's order for another loader."""
+"""infeed for PyTorch: batches as tensors, and infeed's order for other loaders."""
 
 import logging
 import os
@@ -10,62 +10,60 @@ import torch.distributed
 import torch.utils.data
 
 from infeed import _check, _core
-from infeed._feed import Feed, Form, rank_within
+from infeed._adapter import AdapterLoader, BatchForm, rank_within
 from infeed.batch import Batch
 from infeed.errors import ConfigError, IteratorError, LoaderError
-from infeed.loader import Filled
+from infeed.loader import BatchInfo
 from infeed.loader import Loader as EngineLoader
 from infeed.pipeline import Pipeline
-from infeed.watching.load import usable_cores
+from infeed.watching.processor import usable_cores
 
 __all__ = ["Loader", "Sampler"]
 
 logger = logging.getLogger("infeed.torch")
 
 
-class Loader(Feed, torch.utils.data.IterableDataset):
+class Loader(AdapterLoader, torch.utils.data.IterableDataset):
     """The batches of a pipeline as tensors, which share its memory without a copy.
 
-    Takes the place of a DataLoader::
+    It replaces a DataLoader:
 
         loader = infeed.torch.Loader(pipeline)
         for epoch in range(90):
             for batch in loader:
                 loss = model(batch["image"].to("cuda"))
 
-    With ``device="cuda"`` the tensors are on the card already, sent ahead of the step
-    and ordered before what the current stream does with them. With ``devices=["cuda:0",
-    "cuda:1"]`` a step is a tuple of what a batch is, one for each card.
+    With ``device="cuda"`` the tensors are on the GPU, copied ahead of the step. Work in
+    the current stream waits for the copy. With ``devices=["cuda:0", "cuda:1"]`` each
+    step returns a tuple with one batch per GPU.
 
-    One object is the whole adapter, because every framework on top of PyTorch asks for
-    the same few methods: ``len``, `set_epoch`, and `state_dict` with `load_state_dict`,
-    which torchdata, Lightning, Accelerate and distributed checkpoints save and load by
-    themselves or once it is registered. It is an ``IterableDataset`` as well, for
-    ``torch.utils.data.DataLoader(loader, batch_size=None)``, whose workers it does not
-    need and refuses.
+    Frameworks on top of PyTorch use the same few methods: ``len``, `set_epoch`,
+    `state_dict` and `load_state_dict`. torchdata, Lightning, Accelerate and distributed
+    checkpoints call the last two, some after the loader was registered. The loader is
+    also an ``IterableDataset`` for ``torch.utils.data.DataLoader(loader,
+    batch_size=None)``. Worker processes of a DataLoader raise an error.
 
-    It takes a pipeline rather than an open loader, since which rank this process is may
-    be known only later: the pipeline is opened when the first batch, the length or the
-    state is asked for.
+    The loader opens the pipeline at the first batch, length or state, because the rank
+    of the process may be unknown before.
 
-    Each ``for`` is the next epoch; a ``for`` that begins while another one is in the
-    middle of an epoch ends that epoch, as leaving it with ``break`` does.
+    Each ``for`` loop is the next epoch. If another loop is in the middle of an epoch,
+    that epoch ends, as after ``break``.
 
-    A tensor stays valid while it is held, and its batch's memory with it.
+    A tensor, and its batch's memory, stay valid as long as the program holds it.
 
     Args:
-        pipeline: What to read.
-        form: What a batch is: ``"dict"`` of tensors by field name; ``"tuple"`` in field
-            order; ``"named"``, a tuple with names. Ragged fields are (values, offsets);
+        pipeline: The pipeline.
+        form: Type of a batch: ``"dict"`` of tensors by field name; ``"tuple"`` in field
+            order; ``"named"``, a named tuple. Ragged fields are (values, offsets);
             bytes and text are lists.
-        rank: Number of this process among those that train together. None: that of
-            ``torch.distributed`` if its process group is there, else what ``torchrun``
-            says in RANK, else 0.
-        world_size: How many those are; as ``rank``.
-        **options: As for `infeed.Pipeline.open`.
+        rank: Number of this process among the training processes. None: that of the
+            ``torch.distributed`` process group if it exists, else the environment
+            variable RANK that ``torchrun`` sets, else 0.
+        world_size: Number of training processes, as for ``rank``.
+        **options: As in `infeed.Pipeline.open`.
 
     Raises:
-        ConfigError: An argument is not one of the above.
+        ConfigError: An argument is invalid.
     """
 
     def __init__(
@@ -78,32 +76,32 @@ class Loader(Feed, torch.utils.data.IterableDataset):
         **options: Any,
     ):
         super().__init__(pipeline, options)
-        self._form = Form(self, form)
+        self._form = BatchForm(self, form)
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins the next epoch, or the rest of one whose state was loaded.
+        """Begins the next epoch, or the rest of a resumed one.
 
         Raises:
-            LoaderError: It is called in a worker process of a DataLoader.
+            LoaderError: The process is a worker of a DataLoader.
         """
         if torch.utils.data.get_worker_info() is not None:
             raise LoaderError(
                 "infeed.torch.Loader in a worker of a DataLoader: each worker would "
-                "give all batches; use num_workers=0, the work is done by its threads"
+                "deliver all batches; use num_workers=0, infeed has its own threads"
             )
         return self._begin(self._converted)
 
     def next_into(
         self, tensors: Mapping[str, torch.Tensor] | Sequence[Mapping[str, torch.Tensor]]
-    ) -> Filled:
+    ) -> BatchInfo:
         """Copies fields of the next batch into tensors, in the current stream.
 
-        As `infeed.Loader.next_into`: for a captured graph, or what
-        ``torch.compile(mode="reduce-overhead")`` made, which find their input where it
-        was. Of several ``devices``, for each of them tensors that are there, in its
-        current stream. A ``for`` that runs is ended.
+        See `infeed.Loader.next_into`. Use it where the input must stay at one address,
+        such as with a captured graph or ``torch.compile(mode="reduce-overhead")``. With
+        ``devices``, pass a list of mappings; each device uses its current stream. A
+        running ``for`` loop ends.
         """
         running = self._loop()
         if running is not None:
@@ -115,16 +113,16 @@ class Loader(Feed, torch.utils.data.IterableDataset):
             return tuple(self._converted(part) for part in batch)
         return self._form({name: _tensors(column) for name, column in batch.columns()})
 
-    def _place(self) -> tuple[int, int]:
+    def _find_rank(self) -> tuple[int, int]:
         return rank_within(self, self._rank, self._world_size, process_rank())
 
-    def _settled(self, options: dict[str, Any]) -> dict[str, Any]:
-        # As PyTorch means it: the card that this process chose, as ranks do.
+    def _resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        # In PyTorch "cuda" means the GPU that this process has chosen.
         if options.get("device") == "cuda" and torch.cuda.is_available():
             return options | {"device": f"cuda:{torch.cuda.current_device()}"}
         return options
 
-    def _told(self, loader: EngineLoader) -> None:
+    def _after_open(self, loader: EngineLoader) -> None:
         stats = loader.stats()
         _warn_of_threads(stats["workers"])
         names = [device["name"] for device in stats["devices"]]
@@ -137,34 +135,33 @@ class Loader(Feed, torch.utils.data.IterableDataset):
 
 
 class Sampler(torch.utils.data.Sampler):
-    """infeed's order, for a DataLoader over a dataset of one's own.
-
-    ::
+    """infeed's order of records, for a DataLoader over another dataset.
 
         sampler = infeed.torch.Sampler(len(dataset), batch=256, seed=0)
         loader = DataLoader(dataset, sampler.per_rank, sampler=sampler, num_workers=8)
 
-    The records, and how ranks share them, are those of ``.shuffle(seed).batch(batch)``
-    over as many records. Each ``for`` is the next epoch; no `set_epoch` is needed.
+    Order, and division among ranks, are those of ``.shuffle(seed).batch(batch)`` over
+    the same number of records. Each ``for`` loop is the next epoch, without a call of
+    `set_epoch`.
 
-    The state counts the records that were handed out. torchdata's StatefulDataLoader
-    saves it with each batch; PyTorch's own DataLoader asks for records ahead of its
-    batches, so with it take `at` the number of steps instead. Trainers that put in a
-    sampler of their own must be told not to (Lightning: ``use_distributed_sampler``).
+    The state counts the records that were yielded. torchdata's StatefulDataLoader saves
+    it with each batch. PyTorch's own DataLoader takes records ahead of its batches, so
+    use `state_at` with the number of steps instead. Configure trainers that replace the
+    sampler not to do so (Lightning: ``use_distributed_sampler=False``).
 
     Args:
-        records: Number of records of the dataset.
-        batch: Samples of one step over all ranks together.
-        seed: Of the shuffle. None: the records as they are.
-        drop_last: Whether samples that do not fill a last batch are left out.
-        tail: What becomes of a last batch that is not full, as in `Pipeline.batch`:
-            ``"keep"``, ``"drop"`` or ``"wrap"``. There is no record to hand out for
-            padding.
-        rank: As for `Loader`.
-        world_size: As for `Loader`.
+        records: Number of records in the dataset.
+        batch: Samples per step over all ranks together.
+        seed: Seed of the shuffle. None: no shuffle.
+        drop_last: Whether to drop a last batch that is not full.
+        tail: Treatment of a last batch that is not full, as in `Pipeline.batch`:
+            ``"keep"``, ``"drop"`` or ``"wrap"``. ``"pad"`` is not possible, because a
+            sampler yields records only.
+        rank: As in `Loader`.
+        world_size: As in `Loader`.
 
     Raises:
-        ConfigError: An argument is not one of the above.
+        ConfigError: An argument is invalid.
     """
 
     def __init__(
@@ -181,31 +178,31 @@ class Sampler(torch.utils.data.Sampler):
         self._records = _check.integer("Sampler", "records", records, low=1)
         self._batch = _check.integer("Sampler", "batch", batch, low=1)
         if seed is not None and _check.integer("Sampler", "seed", seed) >= 2**64:
-            raise _check.refusal("Sampler", "seed", "below 2**64", seed)
+            raise _check.error("Sampler", "seed", "below 2**64", seed)
         self._seed = seed
         self._tail = _tail(_check.flag("Sampler", "drop_last", drop_last), tail)
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
         self._epoch = self._handed = 0
-        self._running: object = None
-        # Whether the next loop is over the epoch of the one that has begun.
+        self._prefetch_thread: object = None
+        # Whether the next loop repeats the epoch that has begun.
         self._again = False
 
     def __iter__(self) -> Iterator[int]:
-        """The records of this rank in the next epoch, or in the rest of a resumed one.
+        """Yields the records of this rank in the next epoch, or the rest of one.
 
         Raises:
-            ConfigError: The ranks do not share a batch evenly.
+            ConfigError: The ranks cannot share a batch evenly.
         """
         rank, _ = self._shared()
-        if self._running is not None:
-            # The last epoch is over, or was left; or it is to be this one again.
+        if self._prefetch_thread is not None:
+            # The last epoch has ended, or this loop begins it again.
             again = self._again and self._handed < len(self)
             self._epoch, self._handed = self._epoch + (not again), 0
         self._again = False
-        self._running = running = object()
+        self._prefetch_thread = running = object()
         rows, epoch = self.per_rank, self._epoch
-        # A resumed epoch begins with a batch, whatever was handed out of it.
+        # A resumed epoch begins with a whole batch.
         first = self._handed // rows
         self._handed = first * rows
         for step in range(first, self._steps):
@@ -213,46 +210,46 @@ class Sampler(torch.utils.data.Sampler):
             for record in self._between(epoch, begin, begin + rows):
                 self._handed += 1
                 yield record
-                if self._running is not running:
+                if self._prefetch_thread is not running:
                     raise IteratorError(
-                        "another loop over this sampler has begun, or its state was "
+                        "another loop over this sampler has begun, or a state was "
                         "loaded; make one sampler for each loop"
                     )
 
     def __len__(self) -> int:
-        """Records of this rank in a whole epoch."""
+        """Returns the number of records of this rank in a whole epoch."""
         if self._tail != "keep":
             return self._steps * self.per_rank
-        # A tail that is short exists on a single rank only.
+        # Only a single rank can have a short last batch.
         full, tail = divmod(self._records, self._batch)
         return full * self.per_rank + tail
 
     @property
     def per_rank(self) -> int:
-        """Samples of one step on this rank: the batch size of its DataLoader."""
+        """Samples per step on this rank: the batch size for its DataLoader."""
         return self._batch // self._shared()[1]
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that runs, or else of the next one, from 0."""
+        """Number of the current epoch, or of the next one between epochs, from 0."""
         return int(self.state_dict()["epoch"])
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next ``for`` the epoch of that number; nothing where it is that.
+        """Sets the epoch of the next ``for`` loop; no effect if it comes next anyway.
 
-        A loop that has begun in that epoch may go on: trainers begin it first.
+        A loop that is in that epoch may continue, because trainers begin it first.
         """
         epoch = _check.integer("set_epoch", "epoch", epoch)
         self._again = epoch == self.epoch
         if not self._again:
-            self._epoch, self._handed, self._running = epoch, 0, None
+            self._epoch, self._handed, self._prefetch_thread = epoch, 0, None
 
-    def at(self, epoch: int, step: int) -> dict[str, Any]:
-        """The state after so many steps of an epoch, for `load_state_dict`."""
-        epoch = _check.integer("at", "epoch", epoch)
-        step = _check.integer("at", "step", step)
+    def state_at(self, epoch: int, step: int) -> dict[str, Any]:
+        """Returns the state before a step of an epoch, for `load_state_dict`."""
+        epoch = _check.integer("state_at", "epoch", epoch)
+        step = _check.integer("state_at", "step", step)
         if step > self._steps:
-            raise _check.refusal("at", "step", f"at most {self._steps}", step)
+            raise _check.error("state_at", "step", f"at most {self._steps}", step)
         if step == self._steps:
             epoch, step = epoch + 1, 0
         state = {
@@ -267,22 +264,22 @@ class Sampler(torch.utils.data.Sampler):
         return state | ({"tail": "wrap"} if self._tail == "wrap" else {})
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is: equal on all ranks, and for any number of them."""
+        """Returns the position, which does not depend on rank and world size."""
         over = self._handed == len(self)
         step = self._steps if over else self._handed // self.per_rank
-        return self.at(self._epoch, step)
+        return self.state_at(self._epoch, step)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """The next ``for`` gives the rest of the epoch in which the state was taken.
+        """Resumes: the next ``for`` loop yields the rest of the state's epoch.
 
         Raises:
-            ConfigError: The state is of another order; the message names what differs.
+            ConfigError: The state has another order; the message names the differences.
         """
-        own = {"tail": None} | self.at(0, 0)
+        own = {"tail": None} | self.state_at(0, 0)
         state_dict = {"tail": None} | dict(state_dict)
         if set(state_dict) != set(own):
             raise ConfigError(
-                "load_state_dict: give what Sampler.state_dict() returned"
+                "load_state_dict: state_dict must be the result of Sampler.state_dict()"
             )
         differs = [
             f"{name} is {own[name]}, was {state_dict[name]}"
@@ -291,14 +288,14 @@ class Sampler(torch.utils.data.Sampler):
         ]
         if differs:
             raise ConfigError(
-                f"load_state_dict: the state is of another order ({'; '.join(differs)})"
+                f"load_state_dict: the state has another order ({'; '.join(differs)})"
             )
         position = _check.integer("state", "position", state_dict["position"])
         step, within = divmod(position, self._batch)
         if within or step >= self._steps:
-            raise _check.refusal("state", "position", "that of a batch", position)
+            raise _check.error("state", "position", "the start of a batch", position)
         self._epoch = _check.integer("state", "epoch", state_dict["epoch"])
-        self._handed, self._running = step * self.per_rank, None
+        self._handed, self._prefetch_thread = step * self.per_rank, None
         self._again = False
 
     @property
@@ -307,7 +304,7 @@ class Sampler(torch.utils.data.Sampler):
         return full + (tail > 0 and self._tail != "drop")
 
     def _between(self, epoch: int, begin: int, end: int) -> Iterator[int]:
-        """The records at positions of an epoch, which are taken anew beyond its end."""
+        """Yields the records at positions of an epoch, from 0 again beyond its end."""
         count = self._records
         last = end if self._tail == "wrap" else min(end, count)
         while begin < last:
@@ -317,47 +314,47 @@ class Sampler(torch.utils.data.Sampler):
             begin += stop - start
 
     def _shared(self) -> tuple[int, int]:
-        """Rank and world size, that share each batch evenly."""
+        """Returns rank and world size, after checking that they divide each batch."""
         found = process_rank()
         rank, world_size = rank_within(self, self._rank, self._world_size, found)
         if self._batch % world_size:
             raise ConfigError(
-                f"Sampler: batch={self._batch} does not divide among {world_size} ranks"
+                f"Sampler: batch={self._batch} is not divisible by {world_size} ranks"
             )
         uneven = self._records % self._batch and self._tail == "keep"
         if world_size > 1 and uneven:
             raise ConfigError(
-                f"Sampler: the last batch of {self._records} records in batches of "
-                f"{self._batch} is uneven among {world_size} ranks; use drop_last=True "
-                'or tail="wrap"'
+                f"Sampler: {world_size} ranks cannot share the last batch of "
+                f"{self._records} records in batches of {self._batch}; use "
+                'drop_last=True or tail="wrap"'
             )
         return rank, world_size
 
 
 def _tail(drop_last: bool, tail: str | None) -> str:
-    """What becomes of the last batch, by whichever spelling.
+    """Returns the treatment of the last batch, from either argument.
 
     Raises:
-        ConfigError: It is padding, or the two contradict each other.
+        ConfigError: It is padding, or the arguments contradict each other.
     """
     if tail is None:
         return "drop" if drop_last else "keep"
     if tail == "pad":
         raise ConfigError(
-            "Sampler: a sampler hands out records, and there is none for padding; use "
-            'tail="wrap" or "drop"'
+            'Sampler: tail="pad" is not possible, because a sampler yields records '
+            'only; use tail="wrap" or "drop"'
         )
     _check.choice("Sampler", "tail", tail, ("keep", "drop", "wrap"))
     if drop_last and tail != "drop":
         raise ConfigError(
-            f'Sampler: drop_last leaves the last batch out and tail="{tail}" does not; '
-            "give one of them"
+            f'Sampler: drop_last drops the last batch and tail="{tail}" does not; set '
+            "one of them"
         )
     return tail
 
 
 def process_rank() -> tuple[int, int]:
-    """Rank and world size of this process, of the process group or as torchrun says."""
+    """Returns rank and world size of the process group, or of torchrun's variables."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
@@ -368,13 +365,13 @@ def process_rank() -> tuple[int, int]:
         return int(rank), int(world_size)
     except ValueError:
         raise ConfigError(
-            f"RANK={rank!r} and WORLD_SIZE={world_size!r} are no numbers; mend the "
-            "environment, or give rank and world_size"
+            f"RANK={rank!r} and WORLD_SIZE={world_size!r} are not numbers; correct the "
+            "environment variables, or set rank and world_size"
         ) from None
 
 
 def _tensors(column: Any) -> Any:
-    """A column over the same memory: arrays as tensors, lists as they are."""
+    """Converts a column without a copy: arrays to tensors, lists unchanged."""
     if isinstance(column, list):
         return column
     if isinstance(column, tuple):
@@ -386,9 +383,9 @@ _warned = False
 
 
 def _warn_of_threads(workers: int) -> None:
-    """Says once when PyTorch's pool and infeed's workers are more than the cores.
+    """Logs once if PyTorch's threads and infeed's workers exceed the cores.
 
-    Where there is an accelerator PyTorch's pool has little to do, and nothing is said.
+    With an accelerator PyTorch's threads have little work, and nothing is logged.
     """
     global _warned
     threads, cores = torch.get_num_threads(), usable_cores()
@@ -397,8 +394,8 @@ def _warn_of_threads(workers: int) -> None:
     _warned = True
     logger.warning(
         "PyTorch computes with %d threads and infeed prepares with %d on %g cores, so "
-        "they slow each other; try torch.set_num_threads(n) and open with workers=m, n "
-        "+ m = %g, and see which gives the shorter epoch",
+        "they slow each other down; try torch.set_num_threads(n) and open with "
+        "workers=m, n + m = %g, and keep the values with the shortest epoch",
         threads,
         workers,
         cores,

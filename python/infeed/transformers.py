@@ -1,4 +1,4 @@
-"""infeed in Hugging Face's Trainer: the loader's state in the Trainer's checkpoints."""
+"""infeed for Hugging Face's Trainer: the loader's state in its checkpoints."""
 
 from typing import Any
 
@@ -11,9 +11,7 @@ __all__ = ["LoaderState"]
 
 
 class LoaderState(TrainerCallback, ExportableState):
-    """Saves where the train loader is with each checkpoint, and goes on there.
-
-    ::
+    """Saves the train loader's state in each checkpoint, and resumes from it.
 
         class Trainer(transformers.Trainer):
             def get_train_dataloader(self):
@@ -23,28 +21,28 @@ class LoaderState(TrainerCallback, ExportableState):
         trainer = Trainer(model, args, callbacks=[LoaderState()])
         trainer.train(resume_from_checkpoint=True)
 
-    The state lies in ``trainer_state.json``. A resumed run reads nothing of what was
-    consumed; ``ignore_data_skip`` keeps the Trainer from skipping as many batches once
-    more. ``gradient_accumulation_steps`` must divide the batches of an epoch.
+    The state is part of ``trainer_state.json``. A resumed run does not read the records
+    before it; ``ignore_data_skip`` stops the Trainer from skipping batches itself.
+    ``gradient_accumulation_steps`` must divide the number of batches per epoch.
     """
 
     def __init__(self) -> None:
         self._loader: Any = None
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
-        # The Trainer asks once before there is a loader.
+        """Returns the data for a checkpoint."""
+        # The Trainer calls this once before there is a loader.
         saved = None if self._loader is None else self._loader.state_dict()
         return {"args": {}, "attributes": {"saved": saved}}
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, **kwargs: Any
     ) -> None:
-        """Goes on where the checkpoint was that the Trainer resumes from.
+        """Resumes from the checkpoint's state, if the Trainer resumes.
 
         Raises:
-            ConfigError: The Trainer would skip batches itself, or the loader has no
-                state, or the checkpoint's is of another run.
+            ConfigError: The Trainer would skip batches itself, the loader has no state,
+                or the checkpoint belongs to another run.
         """
         self._loader = kwargs["train_dataloader"]
         if not hasattr(self._loader, "load_state_dict"):
@@ -57,14 +55,14 @@ class LoaderState(TrainerCallback, ExportableState):
             return
         if not args.ignore_data_skip:
             raise ConfigError(
-                "LoaderState: the Trainer would skip the batches that the loader "
-                "leaves out already; set ignore_data_skip=True in TrainingArguments"
+                "LoaderState: the Trainer would skip batches that the loader already "
+                "leaves out; set ignore_data_skip=True in TrainingArguments"
             )
         entry = state.stateful_callbacks.get(type(self).__name__)
         saved = entry and entry["attributes"]["saved"]
         if saved is None:
             raise ConfigError(
-                "LoaderState: the checkpoint was saved without it, so nobody knows "
-                "where the loader was; resume without it and without ignore_data_skip"
+                "LoaderState: the checkpoint was saved without this callback, and has "
+                "no loader state; resume without it and without ignore_data_skip"
             )
         self._loader.load_state_dict(saved)

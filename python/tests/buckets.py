@@ -1,4 +1,4 @@
-"""A bucket in this process, as far as packing and reading need one."""
+"""A bucket in this process, with the requests that packing and reading use."""
 
 import hashlib
 import threading
@@ -13,7 +13,7 @@ _TIME = "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
 class Bucket(ThreadingHTTPServer):
-    """Objects by key, put and read as Amazon S3's are; nobody's signature is asked."""
+    """Objects by key, with Amazon S3's requests, without checks of signatures."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -24,7 +24,7 @@ class Bucket(ThreadingHTTPServer):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment in which it is S3."""
+        """The environment that makes this the S3 endpoint."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server_port}",
             "AWS_SKIP_SIGNATURE": "true",
@@ -32,7 +32,7 @@ class Bucket(ThreadingHTTPServer):
         }
 
     def below(self, prefix: str) -> dict[str, bytes]:
-        """The objects below a folder, by name."""
+        """Returns the objects below a folder, by name."""
         with self.lock:
             return {
                 key.removeprefix(prefix): held
@@ -41,12 +41,12 @@ class Bucket(ThreadingHTTPServer):
             }
 
     def handle_error(self, *_: object) -> None:
-        """A client that goes away is no news."""
+        """Ignores clients that disconnect."""
 
 
 @contextmanager
 def bucket() -> Iterator[Bucket]:
-    """A bucket, while the block runs."""
+    """Serves a bucket during the block."""
     with Bucket() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _asked(self) -> tuple[str, dict[str, str], bytes]:
-        """Key, query and body."""
+        """Returns key, query and body of a request."""
         url = urlsplit(self.path)
         query = parse_qs(url.query, keep_blank_values=True)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -102,8 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         first, last = span.removeprefix("bytes=").split("-")
         begin, end = int(first), min(int(last) + 1, len(held))
-        told = f"bytes {begin}-{end - 1}/{len(held)}"
-        self._give(206, held[begin:end], Content_Range=told, **known)
+        reported = f"bytes {begin}-{end - 1}/{len(held)}"
+        self._give(206, held[begin:end], Content_Range=reported, **known)
 
     def _list(self, bucket: str, query: dict[str, str]) -> None:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
@@ -156,8 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 name = f"upload-{len(self.server.asked)}"
                 self.server.uploads[name] = {}
-                told = f"<UploadId>{name}</UploadId>"
-                answer = ("InitiateMultipartUploadResult", told)
+                reported = f"<UploadId>{name}</UploadId>"
+                answer = ("InitiateMultipartUploadResult", reported)
         self._xml(*answer)
 
     def do_DELETE(self) -> None:

@@ -1,4 +1,4 @@
-"""Processes that tests start: a fork that tells what it found, a script to stop."""
+"""Processes that tests start: a forked child with a result, a script to interrupt."""
 
 import os
 import signal
@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 
 class Stopped(NamedTuple):
-    """What a script printed once it was interrupted, and how soon."""
+    """Output of a script after it was interrupted, and the time until then."""
 
-    told: list[str]
+    reported: list[str]
     answered_s: float
     ended_s: float
 
 
-def told_by_fork(tell: Callable[[], object]) -> str:
-    """Text of what a function gives in a forked child, or of what it raises there."""
+def result_in_fork(tell: Callable[[], object]) -> str:
+    """Returns the text of a function's result or error in a forked child."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        # Whatever happens here, pytest goes on in the parent alone.
+        # pytest must continue in the parent alone.
         try:
             os.write(writer, str(tell()).encode())
         except BaseException as error:
@@ -31,13 +31,13 @@ def told_by_fork(tell: Callable[[], object]) -> str:
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        told = pipe.read()
+        reported = pipe.read()
     os.waitpid(child, 0)
-    return told
+    return reported
 
 
 def interrupted(script: str, *arguments: str, after_s: float = 0) -> Stopped:
-    """Runs a script that prints ``ready``, and interrupts it so long after that."""
+    """Runs a script that prints ``ready``, and interrupts it some time after that."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True
     )
@@ -52,11 +52,11 @@ def interrupted(script: str, *arguments: str, after_s: float = 0) -> Stopped:
                 raise AssertionError("it ended before it was interrupted")
         asked = time.monotonic()
         process.send_signal(signal.SIGINT)
-        told = process.stdout.readline()
+        reported = process.stdout.readline()
         answered_s = time.monotonic() - asked
-        told += process.stdout.read()
+        reported += process.stdout.read()
         assert process.wait(timeout=30) == 0
-        return Stopped(told.split(), answered_s, time.monotonic() - asked)
+        return Stopped(reported.split(), answered_s, time.monotonic() - asked)
     finally:
         process.kill()
         process.stdout.close()

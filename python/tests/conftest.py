@@ -19,7 +19,7 @@ PALETTE = {
 
 
 def photograph(seed: int, height: int, width: int) -> np.ndarray:
-    """Smooth colours with some noise, uint8 [H, W, 3]: what JPEG was made for."""
+    """Returns smooth colours with some noise, uint8 [H, W, 3]."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width] / max(height, width)
     channels = []
@@ -31,7 +31,7 @@ def photograph(seed: int, height: int, width: int) -> np.ndarray:
 
 
 def class_map(seed: int, height: int, width: int) -> np.ndarray:
-    """Class indices in large regions, int [H, W]; one class more than the palette."""
+    """Returns class indices in large regions, int [H, W]; one has no colour."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width]
     centres = rng.uniform(0, 1, (9, 2)) * (height, width)
@@ -97,16 +97,14 @@ def classification(tmp_path_factory) -> Classification:
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Prints why tests were skipped, and for each absent framework how many."""
+    """Prints why tests were skipped, and the number for each absent framework."""
     skipped = terminalreporter.stats.get("skipped", [])
     for line in skip_summary(report.longrepr[2] for report in skipped):
         terminalreporter.write_line(line)
 
 
 def skip_summary(reasons) -> list[str]:
-    """One line for all absent frameworks, with counts by name, and one for each other
-    reason to skip a test or file.
-    """
+    """Returns one line for all absent frameworks, and one for each other reason."""
     pattern = r"(\w+) is not installed|could not import '(\w+)'"
     absent, others = collections.Counter(), collections.Counter()
     for reason in reasons:

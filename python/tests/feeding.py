@@ -1,4 +1,4 @@
-"""A feeder, as `infeed feed` runs on another machine, here in another process."""
+"""A feeder for tests: `infeed feed` in another process."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ TOKEN = "0123456789abcdef"
 
 
 def arguments(pipeline: infeed.Pipeline, folder: Path) -> list[str]:
-    """The command that feeds a pipeline, whose files are put into a folder."""
+    """Returns the command that feeds a pipeline, with its files in a folder."""
     pipeline.save(folder / "pipeline.toml")
     (folder / "token").write_text(TOKEN)
     token = ["--token-file", str(folder / "token")]
@@ -27,7 +27,7 @@ def arguments(pipeline: infeed.Pipeline, folder: Path) -> list[str]:
 def feeding(
     pipeline: infeed.Pipeline, folder: Path, modules: Path | None = None
 ) -> Iterator[tuple[str, subprocess.Popen]]:
-    """Address and process of a feeder, which finds modules in that folder alone."""
+    """Runs a feeder, which imports modules from one folder; yields its address."""
     path = [str(Path(infeed.__file__).parents[1])]
     path += [] if modules is None else [str(modules)]
     feeder = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Reports of `scripts/gpu-check`: what they say, and runs of it that are killed."""
+"""Reports of `scripts/gpu-check`: their content, and runs that are killed."""
 
 import json
 import random
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def states(report: Path) -> dict[str, str]:
-    """The state of each step in a report, whose tables must all be whole."""
+    """Returns the state of each step in a report, after checking its tables."""
     text = report.read_text()
     assert text.startswith("# Results of `scripts/gpu-check`\n")
     assert text.rstrip().splitlines()[-1].startswith("The run took ")
@@ -36,7 +36,7 @@ def kill_at_random(command: list[str], environment: dict[str, str]) -> None:
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True
     )
-    # A line for each step that has ended.
+    # One line for each step that has ended.
     for _ in range(draw.randrange(1, 4)):
         assert process.stdout.readline()
     try:

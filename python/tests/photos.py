@@ -1,4 +1,4 @@
-"""The pipeline that tests of devices run, and whether two of its epochs are equal."""
+"""The pipeline of device tests, and a check that two of its epochs are equal."""
 
 import numpy as np
 

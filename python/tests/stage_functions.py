@@ -1,4 +1,4 @@
-"""Functions for `test_python_stage`, in a module so that other processes find them."""
+"""Functions for `test_python_stage`, in a module that other processes can import."""
 
 import os
 import signal
@@ -6,59 +6,59 @@ import time
 
 import numpy as np
 
-# A file whose presence says that a crash was had already; processes inherit it.
+# A file that exists after the first crash; processes inherit the variable.
 CRASHED = "INFEED_TEST_CRASHED"
 
 
 def halved(sample):
-    """Every second row and column of the image, as float32, and the label."""
+    """Returns every second row and column of the image as float32, and the label."""
     image = sample["image"][::2, ::2]
     return {"image": image.astype(np.float32) / 255, "label": sample["label"]}
 
 
 def noisy(sample, rng):
-    """Noise, drawn by sample."""
+    """Adds noise, drawn for each sample."""
     noise = rng.standard_normal(4)
     return {"noise": noise, "twice": rng.integers(0, 2**60), "label": sample["label"]}
 
 
 def keyed(sample, *, rng):
-    """The generator by its name."""
+    """Takes the generator by name."""
     return {"noise": rng.standard_normal(4)}
 
 
 def in_place(sample):
-    """What it is given is its own to change."""
+    """Changes its input in place."""
     sample["image"] += 1
     return sample
 
 
 def kept(sample, seen=[]):  # noqa: B006
-    """Keeps what it was given, which nobody writes to afterwards."""
+    """Keeps its input, which must not change later."""
     seen.append((sample["image"], sample["image"].copy()))
     whole = all((image == copy).all() for image, copy in seen)
     return {"whole": np.array(whole)}
 
 
 def texts(sample):
-    """Text and bytes, in and out."""
+    """Takes and returns text and bytes."""
     return {"name": sample["name"].upper(), "data": sample["data"] + b"!"}
 
 
 def picky(sample):
-    """Takes no odd numbers."""
+    """Raises for odd numbers."""
     if sample["x"] % 2:
         raise ValueError(f"{int(sample['x'])} is odd")
     return {"x": sample["x"]}
 
 
 def where(sample):
-    """The process that runs it."""
+    """Returns the process that runs it."""
     return {"x": sample["x"], "process": np.int64(os.getpid())}
 
 
 def killed_once(sample):
-    """Dies with one sample, the first time."""
+    """Crashes at one sample, the first time."""
     path = os.environ[CRASHED]
     if sample["x"] == 7 and not os.path.exists(path):
         with open(path, "w"):
@@ -67,14 +67,14 @@ def killed_once(sample):
 
 
 def exits(sample):
-    """Dies with one sample, every time."""
+    """Crashes at one sample, every time."""
     if sample["x"] == 7:
         os._exit(3)
     return {"x": sample["x"] * 2}
 
 
 def stuck(sample):
-    """Takes for ever with all but the first sample."""
+    """Never returns, except for the first sample."""
     while sample["x"] > 0:
         time.sleep(0.05)
     return {"x": sample["x"]}
@@ -89,13 +89,13 @@ def busy(sample):
 
 
 def printing(sample):
-    """Prints, which must not disturb the engine."""
+    """Prints, which must not break the protocol with the engine."""
     print("a line of the function's")
     return {"x": sample["x"]}
 
 
 def mixed(batch, rng):
-    """Images mixed with those of the next row, as MixUp does."""
+    """Mixes each image with that of the next row, as MixUp does."""
     weight = rng.beta(0.4, 0.4)
     image = batch["image"].astype(np.float32)
     other = np.roll(image, 1, axis=0)
@@ -106,7 +106,7 @@ def mixed(batch, rng):
 
 
 def brightened(batch):
-    """Changes the batch where it lies."""
+    """Changes the batch in place."""
     batch["image"] += 1
     return batch
 
@@ -122,7 +122,7 @@ class Added:
 
 
 def brightened_label(batch):
-    """Changes one field where it lies."""
+    """Changes one field in place."""
     batch["label"] += 1
     return batch
 

@@ -1,4 +1,4 @@
-"""What a bad record does, by policy."""
+"""Treatment of bad records, by policy."""
 
 import shutil
 
@@ -12,7 +12,7 @@ from infeed import transforms as T
 
 @pytest.fixture
 def damaged(segmentation, tmp_path):
-    """The images of `segmentation`, two of which are cut off, without labels."""
+    """The images of `segmentation` without labels; two are truncated."""
     shutil.copytree(segmentation.image, tmp_path / "images")
     for name in ("003.png", "007.png"):
         path = tmp_path / "images" / name
@@ -49,7 +49,7 @@ def test_batches_before_a_bad_record_come_out_first(damaged):
 def test_skip_closes_up_the_rows(damaged, segmentation):
     with damaged.open(on_error="skip") as loader:
         batches = [(b.records, b["image"].copy()) for b in loader]
-        bad = loader.quarantine
+        bad = loader.bad_records
 
     assert [[record for record, _ in names] for names, _ in batches] == [
         [0, 1, 2],
@@ -72,7 +72,7 @@ def test_substitute_keeps_batches_full_and_is_the_same_on_every_run(damaged):
     for workers in (1, 5):
         with damaged.open(on_error="substitute", workers=workers) as loader:
             runs.append(records(loader))
-            assert {entry.index for entry in loader.quarantine} == {3, 7}
+            assert {entry.index for entry in loader.bad_records} == {3, 7}
 
     assert runs[0] == runs[1]
     assert [len(batch) for batch in runs[0]] == [4, 4, 2]
@@ -82,7 +82,7 @@ def test_substitute_keeps_batches_full_and_is_the_same_on_every_run(damaged):
 def test_max_bad_stops_a_run_that_is_mostly_broken(damaged):
     with (
         damaged.open(on_error="skip", max_bad=1) as loader,
-        pytest.raises(infeed.TooManyBadError, match="max_bad=1"),
+        pytest.raises(infeed.TooManyBadRecordsError, match="max_bad=1"),
     ):
         records(loader)
 
@@ -91,11 +91,11 @@ def test_a_record_is_bad_once_whatever_is_read_again(damaged):
     with damaged.open(on_error="substitute", max_bad=2) as loader:
         first = records(loader)
         records(loader)
-        listed = [entry.index for entry in loader.quarantine]
+        listed = [entry.index for entry in loader.bad_records]
         loader.seek(0)
 
         assert listed == [3, 7]
-        assert [entry.index for entry in loader.quarantine] == listed
+        assert [entry.index for entry in loader.bad_records] == listed
         assert loader.state_dict()["bad"] == []
         assert records(loader) == first
         assert loader.stats()["bad"] == 2
@@ -113,7 +113,7 @@ def test_a_state_says_of_bad_records_where_there_are_none_too(damaged):
         # A state from before there was such a key.
         del before["bad"]
         loader.load_state_dict(before)
-        assert loader.quarantine == []
+        assert loader.bad_records == []
 
 
 def test_a_missing_partner_is_named(segmentation, tmp_path):

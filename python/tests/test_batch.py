@@ -103,7 +103,7 @@ def test_dlpack_refuses_another_device_and_a_copy(batch):
         batch.array("image").__dlpack__(copy=True)
 
 
-def test_a_capsule_that_nobody_takes_frees_its_memory(batch):
+def test_an_unused_capsule_frees_its_memory(batch):
     for version in (None, (1, 0)):
         batch.array("image").__dlpack__(max_version=version)
     gc.collect()

@@ -1,11 +1,11 @@
-"""A dataset packed into a bucket: the bytes of one packed into a folder."""
+"""Packing into a bucket gives the bytes of packing into a folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from buckets import Bucket, bucket
-from test_parting import Died, apart, files
+from test_pack_tasks import Died, apart, files
 
 import infeed
 from infeed import sources
@@ -16,7 +16,7 @@ URL = "s3://packed/of/photos"
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """The bucket that S3 is meanwhile."""
+    """A bucket in place of S3."""
     with bucket() as server:
         for name, value in server.variables.items():
             monkeypatch.setenv(name, value)
@@ -75,13 +75,13 @@ def test_a_call_that_was_killed_is_taken_up(photos, there, tmp_path, lives):
     assert (sums.records, packed.records) == (30, 30)
 
 
-def test_what_a_bucket_cannot_hold_or_is_not_ours_is_refused(photos, there):
-    there.objects["packed/of/photos/readme"] = b"somebody's"
+def test_packing_into_an_unsuitable_or_foreign_bucket_raises(photos, there):
+    there.objects["packed/of/photos/readme"] = b"foreign"
 
     for url, to, part in [
         (URL, "folder", "written to folders"),
         (URL, "arrow", "not empty"),
-        ("https://host/x", "arrow", "takes no files"),
+        ("https://host/x", "arrow", "cannot write to a web server"),
     ]:
         with pytest.raises(infeed.ConfigError, match=part):
             infeed.pack(photos, url, to=to)

@@ -40,7 +40,7 @@ def test_a_foreground_of_255_is_an_error_that_names_file_value_and_share(binary)
     message = str(caught.value)
     assert "0.png" in message
     assert "OneHot" in message
-    assert "25.00 % of the pixels have no class: they are 255" in message
+    assert "25.00 % of the pixels have no class: value 255" in message
     assert "values=(0, 255)" in message
 
 
@@ -91,7 +91,7 @@ def test_pixels_of_no_class_are_counted_when_they_are_delivered(
                 assert counted == sum(each[: 3 * (step + 1)])
 
 
-def test_what_is_said_of_masks_survives_saving(binary, tmp_path):
+def test_mask_options_survive_saving(binary, tmp_path):
     steps = (T.OneHot("mask", values=(0, 255), unknown="ignore", ignore_index=7),)
     pipeline = masks(binary, *steps)
 

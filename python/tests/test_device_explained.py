@@ -1,4 +1,4 @@
-"""What is told of a loop whose batches go to a device."""
+"""Explanations of loops with batches on a device."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def explained(loader, epochs=2):
     return loader.explain()
 
 
-def test_a_loop_on_a_device_accounts_for_what_crossed(photos):
+def test_a_loop_on_a_device_accounts_for_its_copies(photos):
     with photos.open(device="sim") as loader:
         found = explained(loader)
 
@@ -46,7 +46,7 @@ def test_a_loop_on_a_device_accounts_for_what_crossed(photos):
     assert fields["label"]["row_bytes"] == 8
     assert crossed["copies"] == 2 * crossed["batches"]
     assert crossed["bytes"] == crossed["batches"] * ROWS * (SIDE * SIDE * 3 + 8)
-    assert "one batch a step to sim, simulated (image and label: 2 copies" in (
+    assert "one batch per step to sim, simulated (image and label: 2 copies" in (
         " ".join(str(found).split())
     )
 
@@ -59,12 +59,12 @@ def test_floats_that_cross_are_seen_as_floats(photos):
     assert image["row_bytes"] == image["device_bytes"] == 4 * SIDE * SIDE * 3
 
 
-def test_what_a_slow_bus_allows_is_told_of_a_running_loop(photos):
+def test_a_running_loop_reports_the_rate_of_a_slow_bus(photos):
     with photos.open(device="sim:bandwidth=1e6,latency=1us") as loader:
         found = explained(loader, epochs=4)
 
     # What the loop waits for on the device counts as its step here: its stream has no
-    # name, so nobody saw it wait.
+    # name, so its wait was not measured.
     resources = {r["limit"]: r for r in found.to_dict()["resources"]}
     expected = 1e6 / (SIDE * SIDE * 3 + 8)
     assert resources["copy"]["rate"]["mid"] == pytest.approx(expected, rel=0.1)
@@ -85,7 +85,7 @@ def test_the_command_line_says_which_side_the_work_belongs_on(classification, tm
     pipeline = infeed.Pipeline(sources.Folder(classification.path)).decode()
     small = pipeline.transform(T.Resize((SIDE, SIDE)), T.ToFloat("image"))
     small.batch(4).save(description)
-    told = subprocess.run(
+    reported = subprocess.run(
         [
             *COMMAND, "explain", str(description),
             "--device", "sim:bandwidth=1e6,latency=1us", "--seconds", "0.3",
@@ -94,17 +94,17 @@ def test_the_command_line_says_which_side_the_work_belongs_on(classification, tm
         capture_output=True, check=True, text=True,
     )  # fmt: skip
 
-    found = json.loads(told.stdout)
+    found = json.loads(reported.stdout)
     assert found["placement"]["chosen"] == "device"
     assert found["placement"]["known"] == "simulated"
     assert found["verdict"]["limit"] == "copy"
     assert found["transfers"]["copies"] >= found["transfers"]["batches"]
-    assert "Which side of the bus the work belongs on" in page.read_text()
+    assert "Placement of the work" in page.read_text()
 
 
 def test_the_command_line_says_what_a_decoder_would_gain(classification, tmp_path):
     page = tmp_path / "report.html"
-    told = subprocess.run(
+    reported = subprocess.run(
         [
             *COMMAND, "explain", str(classification.path),
             "--device", "sim:jpeg=2e5,latency=1us", "--decode", "1/16",
@@ -113,11 +113,11 @@ def test_the_command_line_says_what_a_decoder_would_gain(classification, tmp_pat
         capture_output=True, check=True, text=True,
     )  # fmt: skip
 
-    found = json.loads(told.stdout)
+    found = json.loads(reported.stdout)
     assert found["decoding"]["now"] == 1
     assert [way["share"] for way in found["decoding"]["ways"]][-1] == 16
     assert found["decoding"]["ways"][-1]["binding"] == "decoder"
-    assert "Who decodes JPEGs" in page.read_text()
+    assert "JPEG decoding" in page.read_text()
 
 
 def test_the_plan_for_a_device_says_what_is_left_to_it(classification):
@@ -126,14 +126,14 @@ def test_the_plan_for_a_device_says_what_is_left_to_it(classification):
     normalize = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
     pipeline = pipeline.transform(crop, normalize).batch(ROWS)
 
-    assert "behind the copy" not in pipeline.explain()
+    assert "after the transfer" not in pipeline.explain()
     assert pipeline.explain(placement="host") == pipeline.explain()
-    assert "behind the copy" in pipeline.explain(placement="device")
+    assert "after the transfer" in pipeline.explain(placement="device")
     resized = pipeline.explain(placement="device-resize")
     device = [line for line in resized.splitlines() if line.startswith("  device")]
     assert "RandomResizedCrop" in device[0]
-    assert "baseline JPEGs by the device" in pipeline.explain(decode="gpu")
-    assert "of 5 records in 16 by the device" in pipeline.explain(decode=5 / 16)
+    assert "baseline JPEGs on the device" in pipeline.explain(decode="gpu")
+    assert "of 5 in 16 records on the device" in pipeline.explain(decode=5 / 16)
     with pytest.raises(infeed.ConfigError, match="device-resize"):
         pipeline.explain(placement="host", decode="gpu")
     with pytest.raises(infeed.ConfigError, match="placement"):
@@ -145,16 +145,16 @@ def test_the_plan_for_a_device_says_what_is_left_to_it(classification):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--device", "moon"], "names no device"),
-        (["--device", "sim", "--on", "h100x8"], "give one of the two"),
+        (["--device", "moon"], "is not a device"),
+        (["--device", "sim", "--on", "h100x8"], "use one of the two"),
     ],
 )
-def test_devices_that_cannot_be_are_refused(classification, arguments, said):
+def test_devices_that_cannot_be_raise(classification, arguments, said):
     path = str(classification.path)
-    told = subprocess.run(
+    reported = subprocess.run(
         [*COMMAND, "explain", path, *arguments],
         capture_output=True, text=True,
     )  # fmt: skip
 
-    assert told.returncode != 0
-    assert said in " ".join(told.stderr.split())
+    assert reported.returncode != 0
+    assert said in " ".join(reported.stderr.split())

@@ -1,8 +1,9 @@
-"""How processes of functions end."""
+"""The end of loaders, and of worker processes of functions."""
 
 import json
 import os
 import pickle
+import signal
 import socket
 import struct
 import subprocess
@@ -11,7 +12,9 @@ import sys
 import pytest
 import stage_functions as steps
 
-from infeed._functions import Step
+import infeed
+from infeed import sources
+from infeed._functions import FunctionStep
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create")
 
@@ -22,7 +25,7 @@ def test_a_process_of_functions_prints_nothing_when_its_parent_goes():
     code = "from infeed import _process as p; p._watch = lambda *_: None; p.main()"
     ours, theirs = socket.socketpair()
     memory = os.memfd_create("values")
-    function = Step.checked(steps.halved, batch=False, processes=1)
+    function = FunctionStep.checked(steps.halved, batch=False, processes=1)
     pickled = pickle.dumps(function.function)
     os.pwrite(memory, pickled, 0)
     process = subprocess.Popen(
@@ -44,3 +47,132 @@ def test_a_process_of_functions_prints_nothing_when_its_parent_goes():
     os.close(memory)
     assert log == b""
     assert process.returncode == 0
+
+
+# A function that never returns, with and without the interpreter's lock.
+STUCK = """
+import sys, threading, time
+import infeed
+from infeed import sources
+
+entered = threading.Event()
+
+def stuck(sample):
+    if threading.current_thread() is threading.main_thread():
+        # `open` calls it to learn what it returns.
+        return sample
+    entered.set()
+    while True:
+        {wait}
+
+def report(loader):
+    entered.wait()
+    print("ready", flush=True)
+
+items = sources.Items([{{"number": n}} for n in range(8)])
+pipeline = infeed.Pipeline(items).python(stuck)
+{use}
+"""
+
+FOR_LOOP = """
+with pipeline.batch(2).open(workers=2) as loader:
+    threading.Thread(target=report, args=(loader,), daemon=True).start()
+    for batch in loader:
+        pass
+"""
+
+WITHOUT_WITH = """
+loader = pipeline.batch(2).open(workers=2)
+report(loader)
+next(iter(loader))
+"""
+
+CLOSE_AFTER = """
+loader = pipeline.batch(2).open(workers=2)
+report(loader)
+began = time.monotonic()
+loader.close(timeout=0.3)
+took = time.monotonic() - began
+print(loader.closed, 0.2 < took, flush=True)
+loader.close(timeout=0.1)
+print("the end", flush=True)
+"""
+
+
+def started(use: str, wait: str) -> subprocess.Popen[str]:
+    """Starts a script with a function that never returns, and waits for its call."""
+    script = STUCK.format(use=use, wait=wait)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("wait", ["pass", "time.sleep(60)"])
+@pytest.mark.parametrize("use", [FOR_LOOP, WITHOUT_WITH])
+def test_a_second_interrupt_ends_a_process_whose_function_never_returns(use, wait):
+    process = started(use, wait)
+    try:
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        process.send_signal(signal.SIGINT)
+
+        _, log = process.communicate(timeout=30)
+    finally:
+        process.kill()
+
+    assert process.returncode == 130
+    assert "KeyboardInterrupt" in log
+    assert "stuck() still runs at <string>:" in log
+
+
+@pytest.mark.parametrize("wait", ["pass", "time.sleep(60)"])
+def test_close_with_a_timeout_leaves_a_function_behind_and_names_it(wait):
+    process = started(CLOSE_AFTER, wait)
+    try:
+        printed, log = process.communicate(timeout=30)
+    finally:
+        process.kill()
+
+    assert printed.splitlines() == ["True True", "the end"]
+    assert process.returncode == 1
+    warned = "the loader is closed, but stuck() still runs at <string>:"
+    assert log.count(warned) == 2
+    assert "the process ends while stuck() still runs at <string>:" in log
+
+
+def test_close_waits_for_a_function_that_returns_in_time():
+    script = """
+import time
+import infeed
+from infeed import sources
+items = sources.Items([{"number": n} for n in range(8)])
+slow = lambda sample: time.sleep(0.2) or sample
+pipeline = infeed.Pipeline(items).python(slow).batch(2)
+loader = pipeline.open(workers=2)
+time.sleep(0.2)
+loader.close(timeout=30)
+loader.close()
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("timeout", [-1, "soon", float("nan")])
+def test_close_rejects_a_timeout_that_is_no_time(timeout):
+    loader = infeed.Pipeline(sources.Items([{"number": 1}])).batch(1).open()
+
+    with pytest.raises(
+        infeed.ConfigError, match="timeout must be a number of at least 0"
+    ):
+        loader.close(timeout)
+    loader.close()

@@ -92,7 +92,7 @@ def test_random_resized_crops_equal_pillow_after_the_same_draws(classification):
 
 
 def replayed(path, preview) -> np.ndarray:
-    """What Pillow makes of a file with the draws of a preview, uint8 [64, 64, 3]."""
+    """Returns Pillow's result for a file and a preview's draws, uint8 [64, 64, 3]."""
     draws = preview["RandomResizedCrop"].draws
     found = re.match(r"crop (\d+)x(\d+) at x (\d+), y (\d+), ", draws)
     width, height, left, top = map(int, found.groups())

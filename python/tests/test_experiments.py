@@ -12,17 +12,17 @@ import infeed
 from infeed import _cli
 from infeed.experiments import (
     command,
-    contenders,
     formats,
     machines,
     measuring,
     overlap,
+    peers,
     placement,
     tfrecord,
     transfer,
 )
 from infeed.experiments.result import Result, Table
-from infeed.watching.load import Busy
+from infeed.watching.processor import ProcessorTimes
 
 
 def ran(capsys, *arguments: str) -> dict:
@@ -49,7 +49,7 @@ def test_an_experiment_prints_its_table_and_what_it_means(capsys, name):
     assert any(line.startswith("- ") for line in text.splitlines())
 
 
-def test_overlap_predicts_by_the_two_times_and_draws_who_worked_when(capsys):
+def test_overlap_predicts_from_both_times_and_draws_the_threads(capsys):
     figures = ran(capsys, "overlap", "--load-ms", "4", "--step-ms", "6")
 
     load_s, step_s = figures["load_s"], figures["step_s"]
@@ -85,23 +85,25 @@ def test_in_turn_nothing_overlaps():
 
 
 def test_transfer_without_a_device_says_what_needs_one(capsys, monkeypatch):
-    monkeypatch.setattr(transfer, "device", lambda: (None, "PyTorch sees none"))
+    monkeypatch.setattr(transfer, "device", lambda: (None, "PyTorch sees no device"))
 
     assert command.main(["transfer", "--quick"]) == 0
 
     text = capsys.readouterr().out
-    assert "The rows of a device need one: PyTorch sees none. --on NAME" in (
+    assert "There are no rows for a device: PyTorch sees no device. --on NAME" in (
         " ".join(text.split())
     )
     assert "modelled" not in text.splitlines()[2]
 
 
-def test_transfer_on_a_card_that_cannot_be_used_says_why(capsys, monkeypatch):
-    monkeypatch.setattr(transfer, "device", lambda number: (None, "PyTorch sees none"))
+def test_transfer_on_a_gpu_that_cannot_be_used_says_why(capsys, monkeypatch):
+    monkeypatch.setattr(
+        transfer, "device", lambda number: (None, "PyTorch sees no device")
+    )
 
     assert command.main(["transfer", "--quick", "--device", "cuda:3"]) == 1
 
-    assert "cuda:3 cannot be used: PyTorch sees none" in capsys.readouterr().err
+    assert "cuda:3 cannot be used: PyTorch sees no device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", sorted(machines.PROFILES))
@@ -134,7 +136,7 @@ def test_formats_measures_all_six_and_says_what_has_no_source(capsys):
     assert by_name["JPEG"]["bytes"] < by_name["PNG"]["bytes"]
     assert by_name["TFRecord"]["bytes"] > by_name["JPEG"]["bytes"]
     assert by_name["TFRecord"]["infeed_samples_per_s"] is None
-    assert "no source" in by_name["tar"]["note"]
+    assert "no infeed source" in by_name["tar"]["note"]
     assert by_name["PNG"]["infeed_samples_per_s"] > 0
 
 
@@ -156,7 +158,7 @@ def test_formats_takes_a_folder_and_refuses_an_empty_one(
     assert figures["images"] == 4
 
     assert command.main(["formats", "--data", str(tmp_path)]) == 1
-    assert f"{tmp_path} holds no images" in capsys.readouterr().err
+    assert f"{tmp_path} has no images" in capsys.readouterr().err
 
 
 def test_without_pillow_formats_names_what_to_install(capsys, monkeypatch):
@@ -195,20 +197,18 @@ def test_placement_runs_infeed_on_a_simulated_device_and_calls_it_that(capsys):
     assert crossed["bus_bytes"] == 4 * 64 * 64 * 3
     assert floats["bus_bytes"] == 4 * crossed["bus_bytes"]
     assert crossed["copies"] == 1
-    # 49 kB a batch are 0.5 ms of this bus, four times as many 2 ms.
-    assert floats["overlapped_s"] > 0.0019
-    assert found["large", "host"]["overlapped_s"] > 0.04
+    assert all(row["overlapped_s"] > 0 for row in figures["rows"])
     status = command.main(["placement", "--quick", "--device", "sim"])
     assert status == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "simulated, small model" in text
-    assert "no card's" in text
+    assert "not those of a GPU" in text
 
 
 def test_placement_names_a_device_that_there_is_not(capsys):
     assert command.main(["placement", "--quick", "--device", "moon"]) == 1
 
-    assert "names no device" in capsys.readouterr().err
+    assert "is not a device" in capsys.readouterr().err
 
 
 def test_normalized_is_what_the_formula_says():
@@ -237,16 +237,16 @@ def test_a_folder_that_is_no_segmentation_set_is_named(capsys, tmp_path):
     assert f"{tmp_path} has no images" in capsys.readouterr().err
 
 
-def test_a_missing_framework_is_told_with_the_command_that_brings_it():
+def test_a_missing_framework_raises_with_the_install_command():
     with pytest.raises(measuring.MissingError, match="pip install nosuchthing"):
         measuring.needed("nosuchthing", "nosuchthing", "this")
 
 
-def test_contenders_check_the_shapes_of_what_they_get():
-    job = {"contender": "x", "batch": 2, "side": 4, "palette": [[0, 0, 0]]}
+def test_peers_check_the_shapes_of_their_batches():
+    job = {"peer": "x", "batch": 2, "side": 4, "palette": [[0, 0, 0]]}
 
     with pytest.raises(ValueError, match="gave batches of"):
-        contenders._check(job, (np.zeros((2, 4, 4, 3)), np.zeros((2, 4, 4, 7))))
+        peers._check(job, (np.zeros((2, 4, 4, 3)), np.zeros((2, 4, 4, 7))))
 
 
 def test_crc32c_is_that_of_the_standard():
@@ -342,18 +342,18 @@ def test_an_experiment_loads_no_framework_it_does_not_need():
 
 
 def test_a_result_says_how_busy_other_programs_were():
-    before = Busy(10.0, 1.0, 0.0, 2.0, 100.0)
-    after = Busy(20.0, 4.0, 0.0, 3.0, 120.0)
+    before = ProcessorTimes(10.0, 1.0, 0.0, 2.0, 100.0)
+    after = ProcessorTimes(20.0, 4.0, 0.0, 3.0, 120.0)
 
     assert command.others(before, after) == pytest.approx(1.6)
 
-    result = command._with_company(Result("x", "?", [], ["a"], {}), 1.6)
+    result = command._with_other_load(Result("x", "?", [], ["a"], {}), 1.6)
     assert "1.6 of" in result.meaning[-1]
     assert result.figures["other_cores"] == 1.6
-    assert command._with_company(result, 0.01).meaning == result.meaning
+    assert command._with_other_load(result, 0.01).meaning == result.meaning
 
 
-def test_columns_stand_under_their_titles():
+def test_columns_are_aligned_with_their_titles():
     table = Table(["name", "rate"], [["a", "1"], ["long name", "12.5"]], "a title")
 
     assert table.text().splitlines() == [

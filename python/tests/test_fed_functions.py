@@ -1,4 +1,4 @@
-"""Functions in Python beside feeders: run there by their names, if they are equal."""
+"""Python functions with feeders, which run them by name if their code is equal."""
 
 import functools
 import os
@@ -29,7 +29,7 @@ def fed(host: str, local="fallback") -> infeed.Feeders:
 
 
 def delivered(loader: infeed.Loader, epochs: int = 2) -> list[tuple]:
-    """Fields and bytes of all that comes."""
+    """Returns fields and bytes of all batches."""
     return [
         (batch.records, [(name, batch[name].tobytes()) for name in [*batch.keys()]])
         for _ in range(epochs)
@@ -37,14 +37,14 @@ def delivered(loader: infeed.Loader, epochs: int = 2) -> list[tuple]:
     ]
 
 
-def told(loader: infeed.Loader) -> dict:
+def reported(loader: infeed.Loader) -> dict:
     (feeder,) = loader.stats()["feeders"]
     return feeder
 
 
 @pytest.mark.parametrize("processes", [0, 2])
 @pytest.mark.parametrize("function", [steps.halved, steps.noisy, steps.keyed])
-def test_a_feeder_makes_and_draws_what_this_process_does(
+def test_a_feeder_makes_the_batches_of_this_process(
     classification, tmp_path, function, processes
 ):
     pipeline = photographs(classification).python(function, processes=processes)
@@ -56,8 +56,8 @@ def test_a_feeder_makes_and_draws_what_this_process_does(
         pipeline.open(workers=fed(host)) as loader,
     ):
         assert delivered(loader) == expected
-        assert told(loader)["batches"] > 0
-        assert told(loader)["declined"] == 0
+        assert reported(loader)["batches"] > 0
+        assert reported(loader)["declined"] == 0
 
 
 def test_functions_on_batches_are_called_here_and_need_no_module(
@@ -81,7 +81,7 @@ def test_functions_on_batches_are_called_here_and_need_no_module(
         pipeline.open(workers=fed(host)) as loader,
     ):
         assert delivered(loader) == expected
-        assert told(loader)["batches"] > 0
+        assert reported(loader)["batches"] > 0
     assert last["seen"] >= len(expected)
 
 
@@ -93,7 +93,7 @@ def test_an_error_on_a_feeder_is_the_error_of_this_process(tmp_path):
 
     def met(workers) -> tuple:
         with pipeline.open(workers=workers, on_error="substitute") as loader:
-            batches, bad = delivered(loader), loader.quarantine
+            batches, bad = delivered(loader), loader.bad_records
         with (
             pipeline.open(workers=workers) as loader,
             pytest.raises(infeed.errors.FunctionError, match="is odd") as raised,
@@ -105,7 +105,7 @@ def test_an_error_on_a_feeder_is_the_error_of_this_process(tmp_path):
         assert met(fed(host)) == met(1)
 
 
-def test_a_function_whose_file_differs_is_refused_with_both_hashes(
+def test_a_function_whose_file_differs_raises_with_both_hashes(
     classification, tmp_path
 ):
     pipeline = photographs(classification).python(steps.noisy)
@@ -137,20 +137,22 @@ def test_a_feeder_that_cannot_import_a_function_says_so_and_ends(
     )
 
     assert ended.returncode != 0
-    assert "stage_functions:noisy cannot be imported" in ended.stderr
+    assert "cannot import stage_functions:noisy" in ended.stderr
     assert "a module on sys.path" in ended.stderr
 
 
-def test_what_no_feeder_can_import_is_refused_with_the_mend(classification):
+def test_functions_that_feeders_cannot_import_raise_with_a_fix(classification):
     rows = photographs(classification)
     feeders = infeed.Feeders(["127.0.0.1:1"], token=TOKEN)
 
     for function in (lambda sample: sample, functools.partial(steps.halved)):
-        with pytest.raises(infeed.ConfigError, match="define it in one that they can"):
+        with pytest.raises(
+            infeed.ConfigError, match="define it with `def` in a module"
+        ):
             rows.python(function).open(workers=feeders)
 
 
-def test_a_function_of_the_script_that_runs_is_refused_with_the_mend(classification):
+def test_a_function_of_the_script_that_runs_raises_with_a_fix(classification):
     script = (
         "import sys, infeed\n"
         "from infeed import sources\n"
@@ -168,4 +170,4 @@ def test_a_function_of_the_script_that_runs_is_refused_with_the_mend(classificat
     )
 
     assert "__main__:same cannot run on feeders" in ended.stdout, ended.stderr
-    assert "put it in a module that they can import" in ended.stdout
+    assert "move it to a module that the feeders can import" in ended.stdout

@@ -31,7 +31,7 @@ def test_batches_are_those_of_a_run_without_feeders(served, local):
 
     with pipeline.open(workers=feeders) as loader:
         assert contents(loader, 2) == expected
-        (told,) = loader.stats()["feeders"]
+        (reported,) = loader.stats()["feeders"]
         address = loader.serve_metrics()
         with urllib.request.urlopen(f"http://{address}/metrics") as answer:
             metrics = answer.read().decode()
@@ -40,25 +40,31 @@ def test_batches_are_those_of_a_run_without_feeders(served, local):
     assert f"infeed_feeder_connected{labels} 1\n" in metrics
     assert f"infeed_feeder_redone_batches_total{labels} 0\n" in metrics
     made = metrics.partition(f"infeed_feeder_batches_total{labels} ")[2]
-    assert int(made.partition("\n")[0]) >= told["batches"]
-    assert told["host"] == host
-    assert (told["redone"], told["corrupt"], told["problem"]) == (0, 0, None)
-    assert told["batches"] > 0
-    assert told["bytes"] > 0
+    assert int(made.partition("\n")[0]) >= reported["batches"]
+    assert reported["host"] == host
+    assert (reported["redone"], reported["corrupt"], reported["problem"]) == (
+        0,
+        0,
+        None,
+    )
+    if local == "fallback":
+        # With "help", a fast machine may be done before the feeder has sent a batch.
+        assert reported["batches"] > 0
+    assert reported["bytes"] > 0
 
 
-def test_a_running_loop_tells_of_its_feeders_and_of_the_wire(served):
+def test_a_running_loop_reports_its_feeders_and_the_wire(served):
     pipeline, host, _ = served
     feeders = infeed.Feeders([host], token=TOKEN, local="fallback", workers=1)
 
     with pipeline.open(workers=feeders) as loader:
         contents(loader, 2)
-        (told,) = loader.stats()["feeders"]
+        (reported,) = loader.stats()["feeders"]
         explanation = loader.explain()
 
     found = explanation.to_dict()
-    assert told["receiving_s"] > 0
-    assert told["cpu_s"] > 0
+    assert reported["receiving_s"] > 0
+    assert reported["cpu_s"] > 0
     assert found["feeding"]["known"] == "counted"
     assert [feeder["host"] for feeder in found["feeding"]["hosts"]] == [host]
     assert {"feeders", "wire", "receive"} <= {r["limit"] for r in found["resources"]}
@@ -75,21 +81,48 @@ def test_a_feeder_that_is_killed_costs_no_batch(served):
         found = contents(loader, 1)
         feeder.kill()
         found += contents(loader, 1)
-        (told,) = loader.stats()["feeders"]
+        (reported,) = loader.stats()["feeders"]
 
     assert found == expected
-    assert not told["connected"]
-    assert told["problem"]
+    assert not reported["connected"]
+    assert reported["problem"]
 
 
-def test_what_a_feeder_refuses_is_an_error_that_says_what_differs(served):
+def test_a_rejection_by_a_feeder_is_an_error_with_the_difference(served):
     pipeline, host, _ = served
 
-    with pytest.raises(infeed.ConfigError, match="token differs"):
-        pipeline.open(workers=infeed.Feeders([host], token=TOKEN[::-1]))
     other = pipeline.shuffle(seed=9)
     with pytest.raises(infeed.ConfigError, match="`seed` differs: 9 at the trainer"):
         other.open(workers=infeed.Feeders([host], token=TOKEN))
+
+
+def test_a_wrong_token_is_a_warning_and_the_run_goes_on(served, caplog):
+    pipeline, host, _ = served
+    with pipeline.open(workers=1) as loader:
+        expected = contents(loader, 1)
+
+    with pipeline.open(workers=infeed.Feeders([host], token=TOKEN[::-1])) as loader:
+        assert contents(loader, 1) == expected
+        (reported,) = loader.stats()["feeders"]
+
+    assert "token differs" in reported["problem"]
+    assert f"{host}: the peer did not prove that it knows the token" in caplog.text
+
+
+def test_encrypted_batches_are_those_of_a_run_without_feeders(served):
+    pipeline, host, _ = served
+    with pipeline.open(workers=1) as loader:
+        expected = contents(loader, 2)
+    feeders = infeed.Feeders(
+        [host], token=TOKEN, local="fallback", deadline=30, encrypt=True
+    )
+
+    with pipeline.open(workers=feeders) as loader:
+        assert contents(loader, 2) == expected
+        (reported,) = loader.stats()["feeders"]
+
+    assert reported["batches"] > 0
+    assert reported["problem"] is None
 
 
 @pytest.mark.parametrize(
@@ -102,10 +135,11 @@ def test_what_a_feeder_refuses_is_an_error_that_says_what_differs(served):
         ({"hosts": ["a:1"], "local": "never"}, "local must be"),
         ({"hosts": ["a:1"], "workers": 0}, "workers must be"),
         ({"hosts": ["a:1"], "deadline": 0}, "deadline must be"),
+        ({"hosts": ["a:1"], "encrypt": "yes"}, "encrypt must be"),
         ({"hosts": ["a:1"], "token": b"bytes"}, "token must be a text"),
     ],
 )
-def test_arguments_that_cannot_work_are_told(wrong, message):
+def test_invalid_arguments_raise(wrong, message):
     with pytest.raises(infeed.ConfigError, match=message):
         infeed.Feeders(**wrong)
 

@@ -1,8 +1,6 @@
-"""Coordinates next to images: transforms do not move them, and never without a word."""
+"""Coordinates next to images: transforms do not move them, and report that."""
 
 import logging
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,9 +106,9 @@ def test_the_shape_alone_is_one_warning(caplog):
             pipeline.open().close()
         pipeline.transform(keep=["pose_of_this_test"]).open().close()
 
-    told = [r.getMessage() for r in caplog.records if "pose_of" in r.getMessage()]
-    assert len(told) == 1
-    assert 'keep=("pose_of_this_test",)' in told[0]
+    reported = [r.getMessage() for r in caplog.records if "pose_of" in r.getMessage()]
+    assert len(reported) == 1
+    assert 'keep=("pose_of_this_test",)' in reported[0]
 
 
 def test_a_kept_field_that_there_is_not_is_named():
@@ -129,16 +127,3 @@ def test_packing_moves_no_boxes_either(tmp_path):
     kept = pipeline.transform(keep=["boxes"])
     packed = infeed.pack(kept, tmp_path / "b", to="arrays", fit=8)
     assert packed.records == 4
-
-
-def test_the_block_of_the_scope_page_runs():
-    page = (Path(__file__).parents[2] / "docs" / "scope.md").read_text()
-    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
-
-    names = {}
-    exec(code, names)
-
-    assert names["batch"]["boxes"].shape == (4, 5, 4)
-    # The function of the page refers to the names, and so to the pipeline, whose
-    # loader would stay open.
-    names["train"]._kept().close()

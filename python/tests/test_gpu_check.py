@@ -69,7 +69,7 @@ def test_the_simulated_device_passes(tmp_path):
     assert "| not judged | host cost of sending a batch, us |" in text
 
 
-@pytest.mark.skipif(bool(json.loads(_core.cards())["cards"]), reason="a GPU is here")
+@pytest.mark.skipif(bool(json.loads(_core.gpus())["gpus"]), reason="a GPU is here")
 def test_a_machine_without_a_gpu_gets_status_2_and_no_report(tmp_path):
     ran = run("--report", str(tmp_path / "results.md"))
 

@@ -1,4 +1,4 @@
-"""What two machines compare of a function."""
+"""The identity of a function, which two machines compare."""
 
 import functools
 import importlib
@@ -15,7 +15,7 @@ from infeed import _identity
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Writes a module and imports it; the same name may be written anew."""
+    """Writes a module and imports it; the same name may be written again."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(_identity, "_known", {})
     names = []
@@ -36,19 +36,19 @@ def code(name, function):
     return _identity.identity(name, function)[0]
 
 
-def test_a_module_is_told_with_a_hash_of_its_file(module):
+def test_a_module_is_identified_by_the_hash_of_its_file(module):
     first = module("own_steps", "def same(sample): return sample\n")
-    told = code("own_steps:same", first.same)
+    reported = code("own_steps:same", first.same)
 
-    assert told.startswith("own_steps ")
-    assert len(told) == len("own_steps ") + 16
+    assert reported.startswith("own_steps ")
+    assert len(reported) == len("own_steps ") + 16
     again = module("own_steps", "def same(sample): return sample\n")
-    assert code("own_steps:same", again.same) == told
+    assert code("own_steps:same", again.same) == reported
     other = module("own_steps", "SCALE = 2\ndef same(sample): return sample\n")
-    assert code("own_steps:same", other.same) != told
+    assert code("own_steps:same", other.same) != reported
 
 
-def test_what_runs_it_is_told_with_versions(module):
+def test_the_identity_has_the_versions_of_interpreter_and_numpy(module):
     same = module("own_steps", "def same(sample): return sample\n").same
 
     language = _identity.identity("own_steps:same", same)[1]
@@ -57,7 +57,7 @@ def test_what_runs_it_is_told_with_versions(module):
     assert f" {sys.version_info.major}.{sys.version_info.minor}," in language
 
 
-def test_a_decorator_of_another_module_is_told_too(module):
+def test_the_identity_includes_the_module_of_a_decorator(module):
     decorators = (
         "import functools\n"
         "def twice(inner):\n"
@@ -69,12 +69,12 @@ def test_a_decorator_of_another_module_is_told_too(module):
     text = "import own_decorators\n@own_decorators.twice\ndef f(s): return s\n"
     steps = module("own_steps", text)
 
-    told = code("own_steps:f", steps.f).split(", ")
+    reported = code("own_steps:f", steps.f).split(", ")
 
-    assert [part.split()[0] for part in told] == ["own_steps", "own_decorators"]
+    assert [part.split()[0] for part in reported] == ["own_steps", "own_decorators"]
 
 
-def test_objects_are_told_by_their_class_and_partials_by_what_they_call(module):
+def test_objects_are_identified_by_class_and_partials_by_their_function(module):
     text = (
         "import functools\n"
         "class Times:\n"
@@ -89,22 +89,22 @@ def test_objects_are_told_by_their_class_and_partials_by_what_they_call(module):
     steps = module("own_steps", text)
 
     for name in ("double", "method", "more"):
-        told = code(f"own_steps:{name}", getattr(steps, name)).split(", ")
-        parts = [part.split()[0] for part in told]
+        reported = code(f"own_steps:{name}", getattr(steps, name)).split(", ")
+        parts = [part.split()[0] for part in reported]
         assert parts == ["own_steps", "own_parts"], name
 
 
-def test_of_what_is_compiled_the_version_is_told():
+def test_compiled_modules_are_identified_by_version():
     import numpy.random.mtrand
 
     compiled = numpy.random.mtrand.RandomState
-    told = code("numpy.random.mtrand:RandomState", compiled)
+    reported = code("numpy.random.mtrand:RandomState", compiled)
 
-    assert told == f"numpy.random.mtrand {np.__version__}"
+    assert reported == f"numpy.random.mtrand {np.__version__}"
     assert code("math:sqrt", math.sqrt) == f"math {platform.python_version()}"
 
 
-def test_a_file_that_was_changed_after_it_was_imported_is_refused(module):
+def test_a_file_that_was_changed_after_it_was_imported_raises(module):
     steps = module("own_steps", "def f(sample): return sample\n")
     module("own_steps", "def f(sample): return dict(sample)\n", imported=False)
 
@@ -114,22 +114,22 @@ def test_a_file_that_was_changed_after_it_was_imported_is_refused(module):
         code("own_steps:f", steps.f)
 
 
-def test_what_was_told_once_stays_for_as_long_as_it_is_that_function(module):
+def test_the_identity_is_kept_while_the_function_is_the_same(module):
     steps = module("own_steps", "SCALE = 2\ndef f(sample): return sample\n")
-    told = code("own_steps:f", steps.f)
+    reported = code("own_steps:f", steps.f)
 
     module("own_steps", "SCALE = 3\ndef f(sample): return sample\n", imported=False)
     sys.modules["own_steps"] = steps
 
-    assert code("own_steps:f", steps.f) == told
-    anew = module("own_steps", "SCALE = 3\ndef f(sample): return sample\n")
-    assert code("own_steps:f", anew.f) != told
+    assert code("own_steps:f", steps.f) == reported
+    again = module("own_steps", "SCALE = 3\ndef f(sample): return sample\n")
+    assert code("own_steps:f", again.f) != reported
 
 
-def test_a_part_that_is_of_the_script_is_refused(module):
+def test_a_part_that_is_of_the_script_raises(module):
     steps = module("own_steps", "def f(sample): return sample\n")
     outer = functools.wraps(steps.f)(lambda sample: sample)
     outer.__module__ = "__main__"
 
-    with pytest.raises(infeed.ConfigError, match="script or notebook that runs"):
+    with pytest.raises(infeed.ConfigError, match="defined in the running script"):
         code("own_steps:f", outer)

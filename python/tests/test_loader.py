@@ -1,4 +1,4 @@
-"""Epochs, their ends, and what a loader tells while it runs."""
+"""Epochs, their ends, and what a loader reports while it runs."""
 
 import json
 import logging
@@ -69,7 +69,7 @@ def test_a_second_iterator_at_the_same_time_is_an_error(numbers, of):
     first = iter(over)
     next(first)
 
-    with pytest.raises(infeed.IteratorError, match="already"):
+    with pytest.raises(infeed.IteratorError, match="another loop"):
         iter(over)
 
     assert drain(first) == WHOLE[1:]
@@ -143,7 +143,9 @@ def test_held_batches_stay_as_they_are_and_are_warned_about_once(caplog):
         held = [batch["x"] for batch in loader]
 
     assert (np.concatenate(held) == pixels).all()
-    assert len([r for r in caplog.records if "held" in r.getMessage()]) == 1
+    assert (
+        len([r for r in caplog.records if "the consumer holds" in r.getMessage()]) == 1
+    )
 
 
 def test_letting_go_of_batches_is_not_warned_about(caplog):
@@ -175,7 +177,7 @@ def test_messages_reach_the_logger_of_their_module(numbers, caplog):
 
 
 @pytest.mark.parametrize("taken", range(4))
-def test_a_run_goes_on_where_its_state_was_taken(numbers, taken):
+def test_a_run_continues_where_its_state_was_taken(numbers, taken):
     shuffled = numbers.shuffle(seed=3)
     with shuffled.open() as loader:
         whole = [drain(loader), drain(loader)]
@@ -197,7 +199,7 @@ def test_a_run_goes_on_where_its_state_was_taken(numbers, taken):
         assert following == whole[1]
 
 
-def test_a_pipeline_goes_on_too(numbers):
+def test_a_pipeline_continues_too(numbers):
     batches = iter(numbers)
     next(batches)
     state = numbers.state_dict()
@@ -208,14 +210,14 @@ def test_a_pipeline_goes_on_too(numbers):
     assert drain(again) == WHOLE[1:]
 
 
-def test_a_state_of_another_run_is_refused_with_what_differs(numbers):
+def test_a_state_of_another_run_raises_with_what_differs(numbers):
     state = numbers.open().state_dict()
 
     with pytest.raises(infeed.ConfigError, match=r"global batch is 3, was 4"):
         numbers.batch(3).open().load_state_dict(state)
     with pytest.raises(infeed.ConfigError, match="seed is 1, was none"):
         numbers.shuffle(seed=1).open().load_state_dict(state)
-    with pytest.raises(infeed.ConfigError, match="no state of a loader"):
+    with pytest.raises(infeed.ConfigError, match="not a loader state"):
         numbers.open().load_state_dict({"epoch": 3})
 
 
@@ -229,7 +231,7 @@ def test_a_pipeline_takes_a_state_of_another_run_if_asked(numbers, caplog):
     assert drain(numbers) == WHOLE[1:]
 
 
-def test_seek_ends_the_loop_that_runs_and_goes_on_at_a_step(numbers):
+def test_seek_ends_the_loop_that_runs_and_continues_at_a_step(numbers):
     with numbers.open() as loader:
         batches = iter(loader)
         next(batches)
@@ -263,15 +265,15 @@ def test_metrics_are_served_until_the_loader_closes(numbers):
         urllib.request.urlopen(f"http://{address}/metrics")
 
 
-def test_a_stall_leaves_a_line_that_says_who_waits_for_whom(classification, caplog):
+def test_a_stall_is_logged_with_the_stages_that_wait(classification, caplog):
     caplog.set_level(logging.WARNING, logger="infeed")
     with classification_pipeline(classification).open(workers=1, stall=1e-4) as loader:
         for _ in range(3):
             list(loader)
 
-    told = [line for line in caplog.messages if "the consumer has waited" in line]
-    assert told
-    assert all("workers" in line for line in told)
+    reported = [line for line in caplog.messages if "the consumer has waited" in line]
+    assert reported
+    assert all("workers" in line for line in reported)
 
 
 def test_a_running_loader_explains_itself(numbers, tmp_path):
@@ -292,7 +294,7 @@ def test_a_running_loader_explains_itself(numbers, tmp_path):
 
 
 def test_the_plan_is_explained_without_running(numbers):
-    assert numbers.explain() == "x: copied -> int64 [], 8 B a sample\n"
+    assert numbers.explain() == "x: copied -> int64 [], 8 B per sample\n"
 
 
 def test_the_number_of_workers_is_found_unless_it_is_given(numbers):
@@ -313,7 +315,7 @@ def test_the_number_of_workers_is_found_unless_it_is_given(numbers):
         assert (fixed.stats()["workers"], fixed.stats()["tuned"]) == (3, None)
 
 
-def test_what_was_chosen_is_said_once(numbers, caplog):
+def test_choices_are_logged_once(numbers, caplog):
     with caplog.at_level(logging.INFO, logger="infeed"), numbers.open() as loader:
         end = time.monotonic() + 60
         while not loader.stats()["tuned"]["settled"] and time.monotonic() < end:

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed import _feed, sources
+from infeed import _adapter, sources
 from infeed import transforms as T
 
 
-class Loader(_feed.Feed):
-    """What the adapters of frameworks are, without a framework."""
+class Loader(_adapter.AdapterLoader):
+    """An adapter without a framework."""
 
 
 def memory():
@@ -22,7 +22,7 @@ def memory():
 
 
 def from_torchvision(name):
-    """What looks like a transform of torchvision's."""
+    """Returns an object that looks like a torchvision transform."""
     return type(name, (), {"__module__": "torchvision.transforms.v2"})()
 
 
@@ -33,17 +33,17 @@ def resized(sample):
 @pytest.mark.parametrize(
     ("steps", "fix"),
     [
-        (([T.CenterCrop(8)],), r"use \.transform\(\*steps\)"),
-        ((T.CenterCrop,), r"T\.CenterCrop is the class; call it"),
+        (([T.CenterCrop(8)],), r"with \.transform\(\*steps\)"),
+        ((T.CenterCrop,), r"T\.CenterCrop is a class; call it"),
         ((lambda image: image,), r"use \.python\(fn\)"),
         ((from_torchvision("RandomResizedCrop"),), r"use T\.RandomResizedCrop"),
         ((from_torchvision("Compose"),), "its steps one by one"),
         ((from_torchvision("ToTensor"),), r"T\.ToFloat\(\)"),
         ((from_torchvision("GaussianBlur"),), r"call it in \.python\(fn\)"),
-        ((7,), "one of infeed.transforms, got 7"),
+        ((7,), "transforms of infeed.transforms, got 7"),
     ],
 )
-def test_what_is_no_transform_is_told_what_to_write(steps, fix):
+def test_a_wrong_transform_raises_with_the_right_call(steps, fix):
     with pytest.raises(infeed.ConfigError, match=fix):
         infeed.Pipeline(memory()).transform(*steps)
 
@@ -60,7 +60,7 @@ def test_what_is_no_transform_is_told_what_to_write(steps, fix):
         ({"worker": 4}, r"no option 'worker'; options: .*workers"),
     ],
 )
-def test_an_option_of_another_loader_is_told_what_to_write(option, fix):
+def test_an_option_of_another_loader_raises_with_its_replacement(option, fix):
     with pytest.raises(infeed.ConfigError, match=f"^Loader: .*{fix}"):
         Loader(infeed.Pipeline(memory()), option)
 
@@ -78,12 +78,12 @@ def test_open_names_the_option_in_place_of_one_of_a_dataloader():
     ("source", "fix"),
     [
         ("photos", r"use sources\.Folder\('photos'\)"),
-        (sources.Folder, r"sources\.Folder is the class"),
+        (sources.Folder, r"sources\.Folder is a class"),
         ([1, 2], r"sources\.Items\(object\)"),
         (7, "one of infeed.sources, got 7"),
     ],
 )
-def test_what_is_no_source_is_told_what_to_write(source, fix):
+def test_a_wrong_source_raises_with_the_right_call(source, fix):
     with pytest.raises(infeed.ConfigError, match=fix):
         infeed.Pipeline(source)
 
@@ -97,18 +97,20 @@ def test_transforms_after_a_function_are_rejected_with_the_order_that_works():
         pipeline.transform(layout="CHW")
     with pytest.raises(infeed.ConfigError, match=r"write \.decode\(\) before"):
         pipeline.decode()
-    with pytest.raises(infeed.ConfigError, match=r"runs before \.transform"):
+    with pytest.raises(infeed.ConfigError, match=r"comes before \.transform"):
         infeed.Pipeline(memory()).transform(T.CenterCrop(8)).decode()
 
     assert "Resize cannot run after .python(resized)" in str(caught.value)
     assert "write .transform(...) before .python(resized)" in str(caught.value)
 
 
-def test_a_batch_names_its_fields_where_one_is_missing():
+def test_a_missing_field_raises_with_the_existing_names():
     with infeed.Pipeline(memory()).open() as loader:
         batch = next(iter(loader))
 
-    with pytest.raises(KeyError, match="no field `images`; there are image, label"):
+    with pytest.raises(
+        KeyError, match="no field `images`; the fields are image, label"
+    ):
         batch["images"]
 
 
@@ -126,7 +128,7 @@ def test_the_cpu_is_where_batches_are_without_a_device():
         assert next(iter(loader))["image"].shape == (1, 12, 16, 3)
 
 
-def test_a_dictionary_as_a_field_is_told_what_a_field_is():
+def test_a_dictionary_as_a_field_raises_with_the_valid_types():
     data = [{"image": np.zeros((4, 4, 3), np.uint8), "target": {"boxes": [1]}}]
 
     with pytest.raises(infeed.ConfigError, match=r"a dictionary with the keys .*boxes"):
@@ -146,7 +148,7 @@ def test_without_batch_images_may_differ_in_size(classification):
 
 
 @pytest.mark.parametrize(
-    ("steps", "told"),
+    ("steps", "reported"),
     [
         ([T.Normalize((123.6,) * 3, (58.4,) * 3)], "mean 123.6 looks like"),
         ([T.ToFloat(), T.Normalize(127.25, 127.25)], "mean 127.25 looks like"),
@@ -154,15 +156,15 @@ def test_without_batch_images_may_differ_in_size(classification):
         ([T.ToFloat(), T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)], None),
     ],
 )
-def test_a_likely_mistake_in_normalize_is_one_warning(caplog, steps, told):
+def test_a_likely_mistake_in_normalize_is_one_warning(caplog, steps, reported):
     pipeline = infeed.Pipeline(memory()).transform(*steps)
 
     with caplog.at_level(logging.WARNING, "infeed"):
         pipeline.open().close()
 
     found = [r.getMessage() for r in caplog.records if "Normalize" in r.getMessage()]
-    assert len(found) == (told is not None)
-    assert told is None or told in found[0]
+    assert len(found) == (reported is not None)
+    assert reported is None or reported in found[0]
 
 
 def test_draws_of_a_preview_can_be_replayed_exactly(classification):

@@ -13,7 +13,7 @@ SIDE = 16
 
 @pytest.fixture(scope="module")
 def data() -> dict[str, np.ndarray]:
-    """Images whose labels are their numbers: a soft label then tells both records."""
+    """Images whose labels are their numbers: a soft label identifies both records."""
     rng = np.random.default_rng(3)
     images = rng.integers(0, 256, (COUNT, SIDE, SIDE, 3), np.uint8)
     return {"image": images, "label": np.arange(COUNT)}
@@ -31,7 +31,7 @@ def pipeline(data, *mixing, floats=True) -> infeed.Pipeline:
 
 
 def epochs(pipeline, count, **options):
-    """Records, images and labels of so many epochs, each as one array."""
+    """Returns records, images and labels of several epochs, each as one array."""
     with pipeline.open(**options) as loader:
         for _ in range(count):
             batches = list(loader)
@@ -147,10 +147,10 @@ def test_float_labels_are_mixed_as_they_are_and_a_file_keeps_the_settings(
     assert infeed.Pipeline.load(tmp_path / "train.toml") == saved
 
 
-def test_what_cannot_be_mixed_is_refused_with_the_mend(data):
-    with pytest.raises(infeed.ConfigError, match="say it, as in classes=10"):
+def test_fields_that_cannot_be_mixed_raise_with_a_fix(data):
+    with pytest.raises(infeed.ConfigError, match="set it, as in classes=10"):
         pipeline(data, T.MixUp()).open()
-    with pytest.raises(infeed.ConfigError, match="their p add up to 2"):
+    with pytest.raises(infeed.ConfigError, match="CutMix add up to 2"):
         pipeline(data, T.MixUp(classes=9), T.CutMix(classes=9)).open()
     with pytest.raises(infeed.ConfigError, match="put it before MixUp"):
         pipeline(data, T.MixUp(classes=9), T.RandomVerticalFlip())

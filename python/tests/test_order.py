@@ -1,4 +1,4 @@
-"""Order and random draws are a function of the seed, of nothing else."""
+"""Order and random draws depend on the seed alone."""
 
 import json
 import subprocess
@@ -108,12 +108,14 @@ def test_the_order_can_be_had_without_reading(count):
     for seed, described in ((None, pipeline), (7, pipeline.shuffle(seed=7))):
         with described.open() as loader:
             for epoch in range(2):
-                told = _core.order(count, seed, epoch, 0, count)
-                assert told == order(loader)
-                assert _core.order(count, seed, epoch, 3, 5) == told[3:5]
+                reported = _core.order(count, seed, epoch, 0, count)
+                assert reported == order(loader)
+                assert _core.order(count, seed, epoch, 3, 5) == reported[3:5]
 
 
-def test_positions_outside_an_epoch_are_refused():
+def test_positions_outside_an_epoch_raise():
     for begin, end in ((0, 10), (4, 3)):
-        with pytest.raises(ValueError, match=f"{begin} to {end} are not within 9"):
+        with pytest.raises(
+            ValueError, match=f"{begin} to {end} are outside of the dataset"
+        ):
             _core.order(9, 1, 0, begin, end)

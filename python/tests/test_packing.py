@@ -1,4 +1,4 @@
-"""`infeed.pack`: the same batches afterwards, told on the way, and taken up again."""
+"""`infeed.pack`: equal batches afterwards, progress, and continued calls."""
 
 import json
 from pathlib import Path
@@ -40,12 +40,12 @@ def test_every_form_is_written_and_says_so(
         assert json.loads((out / "infeed-pack.json").read_text())["to"] == form
 
 
-def test_progress_is_told_and_may_say_stop(
+def test_progress_is_reported_and_can_stop_packing(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
     seen: list[infeed.PackProgress] = []
 
-    with pytest.raises(infeed.InterruptedPackError, match="goes on from there"):
+    with pytest.raises(infeed.InterruptedPackError, match="run the same command again"):
         infeed.pack(photos, tmp_path / "out", to="folder", progress=lambda at: False)
     infeed.pack(photos, tmp_path / "out", to="folder", progress=seen.append)
 
@@ -64,7 +64,7 @@ def test_an_exception_in_progress_reaches_the_caller(
         infeed.pack(photos, tmp_path / "out", to="folder", progress=fails)
 
 
-def test_wrong_options_name_what_may_stand_there(
+def test_wrong_options_raise_with_the_valid_ones(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
     for options, part in [
@@ -72,7 +72,7 @@ def test_wrong_options_name_what_may_stand_there(
         ({"to": "folder", "encode": "gif"}, "jpeg:QUALITY"),
         ({"to": "folder", "bake": 5}, "at most 1"),
         ({"to": "folder", "shuffle": 1}, "pack to shards"),
-        ({"to": "webdataset", "shard_size": "many"}, "pack: shard_size must be bytes"),
+        ({"to": "webdataset", "shard_size": "many"}, "pack: shard_size must be a size"),
         ({"shard_size": 0}, "pack: shard_size must be an integer of at least 1"),
         ({"to": "npz", "rows": 0}, "pack: rows must be an integer of at least 1"),
         ({"to": "npz", "rows": 2.0}, "pack: rows must be"),

@@ -131,14 +131,17 @@ def test_its_shapes_are_those_of_its_batches(segmentation):
         (lambda p: p.shuffle(2**64), "shuffle: seed must be below"),
         (lambda p: p.decode(orient=1), "decode: orient"),
         (lambda p: p.decode(image="bgr"), "decode: image must be one of"),
-        (lambda p: p.transform("flip"), "transform: step must be one of infeed.t"),
+        (
+            lambda p: p.transform("flip"),
+            "transform: steps must be transforms",
+        ),
         (lambda p: p.transform(layout="NCHW"), "transform: layout must be one of"),
-        (lambda p: p.batch(), "batch: size must be given"),
+        (lambda p: p.batch(), "batch: size must be set"),
         (lambda p: p.batch(0), "batch: size must be an integer of at least 1"),
         (lambda p: p.batch(4, per_rank=2), "and not both"),
     ],
 )
-def test_a_wrong_argument_is_named_where_it_is_given(build, named):
+def test_a_wrong_argument_is_named_at_the_call(build, named):
     with pytest.raises(ConfigError, match=named):
         build(infeed.Pipeline(sources.Folder("x")))
 
@@ -148,17 +151,17 @@ def test_a_wrong_argument_is_named_where_it_is_given(build, named):
     [
         ({"workers": 0}, "workers"),
         ({"workers": "many"}, 'workers must be "auto", an integer'),
-        ({"memory": "lots"}, "memory must be bytes, or a text such as"),
+        ({"memory": "lots"}, "memory must be a size such as"),
         ({"memory": -5}, "memory"),
         ({"rank": 2, "world_size": 2}, "rank must be below world_size=2"),
         ({"on_error": "ignore"}, "on_error must be one of"),
         ({"max_bad": -1}, "max_bad"),
-        ({"memory": 10}, "memory=10 bytes holds less than two batches"),
+        ({"memory": 10}, "memory=10 bytes is too small for two batches"),
         ({"world_size": 2}, "3"),
         ({"on_error": "skip"}, "drop_last"),
     ],
 )
-def test_open_refuses_what_cannot_work(segmentation, arguments, named):
+def test_open_raises_for_invalid_options(segmentation, arguments, named):
     with pytest.raises(ConfigError, match=named):
         train(segmentation).open(**arguments)
 
@@ -170,7 +173,7 @@ def test_without_batch_each_batch_is_one_sample():
     assert pipeline == pipeline.batch(1)
 
 
-def test_rows_of_unknown_shape_are_refused_when_the_pipeline_is_built(classification):
+def test_rows_of_unknown_shape_raise_when_the_pipeline_is_built(classification):
     decoded = infeed.Pipeline(sources.Folder(classification.path)).decode()
 
     with pytest.raises(ConfigError, match=r"pad=True"):

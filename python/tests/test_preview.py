@@ -26,7 +26,7 @@ def test_the_last_stage_is_the_row_of_the_batch(classification):
         assert output["label"] == first["label"][position]
 
 
-def test_it_says_what_was_drawn(classification):
+def test_a_preview_shows_the_random_draws(classification):
     stage = classification_pipeline(classification).preview(3)["RandomResizedCrop"]
 
     crop, resize = r"crop \d+x\d+ at x \d+, y \d+", r"resize to 64x64 \(bilinear\)"
@@ -34,14 +34,14 @@ def test_it_says_what_was_drawn(classification):
     assert stage.fields["image"].shape == (64, 64, 3)
 
 
-def test_another_epoch_draws_anew(classification):
+def test_each_epoch_has_other_draws(classification):
     pipeline = classification_pipeline(classification)
 
     assert repr(pipeline.preview(3)) == repr(pipeline.preview(3, epoch=0))
     assert repr(pipeline.preview(3)) != repr(pipeline.preview(3, epoch=1))
 
 
-def test_masks_are_shown_beside_their_images(segmentation):
+def test_masks_are_shown_next_to_their_images(segmentation):
     preview = segmentation_pipeline(segmentation).preview(0)
 
     assert list(preview["decode"].fields) == ["image", "mask"]
@@ -68,7 +68,7 @@ def test_fields_of_every_kind_are_shown():
     assert output["n"].tolist() == []
 
 
-def test_a_position_beyond_the_end_is_refused(segmentation):
+def test_a_position_beyond_the_end_raises(segmentation):
     with pytest.raises(infeed.ConfigError, match="position"):
         segmentation_pipeline(segmentation).preview(10)
 

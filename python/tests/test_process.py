@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import interrupted, told_by_fork
+from children import interrupted, result_in_fork
 
 import infeed
 from infeed import sources
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
     not Path("/proc/self/task").exists(), reason="counts threads as Linux shows them"
 )
 
-# The first batch takes minutes, so that whoever asks for it waits.
+# The first batch takes minutes, so that the caller waits.
 SLOW = """
 import io, infeed
 from infeed import sources, transforms as T
@@ -111,21 +111,21 @@ def test_no_thread_is_left_when_the_pipeline_is_dropped_in_mid_epoch(pipeline):
 def test_ctrl_c_works_at_once():
     stopped = interrupted(SLOW, after_s=1)
 
-    assert stopped.told == ["interrupted"]
+    assert stopped.reported == ["interrupted"]
     assert stopped.answered_s < 5
 
 
 # Python 3.12 and later, and JAX, advise against what is tested here.
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
+def test_a_fork_of_an_open_loader_raises_in_the_child(pipeline):
     loader = pipeline.open(workers=2)
     batches = iter(loader)
     next(batches)
 
-    told = told_by_fork(lambda: next(batches))
+    reported = result_in_fork(lambda: next(batches))
 
-    assert told.startswith("ForkedError")
-    assert "before a fork" in told
+    assert reported.startswith("ForkedError")
+    assert "before a fork" in reported
     assert len(list(batches)) == 99
 
 

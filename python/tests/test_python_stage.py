@@ -1,4 +1,4 @@
-"""Functions of the user's, here and in processes of their own."""
+"""User functions, in this process and in worker processes."""
 
 import contextlib
 import functools
@@ -57,7 +57,7 @@ def numbers(count: int = 20) -> infeed.Pipeline:
 
 
 def epochs(pipeline: infeed.Pipeline, count: int = 2, **settings) -> list[bytes]:
-    """All that is in the batches of some epochs."""
+    """Returns the content of the batches of some epochs."""
     with pipeline.open(**settings) as loader:
         return [
             np.ascontiguousarray(column).tobytes()
@@ -68,7 +68,7 @@ def epochs(pipeline: infeed.Pipeline, count: int = 2, **settings) -> list[bytes]
 
 
 def children() -> set[int]:
-    """Processes of this one."""
+    """Returns the child processes."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
         found |= {int(pid) for pid in (task / "children").read_text().split()}
@@ -76,10 +76,10 @@ def children() -> set[int]:
 
 
 def left_behind() -> set[object]:
-    """Children, open files and shared memory.
+    """Returns children, open files and shared memory.
 
-    What other tests left may go at any time, as connections do that nobody uses: that
-    nothing was added is what can be said.
+    Those of other tests may disappear at any time, so a test can only check that it
+    adds none.
     """
     gc.collect()
     files = set()
@@ -90,9 +90,9 @@ def left_behind() -> set[object]:
     return children() | files | set(os.listdir("/dev/shm"))
 
 
-def gone(pid: int, patience: float = 10) -> bool:
+def gone(pid: int, timeout_s: float = 10) -> bool:
     """Whether a process ends within that time."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         try:
             if (
@@ -190,7 +190,7 @@ def test_images_of_any_size_go_to_a_function_that_makes_one(classification):
     assert len({tuple(shape) for shape in batch["shape"]}) == 30
 
 
-def test_fields_beside_those_that_are_asked_for_stay(classification):
+def test_fields_that_a_function_does_not_receive_stay(classification):
     def mean(sample):
         assert [*sample] == ["image"]
         return {"mean": sample["image"].mean(axis=(0, 1))}
@@ -206,7 +206,7 @@ def test_fields_beside_those_that_are_asked_for_stay(classification):
         np.testing.assert_allclose(after["mean"], expected)
 
 
-def test_functions_follow_each_other_and_what_they_return_may_be_told():
+def test_functions_run_in_order_and_may_declare_their_output():
     pipeline = (
         numbers(9)
         .python(steps.Added(5), output={"x": "int64"})
@@ -220,10 +220,12 @@ def test_functions_follow_each_other_and_what_they_return_may_be_told():
     np.testing.assert_array_equal(batch["x"][:, 1], -np.arange(9) - 5)
 
 
-def test_what_is_returned_is_held_against_what_was_told_or_found():
-    told = numbers().python(steps.Added(1), output={"x": ("float32", (2,))})
-    with pytest.raises(infeed.FunctionError, match=r"int64 \[\] where float32 \[2\]"):
-        next(iter(told))
+def test_a_result_must_match_the_declared_or_found_output():
+    reported = numbers().python(steps.Added(1), output={"x": ("float32", (2,))})
+    with pytest.raises(
+        infeed.FunctionError, match=r"int64 \[\], expected float32 \[2\]"
+    ):
+        next(iter(reported))
 
     with pytest.raises(infeed.FunctionError, match="a dictionary of arrays by field"):
         numbers().python(lambda sample: sample["x"]).open()
@@ -232,7 +234,7 @@ def test_what_is_returned_is_held_against_what_was_told_or_found():
         numbers().python(lambda sample: {"x": object()}).open()
 
     less = numbers().python(lambda s: {"x": s["x"]} | ({} if s["x"] else {"y": 1}))
-    with pytest.raises(infeed.FunctionError, match="returned no `y`"):
+    with pytest.raises(infeed.FunctionError, match="did not return `y`"):
         list(less)
 
 
@@ -262,8 +264,8 @@ def test_records_that_a_function_does_not_take_are_substituted_or_left_out(proce
     for workers in (1, 3):
         with pipeline.open(workers=workers, on_error="substitute") as loader:
             seen.append([batch["x"].tolist() for batch in loader])
-            assert {bad.index for bad in loader.quarantine} <= set(range(1, 20, 2))
-            assert "is odd" in loader.quarantine[0].reason
+            assert {bad.index for bad in loader.bad_records} <= set(range(1, 20, 2))
+            assert "is odd" in loader.bad_records[0].reason
     with pipeline.open(on_error="skip") as loader:
         left = sorted(x for batch in loader for x in batch["x"])
 
@@ -285,7 +287,7 @@ def test_a_batch_function_gets_the_batch_and_a_generator_of_its_step(classificat
         assert after.records == before.records
 
 
-def test_a_batch_that_is_changed_where_it_lies_goes_on_without_a_copy():
+def test_a_batch_changed_in_place_is_not_copied():
     places = set()
 
     def look(batch):
@@ -302,7 +304,7 @@ def test_a_batch_that_is_changed_where_it_lies_goes_on_without_a_copy():
             assert batch["name"] == ["a"] * 4
 
 
-def test_what_a_batch_function_raises_or_returns_wrongly_stops_the_run():
+def test_an_error_or_wrong_result_of_a_batch_function_stops_the_run():
     def late(batch):
         if batch["x"][0] == 8:
             raise KeyError("eight")
@@ -311,15 +313,15 @@ def test_what_a_batch_function_raises_or_returns_wrongly_stops_the_run():
     loader = numbers().batch(4).python_batch(late).open(on_error="substitute")
     batches = iter(loader)
     assert [next(batches)["x"][0] for _ in range(2)] == [0, 4]
-    with pytest.raises(infeed.FunctionError, match=r"step 2, epoch 0.*'eight'"):
+    with pytest.raises(infeed.FunctionError, match=r"epoch 0, step 2.*'eight'"):
         next(batches)
 
     short = numbers().batch(4).python_batch(lambda batch: {"x": batch["x"][:2]})
-    with pytest.raises(infeed.FunctionError, match="its 4 rows"):
+    with pytest.raises(infeed.FunctionError, match="must be the 4 rows"):
         short.open()
 
 
-def test_a_function_that_can_be_imported_is_saved_by_name_and_others_are_refused(
+def test_a_function_that_can_be_imported_is_saved_by_name_and_others_raise(
     classification, tmp_path
 ):
     path = tmp_path / "pipeline.toml"
@@ -352,7 +354,7 @@ def test_one_function_may_be_named_for_samples_and_for_batches(tmp_path):
     assert [batch["text"] for batch in pipeline] == [["a", "b", "c"], ["d", "e", "f"]]
 
 
-def test_a_state_of_another_function_is_refused_by_name(classification):
+def test_a_state_of_another_function_raises_by_name(classification):
     plain = photographs(classification).batch(8)
     with plain.python(steps.halved).open() as loader:
         next(iter(loader))
@@ -365,7 +367,7 @@ def test_a_state_of_another_function_is_refused_by_name(classification):
             loader.load_state_dict(state)
 
 
-def test_functions_that_take_other_arguments_are_refused_where_they_are_added():
+def test_functions_that_take_other_arguments_raise_where_they_are_added():
     for wrong in (lambda: {}, lambda a, b, c: {}, lambda a, *, b: {}, 3):
         with pytest.raises(infeed.ConfigError, match="python: fn must be"):
             numbers().python(wrong)
@@ -374,8 +376,8 @@ def test_functions_that_take_other_arguments_are_refused_where_they_are_added():
         list(numbers(2).python(function))
 
 
-def test_what_other_processes_cannot_run_is_refused_with_the_mend():
-    with pytest.raises(infeed.ConfigError, match="put it in a module"):
+def test_functions_that_no_process_can_load_raise_with_a_fix():
+    with pytest.raises(infeed.ConfigError, match="move it to a module"):
         numbers().python(lambda sample: sample, processes=2)
 
     # One that no other process can import is found out when it is opened.
@@ -443,7 +445,7 @@ def test_the_command_line_explains_a_pipeline_with_a_function_and_tries_processe
     command = [sys.executable, "-c", code, "infeed", "explain", str(path)]
     command += ["--allow-functions", "stage_functions:busy"]
 
-    told = subprocess.run(
+    reported = subprocess.run(
         [*command, "--seconds", "1", "--workers", "2"],
         capture_output=True,
         text=True,
@@ -451,9 +453,9 @@ def test_the_command_line_explains_a_pipeline_with_a_function_and_tries_processe
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
-    assert told.returncode == 0, told.stderr
-    assert "Python limits" in told.stdout, told.stdout
-    assert "functions in 2 processes" in told.stdout, told.stdout
+    assert reported.returncode == 0, reported.stderr
+    assert "Python limits" in reported.stdout, reported.stdout
+    assert "functions in 2 worker processes" in reported.stdout, reported.stdout
 
 
 @linux

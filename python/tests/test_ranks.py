@@ -1,4 +1,4 @@
-"""Several processes on one machine that were told nothing of each other."""
+"""Several ranks on one machine that do not know of each other."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/task").exists(), reason="asks for cores as Linux tells them"
+    not Path("/proc/self/task").exists(), reason="asks for cores as Linux reports them"
 )
 
-# What launchers say; these processes have none.
-TOLD = (
+# Variables that launchers set; these processes have no launcher.
+REPORTED = (
     "LOCAL_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MPI_LOCALNRANKS",
@@ -55,7 +55,7 @@ with pipeline.open(rank=rank, world_size=ranks, workers="auto") as loader:
     sys.stdin.readline()
 """
 
-# Opens with batches of so many rows of 64 KiB, few of which there are, so that what is
+# Opens with batches of several rows of 64 KiB, few of which there are, so that what is
 # reserved is not touched.
 GREEDY = """
 import json, sys
@@ -77,7 +77,7 @@ def processes(
 
     They know of each other by files in ``folder``, and of no others.
     """
-    environment = {key: text for key, text in os.environ.items() if key not in TOLD}
+    environment = {key: text for key, text in os.environ.items() if key not in REPORTED}
     environment["TMPDIR"] = str(folder)
     started = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Data on a web server: batches as from a disk, and a fork that begins anew."""
+"""Data on a web server: batches as from a disk, and a fork that begins again."""
 
 import functools
 import os
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from children import told_by_fork
+from children import result_in_fork
 
 import infeed
 from infeed import sources, transforms
@@ -29,7 +29,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """A client that goes away is no news."""
+        """Ignores clients that disconnect."""
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def batches(root: str) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def storage() -> dict[str, int]:
-    """What the storage was asked for by this process, as any of its loaders tells."""
+    """Returns this process's storage counters, from any loader."""
     with infeed.Pipeline(sources.Memory(x=[1])).batch(1).open() as loader:
         counted: dict[str, int] = loader.stats()["storage"]
     return counted
@@ -91,7 +91,7 @@ def test_a_folder_on_a_web_server_gives_the_batches_of_the_folder_on_a_disk(
         np.testing.assert_array_equal(label, own_label)
 
 
-def test_what_was_read_once_is_read_from_the_cache_then(
+def test_a_second_read_comes_from_the_cache(
     served: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     url, _ = served
@@ -120,12 +120,10 @@ def test_what_was_read_once_is_read_from_the_cache_then(
     assert any(path.is_file() for path in kept.rglob("*"))
 
 
-def test_a_cache_that_cannot_be_is_refused(
-    served: tuple[str, Path], tmp_path: Path
-) -> None:
+def test_an_invalid_cache_raises(served: tuple[str, Path], tmp_path: Path) -> None:
     for arguments, part in [
         ((5,), "cache: folder must be a path"),
-        (("kept", "much"), "cache: limit must be bytes"),
+        (("kept", "much"), "cache: limit must be a size"),
         (("kept", 0), "cache: limit must be an integer of at least 1"),
         (("kept", 2**64), "cache: limit must be below"),
     ]:
@@ -144,7 +142,7 @@ def test_a_cache_that_cannot_be_is_refused(
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning"
 )
-def test_a_fork_opens_anew_what_its_parent_has_read_before(
+def test_a_forked_child_opens_its_own_connections(
     served: tuple[str, Path],
 ) -> None:
     url, _ = served
@@ -154,4 +152,4 @@ def test_a_fork_opens_anew_what_its_parent_has_read_before(
         own = batches(url)
         return all(np.array_equal(a[0], b[0]) for a, b in zip(mine, own, strict=True))
 
-    assert told_by_fork(same) == "True"
+    assert result_in_fork(same) == "True"

@@ -1,4 +1,4 @@
-"""Sources as settings; what `Memory` takes fields for."""
+"""Sources as settings; kinds of fields in `Memory`."""
 
 import io
 import json
@@ -138,20 +138,23 @@ def test_ragged_fields_come_as_values_and_offsets():
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({}, "fields must be given"),
+        ({}, "fields must be set"),
         ({"a": [1, 2], "b": [1]}, r"b must be as long as a \(2 records\), got 1"),
         ({"a": np.array(["x"])}, "a must hold numbers"),
-        ({"a": np.array(3)}, "a must have one element a record"),
+        ({"a": np.array(3)}, "a must have one element per record"),
         ({"a": []}, "a must not be empty"),
         ({"a": 5}, "a must be a NumPy array or a list, got int"),
         ({"a": [b"x"], "kinds": {"a": "ragged"}}, 'a of kind "ragged"'),
-        ({"a": [b"x"], "kinds": {"b": "image"}}, "kinds must be about fields"),
+        (
+            {"a": [b"x"], "kinds": {"b": "image"}},
+            "kinds must be a mapping",
+        ),
         ({"a": np.zeros(3), "kinds": {"a": "image"}}, r"\[N, H, W, C\], got float64"),
         ({"a": (np.arange(3), np.array([0, 4]))}, "offsets that ascend from 0 to 3"),
-        ({"a": [np.zeros((2, 2)), np.zeros(3)]}, "one-dimensional elements"),
+        ({"a": [np.zeros((2, 2)), np.zeros(3)]}, "one-dimensional items"),
     ],
 )
-def test_what_cannot_be_a_field_is_refused_by_name(fields, named):
+def test_values_that_cannot_be_a_field_raise_with_its_name(fields, named):
     with pytest.raises(ConfigError, match=named):
         sources.Memory(**fields)
 
@@ -184,7 +187,7 @@ def test_shards_are_the_code_that_makes_them_and_survive_a_description():
     assert sources.Field(dtype=np.float32).dtype == "float32"
 
 
-def test_fields_of_shards_that_cannot_be_are_refused():
+def test_fields_of_shards_that_cannot_be_raise():
     with pytest.raises(ConfigError, match="shards must be a path or pattern"):
         sources.WebDataset([])
     with pytest.raises(ConfigError, match=r"fields\['image'\] must be a name"):
@@ -210,8 +213,8 @@ def test_records_of_a_tar_come_in_batches(tmp_path):
     assert batch["label"].tolist() == list(range(5))
 
     fields = {"n": sources.Field("cls", "tensor", "uint8"), "key": "__key__"}
-    told = infeed.Pipeline(sources.WebDataset([path], fields)).batch(5)
-    (batch,) = told.open()
+    reported = infeed.Pipeline(sources.WebDataset([path], fields)).batch(5)
+    (batch,) = reported.open()
     assert np.asarray(batch["n"]).dtype == np.uint8
     assert batch["key"] == [f"{n:03}" for n in range(5)]
 
@@ -224,7 +227,7 @@ def test_a_shard_that_is_cut_says_so_with_its_byte(tmp_path):
         tar.addfile(member, io.BytesIO(b"0123456789"))
     path.write_bytes(path.read_bytes()[:600])
 
-    with pytest.raises(infeed.OpenError, match=r"a\.tar.*byte 0.*cut"):
+    with pytest.raises(infeed.OpenError, match=r"a\.tar.*byte 0.*truncated"):
         infeed.Pipeline(sources.WebDataset(path)).open()
 
 
@@ -251,6 +254,6 @@ def test_a_mix_holds_each_source_by_its_weight_and_is_saved(tmp_path):
 @pytest.mark.parametrize(
     "parts", [(), ("photos",), ((sources.Folder("a"), 1.0), sources.Folder("b"))]
 )
-def test_a_mix_of_other_things_is_refused(parts):
+def test_a_mix_of_other_things_raises(parts):
     with pytest.raises(infeed.ConfigError, match="Mix"):
         sources.Mix(*parts)

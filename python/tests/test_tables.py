@@ -74,7 +74,7 @@ def test_an_exception_in_an_item_is_a_bad_record_with_its_line():
 
     with pipeline.open(on_error="skip") as loader:
         rows = sum(batch.rows for batch in loader)
-        assert [bad.index for bad in loader.quarantine] == [4]
+        assert [bad.index for bad in loader.bad_records] == [4]
     assert rows == 5
 
 
@@ -149,10 +149,10 @@ def test_images_of_pillow_come_as_the_colours_that_pillow_shows(image):
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 @pytest.mark.parametrize("name", ["image", "mask"])
-def test_numbers_that_pixels_do_not_hold_are_refused_and_not_cut_off(mode, name):
+def test_values_that_pixels_cannot_hold_raise_and_are_not_clipped(mode, name):
     items = [{name: Image.new(mode, (5, 4), 300)}]
 
-    with pytest.raises(ConfigError, match=f"mode {mode}, which can be no {name}; hand"):
+    with pytest.raises(ConfigError, match=f"a {name} cannot have Pillow's mode {mode}"):
         drain(infeed.Pipeline(sources.Items(items)).decode().batch(1))
 
 
@@ -221,7 +221,7 @@ def test_a_field_that_is_called_a_mask_is_one_as_it_is_in_a_table(name):
         (sources.Field(kind="tensor", dtype="int64", shape=(2, 2)), (2, 2)),
     ],
 )
-def test_lists_are_tensors_where_they_are_told_to_be(field, shape):
+def test_lists_become_tensors_if_the_field_asks_for_it(field, shape):
     items = [{"box": [n, n + 1, n + 2, n + 3]} for n in range(3)]
     source = sources.Items(items, fields={"box": field})
 
@@ -234,16 +234,16 @@ def test_lists_are_tensors_where_they_are_told_to_be(field, shape):
         drain(infeed.Pipeline(uneven).batch(1))
 
 
-def test_lists_of_another_type_than_told_are_refused():
+def test_lists_of_another_type_than_declared_raise():
     field = sources.Field(kind="ragged", dtype="float32")
     source = sources.Items([{"boxes": [1, 2]}], fields={"boxes": field})
 
-    with pytest.raises(ConfigError, match="a list of int64, not of float32; let the"):
+    with pytest.raises(ConfigError, match="a list of int64, not of float32; return"):
         infeed.Pipeline(source).open()
 
 
 class Failing:
-    """Raises what it is given, whatever it is asked for."""
+    """Raises an exception for every call."""
 
     def __init__(self, error: BaseException):
         self.error = error
@@ -258,19 +258,19 @@ class Failing:
         raise self.error
 
 
-def test_what_an_object_raises_when_it_is_opened_is_told_with_its_name():
+def test_an_error_of_an_object_at_open_has_its_name():
     error = KeyError("x")
     with pytest.raises(ConfigError, match="item 0 of the Failing: KeyError: 'x'") as c:
         infeed.Pipeline(sources.Items(Failing(error))).open()
     assert c.value.__cause__ is error
     assert "test_tables.py" in str(c.value)
 
-    with pytest.raises(ConfigError, match="the Failing gives no table: KeyError") as c:
+    with pytest.raises(ConfigError, match="the Failing is not a table: KeyError") as c:
         infeed.Pipeline(sources.Arrow(Failing(error))).open()
     assert c.value.__cause__ is error
 
     with pytest.raises(
-        ConfigError, match=r"item 0 of the list: .* its key 3 is no name"
+        ConfigError, match=r"item 0 of the list: .* its key 3 is not a string"
     ):
         infeed.Pipeline(sources.Items([{3: 4}])).open()
 
@@ -297,7 +297,7 @@ def test_the_time_in_python_is_counted_and_explained():
         assert loader.stats()["python"] is None
 
 
-def test_a_run_over_items_goes_on_from_its_state():
+def test_a_run_over_items_continues_from_its_state():
     pipeline = infeed.Pipeline(sources.Items(Squares(24))).shuffle(seed=3).batch(4)
     whole = [batch["label"].tolist() for batch in drain(pipeline)]
     with pipeline.open() as loader:
@@ -393,7 +393,7 @@ def test_an_object_is_freed_with_its_pipeline():
     assert alive() is None
 
 
-def test_what_is_in_memory_is_not_saved(tmp_path):
+def test_data_in_memory_cannot_be_saved(tmp_path):
     pipeline = infeed.Pipeline(sources.Items(Squares(4))).batch(2)
 
     with pytest.raises(ConfigError, match="write it to files"):
@@ -437,6 +437,6 @@ def test_sources_of_files_are_settings_that_are_saved(tmp_path):
         assert infeed.Pipeline.load(tmp_path / "p.toml").source == source
 
 
-def test_a_table_that_is_none_is_refused():
+def test_a_table_that_is_none_raises():
     with pytest.raises(ConfigError, match="__arrow_c_stream__"):
         sources.Arrow(object())

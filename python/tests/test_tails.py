@@ -30,7 +30,7 @@ def test_each_tail_by_its_name(numbers):
     assert drain(numbers.batch(4, tail="wrap")) == [*full, [9, 10, 1, 2]]
 
 
-def test_padding_is_told_by_a_mask_in_every_batch(numbers):
+def test_a_mask_in_every_batch_marks_padding(numbers):
     pipeline = numbers.batch(4, tail="pad")
 
     with pipeline.open() as loader:
@@ -57,8 +57,8 @@ def test_ranks_have_equal_steps_and_share_the_same_batches(numbers, tail, world)
     assert joined == drain(pipeline)
 
 
-def test_what_contradicts_itself_or_is_taken_is_refused(numbers):
-    with pytest.raises(ConfigError, match="give one of them"):
+def test_contradicting_tails_and_taken_names_raise(numbers):
+    with pytest.raises(ConfigError, match="set only one of them"):
         numbers.batch(4, drop_last=True, tail="wrap")
     with pytest.raises(ConfigError, match="tail must be one of"):
         numbers.batch(4, tail="repeat")
@@ -81,7 +81,7 @@ def test_a_tail_is_printed_saved_and_in_the_state(tmp_path):
     assert "tail" not in (tmp_path / "plain.toml").read_text()
 
 
-def test_a_state_of_another_tail_is_refused_and_that_of_the_other_spelling_not(numbers):
+def test_a_state_of_another_tail_raises_and_equal_spellings_load(numbers):
     states = {}
     for tail in ("keep", "drop", "pad", "wrap"):
         with numbers.batch(4, tail=tail).open() as loader:

@@ -1,16 +1,20 @@
-"""The ladder: a module uses modules on lower rungs only, and no framework."""
+"""Structure and wording of the repository: imports, file lengths, names, words."""
 
 import ast
+import re
+import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import infeed
 
-# One for each framework, and what each may import besides. They share the top rung, so
-# nothing imports one but the user, and none another.
+# Modules for frameworks, and packages that each may import. They share the top rung,
+# so no other module imports them.
 ADAPTERS = {
     "jax": {"jax"},
-    # Keras gives the arrays of its backend where they are on a device.
+    # On a device, Keras returns arrays of its backend.
     "keras": {"keras", "torch"},
     "ray": {"pyarrow", "ray"},
     "tensorflow": {"tensorflow"},
@@ -18,23 +22,23 @@ ADAPTERS = {
     "transformers": {"transformers"},
 }
 
-# What several of them need of one framework. Nothing but adapters imports these.
+# Parts that several adapters share. Only adapters import these.
 SHARED = {"_jax_copies": {"jax"}}
 
-# Lowest first; modules on one rung do not know each other.
+# Lowest rung first. Modules on one rung do not import each other.
 LADDER = [
-    {"_core", "errors", "_code"},
+    {"_core", "errors", "_code", "stats"},
     {"_check", "_columns", "_identity", "batch", "explanation"},
     {"_fields", "_functions", "_select"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
-    {"_mistaken"},
+    {"_other_libraries"},
     {"pipeline"},
-    {"packing", "remote", "verifying", "_parting"},
-    {"watching", "_moving"},
-    {"_running", "_copying"},
-    {"_steps"},
-    {"_feed"},
-    {"ahead"},
+    {"packing", "remote", "_pack_tasks"},
+    {"watching", "_tensor_mover"},
+    {"_prefetch_thread", "_device_copies"},
+    {"_epochs"},
+    {"_adapter"},
+    {"prefetching"},
     {"experiments"},
     {*SHARED},
     {"__init__", "_cli", *ADAPTERS},
@@ -44,7 +48,7 @@ PACKAGE = Path(infeed.__file__).parent
 
 
 def modules() -> list[tuple[str, Path]]:
-    """Each file and the module it belongs to: its own, or the folder it lies in."""
+    """Returns each file with its module: its own, or that of its folder."""
     files = PACKAGE.rglob("*.py")
     return [(f.relative_to(PACKAGE).parts[0].removesuffix(".py"), f) for f in files]
 
@@ -55,7 +59,7 @@ def rung(module: str) -> int:
 
 
 def imports(path: Path) -> set[str]:
-    """What a file imports: `infeed.x` for our own modules, else the top package."""
+    """Returns the imports of a file: `infeed.x`, or the name of a package."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -86,10 +90,101 @@ def test_modules_only_use_lower_rungs():
 
 
 def test_only_adapters_import_a_framework_and_each_its_own():
-    """Experiments ask for those by name, in functions, and say what is missing."""
+    """Experiments import frameworks in functions, and report missing ones."""
     for module, path in modules():
         own = (ADAPTERS | SHARED).get(module, set())
         allowed = {"infeed", "numpy", "ml_dtypes"} | own
         for used in imports(path):
             top = used.split(".")[0]
             assert top in allowed or top in sys.stdlib_module_names, path.name
+
+
+# Words that code, docs and output do not use, also as parts of snake_case names.
+WORDS = re.compile(
+    r"(?<![a-z])(cards?|told|tells|mends?|comes? by|whoever|nobody|somebody|trays?"
+    r"|conveyors?|parcels?|patience|quarantine|kitchen|feederknown|so many|of its own"
+    r"|anew)(?![a-z])",
+    re.IGNORECASE,
+)
+
+# Lines that may use them, such as names of another project.
+ALLOWED: set[str] = set()
+
+# Folders and files that still use them. Remove an entry when it is clean.
+TO_DO = (
+    "crates/fake-cuda/",
+    "crates/infeed-raw/",
+)
+
+TEXTS = (".md", ".py", ".pyi", ".rs", ".toml", ".yml", "")
+CHECKOUT = Path(__file__).parents[2]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yields path and text of each file in the repository except this one."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        path = CHECKOUT / name
+        other = name.startswith(("LICENSE", "testdata/golden", "benchmarks/results"))
+        if path.suffix not in TEXTS or other or path == Path(__file__):
+            continue
+        if path.is_file():
+            try:
+                yield name, path.read_text()
+            except UnicodeDecodeError:
+                continue
+
+
+def offences() -> list[str]:
+    """Returns the lines with words of the list, as ``path:number: line``."""
+    return [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in texts()
+        for number, line in enumerate(text.splitlines(), start=1)
+        if WORDS.search(line) and line.strip() not in ALLOWED
+    ]
+
+
+def test_no_file_uses_words_of_the_list():
+    assert [line for line in offences() if not line.startswith(TO_DO)] == []
+
+
+def test_entries_of_the_to_do_list_still_use_them():
+    found = offences()
+
+    clean = [entry for entry in TO_DO if not any(o.startswith(entry) for o in found)]
+    assert clean == []
+
+
+def test_no_doc_comment_starts_with_what():
+    # At the start of a docstring, or of the first line of a Rust doc comment.
+    pattern = re.compile(r'"""What |(?:^|\n)(?!\s*//[/!])[^\n]*\n\s*//[/!] What ')
+
+    found = [name for name, text in texts() if pattern.search(text)]
+    assert [name for name in found if not name.startswith(TO_DO)] == []
+
+
+def test_test_names_are_statements():
+    pattern = re.compile(r"(?:def test_|fn )(what|who|where|whoever)_")
+
+    found = [
+        f"{name}: {match[0]}"
+        for name, text in texts()
+        for match in [*pattern.finditer(text)][:1]
+    ]
+    assert [line for line in found if not line.startswith(TO_DO)] == []
+
+
+def test_class_names_are_unique_in_the_package():
+    """Adapters share the names that their frameworks' users expect."""
+    counted = Counter(
+        node.name
+        for _, path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+
+    twice = {name for name, count in counted.items() if count > 1}
+    assert twice <= {"Loader", "Feeders"}

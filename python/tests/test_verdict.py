@@ -1,21 +1,30 @@
-"""Verdicts of made-up figures: each limit, ties, and the words that go with them."""
+"""Verdicts of made-up figures: each limit, ties, and their texts."""
 
 from dataclasses import replace
 
 import pytest
 
-from infeed.watching.figures import Alone, Figures, Lock, Processor, Reach, Times
+from infeed.watching.figures import (
+    Ceiling,
+    DurationSummary,
+    Figures,
+    LockShares,
+    ProcessorLoad,
+    Throughput,
+)
 from infeed.watching.report import WatchReport
 from infeed.watching.verdict import verdict
 
-IDLE = Processor(
+IDLE = ProcessorLoad(
     usable=8, loop=0.5, loop_waiting=0, loop_stepping=0.6, threads=0, python=0,
     children=2, machine=2.6,
 )  # fmt: skip
 
 
-def times(mean_s: float, count: int = 100, error_s: float = 1e-5) -> Times:
-    return Times(count, mean_s * count, mean_s, mean_s, 1.2 * mean_s, mean_s, error_s)
+def times(mean_s: float, count: int = 100, error_s: float = 1e-5) -> DurationSummary:
+    return DurationSummary(
+        count, mean_s * count, mean_s, mean_s, 1.2 * mean_s, mean_s, error_s
+    )
 
 
 def figures(wait_s: float, step_s: float, **others) -> Figures:
@@ -23,14 +32,14 @@ def figures(wait_s: float, step_s: float, **others) -> Figures:
     given = {
         "loader": "Made", "batches": 100, "samples": 3200, "epochs": 1,
         "first_batch_s": 0.5, "seam_s": 0.0, "wait": times(wait_s),
-        "step": times(step_s), "alone": None, "lock": Lock(0, 0, None, 0),
+        "step": times(step_s), "alone": None, "lock": LockShares(0, 0, None, 0),
         "processor": IDLE,
     }  # fmt: skip
     return Figures(**given | others)
 
 
-def alone(step_s: float, error_s: float = 1e-5) -> Alone:
-    return Alone(times(step_s, 50, error_s), 0.5, True)
+def alone(step_s: float, error_s: float = 1e-5) -> Ceiling:
+    return Ceiling(times(step_s, 50, error_s), 0.5, True)
 
 
 def test_rates_follow_from_the_times():
@@ -58,18 +67,18 @@ def test_waiting_with_all_cores_busy_asks_for_less_work():
 
     found = verdict(figures(0.006, 0.010, processor=busy))
 
-    assert any("less work a sample" in line for line in found.advice)
+    assert any("less work per sample" in line for line in found.advice)
     assert any("more workers: 8.0 of 8" in line for line in found.not_worth)
 
 
 def test_without_sampling_no_core_is_said_to_be_idle():
     found = figures(0.006, 0.010, processor=replace(IDLE, sampled=False), lock=None)
 
-    assert any("where cores are idle" in line for line in verdict(found).advice)
+    assert any("if cores are idle" in line for line in verdict(found).advice)
     assert "processor:" not in str(WatchReport(found))
 
 
-def test_waiting_beside_other_programs_asks_to_measure_again():
+def test_a_busy_machine_gets_the_advice_to_measure_again():
     busy = replace(IDLE, machine=8)
 
     found = verdict(figures(0.006, 0.010, processor=busy))
@@ -77,28 +86,28 @@ def test_waiting_beside_other_programs_asks_to_measure_again():
     assert any("other programs" in line for line in found.advice)
 
 
-def test_a_loader_that_works_between_steps_should_work_beside_them():
+def test_a_loader_that_works_between_steps_gets_the_advice_to_overlap():
     inline = replace(IDLE, children=0, loop=1.0, loop_waiting=1.0)
 
     found = verdict(figures(0.010, 0.010, processor=inline))
 
     assert any(
-        "beside the step" in line and "20 ms -> 10 ms" in line for line in found.advice
+        "during the step" in line and "20 ms -> 10 ms" in line for line in found.advice
     )
 
 
 def test_waiting_for_code_that_holds_the_lock_is_pythons():
-    found = verdict(figures(0.006, 0.010, lock=Lock(0.95, 0.3, None, 0)))
+    found = verdict(figures(0.006, 0.010, lock=LockShares(0.95, 0.3, None, 0)))
 
     assert found.limit == "python"
     assert any("more threads in Python" in line for line in found.not_worth)
 
 
-def test_a_step_that_is_longer_beside_the_loader_is_interference():
+def test_a_step_slowed_by_the_loader_is_interference():
     found = verdict(figures(0.0001, 0.013, alone=alone(0.010)))
 
     assert found.limit == "interference"
-    assert "13 ms beside the loader, 10 ms alone" in found.claim
+    assert "13 ms with the loader, 10 ms alone" in found.claim
     assert found.next_rate == pytest.approx(3200, rel=0.02)
 
 
@@ -110,7 +119,7 @@ def test_interference_through_the_lock_is_pythons():
             0.0001,
             0.013,
             alone=alone(0.010),
-            lock=Lock(0, 0.9, 0.1, 0.005),
+            lock=LockShares(0, 0.9, 0.1, 0.005),
             processor=threads,
         )
     )
@@ -127,7 +136,7 @@ def test_a_lock_that_the_step_itself_holds_is_not_blamed():
             0.0001,
             0.013,
             alone=alone(0.010),
-            lock=Lock(0, 0.95, 0.95, 0.005),
+            lock=LockShares(0, 0.95, 0.95, 0.005),
             processor=threads,
         )
     )
@@ -152,20 +161,20 @@ def test_limits_within_five_percent_are_a_tie():
     assert not verdict(figures(0.001, 0.010)).tie
 
 
-def test_what_infeed_reaches_is_capped_by_the_step():
-    reach = Reach(9000.0, 45000, 5.0, 0.1, "infeed.Pipeline(...)")
+def test_the_predicted_rate_is_capped_by_the_step():
+    throughput = Throughput(9000.0, 45000, 5.0, 0.1, "infeed.Pipeline(...)")
 
-    found = verdict(figures(0.006, 0.010, reach=reach))
+    found = verdict(figures(0.006, 0.010, throughput=throughput))
 
     assert found.advice[0] == (
         "infeed: min(step 3200, infeed 9000) = 3200 samples/s, 1.6x, waiting 0.0 %"
     )
 
 
-def test_a_slower_infeed_is_told_as_such():
-    reach = Reach(1600.0, 8000, 5.0, 0.1, "infeed.Pipeline(...)")
+def test_a_slower_infeed_is_reported_as_slower():
+    throughput = Throughput(1600.0, 8000, 5.0, 0.1, "infeed.Pipeline(...)")
 
-    found = verdict(figures(0.006, 0.010, reach=reach))
+    found = verdict(figures(0.006, 0.010, throughput=throughput))
 
     assert "= 1600 samples/s, 0.8x, waiting 50 %" in found.advice[0]
 

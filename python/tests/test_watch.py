@@ -1,4 +1,4 @@
-"""A watch passes all through, keeps the time, and names what was made to limit."""
+"""A watch passes batches on, measures times, and finds a known limit."""
 
 import json
 import re
@@ -13,11 +13,11 @@ from infeed import sources
 from infeed import transforms as T
 from infeed.watching import loaders
 from infeed.watching.durations import Durations
-from infeed.watching.load import _quotas_of
+from infeed.watching.processor import _quotas_of
 
 
 def batches(count: int = 40, rows: int = 4, pause_s: float = 0.0):
-    """Arrays of ones, each after a pause: what a loader that reads slowly gives."""
+    """Yields arrays after a pause, as a loader that reads slowly."""
     for _ in range(count):
         if pause_s:
             time.sleep(pause_s)
@@ -25,20 +25,20 @@ def batches(count: int = 40, rows: int = 4, pause_s: float = 0.0):
 
 
 def spin(seconds: float) -> None:
-    """Computes in Python, the lock held."""
+    """Computes in Python, holding the lock."""
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         pass
 
 
 def compute(rounds: int = 200_000) -> None:
-    """As much work each time, however long it takes."""
+    """Does a fixed amount of work."""
     for _ in range(rounds):
         pass
 
 
 class Spinning:
-    """A loader whose threads hold the lock for as long as an epoch runs."""
+    """A loader whose threads hold the lock during an epoch."""
 
     def __iter__(self):
         stop = threading.Event()
@@ -62,7 +62,7 @@ def watcher_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name == "infeed-watch"]
 
 
-def test_a_slow_loader_limits_and_the_share_of_waiting_is_told():
+def test_a_slow_loader_is_the_limit_with_its_share_of_waiting():
     watch = infeed.watch(batches(pause_s=0.02))
 
     for _ in watch:
@@ -164,7 +164,7 @@ def test_an_error_of_the_loader_passes_through_unchanged():
     assert watcher_threads() == []
 
 
-def test_an_iterator_that_goes_on_after_an_error_still_does():
+def test_an_iterator_that_continues_after_an_error_still_does():
     class Stumbling:
         def __init__(self):
             self.count = 0
@@ -188,7 +188,7 @@ def test_an_iterator_that_goes_on_after_an_error_still_does():
     assert list(running) == [3, 4]
 
 
-def test_what_cannot_be_iterated_is_refused_as_by_iter():
+def test_an_object_that_is_not_iterable_raises_type_error():
     with pytest.raises(TypeError, match="not iterable"):
         iter(infeed.watch(7))
 
@@ -286,7 +286,7 @@ def test_epochs_end_after_as_many_batches_as_asked():
     assert len(watch) == 2
 
 
-def test_what_the_loop_does_after_a_step_is_awaited_with_sync():
+def test_sync_is_called_before_a_step_ends():
     calls = []
     watch = infeed.watch([1, 2, 3], sync=lambda: calls.append(len(calls)))
 
@@ -366,7 +366,7 @@ def test_a_pipeline_of_infeed_is_watched_as_any_loader():
     assert watch.report().figures.samples == 32
 
 
-def test_the_files_tell_what_infeed_reaches(classification):
+def test_the_report_includes_infeed_over_the_same_files(classification):
     def loader():
         for _ in range(12):
             time.sleep(0.03)
@@ -377,10 +377,10 @@ def test_the_files_tell_what_infeed_reaches(classification):
         time.sleep(0.001)
 
     report = watch.report(seconds=0.3)
-    reach = report.figures.reach
-    assert reach.samples_per_s > report.figures.rate
-    assert "Resize((32, 40))" in reach.pipeline
-    assert 'layout="CHW"' in reach.pipeline
+    throughput = report.figures.throughput
+    assert throughput.samples_per_s > report.figures.rate
+    assert "Resize((32, 40))" in throughput.pipeline
+    assert 'layout="CHW"' in throughput.pipeline
     assert any(line.startswith("infeed: min(step") for line in report.verdict.advice)
     assert any("32x40" in line for line in report.verdict.advice)
 
@@ -390,7 +390,7 @@ def test_pairs_of_folders_and_pipelines_can_be_named_too(segmentation):
     folders = (segmentation.image, segmentation.mask)
     watch = infeed.watch([batch] * 5, files=folders)
     list(iter(watch))
-    assert "Pairs" in watch.report(seconds=0.1).figures.reach.pipeline
+    assert "Pairs" in watch.report(seconds=0.1).figures.throughput.pipeline
 
     pipeline = (
         infeed.Pipeline(sources.Folder(segmentation.image, labels="none"))
@@ -400,7 +400,7 @@ def test_pairs_of_folders_and_pipelines_can_be_named_too(segmentation):
     )
     watch = infeed.watch([batch] * 5, pipeline=pipeline)
     list(iter(watch))
-    assert "Crop(8, 8)" in watch.report(seconds=0.1).figures.reach.pipeline
+    assert "Crop(8, 8)" in watch.report(seconds=0.1).figures.throughput.pipeline
 
 
 def test_files_without_images_in_the_batches_ask_for_a_pipeline(classification):
@@ -422,7 +422,7 @@ def test_files_without_images_in_the_batches_ask_for_a_pipeline(classification):
         {"lock": 1},
     ],
 )
-def test_settings_that_make_no_sense_are_refused_by_name(settings):
+def test_settings_that_make_no_sense_raise_by_name(settings):
     (name,) = settings
     with pytest.raises(infeed.ConfigError, match=name):
         infeed.watch([1], **settings)

@@ -1,6 +1,6 @@
-"""What the field's folklore rests on, run again on the user's machine.
+"""Measurements of common claims about data loading, on the user's machine.
 
-One file an experiment: `SUMMARY`, `options` adds its arguments, `run` gives a `Result`.
-`command` is what ``infeed experiment`` calls. `measuring`, `images`, `tfrecord` and
-`machines` hold what several of them need.
+Each experiment is one file: `SUMMARY`, `options`, which adds its arguments, and `run`,
+which returns a `Result`. ``infeed experiment`` calls `command`. `measuring`, `images`,
+`tfrecord` and `machines` are shared by several experiments.
 """

@@ -1,11 +1,14 @@
-"""Kinds of arguments that experiments take."""
+"""Types of arguments that experiments share."""
 
 import argparse
 import math
 
+from infeed import _core
+from infeed.errors import ConfigError
+
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parses a whole number of at least 1."""
     try:
         value = int(text)
     except ValueError:
@@ -17,7 +20,7 @@ def positive(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """A duration of more than nothing."""
+    """Parses a duration above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -27,20 +30,21 @@ def duration(text: str) -> float:
     return value
 
 
-def card(text: str) -> int:
-    """Number of a card by its name: 0 of ``cuda``, 1 of ``cuda:1``."""
-    kind, _, number = text.partition(":")
-    if kind == "sim":
-        expected = (
-            "a simulated device has no arithmetic; --on NAME models a card that is not "
-            "here, and `infeed experiment placement` takes a simulated one"
+def gpu(text: str) -> int:
+    """Parses the name of a GPU: 0 for ``cuda``, 1 for ``cuda:1``."""
+    try:
+        ordinal = _core.cuda_ordinal(text)
+    except ConfigError:
+        expected = f"must be cuda, cuda:1 and so on, got {text}"
+        raise argparse.ArgumentTypeError(expected) from None
+    if ordinal is None:
+        raise argparse.ArgumentTypeError(
+            "a simulated device computes nothing; use --on NAME to model a device, or "
+            "`infeed experiment placement` with a simulated device"
         )
-        raise argparse.ArgumentTypeError(expected)
-    if kind != "cuda" or not (number or "0").isdecimal():
-        raise argparse.ArgumentTypeError(f"must be cuda, cuda:1 or so, got {text}")
-    return int(number or "0")
+    return ordinal
 
 
 def numbers(text: str) -> list[int]:
-    """Whole numbers of at least 1 with commas between them."""
+    """Parses whole numbers of at least 1, separated by commas."""
     return [positive(part) for part in text.split(",")]

@@ -10,7 +10,7 @@ from types import ModuleType
 from infeed.errors import InfeedError
 from infeed.experiments import formats, keras, overlap, placement, transfer
 from infeed.experiments.result import Result
-from infeed.watching.load import Busy, Tree, usable_cores
+from infeed.watching.processor import ProcessorTimes, ProcessTree, usable_cores
 
 EXPERIMENTS: dict[str, ModuleType] = {
     "overlap": overlap,
@@ -20,23 +20,23 @@ EXPERIMENTS: dict[str, ModuleType] = {
     "placement": placement,
 }
 
-# Cores of other programs from which on a result says so.
+# Cores in use by other programs above which a result mentions them.
 COMPANY = 0.1
-# What shells give for a program that Ctrl-C ended.
+# Exit status of shells for a program that Ctrl-C ended.
 INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the experiment that is named and prints what it found.
+    """Runs an experiment and prints its result.
 
     Returns:
-        The exit status: 0; 1 where it failed; 2 where the arguments make no sense.
+        The exit status: 0; 1 if the experiment failed; 2 for invalid arguments.
     """
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
-    tree = Tree()
+    tree = ProcessTree()
     before = tree.read()
     try:
         result = EXPERIMENTS[options.experiment].run(options)
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     except (InfeedError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    result = _with_company(result, others(before, tree.read()))
+    result = _with_other_load(result, others(before, tree.read()))
     if options.json:
         print(json.dumps(result.to_dict(), indent=2))
     else:
@@ -54,20 +54,20 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def others(before: Busy, after: Busy) -> float:
-    """Cores that other programs kept busy between two readings."""
+def others(before: ProcessorTimes, after: ProcessorTimes) -> float:
+    """Returns the cores that other programs used between two readings."""
     machine_s = after.machine_s - before.machine_s
     own_s = after.own_s + after.children_s - before.own_s - before.children_s
     return max(0.0, machine_s - own_s) / max(1e-9, after.at_s - before.at_s)
 
 
-def _with_company(result: Result, cores: float) -> Result:
-    """The result, and who else was at work."""
+def _with_other_load(result: Result, cores: float) -> Result:
+    """Adds the load of other programs to a result."""
     meaning = list(result.meaning)
     if cores >= COMPANY:
         meaning.append(
-            f"Other programs kept {cores:.1f} of {usable_cores():.3g} cores busy "
-            "meanwhile: run it again when they are still."
+            f"Other programs used {cores:.1f} of {usable_cores():.3g} cores during the "
+            "measurement; repeat it on an idle machine."
         )
     figures = {**result.figures, "other_cores": cores}
     return replace(result, meaning=meaning, figures=figures)
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {name:<10} {m.SUMMARY}" for name, m in EXPERIMENTS.items())
     parser = argparse.ArgumentParser(
         prog="infeed experiment",
-        description="Run again, on this machine, what the field's folklore rests on.",
+        description="Measure common claims about data loading on this machine.",
         epilog=f"experiments:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,10 +1,9 @@
 """The same images as PNG, JPEG, TFRecord, WebDataset tar, raw and compressed NumPy.
 
-Sizes, how fast the bytes are read cold and warm, how fast one core decodes them with
-Pillow, and what an infeed pipeline makes of them on all cores. TFRecord and tar hold
-the JPEGs. Cold is after the system was asked to forget the files' pages
-(`posix_fadvise`), so caches below it, such as those of a virtual machine's host, may
-still be warm.
+Measures sizes, reading speed (cold and warm), decoding speed of one core with Pillow,
+and the throughput of an infeed pipeline on all cores. TFRecord and tar files contain
+the JPEGs. For a cold read the system drops the files' pages first (`posix_fadvise`);
+caches below the system, such as those of a virtual machine's host, may still be warm.
 """
 
 import argparse
@@ -30,26 +29,26 @@ from infeed.experiments.images import files_below, pillow, pixels, sample
 from infeed.experiments.measuring import interleaved, spread
 from infeed.experiments.result import Result, Table, rate, size
 from infeed.pipeline import Pipeline
-from infeed.watching.reach import what_infeed_reaches
+from infeed.watching.throughput import measure_throughput
 
 SUMMARY = "the same images in six formats: size, reading cold and warm, decoding"
 
-_NO_SOURCE = "infeed has no source for it yet; read in Python here"
-# Reads that go back and forth between here and the system are larger than this.
+_NO_SOURCE = "no infeed source, so it is read in Python"
+# Size of reads in bytes; larger than a typical buffer.
 _READ = 1 << 20
 
 
 @dataclass(frozen=True)
 class Format:
-    """Images at rest.
+    """Images in one file format.
 
     Attributes:
-        name: As in the table.
-        files: What it consists of.
-        encoded: From the bytes of the files to those of each image.
-        decoded: From the bytes of an image to its pixels.
-        pipeline: What infeed runs; None where it has no source.
-        note: What the reader should know.
+        name: Name in the table.
+        files: The files.
+        encoded: Function from the bytes of files to the bytes of each image.
+        decoded: Function from the bytes of an image to its pixels.
+        pipeline: infeed's pipeline; None without a source for the format.
+        note: Note for the reader.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Format:
 
     @property
     def bytes(self) -> int:
-        """On disk."""
+        """Size on disk in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
 
@@ -91,7 +90,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Writes the images in each format and measures them in turn."""
+    """Writes the images in each format and measures the formats in turn."""
     pillow()
     count, turns, seconds = options.images, options.turns, options.seconds
     if options.quick:
@@ -144,7 +143,7 @@ def _images(options: argparse.Namespace, place: Path, count: int) -> list[np.nda
     files = files_below(options.data)[:count]
     if not files:
         raise ConfigError(
-            f"formats: {options.data} holds no images; name another folder"
+            f"formats: {options.data} has no images; choose another folder"
         )
     return pixels(files)
 
@@ -165,7 +164,7 @@ def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format
     shape = images[0].shape
 
     def raw(data: bytes) -> np.ndarray:
-        # A copy, as a batch is one; the other decoders write new memory too.
+        # Copied like a batch, because the other decoders write new memory too.
         return np.frombuffer(data, np.uint8).reshape(shape).copy()
 
     def inflated(data: bytes) -> np.ndarray:
@@ -196,7 +195,7 @@ def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format
     rows = np.load(paths["npy"][0], mmap_mode="r")
 
     def records(data: list[bytes]) -> Iterator[bytes]:
-        # Its checksums in Python would take longer than all the rest.
+        # Verifying checksums in Python would dominate the measurement.
         for record in tfrecord.read(data[0], verify=False):
             yield tfrecord.fields_of(record)["image"]
 
@@ -208,7 +207,7 @@ def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format
                     yield opened.read()
 
     def chunks(data: list[bytes]) -> Iterator[bytes]:
-        # What np.load would map: the header ends where the pixels begin.
+        # As np.load maps it: the pixels follow the header.
         whole = memoryview(data[0])[-len(images) * images[0].nbytes :]
         for number in range(len(images)):
             yield bytes(whole[number * images[0].nbytes :][: images[0].nbytes])
@@ -231,7 +230,7 @@ def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format
             Pipeline(sources.Memory(image=rows)).batch(16), "one array, mapped",
         ),
         Format(
-            ".npz", paths["npz"], iter, inflated, None, f"a file an image; {_NO_SOURCE}"
+            ".npz", paths["npz"], iter, inflated, None, f"one file each; {_NO_SOURCE}"
         ),
     ]  # fmt: skip
 
@@ -252,14 +251,14 @@ def _npz(pixels: np.ndarray) -> bytes:
 
 
 def _pipeline(folder: Path, shape: tuple[int, ...]) -> Pipeline:
-    # A batch needs one size; a crop to the size of all images leaves nothing out.
+    # All images have one size already, so this crop only fixes the shape of a row.
     crop = T.Crop(shape[0], shape[1], at="top_left")
     source = sources.Folder(str(folder), labels="none")
     return Pipeline(source).decode().transform(crop).batch(16)
 
 
 def _flush(path: Path) -> None:
-    """Pages that are not on disk yet cannot be forgotten."""
+    """Writes pages to disk: the system cannot drop other pages."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -279,7 +278,7 @@ def _forget(path: Path) -> None:
 
 
 def _read_s(f: Format, *, cold: bool) -> float:
-    """Time to read all files, one after another."""
+    """Returns the time to read all files, one after another, in seconds."""
     for path in f.files:
         if cold:
             _forget(path)
@@ -294,7 +293,7 @@ def _read_s(f: Format, *, cold: bool) -> float:
 
 
 def _decode_s(f: Format) -> float:
-    """Time one core takes from the files' bytes in memory to all pixels."""
+    """Returns one core's time from file bytes in memory to pixels, in seconds."""
     data = [path.read_bytes() for path in f.files]
     begun = time.perf_counter()
     for image in f.encoded(data):
@@ -303,10 +302,10 @@ def _decode_s(f: Format) -> float:
 
 
 def _fed(f: Format, seconds: float) -> float:
-    """Samples a second of an infeed pipeline; 0 where there is none."""
+    """Returns the throughput of an infeed pipeline in samples/s; 0 without one."""
     if f.pipeline is None:
         return 0.0
-    return what_infeed_reaches(f.pipeline, seconds).samples_per_s
+    return measure_throughput(f.pipeline, seconds).samples_per_s
 
 
 def _table(figures: list[dict[str, Any]]) -> Table:
@@ -327,7 +326,7 @@ def _table(figures: list[dict[str, Any]]) -> Table:
         ]
         for f in figures
     ]
-    title = "read by one thread, decoded by one core, fed by infeed on all cores (warm)"
+    title = "read by one thread, decoded by one core, and infeed on all cores (warm)"
     return Table(columns, rows, title)
 
 
@@ -339,14 +338,14 @@ def _meaning(figures: list[dict[str, Any]], data: dict[str, Any]) -> list[str]:
     needed = jpeg["decode_samples_per_s"] * npy["bytes"] / data["images"]
     meaning = [f"{f['name']}: {f['note']}." for f in figures if f["note"]]
     meaning += [
-        f"JPEG takes {png['bytes'] / jpeg['bytes']:.1f}x less room than PNG and is "
-        f"decoded {faster:.1f}x as fast, but loses detail: never for masks.",
+        f"JPEG is {png['bytes'] / jpeg['bytes']:.1f}x smaller than PNG and is decoded "
+        f"{faster:.1f}x as fast, but loses detail: never use it for masks.",
         f"Packing changes reading, not decoding: {size(tar['bytes'])} in one file are "
         f"read cold at {rate(tar['cold_bytes_per_s'] / 1e6)} MB/s, in {jpeg['files']} "
-        f"files at {rate(jpeg['cold_bytes_per_s'] / 1e6)}.",
+        f"files at {rate(jpeg['cold_bytes_per_s'] / 1e6)} MB/s.",
         f"Pixels need no decoding but {npy['bytes'] / jpeg['bytes']:.0f}x the bytes of "
-        f"JPEG: they pay where storage gives {rate(needed / 1e6)} MB/s for each core "
-        "that would decode, or where they stay in memory.",
+        f"JPEG. Use them if storage delivers {rate(needed / 1e6)} MB/s for each core "
+        "that would decode, or if they stay in memory.",
     ]
     alike = [
         f["name"]
@@ -356,7 +355,7 @@ def _meaning(figures: list[dict[str, Any]], data: dict[str, Any]) -> list[str]:
     if alike:
         meaning.append(
             f"Cold reads of {', '.join(alike)} were about as fast as warm ones: these "
-            "files lie in memory, or a cache below the system holds them. Name a "
-            "folder on other storage with --at."
+            "files are in memory, or in a cache below the system. Choose a folder on "
+            "other storage with --at."
         )
     return meaning

@@ -1,4 +1,4 @@
-"""Images that experiments read: the user's, or made up by ``infeed sample``."""
+"""Images for experiments: the user's, or synthetic ones of ``infeed sample``."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
 
 
 def pillow() -> Any:
-    """The module `PIL.Image`.
+    """Returns the module `PIL.Image`.
 
     Raises:
         MissingError: Pillow is not installed.
@@ -23,13 +23,13 @@ def pillow() -> Any:
 
 
 def sample(kind: str, folder: Path, count: int, *settings: str) -> Path:
-    """A made-up dataset, with what else ``infeed sample`` is told.
+    """Makes a synthetic dataset with ``infeed sample`` and further arguments.
 
     Raises:
-        OpenError: It could not be written; what went wrong was printed.
+        OpenError: It cannot be written; the command printed the reason.
     """
     command = ["infeed", "sample", kind, str(folder), "--count", str(count), *settings]
-    with _silent():
+    with _Silence():
         status = _core.main(command)
     if status != 0:
         raise OpenError(f"{folder}: infeed sample {kind} failed with status {status}")
@@ -37,14 +37,14 @@ def sample(kind: str, folder: Path, count: int, *settings: str) -> Path:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Image files below a folder, sorted."""
+    """Returns the image files below a folder, sorted."""
     walk = os.walk(folder, followlinks=True)
     files = (Path(place, name) for place, _, names in walk for name in names)
     return sorted(file for file in files if file.suffix.lower() in SUFFIXES)
 
 
 def pixels(files: list[Path]) -> list[np.ndarray]:
-    """The images, uint8 ``[H, W, 3]``, cut to the size of the smallest.
+    """Returns the images, uint8 ``[H, W, 3]``, cropped to the size of the smallest.
 
     Raises:
         MissingError: Pillow is not installed.
@@ -59,8 +59,8 @@ def pixels(files: list[Path]) -> list[np.ndarray]:
     return [np.ascontiguousarray(array[:height, :width]) for array in arrays]
 
 
-class _silent:
-    """Sends what the engine prints on the standard output nowhere."""
+class _Silence:
+    """Discards the engine's standard output."""
 
     def __enter__(self) -> None:
         self._kept = os.dup(1)

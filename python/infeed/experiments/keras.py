@@ -1,9 +1,9 @@
 """A Keras generator, tf.data from files and from TFRecords, and infeed, on one job.
 
-Three epochs of 140 steps on 3 pairs of image and mask, 512x512, the masks one-hot in 12
-classes; for a light step and for a heavy one. A sleep stands in for the device, so the
-processor is the loaders' alone. Each runs in a process of its own, in turn. TensorFlow
-and Keras are optional: rows whose package is missing say so.
+Three epochs of 140 steps on 3 pairs of image and mask, 512x512, with masks one-hot in
+12 classes; with a light step and a heavy one. The step is a sleep in place of a device,
+so the loaders have the processor for themselves. Each loader runs in its own process,
+in turn. TensorFlow and Keras are optional: rows without their package say so.
 """
 
 import argparse
@@ -16,10 +16,10 @@ from typing import Any
 
 from infeed.errors import ConfigError, InfeedError
 from infeed.experiments.arguments import duration, positive
-from infeed.experiments.contenders import CONTENDERS, KERAS_WORKERS, palette
 from infeed.experiments.images import files_below, sample
+from infeed.experiments.peers import KERAS_WORKERS, PEERS, palette
 from infeed.experiments.result import Result, Table, milliseconds, rate
-from infeed.watching.load import usable_cores
+from infeed.watching.processor import usable_cores
 
 SUMMARY = "a Keras generator, tf.data, TFRecords and infeed on one segmentation job"
 
@@ -31,8 +31,8 @@ TITLES = {
 }
 
 
-class ContenderError(InfeedError, RuntimeError):
-    """A contender ended without a result."""
+class PeerError(InfeedError, RuntimeError):
+    """A loader's process ended without a result."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="DIR",
         help="folder of images, masks and class_dict.csv, as `infeed sample "
-        "segmentation` makes (default: made up)",
+        "segmentation` makes it (default: synthetic)",
     )  # fmt: skip
     parser.add_argument(
         "--epochs", type=positive, default=3, help="epochs of each (default 3)"
@@ -58,8 +58,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--heavy-ms", type=duration, default=150, help="the heavy step (default 150)"
     )
     parser.add_argument(
-        "--loaders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS),
-        help="which (default: all)",
+        "--loaders", nargs="+", choices=PEERS, default=list(PEERS),
+        help="loaders to run (default: all)",
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> Result:
                 "loader": name,
                 "step": step,
                 "step_s": step_s,
-                **_measured(job | {"contender": name, "step_s": step_s}),
+                **_measured(job | {"peer": name, "step_s": step_s}),
             }
             for step, step_s in (
                 ("light", options.light_ms / 1e3),
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> Result:
     tables = [_table(figures, step) for step in ("light", "heavy")]
     question = (
         f"{epochs} epochs of {steps} steps of {options.batch} pairs of {side}x{side} "
-        f"px, {len(job['palette'])} classes: which loader keeps the step fed?"
+        f"px, {len(job['palette'])} classes: which loader keeps up with the step?"
     )
     summary = {k: job[k] for k in ("side", "batch", "epochs", "steps")}
     return Result(
@@ -118,18 +118,20 @@ def _check(data: Path, batch: int) -> None:
             )
     count = len(files_below(data / "images"))
     if count < batch:
-        raise ConfigError(f"keras: {data} has {count} images, a batch takes {batch}")
+        raise ConfigError(
+            f"keras: {data} has {count} images, and a batch needs {batch}"
+        )
 
 
 def _measured(job: dict[str, Any]) -> dict[str, Any]:
-    """One loader in a process of its own."""
-    command = [sys.executable, "-m", "infeed.experiments.contenders"]
+    """Runs one loader in its own process."""
+    command = [sys.executable, "-m", "infeed.experiments.peers"]
     ended = subprocess.run(
         command, input=json.dumps(job), capture_output=True, text=True
     )
     if ended.returncode != 0:
         why = ended.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise ContenderError(f"{TITLES[job['contender']]} failed: {why[0]}")
+        raise PeerError(f"{TITLES[job['peer']]} failed: {why[0]}")
     found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return found
 
@@ -141,7 +143,7 @@ def _table(figures: list[dict[str, Any]], step: str) -> Table:
         if "missing" in f:
             rows.append([TITLES[f["loader"]], *["-"] * 6])
             continue
-        # The first epoch holds the start of the loader.
+        # The first epoch includes the start of the loader.
         later = f["epochs_s"][1:] or f["epochs_s"]
         rows.append(
             [
@@ -164,7 +166,7 @@ def _table(figures: list[dict[str, Any]], step: str) -> Table:
 
 def _meaning(figures: list[dict[str, Any]]) -> list[str]:
     meaning = [
-        "A step that is always fed takes "
+        "A step that never waits takes "
         + " and ".join(
             f"{rate(1 / step_s)} steps/s ({name})"
             for name, step_s in {f["step"]: f["step_s"] for f in figures}.items()

@@ -1,7 +1,7 @@
-"""Devices: the one that is here, and named ones for planning without it.
+"""Devices: the one in this machine, and profiles of others for planning.
 
-A profile is arithmetic on published peaks: what it models is the least time a device
-could take, and real ones take longer. Sources stand beside the numbers.
+A profile models the shortest time a device could take, from published peak numbers.
+Real devices take longer. Each number has its source.
 """
 
 from collections.abc import Callable
@@ -15,16 +15,16 @@ from infeed.experiments.measuring import installed
 
 @dataclass(frozen=True)
 class Profile:
-    """What a device can do at best.
+    """Peak numbers of a device.
 
     Attributes:
-        name: As given to ``--on``.
-        title: What it is.
-        bus_bytes_per_s: One direction between host and one device.
-        launch_s: From the call to the start of a kernel, and as much for each copy.
+        name: Name for ``--on``.
+        title: Description of the device.
+        bus_bytes_per_s: Rate of the bus in one direction, between host and one device.
+        launch_s: Time to launch a kernel or a copy.
         flops_per_s: Multiplications and additions in float32.
-        memory_bytes_per_s: Of the device's own memory.
-        source: Where the numbers come from.
+        memory_bytes_per_s: Rate of the device's own memory.
+        source: Source of the numbers.
     """
 
     name: str
@@ -36,23 +36,23 @@ class Profile:
     source: str
 
     def copy_s(self, count: float) -> float:
-        """Time to copy bytes over the bus."""
+        """Returns the time to copy bytes over the bus, in seconds."""
         return self.launch_s + count / self.bus_bytes_per_s
 
     def product_s(self, n: int) -> float:
-        """Time of a product of two n x n matrices in float32 that are resident."""
+        """Returns the time of an n x n float32 matrix product on the device."""
         moved_s = 3 * 4 * n * n / self.memory_bytes_per_s
         return self.launch_s + max(2 * n**3 / self.flops_per_s, moved_s)
 
     def pass_s(self, count: float) -> float:
-        """Time of one pass over bytes in the device's memory."""
+        """Returns the time of one pass over bytes in the device's memory."""
         return self.launch_s + count / self.memory_bytes_per_s
 
 
-# PCI Express: 8 GT/s a lane in generation 3, 32 GT/s in 5, in 128/130 encoding (PCI-SIG
-# base specifications): 16 lanes carry 15.75 and 63 GB/s in each direction before
-# protocol. The launch of 5 microseconds is an assumption, not a measurement: set it
-# with --launch-us.
+# PCI Express: 8 GT/s per lane in generation 3, 32 GT/s in 5, in 128/130 encoding
+# (PCI-SIG base specifications): 16 lanes carry 15.75 and 63 GB/s in each direction
+# before protocol. The launch time of 5 microseconds is an assumption and not a
+# measurement; change it with --launch-us.
 LAUNCH_S = 5e-6
 
 PROFILES = {
@@ -66,7 +66,7 @@ PROFILES = {
             8.87e12,
             320e9,
             "GeForce GTX 1080 whitepaper (8873 GFLOPS in float32, 320 GB/s); "
-            "PCI-SIG (8 lanes of PCIe 3.0: 7.88 GB/s), for four cards on one processor",
+            "PCI-SIG (8 lanes of PCIe 3.0: 7.88 GB/s), for four GPUs on one processor",
         ),
         Profile(
             "h100",
@@ -83,10 +83,10 @@ PROFILES = {
 
 
 class Device:
-    """The device that is here, through PyTorch or CuPy.
+    """The device in this machine, used through PyTorch or CuPy.
 
     Attributes:
-        name: What it calls itself.
+        name: Name that the device reports.
         through: The framework.
     """
 
@@ -97,25 +97,25 @@ class Device:
         self._where = where
 
     def put(self, array: np.ndarray) -> Any:
-        """A copy of an array on the device."""
+        """Copies an array to the device."""
         if self.through == "PyTorch":
             return self._module.from_numpy(array).to(self._where, copy=True)
         return self._module.asarray(array)
 
     def get(self, array: Any) -> np.ndarray:
-        """A copy on the host."""
+        """Copies an array to the host."""
         if self.through == "PyTorch":
             return np.asarray(array.cpu())
         return np.asarray(self._module.asnumpy(array))
 
     def floats(self, array: Any) -> Any:
-        """An array of the device as float32."""
+        """Converts an array on the device to float32."""
         if self.through == "PyTorch":
             return array.to(self._module.float32)
         return array.astype("float32")
 
     def wait(self) -> None:
-        """Until everything asked for is done."""
+        """Waits until all queued work is done."""
         if self.through == "PyTorch":
             if self._where == "cuda":
                 self._module.cuda.synchronize()
@@ -123,7 +123,7 @@ class Device:
             self._module.cuda.Stream.null.synchronize()
 
     def done(self, work: Callable[[], Any]) -> Callable[[], None]:
-        """Work that is over when it returns."""
+        """Wraps work so that it waits for its end."""
 
         def waited() -> None:
             work()
@@ -133,7 +133,7 @@ class Device:
 
 
 def device(number: int | None = None) -> tuple[Device | None, str]:
-    """The device of a number, or the framework's own, or None and why there is none."""
+    """Returns a device by number or the default one, or None with the reason."""
     reasons = []
     for module, title in (("torch", "PyTorch"), ("cupy", "CuPy")):
         if not installed(module):
@@ -143,7 +143,7 @@ def device(number: int | None = None) -> tuple[Device | None, str]:
             framework: Any = __import__(module)
             if title == "PyTorch":
                 if not framework.cuda.is_available():
-                    reasons.append("PyTorch sees none")
+                    reasons.append("PyTorch sees no device")
                     continue
                 name = framework.cuda.get_device_name(number)
                 if number is not None:
@@ -154,7 +154,7 @@ def device(number: int | None = None) -> tuple[Device | None, str]:
                 name = properties["name"].decode()
                 framework.cuda.Device(at).use()
             return Device(name, title, framework), ""
-        # A framework without a driver raises errors of its own.
+        # A framework without a driver raises its own errors.
         except Exception as error:
             reasons.append(f"{title} cannot use one ({type(error).__name__})")
     return None, ", ".join(reasons)

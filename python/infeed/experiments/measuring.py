@@ -1,4 +1,4 @@
-"""How experiments take their numbers, and how they say what is missing."""
+"""Measuring functions for experiments, and the error for missing packages."""
 
 import importlib
 import importlib.util
@@ -15,33 +15,33 @@ class MissingError(InfeedError, ImportError):
     """An experiment needs a package that is not installed."""
 
 
-def needed(module: str, package: str, what: str) -> ModuleType:
-    """The module, or the error that says how to get it.
+def needed(module: str, package: str, user: str) -> ModuleType:
+    """Imports a module.
 
     Raises:
-        MissingError: It cannot be imported; the message names the command.
+        MissingError: It cannot be imported; the message has the command to install it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingError(
-            f"{what} needs {package}, which cannot be imported ({error}); "
+            f"{user} needs {package}, which cannot be imported ({error}); "
             f"install it with  pip install {package.lower()}"
         ) from None
 
 
 def installed(module: str) -> bool:
-    """Whether a module is there, without importing it."""
+    """Whether a module is installed, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def time_of(work: Callable[[], Any], seconds: float, least: int = 3) -> float:
-    """Median time of a call, of as many as fit into `seconds`, after one to warm up."""
+    """Returns the median time of the calls that fit into `seconds`, after a first."""
     return spread(times_of(work, seconds, least))[1]
 
 
 def times_of(work: Callable[[], Any], seconds: float, least: int = 3) -> list[float]:
-    """Times of as many calls as fit into `seconds`, after one to warm up."""
+    """Returns the times of the calls that fit into `seconds`, after a first one."""
     work()
     took: list[float] = []
     begun = time.perf_counter()
@@ -55,17 +55,17 @@ def times_of(work: Callable[[], Any], seconds: float, least: int = 3) -> list[fl
 def interleaved(
     runs: Mapping[str, Callable[[], float]], turns: int
 ) -> dict[str, list[float]]:
-    """Results of several measurements, taken in turn, so that all drift alike."""
+    """Runs several measurements in turn, so that drift affects all of them equally."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
     for turn in range(turns):
         for place in range(len(names)):
-            # Another one begins each time.
+            # Each turn starts with another measurement.
             name = names[(place + turn) % len(names)]
             found[name].append(runs[name]())
     return found
 
 
 def spread(values: list[float]) -> tuple[float, float, float]:
-    """Lowest, median and highest."""
+    """Returns lowest, median and highest value."""
     return min(values), statistics.median(values), max(values)

@@ -1,10 +1,10 @@
 """Loading and computing in turn, or loading the next batch while this one computes.
 
-Loading is real work for a core: it inflates compressed bytes, with Python's lock
-released as decoders in C do. The step is a sleep, as if a device computed. What
-overlapping gains is known before: t_load + t_step a batch becomes the longer of the
-two. What n workers make of t_load is measured too, without the step: cores that share
-their insides do not double anything.
+Loading is real work for a core: it inflates compressed bytes without Python's lock, as
+decoders in C do. The step is a sleep in place of a device. The gain of overlapping is
+predicted: t_load + t_step per batch becomes the longer of the two. The experiment also
+measures t_load with n workers and no step, because cores that share hardware do not
+double the rate.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from typing import Any
 from infeed.experiments.arguments import duration, numbers, positive
 from infeed.experiments.measuring import interleaved, spread, time_of
 from infeed.experiments.result import Result, Table, milliseconds
-from infeed.watching.load import usable_cores
+from infeed.watching.processor import usable_cores
 
 SUMMARY = "loading and computing in turn, overlapped, and with n workers"
 
-# One call inflates this much: about a millisecond, short against a batch.
+# Bytes that one call inflates: about a millisecond, short compared with a batch.
 _CHUNK = 512 * 1024
 _WIDTH = 72
-# Batches that the drawing shows.
+# Number of batches in the drawing.
 _DRAWN = 6
 
 
@@ -63,7 +63,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Measures each way in turn, with the prediction beside it."""
+    """Measures each variant in turn, and predicts it."""
     cores = usable_cores()
     workers = options.workers or sorted({1, 2, max(1, int(cores))})
     batches, turns = options.batches, options.turns
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> Result:
     names = {"in turn": 0}
     for count in workers:
         names[f"{count} worker{'s' if count > 1 else ''}"] = count
-    # What predicts is measured between what is predicted, so that both drift alike.
+    # Loading alone is measured between the loops, so that drift affects both equally.
     runs = {name: way(name, n) for name, n in names.items()}
     rounds = 2 if options.quick else 10
     for count in sorted({1, *workers}):
@@ -109,9 +109,9 @@ def run(options: argparse.Namespace) -> Result:
         f"{milliseconds(step_s)} ms, so overlapping them can gain "
         f"({milliseconds(load_s)} + {milliseconds(step_s)}) / "
         f"{milliseconds(max(load_s, step_s))} = {gain:.2f}x; measured with {first}: "
-        f"{measured:.2f}x. It never gains more than 2x, and that where both are equal.",
-        "More workers help until a batch is loaded in less time than a step takes, and "
-        f"no further than there are cores: {cores:.3g} here.",
+        f"{measured:.2f}x. The gain is at most 2x, for equal times.",
+        "More workers help until a batch is loaded in less time than a step takes, up "
+        f"to the number of cores: {cores:.3g} here.",
     ]
     drawing = _drawing({name: spans[name] for name in ("in turn", *list(names)[1:])})
     question = "Does loading the next batch while this one computes pay, and how much?"
@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> Result:
 
 
 def _loading(seconds: float) -> Callable[[], None]:
-    """Work that takes one core about so long, the lock released."""
+    """Returns work that takes one core about `seconds` without Python's lock."""
     packed = zlib.compress(os.urandom(_CHUNK // 8) * 8, 1)
     once_s = time_of(lambda: zlib.decompress(packed), 0.05)
     rounds = max(1, round(seconds / once_s))
@@ -136,9 +136,9 @@ def _loading(seconds: float) -> Callable[[], None]:
 
 
 def _loading_s(load: Callable[[], None], workers: int, rounds: int) -> float:
-    """Time a batch where so many workers do nothing but load."""
+    """Returns the time per batch with workers that only load, in seconds."""
     with ThreadPoolExecutor(workers) as pool:
-        # Threads start with their first work.
+        # A pool starts its threads with the first work.
         list(pool.map(lambda _: load(), range(workers)))
         begun = time.perf_counter()
         list(pool.map(lambda _: load(), range(workers * rounds)))
@@ -152,7 +152,7 @@ def _loop(
     workers: int,
     spans: list[Span],
 ) -> float:
-    """Runs the loop and returns what it took; without workers it loads by itself."""
+    """Runs the loop and returns its time; without workers it loads in turn."""
     begun = time.perf_counter()
 
     def timed(name: str, work: Callable[[], None], batch: int) -> None:
@@ -180,7 +180,7 @@ def _loop(
 def _ahead(
     pool: ThreadPoolExecutor, load: Callable[[int], None], batches: int, most: int
 ) -> Iterator[int]:
-    """Batches in order, with at most so many of them under way."""
+    """Yields batches in order, with a limited number in preparation."""
     waiting: deque[Future[None]] = deque()
     for batch in range(batches):
         waiting.append(pool.submit(load, batch))
@@ -230,13 +230,13 @@ def _table(
                 "measured_gain": base_s / middle_s,
             }
         )
-    columns = ["way", "loading ms", "predicted ms", "measured ms", "spread"]
+    columns = ["variant", "loading ms", "predicted ms", "measured ms", "spread"]
     columns += ["predicted", "measured"]
     return Table(columns, rows, "a batch, and the gain over loading in turn"), figures
 
 
 def _drawing(spans: dict[str, list[Span]]) -> list[str]:
-    """Who worked on which batch when; all ways to one scale."""
+    """Draws the work of each thread over time, with one scale for all variants."""
     first = {
         name: [span for span in seen if span.batch < _DRAWN]
         for name, seen in spans.items()

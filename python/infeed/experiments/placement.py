@@ -1,12 +1,12 @@
 """Preprocessing on the host, on the device, or bounced between them.
 
 A batch of 64 images of 224x224 px is normalized to floats before a step. On the host:
-normalize, then copy floats. On the device: copy bytes, normalize there. Bounced, as
-happens where one transform has a device version and the next has not: copy bytes, cast
-on the device, copy floats back, normalize on the host, copy floats again. The host's
-work is measured; without a device, copies and the device's passes are modelled from a
-named profile (--on), at its published peaks. --device runs infeed's own loader on a
-card, or on a simulated device, in the two placements it has.
+normalize, then copy floats. On the device: copy uint8, normalize there. Bounced, as
+with one transform that has a device version and a next one that has not: copy uint8,
+cast on the device, copy floats back, normalize on the host, copy floats again. The
+host's work is measured. Without a device, copies and device passes are modelled from a
+profile (--on) with published peak numbers. --device runs infeed's own loader on a GPU
+or a simulated device, in its two placements.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from infeed.experiments import fed
+from infeed.experiments import loader_placement
 from infeed.experiments.arguments import duration, positive
 from infeed.experiments.machines import PROFILES, Device, Profile, device
 from infeed.experiments.measuring import spread, time_of
 from infeed.experiments.result import Result, Table, milliseconds, rate, size
-from infeed.watching.load import usable_cores
+from infeed.watching.processor import usable_cores
 
 SUMMARY = "preprocessing on the host, on the device, and bounced between them"
 
@@ -33,18 +33,18 @@ BIAS = (-_MEAN / _STD).astype(np.float32)
 
 WAYS = ("host", "device", "bounced")
 
-QUESTION = "Where does preprocessing belong, before the bus or behind it?"
+QUESTION = "Where should preprocessing run: on the host or on the device?"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one batch costs before its step.
+    """Cost of one batch before its step.
 
     Attributes:
-        host_s: Of one core of the host.
-        bus_s: On the bus, both directions.
-        device_s: On the device.
-        bus_bytes: Over the bus, both directions.
+        host_s: Time on one core of the host.
+        bus_s: Time on the bus, in both directions.
+        device_s: Time on the device.
+        bus_bytes: Bytes over the bus, in both directions.
     """
 
     host_s: float
@@ -53,11 +53,11 @@ class Cost:
     bus_bytes: int
 
     def in_turn_s(self, step_s: float, cores: float) -> float:
-        """A step where nothing overlaps."""
+        """Returns the time of a step without any overlap, in seconds."""
         return self.host_s / cores + self.bus_s + self.device_s + step_s
 
     def overlapped_s(self, step_s: float, cores: float) -> float:
-        """A step where host, bus and device each work on another batch."""
+        """Returns the time of a step when host, bus and device overlap."""
         return max(self.host_s / cores, self.bus_s, self.device_s + step_s)
 
 
@@ -67,11 +67,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--device",
         metavar="NAME",
-        help="run infeed's loader there: cuda:0, or sim, as in sim:bandwidth=2e9",
+        help="run infeed's loader on a device: cuda:0, or sim, as in sim:bandwidth=2e9",
     )
     where.add_argument(
         "--on", choices=sorted(PROFILES), metavar="NAME",
-        help="the device to model where there is none, or instead of it: "
+        help="device to model, in place of one in this machine: "
         f"{', '.join(sorted(PROFILES))} (default gtx1080x4)",
     )  # fmt: skip
     parser.add_argument(
@@ -99,7 +99,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Measures the host's part, and the rest if there is a device."""
+    """Measures the host's work, and the rest if there is a device."""
     batch, seconds = options.batch, options.seconds
     if options.quick:
         batch, seconds = min(batch, 4), 0.02
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> Result:
     cores = usable_cores()
     if options.device:
         return _fed(options, pixels, models, seconds)
-    here, why = (None, "a profile was asked for") if options.on else device()
+    here, why = (None, "--on was set") if options.on else device()
     if here is not None:
         tables, figures = _measured(here, pixels, models, seconds)
         meaning = [f"Measured on {here.name}, through {here.through}, in turn."]
@@ -121,10 +121,10 @@ def run(options: argparse.Namespace) -> Result:
         costs = _costs(pixels, profile, seconds)
         tables, figures = _modelled(costs, models, cores, batch)
         meaning = [
-            f"Copies and the device's passes are modelled, not measured: {why}. "
-            f"They stand for {profile.title}, at {profile.bus_bytes_per_s / 1e9:.3g} "
-            f"GB/s and {1e6 * profile.launch_s:.3g} us assumed for each launch: peaks, "
-            f"so real times are longer. Source: {profile.source}.",
+            f"Copies and device passes are modelled, not measured: {why}. The profile "
+            f"is {profile.title}, with {profile.bus_bytes_per_s / 1e9:.3g} GB/s and an "
+            f"assumed {1e6 * profile.launch_s:.3g} us per launch: peak numbers, so "
+            f"real times are longer. Source: {profile.source}.",
             "The host's part is measured here: NumPy on one core, divided by "
             f"{cores:.3g} cores. The models' steps are given (--small-ms, --large-ms).",
         ]
@@ -150,18 +150,21 @@ def _fed(
     models: dict[str, float],
     seconds: float,
 ) -> Result:
-    """What infeed's own loader makes of it on the device that was named."""
-    tables, figures = fed.placements(options.device, pixels, models, seconds)
-    simulated = fed.is_simulated(options.device)
+    """Measures infeed's own loader on the named device."""
+    tables, figures = loader_placement.placements(
+        options.device, pixels, models, seconds
+    )
+    simulated = loader_placement.is_simulated(options.device)
+    origin = loader_placement.origin(options.device)
     meaning = [
-        f"Through infeed on {options.device}, {fed.known(options.device)}: batches are "
-        "sent ahead of the step, which is the passing of time here.",
-        "There is no bounced way: in infeed a row changes sides once.",
+        f"Through infeed on {options.device}, {origin}: batches are copied ahead of "
+        "the step, which is a sleep.",
+        "There is no bounced variant: infeed copies a row to the device once.",
     ]
     if simulated:
         meaning.append(
-            "The device is simulated: bus and kernels are as fast as its name says, "
-            "and no card's."
+            "The device is simulated: bus and kernels have the rates of its name, and "
+            "not those of a GPU."
         )
     data = {
         "device": options.device,
@@ -180,19 +183,19 @@ def _fed(
 
 
 def normalized(pixels: np.ndarray) -> np.ndarray:
-    """uint8 to normalized float32, in one multiplication and one addition."""
+    """Normalizes uint8 to float32, with one multiplication and one addition."""
     x: np.ndarray = np.multiply(pixels, SCALE, dtype=np.float32)
     x += BIAS
     return x
 
 
 def _costs(pixels: np.ndarray, profile: Profile, seconds: float) -> dict[str, Cost]:
-    """What each way costs, from the host's measured part and a profile."""
+    """Returns the cost of each variant, from the host's time and a profile."""
     floats = pixels.astype(np.float32)
     normalize_s = time_of(lambda: normalized(pixels), seconds)
     again_s = time_of(lambda: np.add(np.multiply(floats, SCALE), BIAS), seconds)
     count = pixels.nbytes
-    # A pass on the device reads bytes and writes floats.
+    # A pass on the device reads uint8 and writes floats.
     pass_s = profile.pass_s(5 * count)
     return {
         "host": Cost(normalize_s, profile.copy_s(4 * count), 0.0, 4 * count),
@@ -253,7 +256,7 @@ def _modelled(
 def _measured(
     here: Device, pixels: np.ndarray, models: dict[str, float], seconds: float
 ) -> tuple[list[Table], list[dict[str, Any]]]:
-    """Each way on the device that is here, its result the same on all."""
+    """Measures each variant on this machine's device, with equal results."""
     scale, bias = here.put(SCALE), here.put(BIAS)
 
     def on_host() -> Any:
@@ -313,7 +316,7 @@ def _measured(
 
 
 def _step(here: Device, seconds: float) -> Callable[[], None]:
-    """Products on the device that take about so long."""
+    """Returns matrix products on the device that take about `seconds`."""
     side = here.put(np.ones((1024, 1024), np.float32))
     once_s = time_of(here.done(lambda: side @ side), 0.05)
     rounds = max(1, round(seconds / once_s))
@@ -346,7 +349,7 @@ def _meaning(figures: list[dict[str, Any]], pixels: np.ndarray) -> list[str]:
         alone = f"; in turn a step takes {', '.join(in_turn)}" if in_turn else ""
         if len(close) == len(ways):
             meaning.append(
-                f"With the {model} model the step hides {all_of} where they overlap"
+                f"With the {model} model the step hides {all_of} if they overlap"
                 f"{alone}."
             )
         else:
@@ -355,8 +358,8 @@ def _meaning(figures: list[dict[str, Any]], pixels: np.ndarray) -> list[str]:
                 f"takes {times[worst] / best:.2f}x as long{alone}."
             )
     meaning.append(
-        f"Bytes over the bus are {size(pixels.nbytes)} a batch, floats "
-        f"{size(4 * pixels.nbytes)}: what makes data larger belongs behind the bus, "
-        "and what came over it should stay."
+        f"One batch is {size(pixels.nbytes)} in uint8, and {size(4 * pixels.nbytes)} "
+        "in floats: run transforms that expand data on the device, and do not copy "
+        "data back from there."
     )
     return meaning

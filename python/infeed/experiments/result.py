@@ -1,4 +1,4 @@
-"""What an experiment found: tables, what they mean, and both as text and JSON."""
+"""The result of an experiment: tables and their meaning, as text and JSON."""
 
 import textwrap
 from dataclasses import asdict, dataclass, field
@@ -9,12 +9,12 @@ from infeed._core import __version__
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under their titles.
+    """Rows of text under column titles.
 
     Attributes:
-        columns: Titles; what lies under those after the first is set to the right.
-        rows: One text a column; "-" where there is nothing.
-        title: A line above; empty for none.
+        columns: Titles; all columns but the first are right-aligned.
+        rows: One text per column; "-" for no value.
+        title: Line above the table; empty for none.
     """
 
     columns: list[str]
@@ -22,7 +22,7 @@ class Table:
     title: str = ""
 
     def text(self) -> str:
-        """Columns as wide as their longest entry."""
+        """Formats the table with columns as wide as their longest entry."""
         lines = [self.columns, *self.rows]
         widths = [max(len(line[n]) for line in lines) for n in range(len(self.columns))]
         out = [self.title] if self.title else []
@@ -41,11 +41,11 @@ class Result:
     """One run of an experiment.
 
     Attributes:
-        name: The experiment.
-        question: What it asks, a sentence.
-        tables: What was measured, in order.
-        meaning: What follows, a sentence each.
-        figures: The same numbers for programs: seconds, bytes, samples a second.
+        name: Name of the experiment.
+        question: The question, in one sentence.
+        tables: Measurements, in order.
+        meaning: Conclusions, one sentence each.
+        figures: The numbers for programs: seconds, bytes, samples/s.
         drawing: Lines of a drawing between tables and meaning.
     """
 
@@ -57,7 +57,7 @@ class Result:
     drawing: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        """As printed."""
+        """Formats the result for the terminal."""
         parts = [self.question, *(table.text() for table in self.tables)]
         if self.drawing:
             parts.append("\n".join(self.drawing))
@@ -65,7 +65,7 @@ class Result:
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Returns the result for JSON."""
         return {"version": 1, "infeed": __version__, **asdict(self)}
 
 
@@ -77,23 +77,23 @@ def _wrapped(sentence: str) -> str:
 
 
 def rate(value: float) -> str:
-    """A rate in three digits, or whole."""
+    """Formats a rate with three digits, or as a whole number."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def milliseconds(seconds: float) -> str:
-    """A duration in milliseconds, three digits."""
+    """Formats a duration in milliseconds with three digits."""
     return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"
 
 
 def microseconds(seconds: float) -> str:
-    """A duration in microseconds, three digits or whole."""
+    """Formats a duration in microseconds with three digits, or as a whole number."""
     value = 1e6 * seconds
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def size(count: float) -> str:
-    """Bytes in a decimal unit."""
+    """Formats a number of bytes with a decimal unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             break

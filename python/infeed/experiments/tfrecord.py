@@ -1,8 +1,8 @@
-"""The framing of TFRecord files, and the few fields of `tf.train.Example` used here.
+"""The framing of TFRecord files, and the subset of `tf.train.Example` used here.
 
-A record is its length, the length's checksum, the bytes, their checksum; all numbers
-are little-endian, and checksums are CRC-32C, rotated and offset. Source: the comment on
-the format in TensorFlow's `record_writer.h`; the wire format of protocol buffers.
+A record is its length, the checksum of the length, the bytes and their checksum. All
+numbers are little-endian, and checksums are CRC-32C, rotated and offset. Source: the
+comment in TensorFlow's `record_writer.h`, and the wire format of protocol buffers.
 """
 
 import struct
@@ -16,7 +16,7 @@ _MASK = 0xA282EAD8
 
 
 def _tables() -> list[list[int]]:
-    """Tables for eight bytes at a time. Source: slicing-by-8 (Kounavis, Berry)."""
+    """Returns tables for eight bytes. Source: slicing-by-8 (Kounavis, Berry)."""
     first = []
     for value in range(256):
         for _ in range(8):
@@ -33,7 +33,7 @@ _TABLES = _tables()
 
 
 def crc32c(data: bytes) -> int:
-    """CRC-32C of `data`."""
+    """Returns the CRC-32C of `data`."""
     t0, t1, t2, t3, t4, t5, t6, t7 = _TABLES
     crc = 0xFFFFFFFF
     whole = len(data) // 8 * 8
@@ -55,7 +55,7 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(crc: int) -> int:
-    """A checksum as it is stored."""
+    """Returns a checksum in its stored form."""
     return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
 
 
@@ -68,14 +68,15 @@ def write(file: BinaryIO, records: Iterable[bytes]) -> None:
 
 
 def read(data: bytes, *, verify: bool) -> Iterator[bytes]:
-    """The records of a file.
+    """Yields the records of a file.
 
     Args:
-        data: The file's bytes.
-        verify: Whether the checksum of each record is verified; that of its length is.
+        data: Bytes of the file.
+        verify: Whether to verify the checksum of each record; those of lengths always
+            are.
 
     Raises:
-        DecodeError: The file is cut short, or a checksum does not match.
+        DecodeError: The file is truncated, or a checksum is wrong.
     """
     place = 0
     while place < len(data):
@@ -96,7 +97,7 @@ def read(data: bytes, *, verify: bool) -> Iterator[bytes]:
 
 
 def example(**fields: bytes) -> bytes:
-    """A `tf.train.Example` of byte strings."""
+    """Returns a `tf.train.Example` of byte strings."""
     entries = b"".join(
         _field(1, _field(1, name.encode()) + _field(2, _field(1, _field(1, value))))
         for name, value in fields.items()
@@ -105,7 +106,7 @@ def example(**fields: bytes) -> bytes:
 
 
 def fields_of(record: bytes) -> dict[str, bytes]:
-    """The byte strings of a `tf.train.Example` that `example` made."""
+    """Returns the byte strings of a `tf.train.Example` that `example` made."""
     found = {}
     for _, features in _parsed(record):
         for _, entry in _parsed(features):
@@ -117,7 +118,7 @@ def fields_of(record: bytes) -> dict[str, bytes]:
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """A field of bytes in the wire format."""
+    """Encodes a field of bytes in the wire format."""
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 
 
@@ -131,7 +132,7 @@ def _varint(value: int) -> bytes:
 
 
 def _parsed(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbers and bytes of the fields of a message that has byte fields alone."""
+    """Yields number and bytes of each field of a message of byte fields."""
     place = 0
     while place < len(data):
         key, place = _varint_at(data, place)

@@ -1,9 +1,8 @@
 """A product of two n x n matrices: on the processor, on a device, and on a device with
 the operands and the result copied each time.
 
-A device is found through PyTorch or CuPy. Without one the processor's row is measured,
-and --on NAME shows what a named device could reach at best, by arithmetic on its
-published peaks.
+The device is used through PyTorch or CuPy. Without one, only the processor is measured.
+--on NAME models the best time of a device from its published peak numbers.
 """
 
 import argparse
@@ -12,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from infeed.errors import DeviceError
-from infeed.experiments.arguments import card, duration, numbers
+from infeed.experiments.arguments import duration, gpu, numbers
 from infeed.experiments.machines import PROFILES, Device, Profile, device
 from infeed.experiments.measuring import spread, time_of, times_of
 from infeed.experiments.result import Result, Table, microseconds, size
-from infeed.watching.load import usable_cores
+from infeed.watching.processor import usable_cores
 
 SUMMARY = "a matrix product on the processor, on a device, and with copies each time"
 
@@ -26,18 +25,18 @@ SIZES = [50, 100, 200, 500, 1000, 2000, 4000]
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of this experiment."""
     parser.add_argument(
-        "--sizes", type=numbers, help="n with commas between (default 50 to 4000)"
+        "--sizes", type=numbers, help="n, separated by commas (default 50 to 4000)"
     )
     parser.add_argument(
         "--seconds", type=duration, default=1.0, help="for each measurement (default 1)"
     )
     parser.add_argument(
-        "--device", type=card, metavar="NAME",
-        help="the card to measure, such as cuda:1 (default: the framework's own)",
+        "--device", type=gpu, metavar="NAME",
+        help="GPU to measure, such as cuda:1 (default: the framework's own)",
     )  # fmt: skip
     parser.add_argument(
         "--on", choices=sorted(PROFILES), metavar="NAME",
-        help=f"model a device that is not here: {', '.join(sorted(PROFILES))}",
+        help=f"device to model: {', '.join(sorted(PROFILES))}",
     )  # fmt: skip
     parser.add_argument(
         "--launch-us",
@@ -47,7 +46,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Measures what is here and models what is named."""
+    """Measures this machine and models the named device."""
     sizes = options.sizes or SIZES
     seconds = options.seconds
     if options.quick:
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> Result:
         "numpy": np.__version__,
         "sizes": figures,
     }
-    question = "From which size does a device pay, and what if it is fed each time?"
+    question = "From which size on is a device faster, with and without copies?"
     return Result(
         "transfer", question, tables, _meaning(figures, here, why, profile), data
     )
@@ -79,7 +78,7 @@ def run(options: argparse.Namespace) -> Result:
 def _measured(
     n: int, seconds: float, here: Device | None, profile: Profile | None
 ) -> dict[str, float]:
-    """Seconds of each way for one size; only those that can be had."""
+    """Returns the seconds of each possible variant for one size."""
     random = np.random.default_rng(n)
     a = random.standard_normal((n, n), dtype=np.float32)
     b = random.standard_normal((n, n), dtype=np.float32)
@@ -105,7 +104,7 @@ def _measured(
 
 
 def _columns(here: Device | None, profile: Profile | None) -> list[tuple[str, str]]:
-    """Keys and titles of the times there are."""
+    """Returns keys and titles of the measured and modelled times."""
     columns = [("cpu_s", "processor")]
     if here is not None:
         columns += [("resident_s", "resident"), ("copying_s", "copying")]
@@ -146,7 +145,7 @@ def _meaning(
     meaning = [f"The processor's products run on {usable_cores():.3g} cores."]
     if here is None:
         meaning.append(
-            f"The rows of a device need one: {why}."
+            f"There are no rows for a device: {why}."
             + ("" if profile else " --on NAME models one from its published peaks.")
         )
     else:
@@ -154,10 +153,10 @@ def _meaning(
         meaning += _pays(figures, "resident_s", "copying_s", "measured")
     if profile is not None:
         meaning.append(
-            f"Modelled is {profile.title}: {profile.bus_bytes_per_s / 1e9:.3g} GB/s "
+            f"The model is {profile.title}: {profile.bus_bytes_per_s / 1e9:.3g} GB/s "
             f"over the bus, {profile.flops_per_s / 1e12:.3g} TFLOP/s, "
-            f"{1e6 * profile.launch_s:.3g} us assumed for each launch. These are "
-            f"peaks, so real times are longer. Source: {profile.source}."
+            f"an assumed {1e6 * profile.launch_s:.3g} us per launch. These are peak "
+            f"numbers, so real times are longer. Source: {profile.source}."
         )
         meaning += _pays(figures, "model_resident_s", "model_copying_s", "modelled")
     return meaning
@@ -166,12 +165,12 @@ def _meaning(
 def _pays(
     figures: list[dict[str, float]], resident: str, copying: str, how: str
 ) -> list[str]:
-    """From where on a device is faster, and what copying costs."""
+    """Describes from which size on a device is faster, and the cost of copies."""
     lines = []
-    for key, what in ((resident, "with resident operands"), (copying, "with copies")):
+    for key, kind in ((resident, "with resident operands"), (copying, "with copies")):
         first = next((f for f in figures if f[key] < f["cpu_s"]), None)
         lines.append(
-            f"Device {what} ({how}): "
+            f"Device {kind} ({how}): "
             + (f"faster from n = {first['n']} on." if first else "never faster here.")
         )
     shown = min(figures, key=lambda f: abs(f["n"] - 200))
@@ -179,7 +178,7 @@ def _pays(
     lines.append(
         f"At n = {shown['n']}, copying {size(shown['bytes'])} takes "
         f"{microseconds(over_s)} us for {microseconds(shown[resident])} us of work "
-        f"({how}): what is used again belongs on the device, and what is used once "
-        "should need much arithmetic for each byte."
+        f"({how}): keep data that is used again on the device, and copy data that "
+        "is used once only if it needs much arithmetic per byte."
     )
     return lines

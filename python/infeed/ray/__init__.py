@@ -1,7 +1,7 @@
-"""infeed on Ray: what the machines of a cluster do for it.
+"""infeed on Ray: feeders, packing and Ray Data on the machines of a cluster.
 
-Ray places, starts, watches and restarts; what is worked on, and that the result is the
-same whoever did it and how often, is infeed's.
+Ray places, starts, watches and restarts the processes. infeed makes the results
+independent of the machine that did the work, and of repeated work.
 """
 
 try:

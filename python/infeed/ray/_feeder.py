@@ -1,4 +1,4 @@
-"""What runs on a machine of the cluster: an actor that feeds whoever asks for it."""
+"""The actor of a feeder, which runs on a machine of the cluster."""
 
 import asyncio
 import contextlib
@@ -9,55 +9,55 @@ import secrets
 import ray
 
 from infeed import _core
-from infeed._functions import named_by
+from infeed._functions import functions_named_by
 
-# Pipelines at a time that one feeder serves; of more, those go that feed nobody.
+# Pipelines that one feeder serves at a time. Above that, those without a session end.
 _MOST = 8
 
-# How long a question waits whose answer is known. Those of a trainer that is gone are
-# held for no longer.
+# Seconds that a call waits if its answer is known. Calls of a trainer that has ended
+# are held no longer than this.
 _KNOWN_S = 30.0
 
-# How often messages of the engine are handed to the log.
+# Seconds between transfers of the engine's messages to the log.
 _LOG_S = 1.0
 
 
 class Feeder:
-    """A feeder: makes batches of the pipelines that trainers bring, through Ray alone.
+    """A feeder: makes batches of the pipelines that trainers send through Ray.
 
-    Over infeed's own connections nothing comes but names of batches.
+    infeed's own connections only carry the numbers of batches, and batches.
     """
 
     def __init__(self, number: int, threads: int, memory: int | None):
         self._name = f"infeed feeder {number}"
         self._threads, self._memory = threads, memory
-        # Ray is who this is told to, so whoever may ask Ray may have batches.
+        # Only Ray passes the token on, so access to Ray gives access to batches.
         self._token = secrets.token_hex(32)
-        # By description and folder, those last that were asked for last.
+        # By description and folder, the most recently requested last.
         self._served: dict[tuple[str, str], _core.Feeder] = {}
         self._serving = asyncio.Lock()
-        self._telling: asyncio.Task[None] | None = None
-        # To the files that Ray keeps of each process.
+        self._log_task: asyncio.Task[None] | None = None
+        # Goes to the files that Ray keeps for each process.
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
         logging.getLogger("infeed").setLevel(logging.INFO)
 
-    async def where(
+    async def serve(
         self, description: str, folder: str, known: str | None
     ) -> tuple[str, str, str]:
-        """Feeds a pipeline from now on.
+        """Serves a pipeline from now on.
 
         Args:
             description: The pipeline, as JSON.
-            folder: What its relative paths are relative to.
-            known: The address that was given before; None at first.
+            folder: Folder to which its relative paths are relative.
+            known: Address that an earlier call returned; None at first.
 
         Returns:
-            The address, the token of whoever asks there, and this machine's number in
-            Ray. Where the address is known, after a while, so that who waits for this
-            learns that the feeder is gone.
+            The address, its token, and this machine's ID in Ray. If the address is
+            known, the call returns after a while. So a caller that waits for it learns
+            when the feeder ends.
         """
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell())
+        if self._log_task is None:
+            self._log_task = asyncio.create_task(self._pass_on_messages())
         async with self._serving:
             key = (description, folder)
             feeder = self._served.pop(key, None)
@@ -76,21 +76,21 @@ class Feeder:
             stats = feeder.stats()
             if stats is None or stats["sessions"] == 0:
                 self._served.pop(key).close()
-        # A folder of that trainer alone: then paths mean this process's.
+        # If this machine has no such folder, paths are relative to the process's own.
         with contextlib.suppress(OSError):
             os.chdir(folder)
         address = ray.util.get_node_ip_address()
         listen = f"[{address}]:0" if ":" in address else f"{address}:0"
         return _core.Feeder(
             description,
-            named_by(description),
+            functions_named_by(description),
             listen,
             self._token,
             self._threads,
             self._memory,
         )
 
-    async def _tell(self) -> None:
+    async def _pass_on_messages(self) -> None:
         while True:
             for feeder in list(self._served.values()):
                 feeder.stats()

@@ -1,4 +1,4 @@
-"""The blocks of a dataset of Ray Data, written to an Arrow file in their order."""
+"""Writes the blocks of a Ray Data dataset to an Arrow file, in order."""
 
 import contextlib
 import math
@@ -15,12 +15,12 @@ from infeed.errors import ConfigError
 
 __all__ = ["write"]
 
-# Rows of a record batch: what is mapped and checked at a time.
+# Rows of a record batch, which is the unit of mapping and checking.
 _ROWS = 256
 
 
 def _tables(dataset: "ray.data.Dataset") -> Iterator[pa.Table]:
-    """The blocks, one at a time, in their order."""
+    """Yields the blocks one at a time, in order."""
     options = dataset.context.execution_options
     was, options.preserve_order = options.preserve_order, True
     try:
@@ -32,15 +32,15 @@ def _tables(dataset: "ray.data.Dataset") -> Iterator[pa.Table]:
 
 
 def write(path: Path, dataset: "ray.data.Dataset") -> None:
-    """Runs a dataset and writes what it gives; one block is in memory at a time.
+    """Runs a dataset and writes its blocks, with one block in memory at a time.
 
     Raises:
-        ConfigError: It has no rows, or a column is nothing that a file can hold.
-        OSError: The disk refused.
+        ConfigError: The dataset has no rows, or an Arrow file cannot hold a column.
+        OSError: The file cannot be written.
     """
     writer = None
     with contextlib.ExitStack() as opened:
-        for nth, table in enumerate(_tables(dataset)):
+        for number, table in enumerate(_tables(dataset)):
             if table.num_rows == 0:
                 continue
             names = table.column_names
@@ -50,36 +50,36 @@ def write(path: Path, dataset: "ray.data.Dataset") -> None:
                 schema = plain.schema
                 writer = opened.enter_context(pa.ipc.new_file(str(path), schema))
             if plain.schema != schema:
-                plain = _alike(nth, plain, schema)
+                plain = _with_schema(number, plain, schema)
             for batch in plain.to_batches(max_chunksize=_ROWS):
                 writer.write_batch(batch)
     if writer is None:
         raise ConfigError("source: the dataset has no rows")
 
 
-def _alike(nth: int, table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table with the columns of those before it."""
+def _with_schema(number: int, table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Converts a table to the columns of the tables before it."""
     for field in schema:
         at = table.schema.get_field_index(field.name)
         kinds = (field.type, table.schema.types[at]) if at >= 0 else ()
         shapes = {tuple(k.shape) for k in kinds if _is_tensor(k)}
         if len(shapes) > 1:
-            raise _of_several_shapes(field.name)
+            raise _shape_error(field.name)
     try:
         return table.select(schema.names).cast(schema)
     except (KeyError, pa.ArrowException) as error:
         raise ConfigError(
-            f"source: block {nth} has other columns than those before it "
-            f"({table.schema.to_string(show_schema_metadata=False)!r}); make them "
-            "alike in the dataset"
+            f"source: block {number} has other columns than the blocks before it "
+            f"({table.schema.to_string(show_schema_metadata=False)!r}); give all "
+            "blocks the same columns in the dataset"
         ) from error
 
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in types of Arrow's own."""
+    """Converts a column to Arrow's own types."""
     kind = column.type
     if isinstance(kind, extensions.ArrowVariableShapedTensorType):
-        raise _of_several_shapes(name)
+        raise _shape_error(name)
     if isinstance(kind, extensions.ArrowTensorType | extensions.ArrowTensorTypeV2):
         shape = tuple(kind.shape)
         chunks = [_tensor(chunk, shape) for chunk in column.chunks]
@@ -88,8 +88,8 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(kind.value_type)
     if isinstance(kind, pa.ExtensionType) and not _is_tensor(kind):
         raise ConfigError(
-            f"source: `{name}` holds objects of Python ({kind.extension_name}), which "
-            "no file can; make them numbers, text or bytes in the dataset"
+            f"source: `{name}` has Python objects ({kind.extension_name}), which an "
+            "Arrow file cannot hold; convert them to numbers, text or bytes"
         )
     return column
 
@@ -98,9 +98,9 @@ def _is_tensor(kind: Any) -> bool:
     return isinstance(kind, pa.FixedShapeTensorType)
 
 
-def _of_several_shapes(name: str) -> ConfigError:
+def _shape_error(name: str) -> ConfigError:
     return ConfigError(
-        f"source: `{name}` holds tensors of several shapes; give them one in the "
+        f"source: `{name}` has tensors of several shapes; give them one shape in the "
         "dataset, or keep images encoded and let the pipeline decode them"
     )
 
@@ -109,6 +109,8 @@ def _tensor(chunk: Any, shape: tuple[int, ...]) -> pa.Array:
     flat = chunk.storage.flatten()
     kind = pa.fixed_shape_tensor(flat.type, shape)
     if len(flat) != len(chunk) * math.prod(shape):
-        raise ConfigError(f"source: tensors of shape {shape} have other numbers")
+        raise ConfigError(
+            f"source: tensors of shape {shape} have another number of values"
+        )
     storage = pa.FixedSizeListArray.from_arrays(flat, type=kind.storage_type)
     return pa.ExtensionArray.from_storage(kind, storage)

@@ -1,4 +1,4 @@
-"""Ray Data: infeed's sources and pipelines as its datasets, and its own as sources."""
+"""Ray Data: pipelines and sources as Ray datasets, and Ray datasets as sources."""
 
 import importlib
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read", "source"]
 
-# The file of `source`, in its folder.
+# Name of the file that `source` writes.
 _FILE = "blocks.arrow"
 
 
@@ -32,37 +32,36 @@ def read(
     ids: bool = False,
     cpus: float = 1,
 ) -> "ray.data.Dataset":
-    """Reads a pipeline or a source as a dataset of Ray Data.
-
-    ::
+    """Reads a pipeline or a source as a Ray Data dataset.
 
         photos = infeed.ray.read(sources.WebDataset("s3://bucket/{0000..0099}.tar"))
         decoded = infeed.ray.read(pipeline)
 
-    A source gives its records as they are: encoded images and bytes as binary, text as
+    A source yields its stored records: encoded images and bytes as binary, text as
     string, numbers as numbers, lists of any length as lists, and arrays of one shape as
-    Arrow's canonical fixed-shape tensors. A pipeline gives what its first epoch would
-    deliver: decoded, transformed, shuffled with its seed. Either keeps its order: Ray
-    Data is asked for it (``execution_options.preserve_order`` of the dataset's context,
-    which may be taken back).
+    Arrow's fixed-shape tensors. A pipeline yields the rows of its first epoch: decoded,
+    transformed, and shuffled with its seed. Both keep their order, because
+    ``execution_options.preserve_order`` of the dataset's context is set; you may unset
+    it.
 
     Each task opens the source on its machine and reads a range of it, so paths and URLs
-    must mean the same on all. What lies in the memory of this process is put into Ray's
-    object store, once, and read from there.
+    must be the same on all machines. Data in the memory of this process is copied once
+    to Ray's object store, and read from there.
 
     Args:
-        source: The pipeline, or the source.
-        parallelism: Tasks at least. None: as Ray Data sees fit.
-        on_error: What a bad record does, as for `Pipeline.open`.
-        ids: Whether columns ``record`` and ``name`` say which record a row is.
-        cpus: What a task asks of Ray, and how many threads decode in it, at least one.
+        source: The pipeline or source.
+        parallelism: Lowest number of tasks. None: Ray Data's choice.
+        on_error: Treatment of bad records, as in `Pipeline.open`.
+        ids: Whether to add columns ``record`` and ``name`` that identify the record.
+        cpus: CPUs that a task requests from Ray, and its number of decoding threads, at
+            least one.
 
     Raises:
-        ConfigError: A field has no one shape, or a type that Arrow has not; or as
-            `Pipeline.open`.
+        ConfigError: A field has no fixed shape, or a type that Arrow does not have; or
+            as in `Pipeline.open`.
         OpenError: The data cannot be listed.
     """
-    _has_data("read")
+    _import_ray_data("read")
     from infeed.ray.reading import InfeedDatasource
 
     datasource = InfeedDatasource(source, on_error=on_error, ids=ids, cpus=cpus)
@@ -73,7 +72,7 @@ def read(
         override_num_blocks=parallelism,
         ray_remote_args={"num_cpus": cpus},
     )
-    # Else blocks come as their tasks end.
+    # Without this, blocks come in the order in which tasks end.
     dataset.context.execution_options.preserve_order = True
     return dataset
 
@@ -84,42 +83,38 @@ def source(
     folder: str | os.PathLike[str] | None = None,
     fields: Fields | None = None,
 ) -> sources.Arrow:
-    """Makes a source of a dataset of Ray Data.
-
-    ::
+    """Makes a source of a Ray Data dataset.
 
         rows = ray.data.read_parquet("s3://bucket/rows").map(clean)
         pipeline = infeed.Pipeline(infeed.ray.source(rows)).decode().batch(64)
 
-    Training asks for rows again and in another order each epoch, which a stream of
-    blocks cannot give. So the dataset is run once, here and now, and its blocks, in
-    their order, are written to one Arrow file on this machine's disk, which is mapped:
-    one block is in memory at a time, and the disk holds all of it. What Ray itself
-    holds while it runs is in its object store, as of any dataset.
+    Training needs the rows in another order in each epoch, which a stream of blocks
+    does not offer. So this call runs the dataset once, and writes its blocks in order
+    to one Arrow file on a local disk, which is mapped. One block is in memory at a
+    time, and the disk holds all of them. Ray's own blocks are in its object store, as
+    for any dataset.
 
-    What a column becomes is as for `sources.Arrow`. Tensors of Ray Data are written as
-    Arrow's own, of one shape.
+    The kinds of columns are those of `sources.Arrow`. Ray Data's tensors are written as
+    Arrow's fixed-shape tensors.
 
     Args:
-        dataset: The dataset. It is run as it is iterated over, in the order of its
-            blocks.
-        folder: Where the file is written, and stays, as ``blocks.arrow``, which
-            `sources.Arrow` opens another time. None: a temporary folder, removed with
-            the source.
-        fields: As for `sources.Arrow`.
+        dataset: The dataset, run in the order of its blocks.
+        folder: Folder for the file ``blocks.arrow``, which stays and can be opened with
+            `sources.Arrow` later. None: a temporary folder, removed with the source.
+        fields: As in `sources.Arrow`.
 
     Raises:
-        ConfigError: The dataset has no rows, a column is nothing that a file can hold,
-            or the folder has such a file.
-        OSError: The disk refused.
+        ConfigError: The dataset has no rows, an Arrow file cannot hold a column, or the
+            folder already has such a file.
+        OSError: The file cannot be written.
     """
-    _has_data("source")
+    _import_ray_data("source")
     from infeed.ray import blocks
 
     if folder is not None and (Path(folder) / _FILE).exists():
         raise ConfigError(
-            f"source: {Path(folder) / _FILE} is there already; open it with "
-            "sources.Arrow, or name another folder"
+            f"source: {Path(folder) / _FILE} exists already; open it with "
+            "sources.Arrow, or choose another folder"
         )
     place = Path(tempfile.mkdtemp(prefix="infeed-ray-") if folder is None else folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -134,19 +129,19 @@ def source(
             shutil.rmtree(place, ignore_errors=True)
         raise
     if folder is None:
-        # What is mapped stays readable for those that have it open.
+        # A mapped file stays readable after its removal.
         weakref.finalize(made, _remove, place, os.getpid())
     return made
 
 
 def _remove(place: Path, owner: int) -> None:
-    # A fork that ends leaves what is its parent's.
+    # A forked child must not remove its parent's files.
     if os.getpid() == owner:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _has_data(name: str) -> None:
-    """Refuses a Ray without Ray Data, which takes long to import."""
+def _import_ray_data(name: str) -> None:
+    """Imports Ray Data, or explains that it is not installed."""
     try:
         importlib.import_module("ray.data")
     except ImportError as error:

@@ -17,75 +17,75 @@ import ray
 
 from infeed import _check, _core
 from infeed.errors import ConfigError
-from infeed.feeders import Feeding
+from infeed.feeders import FeederGroup
 from infeed.ray._feeder import Feeder
 
 __all__ = ["Feeders"]
 
 _log = logging.getLogger("infeed.ray")
 
-# How long the end of a loader waits for the thread that asks Ray, at most.
+# Longest wait at the end of a loader for the thread that calls Ray, in seconds.
 _ENDING_S = 5.0
 
-# Where all jobs of a cluster look for feeders.
+# Ray namespace in which all jobs of a cluster find feeders.
 _NAMESPACE = "infeed"
 
-# How long one look at the actors waits for one that answers, and so the end for a look.
+# Longest wait for an actor's answer, in seconds, and so the interval of checks.
 _TICK_S = 0.2
 
-# Rests before an actor that did not answer is asked again: the first, and the longest.
+# Pauses before an actor that did not answer is called again: the first, the longest.
 _REST_S, _LONGEST_REST_S = 0.2, 5.0
 
-# After so long without an answer a feeder counts as not placed.
+# Seconds without an answer after which a feeder counts as not placed.
 _PLACING_S = 15.0
 
 
-class Feeders(Feeding):
+class Feeders(FeederGroup):
     """CPU nodes of a Ray cluster that make batches, for ``Pipeline.open(workers=...)``.
 
-    As `infeed.Feeders`: who makes a batch is not seen in it, and a node that is lost
-    costs no batch. Ray places the feeders over its nodes, starts them, and starts those
-    anew elsewhere whose node or process was lost. The training loop never waits for
-    Ray: this machine's cores make what no feeder has made in time.
-
-    ::
+    As with `infeed.Feeders`, batches do not depend on the machine that makes them, and
+    no batch is lost with a node. Ray places the feeders on its nodes, starts them, and
+    restarts feeders whose node or process was lost. The training loop never waits for
+    Ray: the cores of this machine make batches that no feeder made in time.
 
         feeders = infeed.ray.Feeders(num=8, cpus=4, local="help")
         with pipeline.open(workers=feeders) as loader:
             for batch in loader:
                 ...
 
-    They begin when a pipeline is opened, and end with the last loader that they feed.
-    Several trainers share feeders that somebody else began::
+    The feeders start when a pipeline is opened, and end with the last loader that uses
+    them. Several trainers can share feeders that another process has started:
 
         with infeed.ray.Feeders(num=8, cpus=4) as feeders:
             TorchTrainer(train, train_loop_config={"feeders": feeders}, ...).fit()
 
     where ``train`` opens its rank with ``workers=config["feeders"]``. Feeders with a
-    ``name`` stay until `close`, whatever ends before: a script that is started again
-    finds them.
+    ``name`` stay until `close`, even after their script ends. A restarted script finds
+    them again.
 
-    Ray is used as it was initialized, or initializes itself. infeed must be installed
-    on its nodes, in the same version, and the data lie there under the same paths or
-    URLs; functions of ``.python`` must be in modules that the actors can import, such
-    as those of the ``working_dir`` of Ray's ``runtime_env``. Pipelines go to the
-    feeders through Ray; batches come over infeed's own connections, from the addresses
-    by which Ray knows its nodes. Nothing of these is encrypted; whoever asks there
-    needs a token that is made for each feeder and learned through Ray.
+    If Ray is not initialized, this initializes it. The nodes need the same version of
+    infeed, and the data under the same paths or URLs. Functions of ``.python`` must be
+    in modules that the actors can import, such as those in the ``working_dir`` of Ray's
+    ``runtime_env``. Pipelines are sent through Ray, and batches over infeed's own
+    connections, between the addresses by which Ray knows its nodes. They are
+    encrypted. Each feeder has a token, passed on through Ray, and rejects connections
+    without it.
 
     Args:
-        num: How many.
-        cpus: What each asks of Ray, and how many threads it has, at least one.
-        name: Of feeders that outlive the process that began them.
-        local: As of `infeed.Feeders`.
-        workers: As of `infeed.Feeders`.
-        deadline: As of `infeed.Feeders`.
-        memory: Budget of each for batches and their making, in bytes or as ``"2GiB"``,
-            which is asked of Ray too. None: what its batches need.
-        resources: What else each asks of Ray, such as ``{"infeed": 1}``.
+        num: Number of feeders.
+        cpus: CPUs that each feeder requests from Ray, and its number of threads, at
+            least one.
+        name: Name of feeders that outlive the process that started them.
+        local: As in `infeed.Feeders`.
+        workers: As in `infeed.Feeders`.
+        deadline: As in `infeed.Feeders`.
+        memory: Memory budget of each feeder in bytes, or text such as ``"2GiB"``, which
+            is requested from Ray too. None: the need of its batches.
+        resources: Further resources that each feeder requests from Ray, such as
+            ``{"infeed": 1}``.
 
     Raises:
-        ConfigError: An argument is wrong.
+        ConfigError: An argument is invalid.
     """
 
     def __init__(
@@ -104,34 +104,34 @@ class Feeders(Feeding):
         self.num = _check.integer(self, "num", num, low=1)
         self.cpus = _positive(self, "cpus", cpus)
         if name is not None and (not isinstance(name, str) or not name):
-            raise _check.refusal(self, "name", "a text", name)
+            raise _check.error(self, "name", "a text", name)
         self.name = name
         self.memory = None if memory is None else _check.size_bytes(memory, "Feeders")
         self.resources = {
             resource: _positive(self, f"resources[{resource!r}]", amount)
             for resource, amount in (resources or {}).items()
         }
-        # What tells their actors from others; another one each time they begin.
+        # Part of the actors' names; a new one for each start.
         self._run = name or ""
-        # Whether somebody else than a loader ends them.
+        # Whether `close` ends them, and not the last loader.
         self._kept = name is not None
         self._begun_elsewhere = False
         self._actors: list[Any] | None = None
         self._loaders = 0
-        # How often they were ended here.
+        # Number of times that this process ended them.
         self._ends = 0
-        # A loader may be collected, and say that it left, wherever this is held.
+        # Reentrant, because a loader may be collected and call `_left` under the lock.
         self._lock = threading.RLock()
 
     def start(self) -> Self:
-        """Asks Ray for them now; they stay until `close`. Does not wait for them."""
+        """Starts them now, to run until `close`. Does not wait for them."""
         with self._lock:
             self._start()
             self._kept = True
         return self
 
     def close(self) -> None:
-        """Ends them, whoever began them. Loaders that they feed go on without."""
+        """Ends them, even if another process started them. Loaders continue without."""
         with self._lock:
             if self.name is not None and not ray.is_initialized():
                 ray.init()
@@ -156,12 +156,11 @@ class Feeders(Feeding):
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._kept:
             raise ConfigError(
-                "Feeders: what is sent to other processes must have been started by "
-                'this one, which ends it: "with infeed.ray.Feeders(...) as feeders:"; '
-                "or give it a name"
+                "Feeders: only started feeders can be sent to other processes; use "
+                '"with infeed.ray.Feeders(...) as feeders:", or set a name'
             )
         state = self.__dict__.copy()
-        # Whoever gets these looks the actors up by their names.
+        # The other process looks up the actors by name.
         for own in _own():
             del state[own]
         return _restored, (state,)
@@ -169,8 +168,8 @@ class Feeders(Feeding):
     def _check_data(self, in_memory: bool) -> None:
         if in_memory:
             raise ConfigError(
-                "Feeders: the source or its weights lie in the memory of this process, "
-                "which no feeder sees; use files, or open without feeders"
+                "Feeders: the source or its weights are in the memory of this process, "
+                "which feeders cannot read; use files, or open without feeders"
             )
 
     def _hosts(self) -> _core.Hosts:
@@ -178,17 +177,17 @@ class Feeders(Feeding):
 
     def _begin(self, description: str, hosts: _core.Hosts) -> Callable[[], None]:
         with self._lock:
-            # Before they begin, so that no other loader's end is theirs.
+            # Counted first, so that the end of another loader does not end them.
             self._loaders += 1
             try:
                 self._start()
-                return _Watch(self, description, hosts).end
+                return _FeederMonitor(self, description, hosts).end
             except BaseException:
                 self._left()
                 raise
 
     def _left(self) -> None:
-        """A loader has ended."""
+        """Called when a loader has ended."""
         with self._lock:
             self._loaders -= 1
             if self._loaders == 0 and not self._kept:
@@ -220,10 +219,10 @@ class Feeders(Feeding):
         ]
 
     def _actor(self, number: int) -> Any:
-        """The actor of a number.
+        """Returns the actor with a number.
 
         Raises:
-            ValueError: There is none of its name.
+            ValueError: There is no actor with its name.
         """
         actors = self._actors
         if actors is not None:
@@ -235,54 +234,54 @@ class Feeders(Feeding):
 
     def _end(self) -> None:
         self._ends += 1
-        # With Ray, all but named ones have ended.
+        # After Ray has ended, only named feeders still run.
         for number in range(self.num if ray.is_initialized() else 0):
-            # One that is not there needs no end.
+            # The actor may have ended already.
             with contextlib.suppress(ValueError, ray.exceptions.RayError):
                 ray.kill(self._actor(number))
         self._actors = None
 
-    def _asked(self) -> dict[str, float]:
-        """What each asks of Ray, by the names of Ray."""
+    def _requested(self) -> dict[str, float]:
+        """Returns the resources of each feeder, by Ray's names."""
         memory = {} if self.memory is None else {"memory": float(self.memory)}
         return {"CPU": self.cpus, **memory, **self.resources}
 
 
 def _restored(state: dict[str, Any]) -> Feeders:
-    """Feeders that another process began, and ends."""
+    """Returns feeders that another process started, and ends."""
     feeders = Feeders.__new__(Feeders)
     feeders.__dict__.update(state | _own(), _begun_elsewhere=state["name"] is None)
     return feeders
 
 
 def _own() -> dict[str, Any]:
-    """What each process has of its own of feeders, at first."""
+    """Returns the initial values of attributes that each process has for itself."""
     return {"_actors": None, "_loaders": 0, "_ends": 0, "_lock": threading.RLock()}
 
 
 def _positive(owner: object, name: str, value: Any) -> float:
     found = _check.number(owner, name, value, 0)
     if not found:
-        raise _check.refusal(owner, name, "a number over 0", value)
+        raise _check.error(owner, name, "a number over 0", value)
     return found
 
 
-_watches: "weakref.WeakSet[_Watch]" = weakref.WeakSet()
+_monitors: "weakref.WeakSet[_FeederMonitor]" = weakref.WeakSet()
 
 
 @atexit.register
 def _end_all() -> None:
-    """Ends the threads that ask Ray before Ray itself ends, which is older."""
-    for watch in list(_watches):
+    """Ends the monitor threads before Ray ends."""
+    for watch in list(_monitors):
         watch.end()
 
 
-class _Watch:
-    """Tells one loader where its feeders are.
+class _FeederMonitor:
+    """Keeps one loader's list of feeder addresses up to date.
 
-    A thread of its own asks each actor where it feeds the pipeline, again and again;
-    an answer that is known comes late, and an error at once where Ray knows that the
-    actor is gone. Nobody waits for this thread.
+    Its thread calls each actor again and again. An actor answers at once with a new
+    address, and after a while with a known one. Ray raises an error at once for an
+    actor that was lost. No other thread waits for this one.
     """
 
     def __init__(self, feeders: Feeders, description: str, hosts: _core.Hosts):
@@ -290,38 +289,38 @@ class _Watch:
         self._what = (description, os.getcwd())
         self._hosts = hosts
         self._known: dict[int, str] = {}
-        # When to ask those that are asked nothing, and how long they rested.
+        # Time of the next call for actors without a call in progress, and last pauses.
         self._due = dict.fromkeys(range(feeders.num), 0.0)
         self._rests = dict.fromkeys(range(feeders.num), _REST_S)
-        self._told: dict[int, str] = {}
+        self._reported: dict[int, str] = {}
         self._calls: dict[Any, int] = {}
-        self._placing = _Placing(feeders)
+        self._placing = _PlacementCheck(feeders)
         self._ends = feeders._ends
         self._over = threading.Event()
         self._ending = threading.RLock()
         self._pid = os.getpid()
-        _watches.add(self)
+        _monitors.add(self)
         self._thread = threading.Thread(
             target=self._run, name="infeed-ray", daemon=True
         )
         self._thread.start()
 
     def end(self) -> None:
-        """Ends the thread, and the feeders if nobody else needs them. May be called
+        """Ends the thread, and the feeders if no other loader uses them. May be called
         again."""
         with self._ending:
-            # In a fork, thread and feeders are the parent's.
+            # In a forked child, thread and feeders belong to the parent.
             if self._over.is_set() or os.getpid() != self._pid:
                 return
             self._over.set()
-        # A loader may be collected in that very thread, or where that waits for this.
+        # A loader may be collected in that thread, or while that thread waits for this.
         if threading.current_thread() is not self._thread:
             self._thread.join(_ENDING_S)
         self._feeders._left()
 
     def _run(self) -> None:
-        told = None
-        # Ray would begin anew for whoever calls it after its end.
+        reason = None
+        # A call after the end of Ray would initialize it again.
         while ray.is_initialized() and not self._over.is_set():
             if self._ended():
                 for number in range(self._feeders.num):
@@ -330,13 +329,13 @@ class _Watch:
             try:
                 self._look()
             except Exception as error:
-                # The run needs none of this; Ray may be back.
-                if told != (told := _reason(error)) and not self._over.is_set():
-                    _log.warning("feeders cannot be watched: %s", told)
+                # The loader works without feeders, and Ray may recover.
+                if reason != (reason := _reason(error)) and not self._over.is_set():
+                    _log.warning("cannot watch the feeders: %s", reason)
                 self._over.wait(_LONGEST_REST_S)
 
     def _look(self) -> None:
-        """Asks those that are to be asked, and hears who answers for a moment."""
+        """Calls the actors that are due, and waits a moment for answers."""
         now = time.monotonic()
         for number in [n for n, due in self._due.items() if due <= now]:
             del self._due[number]
@@ -350,17 +349,17 @@ class _Watch:
             self._hear(self._calls.pop(call), call)
 
     def _ended(self) -> bool:
-        """Whether this process ended the feeders, which is nobody's failure."""
+        """Whether this process ended the feeders, which is not a failure."""
         return self._feeders._ends != self._ends
 
     def _waiting(self) -> int:
-        """How many have not said a word so far."""
-        return self._feeders.num - len(self._known.keys() | self._told.keys())
+        """Returns the number of feeders without any answer so far."""
+        return self._feeders.num - len(self._known.keys() | self._reported.keys())
 
     def _ask(self, number: int) -> None:
         try:
             actor = self._feeders._actor(number)
-            call = actor.where.remote(*self._what, self._known.get(number))
+            call = actor.serve.remote(*self._what, self._known.get(number))
         except (ValueError, ray.exceptions.RayError) as error:
             self._failed(number, error)
         else:
@@ -374,11 +373,11 @@ class _Watch:
             return
         self._hosts.set(number, address, token, node)
         self._known[number] = address
-        self._told.pop(number, None)
+        self._reported.pop(number, None)
         self._due[number], self._rests[number] = 0.0, _REST_S
 
     def _failed(self, number: int, error: Exception) -> None:
-        """Asks again after a rest."""
+        """Schedules the next call of an actor after a pause."""
         if self._ended():
             return
         rest = self._rests[number]
@@ -387,15 +386,15 @@ class _Watch:
         self._known.pop(number, None)
         if isinstance(error, ray.exceptions.ActorDiedError):
             self._hosts.set(number, "")
-        # Of one that is only out of Ray's reach the connection knows more. Where that
-        # is lost, it is told already, and Ray is at work.
+        # If Ray cannot reach an actor, its connection to the loader may still work. If
+        # that is lost too, the loader has logged it, and Ray restarts the actor.
         lost = isinstance(error, ray.exceptions.ActorUnavailableError)
-        why = "Ray does not reach it" if lost else _reason(error)
-        if self._told.get(number) != why and not self._over.is_set():
-            self._told[number] = why
+        why = "Ray cannot reach it" if lost else _reason(error)
+        if self._reported.get(number) != why and not self._over.is_set():
+            self._reported[number] = why
             _log.log(
                 logging.INFO if lost else logging.WARNING,
-                "feeder %d of %d: %s; it is asked again",
+                "feeder %d of %d: %s; trying again",
                 number,
                 self._feeders.num,
                 why,
@@ -403,21 +402,21 @@ class _Watch:
 
 
 def _reason(error: Exception) -> str:
-    """One line of what Ray raised."""
-    # What was raised there, without Ray's wrapping.
+    """Returns a Ray error as one line."""
+    # The exception of the actor, without Ray's wrapper.
     cause = getattr(error, "cause", None)
     if isinstance(cause, Exception):
         error = cause
     lines = [line.strip() for line in f"{error}".splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    # Ray ends with what was raised where an actor begins.
+    # For an actor that cannot start, Ray's message ends with the exception.
     begins = getattr(error, "actor_init_failed", False)
-    return f"it cannot begin: {lines[-1]}" if begins else lines[0]
+    return f"it cannot start: {lines[-1]}" if begins else lines[0]
 
 
-class _Placing:
-    """Says once that feeders find no place."""
+class _PlacementCheck:
+    """Warns once if Ray cannot place all feeders."""
 
     def __init__(self, feeders: Feeders):
         self._feeders = feeders
@@ -425,7 +424,7 @@ class _Placing:
         self._first = self._over = False
 
     def look(self, waiting: int) -> None:
-        """Looks at the cluster at first, and once more after a while."""
+        """Checks the cluster at first, and once more after a while."""
         if self._over or (waiting == 0 and self._first):
             self._over = True
             return
@@ -433,7 +432,7 @@ class _Placing:
         if self._first and not late:
             return
         self._first, self._over = True, late
-        asked, num = self._feeders._asked(), self._feeders.num
+        asked, num = self._feeders._requested(), self._feeders.num
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         room = sum(_fits(asked, node) for node in nodes)
         each = ", ".join(_amount(*of) for of in asked.items())
@@ -444,23 +443,24 @@ class _Placing:
             for name in asked
         )
         if room < num:
-            what = f"{num} feeders of {each} each were asked of Ray, which has room "
-            what += f"for {room}"
+            problem = f"{num} feeders of {each} each were requested, and the cluster "
+            problem += f"has room for {room}"
         elif late:
-            what = f"{waiting} of {num} feeders of {each} each have not begun"
+            problem = f"{waiting} of {num} feeders of {each} each have not started"
         else:
             return
         self._over = True
         _log.warning(
-            "%s: on %d nodes there are %s; the run goes on, and uses those that come",
-            what,
+            "%s: the cluster's %d nodes have %s; the run continues with the feeders "
+            "that start",
+            problem,
             len(nodes),
             there,
         )
 
 
 def _fits(asked: Mapping[str, float], node: Mapping[str, float]) -> int:
-    """How many who ask for this fit on an empty node."""
+    """Returns the number of feeders that fit on an empty node."""
     return min(math.floor(node.get(name, 0) / asked[name]) for name in asked)
 
 

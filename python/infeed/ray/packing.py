@@ -1,4 +1,4 @@
-"""A dataset packed by the machines of a cluster, one shard a task."""
+"""Packing a dataset on the machines of a cluster, one shard per task."""
 
 import functools
 import json
@@ -12,17 +12,17 @@ from typing import Any
 import ray
 
 from infeed import _check, _core, packing, sources
-from infeed._parting import Sums, distribute
+from infeed._pack_tasks import PackTotals, distribute
 from infeed.errors import ConfigError, InterruptedPackError
-from infeed.packing import Packed, PackProgress
+from infeed.packing import PackProgress, PackResult
 from infeed.pipeline import Pipeline
 
 __all__ = ["pack"]
 
-# How often Ray starts a task anew whose machine or process was lost under it.
+# Number of times that Ray repeats a task whose machine or process was lost.
 _RETRIES = 5
 
-# How long one look at the tasks waits for one that ends.
+# Longest wait for the end of a task, in seconds, and so the interval of checks.
 _TICK_S = 0.2
 
 
@@ -34,52 +34,51 @@ def pack(
     cpus: float = 1,
     progress: bool | Callable[[PackProgress], bool | None] = False,
     **options: Any,
-) -> Packed:
-    """Packs a dataset into shards, as tasks of a Ray cluster, one shard a task.
-
-    ::
+) -> PackResult:
+    """Packs a dataset into shards with tasks on a Ray cluster, one task per shard.
 
         ray.init("auto")
         infeed.ray.pack("s3://raw/", "s3://packed/", resize_short=256, jobs=64)
 
-    The files are those that `infeed.pack` writes with the same options, byte for byte.
-    Where shards end follows from their records, so each record is made twice, to be
-    weighed and to be written. A call that was stopped, killed even, is taken up by the
-    same call again, on any machines, or by `infeed.pack`.
+    The files have the same bytes as those of `infeed.pack` with the same options. The
+    sizes of records determine the ends of shards, so each record is made twice: to
+    measure it, and to write it. If a call is stopped or killed, the same call continues
+    it, on any machines, and so does `infeed.pack`.
 
-    Ray is used as it was initialized, or initializes itself; infeed must be installed
-    on its machines. Tasks are named in its dashboard. What the loss of a machine has
-    cost is done again elsewhere.
+    If Ray is not initialized, this initializes it. All machines need infeed. Ray's
+    dashboard shows the names of tasks. If a machine is lost, other machines repeat its
+    tasks.
 
     Args:
-        source: A pipeline over files that all machines see by the same path or URL; or
-            the path or URL of a folder of images.
-        out: A folder that all machines see by the same path, or one of a bucket by its
-            URL; missing, empty, or of an earlier call with the same options.
-        jobs: Tasks at a time. None: as many as the cluster has room for now.
-        cpus: What a task asks of Ray, and how many threads it has, at least one.
-        progress: As for `infeed.pack`.
-        **options: As for `infeed.pack`, of the forms that are shards.
+        source: A pipeline over files that all machines see under the same path or URL;
+            or the path or URL of a folder of images.
+        out: Folder that all machines see under the same path, or URL of a bucket:
+            missing, empty, or of an earlier call with the same options.
+        jobs: Number of tasks at a time. None: as many as the cluster has room for.
+        cpus: CPUs that a task requests from Ray, and its number of threads, at least
+            one.
+        progress: As in `infeed.pack`.
+        **options: As in `infeed.pack`, for formats with shards.
 
     Raises:
-        ConfigError: As for `infeed.pack`; or the form is no shards, the source lies in
+        ConfigError: As in `infeed.pack`; or the format has no shards, the source is in
             the memory of this process, or a machine does not see the folder.
-        InfeedError: As for `infeed.pack`.
-        ray.exceptions.RayError: Tasks were lost again and again.
+        InfeedError: As in `infeed.pack`.
+        ray.exceptions.RayError: Tasks were lost repeatedly.
     """
     pipeline = source
     if not isinstance(pipeline, Pipeline):
-        # Images of a folder have any size.
+        # Images in a folder may differ in size.
         folder = sources.Folder(os.fspath(pipeline))
         pipeline = Pipeline(folder).decode().batch(1, pad=True)
     if not isinstance(cpus, int | float) or isinstance(cpus, bool) or cpus <= 0:
-        raise _check.refusal("pack", "cpus", "a number over 0", cpus)
+        raise _check.error("pack", "cpus", "a number over 0", cpus)
     if jobs is not None:
         jobs = _check.integer("pack", "jobs", jobs, low=1)
     if pipeline._buffers():
         raise ConfigError(
-            "pack: the source or a function lies in the memory of this process, which "
-            "no other machine sees; use infeed.pack, or files"
+            "pack: the source or a function is in the memory of this process, which "
+            "other machines cannot read; use infeed.pack, or files"
         )
     asked = packing.options_from(pipeline, jobs=max(1, int(cpus)), **options)
     path = os.path.abspath(os.fspath(out)) if "://" not in str(out) else str(out)
@@ -90,56 +89,58 @@ def pack(
         ray.init()
     if jobs is None:
         jobs = max(1, int(ray.cluster_resources().get("CPU", 1) / cpus))
-    crew = _Crew((description, path, json.dumps(asked)), cpus)
-    report = packing.line if progress is True else progress or None
+    workers = _RayWorkers((description, path, json.dumps(asked)), cpus)
+    report = packing.print_progress if progress is True else progress or None
     stopped = False
 
-    def told(sums: Sums) -> bool:
+    def progressed(totals: PackTotals) -> bool:
         nonlocal stopped
         if report is not None:
-            stopped = report(_progress(sums, time.monotonic() - begun)) is False
+            stopped = report(_progress(totals, time.monotonic() - begun)) is False
         return not stopped
 
-    # By their rows, files of npz end wherever their bytes would.
+    # The number of rows ends an NPZ file, whatever its size.
     bytes_of_shard = 0 if asked["to"] == "npz" else asked["shard_bytes"]
     try:
-        sums = distribute(parts, crew, jobs, bytes_of_shard, asked["max_bad"], told)
+        totals = distribute(
+            parts, workers, jobs, bytes_of_shard, asked["max_bad"], progressed
+        )
     finally:
-        crew.cancel()
+        workers.cancel()
     if stopped:
         raise InterruptedPackError(
-            f"packing was stopped after {sums.records + sums.bad} of {sums.places} "
-            "records; the same call goes on from there"
+            f"packing was stopped after {totals.records + totals.bad} of "
+            f"{totals.places} records; the same call continues from there"
         )
-    # Takes the shards that were noted, and marks the dataset as complete.
+    # Adds the written shards to the index, and marks the dataset as complete.
     packed = packing.pack(pipeline, out, **options)
     if progress is True:
         print(file=sys.stderr)
     return replace(
         packed,
         seconds=time.monotonic() - begun,
-        reused=sums.reused,
-        unmarked=packed.unmarked + sums.unmarked,
+        reused=totals.reused,
+        unmarked=packed.unmarked + totals.unmarked,
     )
 
 
-def _progress(sums: Sums, seconds: float) -> PackProgress:
+def _progress(totals: PackTotals, seconds: float) -> PackProgress:
     return PackProgress(
-        done=sums.records + sums.bad,
-        total=sums.places,
-        reused=sums.reused,
-        bad=sums.bad,
-        bytes_in=sums.bytes_in,
-        bytes_out=sums.bytes_out,
+        done=totals.records + totals.bad,
+        total=totals.places,
+        reused=totals.reused,
+        bad=totals.bad,
+        bytes_in=totals.bytes_in,
+        bytes_out=totals.bytes_out,
         seconds=seconds,
     )
 
 
-class _Crew:
-    """Tasks of Ray; see `infeed._parting.Crew`."""
+class _RayWorkers:
+    """Ray tasks as `PackWorkers`."""
 
-    def __init__(self, what: tuple[str, str, str], cpus: float):
-        self._what = what
+    def __init__(self, dataset: tuple[str, str, str], cpus: float):
+        self._dataset = dataset
         self._weigh, self._shard = ray.remote(_weigh), ray.remote(_shard)
         self._settings = {"num_cpus": cpus, "max_retries": _RETRIES}
         self._tasks: set[Any] = set()
@@ -159,26 +160,26 @@ class _Crew:
         try:
             return ray.get(task)
         except ray.exceptions.RayTaskError as error:
-            # What was raised there, without Ray's wrapping.
+            # The exception of the task, without Ray's wrapper.
             cause = error.cause if isinstance(error.cause, Exception) else error
             raise cause from None
 
     def cancel(self) -> None:
-        """Has what was begun and not asked for end, or not begin."""
+        """Cancels the tasks whose result was not taken."""
         for task in self._tasks:
             ray.cancel(task)
         self._tasks.clear()
 
     def _begun(self, function: Any, name: str, *places: int) -> Any:
         named = function.options(name=f"infeed pack: {name}", **self._settings)
-        task = named.remote(*self._what, *places)
+        task = named.remote(*self._dataset, *places)
         self._tasks.add(task)
         return task
 
 
 @functools.lru_cache(maxsize=1)
 def _joined(description: str, out: str, options: str) -> _core.PackParts:
-    """A dataset that was begun; a process opens its source once."""
+    """Joins a dataset that another process began; once per process."""
     return _core.PackParts(description, out, options, False)
 
 

@@ -1,4 +1,4 @@
-"""A pipeline or a source as Ray Data reads it, a range of batches a task."""
+"""A pipeline or source as a Ray Data datasource: each task reads a range of batches."""
 
 import functools
 import itertools
@@ -21,12 +21,12 @@ from infeed.pipeline import Pipeline
 
 __all__ = ["InfeedDatasource", "table_from"]
 
-# Rows of a batch that is read of a source at most. A task reads a few batches beyond
-# its own, so that it should have many.
+# Highest number of rows per batch for a source. A task reads a few batches beyond its
+# range, so it should have many small ones.
 _ROWS = 64
 _BATCHES = 32
 
-# Names of the columns that say which record a row is.
+# Names of the columns that identify a row's record.
 _IDS = ("record", "name")
 
 
@@ -44,9 +44,9 @@ class InfeedDatasource(Datasource):
         super().__init__()
         if not isinstance(source, Pipeline | sources.Source):
             expected = "a pipeline or a source"
-            raise _check.refusal("read", "source", expected, type(source).__name__)
+            raise _check.error("read", "source", expected, type(source).__name__)
         if not isinstance(cpus, int | float) or isinstance(cpus, bool) or cpus <= 0:
-            raise _check.refusal("read", "cpus", "a number over 0", cpus)
+            raise _check.error("read", "cpus", "a number over 0", cpus)
         policies = ("stop", "substitute", "skip")
         _check.choice("read", "on_error", on_error, policies)
         self._on_error: Literal["stop", "substitute", "skip"] = on_error
@@ -56,12 +56,12 @@ class InfeedDatasource(Datasource):
         self._pipeline = _with_whole_paths(pipeline)
         batch = pipeline._batch
         rows = batch.size or batch.per_rank or 1
-        # Functions of whole batches mean those of the pipeline.
+        # Functions on batches need the pipeline's own batches.
         self._is_batched = rows > 1 or bool(pipeline._python)
         self._look()
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Bytes of all blocks, from those of the first rows."""
+        """Returns the size of all blocks in bytes, estimated from the first rows."""
         size: int = math.ceil(self._row_bytes * self._records)
         return size
 
@@ -71,7 +71,7 @@ class InfeedDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: Any = None,
     ) -> list[ReadTask]:
-        """Tasks that read ranges of batches, in their order."""
+        """Returns the tasks that read ranges of batches, in order."""
         pipeline, rows, steps = self._pipeline, self._rows, self._steps
         if not self._is_batched:
             fewest = self._records // (max(1, parallelism) * _BATCHES)
@@ -100,17 +100,18 @@ class InfeedDatasource(Datasource):
         return tasks
 
     def _look(self) -> None:
-        """Learns how many records there are and what the first ones are like."""
+        """Reads the number of records, and the first rows."""
         pipeline = self._pipeline if self._is_batched else self._pipeline.batch(4)
         for name, column in pipeline.shapes.items():
             if column.shape is not None and None in column.shape[1:]:
                 raise ConfigError(
-                    f"read: `{name}` differs in shape from row to row, which no Arrow "
-                    "tensor does; resize or crop it, or read it without .decode()"
+                    f"read: the shape of `{name}` differs between rows, which Arrow "
+                    "tensors do not support; resize or crop it, or leave out .decode()"
                 )
             if self._ids and name in _IDS:
                 raise ConfigError(
-                    f"read: a field is called `{name}`, as ids are; leave ids out"
+                    f"read: the field `{name}` has the name of an ids column; leave "
+                    "ids out"
                 )
         with pipeline.open(workers=1, on_error=self._on_error) as loader:
             self._records, self._steps = loader.records, len(loader)
@@ -123,13 +124,13 @@ class InfeedDatasource(Datasource):
 def _read(
     kept: Any, begin: int, end: int, on_error: Any, workers: int, ids: bool
 ) -> Iterator[pa.Table]:
-    """The batches of a range as tables."""
+    """Yields the batches of a range as tables."""
     pipeline: Pipeline = ray.get(kept)
     with pipeline.open(workers=workers, on_error=on_error) as loader:
         loader.seek(0, begin)
         for batch in loader:
-            # A step whose records were all skipped delivers no batch, so steps are
-            # compared and batches are not counted.
+            # A step whose records were all skipped delivers no batch, so the end of
+            # the range is found by step number.
             if batch.step >= end:
                 return
             yield table_from(batch, ids)
@@ -138,10 +139,10 @@ def _read(
 
 
 def table_from(batch: Batch, ids: bool = False) -> pa.Table:
-    """A batch as a table, without the rows that only fill it up.
+    """Returns a batch as a table, without rows of padding.
 
     Raises:
-        ConfigError: A field has a type that Arrow has not.
+        ConfigError: A field has a type that Arrow does not have.
     """
     records = batch.records
     columns = {name: _column(name, column) for name, column in batch.items()}
@@ -149,7 +150,7 @@ def table_from(batch: Batch, ids: bool = False) -> pa.Table:
         numbers = pa.array([number for number, _ in records], pa.int64())
         names = pa.array([name for _, name in records], pa.string())
         columns |= dict(zip(_IDS, (numbers, names), strict=True))
-    # They are at the end.
+    # Rows of padding are at the end.
     filled = sum(number >= 0 for number, _ in records)
     return pa.table(columns).slice(0, filled)
 
@@ -168,7 +169,8 @@ def _column(name: str, column: Any) -> pa.Array:
         return pa.array(column, pa.string() if is_text else pa.binary())
     if column.dtype.kind == "V":
         raise ConfigError(
-            f"read: `{name}` is bfloat16, which Arrow has not; take float16 or float32"
+            f"read: `{name}` is bfloat16, which Arrow does not have; use float16 or "
+            "float32"
         )
     if column.ndim == 1:
         return pa.array(column)
@@ -180,7 +182,7 @@ def _column(name: str, column: Any) -> pa.Array:
 
 
 def _with_whole_paths(pipeline: Pipeline) -> Pipeline:
-    """The same, its paths from the root: a task's folder of the moment is another."""
+    """Returns the pipeline with absolute paths, because tasks run in other folders."""
     description = pipeline.source._to_dict()
     if pipeline.source._buffers():
         return pipeline

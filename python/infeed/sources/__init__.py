@@ -1,13 +1,13 @@
-"""Sources: where records come from.
+"""Sources: the data that a pipeline reads.
 
-Frozen and plain: nothing is listed or read until the pipeline is opened. `Memory` is
-the exception, since its arrays are there already; so are `Arrow` and `Items` where they
-are given objects.
+A source is a frozen dataclass of settings. It lists and reads nothing until the
+pipeline is opened. `Memory`, and `Arrow` and `Items` over Python objects, hold their
+data from the start.
 """
 
 from typing import Any
 
-from infeed._columns import Column
+from infeed._columns import MemoryColumn
 from infeed._fields import Field
 from infeed.sources.base import Source
 from infeed.sources.files import Folder, Pairs
@@ -33,7 +33,7 @@ __all__ = [
     "WebDataset",
 ]
 
-# By their names in a description; sources of objects have none.
+# Sources by their name in a description. Sources of objects have no name.
 _FILES: dict[str, type[Source]] = {
     "folder": Folder,
     "pairs": Pairs,
@@ -46,11 +46,11 @@ _FILES: dict[str, type[Source]] = {
 
 
 def from_dict(table: dict[str, Any]) -> Source:
-    """Makes the source that a description names."""
+    """Returns the source that a description's table names."""
     settings = dict(table)
     kind = settings.pop("kind")
     if kind == "memory":
-        columns = (Column.from_dict(field) for field in settings["fields"])
+        columns = (MemoryColumn.from_dict(field) for field in settings["fields"])
         return Memory._from_columns(tuple(columns))
     if kind == "mix":
         parts = [

@@ -10,22 +10,23 @@ from infeed.sources.base import Source
 class Folder(Source):
     """Image files below a folder, with labels if there are any.
 
-    Fields are ``image`` and, with labels, ``label``: an int64 scalar.
+    The fields are ``image`` and, with labels, ``label``: an int64 scalar.
 
     Args:
-        path: The folder.
-        labels: ``"auto"``: the class is the folder directly below ``path``, numbered in
-            sorted order as torchvision's ``ImageFolder`` does; without such folders
-            there are no labels. ``"none"``: no labels. Else the path of a CSV file
-            with the columns ``path,label``, whose rows are the records. Its paths are
-            relative to ``path`` and may not leave it, unless ``path`` is ``"/"``.
-        follow_links: Whether symbolic links that lead outside ``path`` are followed.
-            A link to a folder that contains it is never entered.
+        path: Path of the folder.
+        labels: ``"auto"``: the class of an image is the folder directly below ``path``,
+            numbered in sorted order as in torchvision's ``ImageFolder``; without such
+            folders there are no labels. ``"none"``: no labels. Other values: path of a
+            CSV file with the columns ``path,label``, whose rows are the records. Its
+            paths are relative to ``path`` and must stay below it, unless ``path`` is
+            ``"/"``.
+        follow_links: Whether to follow symbolic links that lead outside ``path``. A
+            link to a folder that contains the link is never followed.
 
     Raises:
-        ConfigError: When opened: there are no images, or a class has none, or the CSV
-            names a file outside ``path``.
-        OpenError: When opened: the folder cannot be listed.
+        ConfigError: Raised when the pipeline is opened: there are no images, a class
+            has no images, or the CSV file names a file outside ``path``.
+        OpenError: Raised when the pipeline is opened: the folder cannot be listed.
     """
 
     path: str
@@ -42,16 +43,17 @@ class Folder(Source):
 class Pairs(Source):
     """Images and masks in two folders, paired by equal name without extension.
 
-    Fields are ``image`` and ``mask``.
+    The fields are ``image`` and ``mask``.
 
     Args:
-        image: The folder of images.
-        mask: The folder of masks.
-        follow_links: As for `Folder`.
+        image: Folder of the images.
+        mask: Folder of the masks.
+        follow_links: As in `Folder`.
 
     Raises:
-        ConfigError: When opened: a file has no partner; the message names it.
-        OpenError: When opened: a folder cannot be listed.
+        ConfigError: Raised when the pipeline is opened: a file has no partner; the
+            message names it.
+        OpenError: Raised when the pipeline is opened: a folder cannot be listed.
     """
 
     image: str

@@ -1,23 +1,23 @@
-"""Arrays and lists that are there already."""
+"""Arrays and lists in memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from infeed import _check
-from infeed._columns import Column, column
+from infeed._columns import MemoryColumn, column
 from infeed._fields import Kind
 from infeed.sources.base import Source
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class Memory(Source):
-    """Arrays and lists that are in memory already, one element a record, by field name.
+    """Arrays and lists in memory by field name, with one element per record.
 
-    What a field is follows from what it is given, unless ``kinds`` says it:
+    The data determines the kind of a field, unless ``kinds`` sets it:
 
     - uint8 ``[N, H, W, C]`` with 1, 3 or 4 channels: images. A field named ``image``
-      may be ``[N, H, W]``, gray.
+      may be ``[N, H, W]``, grey.
     - uint8 or uint16 ``[N, H, W]`` in a field named ``mask``: masks.
     - any other array of numbers: tensors ``[N, ...]`` or scalars ``[N]``.
     - a list of bytes: encoded images in a field named ``image`` or ``mask``, else
@@ -26,36 +26,36 @@ class Memory(Source):
     - a list of one-dimensional arrays of unequal length, or ``(values, offsets)``:
       ragged.
 
-    Arrays are used where they lie; do not write to them while a loader is open. An
-    array from ``np.load(path, mmap_mode="r")`` is mapped by the engine itself. Arrays
-    that are not contiguous, or not in the machine's byte order, are copied once, with a
-    warning; lists are copied into one buffer.
+    Arrays are not copied; do not write to them while a loader is open. The engine
+    itself maps an array from ``np.load(path, mmap_mode="r")``. Arrays that are not
+    contiguous, or not in native byte order, are copied once with a warning. Lists are
+    copied into one buffer.
 
     Args:
-        kinds: Kinds by field name, where they are not to be guessed.
-        **fields: Arrays or lists by field name, all of equal length.
+        kinds: Kind by field name, where the data does not determine it.
+        **fields: Array or list by field name, all of equal length.
 
     Raises:
-        ConfigError: Lengths differ, or a field cannot be what it should; the message
-            names the fields.
+        ConfigError: Lengths differ, or a field cannot have its kind; the message names
+            the fields.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[MemoryColumn, ...]
 
     def __init__(self, *, kinds: Mapping[str, Kind] | None = None, **fields: Any):
         kinds = dict(kinds or {})
         for name in kinds:
             if name not in fields:
-                raise _check.refusal(self, "kinds", "about fields that are given", name)
+                raise _check.error(self, "kinds", "a mapping of existing fields", name)
         if not fields:
-            raise _check.refusal(self, "fields", "given, such as image=array", {})
+            raise _check.error(self, "fields", "set, such as image=array", {})
         columns = tuple(
             column(name, data, kinds.get(name)) for name, data in fields.items()
         )
         first = columns[0]
         for other in columns[1:]:
             if other.records != first.records:
-                raise _check.refusal(
+                raise _check.error(
                     self,
                     other.name,
                     f"as long as {first.name} ({first.records} records)",
@@ -76,7 +76,7 @@ class Memory(Source):
         return [buffer for column in self.columns for buffer in column.buffers()]
 
     @classmethod
-    def _from_columns(cls, columns: tuple[Column, ...]) -> "Memory":
+    def _from_columns(cls, columns: tuple[MemoryColumn, ...]) -> "Memory":
         memory = cls.__new__(cls)
         object.__setattr__(memory, "columns", columns)
         return memory

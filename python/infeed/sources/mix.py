@@ -1,4 +1,4 @@
-"""Several sources as one."""
+"""Several sources combined into one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from infeed.sources.base import Source
 class Mix(Source):
     """Records of several sources with the same fields.
 
-    ``Mix(a, b)`` puts them behind each other: every record comes once an epoch.
-    ``Mix((a, 0.7), (b, 0.3))`` mixes by weights: every 10000 records of an epoch hold
-    7000 of the first and 3000 of the second, in an order that the seed gives; a source
-    that is through begins again, in another order, and goes on where the epoch before
-    left it.
+    ``Mix(a, b)`` concatenates them: every record comes once per epoch.
+    ``Mix((a, 0.7), (b, 0.3))`` mixes by weight: every 10000 records of an epoch have
+    7000 of the first and 3000 of the second, in an order that the seed determines. A
+    source that is used up starts again in another order, and continues in the next
+    epoch from where it was.
 
     Args:
-        parts: Sources, or pairs of source and weight; weights are relative.
-        epoch: With weights, the number of records of an epoch. None: as many as the
-            sources have together.
+        parts: Sources, or pairs of source and relative weight.
+        epoch: With weights, the number of records per epoch. None: the sum over the
+            sources.
 
     Raises:
-        ConfigError: Some have a weight and some none. When opened: fields or classes
-            differ.
+        ConfigError: Some parts have a weight and others do not. Raised when the
+            pipeline is opened: fields or classes differ.
     """
 
     parts: tuple[tuple[Source, float | None], ...]
@@ -37,12 +37,12 @@ class Mix(Source):
             source, weight = part if isinstance(part, tuple) else (part, None)
             if not isinstance(source, Source):
                 expected = "sources, or pairs of source and weight"
-                raise _check.refusal(self, "parts", expected, part)
+                raise _check.error(self, "parts", expected, part)
             if weight is not None:
                 weight = float(_check.number(self, "weight", weight))
             settled.append((source, weight))
         if len({weight is None for _, weight in settled}) != 1:
-            raise _check.refusal(
+            raise _check.error(
                 self, "parts", "all with a weight, or all without", list(parts)
             )
         if epoch is not None:

@@ -1,4 +1,4 @@
-"""Objects of Python: tables that speak Arrow, and anything with items."""
+"""Python objects as sources: Arrow tables, and sequences of items."""
 
 import json
 import os
@@ -12,15 +12,15 @@ from infeed.sources.tables import files_code
 
 
 class _Object(Source):
-    """A source that the engine makes of an object, once, when it is first needed."""
+    """Base class of sources that the engine makes from an object on first use."""
 
     name: str
-    _made: _core.Given | None
+    _made: _core.PythonSource | None
 
-    def _make(self) -> _core.Given:
+    def _make(self) -> _core.PythonSource:
         raise NotImplementedError
 
-    def _given(self) -> _core.Given:
+    def _given(self) -> _core.PythonSource:
         given = self._made
         if given is None:
             given = self._make()
@@ -31,44 +31,45 @@ class _Object(Source):
         return [self._given()]
 
     def _to_dict(self, first: int = 0) -> dict[str, Any]:
-        return {"kind": "given", "handle": first, "name": self.name}
+        return {"kind": "object", "handle": first, "name": self.name}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The object alone: what the engine made of it stays in this process."""
+        """Returns the object alone; the engine's source stays in this process."""
         return self.__dict__ | {"_made": None}
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Arrow(_Object):
-    """Rows of Arrow IPC files, or of any table in memory that speaks Arrow.
+    """Rows of Arrow IPC files, or of a table in memory.
 
-    ``Arrow("cache/*.arrow")`` reads files and streams, such as the caches of Hugging
-    Face's ``datasets``: mapped where they are on this machine and not compressed, else
-    a record batch at a time, which is then what shuffling goes by. ``Arrow(table)``
-    takes an object with ``__arrow_c_stream__`` (a table of PyArrow, a data frame of
-    Polars, a relation of DuckDB, ...) or a ``datasets.Dataset`` without format and
-    selection, and shares its memory. A stream is read to its end when the pipeline
-    is opened first.
+    ``Arrow("cache/*.arrow")`` reads Arrow files and streams, such as the caches of
+    Hugging Face ``datasets``. Uncompressed local files are mapped. Other files are read
+    one record batch at a time, and shuffling permutes those batches.
+    ``Arrow(table)`` shares the memory of an object with ``__arrow_c_stream__`` (a
+    PyArrow table, a Polars data frame, a DuckDB relation, ...), or of a
+    ``datasets.Dataset`` without format and selection. A stream is read to its end when
+    the pipeline is first opened.
 
-    What a column is follows from its type and first value, as in `Parquet`.
+    The kind of a column follows from its type and first value, as in `Parquet`.
 
     Args:
         data: Paths, patterns or URLs; or the object.
-        fields: Names of the columns that are read; or by name of the field the column
-            it is taken from, or a `Field`. None: all that can be a field.
+        fields: Names of the columns to read; or the column, or a `Field`, by field
+            name. None: all columns that can be a field.
 
     Raises:
-        ConfigError: ``data`` is no table. When opened: a column is not there or cannot
-            be what is asked, or the object gives no table; its own exception is the
-            cause.
-        OpenError: When opened: a file cannot be read, or is none.
+        ConfigError: ``data`` is not a table. Raised when the pipeline is opened: a
+            column is missing or has another kind, or the object returns no table; its
+            exception is the cause.
+        OpenError: Raised when the pipeline is opened: a file cannot be read, or is not
+            an Arrow file.
     """
 
     files: tuple[str, ...]
     data: Any
     fields: tuple[tuple[str, Field], ...]
     name: str
-    _made: _core.Given | None
+    _made: _core.PythonSource | None
 
     def __init__(self, data: Any, fields: Fields | None = None):
         files: tuple[str, ...] = ()
@@ -78,7 +79,7 @@ class Arrow(_Object):
         table = None if files else _hugging_face(data)
         if not files and table is None and not hasattr(data, "__arrow_c_stream__"):
             expected = "paths, or an object with __arrow_c_stream__; try sources.Items"
-            raise _check.refusal(self, "data", expected, type(data).__name__)
+            raise _check.error(self, "data", expected, type(data).__name__)
         object.__setattr__(self, "files", files)
         source = table if table is not None else data
         object.__setattr__(self, "data", None if files else source)
@@ -87,7 +88,7 @@ class Arrow(_Object):
         object.__setattr__(self, "_made", None)
 
     def __eq__(self, other: object) -> bool:
-        """Equal settings over the same files or the very same object."""
+        """Whether settings are equal, over the same files or the same object."""
         if not isinstance(other, Arrow):
             return NotImplemented
         return self._key() == other._key()
@@ -103,7 +104,7 @@ class Arrow(_Object):
             return files_code("Arrow", self.files, self.fields)
         return f"sources.Arrow(<{type(self.data).__name__}>)"
 
-    def _make(self) -> _core.Given:
+    def _make(self) -> _core.PythonSource:
         return _core.table(self.data, self.name, _fields_json(self.fields))
 
     def _buffers(self) -> list[Any]:
@@ -120,47 +121,45 @@ class Arrow(_Object):
 class Items(_Object):
     """Items of a Python object: a ``torch.utils.data.Dataset``, a list, any sequence.
 
-    ``__getitem__`` is called on the engine's I/O threads, under the interpreter's lock,
-    so items come one at a time as far as they do not release it; `Loader.stats` and
-    `Loader.explain` tell what that costs. A ``datasets.Dataset`` without format,
-    transform and selection, whose images are in it, is read as `Arrow` instead, without
-    Python.
+    The engine's I/O threads call ``__getitem__`` under the interpreter's lock, so only
+    one item is made at a time unless the code releases the lock. `Loader.stats` and
+    `Loader.explain` report the cost. A ``datasets.Dataset`` without format, transform
+    and selection that contains its images is read like `Arrow`, without Python.
 
-    An item is a dictionary, or a tuple: ``image`` and ``label`` (or ``mask``, if the
-    second is pixels). What a field is follows from item 0, and all others must be like
-    it: arrays and tensors of one shape, numbers, str, bytes (images, if they begin as
-    one), lists of numbers (ragged, or tensors where a `Field` says so or has a shape),
-    images of Pillow, which may differ in size and need ``.decode()``. An exception
-    makes a bad record, with what was raised as the reason.
+    An item is a dictionary, or a tuple of ``image`` and ``label`` (or ``mask``, if the
+    second value has pixels). Item 0 determines the kinds of fields, and all other items
+    must match: arrays and tensors of one shape, numbers, str, bytes (an image if they
+    start like an image file), lists of numbers (ragged, or tensors if a `Field` sets
+    the kind or shape), and Pillow images, which may differ in size and need
+    ``.decode()``. An item that raises an exception is a bad record with that reason.
 
     Args:
-        dataset: An object with ``__len__`` and ``__getitem__``.
-        fields: Names of the fields that are taken; or by name of the field the entry it
-            is taken from, or a `Field`; for tuples of other things, the names in their
-            order. None: all.
+        dataset: Object with ``__len__`` and ``__getitem__``.
+        fields: Names of the fields to take; or the entry, or a `Field`, by field name.
+            For other tuples: the field names in order. None: all.
 
     Raises:
-        ConfigError: ``dataset`` has no items. When opened: item 0 cannot be had, with
-            its own exception as the cause, or a value of it cannot be a field.
+        ConfigError: ``dataset`` has no items. Raised when the pipeline is opened: item
+            0 raises an exception, which is the cause, or a value cannot be a field.
     """
 
     dataset: Any
     fields: tuple[tuple[str, Field], ...]
     name: str
-    _made: _core.Given | None
+    _made: _core.PythonSource | None
 
     def __init__(self, dataset: Any, fields: Fields | None = None):
         for method in ("__len__", "__getitem__"):
             if not hasattr(dataset, method):
                 expected = f"an object with {method}"
-                raise _check.refusal(self, "dataset", expected, type(dataset).__name__)
+                raise _check.error(self, "dataset", expected, type(dataset).__name__)
         object.__setattr__(self, "dataset", dataset)
         object.__setattr__(self, "fields", fields_from(self, fields))
         object.__setattr__(self, "name", f"the {type(dataset).__name__}")
         object.__setattr__(self, "_made", None)
 
     def __eq__(self, other: object) -> bool:
-        """Equal settings over the very same object."""
+        """Whether settings are equal, over the same object."""
         if not isinstance(other, Items):
             return NotImplemented
         return self.dataset is other.dataset and self.fields == other.fields
@@ -171,7 +170,7 @@ class Items(_Object):
     def __repr__(self) -> str:
         return f"sources.Items(<{type(self.dataset).__name__}>)"
 
-    def _make(self) -> _core.Given:
+    def _make(self) -> _core.PythonSource:
         fields = _fields_json(self.fields)
         table = _hugging_face(self.dataset)
         if table is not None and _holds_images(table):
@@ -184,21 +183,21 @@ def _fields_json(fields: tuple[tuple[str, Field], ...]) -> str:
 
 
 def _hugging_face(data: Any) -> Any:
-    """The table behind a `datasets.Dataset` that gives out its rows as they are."""
+    """Returns the table of a `datasets.Dataset` that returns its rows unchanged."""
     if not type(data).__module__.startswith("datasets."):
         return None
     columns = getattr(data, "_format_columns", ())
     plain = (
         getattr(data, "_indices", True) is None
         and getattr(data, "_format_type", True) is None
-        # A format may leave columns out and be of no type.
+        # A format may leave out columns and convert types.
         and (columns is None or set(columns) == set(data.column_names))
     )
     return getattr(getattr(data, "data", None), "table", None) if plain else None
 
 
 def _holds_images(table: Any) -> bool:
-    """Whether no image of a table is only the path of a file."""
+    """Whether all images of a table are stored in it, and not as file paths."""
     for column in table.columns:
         names = [field.name for field in column.type] if _is_struct(column.type) else []
         if "bytes" in names and any(

@@ -1,4 +1,4 @@
-"""Shards: files that hold many records each, one behind the other."""
+"""Shards: files with many records each."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from infeed.sources.base import Source
 
 @dataclass(frozen=True, init=False, repr=False)
 class _Shards(Source):
-    """Files that hold many records each, and the fields to take of them."""
+    """Base class: files with many records each, and the fields to take from them."""
 
     shards: tuple[str, ...]
     fields: tuple[tuple[str, Field], ...]
@@ -24,9 +24,7 @@ class _Shards(Source):
     ):
         names = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
         if not names:
-            raise _check.refusal(
-                self, "shards", "a path or pattern, or several", shards
-            )
+            raise _check.error(self, "shards", "a path or pattern, or several", shards)
         paths = tuple(_check.path(self, "shards", name) for name in names)
         object.__setattr__(self, "shards", paths)
         object.__setattr__(self, "fields", fields_from(self, fields))
@@ -43,62 +41,64 @@ class _Shards(Source):
 
 
 class WebDataset(_Shards):
-    """Tar shards as the ``webdataset`` package writes them.
+    """Tar shards in the format of the ``webdataset`` package.
 
-    Consecutive files of equal stem are one record; what follows the first dot of a base
-    name, in lower case, says which field a file is. A shard is indexed when it is first
-    opened; an index beside it (``wds2idx`` writes one) is used instead.
+    Consecutive files with equal stem are one record. The part of a base name after its
+    first dot, in lower case, identifies the field. A shard is indexed when it is first
+    opened. If there is an index file next to it, as ``wds2idx`` writes, that is used.
 
     Args:
-        shards: A path or pattern such as ``"train-{0000..0146}.tar"``, or several.
-        fields: By name of the field the extension it is taken from, several by ``;``
-            (``{"image": "jpg;png", "label": "cls"}``), or a `Field`; ``"__key__"`` is
-            the stem. Without it, what the first record holds: a single image is
-            ``image``, ``cls`` is ``label``, an image in ``mask.png`` or ``seg.png`` is
-            ``mask``, and the others are called by their extensions.
+        shards: Path or pattern, such as ``"train-{0000..0146}.tar"``, or several.
+        fields: Extension by field name, alternatives separated by ``;``
+            (``{"image": "jpg;png", "label": "cls"}``), or a `Field`. ``"__key__"`` is
+            the stem. None: the files of the first record. A single image becomes
+            ``image``, ``cls`` becomes ``label``, an image in ``mask.png`` or
+            ``seg.png`` becomes ``mask``, and others have their extension as name.
 
     Raises:
-        ConfigError: When opened: a pattern matches nothing, or there are no records.
-        OpenError: When opened: a shard is none or was cut; the message has the byte.
+        ConfigError: Raised when the pipeline is opened: a pattern matches nothing, or
+            there are no records.
+        OpenError: Raised when the pipeline is opened: a file is not a tar shard or is
+            truncated; the message has the byte.
     """
 
 
 class TFRecord(_Shards):
-    """TFRecord shards of ``tf.train.Example``, plain or in gzip or zlib.
+    """TFRecord shards of ``tf.train.Example``, plain or compressed with gzip or zlib.
 
-    Checksums are verified. Lists of floats and integers become tensors, those of bytes
+    Checksums are verified. Lists of floats and integers become tensors. Lists of bytes
     must have one value.
 
     Args:
-        shards: A path or pattern such as ``"train-*-of-01024"``, or several.
-        fields: By name of the field the feature it is taken from, several by ``;``, or
-            a `Field`. ``None`` stands for the field's own name, and for the usual ones
+        shards: Path or pattern, such as ``"train-*-of-01024"``, or several.
+        fields: Feature by field name, alternatives separated by ``;``, or a `Field`.
+            A value of None stands for the field's own name, and for the usual features
             of ``image``, ``label`` and ``mask`` (``image/encoded``,
-            ``image/class/label``). Without it, all features that the first records
-            have alike.
+            ``image/class/label``). None: all features that the first records share.
 
     Raises:
-        ConfigError: When opened: a pattern matches nothing, or there are no records.
-        OpenError: When opened: a shard is none or was cut, or a feature is not there;
-            the message names those that are.
+        ConfigError: Raised when the pipeline is opened: a pattern matches nothing, or
+            there are no records.
+        OpenError: Raised when the pipeline is opened: a file is not a TFRecord shard or
+            is truncated, or a feature is missing; the message names the existing ones.
     """
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class MDS(Source):
-    """A folder of MDS shards, as MosaicML Streaming writes them, raw, zstd or gz.
+    """A folder of MDS shards in the format of MosaicML Streaming: raw, zstd or gz.
 
-    Columns that are pickled are refused: reading them would run code that lies in the
-    data.
+    Pickled columns raise an error, because reading them could run code in the data.
 
     Args:
-        path: The folder or URL that holds ``index.json``.
-        fields: By name of the field the column it is taken from, or a `Field`;
-            ``None`` for the field's own name. Without it, all columns.
+        path: Folder or URL that has ``index.json``.
+        fields: Column by field name, or a `Field`; a value of None stands for the
+            field's own name. None: all columns.
 
     Raises:
-        ConfigError: When opened: a column is not there or cannot be read.
-        OpenError: When opened: a shard is missing or was cut.
+        ConfigError: Raised when the pipeline is opened: a column is missing or cannot
+            be read.
+        OpenError: Raised when the pipeline is opened: a shard is missing or truncated.
     """
 
     path: str

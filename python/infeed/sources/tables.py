@@ -1,4 +1,4 @@
-"""Tables in files: Parquet and archives of NumPy."""
+"""Tables in files: Parquet, and NumPy archives."""
 
 import os
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from infeed.sources.base import Source
 def files_code(
     kind: str, files: tuple[str, ...], fields: tuple[tuple[str, Field], ...]
 ) -> str:
-    """The code that names files and fields."""
+    """Formats files and fields as the arguments of a call."""
     named = _code.value(files[0] if len(files) == 1 else files)
     return f"sources.{kind}({named}{fields_code(fields)})"
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class _Files(Source):
-    """Files of one format, whose columns are the fields."""
+    """Base class: files of one format, whose columns are the fields."""
 
     files: tuple[str, ...]
     fields: tuple[tuple[str, Field], ...]
@@ -32,7 +32,7 @@ class _Files(Source):
     ):
         named = [files] if isinstance(files, str | os.PathLike) else list(files)
         if not named:
-            raise _check.refusal(self, "files", "at least one path or pattern", files)
+            raise _check.error(self, "files", "at least one path or pattern", files)
         checked = tuple(_check.path(self, "files", path) for path in named)
         object.__setattr__(self, "files", checked)
         object.__setattr__(self, "fields", fields_from(self, fields))
@@ -50,23 +50,24 @@ class _Files(Source):
 class Parquet(_Files):
     """Rows of Parquet files.
 
-    A row group is read and decoded whole, only the columns that are fields, and is what
-    shuffling goes by: row groups are permuted, and rows within a window of them. What a
-    column is follows from its type, its first value and what ``datasets`` of Hugging
-    Face wrote beside it: bytes, or ``{bytes, path}``, that begin as an image does are
-    encoded images (masks, in a column named so), text is text, numbers are scalars
-    (``label`` as int64), lists of fixed length are tensors or pixels, other lists are
-    ragged.
+    A row group is read and decoded as a whole, but only the columns that are fields.
+    Shuffling permutes row groups, and rows within a window of row groups. The kind of a
+    column follows from its type, its first value and the metadata of Hugging Face
+    ``datasets``. Bytes, or ``{bytes, path}``, that start like an image file are encoded
+    images (masks in a column with that name). Text is text, numbers are scalars
+    (``label`` as int64), lists of fixed length are tensors or pixels, and other lists
+    are ragged.
 
     Args:
         files: Paths, patterns such as ``"train-*.parquet"``, or URLs.
-        fields: Names of the columns that are read; or by name of the field the column
-            it is taken from, or a `Field`. None: all that can be a
-            field.
+        fields: Names of the columns to read; or the column, or a `Field`, by field
+            name. None: all columns that can be a field.
 
     Raises:
-        ConfigError: When opened: a column is not there or cannot be what is asked.
-        OpenError: When opened: a file cannot be read, or is none.
+        ConfigError: Raised when the pipeline is opened: a column is missing or has
+            another kind.
+        OpenError: Raised when the pipeline is opened: a file cannot be read, or is not
+            a Parquet file.
     """
 
 
@@ -74,16 +75,18 @@ class Parquet(_Files):
 class Npz(_Files):
     """Arrays of ``.npz`` files, each with some records of every array.
 
-    Files of ``np.savez`` on this machine are mapped; of ``np.savez_compressed``, a file
-    is read whole and is what shuffling goes by. A ``.npy`` is mapped by `Memory`, from
-    ``np.load(path, mmap_mode="r")``.
+    Local files of ``np.savez`` are mapped. A file of ``np.savez_compressed`` is read as
+    a whole, and shuffling permutes those files. To map a ``.npy`` file use `Memory`
+    with ``np.load(path, mmap_mode="r")``.
 
     Args:
         files: Paths, patterns such as ``"batch-*.npz"``, or URLs.
-        fields: Names of the arrays that are read; or by name of the field the array it
-            is taken from, or a `Field`. None: all.
+        fields: Names of the arrays to read; or the array, or a `Field`, by field name.
+            None: all.
 
     Raises:
-        ConfigError: When opened: an array is not there, or lengths differ.
-        OpenError: When opened: a file cannot be read, or is none.
+        ConfigError: Raised when the pipeline is opened: an array is missing, or lengths
+            differ.
+        OpenError: Raised when the pipeline is opened: a file cannot be read, or is not
+            an NPZ file.
     """

@@ -1,11 +1,12 @@
-"""Any loader, watched: what the loop waits for and whether the loader slows the step.
+"""`watch`: the waiting time of a loop over any loader, and the step's slowdown by it.
 
-`loop` keeps the time, `sampler` asks for the lock, `load` reads processor times,
-`report` holds the figures, `verdict` draws the conclusion, `reach` runs infeed.
+`loop` measures times, `sampler` requests the interpreter's lock, `processor` reads
+processor times, `figures` and `report` hold the numbers, `verdict` draws the
+conclusion, and `throughput` measures infeed.
 """
 
 from infeed.watching.loop import Watch, watch
-from infeed.watching.reach import what_infeed_reaches
 from infeed.watching.report import WatchReport
+from infeed.watching.throughput import measure_throughput
 
-__all__ = ["Watch", "WatchReport", "watch", "what_infeed_reaches"]
+__all__ = ["Watch", "WatchReport", "measure_throughput", "watch"]

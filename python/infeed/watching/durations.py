@@ -1,4 +1,4 @@
-"""Many durations in little memory: their sum, and a fair sample for the quantiles."""
+"""Sums and quantiles of many durations in little memory."""
 
 import math
 import random
@@ -22,7 +22,7 @@ class Durations:
         self._random = random.Random(0)
 
     def add(self, seconds: float) -> None:
-        """Counts one more."""
+        """Adds a duration."""
         self.count += 1
         self.total_s += seconds
         if len(self._kept) < _KEPT:
@@ -32,11 +32,11 @@ class Durations:
 
     @property
     def mean_s(self) -> float:
-        """Mean, 0 without any."""
+        """Mean; 0 without durations."""
         return self.total_s / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> float:
-        """The duration that `share` of them do not exceed, 0 without any."""
+        """Returns the duration that `share` of all do not exceed; 0 without any."""
         kept = sorted(self._kept)
         if not kept:
             return 0.0
@@ -46,10 +46,10 @@ class Durations:
         return kept[low] + (kept[high] - kept[low]) * (place - low)
 
     def middle(self) -> tuple[float, float]:
-        """Mean without the shortest and longest twentieth, and its standard error.
+        """Returns the mean without the extreme 5 % on each side, and its error.
 
-        Unlike the median it sees what befalls some of them only, such as a wait for a
-        lock that one in three meets; unlike the mean it does not see the stragglers.
+        Unlike the median it includes events that a part of the durations has, such as
+        a lock that one in three waits for. Unlike the mean it ignores outliers.
         """
         kept = sorted(self._kept)
         cut = len(kept) // 20

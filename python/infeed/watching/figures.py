@@ -1,6 +1,6 @@
-"""What a watch measures, the shares and rates that follow, and the form of a verdict.
+"""Measurements of a watch, the shares and rates computed from them, and the verdict.
 
-Plain data, so that verdicts are tested with made-up figures.
+All of it is plain data, so that tests can make up measurements.
 """
 
 import math
@@ -9,30 +9,30 @@ from typing import Literal
 
 Limit = Literal["step", "loader", "python", "interference"]
 
-# Waiting below this share of the time is not worth a verdict: removing all of it would
-# gain as much and no more.
+# Share of waiting time below which it is not the limit: without it the loop would be
+# faster by no more than that.
 WAITING = 0.05
-# Loader and step closer than this are told as equal.
+# Relative difference of loader and step below which they are reported as equal.
 TIE = 0.05
-# A step that is longer beside the loader by less than this is not blamed on it.
+# Relative slowdown of the step by the loader below which it is not reported.
 SLOWED = 0.05
-# Share of requests that found the interpreter's lock held, from which on it is named.
+# Share of requests that found the interpreter's lock held, above which it is reported.
 HELD = 0.6
-# What of that must be others' than the loop's thread, and cores that other threads of
-# Python must use, before the lock is blamed for a slow step.
+# Part of that share that threads other than the loop's must cause, and cores that other
+# Python threads must use, before the lock is reported as the cause of a slow step.
 OTHERS = 0.2
 PYTHON = 0.15
-# Share of the usable cores from which on they count as all busy.
+# Share of the usable cores above which they count as fully used.
 SATURATED = 0.9
 
 
 @dataclass(frozen=True)
-class Times:
+class DurationSummary:
     """Durations of one kind, in seconds.
 
     Attributes:
-        middle_s: Mean without the shortest and longest twentieth.
-        error_s: Its standard error; 0 where there were too few.
+        middle_s: Mean without the longest and shortest 5 %.
+        error_s: Standard error of `middle_s`; 0 with too few durations.
     """
 
     count: int
@@ -45,29 +45,31 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Alone:
-    """The step on a batch that was in memory, with the loader at rest.
+class Ceiling:
+    """The step on a batch in memory, with the loader at rest.
 
     Attributes:
-        step: Durations, without those of settling.
-        settle_s: Time given to the loader to come to rest.
-        at_rest: Whether it did; if not, the step may be faster still.
+        step: Durations of the step, without those before the loader was at rest.
+        settle_s: Time given to the loader to come to rest, in seconds.
+        at_rest: Whether it came to rest; if not, the step may be even faster.
     """
 
-    step: Times
+    step: DurationSummary
     settle_s: float
     at_rest: bool
 
 
 @dataclass(frozen=True)
-class Lock:
-    """Share of requests that found the interpreter's lock held, 0 to 1; None: too few.
+class LockShares:
+    """Share of requests that found the interpreter's lock held, 0 to 1.
+
+    None means too few requests.
 
     Attributes:
-        waiting: While the loop waited for data.
-        stepping: During steps.
-        alone: During steps with the loader at rest.
-        wait_s: Mean time that a request waited during steps.
+        waiting: Share while the loop waited for data.
+        stepping: Share during steps.
+        alone: Share during steps with the loader at rest.
+        wait_s: Mean waiting time of a request during steps, in seconds.
     """
 
     waiting: float | None
@@ -77,19 +79,19 @@ class Lock:
 
 
 @dataclass(frozen=True)
-class Processor:
-    """Cores that were busy on average after the first batch.
+class ProcessorLoad:
+    """Mean number of busy cores after the first batch.
 
     Attributes:
-        usable: Cores this process may use, quotas included.
-        loop: The loop's own thread.
-        loop_waiting: The loop's own thread while it waited for data.
-        loop_stepping: The loop's own thread during steps.
-        threads: Other threads of this process.
-        python: Those of them that Python started.
-        children: Processes it started.
-        machine: Everything on the machine.
-        sampled: Whether all but the loop's own thread was measured.
+        usable: Cores that this process may use, including quotas.
+        loop: Cores used by the loop's own thread.
+        loop_waiting: Cores used by the loop's thread while it waited for data.
+        loop_stepping: Cores used by the loop's thread during steps.
+        threads: Cores used by other threads of this process.
+        python: Part of `threads` that Python started.
+        children: Cores used by child processes.
+        machine: Cores used by all programs on the machine.
+        sampled: Whether more than the loop's own thread was measured.
     """
 
     usable: float
@@ -104,26 +106,26 @@ class Processor:
 
     @property
     def busy(self) -> float:
-        """Cores that this process and its children kept busy."""
+        """Cores used by this process and its children."""
         return self.loop + self.threads + self.children
 
     @property
     def saturated(self) -> bool:
-        """Whether no usable core was left."""
+        """Whether all usable cores were in use."""
         return max(self.busy, self.machine) >= SATURATED * self.usable
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What an infeed pipeline gave, alone on this machine.
+class Throughput:
+    """Throughput of an infeed pipeline that runs alone on this machine.
 
     Attributes:
-        samples_per_s: After the first batch.
-        samples: How many were counted.
-        seconds: How long.
-        first_batch_s: From opening to the first batch.
+        samples_per_s: Samples per second after the first batch.
+        samples: Number of samples counted.
+        seconds: Duration of the measurement.
+        first_batch_s: Time from opening to the first batch, in seconds.
         pipeline: The pipeline, as code.
-        notes: What it does not do that the loader may.
+        notes: Work of the watched loader that the pipeline does not do.
     """
 
     samples_per_s: float
@@ -136,23 +138,24 @@ class Reach:
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured.
+    """Measurements of a watch.
 
     Attributes:
-        loader: The loader's type.
-        batches: How many were given out, repeats for the ceiling not counted.
-        samples: How many they held; None where that cannot be told.
-        epochs: How many were begun.
-        first_batch_s: From the first `iter` to the first batch.
-        seam_s: Between epochs: their first batches, and what loaders do at the end.
-        wait: Time the loop waited for batches within epochs.
-        step: Time between taking a batch and asking for the next.
-        alone: The ceiling, where it was measured.
-        lock: The interpreter's lock, where there is one.
-        processor: Who was busy.
-        reach: What infeed reaches over the same files, where they were named.
-        sampler_s: Processor time the watch itself took besides the loop.
-        asynchronous: Whether steps may still have run when they were counted as over.
+        loader: Type of the loader.
+        batches: Number of batches, without repetitions for the ceiling.
+        samples: Number of samples; None if unknown.
+        epochs: Number of epochs begun.
+        first_batch_s: Time from the first `iter` to the first batch, in seconds.
+        seam_s: Waiting time between epochs: for their first batches, and for the
+            loader's work at their end, in seconds.
+        wait: Waiting times for batches within epochs.
+        step: Times from taking a batch to asking for the next one.
+        alone: The ceiling, if it was measured.
+        lock: The interpreter's lock, if there is one.
+        processor: Use of the processor.
+        throughput: Throughput of infeed over the same files, if they were named.
+        sampler_s: Processor time of the watch itself, outside the loop, in seconds.
+        asynchronous: Whether a device may have worked beyond the end of a step.
     """
 
     loader: str
@@ -161,56 +164,56 @@ class Figures:
     epochs: int
     first_batch_s: float | None
     seam_s: float
-    wait: Times
-    step: Times
-    alone: Alone | None
-    lock: Lock | None
-    processor: Processor
-    reach: Reach | None = None
+    wait: DurationSummary
+    step: DurationSummary
+    alone: Ceiling | None
+    lock: LockShares | None
+    processor: ProcessorLoad
+    throughput: Throughput | None = None
     sampler_s: float = 0.0
     asynchronous: bool = False
 
     @property
     def loop_s(self) -> float:
-        """Time in the loop after the first batch."""
+        """Time in the loop after the first batch, in seconds."""
         return self.wait.total_s + self.seam_s + self.step.total_s
 
     @property
     def waiting(self) -> float:
-        """Share of that time in which the loop waited for data, 0 to 1."""
+        """Share of the loop's time in which it waited for data, 0 to 1."""
         waited_s = self.wait.total_s + self.seam_s
         return waited_s / self.loop_s if self.loop_s else 0.0
 
     @property
     def per_batch(self) -> float:
-        """Samples a batch; 1 where they cannot be told, so that rates are batches."""
+        """Samples per batch; 1 if unknown, so that rates count batches."""
         return self.samples / self.batches if self.samples and self.batches else 1.0
 
     @property
     def unit(self) -> str:
-        """What rates count."""
+        """Unit of the rates."""
         return "samples/s" if self.samples else "batches/s"
 
     @property
     def rate(self) -> float:
-        """What the loop got."""
+        """Rate of the loop."""
         if not self.step.count or not self.loop_s:
             return 0.0
         return self.step.count * self.per_batch / self.loop_s
 
     @property
     def step_s(self) -> float:
-        """The step by itself, as far as it is known."""
+        """Time of the step alone, as far as it is known, in seconds."""
         return self.alone.step.middle_s if self.alone else self.step.mean_s
 
     @property
     def step_rate(self) -> float:
-        """What the step would take if batches were always there."""
+        """Rate of the step if it never waited for batches."""
         return self.per_batch / self.step_s if self.step_s else 0.0
 
     @property
     def slowed(self) -> float:
-        """How much longer a step is beside the loader, 0.2 for a fifth; 0 if unsure."""
+        """Relative slowdown of the step by the loader: 0.2 is 20 %; 0 if unclear."""
         if self.alone is None or not self.alone.step.middle_s:
             return 0.0
         alone = self.alone.step
@@ -221,7 +224,7 @@ class Figures:
 
     @property
     def interference(self) -> float:
-        """Share of the loop's time by which the loader makes steps longer."""
+        """Share of the loop's time that is due to this slowdown."""
         if not self.loop_s:
             return 0.0
         return self.slowed / (1 + self.slowed) * self.step.total_s / self.loop_s
@@ -229,20 +232,20 @@ class Figures:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The limit, in words and numbers.
+    """The limit of a loop, in words and numbers.
 
     Attributes:
-        limit: What limits the loop: the ``step``; the ``loader``; ``python``: the
-            interpreter's lock; ``interference``: the loader slows the step.
-        rate: What it allows, in samples a second, or batches where samples are unknown.
-        next_limit: What would limit the loop then; None if nothing else was seen.
-        next_rate: What that allows.
-        tie: Whether the two are too close to tell apart.
-        claim: One line.
-        evidence: What was seen, a line each.
-        capacity: The arithmetic, a line each.
-        advice: What to try.
-        not_worth: What gains nothing, and why.
+        limit: The limit: the ``step``; the ``loader``; ``python``, the interpreter's
+            lock; or ``interference``, a loader that slows the step.
+        rate: Rate with this limit, in samples/s, or batches/s if samples are unknown.
+        next_limit: Limit without this one; None if nothing else was found.
+        next_rate: Rate with the next limit.
+        tie: Whether the limits are too close to distinguish.
+        claim: The verdict in one line.
+        evidence: Measurements, one per line.
+        capacity: The arithmetic, one per line.
+        advice: Changes to try, one per line.
+        not_worth: Changes without a gain, with the reason, one per line.
     """
 
     limit: Limit

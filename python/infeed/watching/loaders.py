@@ -1,4 +1,4 @@
-"""What loaders and batches are, told from what they can do; imports no framework."""
+"""Loaders and batches of any framework, recognized by their methods."""
 
 import itertools
 import sys
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def iterator(loader: Any) -> Iterator[Any]:
-    """One epoch of a loader, run as its framework runs it.
+    """Begins an epoch of a loader, as its framework does.
 
     Raises:
-        TypeError: It cannot be iterated.
+        TypeError: The loader cannot be iterated.
     """
     if is_py_dataset(loader):
         return _py_dataset_epoch(loader)
@@ -18,14 +18,14 @@ def iterator(loader: Any) -> Iterator[Any]:
 
 
 def is_py_dataset(loader: Any) -> bool:
-    """Whether `loader` gives batches by number, as Keras's PyDataset does."""
+    """Whether `loader` returns batches by number, as Keras's PyDataset does."""
     kind = type(loader)
     counted = hasattr(kind, "__len__") or hasattr(kind, "num_batches")
     return counted and hasattr(kind, "__getitem__") and hasattr(kind, "on_epoch_end")
 
 
 def _py_dataset_epoch(loader: Any) -> Iterator[Any]:
-    """Batches in order, made by as many workers as `model.fit` would use."""
+    """Yields batches in order, made by the number of workers that `model.fit` uses."""
     length = loader.num_batches if hasattr(loader, "num_batches") else len(loader)
     numbers = itertools.count() if length is None else range(length)
     try:
@@ -42,13 +42,13 @@ def _py_dataset_epoch(loader: Any) -> Iterator[Any]:
             finally:
                 enqueuer.stop()
     except StopIteration:
-        # Out of `next(batches)`; here it would surface as a RuntimeError.
+        # From `next(batches)`; in a generator it would become a RuntimeError.
         return
     loader.on_epoch_end()
 
 
 def _enqueuer(loader: Any) -> Any:
-    """Keras's own prefetcher, found in the module that defines the loader's base."""
+    """Returns Keras's own prefetcher, from the module of the loader's base class."""
     workers = getattr(loader, "workers", 1)
     processes = getattr(loader, "use_multiprocessing", False)
     if not (workers > 1 or (workers > 0 and processes)):
@@ -67,7 +67,7 @@ def _enqueuer(loader: Any) -> Any:
 
 
 def samples(batch: Any) -> int | None:
-    """Number of samples of a batch: the first dimension of the first array in it."""
+    """Returns the samples of a batch: the first dimension of its first array."""
     if hasattr(batch, "rows") and isinstance(batch.rows, int):
         return batch.rows
     if (shape := shape_of(batch)) is not None:
@@ -79,13 +79,13 @@ def samples(batch: Any) -> int | None:
         return next((found for column in columns if (found := samples(column))), None)
     if isinstance(batch, tuple | list):
         found = next((found for item in batch if (found := samples(item))), None)
-        # A list of samples that are no arrays is as long as it is.
+        # A list without arrays has one sample per item.
         return len(batch) if found is None and isinstance(batch, list) else found
     return None
 
 
 def arrays(batch: Any) -> Iterable[Any]:
-    """The arrays of a batch, in order."""
+    """Yields the arrays of a batch, in order."""
     if shape_of(batch) is not None:
         yield batch
     elif hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
@@ -97,7 +97,7 @@ def arrays(batch: Any) -> Iterable[Any]:
 
 
 def shape_of(item: Any) -> tuple[int, ...] | None:
-    """Shape of an array of any framework; None for what is no array."""
+    """Returns the shape of any framework's array; None for other objects."""
     shape = getattr(item, "shape", None)
     if shape is None or not hasattr(item, "dtype"):
         return None
@@ -108,7 +108,7 @@ def shape_of(item: Any) -> tuple[int, ...] | None:
 
 
 def runs_on_device() -> bool:
-    """Whether a framework that computes asynchronously has a device in this process."""
+    """Whether an asynchronous framework uses a device in this process."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     initialized = getattr(cuda, "is_initialized", None)

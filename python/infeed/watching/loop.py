@@ -1,7 +1,7 @@
-"""The watch itself: stands between a loader and its loop, and keeps the time.
+"""`watch` itself: an iterator between a loader and its loop that measures times.
 
-What it costs a step was measured on two cores of an EPYC (Zen 4), Python 3.11: see
-`docs/watch.md`.
+Its cost per step was measured on two cores of an EPYC (Zen 4) with Python 3.11; see
+`docs/guides/watch.md`.
 """
 
 import math
@@ -18,18 +18,25 @@ from infeed.errors import LoaderError
 from infeed.pipeline import Pipeline
 from infeed.watching import loaders
 from infeed.watching.durations import Durations
-from infeed.watching.figures import Alone, Figures, Lock, Processor, Reach, Times
-from infeed.watching.load import Tree, usable_cores
-from infeed.watching.reach import SECONDS, pipeline_over, what_infeed_reaches
+from infeed.watching.figures import (
+    Ceiling,
+    DurationSummary,
+    Figures,
+    LockShares,
+    ProcessorLoad,
+    Throughput,
+)
+from infeed.watching.processor import ProcessTree, usable_cores
 from infeed.watching.report import WatchReport
-from infeed.watching.sampler import ALONE, STEP, WAIT, Sampler, lock_exists
+from infeed.watching.sampler import ALONE, STEP, WAIT, LockSampler, lock_exists
+from infeed.watching.throughput import SECONDS, measure_throughput, pipeline_over
 
-# How long loaders get to fill their queues before a step counts as alone, and the spans
-# over which their use of the processor is compared meanwhile.
+# Seconds that a loader gets to fill its queues before the step counts as alone, and the
+# seconds between two measurements of its processor use.
 SETTLE_S = 5.0
 SPAN_S = 0.25
-# Cores below which nothing but the loop's thread is at work. A child's time is counted
-# in hundredths of a second, so one of them in a span is no work yet.
+# Cores below which only the loop's thread is active. Children's times are counted in
+# hundredths of a second, so one count per measurement must not matter.
 IDLE = 0.05
 
 
@@ -44,9 +51,7 @@ def watch(
     sync: Callable[[], object] | None = None,
     lock: bool = True,
 ) -> "Watch":
-    """Watches a loop over any loader: what it waits for, and what would help.
-
-    ::
+    """Watches a loop over any loader: its waiting time, and changes that would help.
 
         watch = infeed.watch(loader)
         for batch in watch:
@@ -55,30 +60,30 @@ def watch(
 
     The loader may be a PyTorch DataLoader, a Keras PyDataset (run with its workers, as
     ``model.fit`` does), a tf.data dataset, a pipeline or loader of infeed, or any
-    iterable. The loop sees the same batches, exceptions and length as without the
-    watch, as long as ``batches`` and ``ceiling`` are left alone. Several epochs add up.
+    iterable. Without ``batches`` and ``ceiling``, the loop sees the same batches,
+    exceptions and length as without the watch. Measurements of several epochs add up.
 
-    A step is the time from taking a batch to asking for the next. A device that
-    computes while the loop goes on makes steps look short; ``sync`` is called at the
-    end of each, such as ``torch.cuda.synchronize``.
+    A step is the time from taking a batch to asking for the next one. If a device
+    computes asynchronously, steps look too short; pass its synchronizing function as
+    ``sync``, such as ``torch.cuda.synchronize``.
 
     Args:
-        loader: What to watch.
-        files: The folder the loader reads, or its two folders (images, masks). The
-            report then tells what infeed reaches over them.
-        pipeline: The same, with a pipeline that does what the loader does.
-        batch_size: Samples of a batch, or a function that counts them; None: the first
-            dimension of its first array.
-        batches: Ends each epoch after so many.
-        ceiling: Gives the last batch of the first epoch at least this many times more,
-            to see what the step takes with the loader at rest. **The loop trains on it
-            each time**; `Watch.ceiling` measures outside the loop.
-        sync: Called at the end of each step.
-        lock: Whether a thread asks for Python's lock a hundred times a second, to see
-            how busy it is and who uses the processor.
+        loader: The loader.
+        files: Folder that the loader reads, or its two folders (images, masks). The
+            report then includes the throughput of infeed over them.
+        pipeline: Pipeline that does the loader's work, in place of ``files``.
+        batch_size: Samples per batch, or a function that counts them. None: the first
+            dimension of the batch's first array.
+        batches: Number of batches after which each epoch ends.
+        ceiling: Number of times to repeat the last batch of the first epoch, to measure
+            the step with the loader at rest. **The loop trains on it each time**;
+            `Watch.ceiling` measures outside the loop.
+        sync: Function to call at the end of each step.
+        lock: Whether a thread requests the interpreter's lock a hundred times per
+            second, to measure how busy the lock and the processor are.
 
     Raises:
-        ConfigError: An argument is not one of the above.
+        ConfigError: An argument is invalid.
     """
     return Watch(
         loader,
@@ -93,9 +98,9 @@ def watch(
 
 
 class Watch:
-    """A loader that is watched; made by `watch`. A context manager.
+    """A loader that is watched; `watch` returns one. It is a context manager.
 
-    Holds the last batch until the next is there, or until `close`.
+    It holds the last batch until the next one, or until `close`.
     """
 
     def __init__(
@@ -115,11 +120,11 @@ class Watch:
         if batches is not None:
             batches = _check.integer("watch", "batches", batches, low=1)
         if sync is not None and not callable(sync):
-            raise _check.refusal("watch", "sync", "a function", sync)
+            raise _check.error("watch", "sync", "a function", sync)
         if pipeline is not None and not isinstance(pipeline, Pipeline):
-            raise _check.refusal("watch", "pipeline", "an infeed.Pipeline", pipeline)
+            raise _check.error("watch", "pipeline", "an infeed.Pipeline", pipeline)
         if pipeline is not None and files is not None:
-            raise _check.refusal("watch", "files", "left out with pipeline", files)
+            raise _check.error("watch", "files", "left out with pipeline", files)
         self._loader = loader
         self._files = files
         self._pipeline = pipeline
@@ -127,55 +132,54 @@ class Watch:
         self._most = batches
         self._repeats = _check.integer("watch", "ceiling", ceiling)
         self._sync = sync
-        self._sampler = Sampler() if _check.flag("watch", "lock", lock) else None
-        self._running: weakref.ref[_Epoch] | None = None
+        self._sampler = LockSampler() if _check.flag("watch", "lock", lock) else None
+        self._prefetch_thread: weakref.ref[_WatchedEpoch] | None = None
         self._last: list[Any] = []
         self._wait, self._step = Durations(), Durations()
         self._first_s: float | None = None
         self._seam_s = 0.0
-        # What the loader did at the end of the last epoch: a seam if another one comes.
+        # Time of the loader at the end of an epoch; counted if another one begins.
         self._ending_s = 0.0
         self._batches = self._samples = self._epochs = 0
         self._counted = True
         self._cpu_wait_s = self._cpu_step_s = 0.0
-        self._alone: Alone | None = None
-        self._reach: Reach | None = None
+        self._alone: Ceiling | None = None
+        self._throughput: Throughput | None = None
         if self._sampler is not None:
-            # Whoever drops a watch in mid-epoch leaves no thread.
+            # A watch that is dropped in the middle of an epoch must not leave a thread.
             weakref.finalize(self, self._sampler.stop)
 
     def __iter__(self) -> Iterator[Any]:
         """Begins an epoch of the loader."""
         self._end()
-        epoch = _Epoch(self)
-        self._running = weakref.ref(epoch)
+        epoch = _WatchedEpoch(self)
+        self._prefetch_thread = weakref.ref(epoch)
         return epoch
 
     def __len__(self) -> int:
-        """As many batches as the loader says; an error of its `len` passes through."""
+        """Returns the loader's length; an error of its `len` is passed on."""
         length = len(self._loader)  # type: ignore[arg-type]
         return length if self._most is None else min(length, self._most)
 
-    def ceiling(self, step: Callable[[Any], object], batches: int = 50) -> Alone:
-        """Measures the step by itself, on the last batch, held in memory.
+    def ceiling(self, step: Callable[[Any], object], batches: int = 50) -> Ceiling:
+        """Measures the step alone, on the last batch, which is in memory.
 
-        The loader is asked for nothing meanwhile: it fills its queues, comes to rest,
-        and then the step counts. Call it after the loop, or after leaving it with
-        ``break``. A step that trains does train on that batch each time: give it a copy
-        of the model, or save and restore, where that matters.
+        During this the loader fills its queues and comes to rest; then the measurement
+        begins. Call it after the loop, or after ``break``. A step that trains does so
+        on that batch each time; if this matters, use a copy of the model.
 
         Args:
-            step: What the loop does with a batch. It must not write into it.
-            batches: How many steps count.
+            step: The loop's work on a batch. It must not write to the batch.
+            batches: Number of steps to measure.
 
         Raises:
-            LoaderError: No batch was taken yet, or the watch was closed.
+            LoaderError: No batch was taken yet, or the watch is closed.
         """
         batches = _check.integer("ceiling", "batches", batches, low=2)
         if not self._last:
             raise LoaderError("ceiling: no batch was taken yet; iterate first")
         batch = self._last[0]
-        epoch = None if self._running is None else self._running()
+        epoch = None if self._prefetch_thread is None else self._prefetch_thread()
         if epoch is not None:
             epoch.pause()
         ceiling = self._begin_ceiling(batches)
@@ -193,24 +197,24 @@ class Watch:
         return self._alone
 
     def report(self, seconds: float = SECONDS) -> WatchReport:
-        """What was found so far; may be called at any time.
+        """Returns the report so far; it can be called at any time.
 
-        Where ``files`` or ``pipeline`` were named, the first call after a batch was
-        taken runs infeed over them.
+        With ``files`` or ``pipeline``, the first call after a batch was taken runs
+        infeed over them.
 
         Args:
-            seconds: How long infeed runs.
+            seconds: Duration of infeed's run.
 
         Raises:
-            ConfigError: ``files`` shows no pipeline; name ``pipeline``.
-            InfeedError: That pipeline failed.
+            ConfigError: No pipeline follows from ``files``; set ``pipeline``.
+            InfeedError: The pipeline failed.
         """
-        if self._reach is None and self._last:
-            self._reach = self._reached(seconds)
+        if self._throughput is None and self._last:
+            self._throughput = self._reached(seconds)
         return WatchReport(self._figures())
 
     def close(self) -> None:
-        """Ends the epoch that runs, and lets go of the last batch."""
+        """Ends the current epoch, and releases the last batch."""
         self._end()
         self._last.clear()
 
@@ -229,20 +233,20 @@ class Watch:
         return f"<infeed.Watch of {_name(self._loader)}, {self._batches} batches>"
 
     def _end(self) -> None:
-        running = None if self._running is None else self._running()
+        running = None if self._prefetch_thread is None else self._prefetch_thread()
         if running is not None:
             running.end()
-        self._running = None
+        self._prefetch_thread = None
 
-    def _begin_ceiling(self, batches: int) -> "_Ceiling":
-        """Samples on, for the ceiling, and says how busy others were in the loop."""
+    def _begin_ceiling(self, batches: int) -> "_CeilingRun":
+        """Starts the sampler for the ceiling, after reading the load of others."""
         beside = None
         self._stop_sampling()
         if self._sampler is not None:
             processor = self._processor()
             beside = processor.threads + processor.children
             self._sampler.start(adds_up=False)
-        return _Ceiling(batches, beside)
+        return _CeilingRun(batches, beside)
 
     def _stop_sampling(self) -> None:
         if self._sampler is not None:
@@ -265,14 +269,14 @@ class Watch:
         else:
             self._samples += count
 
-    def _reached(self, seconds: float) -> Reach | None:
+    def _reached(self, seconds: float) -> Throughput | None:
         if self._pipeline is not None:
-            return what_infeed_reaches(self._pipeline, seconds)
+            return measure_throughput(self._pipeline, seconds)
         if self._files is None:
             return None
         pipeline, notes = pipeline_over(self._files, self._last[0])
-        reach = what_infeed_reaches(pipeline, seconds)
-        return Reach(**{**vars(reach), "notes": notes})
+        throughput = measure_throughput(pipeline, seconds)
+        return Throughput(**{**vars(throughput), "notes": notes})
 
     def _figures(self) -> Figures:
         sampler = self._sampler
@@ -288,12 +292,12 @@ class Watch:
             alone=self._alone,
             lock=_lock(sampler),
             processor=self._processor(),
-            reach=self._reach,
+            throughput=self._throughput,
             sampler_s=sampler.cost_s if sampler is not None else 0.0,
             asynchronous=self._sync is None and loaders.runs_on_device(),
         )
 
-    def _processor(self) -> Processor:
+    def _processor(self) -> ProcessorLoad:
         wait_s = self._wait.total_s + self._seam_s
         step_s = self._step.total_s
         spent_s = self._cpu_wait_s + self._cpu_step_s
@@ -304,7 +308,7 @@ class Watch:
             python = span.python_s / span.at_s
             children = span.children_s / span.at_s
             machine = span.machine_s / span.at_s
-        return Processor(
+        return ProcessorLoad(
             usable=usable_cores(),
             loop=loop,
             loop_waiting=self._cpu_wait_s / max(wait_s, 1e-9),
@@ -317,8 +321,8 @@ class Watch:
         )
 
 
-class _Epoch:
-    """Iterator over one epoch, which keeps the time."""
+class _WatchedEpoch:
+    """Iterator over one epoch that measures times."""
 
     def __init__(self, watch: Watch):
         self._watch = watch
@@ -328,11 +332,10 @@ class _Epoch:
         self._given_cpu = 0.0
         self._taken = 0
         self._ended = self._sampled = False
-        self._ceiling: _Ceiling | None = None
+        self._ceiling: _CeilingRun | None = None
         watch._phase(WAIT)
         watch._epochs += 1
-        # Loaders start their processes here: before the sampler's thread, so that no
-        # thread of ours is there when they fork.
+        # Loaders fork their processes here, so the sampler's thread must not run yet.
         self._iterator = loaders.iterator(watch._loader)
 
     def __iter__(self) -> Self:
@@ -357,19 +360,19 @@ class _Epoch:
             watch._ending_s = time.perf_counter() - self._asked_at
             return self._finish()
         except BaseException:
-            # Not the end: some iterators go on after an error.
+            # The epoch may continue: some iterators work after an error.
             self.pause()
             raise
         self._took(batch)
         return batch
 
     def end(self) -> None:
-        """Ends the epoch and the sampling; what was measured stays."""
+        """Ends the epoch and the sampling; measurements stay."""
         if self._ended:
             return
         self.pause()
         self._ended = True
-        # Generators run their `finally` now, as they would without a watch.
+        # Runs a generator's `finally` now, as without a watch.
         del self._iterator
 
     def pause(self) -> None:
@@ -379,12 +382,12 @@ class _Epoch:
         self._watch._stop_sampling()
 
     def __del__(self) -> None:
-        # After an error in `iter(loader)` there is no iterator to end.
+        # After an error in `iter(loader)` there is no iterator.
         if hasattr(self, "_iterator"):
             self.end()
 
     def _end_step(self) -> None:
-        """The loop asks again, so the step is over."""
+        """Ends the step: the loop asks for the next batch."""
         watch = self._watch
         if watch._sync is not None:
             watch._sync()
@@ -399,7 +402,7 @@ class _Epoch:
         watch._cpu_step_s += self._asked_cpu - self._given_cpu
 
     def _took(self, batch: Any) -> None:
-        """A batch arrived; the step begins when this returns."""
+        """Counts a batch that arrived. The step begins when this returns."""
         watch = self._watch
         wait_s = time.perf_counter() - self._asked_at
         cpu = time.thread_time()
@@ -425,7 +428,7 @@ class _Epoch:
         self._given_at, self._given_cpu = time.perf_counter(), time.thread_time()
 
     def _finish(self) -> Any:
-        """The loader's epoch is over: ends, or begins the ceiling."""
+        """Ends the epoch, or begins the ceiling."""
         watch = self._watch
         if watch._repeats and watch._alone is None and watch._last:
             self._ceiling = watch._begin_ceiling(watch._repeats)
@@ -434,7 +437,7 @@ class _Epoch:
         raise StopIteration
 
     def _again(self) -> Any:
-        """The last batch once more, for the ceiling."""
+        """Returns the last batch again, for the ceiling."""
         watch = self._watch
         assert self._ceiling is not None
         if self._ceiling.done:
@@ -445,12 +448,12 @@ class _Epoch:
         return watch._last[0]
 
 
-class _Ceiling:
-    """Steps on one batch: first until the loader is at rest, then those that count.
+class _CeilingRun:
+    """Steps on one batch: until the loader is at rest, then those that are measured.
 
-    Loaders work on until their queues are full. They are at rest when the processor has
-    nothing to do but the loop's thread; or, where the step has threads of its own, when
-    what is spent has fallen well below what was spent in the loop and falls no more.
+    Loaders work until their queues are full. A loader is at rest if only the loop's
+    thread uses the processor. If the step has its own threads, it is at rest when the
+    processor use has fallen well below that of the loop and falls no more.
     """
 
     def __init__(self, wanted: int, beside: float | None):
@@ -458,7 +461,7 @@ class _Ceiling:
         self._wanted = wanted
         self._beside = beside
         self._steps = Durations()
-        self._tree = Tree()
+        self._tree = ProcessTree()
         self._begun = self._span_at = time.perf_counter()
         self._span_spent = self._others()
         self._rate: float | None = None
@@ -466,16 +469,16 @@ class _Ceiling:
         self._at_rest = False
 
     def add(self, step_s: float) -> None:
-        """Takes one step."""
+        """Adds a step."""
         if self._settled_s is None:
             self._settle()
             return
         self._steps.add(step_s)
         self.done = self._steps.count >= self._wanted
 
-    def alone(self) -> Alone:
-        """What was found."""
-        return Alone(
+    def alone(self) -> Ceiling:
+        """Returns the measurement."""
+        return Ceiling(
             step=_times(self._steps),
             settle_s=self._settled_s or 0.0,
             at_rest=self._at_rest,
@@ -499,27 +502,27 @@ class _Ceiling:
         return rate < 0.7 * self._beside and rate > 0.8 * self._rate
 
     def _others(self) -> float:
-        """Processor seconds of all but this thread."""
+        """Returns the processor seconds of all other threads."""
         spent = self._tree.read()
         return spent.own_s + spent.children_s - time.thread_time()
 
 
-def _lock(sampler: Sampler | None) -> Lock | None:
+def _lock(sampler: LockSampler | None) -> LockShares | None:
     if sampler is None or not lock_exists():
         return None
-    asked = sampler.asked
-    stepping = asked[STEP]
-    return Lock(
-        asked[WAIT].share,
+    requests = sampler.requests
+    stepping = requests[STEP]
+    return LockShares(
+        requests[WAIT].share,
         stepping.share,
-        asked[ALONE].share,
+        requests[ALONE].share,
         stepping.waited_s / stepping.requests if stepping.requests else 0.0,
     )
 
 
-def _times(durations: Durations) -> Times:
+def _times(durations: Durations) -> DurationSummary:
     middle_s, error_s = durations.middle()
-    return Times(
+    return DurationSummary(
         durations.count,
         durations.total_s,
         durations.mean_s,

@@ -1,4 +1,4 @@
-"""A watch's figures and verdict together, as text and as data."""
+"""The report of a watch: figures and verdict, as text and as data."""
 
 import json
 import textwrap
@@ -9,18 +9,18 @@ from infeed._core import __version__
 from infeed.watching.figures import Figures
 from infeed.watching.verdict import verdict
 
-# Of the form of `WatchReport.to_dict`.
+# Version of the dictionary that `WatchReport.to_dict` returns.
 VERSION = 1
 
 WIDTH = 100
 
 
 class WatchReport:
-    """Figures and verdict of a watch. `str` gives one screen of text.
+    """Figures and verdict of a watch. `str` returns one screen of text.
 
     Attributes:
-        figures: What was measured.
-        verdict: What follows.
+        figures: The measurements.
+        verdict: The conclusion.
     """
 
     def __init__(self, figures: Figures):
@@ -28,7 +28,7 @@ class WatchReport:
         self.verdict = verdict(figures)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain data; rates in samples a second, times in seconds."""
+        """Returns all of it as plain data: rates in samples/s, times in seconds."""
         figures = self.figures
         shares = {
             "waiting": figures.waiting,
@@ -46,7 +46,7 @@ class WatchReport:
         }
 
     def json(self, indent: int | None = None) -> str:
-        """`to_dict` as JSON."""
+        """Returns `to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=indent)
 
     def __str__(self) -> str:

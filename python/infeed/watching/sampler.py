@@ -1,10 +1,10 @@
-"""A thread that asks for the interpreter's lock now and then, and adds up who is busy.
+"""A thread that requests the interpreter's lock, and adds up processor times.
 
-It sleeps for a few milliseconds and looks how late it runs again. It is late because no
-core was free, which Linux counts for each thread (`schedstat`), or because another
-thread held the lock. What is left after the first is the second. Measured on two cores
-of an EPYC (Zen 4): 0.09 ms late when nothing runs, 5.2 ms, the interpreter's switch
-interval, beside a thread that computes in Python.
+It sleeps for a few milliseconds and measures how late it wakes up. It is late because
+no core was free, which Linux counts for each thread (`schedstat`), or because another
+thread held the lock. The delay without the first part is the second part. Measured on
+two cores of an EPYC (Zen 4): 0.09 ms on an idle machine, and 5.2 ms, the interpreter's
+switch interval, with a thread that computes in Python.
 """
 
 import os
@@ -15,34 +15,34 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from infeed.watching.load import Busy, Tree
+from infeed.watching.processor import ProcessorTimes, ProcessTree
 
-# The thread asks at moments that keep no time with anybody's steps.
+# Sleep times are random, so that they are independent of the loop's steps.
 SHORTEST_S, LONGEST_S = 0.006, 0.014
-# How often processor time is added up; each time reads a file a thread and a child.
+# Seconds between two sums of processor time; each reads one file per thread and child.
 TALLY_S = 1.0
-# Late by this much more than when idle is late. Short holds of the lock hurt nobody.
+# Delay above that of an idle machine that counts. Shorter holds of the lock do no harm.
 MARGIN_S = 0.0003
-# Idle threads were 0.05 to 0.15 ms late; more than this is no idle machine.
+# Idle threads were 0.05 to 0.15 ms late; a machine with a longer delay is not idle.
 MOST_IDLE_S = 0.0003
 
-# Requests from which on their share says something.
+# Number of requests from which on a share is reported.
 FEWEST = 10
 
-# How far back it is known what the loop did: a dozen of the shortest steps.
+# Number of the loop's phases that are remembered: a dozen of the shortest steps.
 PHASES = 32
 
 WAIT, STEP, ALONE = "wait", "step", "alone"
 
 
 @dataclass
-class Asked:
-    """How requests for the lock went.
+class LockRequests:
+    """Counts of requests for the lock.
 
     Attributes:
-        requests: How many there were.
-        late: How many found it held.
-        waited_s: Time they waited for it.
+        requests: Number of requests.
+        late: Number of requests that found the lock held.
+        waited_s: Time that requests waited for the lock, in seconds.
     """
 
     requests: int = 0
@@ -51,27 +51,27 @@ class Asked:
 
     @property
     def share(self) -> float | None:
-        """Share of requests that found the lock held; None for too few to tell."""
+        """Share of requests that found the lock held; None with too few requests."""
         return self.late / self.requests if self.requests >= FEWEST else None
 
 
-class Sampler:
-    """The thread and what it found. `start` and `stop` may alternate.
+class LockSampler:
+    """The thread and its measurements. `start` and `stop` may alternate.
 
     Attributes:
-        asked: Requests for the lock, by what the loop was doing.
-        spent: Processor seconds of the time it ran.
+        requests: Requests for the lock, by phase of the loop.
+        spent: Processor seconds while it ran.
         cost_s: Processor seconds of the thread itself.
-        loop: The loop's thread. Set by the loop.
+        loop: The loop's thread, which sets it.
     """
 
     def __init__(self) -> None:
-        self.asked = {name: Asked() for name in (WAIT, STEP, ALONE)}
-        self.spent = Busy(0.0, 0.0, 0.0, 0.0, 0.0)
+        self.requests = {name: LockRequests() for name in (WAIT, STEP, ALONE)}
+        self.spent = ProcessorTimes(0.0, 0.0, 0.0, 0.0, 0.0)
         self.loop: int | None = None
         self.cost_s = 0.0
         self._phases: deque[tuple[float, str]] = deque([(0.0, WAIT)], maxlen=PHASES)
-        # Here, where the caller waits, because later other threads compute.
+        # Measured here, before other threads compute.
         self._idle_s = _idle_s()
         self._random = random.Random(0)
         self._stop = threading.Event()
@@ -79,14 +79,14 @@ class Sampler:
         self._process = os.getpid()
 
     def begin(self, phase: str) -> None:
-        """Says what the loop does from now on."""
+        """Sets the current phase of the loop."""
         self._phases.append((time.perf_counter(), phase))
 
     def start(self, adds_up: bool = True) -> None:
         """Starts the thread, unless it runs.
 
         Args:
-            adds_up: Whether what is spent on the processor goes into `spent`.
+            adds_up: Whether processor times are added to `spent`.
         """
         if self._thread is not None:
             return
@@ -102,7 +102,7 @@ class Sampler:
     def stop(self) -> None:
         """Ends the thread and waits for it."""
         thread, self._thread = self._thread, None
-        # In a fork of the process there is no thread to wait for.
+        # A forked child has no such thread.
         if thread is None or os.getpid() != self._process:
             return
         self._stop.set()
@@ -110,7 +110,7 @@ class Sampler:
             thread.join()
 
     def _run(self, stop: threading.Event, adds_up: bool) -> None:
-        tree = Tree(without=(threading.get_ident(), self.loop))
+        tree = ProcessTree(without=(threading.get_ident(), self.loop))
         last = tree.read()
         queue = _RunQueue()
         has_lock = lock_exists()
@@ -133,25 +133,25 @@ class Sampler:
         slept = time.perf_counter()
         time.sleep(pause_s)
         late_s = time.perf_counter() - slept - pause_s - self._idle_s
-        asked = self.asked[self._phase_at(slept + pause_s)]
-        asked.requests += 1
+        counts = self.requests[self._phase_at(slept + pause_s)]
+        counts.requests += 1
         if late_s > MARGIN_S:
             late_s -= queue.waited_s()
         if late_s > MARGIN_S:
-            asked.late += 1
-            asked.waited_s += late_s
+            counts.late += 1
+            counts.waited_s += late_s
 
     def _phase_at(self, moment: float) -> str:
-        """What the loop did then; it may have moved on since."""
+        """Returns the loop's phase at a moment, which may be over by now."""
         phases = list(self._phases)
         for since, phase in reversed(phases):
             if since <= moment:
                 return phase
         return phases[0][1]
 
-    def _tally(self, tree: Tree, last: Busy) -> Busy:
+    def _tally(self, tree: ProcessTree, last: ProcessorTimes) -> ProcessorTimes:
         now = tree.read()
-        self.spent = Busy(
+        self.spent = ProcessorTimes(
             self.spent.at_s + now.at_s - last.at_s,
             self.spent.own_s + now.own_s - last.own_s,
             self.spent.python_s + now.python_s - last.python_s,
@@ -173,7 +173,7 @@ class _RunQueue:
         self._last_ns = self._read_ns()
 
     def waited_s(self) -> float:
-        """Since it was asked last."""
+        """Returns the time since the last call, in seconds."""
         now_ns = self._read_ns()
         waited_ns, self._last_ns = now_ns - self._last_ns, now_ns
         return waited_ns / 1e9
@@ -189,7 +189,7 @@ class _RunQueue:
 
 
 def lock_exists() -> bool:
-    """Whether this interpreter has a lock at all."""
+    """Whether this interpreter has a lock."""
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -197,9 +197,10 @@ _idle: list[float] = []
 
 
 def _idle_s() -> float:
-    """How late a thread runs on this machine when nobody holds the lock.
+    """Returns the delay of a thread on this machine while the lock is free, in seconds.
 
-    Measured once a process, in 10 ms, and capped: somebody may hold it just then.
+    It is measured once per process, in 10 ms, and limited, because the lock may be held
+    during the measurement.
     """
     if not _idle:
         late = []

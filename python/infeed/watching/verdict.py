@@ -1,4 +1,4 @@
-"""From the figures of a watch to its verdict: claim, evidence, arithmetic, advice."""
+"""The verdict of a watch, from its figures: claim, evidence, arithmetic, advice."""
 
 from infeed.watching.figures import (
     HELD,
@@ -8,19 +8,19 @@ from infeed.watching.figures import (
     SLOWED,
     TIE,
     WAITING,
+    DurationSummary,
     Figures,
     Limit,
-    Times,
     Verdict,
 )
 
 
 def verdict(figures: Figures) -> Verdict:
-    """Names what limits the loop, and what follows from it."""
+    """Returns the limit of the loop and the conclusions."""
     if not figures.step.count or not figures.wait.count:
         return Verdict(
             "step", 0.0, None, None, False,
-            f"too short to tell: {figures.batches} batches were taken, it needs 3",
+            f"too short for a verdict: {figures.batches} batches, and it needs 3",
             evidence=_evidence(figures),
             advice=["watch a longer part of the run"],
         )  # fmt: skip
@@ -44,7 +44,7 @@ def verdict(figures: Figures) -> Verdict:
 
 
 def _limits(figures: Figures) -> tuple[Limit, Limit | None]:
-    """The limit, and what is behind it."""
+    """Returns the limit, and the limit after it."""
     slows = figures.slowed >= SLOWED and figures.interference >= SLOWED
     if figures.waiting >= WAITING and figures.waiting >= figures.interference:
         limit: Limit = "python" if _lock_held_by_loader(figures) else "loader"
@@ -62,12 +62,12 @@ def _lock_held_by_loader(figures: Figures) -> bool:
 
 
 def _lock_slows(figures: Figures) -> bool:
-    """Whether others hold the lock during steps."""
+    """Whether other threads hold the lock during steps."""
     lock = figures.lock
     if lock is None or lock.stepping is None or figures.processor.python < PYTHON:
         return False
-    # The loop's thread holds it for no longer than it runs, nor beside the loader for
-    # longer than alone.
+    # The loop's thread holds the lock no longer than it runs, and no longer with the
+    # loader than alone.
     own = figures.processor.loop_stepping
     if lock.alone is not None:
         own = min(own, lock.alone)
@@ -75,7 +75,7 @@ def _lock_slows(figures: Figures) -> bool:
 
 
 def _rate_behind(figures: Figures, limit: Limit) -> float:
-    """What the loop would reach without its limit."""
+    """Returns the rate of the loop without its limit."""
     if limit in ("loader", "python") and figures.waiting >= WAITING:
         return figures.per_batch / figures.step.mean_s
     if limit in ("interference", "python"):
@@ -94,7 +94,7 @@ def _claim(figures: Figures, limit: Limit, tie: bool) -> str:
     if limit == "python" and figures.waiting >= figures.interference:
         return f"Python's lock limits this run: {waited} for code that holds it"
     longer = (
-        f"{milliseconds(figures.step.middle_s)} beside the loader, "
+        f"{milliseconds(figures.step.middle_s)} with the loader, "
         f"{milliseconds(figures.step_s)} alone"
     )
     if limit == "python":
@@ -125,7 +125,7 @@ def _evidence(figures: Figures) -> list[str]:
         rest = (
             ""
             if alone.at_rest
-            else "; other threads stayed as busy, the loader's or the step's own"
+            else "; other threads, of the loader or the step, stayed as busy"
         )
         lines.append(
             f"step with the loader at rest {_spread(alone.step)} "
@@ -137,8 +137,8 @@ def _evidence(figures: Figures) -> list[str]:
         lines.append(line)
     if figures.asynchronous:
         lines.append(
-            "a device computes beside the loop, so step and wait are as the loop sees "
-            "them; watch(..., sync=torch.cuda.synchronize) tells them apart"
+            "a device computes asynchronously, so step and wait are those of the "
+            "loop's thread; watch(..., sync=torch.cuda.synchronize) separates them"
         )
     return lines
 
@@ -172,22 +172,22 @@ def _lock(figures: Figures) -> str | None:
 
 
 def _capacity(figures: Figures) -> list[str]:
-    """Rates that follow, each with its division."""
+    """Returns the rates, each with its division."""
     count = figures.per_batch
     each_s = figures.loop_s / figures.step.count
     lines = [
         f"the loop: {count:.4g} / ({milliseconds(each_s - figures.step.mean_s)} wait + "
         f"{milliseconds(figures.step.mean_s)} step) = {_rate(figures, figures.rate)}"
     ]
-    what = "on a batch from memory" if figures.alone else "without waiting"
+    kind = "on a batch from memory" if figures.alone else "without waiting"
     lines.append(
-        f"the step {what}: {count:.4g} / {milliseconds(figures.step_s)} = "
+        f"the step {kind}: {count:.4g} / {milliseconds(figures.step_s)} = "
         f"{_rate(figures, figures.step_rate)}"
     )
-    if (reach := figures.reach) is not None and figures.samples:
+    if (throughput := figures.throughput) is not None and figures.samples:
         lines.append(
-            f"infeed over the same files, alone: {reach.samples} / "
-            f"{reach.seconds:.1f} s = {_rate(figures, reach.samples_per_s)}"
+            f"infeed over the same files, alone: {throughput.samples} / "
+            f"{throughput.seconds:.1f} s = {_rate(figures, throughput.samples_per_s)}"
         )
     return lines
 
@@ -202,41 +202,41 @@ def _advice(figures: Figures, limit: Limit) -> list[str]:
     if limit == "loader":
         if not busy.sampled:
             advice.append(
-                f"more workers where cores are idle, less work a sample where none is; "
-                f"at most {gain}"
+                f"more workers if cores are idle, less work per sample if none is; at "
+                f"most {gain}"
             )
         elif others < 0.05 and busy.loop_waiting > 0.5:
             overlapped = max(figures.step.mean_s, figures.wait.mean_s)
             both = figures.step.mean_s + figures.wait.mean_s
             advice.append(
-                "prepare batches beside the step instead of between steps: at best "
-                f"{milliseconds(both)} -> {milliseconds(overlapped)} a step, "
+                "prepare batches during the step instead of between steps: at best "
+                f"{milliseconds(both)} -> {milliseconds(overlapped)} per step, "
                 f"{_times(both, overlapped)}"
             )
         elif busy.busy >= SATURATED * busy.usable:
             advice.append(
-                "less work a sample, since no core is left: `infeed explain DIR` "
-                f"measures which; at most {gain}"
+                "less work per sample, because no core is left: `infeed explain DIR` "
+                f"measures it; at most {gain}"
             )
         elif busy.saturated:
             advice.append(
-                f"measuring again when other programs leave more than "
+                f"measure again when other programs leave more than "
                 f"{max(0.0, busy.usable - busy.machine + busy.busy):.1f} of "
                 f"{busy.usable:.3g} cores; the loader used {others:.1f}"
             )
         else:
             advice.append(
-                f"more workers, since {busy.usable - busy.busy:.1f} of "
+                f"more workers, because {busy.usable - busy.busy:.1f} of "
                 f"{busy.usable:.3g} cores are idle, or faster storage; at most {gain}"
             )
     elif limit == "python":
         advice.append(
-            "code that gives the lock back while it works (decoders in C, infeed), or "
+            "code that releases the lock while it works (decoders in C, infeed), or "
             f"worker processes; at most {gain}"
         )
     elif limit == "interference":
         advice.append(
-            f"fewer workers, until a core is left to the step; at most {gain} if they "
+            f"fewer workers, until a core is left for the step; at most {gain} if they "
             "still keep up"
         )
         if busy.threads > 0.5:
@@ -251,24 +251,24 @@ def _advice(figures: Figures, limit: Limit) -> list[str]:
         )
         if figures.alone is None:
             advice.append(
-                "watch.ceiling(step) to see whether the loader slows the step itself"
+                "watch.ceiling(step) to measure whether the loader slows the step"
             )
     return advice
 
 
 def _with_infeed(figures: Figures) -> list[str]:
-    """The loop over infeed: the slower of step and pipeline."""
-    reach = figures.reach
-    if reach is None or not figures.samples:
+    """Describes the loop over infeed: the slower of step and pipeline."""
+    throughput = figures.throughput
+    if throughput is None or not figures.samples:
         return []
-    then = min(figures.step_rate, reach.samples_per_s)
-    waiting = max(0.0, 1 - reach.samples_per_s / figures.step_rate)
+    then = min(figures.step_rate, throughput.samples_per_s)
+    waiting = max(0.0, 1 - throughput.samples_per_s / figures.step_rate)
     line = (
-        f"infeed: min(step {figures.step_rate:.4g}, infeed {reach.samples_per_s:.4g}) "
-        f"= {_rate(figures, then)}, {_times(then, figures.rate)}, "
-        f"waiting {percent(waiting)}"
+        f"infeed: min(step {figures.step_rate:.4g}, infeed "
+        f"{throughput.samples_per_s:.4g}) = {_rate(figures, then)}, "
+        f"{_times(then, figures.rate)}, waiting {percent(waiting)}"
     )
-    return [line, *reach.notes]
+    return [line, *throughput.notes]
 
 
 def _not_worth(figures: Figures, limit: Limit) -> list[str]:
@@ -282,12 +282,12 @@ def _not_worth(figures: Figures, limit: Limit) -> list[str]:
         )
         if figures.alone is not None:
             lines.append(
-                f"sparing the step the loader's company: {percent(figures.slowed)} "
-                "longer beside it"
+                f"removing the loader's effect on the step: {percent(figures.slowed)} "
+                "longer with the loader"
             )
         return lines
     if limit == "python":
-        lines.append("more threads in Python: they share the one lock")
+        lines.append("more threads in Python: they share the interpreter's lock")
     if limit == "interference":
         lines.append(f"more workers: the loop waits only {waiting}, and they compete")
     elif (busy := figures.processor).busy >= SATURATED * busy.usable:
@@ -299,7 +299,7 @@ def _not_worth(figures: Figures, limit: Limit) -> list[str]:
     return lines
 
 
-def _spread(times: Times) -> str:
+def _spread(times: DurationSummary) -> str:
     return (
         f"mean {milliseconds(times.mean_s)}, p50 {milliseconds(times.p50_s)}, "
         f"p99 {milliseconds(times.p99_s)}"
@@ -311,7 +311,7 @@ def _rate(figures: Figures, rate: float) -> str:
 
 
 def _times(after: float, before: float) -> str:
-    """A gain as text."""
+    """Formats a gain."""
     if not before:
         return "unknown"
     factor = after / before
@@ -321,15 +321,15 @@ def _times(after: float, before: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as text, with a digit where there is little of it."""
+    """Formats a share, with one digit below 10 %."""
     return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 def milliseconds(seconds: float) -> str:
-    """A duration in milliseconds, three digits."""
+    """Formats a duration in milliseconds with three digits."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{1e3 * seconds:.0f} ms"
 
 
 def duration(seconds: float) -> str:
-    """A duration in the unit that suits it."""
+    """Formats a duration in seconds or milliseconds."""
     return f"{seconds:.2f} s" if seconds >= 1 else milliseconds(seconds)

@@ -24,7 +24,7 @@ import infeed.ray
 from infeed import sources
 from infeed import transforms as T
 
-# Where the module of a function is, which only who is told finds.
+# Where the module of a function is, which only who is reported finds.
 SENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sent")
 
 SIZE = {"object_store_memory": 100_000_000, "num_cpus": 1}
@@ -32,7 +32,7 @@ SIZE = {"object_store_memory": 100_000_000, "num_cpus": 1}
 # Far more than anything takes here.
 GENEROUS_S = 90
 
-# A driver of its own: the trainer that is started again.
+# A separate driver: the trainer that is started again.
 AGAIN = """
 import json, sys
 import ray, infeed.ray
@@ -49,34 +49,34 @@ feeders.close()
 print(json.dumps(trainer.report()))
 """
 
-# A driver of its own: a trainer with a function, whose module is sent along, or is not.
+# A separate driver: a trainer with a function, with or without its module.
 WITH_FUNCTION = """
 import json, sys
 import ray, infeed.ray
 import fed_by_ray
 from fed_by_ray import SENT, Trainer, pipeline
 
-photos, address, told = sys.argv[1:]
+photos, address, reported = sys.argv[1:]
 sys.path.append(SENT)
 import fed_steps
 
 fed_by_ray.hear()
-env = None if told else {"working_dir": SENT}
+env = None if reported else {"working_dir": SENT}
 ray.init(address=address, log_to_driver=False, runtime_env=env)
 made = pipeline(photos).python(fed_steps.speckled)
-feeders = infeed.ray.Feeders(num=1, local="help" if told else "fallback", workers=1)
+feeders = infeed.ray.Feeders(num=1, local="help" if reported else "fallback", workers=1)
 trainer = Trainer(made, feeders)
-if told:
-    trainer.until(lambda _: fed_by_ray.lines(told))
+if reported:
+    trainer.until(lambda _: fed_by_ray.lines(reported))
 else:
     trainer.until(fed_by_ray.all_feed)
 trainer.finish()
-print(json.dumps(trainer.report(told=fed_by_ray.lines(told))))
+print(json.dumps(trainer.report(reported=fed_by_ray.lines(reported))))
 """
 
 
 def pipeline(photos, seed=3):
-    """What all trainers here read."""
+    """The pipeline of all trainers in this file."""
     made = infeed.Pipeline(sources.Folder(photos)).shuffle(seed=seed).decode()
     made = made.transform(T.RandomResizedCrop(48), T.RandomHorizontalFlip())
     return made.batch(6, drop_last=True)
@@ -129,7 +129,7 @@ def all_feed(each):
 
 
 def killed(made, cluster, nodes, count, dice):
-    """A run that loses so many nodes at some step, once all of them feed it."""
+    """A run that loses some nodes at a step, after all nodes feed it."""
     local = dice.choice(["help", "fallback"])
     trainer = Trainer(made, infeed.ray.Feeders(num=3, local=local, workers=1))
     trainer.until(all_feed)
@@ -165,7 +165,7 @@ def killed(made, cluster, nodes, count, dice):
 
 
 def restarted(made):
-    """A feeder whose process is killed: Ray starts it anew, and it is found."""
+    """A feeder whose process is killed: Ray starts it again, and it is found."""
     with infeed.ray.Feeders(num=1, local="fallback", workers=1) as feeders:
         trainer = Trainer(made, feeders)
         trainer.until(all_feed)
@@ -203,7 +203,7 @@ def several(photos):
 
 @ray.remote(num_cpus=0)
 def rank(photos, feeders, number):
-    """A trainer of two, in a process of its own."""
+    """One of two trainers, in a separate process."""
     trainer = Trainer(pipeline(photos), feeders, rank=number, world_size=2)
     trainer.until(all_feed)
     trainer.finish()
@@ -228,7 +228,7 @@ def resumed(photos, address):
 
 
 def driver(script, *arguments):
-    """What another driver reports."""
+    """Returns the report of another driver."""
     folder = os.path.dirname(__file__)
     ended = subprocess.run(
         [sys.executable, "-c", script, *arguments],
@@ -245,9 +245,9 @@ def unplaceable(made):
     """More feeders than there is room for, one of which fits."""
     feeders = infeed.ray.Feeders(num=2, resources={"spot": 1}, local="help", workers=1)
     trainer = Trainer(made, feeders)
-    trainer.until(lambda each: lines("were asked of Ray"))
+    trainer.until(lambda each: lines("were requested"))
     trainer.finish()
-    return trainer.report(told=lines("were asked of Ray"))
+    return trainer.report(reported=lines("were requested"))
 
 
 def other(photos, meant, part):
@@ -258,11 +258,11 @@ def other(photos, meant, part):
     trainer = Trainer(pipeline(photos), feeders)
     trainer.until(lambda _: lines(part))
     trainer.finish()
-    return trainer.report(told=lines(part))
+    return trainer.report(reported=lines(part))
 
 
 def closed(made):
-    """What is left of feeders while a loader needs them, and once none does."""
+    """Feeders that still run while a loader uses them, and after the last loader."""
     feeders = infeed.ray.Feeders(num=2, memory="200 MB", workers=1)
     trainer, second = Trainer(made, feeders), Trainer(made, feeders)
     trainer.until(all_feed)
@@ -271,7 +271,7 @@ def closed(made):
     kept = left(trainer.feeders())
     trainer.finish()
     after = left(trainer.last, wait=True)
-    # They begin again with the next loader, here one that nobody closes.
+    # They begin again with the next loader, here one that is not closed.
     third = Trainer(made, feeders)
     third.until(all_feed)
     again = third.feeders()
@@ -295,11 +295,11 @@ def ended(made):
     feeders.close()
     trainer.until(lambda each: not each[0]["connected"] and not each[0]["host"])
     trainer.finish()
-    return trainer.report(told=LOGGED.texts[before:])
+    return trainer.report(reported=LOGGED.texts[before:])
 
 
 def left(feeders, wait=False):
-    """Which of them can be connected to; whoever waits waits until none can."""
+    """Returns the addresses that accept connections; can wait until none does."""
     begun = time.monotonic()
     while True:
         answer = [f["host"] for f in feeders if answers(f["host"])]
@@ -318,7 +318,7 @@ def answers(host):
 
 
 class Lines(logging.Handler):
-    """What was logged."""
+    """Collects log messages."""
 
     def __init__(self):
         super().__init__()
@@ -369,7 +369,7 @@ def main():
     did("resumed", resumed(photos, cluster.address))
     with_function = (WITH_FUNCTION, photos, cluster.address)
     did("function", driver(*with_function, ""))
-    did("function not there", driver(*with_function, "cannot be imported"))
+    did("function not there", driver(*with_function, "cannot import"))
     for count in range(3):
         did(f"killed {count}", killed(made, cluster, nodes, count, dice))
     print(json.dumps(found))

@@ -15,7 +15,7 @@ def environment(**variables: str) -> dict[str, str]:
 def run(
     script: str, *arguments: object, timeout_s: float = 120, **variables: str
 ) -> str:
-    """What a script prints; it must end well."""
+    """Runs a script, which must succeed, and returns its output."""
     ended = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,

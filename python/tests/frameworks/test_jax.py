@@ -75,7 +75,7 @@ def test_bfloat16_arrives_as_it_is(adapter):
     assert float(batch["image"].min()) == 1.0
 
 
-def test_arrays_keep_their_memory_whoever_else_lets_go(adapter):
+def test_arrays_keep_their_memory_after_the_batch_is_dropped(adapter):
     # Large enough that JAX uses the memory as it is, where it can.
     values = np.arange(64 * 4096, dtype=np.int32).reshape(64, 4096)
     loader = adapter.Loader(infeed.Pipeline(sources.Memory(x=values)).batch(4))
@@ -194,8 +194,8 @@ def test_batches_are_global_arrays_over_a_mesh():
         "copies": [[4, 3]],
         "whole": [[8, 3]],
     }
-    assert "batch of shape (6, 3) does not divide" in uneven
-    assert "use a batch that does" in uneven
+    assert "do not divide a batch of shape (6, 3)" in uneven
+    assert "use another batch size" in uneven
     assert "boxes is ragged" in ragged
 
 
@@ -260,7 +260,7 @@ for one, other in zip(sent, infeed.jax.Loader(pipeline, by_rows), strict=True):
 
 for layout, spec in ((devices, P(("a", "b"))), (devices, P("a")), (devices.T, P("a"))):
     loader = infeed.jax.Loader(pipeline, NamedSharding(Mesh(layout, ("a", "b")), spec))
-    rows, read = [], loader._place()
+    rows, read = [], loader._find_rank()
     for batch in loader:
         assert batch["x"].shape == (8,)
         parts = {shard.index[0].start: shard.data.tolist()
@@ -271,10 +271,10 @@ for layout, spec in ((devices, P(("a", "b"))), (devices, P("a")), (devices.T, P(
 # Rows of each process lie apart from each other: no rank could read them.
 apart = NamedSharding(Mesh(devices.T.reshape(4), ("a",)), P("a"))
 try:
-    infeed.jax.Loader(pipeline, apart)._place()
+    infeed.jax.Loader(pipeline, apart)._find_rank()
 except infeed.ConfigError as error:
     found.append(str(error))
-assert infeed.jax.Loader(pipeline, apart, rank=1, world_size=2)._place() == (1, 2)
+assert infeed.jax.Loader(pipeline, apart, rank=1, world_size=2)._find_rank() == (1, 2)
 print(json.dumps(found))
 """
 
@@ -305,7 +305,7 @@ def test_processes_read_the_rows_of_their_own_devices(pipeline):
     assert [process.returncode for process in ranks] == [0, 0], ended[0][1][-2000:]
     found = [json.loads(said) for said, _ in ended]
     apart = [rank.pop() for rank in found]
-    assert "holds rows [0 2] of 4 in the sharding" in apart[0]
+    assert "has rows [0 2] of 4 in the sharding" in apart[0]
     assert all("order the devices of the mesh by process" in said for said in apart)
     # Which share of the batch each process read, for each of the three meshes.
     shares = [[case[0] for case in rank] for rank in found]
@@ -318,7 +318,7 @@ def test_processes_read_the_rows_of_their_own_devices(pipeline):
                     assert part == rows[start : start + len(part)]
 
 
-# Four CPUs stand in for cards; each simulated device has a bus of its own.
+# Four CPUs in place of GPUs; each simulated device has its own bus.
 SEVERAL = """
 import json
 import jax, numpy as np
@@ -377,7 +377,7 @@ with infeed.jax.Loader(pipeline) as loader:
     loader.load_state_dict(state)
     assert [batch["label"].tolist() for batch in loader] == rest
 
-# A sharding of one's own, of which each device has rows of its own.
+# A custom sharding, in which each device has its own rows.
 square = Mesh(np.array(cpus).reshape(2, 2), ("a", "b"))
 over = NamedSharding(square, P(("a", "b")))
 four = made.batch(4, tail="drop")
@@ -413,23 +413,23 @@ def test_several_devices_give_global_arrays_of_their_parts():
     said = json.loads(run(SEVERAL, XLA_FLAGS=devices, JAX_PLATFORMS="cpu"))
 
     parts = {
-        "order": "ConfigError image: the sharding wants [2:4, 0:4, 0:5, 0:3]",
-        "copies": "ConfigError image: the sharding wants [0:2, 0:4, 0:5, 0:3]",
-        "others": "name all of those and no others",
-        "many": "DeviceError devices: sim would be device 4 of JAX's CPU, which has 4",
-        "both": "give a sharding over them, or nothing",
-        "named": "give device or devices, not both",
+        "order": "ConfigError image: the sharding has [2:4, 0:4, 0:5, 0:3]",
+        "copies": "ConfigError image: the sharding has [0:2, 0:4, 0:5, 0:3]",
+        "others": "name exactly those",
+        "many": "DeviceError devices: sim needs device 4 of JAX's CPU, which has 4",
+        "both": "use a sharding over the devices",
+        "named": "device and devices are both set",
         "ragged": "boxes is ragged, and several devices need rows of one shape",
         "text": "a list of names",
-        "rows": "5 rows is not divided by 2 devices",
+        "rows": "5 rows cannot be divided evenly among 2 devices",
     }
     for name, part in parts.items():
         assert part in (said[name] or "nothing"), (name, said[name])
 
 
 @dataclass(frozen=True)
-class Card:
-    """A card as JAX tells of it."""
+class Gpu:
+    """A gpu as JAX reports of it."""
 
     local_hardware_id: int
     platform: str = "gpu"
@@ -439,17 +439,17 @@ class Card:
         return self.local_hardware_id
 
 
-def test_cards_of_several_devices_are_those_of_jax(adapter, monkeypatch):
+def test_gpus_of_several_devices_are_those_of_jax(adapter, monkeypatch):
     jax, copies = imported("jax"), imported("infeed._jax_copies")
-    cards = [Card(0), Card(3)]
-    has = {"cuda": cards, "cpu": [Card(0, "cpu")]}
+    gpus = [Gpu(0), Gpu(3)]
+    has = {"cuda": gpus, "cpu": [Gpu(0, "cpu")]}
     monkeypatch.setattr(jax, "local_devices", lambda backend: has[backend])
-    of_jax = SimpleNamespace(addressable_devices=set(cards))
+    of_jax = SimpleNamespace(addressable_devices=set(gpus))
 
-    assert copies.Over(["cuda:3", "cuda"], of_jax).names == ["cuda:3", "cuda:0"]
-    with pytest.raises(infeed.ConfigError, match="name all of those"):
-        copies.Over(["cuda:3"], of_jax)
+    assert copies.DeviceArrays(["cuda:3", "cuda"], of_jax).names == ["cuda:3", "cuda:0"]
+    with pytest.raises(infeed.ConfigError, match="name exactly those"):
+        copies.DeviceArrays(["cuda:3"], of_jax)
     with pytest.raises(infeed.ConfigError, match="name each once"):
-        copies.Over(["cuda:3", "cuda:3"], of_jax)
-    with pytest.raises(infeed.ConfigError, match="no array together"):
-        copies.Over(["sim", "cuda:3"], None)
+        copies.DeviceArrays(["cuda:3", "cuda:3"], of_jax)
+    with pytest.raises(infeed.ConfigError, match="cannot form one array"):
+        copies.DeviceArrays(["sim", "cuda:3"], None)

@@ -166,7 +166,7 @@ broken.num_batches
 for n in range(3):
     broken[n]
 broken.set_epoch(0)
-bad = [len(broken.loader.quarantine), broken.loader.stats()["bad"]]
+bad = [len(broken.loader.bad_records), broken.loader.stats()["bad"]]
 for n in range(3):
     broken[n]
 bad.append(broken.state_dict()["bad"])
@@ -248,9 +248,9 @@ def test_fields_are_inputs_targets_and_weights_as_named(found):
     assert (label, weight) == ([0, 1], [0.5, 1.5])
     assert found["inputs"] == [[[3.0], [4.0]]]
     unnamed, unknown, text, untargeted, other = found["refused"]
-    assert "image, depth, label, weight, name are what? Name inputs" in unnamed
-    assert "there is no field 'pixels'" in unknown
-    assert "'name' is text, which Keras does not take" in text
+    assert "ambiguous for the fields image, depth, label, weight, name" in unnamed
+    assert "no field 'pixels'" in unknown
+    assert "'name' is text, which Keras does not accept" in text
     assert "sample_weight needs targets" in untargeted
     assert "pipeline must be an infeed.Pipeline" in other
 
@@ -323,7 +323,7 @@ trained("resumed", dies=False)
 """
 
 
-def test_a_killed_run_goes_on_with_the_epoch_of_its_backup(tmp_path):
+def test_a_killed_run_continues_with_the_epoch_of_its_backup(tmp_path):
     needed("torch")
     epochs = made(24, 4, seed=1)
 
@@ -394,6 +394,6 @@ def test_a_distribution_of_keras_is_fed_on_all_of_its_devices():
     said = json.loads(run(PARALLEL, **variables))
 
     assert "keras.distribution.DataParallel()" in said["alone"]
-    assert "name all of its devices by devices=[...]" in said["one"]
+    assert "name all of its devices in devices=[...]" in said["one"]
     assert "jax_num_cpu_devices" in said["three"]
-    assert "name all of those and no others" in said["fewer"]
+    assert "name exactly those" in said["fewer"]

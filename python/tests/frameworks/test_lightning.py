@@ -12,7 +12,7 @@ needed("torch")
 needed("lightning")
 pytestmark = framework_test
 
-# Writes a checkpoint every second step. The first run is a process of its own that dies
+# Writes a checkpoint every second step. The first run is a separate process that dies
 # in its tenth step; the second goes on from the eighth.
 SCRIPT = """
 import json, os, signal, sys
@@ -68,7 +68,7 @@ trained(Model("resumed", dies=False), f"{folder}/step=8.ckpt")
 """
 
 
-def test_a_killed_run_goes_on_in_the_middle_of_its_epoch(tmp_path):
+def test_a_killed_run_continues_in_the_middle_of_its_epoch(tmp_path):
     source = sources.Memory(x=list(range(24)))
     pipeline = infeed.Pipeline(source).shuffle(seed=1).batch(4)
     whole = [

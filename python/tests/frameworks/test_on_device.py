@@ -23,7 +23,7 @@ NUMBERS = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "?"
 
 
 class Framework:
-    """What the tests ask of either: loaders on the host and on a device, and copies."""
+    """Parts of a framework that the tests use: loaders on host and device, copies."""
 
     def __init__(self, name: str):
         self.name = name
@@ -37,7 +37,7 @@ class Framework:
 
     def copies(self, arrays):
         if self.name == "jax":
-            return imported("infeed._jax_copies").copies(arrays)
+            return imported("infeed._jax_copies").copy_arrays(arrays)
         return self.adapter._copies(arrays)
 
 
@@ -233,7 +233,7 @@ def test_epochs_come_in_order_and_one_that_is_left_is_over(framework, pipeline):
         assert np.asarray(batch["x"]).tolist() == expected[2][0]
         break
     del batch
-    # Whoever counts steps does not ask once more.
+    # A loop over the number of steps does not ask for the end.
     assert loader.epoch == 3
     counted = iter(loader)
     assert epoch(next(counted) for _ in range(STEPS)) == expected[3]
@@ -242,7 +242,7 @@ def test_epochs_come_in_order_and_one_that_is_left_is_over(framework, pipeline):
     assert list(counted) == []
 
 
-def test_a_loop_that_is_moved_is_told_and_the_next_one_goes_on(framework, pipeline):
+def test_a_moved_loop_raises_and_the_next_one_continues(framework, pipeline):
     host = framework.host(pipeline)
     expected = [epoch(host) for _ in range(8)]
     loader = framework.device(pipeline)
@@ -296,16 +296,16 @@ def test_a_bad_record_stops_the_run_at_its_place(framework, classification, tmp_
     assert ending(framework.device(pipeline)) == ending(framework.host(pipeline))
 
 
-def test_what_fails_in_copying_comes_out_at_its_place(framework, pipeline, monkeypatch):
+def test_an_error_of_a_copy_is_raised_at_its_batch(framework, pipeline, monkeypatch):
     module = framework.adapter
     if framework.name == "jax":
         module = imported("infeed._jax_copies")
-    name = "copies" if framework.name == "jax" else "_copies"
+    name = "copy_arrays" if framework.name == "jax" else "_copies"
     copies, calls = getattr(module, name), iter(range(100))
 
     def failing(arrays):
         if next(calls) == 2:
-            raise MemoryError("no room on the card")
+            raise MemoryError("no room on the gpu")
         return copies(arrays)
 
     monkeypatch.setattr(module, name, failing)
@@ -337,7 +337,7 @@ def test_a_closed_loader_has_no_thread_and_says_so(framework, pipeline):
     assert np.asarray(held["x"]).shape == (ROWS,)
 
 
-def test_a_loop_that_nobody_holds_ends_its_thread(framework, pipeline):
+def test_a_dropped_loop_ends_its_thread(framework, pipeline):
     loader = framework.device(pipeline)
     next(iter(loader))
     steps = iter(loader)
@@ -384,15 +384,15 @@ if sys.argv[1] == "slow":
 def test_ctrl_c_loses_no_batch(framework):
     stopped = interrupted(LOOP.format(name=framework.name), "slow")
 
-    assert "interrupted" in stopped.told
-    assert stopped.told[-1] == "all"
+    assert "interrupted" in stopped.reported
+    assert stopped.reported[-1] == "all"
 
 
 def test_an_interpreter_that_ends_in_mid_loop_ends(framework):
     run(LOOP.format(name=framework.name), "exit")
 
 
-def test_a_step_that_takes_its_batch_over_disturbs_nobody():
+def test_a_step_that_donates_its_batch_does_no_harm():
     needed("jax")
     jax, framework = imported("jax"), Framework("jax")
     values = np.arange(64 * 4096, dtype=np.float32).reshape(64, 4096)
@@ -423,7 +423,7 @@ def test_a_dataset_of_tensorflow_works_on_the_host(pipeline):
         loader.dataset()
 
 
-# Two CPUs stand in for the cards of the replicas.
+# Two CPUs stand in for the gpus of the replicas.
 REPLICAS = """
 import numpy as np
 import tensorflow as tf
@@ -484,21 +484,21 @@ def test_keras_on_tensorflow_takes_its_data_on_the_host(pipeline):
         "    try: infeed.keras.Dataset(made, **on)\n"
         "    except infeed.ConfigError as error: print(error)\n"
     )
-    told = run(script, KERAS_BACKEND="tensorflow").splitlines()
-    assert len(told) == 2
-    assert all("leave out device" in said for said in told)
+    reported = run(script, KERAS_BACKEND="tensorflow").splitlines()
+    assert len(reported) == 2
+    assert all("leave out device" in said for said in reported)
     torch = run(script, KERAS_BACKEND="torch")
-    assert "start one for each, with rank, world_size and device" in torch
+    assert "start a process for each, with rank, world_size and device" in torch
 
 
-CARD = {"device": "cuda:0", "name": "a card"}
+GPU = {"device": "cuda:0", "name": "a gpu"}
 
 
-def test_a_framework_without_the_card_says_what_to_install(
+def test_a_framework_that_sees_no_gpu_raises_with_the_package_to_install(
     framework, pipeline, monkeypatch
 ):
-    found = json.dumps({"cards": [CARD], "reason": None})
-    monkeypatch.setattr(infeed._core, "cards", lambda: found)
+    found = json.dumps({"gpus": [GPU], "reason": None})
+    monkeypatch.setattr(infeed._core, "gpus", lambda: found)
 
     for device in ("cuda", "cuda:0"):
         loader = framework.device(pipeline, device=device)
@@ -509,17 +509,15 @@ def test_a_framework_without_the_card_says_what_to_install(
         assert "leave out device" in text
 
 
-def test_where_there_is_no_card_at_all_the_engine_says_why(framework, pipeline):
-    if json.loads(infeed._core.cards())["cards"]:
-        pytest.skip("there is a card here")
+def test_without_any_gpu_the_engine_reports_the_reason(framework, pipeline):
+    if json.loads(infeed._core.gpus())["gpus"]:
+        pytest.skip("there is a gpu here")
     for device, part in [("cuda", "driver"), ("cuda:first", "cuda:0")]:
         with pytest.raises(infeed.InfeedError, match=part):
             next(iter(framework.device(pipeline, device=device)))
 
 
-def test_a_card_that_tensorflow_knows_by_another_number_is_refused(
-    pipeline, monkeypatch
-):
+def test_a_gpu_that_tensorflow_knows_by_another_number_raises(pipeline, monkeypatch):
     tensorflow = Framework("tensorflow")
     tf = imported("tensorflow")
     second = [SimpleNamespace(name="/physical_device:GPU:1")]
@@ -529,17 +527,19 @@ def test_a_card_that_tensorflow_knows_by_another_number_is_refused(
         len(tensorflow.device(pipeline, device="cuda"))
 
 
-def test_cuda_is_the_card_that_jax_computes_on(pipeline, monkeypatch):
+def test_cuda_means_the_default_gpu_of_jax(pipeline, monkeypatch):
     needed("jax")
     jax, copies = imported("jax"), imported("infeed._jax_copies")
-    cards = [SimpleNamespace(local_hardware_id=n) for n in (2, 5)]
-    monkeypatch.setattr(jax, "local_devices", lambda backend=None: cards)
+    gpus = [SimpleNamespace(local_hardware_id=n) for n in (2, 5)]
+    monkeypatch.setattr(jax, "local_devices", lambda backend=None: gpus)
 
-    named = {name: copies.named(name) for name in ("cuda", "cuda:5", "sim:seed=1")}
+    named = {
+        name: copies.device_name(name) for name in ("cuda", "cuda:5", "sim:seed=1")
+    }
 
     assert named == {"cuda": "cuda:2", "cuda:5": "cuda:5", "sim:seed=1": "sim:seed=1"}
     monkeypatch.setattr(
-        infeed._core, "cards", lambda: json.dumps({"cards": [CARD], "reason": None})
+        infeed._core, "gpus", lambda: json.dumps({"gpus": [GPU], "reason": None})
     )
-    with pytest.raises(infeed.DeviceError, match="cuda:0: JAX has no such card"):
-        copies.named("cuda:0")
+    with pytest.raises(infeed.DeviceError, match="cuda:0: JAX does not see this GPU"):
+        copies.device_name("cuda:0")

@@ -1,4 +1,4 @@
-"""What `infeed.pack` writes is read by the tools that own the formats."""
+"""Files of `infeed.pack`, read with the tools of their formats."""
 
 import io
 import json
@@ -119,7 +119,7 @@ def test_tensorflow_parses_numbers_text_and_masks(
     assert encoded == sorted(segmentation.mask.glob("*.png"))[0].read_bytes()
 
 
-def test_the_index_beside_a_tfrecord_shard_finds_its_records(
+def test_the_index_next_to_a_tfrecord_shard_is_used(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
     tf = imported("tensorflow")

@@ -40,7 +40,7 @@ made = infeed.Pipeline(sources.Folder(photos)).decode()
 made = made.transform(T.CenterCrop(24)).batch(4)
 bar, killed = [], []
 
-def told(at):
+def reported(at):
     bar.append(at.done)
     shards = at.done - at.reused > 0
     if how == "stopped":
@@ -51,7 +51,8 @@ def told(at):
 
 try:
     packed = infeed.ray.pack(
-        made, out, to="webdataset", resize_short=64, shard_size=20_000, progress=told,
+        made, out, to="webdataset", resize_short=64, shard_size=20_000,
+        progress=reported,
     )
 except infeed.InterruptedPackError as error:
     print(json.dumps(dict(stopped=str(error))))
@@ -72,7 +73,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def one(classification, tmp_path) -> Path:
-    """What one process writes."""
+    """The dataset that one process writes."""
     made = infeed.Pipeline(sources.Folder(classification.path)).decode()
     made = made.transform(T.CenterCrop(24)).batch(4)
     out = tmp_path / "one"
@@ -102,7 +103,7 @@ def test_a_call_that_was_stopped_is_taken_up_by_another_cluster(
     classification, one, tmp_path
 ):
     stopped = on_cluster(classification.path, tmp_path / "out", "stopped")
-    assert "goes on from there" in stopped["stopped"]
+    assert "continues from there" in stopped["stopped"]
 
     found = on_cluster(classification.path, tmp_path / "out", "whole")
 
@@ -131,7 +132,7 @@ def test_a_cluster_that_loses_a_node_packs_into_a_bucket_the_bytes_of_a_folder(
         assert found["path"] == "s3://packed/photos"
 
 
-def test_what_no_other_machine_sees_is_refused_before_a_cluster_is_asked(tmp_path):
+def test_data_in_memory_raises_before_ray_starts(tmp_path):
     script = (
         "import sys, infeed, infeed.ray, ray\n"
         "from infeed import sources\n"
@@ -142,12 +143,12 @@ def test_what_no_other_machine_sees_is_refused_before_a_cluster_is_asked(tmp_pat
         "print(ray.is_initialized())\n"
     )
 
-    told = run(script, tmp_path / "out").splitlines()
+    reported = run(script, tmp_path / "out").splitlines()
 
-    assert "memory of this process" in told[0]
-    assert "cpus must be" in told[1]
-    assert "jobs must be" in told[2]
-    assert told[-1] == "False"
+    assert "memory of this process" in reported[0]
+    assert "cpus must be" in reported[1]
+    assert "jobs must be" in reported[2]
+    assert reported[-1] == "False"
 
 
 def test_without_ray_one_line_says_what_to_install(tmp_path):

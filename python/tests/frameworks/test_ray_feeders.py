@@ -24,7 +24,7 @@ PAUSE_S = 30
 
 @pytest.fixture(scope="module")
 def on_cluster(classification):
-    """What trainers got on one cluster, each of another story."""
+    """Reports of the trainers on one cluster, one per scenario."""
     seed = int(os.environ.get("INFEED_SEED", time.time_ns() % 10**6))
     print(f"INFEED_SEED={seed}")
     ended = subprocess.run(
@@ -41,7 +41,7 @@ def on_cluster(classification):
 
 @pytest.fixture(scope="module")
 def local(classification):
-    """What a run without feeders delivers: so many steps of some rank."""
+    """Returns steps of a run without feeders, for one rank."""
     import fed_by_ray
 
     made = fed_by_ray.pipeline(classification.path)
@@ -75,7 +75,7 @@ def test_a_run_that_loses_nodes_delivers_the_local_runs_order_and_bits(
     print(f"{count} nodes killed: the longest wait was {report['pause_s']:.2f} s")
 
 
-def test_a_feeder_that_ray_starts_anew_is_found_at_its_new_address(on_cluster, local):
+def test_a_restarted_feeder_is_found_at_its_new_address(on_cluster, local):
     report = on_cluster["restarted"]
 
     assert same(report, local)
@@ -84,9 +84,7 @@ def test_a_feeder_that_ray_starts_anew_is_found_at_its_new_address(on_cluster, l
     assert feeder["lost"] == 1
 
 
-def test_feeders_serve_several_pipelines_and_leave_those_that_nobody_asks_for(
-    on_cluster, local
-):
+def test_feeders_serve_several_pipelines_and_drop_unused_ones(on_cluster, local):
     report = on_cluster["several"]
 
     assert same(report, local)
@@ -94,7 +92,7 @@ def test_feeders_serve_several_pipelines_and_leave_those_that_nobody_asks_for(
     assert report["served"] == 8
     *hosts, again = report["hosts"]
     assert len(set(hosts)) == 10
-    assert again not in hosts, "it was served anew"
+    assert again not in hosts, "it was served again"
 
 
 def test_two_ranks_share_feeders_that_another_process_began(on_cluster, local):
@@ -121,31 +119,33 @@ def test_feeders_without_a_place_are_one_warning_and_the_run_goes_on(on_cluster,
     report = on_cluster["unplaceable"]
 
     assert same(report, local)
-    (line,) = report["told"]
+    (line,) = report["reported"]
     what = (
-        "2 feeders of 1 CPU, 1 spot each were asked of Ray, which has room for 1: on "
+        "2 feeders of 1 CPU, 1 spot each were requested, "
+        "and the cluster has room for 1: "
     )
-    there = r"4 nodes there are 3 CPUs \(\d free\), 1 spot \(\d free\); the run goes on"
+    there = (
+        r"the cluster's 4 nodes have 3 CPUs \(\d free\), 1 spot \(\d free\); "
+        "the run continues"
+    )
     assert re.match(what + there, line), line
 
 
-def test_a_feeder_that_means_something_else_is_told_with_its_node(on_cluster, local):
+def test_a_feeder_with_other_data_is_reported_with_its_node(on_cluster, local):
     report = on_cluster["refused"]
 
     assert same(report, local)
     (feeder,) = report["feeders"]
     assert feeder["batches"] == 0
-    assert f"{feeder['host']} (node {feeder['node'][:12]})" in report["told"][0]
-    assert "3 at the trainer, 4 at the feeder" in report["told"][0]
+    assert f"{feeder['host']} (node {feeder['node'][:12]})" in report["reported"][0]
+    assert "3 at the trainer, 4 at the feeder" in report["reported"][0]
 
 
-def test_a_feeder_that_does_not_see_the_data_is_told_with_what_it_says(
-    on_cluster, local
-):
+def test_a_feeder_without_the_data_is_reported_with_its_error(on_cluster, local):
     report = on_cluster["without data"]
 
     assert same(report, local)
-    assert report["told"][0].startswith("feeder 0 of 1: cannot open /missing")
+    assert report["reported"][0].startswith("feeder 0 of 1: cannot open /missing")
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_a_function_whose_module_ray_sends_along_runs_on_feeders(
     assert feeder["declined"] == 0
 
 
-def test_a_function_that_a_feeder_cannot_import_is_told_and_the_run_goes_on(
+def test_a_function_that_a_feeder_cannot_import_is_reported_and_the_run_continues(
     on_cluster, local, speckled
 ):
     report = on_cluster["function not there"]
@@ -178,8 +178,8 @@ def test_a_function_that_a_feeder_cannot_import_is_told_and_the_run_goes_on(
     assert same(report, local, function=speckled)
     (feeder,) = report["feeders"]
     assert feeder["batches"] == 0
-    told = "feeder 0 of 1: python: fed_steps:speckled cannot be imported (No module"
-    assert report["told"][0].startswith(told)
+    reported = "feeder 0 of 1: python: cannot import fed_steps:speckled (No module"
+    assert report["reported"][0].startswith(reported)
 
 
 def test_the_last_loader_ends_its_feeders_and_their_watch(on_cluster, local):
@@ -188,16 +188,16 @@ def test_the_last_loader_ends_its_feeders_and_their_watch(on_cluster, local):
     assert same(report, local)
     assert report["kept"] == 2, "another loader needs them"
     assert report["left"] == []
-    assert report["moved"], "they were begun anew"
+    assert report["moved"], "they were begun again"
     assert report["threads"] == []
 
 
-def test_a_run_whose_feeders_are_ended_on_purpose_goes_on_without(on_cluster, local):
+def test_a_run_whose_feeders_are_ended_on_purpose_continues_without(on_cluster, local):
     report = on_cluster["ended"]
 
     assert same(report, local)
     # That the connection ended is said, and nothing of Ray.
-    assert not [text for text in report["told"] if text.startswith("feeder 0")]
+    assert not [text for text in report["reported"] if text.startswith("feeder 0")]
 
 
 def test_opening_does_not_wait_for_ray(on_cluster):
@@ -214,27 +214,27 @@ def test_opening_does_not_wait_for_ray(on_cluster):
         ({"num": 1, "cpus": "many"}, "cpus must be a number"),
         ({"num": 1, "name": ""}, "name must be a text"),
         ({"num": 1, "local": "never"}, "local must be"),
-        ({"num": 1, "memory": "lots"}, "memory must be bytes"),
+        ({"num": 1, "memory": "lots"}, "memory must be a size"),
         ({"num": 1, "resources": {"spot": 0}}, r"resources\['spot'\] must be"),
     ],
 )
-def test_arguments_that_cannot_work_are_told(wrong, message):
+def test_invalid_arguments_raise(wrong, message):
     import infeed.ray
 
     with pytest.raises(infeed.ConfigError, match=message):
         infeed.ray.Feeders(**wrong)
 
 
-def test_feeders_that_nobody_keeps_are_not_sent_elsewhere():
+def test_feeders_that_are_not_started_cannot_be_sent_to_processes():
     import infeed.ray
 
-    with pytest.raises(infeed.ConfigError, match="must have been started"):
+    with pytest.raises(infeed.ConfigError, match="only started feeders"):
         pickle.dumps(infeed.ray.Feeders(2))
     named = pickle.loads(pickle.dumps(infeed.ray.Feeders(2, cpus=3, name="some")))
     assert repr(named) == "Feeders(2, cpus=3, name='some', local='help')"
 
 
-def test_what_no_feeder_can_run_is_refused_before_ray_is_asked(classification):
+def test_pipelines_that_feeders_cannot_run_raise_before_ray_starts(classification):
     script = (
         "import sys, infeed, infeed.ray, ray\n"
         "from infeed import sources\n"

@@ -1,4 +1,4 @@
-"""What the tools that own the record formats write is read by us, bit for bit."""
+"""Files that the tools of the record formats write, read bit for bit."""
 
 import importlib.util
 import io

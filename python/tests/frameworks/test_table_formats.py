@@ -87,7 +87,7 @@ def test_a_page_without_its_checksum_is_a_bad_record(tmp_path):
         infeed.Pipeline(sources.Parquet(path)).batch(1).open(on_error="skip") as loader
     ):
         rows = sum(batch.rows for batch in loader)
-        bad = loader.quarantine
+        bad = loader.bad_records
 
     assert (rows, len(bad)) == (10, 10)
     assert "row group 0" in bad[0].name
@@ -163,7 +163,7 @@ def test_a_relation_of_duckdb(tmp_path):
     check(sources.Parquet(tmp_path / "t.parquet"))
 
 
-def test_a_query_of_duckdb_that_fails_is_told_with_its_name():
+def test_a_failing_duckdb_query_raises_with_its_name():
     duckdb = imported("duckdb")
     connection = duckdb.connect()
     # Fails in its second row only, when the stream is read.
@@ -171,7 +171,7 @@ def test_a_query_of_duckdb_that_fails_is_told_with_its_name():
         "select case when i = 1 then error('row one') else i end from range(3) t(i)"
     )
 
-    with pytest.raises(infeed.ConfigError, match=r"DuckDBPyRelation gives no table.*"):
+    with pytest.raises(infeed.ConfigError, match=r"DuckDBPyRelation is not a table.*"):
         infeed.Pipeline(sources.Arrow(relation)).open()
 
 

@@ -144,7 +144,7 @@ def test_a_last_batch_that_is_filled_up_has_as_many_rows_and_its_mask():
 
 
 @pytest.mark.parametrize("ragged", [False, True])
-def test_the_state_counts_what_was_taken_and_a_run_goes_on_there(ragged):
+def test_the_state_counts_what_was_taken_and_a_run_continues_there(ragged):
     fields = {"x": list(range(40))}
     if ragged:
         fields["boxes"] = [[1.0] * (n % 3) for n in range(40)]

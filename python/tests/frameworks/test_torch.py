@@ -8,7 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
-from children import told_by_fork
+from children import result_in_fork
 from installed import framework_test, imported
 
 import infeed
@@ -191,7 +191,7 @@ def test_set_epoch_forgets_no_bad_record_and_counts_none_again(broken):
     first = epoch(broken)
 
     broken.set_epoch(5)
-    assert [bad.index for bad in broken.loader.quarantine] == [5]
+    assert [bad.index for bad in broken.loader.bad_records] == [5]
     broken.set_epoch(0)
 
     assert epoch(broken) == first
@@ -260,7 +260,7 @@ def test_a_second_loop_ends_the_epoch_of_the_first_which_says_so(pipeline):
 
 
 @pytest.mark.parametrize("taken", range(4))
-def test_a_run_goes_on_where_its_state_was_taken(pipeline, taken):
+def test_a_run_continues_where_its_state_was_taken(pipeline, taken):
     loader = adapter.Loader(pipeline)
     whole = epoch(loader) + epoch(loader)
     loader.set_epoch(0)
@@ -285,7 +285,7 @@ def test_a_state_may_be_loaded_after_iter(pipeline):
     assert [batch["x"].tolist() for batch in batches] == whole[2:]
 
 
-def test_a_state_of_another_run_is_refused(pipeline):
+def test_a_state_of_another_run_raises(pipeline):
     state = adapter.Loader(pipeline).state_dict()
 
     with pytest.raises(infeed.ConfigError, match="seed is 4, was 3"):
@@ -301,7 +301,7 @@ def test_a_state_of_another_run_is_taken_if_asked_and_ends_the_loop(pipeline):
 
     loader.load_state_dict(state, strict=False)
 
-    with pytest.raises(infeed.IteratorError, match="its state was loaded"):
+    with pytest.raises(infeed.IteratorError, match="a state was loaded"):
         next(batches)
     assert epoch(loader) == epoch(other)[1:]
     infeed.prefetch(loader).load_state_dict(state, strict=False)
@@ -317,7 +317,7 @@ def test_it_is_an_iterable_dataset_for_a_data_loader(pipeline):
     assert [epoch(loader) for _ in range(2)] == whole
 
 
-def test_workers_of_a_data_loader_are_refused(pipeline):
+def test_workers_of_a_data_loader_raise(pipeline):
     loader = torch.utils.data.DataLoader(
         adapter.Loader(pipeline), batch_size=None, num_workers=1
     )
@@ -336,7 +336,7 @@ def test_it_is_pickled_as_it_was_described(pipeline):
     assert [b.x.tolist() for b in copied] == epoch(pipeline)
 
 
-def test_what_is_no_pipeline_is_refused(pipeline):
+def test_another_object_than_a_pipeline_raises(pipeline):
     with pytest.raises(infeed.ConfigError, match=r"Loader: pipeline must be an infeed"):
         adapter.Loader(pipeline.open())
     with pytest.raises(infeed.ConfigError, match="rank and world_size together"):
@@ -352,7 +352,7 @@ def test_a_closed_loader_says_so(pipeline):
         next(iter(loader))
 
 
-def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
+def test_a_fork_of_an_open_loader_raises_in_the_child(pipeline):
     loader = adapter.Loader(pipeline)
     batches = iter(loader)
     next(batches)
@@ -363,7 +363,7 @@ def test_a_fork_of_an_open_loader_is_refused_in_the_child(pipeline):
                 use()
         return True
 
-    assert told_by_fork(all_refused) == "True"
+    assert result_in_fork(all_refused) == "True"
     assert len(list(batches)) == 2
 
 
@@ -379,7 +379,7 @@ def test_rank_and_world_size_come_from_torchrun(pipeline, monkeypatch):
         len(adapter.Loader(pipeline))
 
 
-def test_more_threads_than_cores_are_told_once(pipeline, monkeypatch, caplog):
+def test_more_threads_than_cores_are_logged_once(pipeline, monkeypatch, caplog):
     monkeypatch.setattr(adapter, "_warned", False)
     monkeypatch.setattr(adapter, "usable_cores", lambda: 4)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
@@ -429,7 +429,7 @@ def test_a_prefetch_has_the_state_of_what_its_loop_took(pipeline):
 
 
 def test_prefetch_to_a_device_refuses_items_without_tensors():
-    with pytest.raises(infeed.ConfigError, match="of type dict holds no tensor"):
+    with pytest.raises(infeed.ConfigError, match="of type dict has no tensor"):
         list(infeed.prefetch([{"x": 1}], device="cpu"))
     with pytest.raises(infeed.ConfigError, match="prefetch: device='gpu'"):
         infeed.prefetch([], device="gpu")

@@ -32,7 +32,7 @@ def lists(loader) -> list[list[int]]:
 
 
 def expected(count, batch, seed=None, epochs=3, rank=0, world_size=1, **settings):
-    """What infeed's own loader gives."""
+    """Returns the records of infeed's own loader."""
     pipeline = infeed.Pipeline(sources.Memory(x=list(range(count))))
     pipeline = pipeline if seed is None else pipeline.shuffle(seed=seed)
     loader = pipeline.batch(batch, **settings).open(rank=rank, world_size=world_size)
@@ -88,26 +88,26 @@ def test_a_wrapped_tail_is_that_of_the_pipelines(count, world):
         assert [lists(loader) for _ in range(3)] == epochs
         assert len(sampler) == sum(map(len, epochs[0]))
         again = adapter.Sampler(count, 8, seed=1, tail="wrap", **place)
-        again.load_state_dict(sampler.at(1, 0))
+        again.load_state_dict(sampler.state_at(1, 0))
         assert list(again) == list(chain(*epochs[1]))
 
 
-def test_a_tail_that_is_another_or_cannot_be_sampled_is_refused():
+def test_an_unknown_tail_and_padding_raise():
     assert list(adapter.Sampler(7, 4, tail="drop")) == [0, 1, 2, 3]
     assert list(adapter.Sampler(7, 4, tail="keep")) == list(range(7))
-    with pytest.raises(infeed.ConfigError, match="none for padding"):
+    with pytest.raises(infeed.ConfigError, match="yields records only"):
         adapter.Sampler(7, 4, tail="pad")
-    with pytest.raises(infeed.ConfigError, match="give one of them"):
+    with pytest.raises(infeed.ConfigError, match="set one of them"):
         adapter.Sampler(7, 4, tail="wrap", drop_last=True)
     state = adapter.Sampler(7, 4, tail="wrap").state_dict()
     with pytest.raises(infeed.ConfigError, match="tail is None, was wrap"):
         adapter.Sampler(7, 4).load_state_dict(state)
 
 
-def test_what_ranks_cannot_share_evenly_is_refused():
+def test_a_batch_that_ranks_cannot_share_evenly_raises():
     with pytest.raises(infeed.ConfigError, match="use drop_last=True"):
         list(adapter.Sampler(13, 4, rank=0, world_size=2))
-    with pytest.raises(infeed.ConfigError, match="does not divide among 3 ranks"):
+    with pytest.raises(infeed.ConfigError, match="is not divisible by 3 ranks"):
         list(adapter.Sampler(12, 4, rank=0, world_size=3))
 
 
@@ -137,10 +137,10 @@ def test_a_data_loader_resumes_at_a_number_of_steps():
     sampler = adapter.Sampler(14, 4, seed=2)
     loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler, num_workers=2)
 
-    sampler.load_state_dict(json.loads(json.dumps(sampler.at(epoch=1, step=2))))
+    sampler.load_state_dict(json.loads(json.dumps(sampler.state_at(epoch=1, step=2))))
 
     assert [lists(loader), lists(loader)] == [epochs[1][2:], epochs[2]]
-    assert sampler.at(1, 4) == sampler.at(2, 0)
+    assert sampler.state_at(1, 4) == sampler.state_at(2, 0)
 
 
 def test_set_epoch_is_accepted_and_changes_nothing_where_it_need_not():
@@ -155,7 +155,7 @@ def test_set_epoch_is_accepted_and_changes_nothing_where_it_need_not():
         seen.append(lists(loader))
 
     assert seen == [epochs[0], epochs[1], epochs[0]]
-    sampler.load_state_dict(sampler.at(2, 3))
+    sampler.load_state_dict(sampler.state_at(2, 3))
     sampler.set_epoch(2)
     assert lists(loader) == epochs[2][3:]
 
@@ -207,14 +207,16 @@ def test_leaving_a_loop_ends_its_epoch():
         next(first)
 
 
-def test_a_state_of_another_order_is_refused():
+def test_a_state_of_another_order_raises():
     state = adapter.Sampler(14, 4, seed=2).state_dict()
 
     with pytest.raises(infeed.ConfigError, match="records is 15, was 14"):
         adapter.Sampler(15, 4, seed=2).load_state_dict(state)
-    with pytest.raises(infeed.ConfigError, match="position must be that of a batch"):
+    with pytest.raises(
+        infeed.ConfigError, match="position must be the start of a batch"
+    ):
         adapter.Sampler(14, 4, seed=2).load_state_dict(state | {"position": 3})
-    with pytest.raises(infeed.ConfigError, match="give what Sampler"):
+    with pytest.raises(infeed.ConfigError, match="must be the result of Sampler"):
         adapter.Sampler(14, 4, seed=2).load_state_dict({"epoch": 1})
     with pytest.raises(infeed.ConfigError, match="batch must be an integer"):
         adapter.Sampler(14, 0)

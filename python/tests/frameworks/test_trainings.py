@@ -39,7 +39,7 @@ def photos(tmp_path_factory) -> Path:
 
 
 def trained(name: str, *arguments: object, **variables: str) -> str:
-    """What an example prints, which includes how long it waited for data."""
+    """Runs an example and returns its output, which has the time it waited for data."""
     printed = run((EXAMPLES / name).read_text(), *arguments, **variables)
     share = re.search(r"^waited for data: ([\d.]+)% of the time$", printed, re.M)
     assert share is not None, printed
@@ -75,7 +75,7 @@ def test_pytorch_trains_in_two_processes(photos):
     assert ended.stdout.count("\naccuracy: ") == 1
 
 
-def test_ray_train_goes_on_when_a_worker_is_killed_in_the_middle_of_an_epoch(
+def test_ray_train_continues_when_a_worker_is_killed_in_the_middle_of_an_epoch(
     photos, tmp_path
 ):
     needed("torch")

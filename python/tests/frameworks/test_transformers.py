@@ -78,7 +78,9 @@ def test_a_run_sees_the_epochs_of_the_pipeline(trained, whole):
 
 
 @pytest.mark.parametrize("step", [4, 6, 10])
-def test_a_resumed_run_goes_on_where_its_checkpoint_was(trained, whole, tmp_path, step):
+def test_a_resumed_run_continues_where_its_checkpoint_was(
+    trained, whole, tmp_path, step
+):
     again = trainer(tmp_path)
 
     again.train(resume_from_checkpoint=str(trained[0] / f"checkpoint-{step}"))
@@ -98,7 +100,7 @@ def test_gradient_accumulation_resumes_too(tmp_path, whole):
     assert again.state.global_step == 4
 
 
-def test_callbacks_restored_from_the_checkpoint_go_on_too(trained, whole, tmp_path):
+def test_callbacks_restored_from_the_checkpoint_continue_too(trained, whole, tmp_path):
     again = trainer(tmp_path, restore_callback_states_from_checkpoint=True)
 
     again.train(resume_from_checkpoint=str(trained[0] / "checkpoint-4"))
@@ -113,7 +115,7 @@ def test_the_state_lies_in_the_trainers_own_file(trained):
     assert saved["attributes"]["saved"]["position"] == 16
 
 
-def test_what_would_lose_records_is_refused(trained, tmp_path):
+def test_settings_that_would_lose_records_raise(trained, tmp_path):
     checkpoint = trained[0] / "checkpoint-4"
     other = adapter.Loader(pipeline(seed=5))
 
@@ -125,8 +127,8 @@ def test_what_would_lose_records_is_refused(trained, tmp_path):
         trainer(tmp_path, [{"x": torch.ones(4)}]).train()
 
 
-def test_a_checkpoint_without_the_callback_is_refused(tmp_path):
+def test_a_checkpoint_without_the_callback_raises(tmp_path):
     trainer(tmp_path, callbacks=[]).train()
 
-    with pytest.raises(infeed.ConfigError, match="saved without it"):
+    with pytest.raises(infeed.ConfigError, match="saved without this callback"):
         trainer(tmp_path).train(str(tmp_path / "checkpoint-4"))

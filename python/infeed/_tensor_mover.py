@@ -1,4 +1,4 @@
-"""Tensors to a device, beside the step. Knows PyTorch by what was imported already."""
+"""Copies of PyTorch tensors to a device, if the program has imported PyTorch."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -6,25 +6,25 @@ from typing import Any
 
 from infeed.errors import ConfigError
 
-__all__ = ["Mover"]
+__all__ = ["TensorMover"]
 
 
-class Mover:
-    """Moves what is in an item to one device, in the thread that makes items.
+class TensorMover:
+    """Copies the tensors of items to a device, in the thread that makes the items.
 
-    On a CUDA device the copies have a stream of their own, so that they run beside the
-    step's kernels; the thread waits for them, so that the loop gets data that is there.
+    On a CUDA device the copies use their own stream, so that they run at the same time
+    as the step's kernels. The thread waits for them, so the loop gets complete data.
 
     Raises:
-        ConfigError: PyTorch was not imported, or has no such device.
+        ConfigError: The program has not imported PyTorch, or the device is invalid.
     """
 
     def __init__(self, device: Any):
         torch = sys.modules.get("torch")
         if torch is None:
             raise ConfigError(
-                f"prefetch: device={device!r} moves tensors of PyTorch, which was not "
-                "imported; leave device out, or move items in the iterable"
+                f"prefetch: device={device!r} applies to PyTorch tensors, and PyTorch "
+                "is not imported; leave device out, or copy items in the iterable"
             )
         self._torch: Any = torch
         try:
@@ -33,25 +33,25 @@ class Mover:
             raise ConfigError(f"prefetch: device={device!r}: {error}") from None
         self._stream: Any = None
 
-    def begun(self) -> "Mover":
-        """One for a thread, with the current CUDA device of the thread that asks.
+    def for_thread(self) -> "TensorMover":
+        """Returns a mover for a new thread, with the caller's current CUDA device.
 
-        Threads have a current device each: without its number, "cuda" would mean the
-        first one there, whatever the training script has chosen.
+        Each thread has its own current device. Without a number, "cuda" would mean the
+        first GPU in the new thread, and not the one that the script has chosen.
         """
         device = self._device
         if device.type == "cuda" and device.index is None:
             device = self._torch.device("cuda", self._torch.cuda.current_device())
-        mover = Mover(device)
+        mover = TensorMover(device)
         if device.type == "cuda":
             mover._stream = self._torch.cuda.Stream(device)
         return mover
 
-    def moved(self, item: Any) -> Any:
-        """The item with its tensors on the device, complete.
+    def convert(self, item: Any) -> Any:
+        """Returns the item with its tensors on the device.
 
         Raises:
-            ConfigError: There is no tensor in it.
+            ConfigError: The item has no tensor.
         """
         found = 0
 
@@ -68,26 +68,26 @@ class Mover:
             self._stream.synchronize()
         if not found:
             raise ConfigError(
-                f"prefetch: device={str(self._device)!r} was named, but an item of "
-                f"type {type(item).__qualname__} holds no tensor; leave device out"
+                f"prefetch: device={str(self._device)!r} is set, and an item of type "
+                f"{type(item).__qualname__} has no tensor; leave device out"
             )
         return item
 
-    def settled(self) -> None:
-        """Nothing: `moved` waits for its copies."""
+    def finish(self) -> None:
+        """Does nothing: `convert` waits for its copies."""
 
-    def hand_over(self, item: Any) -> None:
-        """Says, in the loop's thread, which stream works on what the other one made.
+    def deliver(self, item: Any) -> None:
+        """Marks the tensors as in use by the loop's current stream.
 
-        The memory of a tensor that is dropped would else be used for the next copy
-        while kernels that read it are still queued.
+        Otherwise the memory of a dropped tensor would be reused for the next copy
+        while queued kernels still read it.
         """
         if self._stream is not None:
             stream = self._torch.cuda.current_stream(self._device)
             self._each(item, lambda tensor: tensor.record_stream(stream))
 
     def _each(self, item: Any, function: Callable[[Any], Any]) -> Any:
-        """The item with the function's results in the places of its tensors."""
+        """Returns the item with each tensor replaced by the function's result."""
         if isinstance(item, self._torch.Tensor):
             return function(item)
         if isinstance(item, Mapping):

@@ -1,4 +1,4 @@
-"""Shards of one dataset written by many: the bytes are those of one process."""
+"""Shards written by several processes have the bytes of a single process."""
 
 import json
 import random
@@ -11,21 +11,21 @@ import pytest
 import infeed
 from infeed import _core, packing, sources
 from infeed import transforms as T
-from infeed._parting import distribute
+from infeed._pack_tasks import distribute
 
 FORMS = ["webdataset", "tfrecord", "arrow", "parquet", "npz"]
 
 
 class Died(Exception):
-    """A worker, or who asks them."""
+    """The death of a worker, or of the process that starts tasks."""
 
 
-class Crew:
+class Workers:
     """Does tasks one by one, in an order that a seed draws, some of them twice."""
 
     def __init__(self, out: Path, pipeline: infeed.Pipeline, asked: dict, seed: int):
         what = (pipeline._json(), str(out), json.dumps(asked))
-        # Two processes, as it were.
+        # In place of two processes.
         self.parts = [_core.PackParts(*what, False) for _ in range(2)]
         self.rng = random.Random(seed)
         self.done: list[tuple] = []
@@ -64,16 +64,16 @@ def asked_for(pipeline, **options) -> dict:
     return packing.options_from(pipeline, jobs=1, **options)
 
 
-def apart(pipeline, out, jobs=3, lives=None, seed=0, told=None, **options):
-    """Packs as `infeed.ray.pack` does; gives the crew and the result."""
+def apart(pipeline, out, jobs=3, lives=None, seed=0, reported=None, **options):
+    """Packs as `infeed.ray.pack` does; gives the workers and the result."""
     asked = asked_for(pipeline, **options)
     parts = _core.PackParts(pipeline._json(), str(out), json.dumps(asked), True)
-    crew = Crew(out, pipeline, asked, seed)
-    crew.lives = 10**9 if lives is None else lives
+    workers = Workers(out, pipeline, asked, seed)
+    workers.lives = 10**9 if lives is None else lives
     size = 0 if asked["to"] == "npz" else asked["shard_bytes"]
-    told = told or (lambda sums: True)
-    sums = distribute(parts, crew, jobs, size, asked["max_bad"], told)
-    return crew, sums, infeed.pack(pipeline, out, **options)
+    reported = reported or (lambda totals: True)
+    totals = distribute(parts, workers, jobs, size, asked["max_bad"], reported)
+    return workers, totals, infeed.pack(pipeline, out, **options)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -113,12 +113,12 @@ def test_many_write_the_bytes_that_one_writes(photos, to, tmp_path):
 
     for seed in range(3):
         out = tmp_path / f"many-{seed}"
-        crew, sums, packed = apart(photos, out, seed=seed, **options)
+        workers, totals, packed = apart(photos, out, seed=seed, **options)
 
         assert files(out) == files(tmp_path / "one")
-        assert sum(name == "shard" for name, *_ in crew.done) > 2
-        assert (sums.records, packed.records, packed.bad) == (30, 30, 0)
-        assert sums.bytes_in == packed.bytes_in
+        assert sum(name == "shard" for name, *_ in workers.done) > 2
+        assert (totals.records, packed.records, packed.bad) == (30, 30, 0)
+        assert totals.bytes_in == packed.bytes_in
 
 
 @pytest.mark.parametrize("shuffle", [None, 7])
@@ -126,12 +126,12 @@ def test_bad_records_are_left_out_at_their_places(many, shuffle, tmp_path):
     options = {"to": "webdataset", "shard_size": 20_000, "shuffle": shuffle}
     infeed.pack(many, tmp_path / "one", **options)
 
-    crew, sums, packed = apart(many, tmp_path / "out", jobs=4, **options)
+    workers, totals, packed = apart(many, tmp_path / "out", jobs=4, **options)
 
     assert files(tmp_path / "out") == files(tmp_path / "one")
-    assert (packed.records, packed.bad, sums.bad) == (694, 6, 6)
-    assert crew.most == 4
-    weighed = [places for name, *places in crew.done if name == "weigh"]
+    assert (packed.records, packed.bad, totals.bad) == (694, 6, 6)
+    assert workers.most == 4
+    weighed = [places for name, *places in workers.done if name == "weigh"]
     assert len(weighed) > 4
     assert sorted(weighed)[0][0] == 0
     assert sum(end - begin for begin, end in weighed) == 700
@@ -152,17 +152,17 @@ def test_killed_anywhere_and_run_again_it_ends_with_the_same_bytes(many, tmp_pat
         (out / ".shard-000001.tfrecord.0123456789abcdef.part").write_bytes(b"half")
         kept = {p.name for p in out.glob("shard-*.noted")}
 
-        crew, sums, _ = apart(many, out, seed=lives + 1, **options)
+        workers, totals, _ = apart(many, out, seed=lives + 1, **options)
 
         assert files(out) == expected
         written = {
-            f"shard-{n:06}.noted" for name, n, *_ in crew.done if name == "shard"
+            f"shard-{n:06}.noted" for name, n, *_ in workers.done if name == "shard"
         }
         assert written.isdisjoint(kept)
-        assert (sums.reused > 0) == (len(kept) > 0)
+        assert (totals.reused > 0) == (len(kept) > 0)
 
 
-def test_a_single_process_goes_on_with_what_many_have_begun(many, tmp_path):
+def test_a_single_process_continues_with_what_many_have_begun(many, tmp_path):
     options = {"to": "webdataset", "shard_size": 15_000}
     infeed.pack(many, tmp_path / "one", **options)
     with pytest.raises(Died):
@@ -174,7 +174,7 @@ def test_a_single_process_goes_on_with_what_many_have_begun(many, tmp_path):
     assert 0 < packed.reused < 694
 
 
-def test_many_go_on_with_what_a_single_process_has_begun(many, tmp_path):
+def test_many_continue_with_what_a_single_process_has_begun(many, tmp_path):
     options = {"to": "webdataset", "shard_size": 15_000}
     infeed.pack(many, tmp_path / "one", **options)
     out = tmp_path / "out"
@@ -193,8 +193,8 @@ def test_a_shard_that_was_damaged_is_written_again_alone(many, tmp_path):
     infeed.pack(many, tmp_path / "one", **options)
     out = tmp_path / "out"
 
-    def stop(sums):
-        return sums.records < 690
+    def stop(totals):
+        return totals.records < 690
 
     with pytest.raises(Died):
         apart(many, out, lives=30, **options)
@@ -204,25 +204,25 @@ def test_a_shard_that_was_damaged_is_written_again_alone(many, tmp_path):
     cut.write_bytes(cut.read_bytes()[:-1])
     noted[2].write_bytes(noted[2].read_bytes()[:-2])
 
-    crew, _, _ = apart(many, out, told=stop, **options)
+    workers, _, _ = apart(many, out, reported=stop, **options)
 
     assert files(out) == files(tmp_path / "one")
     kept = {int(path.stem[6:]) for path in noted[:1] + noted[3:]}
-    assert kept.isdisjoint(n for name, n, *_ in crew.done if name == "shard")
+    assert kept.isdisjoint(n for name, n, *_ in workers.done if name == "shard")
 
 
-def test_one_bad_record_too_many_is_told_as_by_one_process(many, tmp_path):
-    for limit, kind in [(0, infeed.DecodeError), (3, infeed.TooManyBadError)]:
+def test_too_many_bad_records_raise_as_in_one_process(many, tmp_path):
+    for limit, kind in [(0, infeed.DecodeError), (3, infeed.TooManyBadRecordsError)]:
         options = {"to": "webdataset", "shard_size": 20_000, "max_bad": limit}
-        told = []
+        reported = []
         for pack, out in [(infeed.pack, "one"), (apart, "out")]:
             with pytest.raises(kind) as error:
                 pack(many, tmp_path / f"{out}-{limit}", **options)
-            told.append(str(error.value))
-        assert told[0] == told[1]
+            reported.append(str(error.value))
+        assert reported[0] == reported[1]
 
 
-def test_where_all_are_bad_the_first_is_told(many, tmp_path):
+def test_the_first_record_is_reported_if_all_are_bad(many, tmp_path):
     for path in (tmp_path / "many").rglob("*.png"):
         path.write_bytes(b"no image at all")
 
@@ -230,7 +230,7 @@ def test_where_all_are_bad_the_first_is_told(many, tmp_path):
         apart(many, tmp_path / "out", to="webdataset")
 
 
-def test_a_source_that_changes_meanwhile_is_told(many, tmp_path):
+def test_a_source_that_changes_during_packing_raises(many, tmp_path):
     asked = asked_for(many, to="webdataset", shard_size=15_000)
     what = (many._json(), str(tmp_path / "out"), json.dumps(asked))
     parts = _core.PackParts(*what, True)
@@ -245,13 +245,13 @@ def test_a_source_that_changes_meanwhile_is_told(many, tmp_path):
         parts.weigh(600, 701)
 
 
-def test_what_is_no_shards_or_was_not_begun_is_refused(photos, tmp_path):
+def test_formats_without_shards_and_folders_that_were_not_begun_raise(photos, tmp_path):
     asked = json.dumps(asked_for(photos, to="folder"))
     with pytest.raises(infeed.ConfigError, match="pack to shards"):
         _core.PackParts(photos._json(), str(tmp_path / "out"), asked, True)
     asked = asked_for(photos, to="webdataset")
     begun = (photos._json(), str(tmp_path / "out"), json.dumps(asked))
-    with pytest.raises(infeed.ConfigError, match="nobody packs into"):
+    with pytest.raises(infeed.ConfigError, match="no process is packing into"):
         _core.PackParts(*begun, False)
     _core.PackParts(*begun, True)
     other = json.dumps(asked | {"shard_bytes": 1000})

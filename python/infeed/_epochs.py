@@ -1,35 +1,35 @@
-"""One epoch as an adapter's loop sees it: its batches converted, at once or ahead.
+"""One epoch of an adapter: batches converted on request, or ahead of the loop.
 
-`Steps` converts a batch when the loop asks for it. `Ahead` has a thread that takes the
-next batch and converts it while the step works on this one; what the loader counts as
-delivered is then one ahead of the loop, so a state is kept beside each batch.
+`ConvertedEpoch` converts a batch when the loop asks for it. `PrefetchedEpoch` has a
+thread that takes and converts the next batch during the step. The loader then counts
+one batch more than the loop took, so each batch is kept together with a state.
 """
 
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from infeed._running import Items, Moving, Run
+from infeed._prefetch_thread import ItemConverter, PrefetchIterator, PrefetchThread
 from infeed.errors import ClosedError, IteratorError
 from infeed.loader import Loader
 
-__all__ = ["Ahead", "Steps"]
+__all__ = ["ConvertedEpoch", "PrefetchedEpoch"]
 
 _LEFT_OUT = (
-    "another loop over this loader has begun, or its state was loaded; make one loader "
+    "another loop over this loader has begun, or a state was loaded; make one loader "
     "for each loop"
 )
 
 
-class Steps:
+class ConvertedEpoch:
     """One epoch: the loader's batches, each converted.
 
-    It begins when the first one is asked for: frameworks load a state after ``iter``.
+    It begins with the first batch, because frameworks load a state after ``iter``.
     """
 
     def __init__(self, loader: Loader, convert: Callable[[Any], Any]):
-        # Held while a batch is taken: another thread that ends this loop waits for it,
-        # else the batch might be one of what comes after.
+        # Held while a batch is taken. A thread that ends this loop waits for it, so
+        # that the loop does not take a batch of the next epoch.
         self.lock = threading.RLock()
         self._loader = loader
         self._convert = convert
@@ -55,10 +55,10 @@ class Steps:
         except StopIteration:
             self._finish()
             raise
-        # Of several devices, each has a part of the same step.
+        # With several devices, all parts have the same step.
         part = batch[0] if isinstance(batch, tuple) else batch
         if part.step + 1 == len(self._loader):
-            # Whoever counts steps does not ask once more: the epoch is over now.
+            # A loop over `len(loader)` steps does not ask for the end of the epoch.
             self._finish()
         return batch
 
@@ -68,7 +68,7 @@ class Steps:
         return self._batches is not None
 
     def end(self) -> None:
-        """Leaves out what is left of the epoch."""
+        """Ends the epoch early."""
         with self.lock:
             if not self._over:
                 self._left_out = True
@@ -82,28 +82,31 @@ class Steps:
         self._batches = None
 
 
-class Ahead:
-    """One epoch, whose batches a thread takes and converts one ahead of the loop.
+class PrefetchedEpoch:
+    """One epoch whose batches a thread takes and converts, one ahead of the loop.
 
-    Like `Steps`, it begins when the first batch is asked for, and the thread ends with
-    the epoch, with `end`, or when this is dropped, which leaves out the rest of the
-    epoch. The thread holds the `Run`, and its `Steps`, and never this.
+    Like `ConvertedEpoch`, it begins with the first batch. The thread ends with the
+    epoch, with `end`, or when this object is dropped, which ends the epoch early. It
+    refers to its `PrefetchThread` and `ConvertedEpoch`, and never to this object.
 
     Args:
-        loader: Whose next epoch it is.
-        mover: Makes of a batch what the loop is given, and whether it is the last one.
-        place: Where the run of the thread is put, for whoever moves the loader.
+        loader: Loader of the epoch.
+        mover: Converter that returns the loop's value for a batch, and whether it is
+            the last one.
+        place: List that receives the thread, for code that moves the loader.
     """
 
-    def __init__(self, loader: Loader, mover: Moving, place: list[Run]):
-        self._steps = Steps(loader, lambda batch: batch)
-        # Of the thread, while it takes a batch. Whoever waits for one does not hold it.
+    def __init__(
+        self, loader: Loader, mover: ItemConverter, place: list[PrefetchThread]
+    ):
+        self._steps = ConvertedEpoch(loader, lambda batch: batch)
+        # The thread holds it while it takes a batch, and not while the loop waits.
         self.lock = self._steps.lock
         self._loader = loader
         self._mover = mover
         self._place = place
-        self._run: Run | None = None
-        self._items: Items | None = None
+        self._run: PrefetchThread | None = None
+        self._items: PrefetchIterator | None = None
         self._over = self._left_out = False
 
     def __iter__(self) -> Self:
@@ -128,12 +131,12 @@ class Ahead:
             self._finish()
         return item
 
-    def _started(self) -> Items:
+    def _started(self) -> PrefetchIterator:
         steps, state_of = self._steps, self._loader.state_dict
-        run = Run(steps, steps, 1, self._mover, state_of, name="infeed-copy")
+        run = PrefetchThread(steps, steps, 1, self._mover, state_of, name="infeed-copy")
         self._run = run
         self._place[:] = [run]
-        self._items = Items(run)
+        self._items = PrefetchIterator(run)
         return self._items
 
     @property
@@ -142,7 +145,7 @@ class Ahead:
         return self._items is not None
 
     def end(self) -> None:
-        """Leaves out what is left of the epoch, after the batch that is being taken."""
+        """Ends the epoch early, after the batch that is being taken."""
         if not self._over:
             self._left_out = True
             self._finish()

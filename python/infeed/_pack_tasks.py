@@ -1,9 +1,9 @@
-"""One dataset packed by many: who weighs which records, and who writes which shard.
+"""Division of `pack` into tasks for several machines.
 
-Where shards end follows from what records weigh, in order. Runs of records are weighed
-in any order; as soon as a run connects to what is known, shards are cut off and given
-to whoever is free, before more is weighed. Knows no engine of clusters: a `Crew` does
-the work somewhere.
+The sizes of records, in order, determine the ends of shards. Tasks measure the sizes of
+ranges of records in any order. When a range connects to the sizes known so far, its
+shards are cut off and given to free workers, before more ranges are measured. A
+`PackWorkers` object runs the tasks on some cluster.
 """
 
 import json
@@ -15,36 +15,36 @@ from typing import Any, Protocol
 from infeed import _core
 from infeed.errors import ConfigError
 
-__all__ = ["Crew", "Sums", "distribute"]
+__all__ = ["PackTotals", "PackWorkers", "distribute"]
 
-# Records that are weighed as one task: enough to open a dataset for, and few enough
-# that all of a crew have some.
-_FEWEST, _MOST = 64, 4096
+# Records per measuring task: enough to be worth opening a dataset, and few enough to
+# give each worker some.
+_MIN_RECORDS, _MAX_RECORDS = 64, 4096
 
 
-class Crew(Protocol):
-    """Those who work. Tasks are told apart by what begins them gives."""
+class PackWorkers(Protocol):
+    """Workers of a cluster. The results of `weigh` and `shard` identify tasks."""
 
     def weigh(self, begin: int, end: int) -> Any:
-        """Begins to weigh the records at some places."""
+        """Starts a task that measures the sizes of records."""
 
     def shard(self, number: int, begin: int, end: int) -> Any:
-        """Begins to write a shard."""
+        """Starts a task that writes a shard."""
 
     def ended(self, tasks: Sequence[Any]) -> list[Any]:
-        """Those that have ended; waits a moment for one."""
+        """Returns the tasks that have ended, after waiting a moment for one."""
 
     def result(self, task: Any) -> Any:
-        """What a task that has ended gave.
+        """Returns the result of a task that has ended.
 
         Raises:
-            Exception: What it raised.
+            Exception: The exception that the task raised.
         """
 
 
 @dataclass
-class Sums:
-    """What is done so far; `records` without those that are bad."""
+class PackTotals:
+    """Sums over the complete shards; `records` does not include bad ones."""
 
     places: int
     records: int = 0
@@ -52,7 +52,7 @@ class Sums:
     bytes_in: int = 0
     bytes_out: int = 0
     unmarked: int = 0
-    # Records, bad ones too, of shards that were there before.
+    # Records of shards that earlier calls wrote, including bad ones.
     reused: int = 0
 
     def add(self, shard: dict[str, int]) -> None:
@@ -63,17 +63,17 @@ class Sums:
 
 
 @dataclass
-class _Gap:
-    """Places of which no shard is there, from the beginning of one on."""
+class _MissingShards:
+    """A range of records without shards, from the beginning of a shard on."""
 
     begin: int
     end: int
     number: int
-    # Number of the shard behind it. None: it is the end of the dataset.
+    # Number of the existing shard after the range; None at the end of the dataset.
     then: int | None
-    # Next place that nobody weighs yet.
+    # First record that no task measures yet.
     next: int = field(init=False)
-    # Of the places from `begin` on, and of runs that do not connect to them yet.
+    # Sizes from `begin` on, and sizes of ranges that do not connect to them yet.
     weights: list[int | None] = field(default_factory=list)
     early: dict[int, list[int | None]] = field(default_factory=dict)
     bytes: int = 0
@@ -82,7 +82,7 @@ class _Gap:
         self.next = self.begin
 
     def weighed(self, begin: int, weights: list[int | None]) -> None:
-        """Takes the weights of a run."""
+        """Adds the sizes of a range."""
         self.early[begin] = weights
         while (run := self.early.pop(self.begin + len(self.weights), None)) is not None:
             self.weights += run
@@ -91,10 +91,10 @@ class _Gap:
     def cut(
         self, ends: Callable[[list[int | None]], list[int]]
     ) -> list[tuple[int, int, int]]:
-        """Takes off the shards whose ends are known: number, begin and end.
+        """Removes the shards whose ends are known: number, begin and end.
 
         Raises:
-            ConfigError: They do not lead to the shard behind.
+            ConfigError: Their number does not lead to the existing shard after them.
         """
         is_whole = self.begin + len(self.weights) == self.end
         cuts = ends(self.weights)
@@ -109,89 +109,91 @@ class _Gap:
         self.bytes = sum(weight or 0 for weight in self.weights)
         if is_whole and self.then is not None and self.number != self.then:
             raise ConfigError(
-                f"pack: {self.number} shards come before place {self.end}, and there "
-                f"are {self.then} in the folder; the source has changed since it was "
-                "begun, so remove the folder and pack anew"
+                f"pack: {self.number} shards come before record {self.end}, and the "
+                f"folder has {self.then}; the source has changed since packing began, "
+                "so remove the folder and pack again"
             )
         return shards
 
 
 def distribute(
     parts: _core.PackParts,
-    crew: Crew,
+    workers: PackWorkers,
     jobs: int,
     shard_bytes: int,
     max_bad: int | None,
-    told: Callable[[Sums], bool],
-) -> Sums:
-    """Has a crew write all shards that are not there yet.
+    report: Callable[[PackTotals], bool],
+) -> PackTotals:
+    """Lets workers write all missing shards.
 
-    Ends early where more records are bad than may be: who finishes the dataset meets
-    the one that is too many, and says so.
+    It ends early if more than `max_bad` records are bad. The call that completes the
+    dataset then finds the same records and raises the error.
 
     Args:
-        parts: What was begun.
-        crew: Who works.
-        jobs: Tasks at a time.
-        shard_bytes: Weight before which no shard ends; 0 where it ends by its rows.
-        max_bad: Bad records that may be left out.
-        told: Called now and then with what is done; False stops.
+        parts: The dataset, begun.
+        workers: Workers of the cluster.
+        jobs: Number of tasks at a time.
+        shard_bytes: Size below which no shard ends, in bytes; 0 if rows end it.
+        max_bad: Number of bad records that may be left out.
+        report: Function that receives the sums now and then; it returns False to stop.
 
     Raises:
-        Exception: What a task raised.
+        Exception: The exception that a task raised.
     """
     begun = json.loads(parts.json())
     total: int = begun["places"]
-    sums = Sums(total)
-    gaps = _gaps(total, begun["shards"], sums)
-    run = max(_FEWEST, min(_MOST, total // (8 * jobs)))
+    totals = PackTotals(total)
+    gaps = _gaps(total, begun["shards"], totals)
+    run = max(_MIN_RECORDS, min(_MAX_RECORDS, total // (8 * jobs)))
     shards: deque[tuple[int, int, int]] = deque()
-    tasks: dict[Any, _Gap | None] = {}
+    tasks: dict[Any, _MissingShards | None] = {}
     begins: dict[Any, int] = {}
-    met = sums.bad
-    while told(sums):
+    met = totals.bad
+    while report(totals):
         while len(tasks) < jobs:
             if shards:
-                tasks[crew.shard(*shards.popleft())] = None
+                tasks[workers.shard(*shards.popleft())] = None
                 continue
             gap = next((gap for gap in gaps if gap.next < gap.end), None)
             if gap is None:
                 break
             begin, gap.next = gap.next, min(gap.next + run, gap.end)
-            task = crew.weigh(begin, gap.next)
+            task = workers.weigh(begin, gap.next)
             tasks[task], begins[task] = gap, begin
         if not tasks:
             break
-        for task in crew.ended(list(tasks)):
-            gap, result = tasks.pop(task), crew.result(task)
+        for task in workers.ended(list(tasks)):
+            gap, result = tasks.pop(task), workers.result(task)
             if gap is None:
-                sums.add(json.loads(result))
+                totals.add(json.loads(result))
                 continue
             met += sum(weight is None for weight in result)
             gap.weighed(begins.pop(task), result)
             is_whole = gap.begin + len(gap.weights) == gap.end
-            # A look at all weights each time would be as many looks as there are runs.
+            # Cutting after every range would read all sizes once per range.
             if is_whole or gap.bytes > shard_bytes:
                 shards += gap.cut(parts.ends)
         if max_bad is not None and met > max_bad:
             break
-    return sums
+    return totals
 
 
-def _gaps(total: int, shards: list[dict[str, Any]], sums: Sums) -> list[_Gap]:
-    """What is missing between the shards that are there, which are summed up."""
+def _gaps(
+    total: int, shards: list[dict[str, Any]], totals: PackTotals
+) -> list[_MissingShards]:
+    """Returns the missing ranges, and adds the existing shards to `totals`."""
     gaps, place, number = [], 0, 0
     for shard in sorted(shards, key=lambda shard: int(shard["number"])):
         begin, end = shard["begin"], shard["end"]
         ahead = (begin - place, shard["number"] - number)
-        # One that cannot be at its place is written anew.
+        # A shard that does not fit in between is written again.
         if end > total or (ahead != (0, 0) and min(ahead) <= 0):
             continue
         if begin > place:
-            gaps.append(_Gap(place, begin, number, shard["number"]))
+            gaps.append(_MissingShards(place, begin, number, shard["number"]))
         place, number = end, shard["number"] + 1
-        sums.add(shard)
-        sums.reused += shard["records"] + shard["bad"]
+        totals.add(shard)
+        totals.reused += shard["records"] + shard["bad"]
     if place < total:
-        gaps.append(_Gap(place, total, number, None))
+        gaps.append(_MissingShards(place, total, number, None))
     return gaps

@@ -1,8 +1,8 @@
-"""Any iterable, run ahead of the loop in a thread of its own.
+"""`prefetch` and `overlap`: any iterable, run ahead of the loop in a thread.
 
-The smallest way in: nothing of infeed's engine is used. What is gained is what the
-iterable and the step can do at once, which for a generator that computes in Python is
-little: both need Python's lock.
+They do not use infeed's engine. The gain is the work that the iterable and the step can
+do at the same time. It is small for a generator that computes in Python, because both
+need the interpreter's lock.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,10 +10,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from infeed import _check
-from infeed._feed import Feed
-from infeed._moving import Mover
-from infeed._running import Counts, Items, Run, at_work
+from infeed._adapter import AdapterLoader
+from infeed._prefetch_thread import (
+    PrefetchCounts,
+    PrefetchIterator,
+    PrefetchThread,
+    at_work,
+)
+from infeed._tensor_mover import TensorMover
 from infeed.errors import ConfigError
+from infeed.stats import PrefetchStats
 from infeed.watching import loaders
 
 __all__ = ["Overlap", "Prefetch", "StatefulPrefetch", "overlap", "prefetch"]
@@ -24,30 +30,28 @@ def prefetch(
 ) -> "Prefetch":
     """Runs an iterable ahead of the loop that consumes it, in a thread.
 
-    ::
-
         for batch in infeed.prefetch(loader, device="cuda"):
             step(batch)
 
     The iterable may be a generator, a PyTorch DataLoader, a Keras PyDataset, a tf.data
-    dataset or anything else. Its items come in order, and its exceptions at their
-    place among them; it is asked for nothing while ``batches`` items wait. If it has a
-    state, so has the result, which counts the items that the loop took.
+    dataset or any other. Items keep their order, and an exception is raised at its
+    position. The thread pauses while ``batches`` items wait. If the iterable has a
+    state, the result has one too; it counts the items that the loop took.
 
     Args:
-        iterable: What to iterate. Each ``for`` over the result iterates it once more.
-        batches: How many items may be ready, or being made, before the loop asks.
-        device: Where the thread moves PyTorch's tensors, found in dicts, lists and
-            tuples. None: leaves all items as they are.
+        iterable: The iterable. Each ``for`` over the result iterates it again.
+        batches: Highest number of items that are ready or being made.
+        device: Device to which the thread copies PyTorch tensors in dicts, lists and
+            tuples. None: items stay unchanged.
 
     Raises:
-        ConfigError: An argument is not one of the above, or ``device`` was named and
-            PyTorch was not imported.
+        ConfigError: An argument is invalid, or ``device`` is set and the program has
+            not imported PyTorch.
     """
-    if isinstance(iterable, Feed) and iterable.device is not None:
+    if isinstance(iterable, AdapterLoader) and iterable.device is not None:
         raise ConfigError(
-            f"prefetch: the loader delivers on {iterable.device} ahead of the step "
-            "already, in the stream of who iterates it; iterate it without prefetch"
+            f"prefetch: the loader already delivers on {iterable.device} ahead of the "
+            "step; iterate over the loader without prefetch"
         )
     if hasattr(iterable, "state_dict") and hasattr(iterable, "load_state_dict"):
         return StatefulPrefetch(iterable, batches, device)
@@ -59,78 +63,79 @@ def overlap(
     load: Callable[[Any], Any],
     step: Callable[[Any], Any],
 ) -> "Overlap":
-    """Loads the next item in a thread while the step works on this one.
-
-    ::
+    """Loads the next item in a thread while the step uses the current one.
 
         for loss in infeed.overlap(paths, load, train_step):
             ...
 
-    Gives ``step(load(item))`` for each item, in order. ``step`` runs in the thread that
-    iterates, ``load`` in another, one item ahead and no more. What either raises comes
-    out in the place of its item, and the loop may go on after it.
+    It yields ``step(load(item))`` for each item, in order. ``step`` runs in the thread
+    of the loop, and ``load`` in another one, one item ahead. An exception of either is
+    raised at its item, and the loop may continue after it.
 
     Args:
-        items: What to load; iterated in the thread.
-        load: Makes the argument of ``step`` from an item.
-        step: What is done with it.
+        items: Items to load; the loading thread iterates them.
+        load: Function that returns the argument of ``step`` for an item.
+        step: Function to call with each loaded item.
 
     Raises:
-        ConfigError: ``load`` or ``step`` is no function.
+        ConfigError: ``load`` or ``step`` is not a function.
     """
     return Overlap(items, load, step)
 
 
 class Prefetch:
-    """An iterable that runs ahead; made by `prefetch`. A context manager.
+    """An iterable that runs ahead of its loop; `prefetch` returns one.
 
-    Each ``for`` has a thread of its own, which ends with the items, when the loop is
-    left, or with `close`. ``len`` is the iterable's.
+    It is a context manager. Each ``for`` loop has its own thread, which ends after the
+    last item, when the loop is left, or with `close`. ``len`` is that of the iterable.
     """
 
     def __init__(self, iterable: Iterable[Any], batches: int, device: Any):
         self._iterable = iterable
         self._batches = _check.integer("prefetch", "batches", batches, low=1)
-        self._mover = None if device is None else Mover(device)
-        self._runs: list[Run] = []
-        self._counted = Counts()
+        self._mover = None if device is None else TensorMover(device)
+        self._runs: list[PrefetchThread] = []
+        self._counted = PrefetchCounts()
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins to run the iterable; what its ``iter`` raises comes at once."""
+        """Starts to run the iterable. It raises exceptions of its ``iter`` at once."""
         for run in list(at_work):
-            # A loop that was left may be in the middle of an item of the same iterable.
+            # A loop that was left may still make an item of the same iterable.
             if run.left and run.iterable is self._iterable:
                 run.join()
-        # Here and not in the thread: loaders fork their workers now.
+        # Not in the thread: loaders fork their workers here.
         source = loaders.iterator(self._iterable)
-        mover = None if self._mover is None else self._mover.begun()
-        fresh = Run(self._iterable, source, self._batches, mover, self._state_of)
+        mover = None if self._mover is None else self._mover.for_thread()
+        fresh = PrefetchThread(
+            self._iterable, source, self._batches, mover, self._state_of
+        )
         for run in [run for run in self._runs if run.left and not run.runs]:
             self._counted = self._counted + run.counts
             self._runs.remove(run)
         self._runs.append(fresh)
-        return Items(fresh)
+        return PrefetchIterator(fresh)
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]
 
     @property
     def waited_seconds(self) -> float:
-        """Seconds that loops waited for items so far, first items included."""
+        """Seconds that loops waited for items, including each first item."""
         return self._total().waited_s
 
-    def stats(self) -> dict[str, Any]:
-        """What was counted, over all loops so far.
-
-        Returns:
-            A dictionary of ``items`` taken; ``waited_s`` that loops waited for them, of
-            which ``first_s`` for the first ones; ``made_s`` that threads spent in the
-            iterable and on moving; ``idle_s`` that they had as many ready as they may.
-        """
-        return dict(vars(self._total()))
+    def stats(self) -> PrefetchStats:
+        """Returns the counters of all loops; see `infeed.stats.PrefetchStats`."""
+        total = self._total()
+        return {
+            "items": total.items,
+            "waited_s": total.waited_s,
+            "first_s": total.first_s,
+            "made_s": total.made_s,
+            "idle_s": total.idle_s,
+        }
 
     def close(self) -> None:
-        """Ends all loops over it, and waits for the items that are being made."""
+        """Ends all loops over it, and waits for items that are being made."""
         for run in self._runs:
             run.stop()
         for run in self._runs:
@@ -152,42 +157,42 @@ class Prefetch:
         return f"<infeed.{type(self).__name__} of {kind}, {self._total().items} items>"
 
     def _state_of(self) -> Any:
-        """What is kept beside each item, asked for after it was made."""
+        """Returns the state to keep with the item that was just made."""
 
-    def _total(self) -> "Counts":
+    def _total(self) -> PrefetchCounts:
         return sum((run.counts for run in self._runs), start=self._counted)
 
 
 class StatefulPrefetch(Prefetch):
-    """A `Prefetch` of what has a state, such as a loader of infeed or torchdata.
+    """A `Prefetch` of an iterable with a state, such as torchdata's loader.
 
-    The iterable is asked for its state with each item.
+    It reads the state of the iterable after each item.
     """
 
     def state_dict(self) -> Any:
-        """The iterable's state as it was when the loop's last item was made.
+        """Returns the state of the iterable after the last item that the loop took.
 
-        Also after the loop was left, unless the iterable has moved since by itself:
-        because it was iterated elsewhere, or because it ends its epoch when it is left,
-        as infeed's loaders do. Its own state is the answer then.
+        This also holds after the loop was left, unless the iterable has moved since:
+        another loop iterated it, or it ends its epoch with its loop, as infeed's
+        loaders do. Then this is the iterable's own state.
         """
         last = self._runs[-1] if self._runs else None
         if last is not None and not last.left:
             return last.state
-        # No thread is in the middle of an item then.
+        # After this, no thread makes an item.
         self.close()
         now = self._state_of()
         return last.state if last is not None and _equal(now, last.reached) else now
 
     def load_state_dict(self, state_dict: Any, **options: Any) -> None:
-        """Ends the loops over it, and loads the state into the iterable.
+        """Ends all loops over it, and loads a state into the iterable.
 
         Args:
-            state_dict: What `state_dict` gave.
-            **options: What else the iterable's ``load_state_dict`` takes.
+            state_dict: Result of `state_dict`.
+            **options: Further arguments of the iterable's ``load_state_dict``.
         """
         self.close()
-        # What they took says nothing of where the iterable is from now on.
+        # The states of earlier loops no longer describe the iterable.
         self._counted = self._total()
         self._runs.clear()
         self._iterable.load_state_dict(  # type: ignore[attr-defined]
@@ -199,10 +204,10 @@ class StatefulPrefetch(Prefetch):
 
 
 class Overlap(Prefetch):
-    """Items loaded one ahead of their step; made by `overlap`. A context manager.
+    """Items loaded one ahead of their step; `overlap` returns one.
 
-    Iterating gives the results of the step. Counts as `Prefetch` does: ``waited_s`` is
-    what loading took longer than the step beside it.
+    It is a context manager. Iterating yields the results of the step. ``waited_s`` of
+    its counters is the time by which loading took longer than the step.
     """
 
     def __init__(
@@ -213,17 +218,17 @@ class Overlap(Prefetch):
     ):
         for name, function in (("load", load), ("step", step)):
             if not callable(function):
-                raise _check.refusal("overlap", name, "a function", function)
-        super().__init__(_Loaded(items, load), batches=1, device=None)
+                raise _check.error("overlap", name, "a function", function)
+        super().__init__(_LoadedItems(items, load), batches=1, device=None)
         self._step = step
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins to load."""
+        """Starts to load."""
         return map(_no_end("step", self._step), super().__iter__())
 
 
-class _Loaded:
-    """Items and what loads them, which can be iterated more than once."""
+class _LoadedItems:
+    """Items and the function that loads them; it can be iterated several times."""
 
     def __init__(self, items: Iterable[Any], load: Callable[[Any], Any]):
         self._items, self._load = items, load
@@ -236,7 +241,7 @@ class _Loaded:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two states are equal. What cannot be compared is not."""
+    """Whether two states are equal. Values that cannot be compared are not equal."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
@@ -250,7 +255,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _no_end(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The function, whose StopIteration is an error and not the end of the items."""
+    """Returns the function with StopIteration as an error, and not the last item."""
 
     def called(item: Any) -> Any:
         try:

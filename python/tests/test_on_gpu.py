@@ -1,6 +1,6 @@
-"""Batches on CUDA cards, of which there are none here: a driver stands in for NVIDIA's.
+"""Batches on CUDA devices, with a fake CUDA driver in place of NVIDIA's.
 
-Each test is a process of its own, since a driver is loaded once a process.
+Each test runs in a separate process, because a process loads a driver once.
 """
 
 import json
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import card
+import gpu
 import pytest
 from feeding import COMMAND
 from gpu_reports import assert_whole, kill_at_random
@@ -18,29 +18,29 @@ import infeed
 from infeed import sources
 from infeed import transforms as T
 
-CASES = Path(__file__).parent / "on_card" / "cases.py"
+CASES = Path(__file__).parent / "on_gpu" / "cases.py"
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cargo") is None or not sys.platform.startswith("linux"),
-    reason="the stand-in of the driver is built with cargo, on Linux",
+    reason="the fake driver is built with cargo, on Linux",
 )
 
 
 @pytest.fixture(scope="session")
 def library():
-    return card.standin()
+    return gpu.fake_driver()
 
 
 @pytest.fixture
 def driver(library, tmp_path):
-    """Runs Python with the stand-in as its driver; its output, and what was seen."""
+    """Runs Python with the fake driver; returns its output and the driver's report."""
 
     def run(*arguments, timeout=300, **settings):
         seen = tmp_path / "seen.json"
         settings["REPORT"] = seen
         ran = subprocess.run(
             [sys.executable, *arguments],
-            env=card.environment(library, tmp_path, **settings),
+            env=gpu.environment(library, tmp_path, **settings),
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -54,7 +54,7 @@ def driver(library, tmp_path):
 @pytest.mark.parametrize(
     "settings", [{}, {"DELAY_US": 3000}, {"DELAY_US": 1000, "POOLS": 0}]
 )
-def test_a_loop_on_a_card(driver, settings):
+def test_a_loop_on_a_gpu(driver, settings):
     runs = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)]
     ran = driver(*runs, **settings)
 
@@ -62,7 +62,7 @@ def test_a_loop_on_a_card(driver, settings):
 
 
 def test_streams_that_wait_for_nothing_are_found_out(driver):
-    """The loops can fail: waits that are left out are seen in what they read."""
+    """The cases can fail: without waits, batches are read too early."""
     runs = [
         "-m",
         "pytest",
@@ -94,7 +94,7 @@ def test_gpu_check_passes_on_the_fake_driver(driver, tmp_path):
     lines = page.with_suffix(".jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     checks = [one for one in found if one["kind"] == "check"]
-    # Times of threads, which share the cores with whatever else runs.
+    # Thread times depend on other programs on the same cores.
     timed = ["the measured gap is as long as an injected delay"]
     failed = [one for one in checks if one["outcome"] == "failed"]
     assert [one for one in failed if one["name"] not in timed] == []
@@ -109,7 +109,7 @@ def test_a_killed_run_of_gpu_check_leaves_a_whole_report(library, tmp_path):
     page = tmp_path / "report.md"
     run = [sys.executable, str(GPU_CHECK), "--quick", "--report", str(page)]
 
-    kill_at_random(run, card.environment(library, tmp_path))
+    kill_at_random(run, gpu.environment(library, tmp_path))
 
     assert_whole(page)
 
@@ -139,7 +139,7 @@ def test_a_case_that_crashes_is_a_failed_check_and_the_others_run(
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     from gpu_parts import cases, findings, steps
 
-    folder = tmp_path / "python" / "tests" / "on_card"
+    folder = tmp_path / "python" / "tests" / "on_gpu"
     folder.mkdir(parents=True)
     (folder / "cases.py").write_text(LOOPS)
     path = [str(GPU_CHECK.parent), str(Path(infeed.__file__).parents[1])]
@@ -175,8 +175,8 @@ except infeed.InfeedError as error:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"CARDS": 0}, "the CUDA driver finds no GPU; `nvidia-smi -L` lists them"),
-        ({"CARDS": 1}, "there is no cuda:1; 1 card is there: cuda:0"),
+        ({"GPUS": 0}, "the CUDA driver finds no GPU; `nvidia-smi -L` lists them"),
+        ({"GPUS": 1}, "there is no cuda:1; 1 GPU is visible: cuda:0"),
         ({"VERSION": 10020}, "too old: it is made for CUDA 10.2"),
         ({"FAIL": "cuModuleLoadDataEx:218:1"}, "cannot run the kernels of this build"),
         ({"MEMORY": 9000}, "memory"),
@@ -188,17 +188,15 @@ except infeed.InfeedError as error:
         ({"FAIL": "cuMemcpyHtoDAsync_v2:1:12"}, "CUDA_ERROR_INVALID_VALUE"),
     ],
 )
-def test_a_card_that_fails_is_told_with_what_to_do(
-    driver, classification, settings, text
-):
-    device = "cuda:1" if settings == {"CARDS": 1} else "cuda:0"
+def test_a_failing_gpu_raises_with_a_fix(driver, classification, settings, text):
+    device = "cuda:1" if settings == {"GPUS": 1} else "cuda:0"
     ran = driver("-c", OPEN, str(classification.path), device, **settings)
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("DeviceError"), ran.stdout
     assert text in ran.stdout
     assert device in ran.stdout
-    # Nothing of what was begun stays, but where the card is lost.
+    # Everything is released, except when the GPU is lost.
     if ran.seen is not None and "LaunchKernel" not in settings.get("FAIL", ""):
         assert set(ran.seen["live"].values()) == {0}, ran.seen
 
@@ -234,19 +232,19 @@ def test_nvjpeg_is_found_among_installed_packages(
 
 CLOSE = """
 import gc, sys, infeed
-from card import Card, Taken, report
+from gpu import Gpu, Taken, report
 from infeed import sources
 from infeed import transforms as T
 pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
 pipeline = pipeline.transform(T.Resize([20, 20])).batch(4)
-card = Card()
-stream = card.stream()
+gpu = Gpu()
+stream = gpu.stream()
 loader = pipeline.open(device="cuda:0", slots=2)
 batches = iter(loader)
 for step in range(int(sys.argv[2])):
     taken = Taken(next(batches).array("image"), stream)
     if step == 0:
-        card.hang(stream)
+        gpu.hang(stream)
     taken.release()
 loader.close()
 print("closed")
@@ -257,21 +255,21 @@ print("closed")
 def test_closing_does_not_wait_for_a_consumer_that_never_ends(
     driver, classification, steps
 ):
-    """With one step the ring waits, with more its sender does; both give up."""
+    """With one step the ring waits, with more its sender does; both time out."""
     ran = driver("-c", CLOSE, str(classification.path), str(steps))
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == "closed\n"
-    told = [line for line in ran.stderr.splitlines() if "did not finish" in line]
-    assert len(told) == 1, ran.stderr
-    assert "  " not in told[0]
+    reported = [line for line in ran.stderr.splitlines() if "did not release" in line]
+    assert len(reported) == 1, ran.stderr
+    assert "  " not in reported[0]
     assert ran.seen["misuse"] == []
     assert ran.seen["live"]["memory"] > 0, "it may be in use"
 
 
 SECOND = """
 import json, sys, infeed
-from card import report
+from gpu import report
 from infeed import sources
 from infeed import transforms as T
 pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
@@ -296,7 +294,7 @@ def test_a_second_loader_on_a_gpu_loads_and_warms_up_nothing(driver, classificat
     for once in ["cuModuleLoadDataEx", "cuLaunchKernel", "cuDevicePrimaryCtxRetain"]:
         calls = [seen["calls"][once] for seen in [first, *others]]
         assert len(set(calls)) == 1, (once, calls)
-    # What a loader needs beyond the first one's, the next one uses again.
+    # Further loaders reuse the memory of the first one.
     for kind in ["memory", "streams", "modules", "contexts"]:
         live = [seen["live"][kind] for seen in others]
         assert len(set(live)) == 1, (kind, live)
@@ -306,20 +304,20 @@ def test_a_second_loader_on_a_gpu_loads_and_warms_up_nothing(driver, classificat
 
 GROW = """
 import json, logging, sys, infeed
-from card import Card, Taken, report
+from gpu import Gpu, Taken, report
 from infeed import sources
 from infeed import transforms as T
 logging.basicConfig(level=logging.DEBUG, format="%(message)s")
 pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
 pipeline = pipeline.transform(T.Resize([8, 8])).batch(4)
-card = Card()
-stream = card.stream()
+gpu = Gpu()
+stream = gpu.stream()
 steps = 0
 with pipeline.open(device="cuda:0", slots=2) as loader:
     while steps < 60:
         for batch in loader:
             taken = Taken(batch.array("image"), stream)
-            card.wait(stream)
+            gpu.wait(stream)
             taken.release()
             steps += 1
     before = report()["calls"]
@@ -328,8 +326,8 @@ with pipeline.open(device="cuda:0", slots=2) as loader:
     del kept, batch
     # More slots than the loader needs, which are given up as it goes on.
     steps += sum(1 for _ in loader)
-card.end(stream)
-card.close()
+gpu.end(stream)
+gpu.close()
 print(json.dumps([before, after, report()["calls"]]))
 """
 
@@ -346,7 +344,7 @@ def test_memory_is_allocated_in_a_stream_and_late_allocations_are_logged(
     assert made > 0
     assert len(logged) >= made, ran.stderr
     assert all("bytes on cuda:0 at batch" in line for line in logged)
-    # Neither the one nor the other waits for the device.
+    # Neither of the two waits for the device.
     assert "cuMemAlloc_v2" not in closed
     assert "cuMemFree_v2" not in closed
     assert closed["cuMemFreeAsync"] >= made
@@ -355,13 +353,13 @@ def test_memory_is_allocated_in_a_stream_and_late_allocations_are_logged(
 
 STEPS = """
 import json, sys, infeed
-from card import Card, Taken, report
+from gpu import Gpu, Taken, report
 from infeed import sources
 from infeed import transforms as T
 pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
 pipeline = pipeline.transform(T.Resize([8, 8]), T.ToFloat()).batch(4)
-card = Card()
-stream = card.stream()
+gpu = Gpu()
+stream = gpu.stream()
 seen = []
 with pipeline.open(device="cuda:0", placement="device") as loader:
     def steps(number):
@@ -370,7 +368,7 @@ with pipeline.open(device="cuda:0", placement="device") as loader:
             for batch in loader:
                 names = ("image", "label")
                 taken = [Taken(batch.array(name), stream) for name in names]
-                card.wait(stream)
+                gpu.wait(stream)
                 for one in taken:
                     one.release()
                 done += 1
@@ -379,8 +377,8 @@ with pipeline.open(device="cuda:0", placement="device") as loader:
     before = report()["calls"]
     done = steps(160)
     after = report()["calls"]
-card.end(stream)
-card.close()
+gpu.end(stream)
+gpu.close()
 print(json.dumps({call: (after[call] - before[call]) / done for call in after}))
 """
 
@@ -393,14 +391,14 @@ def test_a_step_binds_the_context_a_few_times(driver, classification):
     print({call: count for call, count in calls.items() if count}, sum(calls.values()))
     # Once for the sender and for each request of the consumer, not for each command.
     assert calls["cuCtxPushCurrent_v2"] <= 6, calls
-    # Events are used again; a late stream may need one more than there are.
+    # Events are reused; a late stream may need one more.
     assert calls["cuEventCreate"] <= 0.1, calls
     assert calls.get("cuEventDestroy_v2", 0) == 0, calls
 
 
 @pytest.fixture
 def description(classification, tmp_path):
-    """A pipeline as a file, of images small enough for kernels that are interpreted."""
+    """Writes a pipeline of images small enough for interpreted kernels."""
     made = infeed.Pipeline(sources.Folder(str(classification.path))).decode()
     floats = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
     path = tmp_path / "photos.toml"
@@ -408,9 +406,9 @@ def description(classification, tmp_path):
     return str(path)
 
 
-def test_bench_on_cards_says_what_crossed_to_each(driver, description):
-    cards = ["--device", "cuda:0", "--device", "cuda:1"]
-    ran = driver(*COMMAND[1:], "bench", description, *cards, "--seconds", "1")
+def test_bench_on_gpus_says_what_crossed_to_each(driver, description):
+    gpus = ["--device", "cuda:0", "--device", "cuda:1"]
+    ran = driver(*COMMAND[1:], "bench", description, *gpus, "--seconds", "1")
 
     assert ran.returncode == 0, ran.stderr
     assert "device        cuda:0, cuda:1: " in ran.stdout
@@ -420,7 +418,7 @@ def test_bench_on_cards_says_what_crossed_to_each(driver, description):
     assert set(ran.seen["live"].values()) == {0}
 
 
-def test_explain_on_a_card_says_on_which_side_of_the_bus_work_belongs(
+def test_explain_on_a_gpu_says_on_which_side_of_the_bus_work_belongs(
     driver, description
 ):
     options = ["--device", "cuda:0", "--seconds", "1", "--no-remedies", "--json"]

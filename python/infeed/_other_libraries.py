@@ -1,4 +1,4 @@
-"""Arguments that belong to another library, and what to give in their place."""
+"""Arguments of other libraries, and their replacements in infeed."""
 
 import functools
 import inspect
@@ -9,11 +9,11 @@ from typing import Any, ParamSpec, TypeVar
 from infeed import sources, transforms
 from infeed.errors import ConfigError
 
-# Arguments of PyTorch's DataLoader: what to use in their place.
+# Replacements for arguments of PyTorch's DataLoader.
 _DATALOADER = {
     "batch_sampler": "Pipeline.shuffle, Pipeline.weights and Pipeline.batch",
     "batch_size": "Pipeline.batch(n)",
-    "collate_fn": "Pipeline.python_batch(fn), which gets whole batches",
+    "collate_fn": "Pipeline.python_batch(fn), which receives whole batches",
     "dataset": "a pipeline as the first argument",
     "drop_last": "Pipeline.batch(n, drop_last=True)",
     "generator": "Pipeline.shuffle(seed=0), which all random parameters follow",
@@ -26,10 +26,10 @@ _DATALOADER = {
     "sampler": "Pipeline.shuffle and Pipeline.weights",
     "shuffle": "Pipeline.shuffle(seed=0)",
     "timeout": "stall=seconds, after which the log reports which stage waits",
-    "worker_init_fn": "nothing: functions of Pipeline.python get a seeded generator",
+    "worker_init_fn": "nothing: functions of Pipeline.python can take a seeded rng",
 }
 
-# Transforms of torchvision that have another name here.
+# Replacements for torchvision transforms with another name.
 _TORCHVISION = {
     "ConvertImageDtype": "T.ToFloat()",
     "PILToTensor": 'nothing, or layout="CHW"',
@@ -44,8 +44,8 @@ def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) 
     """Checks that all options are known.
 
     Raises:
-        ConfigError: One is not; the message names the replacement of an argument of
-            PyTorch's DataLoader, and otherwise the known options.
+        ConfigError: An option is unknown. The message has the replacement for an
+            argument of PyTorch's DataLoader, and otherwise the known options.
     """
     known = sorted(known)
     for name, value in options.items():
@@ -65,7 +65,7 @@ _R = TypeVar("_R")
 
 
 def reject_others(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Checks the options of each call with `check_options`, before Python does."""
+    """Wraps a function so that `check_options` checks each call."""
     known = set(inspect.signature(function).parameters) - {"self"}
 
     @functools.wraps(function)
@@ -76,23 +76,23 @@ def reject_others(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return checked
 
 
-def no_transform(step: object) -> ConfigError:
-    """Returns the error for an argument of `Pipeline.transform` of another kind."""
-    return ConfigError(f"transform: {_why_no_transform(step)}")
+def transform_error(step: object) -> ConfigError:
+    """Returns the error for an argument of `Pipeline.transform` of another type."""
+    return ConfigError(f"transform: {_transform_problem(step)}")
 
 
-def _why_no_transform(step: object) -> str:
+def _transform_problem(step: object) -> str:
     if isinstance(step, list | tuple):
-        return "it takes transforms one by one, got a list; use .transform(*steps)"
+        return "got a list; pass transforms one by one with .transform(*steps)"
     if isinstance(step, type) and issubclass(step, transforms.Transform):
-        return f"T.{step.__name__} is the class; call it, as in T.{step.__name__}(...)"
+        return f"T.{step.__name__} is a class; call it: T.{step.__name__}(...)"
     kind = step if inspect.isclass(step) else type(step)
     name, module = kind.__name__, kind.__module__
     if module.partition(".")[0] in ("torchvision", "albumentations", "kornia"):
         library = module.partition(".")[0]
         if name == "Compose":
             return (
-                f"got {library}'s Compose; give its steps one by one, each from "
+                f"got {library}'s Compose; pass its steps one by one, each from "
                 "infeed.transforms (T), or call it in .python(fn)"
             )
         if name in transforms.__all__:
@@ -109,15 +109,15 @@ def _why_no_transform(step: object) -> str:
             f"{called} is a function; use .python(fn), which calls it with a "
             "dictionary of the sample's fields"
         )
-    return f"step must be one of infeed.transforms, got {step!r}"
+    return f"steps must be transforms of infeed.transforms, got {step!r}"
 
 
-def no_source(source: object) -> ConfigError:
+def source_error(source: object) -> ConfigError:
     """Returns the error for an argument of `Pipeline` that is not a source."""
-    return ConfigError(f"Pipeline: {_why_no_source(source)}")
+    return ConfigError(f"Pipeline: {_source_problem(source)}")
 
 
-def _why_no_source(source: object) -> str:
+def _source_problem(source: object) -> str:
     if isinstance(source, str | os.PathLike):
         path = os.fspath(source)
         return (
@@ -126,7 +126,7 @@ def _why_no_source(source: object) -> str:
             "WebDataset, Parquet and others for other data"
         )
     if isinstance(source, type) and issubclass(source, sources.Source):
-        return f"sources.{source.__name__} is the class; call it, with what it reads"
+        return f"sources.{source.__name__} is a class; call it with the data to read"
     if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         return (
             f"source must be one of infeed.sources, got {type(source).__name__}; use "

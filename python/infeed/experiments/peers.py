@@ -1,6 +1,6 @@
-"""The loaders that `keras` compares, each run in a process of its own.
+"""The loaders that `keras` compares, each run in its own process.
 
-``python -m infeed.experiments.contenders`` with a job as JSON on the standard input;
+``python -m infeed.experiments.peers`` with a job as JSON on the standard input;
 one line of JSON comes back. Batches are crops of images as floats and of masks as
 one-hot floats of their classes, shuffled.
 """
@@ -23,12 +23,12 @@ from infeed import transforms as T
 from infeed.experiments.images import pillow
 from infeed.experiments.measuring import MissingError, needed
 
-# Worker threads of the generator, as in the comparison this one repeats.
+# Worker threads of the generator.
 KERAS_WORKERS = 8
 
 
 def infeed_loader(job: dict[str, Any]) -> Any:
-    """An infeed pipeline over the files."""
+    """Returns an infeed pipeline over the files."""
     root = Path(job["data"])
     return (
         infeed.Pipeline(
@@ -46,7 +46,7 @@ def infeed_loader(job: dict[str, Any]) -> Any:
 
 
 def keras_generator(job: dict[str, Any]) -> Any:
-    """A PyDataset over Pillow and NumPy, one comparison a class, 8 workers."""
+    """Returns a PyDataset over Pillow and NumPy, with 8 workers."""
     keras: Any = _keras()
     image = pillow()
     colours = np.array(_colours(job), np.uint8)
@@ -84,7 +84,7 @@ def keras_generator(job: dict[str, Any]) -> Any:
 
 
 def tf_files(job: dict[str, Any]) -> Any:
-    """tf.data over the files: parallel map and prefetch, autotuned."""
+    """Returns tf.data over the files: parallel map and prefetch, autotuned."""
     tf = _tensorflow()
     pairs = _pairs(job)
     ds = tf.data.Dataset.from_tensor_slices(tuple(map(list, zip(*pairs, strict=True))))
@@ -97,7 +97,7 @@ def tf_files(job: dict[str, Any]) -> Any:
 
 
 def tf_records(job: dict[str, Any]) -> Any:
-    """tf.data over TFRecords of the same encoded files."""
+    """Returns tf.data over TFRecords of the same encoded files."""
     tf = _tensorflow()
     shards = _shards(tf, job)
     features = {
@@ -113,7 +113,7 @@ def tf_records(job: dict[str, Any]) -> Any:
     return ds.batch(job["batch"], drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
-CONTENDERS = {
+PEERS = {
     "keras": keras_generator,
     "tf-files": tf_files,
     "tf-records": tf_records,
@@ -122,12 +122,12 @@ CONTENDERS = {
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Runs epochs of a contender under a watch, the step a sleep."""
+    """Runs epochs of a loader under a watch; the step is a sleep."""
     _imported(job)
     begun = time.perf_counter()
-    loader = CONTENDERS[job["contender"]](job)
+    loader = PEERS[job["peer"]](job)
     prepared_s = time.perf_counter() - begun
-    watch = infeed.watch(_endless(loader), batches=job["steps"])
+    watch = infeed.watch(_Endless(loader), batches=job["steps"])
     epochs = []
     for _ in range(job["epochs"]):
         start = time.perf_counter()
@@ -148,27 +148,27 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _imported(job: dict[str, Any]) -> None:
-    """Imports and writes what a contender needs, before the clock runs."""
-    if job["contender"] == "keras":
+    """Imports and writes the loader's needs before the measurement."""
+    if job["peer"] == "keras":
         _keras()
-    elif job["contender"] != "infeed":
+    elif job["peer"] != "infeed":
         tf = _tensorflow()
-        if job["contender"] == "tf-records":
+        if job["peer"] == "tf-records":
             _shards(tf, job)
 
 
-class _endless:
-    """Goes on from epoch to epoch, as `fit` does when steps are fewer than batches."""
+class _Endless:
+    """Continues from epoch to epoch, as `fit` does with fewer steps than batches."""
 
     def __init__(self, loader: Any):
         self._loader = loader
-        self._running = self._batches()
+        self._prefetch_thread = self._batches()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        return next(self._running)
+        return next(self._prefetch_thread)
 
     def _batches(self) -> Iterator[Any]:
         from infeed.watching.loaders import iterator
@@ -178,12 +178,12 @@ class _endless:
 
 
 def _check(job: dict[str, Any], batch: Any) -> None:
-    """Looks at one element of each array, and at the shapes."""
+    """Reads one element of each array, and checks the shapes."""
     image, mask = batch
     rows, side = job["batch"], job["side"]
     shapes = tuple(image.shape), tuple(mask.shape)
     if shapes != ((rows, side, side, 3), (rows, side, side, len(job["palette"]))):
-        raise ValueError(f"{job['contender']} gave batches of {shapes}")
+        raise ValueError(f"{job['peer']} gave batches of {shapes}")
     image[0, 0, 0, 0], mask[0, 0, 0, 0]
 
 
@@ -212,7 +212,7 @@ def _tf_sample(tf: Any, job: dict[str, Any], image: Any, mask: Any) -> Any:
 
 
 def _shards(tf: Any, job: dict[str, Any]) -> list[str]:
-    """TFRecords beside the data, written once."""
+    """Writes TFRecords next to the data, once."""
     folder = Path(job["records"])
     paths = [str(folder / f"train-{n}.tfrecord") for n in range(4)]
     if not folder.exists():
@@ -247,7 +247,7 @@ def _colours(job: dict[str, Any]) -> list[list[int]]:
 
 
 def palette(data: Path) -> list[list[int]]:
-    """The colours of a data set's classes."""
+    """Returns the colours of a dataset's classes."""
     with open(data / "class_dict.csv", newline="") as lines:
         rows = csv.DictReader(lines, skipinitialspace=True)
         return [[int(row[c]) for c in "rgb"] for row in rows]

@@ -1,4 +1,4 @@
-"""The thread that runs an iterable ahead of one loop, and what passes between them."""
+"""The thread that runs an iterable ahead of one loop, and the queue between them."""
 
 import atexit
 import contextlib
@@ -12,60 +12,66 @@ from typing import Any, Protocol, Self
 
 from infeed.errors import ClosedError, ForkedError
 
-__all__ = ["Counts", "Items", "Moving", "Run", "at_work"]
+__all__ = [
+    "ItemConverter",
+    "PrefetchCounts",
+    "PrefetchIterator",
+    "PrefetchThread",
+    "at_work",
+]
 
-# How long the end of the interpreter waits for items that are being made: a thread that
-# still runs then is stopped at any place.
+# Seconds that the interpreter's exit waits for items that are being made. A thread that
+# still runs then stops at an arbitrary point.
 _AT_EXIT_S = 2.0
 
-# Whatever may have a thread.
-at_work: "weakref.WeakSet[Run]" = weakref.WeakSet()
+# All objects that may have a thread.
+at_work: "weakref.WeakSet[PrefetchThread]" = weakref.WeakSet()
 
 
-class Counts:
-    """What a loop and its thread counted; each number has one writer."""
+class PrefetchCounts:
+    """Counters of a loop and its thread. Only one of the two writes each number."""
 
     def __init__(self) -> None:
         self.items = 0
         self.waited_s = self.first_s = self.made_s = self.idle_s = 0.0
 
-    def __add__(self, other: "Counts") -> "Counts":
-        total = Counts()
+    def __add__(self, other: "PrefetchCounts") -> "PrefetchCounts":
+        total = PrefetchCounts()
         for name in vars(total):
             setattr(total, name, getattr(self, name) + getattr(other, name))
         return total
 
 
-class End:
-    """Stands in the queue after the last item."""
+class EndMarker:
+    """Marks the end of the items in the queue."""
 
 
-class Failure:
-    """Stands in the queue in the place of an item."""
+class RaisedError:
+    """An exception in the queue, at the position of its item."""
 
     def __init__(self, error: BaseException):
         self.error = error
 
 
-class Moving(Protocol):
-    """What is done with an item on its way from the iterable to the loop."""
+class ItemConverter(Protocol):
+    """Converts items between the iterable and the loop."""
 
-    def moved(self, item: Any) -> Any:
-        """What the loop is given for an item. In the thread."""
+    def convert(self, item: Any) -> Any:
+        """Returns the loop's value for an item. Runs in the thread."""
 
-    def settled(self) -> None:
-        """Ends what `moved` has begun, while the loop may have the item already."""
+    def finish(self) -> None:
+        """Completes work that `convert` started. The loop may already have the item."""
 
-    def hand_over(self, item: Any) -> None:
-        """Says who works on the item from now on. In the loop's thread."""
+    def deliver(self, item: Any) -> None:
+        """Marks the item as in use by the loop. Runs in the loop's thread."""
 
 
-class Run:
-    """The thread of one loop, and what passes between the two.
+class PrefetchThread:
+    """The thread of one loop, and the queue between them.
 
-    The thread holds this and not `Items`, so that a loop that is left drops `Items`,
-    which stops the thread. ``_room`` is how many items may still be made: an item
-    has its room from before it is made until it is taken.
+    The thread refers to this object and not to its `PrefetchIterator`. So when a loop
+    is left, its iterator is dropped, and that stops the thread. ``_room`` is the number
+    of items that may still be started: an item uses room until the loop takes it.
     """
 
     def __init__(
@@ -73,14 +79,14 @@ class Run:
         iterable: Any,
         source: Iterator[Any],
         batches: int,
-        mover: Moving | None,
+        mover: ItemConverter | None,
         state_of: Callable[[], Any],
         name: str = "infeed-prefetch",
     ):
-        self.counts = Counts()
+        self.counts = PrefetchCounts()
         self.iterable = iterable
         self.mover = mover
-        # Beside the item that the loop took last, and the one that was made last.
+        # States with the last item that the loop took, and the last item made.
         self.state = self.reached = state_of()
         self._state_of = state_of
         self._source: Iterator[Any] | None = source
@@ -88,7 +94,7 @@ class Run:
         self._ready: deque[Any] = deque()
         self._changed = threading.Condition()
         self._stopped = False
-        # After an error the iterable is asked again only if the loop does so too.
+        # After an error, the thread continues only if the loop asks for more.
         self._paused = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -97,20 +103,20 @@ class Run:
 
     @property
     def left(self) -> bool:
-        """Whether no loop wants more of it."""
+        """Whether the loop has ended."""
         return self._stopped
 
     @property
     def runs(self) -> bool:
-        """Whether it has a thread in this process."""
+        """Whether its thread runs in this process."""
         return os.getpid() == self._pid and self._thread.is_alive()
 
     def take(self) -> Any:
-        """The next entry of the queue. Blocks, and can be interrupted."""
+        """Returns the next entry of the queue. Blocks; signals can interrupt it."""
         if os.getpid() != self._pid:
             raise ForkedError(
-                "this prefetch runs in another process, of which this one is a fork; "
-                "iterate it anew here"
+                "this prefetch runs in the parent of this process, before the fork; "
+                "iterate again in this process"
             )
         with self._changed:
             if self._paused and not self._ready:
@@ -118,19 +124,19 @@ class Run:
                 self._changed.notify_all()
             while not self._ready:
                 if self._stopped:
-                    raise ClosedError("the prefetch was closed; iterate it anew")
+                    raise ClosedError("the prefetch is closed; iterate again")
                 self._changed.wait()
             self._room += 1
             self._changed.notify_all()
             entry, state = self._ready.popleft()
-            if not isinstance(entry, Failure):
+            if not isinstance(entry, RaisedError):
                 self.state = state
             return entry
 
     def stop(self) -> None:
-        """Has the thread end after the item that it is making. Does not wait."""
+        """Makes the thread end after its current item. Does not wait."""
         if os.getpid() != self._pid:
-            # The child has no such thread, and the lock may be held for ever.
+            # A forked child has no such thread, and the lock may be held for ever.
             return
         with self._changed:
             self._stopped = True
@@ -149,21 +155,21 @@ class Run:
                 begun = time.perf_counter()
                 entry, state = self._make()
                 self.counts.made_s += time.perf_counter() - begun
-                over = entry is End
+                over = entry is EndMarker
                 self._put(entry, state)
-                # The loop may be done with it long before the next is made.
+                # The loop may release the item long before the next one is made.
                 del entry
                 if self.mover is not None:
-                    self.mover.settled()
+                    self.mover.finish()
         finally:
-            # A generator runs its `finally` here, in the thread that ran it.
+            # Runs a generator's `finally` in the thread that ran the generator.
             close = getattr(self._source, "close", None)
             self._source = None
             if callable(close):
                 close()
 
     def _admitted(self) -> bool:
-        """Waits until one more item may be made; False when none is wanted."""
+        """Waits until another item may be made; False if the loop has ended."""
         begun = time.perf_counter()
         with self._changed:
             while not self._stopped and (self._paused or self._room == 0):
@@ -173,32 +179,32 @@ class Run:
             return not self._stopped
 
     def _make(self) -> tuple[Any, Any]:
-        """The next item, or what stands in its place; and the state after it."""
+        """Returns the next item or its exception, and the state after it."""
         assert self._source is not None
         try:
-            item = next(self._source, End)
-            if self.mover is not None and item is not End:
-                item = self.mover.moved(item)
+            item = next(self._source, EndMarker)
+            if self.mover is not None and item is not EndMarker:
+                item = self.mover.convert(item)
             self.reached = self._state_of()
             return item, self.reached
         except BaseException as error:
-            # What fails may have moved the iterable nevertheless.
+            # The iterable may have advanced although it failed.
             with contextlib.suppress(Exception):
                 self.reached = self._state_of()
-            return Failure(error), None
+            return RaisedError(error), None
 
     def _put(self, entry: Any, state: Any) -> None:
         with self._changed:
             if not self._stopped:
-                self._paused = isinstance(entry, Failure)
+                self._paused = isinstance(entry, RaisedError)
                 self._ready.append((entry, state))
                 self._changed.notify_all()
 
 
-class Items:
-    """What the loop iterates; dropping it ends the run."""
+class PrefetchIterator:
+    """Iterator of the loop. Dropping it ends the thread."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: PrefetchThread):
         self._run = run
         self._begun = self._ended = False
         weakref.finalize(self, run.stop).atexit = False
@@ -216,12 +222,12 @@ class Items:
         counts.waited_s += waited_s
         if not self._begun:
             counts.first_s, self._begun = waited_s, True
-        if entry is End:
+        if entry is EndMarker:
             self._ended = True
             run.stop()
             run.join()
             raise StopIteration
-        if isinstance(entry, Failure):
+        if isinstance(entry, RaisedError):
             try:
                 raise entry.error
             finally:
@@ -229,13 +235,13 @@ class Items:
                 del entry
         counts.items += 1
         if run.mover is not None:
-            run.mover.hand_over(entry)
+            run.mover.deliver(entry)
         return entry
 
 
 @atexit.register
 def _stop_all() -> None:
-    """Lets threads end by themselves before the interpreter goes."""
+    """Ends all threads before the interpreter does."""
     runs = [run for run in at_work if run.runs]
     for run in runs:
         run.stop()

@@ -1,7 +1,7 @@
-"""Processor time of this process and its children, and the cores they may use.
+"""Processor time of this process and its children, and the cores that they may use.
 
-Children and the machine as a whole are read from `/proc`, so on Linux alone; elsewhere
-they count as idle. Source: proc(5), cgroups(7).
+The times of children and of the machine come from `/proc`, so on other systems than
+Linux they are 0. Source: proc(5), cgroups(7).
 """
 
 import os
@@ -22,15 +22,15 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
-class Busy:
-    """Processor seconds spent up to one moment.
+class ProcessorTimes:
+    """Processor seconds up to one moment.
 
     Attributes:
         at_s: The moment, on the clock of `time.perf_counter`.
-        own_s: By all threads of this process.
-        python_s: By those of them that Python started, without the excepted ones.
-        children_s: By the processes it started, and theirs.
-        machine_s: By everything on the machine.
+        own_s: Processor time of all threads of this process.
+        python_s: Part of it in threads that Python started, without excluded ones.
+        children_s: Processor time of child processes and their children.
+        machine_s: Processor time of all programs on the machine.
     """
 
     at_s: float
@@ -40,13 +40,13 @@ class Busy:
     machine_s: float
 
 
-class Tree:
-    """Processor time of this process and of whatever it has started.
+class ProcessTree:
+    """Processor time of this process and all processes that it has started.
 
-    A thread that ends between two readings loses what it spent after the first.
+    If a thread ends between two readings, its time after the first one is lost.
 
     Args:
-        without: Threads that do not count into `Busy.python_s`.
+        without: Threads that do not count in `ProcessorTimes.python_s`.
     """
 
     def __init__(self, without: Container[int | None] = ()) -> None:
@@ -55,12 +55,12 @@ class Tree:
         for thread, spent in self._python_threads():
             self._threads[thread] = (spent, spent)
 
-    def read(self) -> Busy:
-        """What was spent up to now."""
+    def read(self) -> ProcessorTimes:
+        """Returns the times up to now."""
         for thread, spent in self._python_threads():
             first, _ = self._threads.get(thread, (0.0, 0.0))
             self._threads[thread] = (first, spent)
-        return Busy(
+        return ProcessorTimes(
             time.perf_counter(),
             time.process_time(),
             sum(latest - first for first, latest in self._threads.values()),
@@ -69,7 +69,7 @@ class Tree:
         )
 
     def _python_threads(self) -> list[tuple[int, float]]:
-        """Native id and processor seconds of each thread."""
+        """Returns native ID and processor seconds of each thread."""
         found = []
         for thread in threading.enumerate():
             if thread.ident in self._without or thread.native_id is None:
@@ -84,7 +84,7 @@ class Tree:
 
 
 def usable_cores() -> float:
-    """Cores that this process may use: its affinity, less where a quota allows less."""
+    """Returns the cores that this process may use: its affinity, limited by quotas."""
     if hasattr(os, "sched_getaffinity"):
         cores: float = len(os.sched_getaffinity(0))
     else:
@@ -93,7 +93,7 @@ def usable_cores() -> float:
 
 
 def _quotas() -> list[float]:
-    """The processor quotas of this process's control groups, in cores."""
+    """Returns the processor quotas of this process's control groups, in cores."""
     try:
         lines = (_PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -109,7 +109,7 @@ def _quotas() -> list[float]:
 
 
 def _quotas_of(root: Path, path: str) -> list[float]:
-    """The quotas of a group and of those above it."""
+    """Returns the quotas of a group and of its parents."""
     quotas = []
     group = root / path.lstrip("/")
     for folder in (group, *group.parents):
@@ -129,8 +129,8 @@ def _quotas_of(root: Path, path: str) -> list[float]:
 
 
 def _children_s() -> float:
-    """Processor seconds of all descendants, those that have ended included."""
-    # What a child has spent goes over to `resource` once it has ended.
+    """Returns the processor seconds of all descendants, including ended ones."""
+    # The time of an ended child is part of `resource`.
     total = 0.0
     if resource is not None:
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -139,11 +139,11 @@ def _children_s() -> float:
     while waiting:
         for process in _child_ids(waiting.pop()):
             try:
-                # The name may hold spaces and parentheses; fields count from its end.
+                # The name may contain spaces and parentheses, so count from its end.
                 text = (_PROC / process / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            # Its own, and that of its children which have ended.
+            # Its own time, and that of its ended children.
             total += sum(map(int, text[11:15])) / _TICKS_PER_S
             waiting.append(process)
     return total
@@ -164,7 +164,7 @@ def _child_ids(process: str) -> list[str]:
 
 
 def _machine_s() -> float:
-    """Processor seconds of the whole machine, as far as the system shows them."""
+    """Returns the processor seconds of the whole machine."""
     try:
         with open(_PROC / "stat") as file:
             fields = [int(field) for field in file.readline().split()[1:]]

@@ -1,4 +1,4 @@
-"""prefetch and overlap: order, errors at their place, waits counted, no thread left."""
+"""prefetch and overlap: order, errors, waiting times, and the end of threads."""
 
 import contextlib
 import gc
@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 import pytest
-from children import interrupted, told_by_fork
+from children import interrupted, result_in_fork
 
 import infeed
 
@@ -41,10 +41,10 @@ def threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name == "infeed-prefetch"]
 
 
-def none_left(patience_s: float = 5.0) -> bool:
+def none_left(timeout_s: float = 5.0) -> bool:
     """Whether all threads end soon; dropping a loop does not wait for its thread."""
     for thread in threads():
-        thread.join(patience_s)
+        thread.join(timeout_s)
     return not threads()
 
 
@@ -58,7 +58,7 @@ def nothing_runs():
 
 
 class Made:
-    """An iterable that says what was asked of it, from which thread, until when."""
+    """An iterable that records its calls and their thread."""
 
     def __init__(self, count=6, broken=(), pause_s=0.0):
         self.count, self.broken, self.pause_s = count, broken, pause_s
@@ -95,7 +95,7 @@ class MadeIterator:
 
 
 def reached(made: Made, asked: int) -> bool:
-    """Whether so many items are asked for soon."""
+    """Whether a number of items is asked for soon."""
     until = time.monotonic() + 5
     while made.asked < asked and time.monotonic() < until:
         time.sleep(0.001)
@@ -133,7 +133,7 @@ def test_an_error_comes_at_its_place_and_the_loop_may_go_on():
 
     with pytest.raises(ValueError, match="item 2 is broken"):
         next(items)
-    # Nobody has asked for more, as nobody would without the prefetch.
+    # The loop has not asked for more, as without the prefetch.
     time.sleep(0.05)
     assert made.asked == 3
 
@@ -155,7 +155,7 @@ def test_a_generator_that_fails_is_over():
     assert list(items) == []
 
 
-def test_what_iter_raises_comes_at_once():
+def test_an_error_of_iter_is_raised_at_once():
     with pytest.raises(TypeError, match="not iterable"):
         iter(infeed.prefetch(3))
 
@@ -209,7 +209,7 @@ def test_closing_ends_a_loop_that_goes_on():
         next(items)
     assert not threads()
 
-    with pytest.raises(infeed.ClosedError, match="iterate it anew"):
+    with pytest.raises(infeed.ClosedError, match="iterate again"):
         next(items)
 
 
@@ -235,8 +235,8 @@ def test_items_are_not_held_once_they_are_taken():
 def test_ctrl_c_works_at_once(how):
     stopped = interrupted(SLOW, how)
 
-    assert "interrupted" in stopped.told
-    assert ("closed" in stopped.told) == (how == "ctrl-c")
+    assert "interrupted" in stopped.reported
+    assert ("closed" in stopped.reported) == (how == "ctrl-c")
     assert stopped.ended_s < 8
 
 
@@ -252,17 +252,17 @@ def test_an_interpreter_that_ends_in_mid_loop_ends():
 
 # Python 3.12 and later, and JAX, advise against what is tested here.
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_fork_is_refused_in_the_child_and_may_begin_anew():
+def test_a_forked_child_raises_and_can_iterate_again():
     ahead = infeed.prefetch(Made(50))
     items = iter(ahead)
     next(items)
 
-    def begins_anew() -> str:
+    def begins_again() -> str:
         with pytest.raises(infeed.ForkedError, match="fork"):
             next(items)
         return f"all of them: {list(ahead) == list(range(50))}"
 
-    assert told_by_fork(begins_anew) == "all of them: True"
+    assert result_in_fork(begins_again) == "all of them: True"
     assert list(items) == list(range(1, 50))
 
 
@@ -309,7 +309,7 @@ def test_a_state_counts_what_the_loop_took():
 
 
 def made_ahead(loader: Stateful, at: int) -> bool:
-    """Whether so many items are made soon."""
+    """Whether a number of items is made soon."""
     until = time.monotonic() + 5
     while loader.at < at and time.monotonic() < until:
         time.sleep(0.001)
@@ -411,7 +411,7 @@ def test_loading_a_state_ends_the_loop_that_runs():
     assert list(ahead) == [7, 8, 9]
 
 
-def test_what_has_no_state_pretends_to_none():
+def test_an_iterable_without_state_gives_a_prefetch_without_state():
     assert not hasattr(infeed.prefetch([1]), "state_dict")
 
 
@@ -452,7 +452,7 @@ def test_arguments_are_checked():
 def test_a_device_needs_pytorch(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 
-    with pytest.raises(infeed.ConfigError, match="PyTorch, which was not imported"):
+    with pytest.raises(infeed.ConfigError, match="PyTorch is not imported"):
         infeed.prefetch([], device="cuda")
 
 
@@ -518,7 +518,7 @@ def test_copies_to_cuda_have_a_stream_of_their_own_and_are_there_when_handed_ove
     assert given["b"][0][1] == 1
 
 
-def test_overlap_gives_results_in_order_and_loads_beside_the_step():
+def test_overlap_yields_results_in_order_and_loads_during_the_step():
     here = threading.get_ident()
     loaded, steps, beside = [], [], threading.Event()
 

@@ -1,7 +1,7 @@
-"""A training loop on a GPU, as infeed sees it: streams, memory, tensors taken over.
+"""A GPU for tests, as a framework uses it: streams, memory, tensors through DLPack.
 
-The calls are those of the CUDA driver that this process loads: in tests the fake driver
-(crates/infeed-standin), which is built here; under `scripts/gpu-check` NVIDIA's.
+It calls the CUDA driver that this process loads: in tests the fake driver
+(crates/fake-cuda), which is built here; under `scripts/gpu-check` NVIDIA's.
 """
 
 import ctypes
@@ -16,22 +16,22 @@ import infeed
 
 CHECKOUT = Path(__file__).parents[2]
 
-# Kind of a device in DLPack.
+# Device type in DLPack.
 CUDA = 2
 
 KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
 
 
-def standin() -> Path:
-    """The stand-in's library, built from this checkout."""
-    command = ["cargo", "build", "--package", "infeed-standin"]
+def fake_driver() -> Path:
+    """Builds the fake driver from this checkout and returns its path."""
+    command = ["cargo", "build", "--package", "fake-cuda"]
     command += ["--message-format", "json-render-diagnostics"]
     built = subprocess.run(
         command, cwd=CHECKOUT, stdout=subprocess.PIPE, check=True, text=True
     )
     for line in built.stdout.splitlines():
         message = json.loads(line)
-        if message.get("target", {}).get("name") == "infeed_standin":
+        if message.get("target", {}).get("name") == "fake_cuda":
             for file in message.get("filenames", []):
                 if file.endswith(".so"):
                     return Path(file)
@@ -41,9 +41,9 @@ def standin() -> Path:
 def environment(
     library: Path, folder: Path, packages: Path | None = None, **settings: object
 ) -> dict[str, str]:
-    """Variables of a process whose CUDA driver and nvJPEG are the fake ones.
+    """Returns the environment of a process with the fake CUDA driver and nvJPEG.
 
-    nvJPEG is named by its file, or looked for in a folder of packages.
+    nvJPEG is named by its file, or found in a folder of packages.
     """
     found = folder / "driver"
     found.mkdir(exist_ok=True)
@@ -59,7 +59,7 @@ def environment(
     else:
         imported.append(str(packages))
     variables["PYTHONPATH"] = os.pathsep.join(imported)
-    variables.update({f"STANDIN_{name}": str(v) for name, v in settings.items()})
+    variables.update({f"FAKE_CUDA_{name}": str(v) for name, v in settings.items()})
     return variables
 
 
@@ -98,12 +98,12 @@ _pointer.restype, _pointer.argtypes = (
 )
 _rename = ctypes.pythonapi.PyCapsule_SetName
 _rename.restype, _rename.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
-# Capsules keep the name, and not a copy of it.
+# Capsules store a pointer to the name and not a copy.
 _TAKEN = b"used_dltensor"
 
 
 class Taken:
-    """A tensor that was taken over by DLPack; dropping it gives it back."""
+    """A tensor imported through DLPack. Dropping it releases it."""
 
     _managed = None
 
@@ -117,7 +117,7 @@ class Taken:
         if tensor.strides:
             steps = np.cumprod([1, *self.shape[:0:-1]])[::-1]
             assert tensor.strides[: tensor.ndim] == list(steps), "row-major"
-        self.card = tensor.device_id
+        self.gpu = tensor.device_id
         self.address = tensor.data + tensor.byte_offset
         assert tensor.device_type == CUDA
         kind = KINDS.get(tensor.code, "V") if tensor.code != 4 else "u"
@@ -125,7 +125,7 @@ class Taken:
         self.bytes = int(np.prod(self.shape)) * self.dtype.itemsize
 
     def release(self):
-        """The owner is told that nothing more will be put on the stream."""
+        """Releases the tensor: no more work on it will be queued."""
         managed, self._managed = self._managed, None
         if managed:
             managed.contents.deleter(managed)
@@ -134,8 +134,8 @@ class Taken:
         self.release()
 
 
-class Card:
-    """A card, opened by its primary context, which is current on this thread."""
+class Gpu:
+    """A GPU, opened by its primary context, which is current on this thread."""
 
     def __init__(self, ordinal: int = 0):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -148,34 +148,34 @@ class Card:
         self._pinned: list[np.ndarray] = []
 
     def use(self):
-        """Calls of this thread are for this card from now on."""
+        """Makes the GPU current on this thread."""
         self.call("cuCtxSetCurrent", self.context)
 
     def call(self, name, *arguments):
-        """Calls the driver; what goes wrong is an error of the test."""
+        """Calls the driver; an error fails the test."""
         code = getattr(self.cuda, name)(*arguments)
         assert code == 0, f"{name} gave {code}"
 
     def stream(self, ordered: bool = False) -> int:
-        """A stream; one that is `ordered` waits for the default one."""
+        """Makes a stream; an `ordered` one waits for the default stream."""
         stream = ctypes.c_size_t()
         self.call("cuStreamCreate", ctypes.byref(stream), 0 if ordered else 1)
         return stream.value
 
     def end(self, stream: int):
-        """The stream is no more."""
+        """Destroys a stream."""
         self.call("cuStreamDestroy_v2", ctypes.c_size_t(stream))
 
     def wait(self, stream: int):
-        """Until all that was put there is done."""
+        """Waits until all work in a stream is done."""
         self.call("cuStreamSynchronize", ctypes.c_size_t(stream))
 
     def hang(self, stream: int):
-        """The stream never gets beyond this."""
-        self.call("standin_hang", ctypes.c_size_t(stream))
+        """Queues work that never ends."""
+        self.call("fake_hang", ctypes.c_size_t(stream))
 
     def pinned(self, shape, dtype) -> np.ndarray:
-        """An array that the card writes when its turn comes."""
+        """Returns a pinned array, which the GPU writes in the order of a stream."""
         array = np.zeros(shape, dtype)
         address, size = (
             ctypes.c_void_p(array.ctypes.data),
@@ -186,7 +186,7 @@ class Card:
         return array
 
     def fetch(self, taken: Taken, stream: int, into: np.ndarray | None = None):
-        """Its bytes, read in the order of a stream; pinned memory gets them later."""
+        """Copies a tensor in the order of a stream; pinned memory is filled later."""
         if into is None:
             into = np.zeros(taken.shape, taken.dtype)
         assert into.nbytes == taken.bytes
@@ -200,23 +200,23 @@ class Card:
         return into
 
     def tensor(self, shape, dtype) -> "Tensor":
-        """Memory of the card, as a library's tensor."""
+        """Allocates memory of the GPU, as a framework's tensor."""
         return Tensor(self, shape, np.dtype(dtype))
 
     def begin_capture(self, stream: int):
-        """What is put on the stream becomes a graph."""
+        """Starts to capture the stream's work in a graph."""
         self.call("cuStreamBeginCapture_v2", ctypes.c_size_t(stream), 0)
 
     def end_capture(self, stream: int):
-        """The graph is whole, which it is not if somebody broke the capture."""
+        """Ends the capture; fails if other work has broken it."""
         graph = ctypes.c_size_t()
         self.call("cuStreamEndCapture", ctypes.c_size_t(stream), ctypes.byref(graph))
-        # The fake driver makes none.
+        # The fake driver returns no graph.
         if graph.value and not is_fake():
             self.call("cuGraphDestroy", graph)
 
     def close(self):
-        """Gives back what was opened and pinned here."""
+        """Releases everything that was opened and pinned here."""
         self.use()
         for array in self._pinned:
             self.call("cuMemHostUnregister", ctypes.c_void_p(array.ctypes.data))
@@ -225,14 +225,14 @@ class Card:
 
 
 class Tensor:
-    """Memory of a card; others are told of it as CuPy and Numba tell."""
+    """Memory of a GPU, with the interface that CuPy and Numba offer."""
 
-    def __init__(self, card: Card, shape, dtype: np.dtype):
-        self._card, self.shape, self.dtype = card, tuple(shape), dtype
+    def __init__(self, gpu: Gpu, shape, dtype: np.dtype):
+        self._gpu, self.shape, self.dtype = gpu, tuple(shape), dtype
         self.bytes = int(np.prod(shape)) * dtype.itemsize
         address = ctypes.c_uint64()
-        card.use()
-        card.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(self.bytes))
+        gpu.use()
+        gpu.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(self.bytes))
         self.address = address.value
 
     @property
@@ -246,18 +246,18 @@ class Tensor:
         }
 
     def free(self):
-        """Gives it back, once nothing uses it."""
-        self._card.use()
-        self._card.call("cuMemFree_v2", ctypes.c_uint64(self.address))
+        """Frees the memory after its last use."""
+        self._gpu.use()
+        self._gpu.call("cuMemFree_v2", ctypes.c_uint64(self.address))
 
 
 def is_fake() -> bool:
-    """Whether this process has the fake driver, which reports what it has seen."""
-    return hasattr(ctypes.CDLL("libcuda.so.1"), "standin_report")
+    """Whether this process uses the fake driver, which reports calls and misuse."""
+    return hasattr(ctypes.CDLL("libcuda.so.1"), "fake_report")
 
 
 def count() -> int:
-    """Number of GPUs."""
+    """Returns the number of GPUs."""
     cuda, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
     assert cuda.cuInit(0) == 0
     assert cuda.cuDeviceGetCount(ctypes.byref(found)) == 0
@@ -265,8 +265,8 @@ def count() -> int:
 
 
 def report() -> dict:
-    """The calls, live objects and misuse that the fake driver has seen so far."""
+    """Returns the calls, live objects and misuse that the fake driver has seen."""
     text = ctypes.create_string_buffer(1 << 16)
-    code = ctypes.CDLL("libcuda.so.1").standin_report(text, ctypes.c_size_t(len(text)))
+    code = ctypes.CDLL("libcuda.so.1").fake_report(text, ctypes.c_size_t(len(text)))
     assert code == 0, code
     return json.loads(text.value)

@@ -1,4 +1,4 @@
-"""What an infeed pipeline over the same files would reach."""
+"""The throughput of an infeed pipeline, measured next to a watched loader."""
 
 import math
 import os
@@ -10,35 +10,35 @@ from infeed import _check, sources, transforms
 from infeed.errors import ConfigError, ShapeError
 from infeed.pipeline import Pipeline
 from infeed.watching import loaders
-from infeed.watching.figures import Reach
-from infeed.watching.load import usable_cores
+from infeed.watching.figures import Throughput
+from infeed.watching.processor import usable_cores
 
-# The longest run that a report makes by itself.
+# Default duration of the measurement, in seconds.
 SECONDS = 5.0
 
 
-def what_infeed_reaches(pipeline: Pipeline, seconds: float = SECONDS) -> Reach:
-    """Runs a pipeline for a while with a consumer that only takes batches.
+def measure_throughput(pipeline: Pipeline, seconds: float = SECONDS) -> Throughput:
+    """Measures a pipeline's throughput with a consumer that only takes batches.
 
-    It runs alone, so that beside a step that uses the processor it gives less. Stop
-    other loaders before.
+    The pipeline runs alone, so it is slower next to a step that uses the processor.
+    Stop other loaders first.
 
     Args:
-        pipeline: What to run.
-        seconds: How long, after the first batch.
+        pipeline: The pipeline.
+        seconds: Duration of the measurement after the first batch.
 
     Raises:
-        ConfigError: ``pipeline`` is none, or cannot be opened, or gives no batch.
-        InfeedError: As iterating over it.
+        ConfigError: ``pipeline`` is not a pipeline, cannot be opened, or has no batch.
+        InfeedError: As in a loop over the pipeline.
     """
     if not isinstance(pipeline, Pipeline):
-        raise _check.refusal("watch", "pipeline", "an infeed.Pipeline", pipeline)
+        raise _check.error("watch", "pipeline", "an infeed.Pipeline", pipeline)
     seconds = float(_check.number("watch", "seconds", seconds, low=0))
     opened = time.perf_counter()
     first: float | None = None
     samples = 0
     last = opened
-    # A number that is tuned meanwhile would be a part of what is measured.
+    # Tuning of the number of workers would distort the measurement.
     cores = max(1, math.ceil(usable_cores()))
     with pipeline.open(workers=cores) as loader:
         while first is None or last - first < seconds:
@@ -53,24 +53,24 @@ def what_infeed_reaches(pipeline: Pipeline, seconds: float = SECONDS) -> Reach:
                     break
             if before == (samples, first):
                 raise ConfigError(
-                    "watch: an epoch of the pipeline gives no batch; its source holds "
-                    "fewer records than a batch takes"
+                    "watch: the pipeline has no batch; its source has fewer records "
+                    "than one batch"
                 )
     took_s = max(last - (first or opened), 1e-9)
     first_s = (first or opened) - opened
-    return Reach(samples / took_s, samples, took_s, first_s, repr(pipeline))
+    return Throughput(samples / took_s, samples, took_s, first_s, repr(pipeline))
 
 
 def pipeline_over(files: Any, batch: Any) -> tuple[Pipeline, tuple[str, ...]]:
-    """The pipeline over `files` whose batches look like `batch`, and what it is not.
+    """Returns a pipeline over `files` with batches like `batch`, and its differences.
 
     Args:
         files: A folder of images, or the two folders of images and masks.
-        batch: A batch of the loader that is watched; its first images say what size,
-            layout and type they should have.
+        batch: A batch of the watched loader. Its first images determine size, layout
+            and type.
 
     Raises:
-        ConfigError: ``files`` is neither, or the batch shows no size of images.
+        ConfigError: ``files`` has another type, or the batch has no images.
     """
     source = _source(files)
     for array in loaders.arrays(batch):
@@ -79,8 +79,8 @@ def pipeline_over(files: Any, batch: Any) -> tuple[Pipeline, tuple[str, ...]]:
             break
     else:
         raise ConfigError(
-            "watch: the batches hold no images of four dimensions, whose size a "
-            "pipeline could take over; name the pipeline: watch(loader, pipeline=...)"
+            "watch: the batches have no images of four dimensions, from which a "
+            "pipeline could follow; set one with watch(loader, pipeline=...)"
         )
     planar = shape[1] in (1, 3, 4) and shape[3] not in (1, 3, 4)
     height, width = shape[2:4] if planar else shape[1:3]
@@ -94,13 +94,13 @@ def pipeline_over(files: Any, batch: Any) -> tuple[Pipeline, tuple[str, ...]]:
         try:
             pipeline.preview(0)
         except ShapeError:
-            # Classes shown as colours, of which only the user has the palette.
+            # A mask of colours, whose palette only the user knows.
             decoded = records.decode(mask="rgb")
             pipeline = decoded.transform(*steps, layout=layout)
     pipeline = pipeline.batch(shape[0])
     note = (
-        f"that pipeline decodes and resizes to {height}x{width} px; what else the "
-        "loader does to a sample goes into watch(loader, pipeline=...)"
+        f"that pipeline only decodes and resizes to {height}x{width} px; to include "
+        "the loader's other work use watch(loader, pipeline=...)"
     )
     return pipeline, (note,)
 
@@ -112,9 +112,9 @@ def _source(files: Any) -> sources.Source:
         return sources.Folder(_check.path("watch", "files", files))
     expected = "a folder, or the two folders (images, masks)"
     if not isinstance(files, Iterable):
-        raise _check.refusal("watch", "files", expected, files)
+        raise _check.error("watch", "files", expected, files)
     folders = list(files)
     if len(folders) != 2:
-        raise _check.refusal("watch", "files", expected, files)
+        raise _check.error("watch", "files", expected, files)
     image, mask = (_check.path("watch", "files", folder) for folder in folders)
     return sources.Pairs(image=image, mask=mask)

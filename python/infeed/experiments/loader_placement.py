@@ -1,8 +1,8 @@
-"""Both placements through infeed itself, on a card or on a simulated device.
+"""Both placements of infeed's own loader, on a GPU or on a simulated device.
 
-Batches come from images in memory, so nothing is read or decoded: the host's part is
-the pass that writes a row, as bytes or as finished floats. A step is the passing of
-time once the batch is there.
+Batches come from images in memory, so nothing is read or decoded. The host's work is
+the pass that writes rows, as uint8 or as final floats. A step sleeps after the batch
+has arrived.
 """
 
 import time
@@ -16,29 +16,29 @@ from infeed import transforms as T
 from infeed.experiments.measuring import spread
 from infeed.experiments.result import Table, milliseconds, rate, size
 
-# Bounced is missing: a row changes sides once in infeed.
-WAYS: tuple[Literal["host", "device"], ...] = ("host", "device")
+# Without "bounced": infeed copies a row to the device once.
+PLACEMENTS: tuple[Literal["host", "device"], ...] = ("host", "device")
 
 _BATCHES = 4
 
 
 def is_simulated(device: str) -> bool:
-    """Whether a device of this name is a simulated one."""
+    """Whether a device name means a simulated device."""
     return device == "sim" or device.startswith("sim:")
 
 
-def known(device: str) -> str:
-    """How its numbers are to be called."""
+def origin(device: str) -> str:
+    """Returns the origin of a device's numbers."""
     return "simulated" if is_simulated(device) else "measured"
 
 
 def placements(
     device: str, pixels: np.ndarray, models: dict[str, float], seconds: float
 ) -> tuple[list[Table], list[dict[str, Any]]]:
-    """Steps of both placements for each model, whose steps take so many seconds.
+    """Measures steps of both placements, for models with given step times.
 
     Raises:
-        ConfigError: The name means no device.
+        ConfigError: The name is not that of a device.
         DeviceError: The device cannot be opened.
     """
     images = np.concatenate([pixels] * _BATCHES)
@@ -49,17 +49,18 @@ def placements(
     tables = []
     for model, step_s in models.items():
         rows = []
-        for way in WAYS:
-            with described.open(device=device, placement=way) as loader:
+        for place in PLACEMENTS:
+            with described.open(device=device, placement=place) as loader:
                 steps = _steps(loader, step_s, seconds)
                 sent = loader.stats()["device"]
+                assert sent is not None
             low_s, middle_s, high_s = spread(steps)
             bus_bytes = sent["bytes"] / max(1, sent["batches"])
             copies = sent["transfers"] / max(1, sent["batches"])
             figures.append(
                 {
                     "model": model,
-                    "way": way,
+                    "way": place,
                     "in_turn_s": None,
                     "overlapped_s": middle_s,
                     "samples_per_s": len(pixels) / middle_s,
@@ -70,7 +71,7 @@ def placements(
             )
             rows.append(
                 [
-                    way,
+                    place,
                     size(bus_bytes),
                     rate(copies),
                     milliseconds(middle_s),
@@ -83,13 +84,13 @@ def placements(
             "where", "over the bus", "copies", "step ms", "spread", "samples/s",
             "step busy",
         ]  # fmt: skip
-        title = f"{known(device)}, {model} model: {milliseconds(step_s)} ms a step"
+        title = f"{origin(device)}, {model} model: {milliseconds(step_s)} ms per step"
         tables.append(Table(columns, rows, title))
     return tables, figures
 
 
 def _steps(loader: Any, step_s: float, seconds: float) -> list[float]:
-    """Times from one step's end to the next one's, the first batches left out."""
+    """Returns the times between ends of steps, without the first batches."""
     took: list[float] = []
     taken = 0
     begun = ended = time.perf_counter()
@@ -98,7 +99,7 @@ def _steps(loader: Any, step_s: float, seconds: float) -> list[float]:
             batch.array("image").synchronize()
             time.sleep(step_s)
             now = time.perf_counter()
-            # Memory is touched for the first time in the first batches.
+            # The first batches touch their memory for the first time.
             if taken >= _BATCHES:
                 took.append(now - ended)
             ended = now
