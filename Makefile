@@ -30,7 +30,13 @@ PROFILE ?= release
 # `make bench ARGS="classification --loaders bare infeed tf"`: see benchmarks/README.md.
 ARGS ?= --loaders bare infeed
 
-.PHONY: help demo test test-frameworks test-all lint wheel gpu-kit bench clean install
+# `make fuzz MINUTES=60 TARGETS="decode_png wire"`; `make soak HOURS=8`; `make chaos MINUTES=60`.
+MINUTES ?= 10
+HOURS ?= 1
+TARGETS ?=
+
+.PHONY: help demo test test-frameworks test-all lint docs gate gate-ratio wheel gpu-kit bench clean install
+.PHONY: fuzz soak chaos
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 15
@@ -83,6 +89,17 @@ lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, kerne
 	scripts/kernels --check
 	$(BIN)/typos
 
+docs: $(VENV)/docs ## the documentation site, in target/site/
+	@$(BIN)/python scripts/docs
+
+gate: ## count the instructions of the benchmark jobs; fails when they grow by over 3 %
+	@scripts/needs gate
+	@scripts/gate counts
+
+gate-ratio: ## compare the rates with the bare loops; fails when they fall by over 8 %
+	@$(MAKE) install PROFILE=release
+	@scripts/gate ratio
+
 wheel: $(VENV)/ready ## a wheel for every Linux of this processor, in dist/
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r scripts/requirements-wheel.txt
 	@rm -rf dist
@@ -95,14 +112,30 @@ bench: ## measure against the bare loops; ARGS picks workloads and peers
 	@$(MAKE) install PROFILE=release
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+fuzz: ## fuzz all parsers and decoders for MINUTES, or those in TARGETS; needs nightly Rust
+	@scripts/fuzz --minutes $(MINUTES) $(TARGETS)
+
+soak: ## run random pipelines with kills and restarts for HOURS
+	@$(MAKE) install PROFILE=dev
+	@$(BIN)/python benchmarks/soak.py --hours $(HOURS)
+
+chaos: ## disturb packers, feeders and storage for MINUTES
+	@$(MAKE) install PROFILE=dev
+	@$(BIN)/python benchmarks/chaos.py --minutes $(MINUTES)
+
 clean: ## remove everything that was made
 	rm -rf $(VENV) $(VENV_FRAMEWORKS) target dist demo-data benchmarks/bare/target
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
 	rm -rf .pytest_cache .ruff_cache .mypy_cache python/infeed/_core*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/ready: scripts/requirements-dev.txt
 	@scripts/needs
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/docs: scripts/requirements-docs.txt $(VENV)/ready
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

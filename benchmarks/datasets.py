@@ -90,17 +90,17 @@ def make(kind: str, path: Path, args: argparse.Namespace) -> None:
     )
 
 
-def make_decoded(path: Path) -> None:
+def make_decoded(path: Path, rows: int = ROWS) -> None:
     """Random pixels: nothing is compressed, so their values do not matter."""
-    shape = (ROWS, SIDE, SIDE, 3)
+    shape = (rows, SIDE, SIDE, 3)
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
     unfinished = path.with_suffix(".unfinished")
     source = random.Random(0)
     with open(unfinished, "wb") as out:
         out.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-        for _ in range(ROWS // 100):
-            out.write(source.randbytes(100 * SIDE * SIDE * 3))
+        for _ in range(rows):
+            out.write(source.randbytes(SIDE * SIDE * 3))
     unfinished.rename(path)
 
 

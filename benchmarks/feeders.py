@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a batch costs a trainer that a feeder makes, and the rate of the wire.
+"""Measures the trainer's cost of a batch from a feeder, and the rate of the wire.
 
 See README.md, "Feeders". Needs Python 3.11 and its standard library alone, and the
 `infeed` command.

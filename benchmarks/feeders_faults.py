@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What a run loses, and how long it pauses, when feeders are killed or cut off.
+"""Measures losses and pauses of a run when feeders are killed or disconnected.
 
-Feeders run in network namespaces of their own, so it has to be run as root on Linux,
-with `ip` (iproute2) there. See README.md, "Feeders". Needs the `infeed` package.
+Feeders run in separate network namespaces, so it must run as root on Linux, with `ip`
+(iproute2). See README.md, "Feeders". Needs the `infeed` package.
 """
 
 import argparse
@@ -23,11 +23,10 @@ from typing import Any
 
 import infeed
 import machine
+from campaign import TOKEN, Feeder, endless
 from pipelines import classification
 
-TOKEN = "0123456789abcdef0123456789abcdef"
 PORT = 7077
-COMMAND = [sys.executable, "-c", "import infeed._cli as c, sys; sys.exit(c.main())"]
 
 # What becomes of feeders on the way.
 FAULTS = {
@@ -44,18 +43,17 @@ class Machine:
     """A feeder in a namespace."""
 
     number: int
-    process: subprocess.Popen[str]
+    feeder: Feeder
 
     @property
     def host(self) -> str:
-        return f"{address(self.number)}:{PORT}"
+        return self.feeder.address
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self.feeder.kill()
 
     def cut(self) -> None:
-        """Nothing comes through any more, and nobody is told."""
+        """Drops all packets without an error to either side."""
         sh(f"ip link set infeed{self.number}h down")
 
 
@@ -128,8 +126,8 @@ def once(
             step: getattr(victim, fault)
             for step, victim, fault in zip(at, victims, faults, strict=True)
         }
-        told: list[dict[str, Any]] = []
-        steps = list(run(pipeline, args.steps, events, feeders, told))
+        counters: list[dict[str, Any]] = []
+        steps = list(run(pipeline, args.steps, events, feeders, counters))
     waits = [seconds for _, seconds in steps]
     return {
         "fault": name,
@@ -139,7 +137,7 @@ def once(
         "longest_s": max(waits[5:]),
         # A network that is cut is noticed by silence, some steps later.
         "pause_s": max((max(waits[step:]) for step in at), default=0.0),
-        "feeders": told,
+        "feeders": counters,
     }
 
 
@@ -148,7 +146,7 @@ def run(
     steps: int,
     events: dict[int, Callable[[], None]],
     workers: infeed.Feeders | int,
-    told: list[dict[str, Any]] | None = None,
+    counters: list[dict[str, Any]] | None = None,
 ) -> Iterator[tuple[str, float]]:
     """Digest of each batch, its records included, and how long it was waited for."""
     with pipeline.open(workers=workers) as loader:
@@ -162,13 +160,8 @@ def run(
             digest = hashlib.sha256(batch["image"].tobytes())
             digest.update(repr((batch.epoch, batch.step, batch.records)).encode())
             yield digest.hexdigest(), waited
-        if told is not None:
-            told.extend(loader.stats()["feeders"])
-
-
-def endless(loader: infeed.Loader) -> Iterator[Any]:
-    while True:
-        yield from loader
+        if counters is not None:
+            counters.extend(loader.stats()["feeders"])
 
 
 def address(number: int, end: int = 2) -> str:
@@ -183,7 +176,7 @@ def fed(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
         subprocess.run(["ip", *left.split()], stderr=subprocess.DEVNULL)
     sh(f"ip netns add {space}")
     inside = f"ip netns exec {space}"
-    process = None
+    feeder = None
     try:
         sh(f"ip link add {here} type veth peer name {there} netns {space}")
         sh(f"ip addr add {address(number, 1)}/30 dev {here}")
@@ -192,22 +185,17 @@ def fed(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
         sh(f"{inside} ip link set {there} up")
         if delay_ms:
             sh(f"tc qdisc add dev {here} root netem delay {delay_ms}ms")
-        options = ["--listen", f"{address(number)}:{PORT}", "--workers", "1"]
-        options += ["--token-file", str(work / "token")]
-        process = subprocess.Popen(
-            [*inside.split(), *COMMAND, "feed", str(work / "pipeline.toml"), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        feeder = Feeder(
+            work / "pipeline.toml",
+            work / "token",
+            f"{address(number)}:{PORT}",
+            inside=inside.split(),
         )
-        assert process.stdout is not None
-        if not process.stdout.readline().startswith("feeding at"):
-            sys.exit(f"the feeder in {space} did not start")
-        yield Machine(number, process)
+        feeder.start()
+        yield Machine(number, feeder)
     finally:
-        if process is not None:
-            process.kill()
-            process.wait()
+        if feeder is not None:
+            feeder.kill()
         # By itself the link would go with the namespace, but some time later.
         sh(f"ip link del {here}")
         sh(f"ip netns del {space}")

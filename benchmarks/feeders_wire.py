@@ -110,15 +110,23 @@ def parse() -> argparse.Namespace:
 
 
 def wire(args: argparse.Namespace, pipeline: Path) -> list[dict[str, float]]:
-    """One connection, and in the same turn a bare one and a copy in memory."""
+    """One connection, encrypted and not, and in the same turn a bare one and a copy in
+    memory.
+    """
     turns = []
     for _ in range(args.turns):
-        with feeder(args, pipeline) as host:
-            run = bench(args, pipeline, [host])
+        with feeder(args, pipeline, "127.0.0.1") as host:
+            run = bench(args, pipeline, [host], token=True)
+        # At an address that is no loopback one, connections are encrypted.
+        with feeder(args, pipeline, own_address()) as host:
+            secret = bench(args, pipeline, [host], token=True)
         turns.append(
             {
                 "wire": run["wire_bytes_per_s"],
                 "cpu_per_byte": run["cpu_s"] / max(run["wire_bytes"], 1),
+                "encrypted": secret["wire_bytes_per_s"],
+                "encrypted_cpu_per_byte": secret["cpu_s"]
+                / max(secret["wire_bytes"], 1),
                 "bare": bare(args.seconds / 2),
                 "copy": copies(args.seconds / 4),
             }
@@ -152,9 +160,10 @@ def many(args: argparse.Namespace, pipeline: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def feeder(args: argparse.Namespace, pipeline: Path) -> Iterator[str]:
-    """One that makes batches as fast as it can, and where it listens."""
-    command = [args.infeed, "feed", str(pipeline), "--listen", "127.0.0.1:0"]
+def feeder(args: argparse.Namespace, pipeline: Path, address: str) -> Iterator[str]:
+    """A feeder that makes batches as fast as it can, and where it listens."""
+    token = ["--token-file", str(token_file(pipeline))]
+    command = [args.infeed, "feed", str(pipeline), "--listen", f"{address}:0", *token]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -164,6 +173,24 @@ def feeder(args: argparse.Namespace, pipeline: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+def own_address() -> str:
+    """An address of this machine that is not a loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Sends nothing; the system chooses the address it would send from.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            sys.exit("this machine has no address besides loopback ones")
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def token_file(pipeline: Path) -> Path:
+    path = pipeline.with_name("token")
+    path.write_text("0123456789abcdef0123456789abcdef")
+    return path
 
 
 @contextmanager
@@ -198,6 +225,7 @@ def bench(
     hosts: list[str],
     cores: set[int] | None = None,
     limit: Callable[[], None] = lambda: None,
+    token: bool = False,
 ) -> dict[str, float]:
     """A run of a trainer that makes nothing itself."""
 
@@ -208,6 +236,8 @@ def bench(
 
     command = [args.infeed, "bench", str(pipeline), "--json", "--local", "fallback"]
     command += ["--feeders", ",".join(hosts), "--seconds", str(args.seconds)]
+    if token:
+        command += ["--token-file", str(token_file(pipeline))]
     # A trainer makes all its slabs with its first batches, which is not what is asked.
     command += ["--memory", MEMORY]
     before = children()
@@ -236,7 +266,7 @@ def bench(
 
 @contextmanager
 def limited(share: float | None) -> Iterator[Callable[[], None]]:
-    """What a process calls to have no more than so many processors' time."""
+    """Returns a function that limits the calling process to a number of processors."""
     if share is None:
         yield lambda: None
         return
@@ -320,13 +350,18 @@ def wire_table(turns: list[dict[str, float]]) -> str:
     lines = [f"one connection        GB/s   (median of {len(turns)})"]
     for key, name in (
         ("wire", "feeder to trainer"),
+        ("encrypted", "the same, encrypted"),
         ("bare", "bare, on loopback"),
         ("copy", "copy, one thread"),
     ):
-        lines.append(f"{name:18}{middle(turns, key) / 1e9:8.2f}")
+        lines.append(f"{name:20}{middle(turns, key) / 1e9:8.2f}")
     each = statistics.median(turn["wire"] / turn["bare"] for turn in turns)
     cost = middle(turns, "cpu_per_byte") * 1e9
-    lines.append(f"of the bare connection {each:.0%}; trainer's CPU {cost:.2f} s a GB")
+    secret = middle(turns, "encrypted_cpu_per_byte") * 1e9
+    lines.append(
+        f"of the bare connection {each:.0%}; trainer's CPU {cost:.2f} s per GB, "
+        f"encrypted {secret:.2f} s per GB"
+    )
     return "\n".join(lines)
 
 

@@ -211,7 +211,7 @@ def half_width(entry: dict) -> float:
 
 
 def ranked(entries: list[dict]) -> float:
-    """What the remedy predicted best gains, as a share of the true best."""
+    """Returns the gain of the best predicted remedy, as a share of the best gain."""
     first = max(entries, key=lambda entry: entry["predicted"]["mid"])
     return first["measured"] / max(entry["measured"] for entry in entries)
 

@@ -30,7 +30,7 @@ LONGEST_WARM_UP_S = 60
 
 @dataclass(frozen=True)
 class Job:
-    """What a peer builds a loader from."""
+    """Settings from which a peer builds its loader."""
 
     work: Workload
     data: Data

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `infeed pack` without encoding anew takes, beside `tar` of the same files.
+"""Measures `infeed pack` without encoding, against `tar` of the same files.
 
 See README.md, "Packing". Needs Python 3.11 and its standard library alone, `tar`, and
 the `infeed` command.
@@ -43,7 +43,7 @@ def main() -> int:
             for nth in range(len(names)):
                 name = names[(nth + turn) % len(names)]
                 out = work / name
-                # What was written before is on the disk, and in nobody's way.
+                # Earlier writes must be on the disk, or they would slow this one.
                 os.sync()
                 begun = time.perf_counter()
                 runs[name](out)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how far each transform is from torchvision v2, and writes docs/parity.md.
+"""Compares each transform with torchvision v2 in docs/reference/parity.md.
 
 Needs torch, torchvision, numpy, pillow and infeed in one environment. Every random
 transform is replayed: torchvision gets the parameters that infeed's preview prints.
@@ -23,24 +23,24 @@ import infeed
 from infeed import sources
 from infeed import transforms as T
 
-PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "parity.md"
 
 HEAD = """\
 # Parity with torchvision
 
-How far the result of each transform is from torchvision v2 with the same parameters: on
-uint8 tensors, and on Pillow images, which torchvision hands to Pillow. Levels are those
-of 8 bits (0 to 255); `ToFloat` and `Normalize` are compared in their own units. "Values
-that differ" counts single values of a channel.
+This page compares each transform with torchvision v2 and the same parameters, on uint8
+tensors and on Pillow images (which torchvision passes to Pillow). Levels are those of 8
+bits (0 to 255). `ToFloat` and `Normalize` are compared in their own units. "Values that
+differ" counts single values of a channel.
 
-infeed follows Pillow where it decodes and resizes, and torchvision's arithmetic on
-tensors where it changes colours. Masks are resized "nearest", with Pillow's
-pixels. On tensors, torchvision's "nearest" takes other pixels, and its "nearest-exact"
-differs where a centre falls on the border of two source pixels.
+infeed decodes and resizes like Pillow, and changes colours like torchvision on tensors.
+Masks are resized "nearest", with Pillow's pixels. On tensors, torchvision's "nearest"
+takes other pixels. Its "nearest-exact" differs if a centre is on the border of two
+source pixels.
 """
 
 FOOT = """
-These have no counterpart that could be compared value by value:
+These transforms have no counterpart to compare value by value:
 
 | transform | follows |
 |---|---|
@@ -49,7 +49,7 @@ These have no counterpart that could be compared value by value:
 | `OneHot`, `ClassIndex` | exact by definition |
 | `MixUp`, `CutMix` | the papers; torchvision mixes within a batch |
 
-Random parameters have torchvision's distributions and other numbers: infeed draws them
+Random parameters have torchvision's distributions and other values: infeed draws them
 from seed, epoch and position.
 """
 

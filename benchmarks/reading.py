@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Reading alone: encoded records from files and shards, beside a plain read of shards.
+"""Reading alone: encoded records from files and shards, against a plain read.
 
-Packs a folder of JPEGs once into each form, then measures each contender in a process
-of its own, in turn, several times: records a second up to, and without, decoding. The
+Packs a folder of JPEGs once into each form, then measures each contender in its own
+process, in turn, several times: records a second up to, and without, decoding. The
 bound is one thread that reads the tar shards from first to last byte into memory it
 uses again. Everything lies in the page cache. README.md says where peers' environments
 come from.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What latency costs: the same data from a bucket on loopback, answered late or not.
+"""Measures the cost of latency: a bucket on loopback, with and without a delay.
 
 Packs a folder of JPEGs once into tar shards, serves the files and the shards with the
 server of our tests (`cargo run --release --example range_server`) as S3 would, and runs
@@ -56,7 +56,7 @@ class Form:
 
 
 class Server:
-    """The range server in a process of its own."""
+    """Runs the range server in a separate process."""
 
     def __init__(self, command: str, folder: Path) -> None:
         root = Path(__file__).resolve().parent.parent

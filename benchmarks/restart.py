@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `infeed pack --restart-index` gains and costs over a folder of JPEGs.
+"""Measures gain and cost of `infeed pack --restart-index` over a folder of JPEGs.
 
 See README.md, "Restart markers". Needs Python 3.11 and its standard library alone,
 the `infeed` command, and for the bare loop `cargo`.

@@ -157,7 +157,7 @@ def loaders_of(workload: str, wanted: list[str] | None) -> list[str]:
 
 
 def head_of(args: argparse.Namespace, data: datasets.Paths) -> dict:
-    """What a number needs beside it: machine, data, command, state of the source."""
+    """Returns the context of a number: machine, data, command, state of the source."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=HERE,

@@ -102,7 +102,7 @@ def of(runs: list[dict], key: str, form: str, unit: float = 1) -> str:
 
 
 def remarks(runs: list[dict]) -> list[str]:
-    """What the table leaves out, so that nothing is dropped in silence."""
+    """Returns a note on the rows that the table leaves out."""
     lines = []
     loads = [
         r["foreign_cores"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What workers="auto" reaches against every fixed number of workers.
+"""Compares workers="auto" with every fixed number of workers.
 
 See README.md, "Tuning". Needs the infeed package; `cargo` for the case `storage`, and
 PyTorch for the case `torch`.
@@ -126,7 +126,7 @@ def prepared(args: argparse.Namespace) -> Path:
 
 
 def calibrate(args: argparse.Namespace, photos: Path) -> dict[str, float]:
-    """What all cores make of the photographs, which steps and storage are cut to."""
+    """Measures the rate of all cores, from which steps and storage are derived."""
     done = one(args, "decode", str(machine.cores()), photos, {})
     if done is None:
         sys.exit("the photographs cannot be read")
@@ -145,7 +145,7 @@ def one(
     photos: Path,
     calibrated: dict[str, float],
 ) -> dict[str, Any] | None:
-    """One run in a process of its own; None where it cannot be."""
+    """Runs once in a separate process; None if the case is not possible."""
     if case == "storage":
         pipeline = args.data / "tuning.toml"
         pipeline.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def one(
 
 
 def busy(load: machine.Load, wall_s: float) -> float:
-    """Cores that were busy meanwhile, whoever used them."""
+    """Returns the busy cores during the run, of all programs."""
     end = load.now()
     if load.start is None or end is None:
         return 0.0
@@ -248,7 +248,7 @@ class Slow:
 
 
 def stepper(case: str, step_s: float) -> Callable[[Any], None]:
-    """What the loop does with a batch."""
+    """Returns the loop's work on a batch."""
     if case == "step":
         return lambda batch: time.sleep(step_s)
     if case == "torch":

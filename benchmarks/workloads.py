@@ -1,4 +1,4 @@
-"""What is measured: each workload, its data, its batch.
+"""The workloads of the benchmark: their data and batches.
 
 Needs NumPy alone (Pillow for the reference of the segmentation workload), so that it
 runs inside every peer's environment.
@@ -118,7 +118,7 @@ def colour_codes(colours: np.ndarray) -> np.ndarray:
 
 
 def one_hot(mask: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """What a careful NumPy user writes: colours packed, one comparison a class."""
+    """Encodes masks as careful NumPy code does, one comparison per class."""
     m = mask.astype(np.int32)
     code = (m[..., 0] << 16) | (m[..., 1] << 8) | m[..., 2]
     out = np.empty((*code.shape, len(colours)), np.float32)

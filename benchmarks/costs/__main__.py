@@ -1,7 +1,7 @@
 """Measures what infeed costs beside the work itself, and holds it to its promises.
 
 `python -m costs [NAME ...]`, in `benchmarks/`, with the interpreter infeed is in. Each
-measurement runs in a process of its own; see README.md.
+measurement runs in a separate process; see README.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a batch of 64 samples of 1 kB costs the thread that takes it.
+"""Measures the cost of a batch of 64 samples of 1 kB for the consumer's thread.
 
 The consumer computes for a millisecond between batches, so that the next one is ready.
 """

@@ -1,4 +1,4 @@
-"""What the measurements share: arguments, figures, and folders of many files."""
+"""Parts that the measurements share: arguments, figures, folders of many files."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ def many_files(root: Path, count: int, originals: Path) -> Path:
         return root
     sources = files_below(originals)[: max(64, -(-count // LINKS))]
     unfinished = root.with_suffix(".unfinished")
-    # Own copies, so that nobody's data gains links.
+    # Copies, so that no other data gains links.
     copies = unfinished.with_suffix(".originals")
     copies.mkdir(parents=True, exist_ok=True)
     for n, source in enumerate(sources):
@@ -61,5 +61,5 @@ def memory_bytes(key: str) -> int:
 
 
 def forget_peak() -> None:
-    """Lets VmHWM start anew from what is resident now."""
+    """Resets VmHWM to the current resident size."""
     Path("/proc/self/clear_refs").write_text("5")

@@ -20,7 +20,7 @@ NORMALIZE = {
 
 
 def running(job: Job, graph, *args) -> Iterator:
-    # Reading needs a thread of its own at times: one more than cores was its best in a
+    # Reading sometimes needs another thread: one more than cores was its best in a
     # sweep on two cores for whole files; for the others it made no difference.
     pipe = dali.pipeline_def(graph)(
         *args,

@@ -1,4 +1,4 @@
-"""What people write first: a Keras PyDataset over OpenCV, run as `model.fit` does.
+"""A common first version: a Keras PyDataset over OpenCV, run as `model.fit` does.
 
 Variants: "" compares the mask with each colour, as in the example this code is found in
 everywhere; "packed" compares colours packed to integers.

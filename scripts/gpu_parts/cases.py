@@ -1,4 +1,4 @@
-"""The loop cases of `python/tests/on_card`, on the driver of this machine.
+"""The loop cases of `python/tests/on_gpu`, on the driver of this machine.
 
 A case that crashes or hangs is a failed check; the rest then run in another process.
 """
@@ -31,7 +31,7 @@ def run(findings: Findings, settings: Settings) -> None:
     environment[PROGRESS] = str(progress)
     paths = [str(tests), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
-    command = [sys.executable, "-m", "pytest", str(tests / "on_card" / "cases.py")]
+    command = [sys.executable, "-m", "pytest", str(tests / "on_gpu" / "cases.py")]
     command += ["-q", "-p", "no:cacheprovider", "-p", "gpu_parts.case_log"]
     # Warnings of other versions of libraries are not what is checked.
     command += ["--rootdir", str(settings.checkout), "-o", "filterwarnings=default"]

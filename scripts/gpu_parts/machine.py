@@ -112,14 +112,14 @@ def gpus() -> str:
     """The GPUs that the engine finds."""
     from infeed import _core
 
-    found = json.loads(_core.cards())
-    if not found["cards"]:
+    found = json.loads(_core.gpus())
+    if not found["gpus"]:
         raise NotRun(found["reason"])
-    return ", ".join(f"{one['device']}: {one['name']}" for one in found["cards"])
+    return ", ".join(f"{one['device']}: {one['name']}" for one in found["gpus"])
 
 
 def output(command: list[str]) -> str:
-    """What a program prints; nothing if it cannot run."""
+    """Returns the output of a program; empty if it cannot run."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):

@@ -26,7 +26,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Settings:
-    """What every step knows.
+    """Settings of all steps.
 
     Args:
         device: ``"cuda:0"``, ``"sim"``, ...

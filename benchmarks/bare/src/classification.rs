@@ -41,7 +41,7 @@ pub fn job(root: &Path) -> Result<Job> {
     }))
 }
 
-/// What a thread keeps between samples.
+/// Buffers that a thread reuses between samples.
 struct Worker {
     bytes: Vec<u8>,
     decoder: JpegDecoder,

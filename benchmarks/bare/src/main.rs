@@ -1,6 +1,6 @@
 //! The bare loops: what the decoders and kernels under infeed do when nothing is between them.
 //!
-//! n threads, each decoding records from the page cache into memory of its own that is used
+//! n threads, each decoding records from the page cache into its own memory that is used
 //! again for every batch. No order, no queues, no hand-over: what an engine loses
 //! against these numbers is its own cost. Prints one line of JSON, as `measure.py` does.
 
@@ -46,7 +46,7 @@ enum Workload {
     DecodedUint8,
 }
 
-/// What one thread does again and again: makes one batch, and says how many samples it holds.
+/// The loop body of one thread: makes one batch and returns its number of samples.
 type Step = Box<dyn FnMut() -> Result<u64>>;
 
 /// Makes the steps of each thread from its number; shared by all of them.
