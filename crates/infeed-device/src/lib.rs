@@ -256,7 +256,13 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
         let device = self.clone();
         let thread = std::thread::Builder::new().name("infeed-drain".to_owned());
         // A driver's wait cannot be cancelled, so after the limit this thread keeps waiting alone.
-        let spawned = thread.spawn(move || drop(sender.send(device.drain())));
+        let spawned = thread.spawn(move || {
+            let drained = device.drain();
+            // Before the caller continues: the last clone closes the device.
+            drop(device);
+            // The receiver is gone after the limit.
+            let _ = sender.send(drained);
+        });
         if spawned.is_err() {
             return Ok(false);
         }
