@@ -86,6 +86,7 @@ lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, kerne
 	$(BIN)/maturin develop --quiet
 	PYTHON=$(BIN)/python scripts/stubs
 	scripts/deny
+	scripts/dependencies --check
 	scripts/kernels --check
 	$(BIN)/typos
 

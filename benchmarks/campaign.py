@@ -384,6 +384,8 @@ def web(folder: Path, seed: int, share: int) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ mod files;
 mod inspect;
 mod interrupt;
 mod ledger;
+mod log;
 mod named;
 mod npy;
 mod pack;
@@ -86,6 +87,7 @@ where
             return u8::from(error.use_stderr()) * 2;
         }
     };
+    let sink = log::start();
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Explain(args) => explain::run(&args),
@@ -97,6 +99,7 @@ where
         Command::Sample(args) => sample::run(&args),
         Command::Verify(args) => verify::run(&args),
     };
+    infeed::log::send_to(sink);
     match outcome {
         Ok(()) => 0,
         Err(CliError::Closed) => CliError::Closed.status(),

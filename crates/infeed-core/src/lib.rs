@@ -9,6 +9,7 @@ pub mod connections;
 pub mod counters;
 pub mod error;
 pub mod exec;
+pub mod log;
 pub mod order;
 pub mod panics;
 pub mod printable;

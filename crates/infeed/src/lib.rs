@@ -28,7 +28,7 @@ pub mod wire;
 
 pub use infeed_codec::{decode, transform};
 pub use infeed_core::{
-    batch, counters, error, exec, order, printable, probe, random, sample, stop, units,
+    batch, counters, error, exec, log, order, printable, probe, random, sample, stop, units,
 };
 pub use infeed_device as device;
 pub use infeed_source as source;

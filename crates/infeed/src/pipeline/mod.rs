@@ -465,6 +465,13 @@ impl Pipeline {
     pub fn from_toml(text: &str) -> Result<Pipeline, Error> {
         let pipeline: Pipeline = toml::from_str(text)
             .map_err(|error| Error::config("pipeline file", error.to_string().trim_end()))?;
+        // TOML has `nan` and `inf`, JSON has not, and no setting accepts them.
+        let table: toml::Table = toml::from_str(text)
+            .map_err(|error| Error::config("pipeline file", error.to_string().trim_end()))?;
+        if let Some(name) = non_finite(&toml::Value::Table(table)) {
+            let problem = format!("{name} is not a finite number");
+            return Err(Error::config("pipeline file", problem));
+        }
         pipeline.known_version()
     }
 
@@ -605,10 +612,42 @@ fn window_bytes(window: Option<ShuffleWindow>, groups: &Groups) -> Option<u64> {
     }
 }
 
+/// Returns the path of the first number that is not finite, such as `transforms[1].p`.
+fn non_finite(value: &toml::Value) -> Option<String> {
+    let join = |key: String, rest: String| match rest.chars().next() {
+        None | Some('[') => key + &rest,
+        Some(_) => format!("{key}.{rest}"),
+    };
+    match value {
+        toml::Value::Float(number) => (!number.is_finite()).then(String::new),
+        toml::Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(at, item)| Some(join(format!("[{at}]"), non_finite(item)?))),
+        toml::Value::Table(table) => table
+            .iter()
+            .find_map(|(key, item)| Some(join(key.clone(), non_finite(item)?))),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use infeed_codec::transform::{Crop, OneHot, ToFloat};
+
+    #[test]
+    fn a_number_that_is_not_finite_is_named() {
+        let text = "[source]\nkind = \"folder\"\npath = \"train\"\n\
+            [[transforms]]\nkind = \"RandomHorizontalFlip\"\np = nan\n";
+        let error = Pipeline::from_toml(text)
+            .expect_err("not finite")
+            .to_string();
+        assert!(
+            error.contains("transforms[0].p is not a finite number"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn a_description_survives_toml_and_json_unchanged() {

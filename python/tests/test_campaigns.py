@@ -1,0 +1,88 @@
+"""The campaigns of `benchmarks/` report faults that are made on purpose."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("the campaigns read /proc", allow_module_level=True)
+
+SMALL = Namespace(
+    seed=1, images=24, workers=2, most=12, bad=0.05, verbose=False, minutes=1.0
+)
+
+
+# Reads tar shards, one rank; 10 to 12 steps in two legs or more.
+CASE = 1
+
+
+@pytest.fixture(scope="module")
+def soak():
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import soak
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    return soak
+
+
+@pytest.fixture
+def one_case(soak, tmp_path, monkeypatch):
+    """Runs one small case whose legs are closed, and returns the findings."""
+    # Legs that are closed save their last state; a killed leg takes seconds.
+    monkeypatch.setattr(soak, "ENDS", {"closed": 1.0})
+
+    def run(case):
+        args = Namespace(**vars(SMALL), case=case)
+        done, _ = soak.soak(args, tmp_path)
+        return done
+
+    return run
+
+
+def test_a_run_without_a_fault_has_no_finding(one_case):
+    done = one_case(CASE)
+    assert done.tally.findings == []
+    assert done.restarts > 1
+
+
+def test_a_resumed_run_that_starts_anew_is_reported(soak, one_case, monkeypatch):
+    class Forgetful(soak.Group):
+        def __init__(self, pipeline, ranks, on_error, workers, states):
+            super().__init__(pipeline, ranks, on_error, workers, None)
+
+    monkeypatch.setattr(soak, "Group", Forgetful)
+    (finding,) = one_case(CASE).tally.findings
+    assert "Differs" in finding
+
+
+def test_a_changed_digest_of_a_step_is_reported(soak, one_case, monkeypatch):
+    step = soak.Group.step
+    calls = []
+
+    def changed(group):
+        found = step(group)
+        calls.append(found)
+        # The undisturbed run makes the first 12 calls at most.
+        return dict.fromkeys(found, "0" * 32) if len(calls) == 13 else found
+
+    monkeypatch.setattr(soak.Group, "step", changed)
+    (finding,) = one_case(CASE).tally.findings
+    assert "Differs" in finding
+
+
+def test_growth_of_memory_and_of_threads_is_reported(soak):
+    def history(rss, threads):
+        return [soak.Held(float(at), rss(at), threads(at), 9) for at in range(100)]
+
+    def grew(**of):
+        return soak.table(history(**of))[1]
+
+    mib = 1 << 20
+    assert not grew(rss=lambda at: 100 * mib, threads=lambda at: 5)
+    assert grew(rss=lambda at: (100 + at) * mib, threads=lambda at: 5)
+    assert grew(rss=lambda at: 100 * mib, threads=lambda at: 5 + at // 50)
