@@ -1,15 +1,15 @@
-# Everything a checkout needs; `make help` lists it.
+# Commands for a checkout; `make help` lists them.
 #
-# Works on a Debian machine with Rust, Python 3.11 and nothing else. What is made lies in the
-# checkout (.venv, target, dist, demo-data); only the system packages that scripts/needs names are
-# outside it, and they are installed by root alone.
+# They work on a Debian machine with Rust, Python 3.11 and nothing else. All output stays in the
+# checkout (.venv, target, dist, demo-data), except the system packages that scripts/needs installs
+# if make runs as root.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# The Python that .venv is made with.
+# The Python of .venv.
 export PYTHON ?= python3
 VENV := .venv
 # A second environment, with PyTorch, Keras, TensorFlow, JAX and Ray, for the tests that need them.
@@ -19,10 +19,10 @@ BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
 
-# `make demo DATA=folder`: your own images instead of made-up ones.
+# `make demo DATA=folder`: your own images instead of generated ones.
 DEMO := demo-data/photos
 DATA ?= $(DEMO)
-# How many images are made up, how long the demo measures, and what the engine is built as.
+# Number of generated images, seconds of each measurement of the demo, and build profile.
 DEMO_COUNT ?= 1000
 DEMO_SECONDS ?= 10
 PROFILE ?= release
@@ -41,37 +41,37 @@ TARGETS ?=
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 15
 
-demo: install ## look at a dataset, feed from it, explain it; DATA=folder takes your own
+demo: install ## inspect, measure and explain a dataset; DATA=folder uses your own images
 ifeq ($(DATA),$(DEMO))
 	@$(MAKE) $(DEMO)
 endif
 	@mkdir -p demo-data
-	@echo; echo "== What is in $(DATA): infeed inspect"
+	@echo; echo "== Contents of $(DATA): infeed inspect"
 	@$(BIN)/infeed inspect "$(DATA)" --sheet demo-data/sheet.png
-	@echo; echo "== How fast this machine feeds from it: infeed bench"
+	@echo; echo "== Samples per second on this machine: infeed bench"
 	@$(BIN)/infeed bench "$(DATA)" --seconds $(DEMO_SECONDS)
-	@echo; echo "== What limits it, and what would help: infeed explain"
+	@echo; echo "== Limit and remedies: infeed explain"
 	@$(BIN)/infeed explain "$(DATA)" --seconds $(DEMO_SECONDS) --html demo-data/report.html
-	@echo; echo "What a training loop would get is shown in demo-data/sheet.png,"
-	@echo "who worked and who waited in demo-data/report.html."
+	@echo; echo "demo-data/sheet.png shows samples of the dataset."
+	@echo "demo-data/report.html shows when each thread worked and when it waited."
 
-# Under another name until it is whole: a dataset that exists is kept and used again.
+# Has another name until it is complete. An existing dataset is reused.
 $(DEMO):
 	@rm -rf $(DEMO).unfinished
 	@$(BIN)/infeed sample classification $(DEMO).unfinished --count $(DEMO_COUNT)
 	@mv $(DEMO).unfinished $(DEMO)
 
-# The package in .venv, its extension built as PROFILE says.
+# Installs the package in .venv, with an extension built in PROFILE.
 install: $(VENV)/ready
 	@$(BIN)/maturin develop --profile $(PROFILE)
 
 test: $(VENV)/ready ## all tests, Rust and Python, except those that need a framework
 	@scripts/test
 
-# Uses the extension that `install` left in the checkout, built as the tests build it.
+# Uses the extension that `install` left in the checkout, in the profile of the tests.
 test-frameworks: PROFILE := dev
 test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (8 GB)
-	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks
+	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks --reruns 1 -rfER
 
 test-all: test test-frameworks ## both
 
@@ -124,7 +124,7 @@ chaos: ## disturb packers, feeders and storage for MINUTES
 	@$(MAKE) install PROFILE=dev
 	@$(BIN)/python benchmarks/chaos.py --minutes $(MINUTES)
 
-clean: ## remove everything that was made
+clean: ## remove all output
 	rm -rf $(VENV) $(VENV_FRAMEWORKS) target dist demo-data benchmarks/bare/target
 	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
 	rm -rf .pytest_cache .ruff_cache .mypy_cache python/infeed/_core*.so
