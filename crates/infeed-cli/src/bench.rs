@@ -18,7 +18,7 @@ use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::error::CliError;
 use crate::feed::token;
-use crate::target::{FunctionArgs, Target};
+use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{human_bytes, spinner};
 use crate::{Outcome, args, interrupt};
 use report::BenchResult;
@@ -41,8 +41,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 The rate and the wait of the consumer are measured after the first batch. CPU and wall time of a
 stage are summed over threads. Ctrl-C stops and prints the results so far.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
-    /// (.parquet, .arrow, .npz)
+    #[arg(help = path_help())]
     path: PathBuf,
     /// Duration of a step of the consumer in milliseconds [default: no step, batches are taken as
     /// fast as they arrive]

@@ -22,7 +22,7 @@ use crate::bench::{LocalCores, Policy};
 use crate::error::CliError;
 use crate::feed::token;
 use crate::ledger::default_path;
-use crate::target::{FunctionArgs, Target};
+use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{spinner, width};
 use crate::{Outcome, args, interrupt};
 
@@ -45,8 +45,7 @@ const DEFAULT_SECONDS: f64 = 6.0;
 Every remedy is tried on a few hundred of your records. Rewritten data goes next to the original,
 never over it. Ctrl-C stops.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
-    /// (.parquet, .arrow, .npz)
+    #[arg(help = path_help())]
     path: PathBuf,
     /// Duration of a training step in milliseconds [default: no step, batches are taken as fast as
     /// they arrive]

@@ -15,7 +15,7 @@ use infeed::transform::{Palette, Transform};
 
 use crate::error::CliError;
 use crate::files::images_below;
-use crate::target::{FunctionArgs, Target};
+use crate::target::{FunctionArgs, Target, path_help};
 use crate::{Outcome, args, interrupt};
 use check::{FolderCheck, Labels, check_files};
 use report::Report;
@@ -31,8 +31,7 @@ use report::Report;
 Every file or record is decoded completely, on all cores. Bad ones are listed with the reason and do
 not change the exit status. For shards, it also prints how well the pipeline's order mixes them.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
-    /// (.parquet, .arrow, .npz)
+    #[arg(help = path_help())]
     path: PathBuf,
     /// Write a contact sheet of the first samples as the pipeline produces them
     #[arg(long, value_name = "OUT.png")]

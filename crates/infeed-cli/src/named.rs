@@ -1,6 +1,4 @@
-//! Detects shards and tables by their names, and makes a default pipeline from their fields.
-
-use std::path::Path;
+//! Makes a default pipeline from the fields of shards and tables.
 
 use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec};
 use infeed::sample::{Field, FieldKind, Pixels};
@@ -14,48 +12,6 @@ pub(crate) const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
 
 /// Longest side of a default crop from images with masks.
 pub(crate) const CROP: u32 = 512;
-
-/// Returns the source for a path or pattern of shards or tables. None for other paths.
-pub(crate) fn source(path: &Path) -> Option<SourceSpec> {
-    let text = path.display().to_string();
-    if path.join("index.json").is_file() {
-        return Some(SourceSpec::mds(text));
-    }
-    let lower = text.to_lowercase();
-    let name = lower.rsplit(['/', '\\']).next().unwrap_or_default();
-    let name = name.split(['?', '#']).next().unwrap_or_default();
-    if [".tar", ".tar.gz", ".tgz"]
-        .iter()
-        .any(|end| name.ends_with(end))
-    {
-        return Some(SourceSpec::webdataset(text));
-    }
-    let records = [
-        ".tfrecord",
-        ".tfrecords",
-        ".tfrec",
-        ".tfrecord.gz",
-        ".tfrecords.gz",
-    ];
-    // `train-00000-of-01024`, the naming of TensorFlow's scripts.
-    let numbered = name.contains("-of-") && !name.contains('.') && !path.is_dir();
-    if numbered || records.iter().any(|end| name.ends_with(end)) {
-        return Some(SourceSpec::tfrecord(text));
-    }
-    let (files, fields) = (vec![text], Vec::new());
-    match name.rsplit('.').next().unwrap_or_default() {
-        "parquet" | "pq" => return Some(SourceSpec::Parquet { files, fields }),
-        "arrow" | "feather" | "ipc" => return Some(SourceSpec::Arrow { files, fields }),
-        "npz" => return Some(SourceSpec::Npz { files, fields }),
-        _ => {}
-    }
-    match name {
-        "index.json" => path
-            .parent()
-            .map(|folder| SourceSpec::mds(folder.display().to_string())),
-        _ => None,
-    }
-}
 
 /// Makes a default pipeline for a source.
 ///
@@ -97,36 +53,5 @@ fn for_fields(pipeline: Pipeline, fields: &[Field]) -> Pipeline {
             .batch(256),
         (true, false, true) => pipeline.decode().pad().batch(64),
         (false, ..) => pipeline.batch(256),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shards_and_tables_are_detected_by_their_names() {
-        for (path, kind) in [
-            ("train-{0000..0009}.tar", "webdataset"),
-            ("s3://bucket/train-*.TAR", "webdataset"),
-            ("a/train.tar.gz", "webdataset"),
-            ("a.tfrecord", "tfrecord"),
-            ("a/*.tfrecords.gz", "tfrecord"),
-            ("train-00000-of-01024", "tfrecord"),
-            ("train/index.json", "mds"),
-            ("s3://bucket/train-*.parquet", "parquet"),
-            ("cache.arrow", "arrow"),
-            ("a/b.NPZ", "npz"),
-        ] {
-            let spec = source(Path::new(path)).expect(path);
-            let text = Pipeline::new(spec).to_toml().unwrap();
-            assert!(
-                text.contains(&format!("kind = \"{kind}\"")),
-                "{path}: {text}"
-            );
-        }
-        for path in ["photos", "pipeline.toml", "x.npy", "one-of-many/photos"] {
-            assert_eq!(source(Path::new(path)), None, "{path}");
-        }
     }
 }

@@ -15,12 +15,11 @@ use infeed_pack::{
 use serde_json::json;
 
 use crate::error::CliError;
-use crate::target::{FunctionArgs, Target};
+use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{bar, human_bytes, human_seconds};
 use crate::{Outcome, args, interrupt};
 
-#[derive(Parser)]
-#[command(after_help = "Examples:
+const EXAMPLES: &str = "Examples:
   infeed pack photos photos-tar --to webdataset
   infeed pack photos photos-256 --to tfrecord --resize-short 256 --shuffle 0
   infeed pack photos batches --to npz --fit 224x224 --rows 256
@@ -30,25 +29,18 @@ use crate::{Outcome, args, interrupt};
   infeed pack photos arrays --to arrays --short-side 256 --center-crop 224x224
   infeed pack s3://raw/photos s3://packed/photos --to webdataset --short-side 256
 
-Output formats:
-  webdataset  tar shards, one member per image or number; for any sequential reader
-  tfrecord    tf.train.Example, for TensorFlow and other readers of the format
-  arrow       Arrow IPC, mapped and read without a copy; also raw pixels (--encode raw)
-  parquet     in the layout of Hugging Face, images as {bytes, path}
-  npz         one compressed NumPy file per batch, all images decoded to one size
-  folder      image files: by class, with a list of labels, or in pairs, as in the source
-  arrays      one .npy per field, all images decoded to one size
+Output formats:";
 
-OUT also contains the remaining pipeline, so that `infeed bench OUT` and Pipeline.load(OUT) accept
+const AFTER_FORMATS: &str = "OUT also contains the remaining pipeline, so that `infeed bench OUT` and Pipeline.load(OUT) accept
 the folder. The folder may be moved.
 
 Bad records are left out and listed in infeed-pack-bad.jsonl; the exit status is then 3, unless
 --allow-bad is set.
 
 Encodings:
-  keep           files that are not resized are copied; others stay PNG or JPEG (quality 95)
-  raw            pixels, for arrow
-  jpeg:QUALITY   1 to 100, lossy
+  keep           files that are not resized are copied; others stay PNG or JPEG (quality 95)";
+
+const AFTER_RAW: &str = "  jpeg:QUALITY   1 to 100, lossy
   png            lossless, the usual size
   png-fast       PNG with filter up and fast compression: cheap to read, somewhat larger
   png-stored     PNG without compression: cheapest to read, as large as the pixels
@@ -61,10 +53,29 @@ a sample.
 tiles it needs. The width of a tile in MCUs (8 or 16 pixels) divides the width of the image; it is
 the divisor nearest to the given number. Every viewer still opens the files.
 
-The original is never changed. Ctrl-C stops; the same command resumes.")]
+The original is never changed. Ctrl-C stops; the same command resumes.";
+
+/// Returns the text after the options: examples, the table of output formats, and encodings.
+fn after_help() -> String {
+    let formats = To::ALL.map(|to| format!("  {:<10}  {}", to.name(), to.summary()));
+    let formats = formats.join("\n");
+    let raw = To::ALL.into_iter().filter(|to| to.has_choice_of_pixels());
+    let raw: Vec<&str> = raw.map(To::name).collect();
+    let raw = format!("  raw            pixels, for {}", raw.join(", "));
+    format!("{EXAMPLES}\n{formats}\n\n{AFTER_FORMATS}\n{raw}\n{AFTER_RAW}")
+}
+
+/// Returns the help text of `--rows`.
+fn rows_help() -> String {
+    let files: Vec<&str> = To::ALL.into_iter().filter_map(To::batch_file).collect();
+    let files = files.join(", ");
+    format!("Rows of {files} [default: the pipeline's batch]")
+}
+
+#[derive(Parser)]
+#[command(after_help = after_help())]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
-    /// (.parquet, .arrow, .npz)
+    #[arg(help = path_help())]
     source: PathBuf,
     /// Output folder, or for shards the URL of a folder in a bucket; may contain the output of an
     /// interrupted run of this command
@@ -110,8 +121,7 @@ pub(crate) struct Args {
     /// Bytes of a shard
     #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes, default_value = "256MB")]
     shard_size: u64,
-    /// Rows of an npz file [default: the pipeline's batch]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, help = rows_help(), value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
     /// Decode copied images, to find those with a valid header and bad pixels
     #[arg(long)]

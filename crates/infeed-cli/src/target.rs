@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use infeed::decode::ColorMode;
 use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec, packed};
+use infeed::source::formats;
 use infeed::store;
 use infeed::transform::{
     ClassIndex, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToFloat,
@@ -28,6 +29,14 @@ pub(crate) struct FunctionArgs {
     /// defines itself, not those that it imports.
     #[arg(long, value_name = "PATTERN")]
     allow_functions: Vec<String>,
+}
+
+/// Returns the help text of the path of every command.
+pub(crate) fn path_help() -> String {
+    let [shards, tables] = formats::labels();
+    format!(
+        "Pipeline file (TOML), folder of data, .npy file, shards ({shards}) or tables ({tables})"
+    )
 }
 
 /// A pipeline to run or to inspect.
@@ -64,7 +73,7 @@ impl Target {
     /// If the path does not exist, a file is no pipeline, a folder has no known contents, a packed
     /// dataset is incomplete, or shards do not open.
     fn of(path: &Path) -> Result<Target, CliError> {
-        let named = named::source(path);
+        let named = SourceSpec::detect(path);
         // A URL that names a file is not a folder, so the bucket is not asked for a packed dataset.
         let is_file = store::is_url(path) && (named.is_some() || is_pipeline_at_url(path));
         let is_packed = !is_file && packed::is_packed(path);

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::bench::Policy;
 use crate::error::CliError;
-use crate::target::{FunctionArgs, Target};
+use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::bar;
 use crate::{Outcome, args, interrupt};
 
@@ -24,8 +24,7 @@ Without --against and --write the pipeline runs twice, with all workers and with
 writes the digest of each step to a file, one line per step. --against replays the steps of such a
 file and compares. If a step differs, its records are printed and the exit status is 1.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), folder of data, .npy file, shards (.tar, .tfrecord, MDS) or tables
-    /// (.parquet, .arrow, .npz)
+    #[arg(help = path_help())]
     path: PathBuf,
     /// Compare with the digests in a file
     #[arg(long, value_name = "FILE")]

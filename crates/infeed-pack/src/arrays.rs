@@ -7,7 +7,6 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::encoding::Target;
 use super::fields::bytes_beside;
 use super::form::depth_dtype;
 use super::make::{Maker, PackScratch, Product, Shape};
@@ -15,6 +14,7 @@ use super::npy;
 use super::output_folder::OutputFolder;
 use super::run::{RecordBytes, Writer};
 use super::selection::RecordSelection;
+use super::targets::{FormatWriter, OutputFormat, PixelStorage, Target};
 use infeed::pipeline::{MemoryField, SourceSpec};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, FieldKind, Record, RecordId};
@@ -22,6 +22,15 @@ use infeed_source::{Source, read_one};
 
 /// Bitmap of the written rows, one bit per record, after a line that describes the arrays.
 const PROGRESS: &str = "infeed-pack.rows";
+
+/// The format in the table of output formats.
+pub(super) static FORMAT: OutputFormat = OutputFormat {
+    name: "arrays",
+    summary: "one .npy per field, all images decoded to one size",
+    pixels: PixelStorage::Decoded,
+    writer: FormatWriter::FieldArrays,
+    batch_file: None,
+};
 
 /// Writes records as rows.
 pub(super) struct ArrayWriter<'a> {

@@ -1,26 +1,7 @@
-//! Output formats and encodings, with their names in options and manifests.
+//! Encodings of pixels, with their names in options and manifests.
 
 use std::fmt;
 use std::str::FromStr;
-
-/// Format of the packed dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Image files, in the layout of the source: class folders, a list of labels, or pairs.
-    Folder,
-    /// One `.npy` file per field, decoded. All records must have one size.
-    Arrays,
-    /// WebDataset tar shards.
-    WebDataset,
-    /// TFRecord shards of `tf.train.Example`.
-    TfRecord,
-    /// Arrow IPC files.
-    Arrow,
-    /// Parquet files as Hugging Face writes them.
-    Parquet,
-    /// Compressed NumPy files of one batch each, decoded. All records must have one size.
-    Npz,
-}
 
 /// Encoding of pixels in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,56 +75,6 @@ impl PngLevel {
         (PngLevel::Balanced, "balanced"),
         (PngLevel::High, "high"),
     ];
-}
-
-impl Target {
-    /// All formats.
-    pub const ALL: [Target; 7] = [
-        Target::WebDataset,
-        Target::TfRecord,
-        Target::Arrow,
-        Target::Parquet,
-        Target::Npz,
-        Target::Folder,
-        Target::Arrays,
-    ];
-
-    /// Returns the name, such as `webdataset`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Target::Folder => "folder",
-            Target::Arrays => "arrays",
-            Target::WebDataset => "webdataset",
-            Target::TfRecord => "tfrecord",
-            Target::Arrow => "arrow",
-            Target::Parquet => "parquet",
-            Target::Npz => "npz",
-        }
-    }
-
-    /// Returns whether a file holds many records and is written sequentially.
-    pub fn is_shards(self) -> bool {
-        !matches!(self, Target::Folder | Target::Arrays)
-    }
-
-    /// Returns whether the format stores decoded pixels only.
-    pub(super) fn is_decoded(self) -> bool {
-        matches!(self, Target::Arrays | Target::Npz)
-    }
-}
-
-impl FromStr for Target {
-    type Err = String;
-
-    /// Parses a name as [`Target::name`] returns it.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that lists the valid names.
-    fn from_str(text: &str) -> Result<Target, String> {
-        let found = Target::ALL.into_iter().find(|one| one.name() == text);
-        found.ok_or_else(|| format!("write one of {}", Target::ALL.map(Target::name).join(", ")))
-    }
 }
 
 /// Returns the name of a value in a list.

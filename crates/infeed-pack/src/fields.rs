@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::PackOptions;
-use super::encoding::{Encoding, Target};
+use super::encoding::Encoding;
+use super::targets::{Target, either};
 use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed::plan::{color_mode, coordinates};
 use infeed_codec::decode::ColorMode;
@@ -125,11 +126,12 @@ fn check_encodings(options: &PackOptions) -> Result<(), Error> {
                 let problem = "WebP has no single channel for classes; use png";
                 return Err(Error::config(part, problem));
             }
-            Encoding::Raw if options.to.is_decoded() || options.to == Target::Arrow => {}
+            Encoding::Raw if options.to.holds_raw_pixels() => {}
             Encoding::Raw => {
                 let problem = format!(
-                    "{} holds encoded images; write pixels to arrow, npz or arrays",
-                    options.to.name()
+                    "{} holds encoded images; write pixels to {}",
+                    options.to.name(),
+                    either(&Target::names_of(Target::holds_raw_pixels))
                 );
                 return Err(Error::config(part, problem));
             }
@@ -198,7 +200,7 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
             }
             // Raw pixels stay raw if the format supports it.
             let raw = encoding == Encoding::Raw
-                || (to == Target::Arrow
+                || (to.has_choice_of_pixels()
                     && *stored != Pixels::Encoded
                     && encoding == Encoding::Keep);
             match to {
@@ -206,7 +208,11 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
                 _ if as_is => Work::Copy { mode },
                 _ => {
                     if let Pixels::Raw { channels: 2, .. } = stored {
-                        return refused("pixels of 2 channels", "pack to arrays or to arrow");
+                        let raw = |to: Target| to.holds_raw_pixels() && to.batch_file().is_none();
+                        let mut names = Target::names_of(raw);
+                        names.sort_unstable();
+                        let fix = format!("pack to {}", names.join(" or to "));
+                        return refused("pixels of 2 channels", &fix);
                     }
                     Work::Encode {
                         mode,
@@ -227,11 +233,12 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
             Work::Label(*dtype)
         }
         (FieldKind::Tensor { .. }, _) => Work::Numbers,
-        (_, to) if to.is_shards() && to != Target::Npz => Work::Plain,
+        (_, to) if to.holds_any_length() => Work::Plain,
         (FieldKind::Bytes | FieldKind::Text | FieldKind::Ragged { .. }, _) => {
+            let formats = either(&Target::names_of(Target::holds_any_length));
             return refused(
                 "of a different length in each record, which a folder or an array cannot store",
-                "pack to webdataset, tfrecord, arrow or parquet, or leave it out of the source",
+                &format!("pack to {formats}, or leave it out of the source"),
             );
         }
     };

@@ -13,6 +13,7 @@ use super::names::{Layout, Naming, OutputFile, PAIRS};
 use super::output_folder::OutputFolder;
 use super::run::{RecordBytes, Writer};
 use super::selection::{CLAIM, ROOM_BYTES, RecordSelection};
+use super::targets::{FormatWriter, OutputFormat, PixelStorage};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 use infeed_core::sample::Record;
@@ -22,6 +23,15 @@ use infeed_source::{RecordResult, Source, damaged};
 
 /// File name of the list of labels.
 const LABELS: &str = "labels.csv";
+
+/// The format in the table of output formats.
+pub(super) static FORMAT: OutputFormat = OutputFormat {
+    name: "folder",
+    summary: "image files: by class, with a list of labels, or in pairs, as in the source",
+    pixels: PixelStorage::Encoded,
+    writer: FormatWriter::ImageFiles,
+    batch_file: None,
+};
 
 /// Writes records as files.
 pub(super) struct FolderWriter<'a> {

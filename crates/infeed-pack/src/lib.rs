@@ -3,7 +3,7 @@
 //!
 //! `fields` chooses the work for each field, and `make` does it for one record. The threads of
 //! `run` write the results with `folder` and `arrays`. The threads of `shards` use `form`, the
-//! common traits of the shard formats (`forms` lists them, one per file). `out` owns the output
+//! common traits of the shard formats (`targets` lists them, one per file). `out` owns the output
 //! folder. Nothing is written over or into the original. A file gets its name only when it is
 //! complete, so a stopped run can resume: by file in a folder, by row in arrays, by shard in other
 //! formats (`journal`). Many processes can write the shards of one dataset (`parts`). Shards may go
@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
-mod arrow;
 mod columnar;
 mod count;
 mod encode;
@@ -20,7 +19,6 @@ mod entry;
 mod fields;
 mod folder;
 mod form;
-mod forms;
 mod journal;
 mod judge;
 mod location;
@@ -28,10 +26,8 @@ mod make;
 mod names;
 mod note;
 mod npy;
-mod npz;
 mod options_json;
 mod output_folder;
-mod parquet;
 mod parts;
 pub mod quality;
 mod restart;
@@ -39,9 +35,8 @@ mod run;
 mod selection;
 mod sequence;
 mod shards;
-mod tfrecord;
+mod targets;
 mod values;
-mod webdataset;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -56,16 +51,18 @@ use infeed_core::error::Error;
 use infeed_source::Source;
 use infeed_source::store;
 use selection::RecordSelection;
+use targets::{FormatWriter, NewForm};
 
 pub use count::Progress;
 pub use encode::encode;
-pub use encoding::{Encoding, PngFilter, PngLevel, Target};
+pub use encoding::{Encoding, PngFilter, PngLevel};
 pub use entry::BAD_LIST;
 pub use entry::listed_bad;
 pub use infeed::pipeline::packed::MANIFEST;
 pub use judge::Fidelity;
 pub use parts::{Part, Parts};
 pub use restart::{TILE, with_restarts};
+pub use targets::Target;
 
 /// Default bytes of a shard. Large enough that opening one costs nothing, small enough that there
 /// are hundreds to shuffle and distribute.
@@ -135,7 +132,8 @@ impl PackOptions {
         let batch = pipeline.batch.size.or(pipeline.batch.per_rank);
         // A batch size of 1 is the default, so the user did not choose it.
         let batch = batch.filter(|&rows| rows > 1);
-        self.rows.or(batch).filter(|_| self.to == Target::Npz)
+        let rows = self.rows.or(batch);
+        rows.filter(|_| self.to.batch_file().is_some())
     }
 }
 
@@ -241,10 +239,10 @@ pub fn pack(
         source: packed,
         totals,
         entries,
-    } = match options.to {
-        Target::Folder => job.folder(out)?,
-        Target::Arrays => job.arrays(out)?,
-        _ => job.shards(out)?,
+    } = match options.to.format().writer {
+        FormatWriter::Shards(new_form) => job.shards(out, new_form)?,
+        FormatWriter::ImageFiles => job.folder(out)?,
+        FormatWriter::FieldArrays => job.arrays(out)?,
     };
     let seconds = start.elapsed().as_secs_f64();
     let fidelity = judge::judge(&job.maker, &chosen)?;
@@ -319,9 +317,13 @@ fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), E
     if options.shard_bytes == 0 {
         return Err(Error::config("shard_bytes", "a shard has at least 1 byte"));
     }
-    if options.to == Target::Npz && options.rows(pipeline).is_none() {
-        let problem = "an npz file holds one batch, and the pipeline's batch is one record; set \
-                       `rows`, or a batch size in the pipeline";
+    if let Some(file) = options.to.batch_file()
+        && options.rows(pipeline).is_none()
+    {
+        let problem = format!(
+            "{file} holds one batch, and the pipeline's batch is one record; set `rows`, or a \
+             batch size in the pipeline"
+        );
         return Err(Error::config("rows", problem));
     }
     // A shard pattern in the source would contain these characters.
@@ -432,12 +434,18 @@ impl Job<'_> {
         })
     }
 
-    fn shards(&self, out: &Path) -> Result<PackOutput, Error> {
+    fn shards(&self, out: &Path, new_form: NewForm) -> Result<PackOutput, Error> {
         let ShardLayout {
             form,
             shapes,
             first,
-        } = shaped(&self.maker, self.chosen, self.pipeline, self.options)?;
+        } = shaped(
+            &self.maker,
+            self.chosen,
+            self.pipeline,
+            self.options,
+            new_form,
+        )?;
         let out = self.begin(out)?;
         let run = shards::ShardRun {
             maker: &self.maker,
@@ -476,6 +484,7 @@ fn shaped(
     chosen: &RecordSelection,
     pipeline: &Pipeline,
     options: &PackOptions,
+    new_form: NewForm,
 ) -> Result<ShardLayout, Error> {
     let mut first = chosen.at(0);
     let mut shapes = vec![None; maker.fields.len()];
@@ -487,10 +496,10 @@ fn shaped(
     let columns = form::columns(maker.fields, &shapes);
     let classes = maker.source.classes();
     let rows = options.rows(pipeline).unwrap_or(1);
-    if options.to == Target::Npz {
+    if options.to.batch_file().is_some() {
         shards::check_number(chosen.len().div_ceil(rows.max(1)), options)?;
     }
-    let form = forms::form(options, columns, classes, rows)?;
+    let form = new_form(columns, classes, rows)?;
     Ok(ShardLayout {
         form,
         shapes,

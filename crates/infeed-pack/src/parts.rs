@@ -29,6 +29,7 @@ use super::run::{CorePermits, READERS};
 use super::selection::{CLAIM, RecordSelection};
 use super::sequence::{Outcome, Places, Sequence};
 use super::shards::{self, FillLevel, OpenShard, ShardLimits};
+use super::targets::FormatWriter;
 use super::{PackOptions, check, journal, refuse_weights, select};
 use infeed::pipeline::Pipeline;
 use infeed::pipeline::packed::BEGUN;
@@ -105,13 +106,13 @@ impl Parts {
     }
 
     fn open(pipeline: &Pipeline, out: &Path, options: &PackOptions) -> Result<Parts, Error> {
-        if !options.to.is_shards() {
+        let FormatWriter::Shards(new_form) = options.to.format().writer else {
             let problem = format!(
                 "{} cannot be written by several processes; pack to shards",
                 options.to.name()
             );
             return Err(Error::config("to", problem));
-        }
+        };
         check(options, pipeline, out)?;
         refuse_weights(pipeline, options)?;
         output_folder::refuse_overlap(&pipeline.source, out)?;
@@ -121,7 +122,7 @@ impl Parts {
         let chosen = RecordSelection::new(records.as_deref(), source.len())?;
         let fields = fields::arrange(pipeline, source.fields(), options)?;
         let maker = maker(pipeline, &*source, &fields, options);
-        let shaped = super::shaped(&maker, &chosen, pipeline, options)?;
+        let shaped = super::shaped(&maker, &chosen, pipeline, options, new_form)?;
         shards::reads_whole(&maker, options)?;
         Ok(Parts {
             pipeline: pipeline.clone(),

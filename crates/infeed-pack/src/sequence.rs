@@ -317,7 +317,8 @@ impl Drop for SequenceThreadGuard<'_, '_> {
 mod tests {
     use super::*;
     use crate::fields::FieldWork;
-    use crate::{PackOptions, Target, form, forms};
+    use crate::targets::FormatWriter;
+    use crate::{Target, form};
     use infeed_core::order::Order;
     use infeed_core::order::window::Groups;
     use infeed_core::sample::{Field, FieldKind, Record, RecordId};
@@ -452,9 +453,11 @@ mod tests {
             unmarked: AtomicU64::new(0),
             verify: false,
         };
-        let options = PackOptions::new(Target::TfRecord);
         let columns = form::columns(&fields, &[None]);
-        let form = forms::form(&options, columns, None, 1).expect("a form");
+        let FormatWriter::Shards(new_form) = Target::TfRecord.format().writer else {
+            panic!("shards expected");
+        };
+        let form = new_form(columns, None, 1).expect("a form");
         let chosen = RecordSelection::new(None, source.len()).expect("all");
         let order = Order::new(source.len(), None).epoch(0);
         let places = Places {

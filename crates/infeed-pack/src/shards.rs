@@ -13,7 +13,6 @@ use std::thread;
 use std::time::Duration;
 
 use super::count::{Progress, RunningTotals, Totals};
-use super::encoding::Target;
 use super::entry::{BAD_LIST, Entry, bad_line, shard_name};
 use super::form::{Extensions, Form, PackedRecord, Shard, Sink};
 use super::journal::Journal;
@@ -468,9 +467,9 @@ pub(super) fn check_number(shards: u64, options: &PackOptions) -> Result<(), Err
     if shards <= MAX_NAMES as u64 {
         return Ok(());
     }
-    let (part, fix) = match options.to {
-        Target::Npz => ("rows", "give each file more rows"),
-        _ => ("shard_bytes", "make them larger"),
+    let (part, fix) = match options.to.batch_file() {
+        Some(_) => ("rows", "give each file more rows"),
+        None => ("shard_bytes", "make them larger"),
     };
     let problem = format!("this makes over {MAX_NAMES} files, more than a pattern can name; {fix}");
     Err(Error::config(part, problem))
@@ -551,6 +550,7 @@ impl OpenShard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Target;
 
     #[test]
     fn no_more_shards_are_begun_than_a_pattern_can_name() {

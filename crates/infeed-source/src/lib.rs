@@ -3,17 +3,16 @@
 
 pub mod store;
 
-pub mod arrow;
 pub mod batches;
 pub mod columns;
+pub mod field_spec;
 pub mod folder;
+pub mod formats;
 mod listing;
 pub mod memory;
 pub mod mix;
 pub mod npy;
-pub mod npz;
 pub mod pairs;
-pub mod parquet;
 pub mod repeated;
 pub mod selected;
 pub mod shards;
@@ -21,6 +20,7 @@ pub mod subset;
 pub mod throttled;
 pub mod walk;
 
+pub use formats::{arrow, npz, parquet};
 pub use listing::image_files;
 
 use std::collections::HashMap;

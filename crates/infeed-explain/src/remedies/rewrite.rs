@@ -170,12 +170,13 @@ fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
 
 /// Returns the remedy that packs the records unchanged into large files.
 fn shards(case: &Case) -> Candidate {
+    let to = Target::COMMON_SHARDS;
     Candidate {
         id: "shards".to_owned(),
         name: "the same files in tar shards".to_owned(),
-        command: format!("infeed pack {} OUT --to webdataset", case.name),
+        command: format!("infeed pack {} OUT --to {}", case.name, to.name()),
         change: RemedyChange::Pack {
-            options: PackOptions::new(Target::WebDataset),
+            options: PackOptions::new(to),
         },
         quality: Some(match case.pipeline.shuffle {
             Some(_) => "identical; shuffled within windows of shards",

@@ -10,7 +10,7 @@ use infeed_core::sample::{DType, Depth, FieldKind, Pixels, Size};
 
 /// Encoding of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ColumnEncoding {
+pub(crate) enum ColumnEncoding {
     /// Bytes as they are.
     Bytes,
     /// UTF-8, including JSON.
@@ -37,7 +37,7 @@ pub(super) enum ColumnEncoding {
 
 impl ColumnEncoding {
     /// Parses the name of an encoding.
-    pub(super) fn of(name: &str) -> ColumnEncoding {
+    pub(crate) fn of(name: &str) -> ColumnEncoding {
         let (name, config) = match name.split_once(':') {
             Some((name, config)) => (name, Some(config)),
             None => (name, None),
@@ -70,7 +70,7 @@ impl ColumnEncoding {
     }
 
     /// Determines the kind of an array or pixels from the first value.
-    pub(super) fn learned(&self, bytes: &Bytes, hint: &KindHint) -> Result<FieldKind, String> {
+    pub(crate) fn learned(&self, bytes: &Bytes, hint: &KindHint) -> Result<FieldKind, String> {
         let array = self.array(bytes)?;
         if *self == ColumnEncoding::Pixels {
             let [height, width, channels @ 1..=4] = array.shape[..] else {
@@ -184,7 +184,7 @@ impl ColumnEncoding {
 /// # Errors
 ///
 /// An unsupported encoding, or one that contradicts the requested kind.
-pub(super) fn kind_of(
+pub(crate) fn kind_of(
     name: &str,
     coding: &ColumnEncoding,
     size: Option<u64>,
@@ -272,7 +272,7 @@ fn no_list(name: &str, shape: &[usize]) -> String {
 /// # Errors
 ///
 /// The problem with the bytes.
-pub(super) fn value(
+pub(crate) fn value(
     kind: &FieldKind,
     coding: &ColumnEncoding,
     bytes: &Bytes,

@@ -10,7 +10,7 @@ use infeed_core::sample::{DType, FieldKind};
 
 /// Type of the values of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListKind {
+pub(crate) enum ListKind {
     Bytes,
     Floats,
     Wholes,
@@ -20,8 +20,8 @@ pub(super) enum ListKind {
 
 /// A feature of an Example.
 #[derive(Clone, Debug)]
-pub(super) struct Feature {
-    pub(super) of: ListKind,
+pub(crate) struct Feature {
+    pub(crate) of: ListKind,
     /// Encoded list.
     list: Bytes,
 }
@@ -102,14 +102,14 @@ impl WireReader {
 }
 
 /// Receives the name of a feature, and the feature.
-pub(super) type FeatureVisitor<'a> = dyn FnMut(&[u8], Feature) -> Result<(), String> + 'a;
+pub(crate) type FeatureVisitor<'a> = dyn FnMut(&[u8], Feature) -> Result<(), String> + 'a;
 
 /// Calls `visit` with each feature of an Example. If a name occurs twice, the last one counts.
 ///
 /// # Errors
 ///
 /// Bytes that are not an Example, or the error of `visit`.
-pub(super) fn features(example: &Bytes, visit: &mut FeatureVisitor<'_>) -> Result<(), String> {
+pub(crate) fn features(example: &Bytes, visit: &mut FeatureVisitor<'_>) -> Result<(), String> {
     let mut example = WireReader::of(example.clone());
     while let Some((number, value)) = example.next()? {
         match (number, value) {
@@ -168,7 +168,7 @@ impl Feature {
     /// # Errors
     ///
     /// Bytes that are not a list.
-    pub(super) fn count(&self) -> Result<u64, String> {
+    pub(crate) fn count(&self) -> Result<u64, String> {
         let mut count = 0;
         let mut list = WireReader::of(self.list.clone());
         while let Some((number, value)) = list.next()? {
@@ -188,7 +188,7 @@ impl Feature {
     }
 
     /// Value of a list of bytes that has exactly one.
-    pub(super) fn bytes(&self) -> Result<Bytes, String> {
+    pub(crate) fn bytes(&self) -> Result<Bytes, String> {
         let mut found = None;
         let mut list = WireReader::of(self.list.clone());
         while let Some((number, value)) = list.next()? {
@@ -207,7 +207,7 @@ impl Feature {
     /// # Errors
     ///
     /// A list of another type, or of more or fewer values.
-    pub(super) fn value(&self, kind: &FieldKind) -> Result<Bytes, String> {
+    pub(crate) fn value(&self, kind: &FieldKind) -> Result<Bytes, String> {
         match (self.of, kind) {
             (ListKind::Bytes, _) => return plain(kind, self.bytes()?),
             // Some writers encode an empty list like this.

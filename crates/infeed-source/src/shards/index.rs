@@ -7,14 +7,14 @@ use bytes::Bytes;
 use crate::store::Blob;
 
 /// Maximum bytes of the content of a shard that can only be read whole.
-pub(super) const PACKED_BYTES: u64 = 4 << 30;
+pub(crate) const PACKED_BYTES: u64 = 4 << 30;
 
 /// Maximum number of records of such a shard: a small file may claim very many.
-pub(super) const PACKED_RECORDS: usize = 1 << 24;
+pub(crate) const PACKED_RECORDS: usize = 1 << 24;
 
 /// Offsets of the records of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ShardIndex {
+pub(crate) enum ShardIndex {
     /// First byte of each record and, after the last, one past its end. Ascending.
     Plain(Vec<u64>),
     /// The same offsets in the content of a file that is compressed as a whole and can only be read
@@ -31,7 +31,7 @@ pub(super) enum ShardIndex {
 
 impl ShardIndex {
     /// Number of records.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             ShardIndex::Plain(starts) | ShardIndex::Packed(starts) => {
                 starts.len().saturating_sub(1) as u64
@@ -41,7 +41,7 @@ impl ShardIndex {
     }
 
     /// One past the last byte of the last record, in the file or in its content.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         match self {
             ShardIndex::Plain(starts) | ShardIndex::Packed(starts) => {
                 starts.last().copied().unwrap_or(0)
@@ -51,12 +51,12 @@ impl ShardIndex {
     }
 
     /// Whether the file can only be read whole.
-    pub(super) fn is_packed(&self) -> bool {
+    pub(crate) fn is_packed(&self) -> bool {
         !matches!(self, ShardIndex::Plain(_))
     }
 
     /// First byte of a record and one past its last; the whole content if the offsets are in it.
-    pub(super) fn span(&self, number: usize) -> (u64, u64) {
+    pub(crate) fn span(&self, number: usize) -> (u64, u64) {
         match self {
             ShardIndex::Plain(starts) | ShardIndex::Packed(starts) => {
                 (starts[number], starts[number + 1])
@@ -66,7 +66,7 @@ impl ShardIndex {
     }
 
     /// Whether the offsets are consistent.
-    pub(super) fn fits(&self, file_bytes: u64) -> bool {
+    pub(crate) fn fits(&self, file_bytes: u64) -> bool {
         match self {
             ShardIndex::Plain(starts) => starts.is_sorted() && self.end() <= file_bytes,
             ShardIndex::Packed(starts) => starts.is_sorted(),
@@ -76,12 +76,12 @@ impl ShardIndex {
 }
 
 /// Error about invalid bytes.
-pub(super) fn invalid(problem: String) -> io::Error {
+pub(crate) fn invalid(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
 /// Bytes of a shard, read in ascending order.
-pub(super) trait ShardBytes {
+pub(crate) trait ShardBytes {
     /// Number of bytes.
     fn len(&self) -> u64;
 
@@ -102,7 +102,7 @@ const PIECE_BYTES: u64 = 4 << 10;
 
 /// Reads small pieces of a blob, neighbouring ones together.
 #[derive(Debug)]
-pub(super) struct PieceReader<'a> {
+pub(crate) struct PieceReader<'a> {
     blob: &'a dyn Blob,
     window: Bytes,
     begin: u64,
@@ -111,7 +111,7 @@ pub(super) struct PieceReader<'a> {
 }
 
 impl PieceReader<'_> {
-    pub(super) fn over(blob: &dyn Blob) -> PieceReader<'_> {
+    pub(crate) fn over(blob: &dyn Blob) -> PieceReader<'_> {
         PieceReader {
             blob,
             window: Bytes::new(),

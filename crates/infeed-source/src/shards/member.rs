@@ -9,14 +9,14 @@ use std::ops::Range;
 use super::index::ShardBytes;
 
 /// Bytes of a header; data is padded to a multiple of it.
-pub(super) const BLOCK: u64 = 512;
+pub(crate) const BLOCK: u64 = 512;
 
 /// Maximum bytes of an extended header of names and attributes.
 const EXTENDED_BYTES: u64 = 1 << 20;
 
 /// Reason why the bytes at an offset are not a member.
 #[derive(Debug)]
-pub(super) enum MemberError {
+pub(crate) enum MemberError {
     /// The storage failed.
     Io(io::Error),
     /// The bytes are invalid.
@@ -30,7 +30,7 @@ pub(super) enum MemberError {
 
 /// Kind of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemberKind {
+pub(crate) enum MemberKind {
     File,
     /// A symbolic or hard link to another member.
     Link,
@@ -40,21 +40,21 @@ pub(super) enum MemberKind {
 
 /// A member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TarMember {
+pub(crate) struct TarMember {
     /// First byte of its first header.
-    pub(super) begin: u64,
+    pub(crate) begin: u64,
     /// Full name; invalid UTF-8 is replaced.
-    pub(super) name: String,
-    pub(super) kind: MemberKind,
+    pub(crate) name: String,
+    pub(crate) kind: MemberKind,
     /// Range of its data.
-    pub(super) data: Range<u64>,
+    pub(crate) data: Range<u64>,
     /// One past the padding of its data.
-    pub(super) end: u64,
+    pub(crate) end: u64,
 }
 
 /// Iterates over the members of an archive.
 #[derive(Debug)]
-pub(super) struct Members<P> {
+pub(crate) struct Members<P> {
     pieces: P,
     at: u64,
 }
@@ -67,28 +67,28 @@ struct ExtendedHeader {
 }
 
 impl<P: ShardBytes> Members<P> {
-    pub(super) fn of(pieces: P) -> Members<P> {
+    pub(crate) fn of(pieces: P) -> Members<P> {
         Members { pieces, at: 0 }
     }
 
     /// Continues with the header at this offset.
-    pub(super) fn seek(&mut self, at: u64) {
+    pub(crate) fn seek(&mut self, at: u64) {
         self.at = at;
     }
 
     /// Offset of the next header.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.at
     }
 
     /// Number of bytes of the archive.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.pieces.len()
     }
 
     /// Returns the next member; None at the end mark of the archive. Rejects names that would leave
     /// the folder in which the archive is unpacked.
-    pub(super) fn next(&mut self) -> Result<Option<TarMember>, MemberError> {
+    pub(crate) fn next(&mut self) -> Result<Option<TarMember>, MemberError> {
         let begin = self.at;
         let bad = |what: String| MemberError::Bad {
             offset: begin,

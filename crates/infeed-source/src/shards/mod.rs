@@ -4,20 +4,17 @@
 //! their bytes. This module holds the common parts: the list of shards, the reads of neighbouring
 //! spans, and the names of damaged records.
 
-mod column;
-mod example;
-mod index;
+pub(crate) mod column;
+pub(crate) mod example;
+pub(crate) mod index;
 mod index_cache;
 mod indexing;
-pub mod mds;
-mod member;
-mod npy;
-pub mod tar;
+pub(crate) mod member;
+pub(crate) mod npy;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text_index;
-pub mod tfrecord;
-mod values;
+pub(crate) mod values;
 
 use std::fmt::Debug;
 use std::io;
@@ -45,8 +42,8 @@ const SPREAD: usize = 64;
 /// Number of records that may decide the kinds of fields.
 const FIRST_RECORDS: u64 = 16;
 
-/// A format of shards; one file of this folder each.
-trait ShardFormat: Send + Sync + Debug {
+/// A format of shards; one file of the folder `formats` each.
+pub(crate) trait ShardFormat: Send + Sync + Debug {
     /// Fields of every record, in order.
     fn fields(&self) -> &[Field];
 
@@ -126,7 +123,7 @@ trait ShardFormat: Send + Sync + Debug {
 /// Upper bound of the memory for values that are not slices of their record: numbers in another
 /// encoding, such as varints or decimal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ExtraBytes {
+pub(crate) struct ExtraBytes {
     /// Bytes per record.
     by_record: u64,
     /// Bytes per byte of a record.
@@ -135,7 +132,7 @@ struct ExtraBytes {
 
 impl ExtraBytes {
     /// Bound for fields whose encoded numbers take at least `shortest` bytes.
-    fn of<'a>(fields: impl Iterator<Item = &'a Field>, shortest: u64) -> ExtraBytes {
+    pub(crate) fn of<'a>(fields: impl Iterator<Item = &'a Field>, shortest: u64) -> ExtraBytes {
         let mut grown = ExtraBytes::default();
         for field in fields {
             match &field.kind {
@@ -232,7 +229,10 @@ impl Shards {
     ///
     /// [`Error::Open`] with the first shard that cannot be read or is invalid; [`Error::Config`] if
     /// there are no records, or two fields have one name.
-    fn open(mut format: Box<dyn ShardFormat>, blobs: Vec<Arc<dyn Blob>>) -> Result<Shards, Error> {
+    pub(crate) fn open(
+        mut format: Box<dyn ShardFormat>,
+        blobs: Vec<Arc<dyn Blob>>,
+    ) -> Result<Shards, Error> {
         let indexes = indexing::index_all(&*format, &blobs)?;
         let shards: Vec<Shard> = blobs
             .into_iter()

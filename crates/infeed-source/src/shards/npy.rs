@@ -7,14 +7,14 @@ use infeed_core::sample::DType;
 
 /// An array in C order, little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NpyArray {
-    pub(super) dtype: DType,
-    pub(super) shape: Vec<usize>,
-    pub(super) elements: Bytes,
+pub(crate) struct NpyArray {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) elements: Bytes,
 }
 
 /// Whether bytes begin a `.npy` file.
-pub(super) fn is(bytes: &[u8]) -> bool {
+pub(crate) fn is(bytes: &[u8]) -> bool {
     npy::is(bytes)
 }
 
@@ -24,7 +24,7 @@ pub(super) fn is(bytes: &[u8]) -> bool {
 ///
 /// The reason why it is not an array of plain numbers in C order, or has more or fewer bytes than
 /// its shape.
-pub(super) fn array(file: &Bytes) -> Result<NpyArray, String> {
+pub(crate) fn array(file: &Bytes) -> Result<NpyArray, String> {
     let header = npy::header(file)?;
     let expected = header.file_bytes().ok_or("its shape is too large")?;
     if file.len() != expected {

@@ -58,7 +58,7 @@ pub(crate) fn of_tfrecord(starts: &[u64]) -> String {
 
 /// Parses the index of a tar. None for any other text, for names with spaces, and for version 1.1,
 /// whose lines lack the names that distinguish records.
-pub(super) fn tar(text: &str) -> Option<Vec<Vec<IndexedMember<'_>>>> {
+pub(crate) fn tar(text: &str) -> Option<Vec<Vec<IndexedMember<'_>>>> {
     let mut lines = text.lines();
     let count = lines.next()?.trim().strip_prefix("v1.2 ")?;
     let mut records = Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn tar(text: &str) -> Option<Vec<Vec<IndexedMember<'_>>>> {
 }
 
 /// Parses the index of a TFRecord file: the first byte of each record and the end of the last.
-pub(super) fn tfrecord(text: &str) -> Option<Vec<u64>> {
+pub(crate) fn tfrecord(text: &str) -> Option<Vec<u64>> {
     let mut starts = vec![0];
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let (offset, size) = line.trim().split_once(' ')?;
@@ -97,7 +97,7 @@ pub(super) fn tfrecord(text: &str) -> Option<Vec<u64>> {
 
 /// Reads the text of the index next to a shard: `SHARD.idx`, or with `.idx` instead of the shard's
 /// extension.
-pub(super) fn text(shard: &dyn Blob) -> Option<String> {
+pub(crate) fn text(shard: &dyn Blob) -> Option<String> {
     // A record takes more bytes in its shard than in the index.
     let most = shard.len().saturating_mul(2).saturating_add(64 << 10);
     let replaced = match shard.name().rsplit_once('.') {

@@ -35,12 +35,12 @@ pub enum KindHint {
 
 impl FieldRequest {
     /// Name of the field in the shards.
-    pub(super) fn source_name(&self) -> &str {
+    pub(crate) fn source_name(&self) -> &str {
         self.from.as_deref().unwrap_or(&self.name)
     }
 
     /// Field of a kind that is known now.
-    pub(super) fn field(&self, kind: FieldKind) -> Field {
+    pub(crate) fn field(&self, kind: FieldKind) -> Field {
         Field {
             name: self.name.clone(),
             kind,
@@ -60,7 +60,7 @@ pub fn specified_fields(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
 }
 
 /// Wraps a problem with the bytes of a record.
-pub(super) fn cause(problem: impl Into<String>) -> Cause {
+pub(crate) fn cause(problem: impl Into<String>) -> Cause {
     Arc::new(invalid(problem.into()))
 }
 
@@ -69,7 +69,7 @@ pub(super) fn cause(problem: impl Into<String>) -> Cause {
 /// # Errors
 ///
 /// A length or an encoding that the kind does not allow.
-pub(super) fn plain(kind: &FieldKind, bytes: Bytes) -> Result<Bytes, String> {
+pub(crate) fn plain(kind: &FieldKind, bytes: Bytes) -> Result<Bytes, String> {
     let length = bytes.len();
     if let Some(expected) = kind.record_bytes()
         && length != expected
@@ -96,7 +96,7 @@ pub(super) fn plain(kind: &FieldKind, bytes: Bytes) -> Result<Bytes, String> {
 /// # Errors
 ///
 /// The actual and the expected type and shape.
-pub(super) fn array(kind: &FieldKind, array: NpyArray) -> Result<Bytes, String> {
+pub(crate) fn array(kind: &FieldKind, array: NpyArray) -> Result<Bytes, String> {
     let fits = match kind {
         FieldKind::Tensor { dtype, shape } => array.dtype == *dtype && array.shape == *shape,
         FieldKind::Ragged { dtype } => array.dtype == *dtype && array.shape.len() == 1,
@@ -134,7 +134,7 @@ pub(super) fn array(kind: &FieldKind, array: NpyArray) -> Result<Bytes, String> 
 }
 
 /// Describes a kind for an error.
-pub(super) fn shown(kind: &FieldKind) -> String {
+pub(crate) fn shown(kind: &FieldKind) -> String {
     match kind {
         FieldKind::Image(Pixels::Encoded) => "an encoded image".to_owned(),
         FieldKind::Mask(Pixels::Encoded) => "an encoded mask".to_owned(),
@@ -153,7 +153,7 @@ pub(super) fn shown(kind: &FieldKind) -> String {
 
 /// Collects numbers into a value.
 #[derive(Debug)]
-pub(super) struct Numbers<'a> {
+pub(crate) struct Numbers<'a> {
     kind: &'a FieldKind,
     dtype: DType,
     bytes: Vec<u8>,
@@ -161,7 +161,7 @@ pub(super) struct Numbers<'a> {
 
 impl Numbers<'_> {
     /// Creates a collector for a kind; None for kinds without numbers.
-    pub(super) fn of(kind: &FieldKind) -> Option<Numbers<'_>> {
+    pub(crate) fn of(kind: &FieldKind) -> Option<Numbers<'_>> {
         let dtype = match kind {
             FieldKind::Tensor { dtype, .. } | FieldKind::Ragged { dtype } => *dtype,
             _ => return None,
@@ -175,7 +175,7 @@ impl Numbers<'_> {
 
     /// Allocates for `count` numbers, or for those of the value, so that no vector grows by
     /// doubling.
-    pub(super) fn reserve(&mut self, count: u64) {
+    pub(crate) fn reserve(&mut self, count: u64) {
         let bytes = usize::try_from(count)
             .unwrap_or(usize::MAX)
             .saturating_mul(self.dtype.bytes());
@@ -184,7 +184,7 @@ impl Numbers<'_> {
     }
 
     /// Whether there are no numbers yet.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
@@ -207,7 +207,7 @@ impl Numbers<'_> {
     /// # Errors
     ///
     /// A number that the element type cannot hold.
-    pub(super) fn push_whole(&mut self, value: i128) -> Result<(), String> {
+    pub(crate) fn push_whole(&mut self, value: i128) -> Result<(), String> {
         self.has_room()?;
         let refused = || format!("{value} does not fit in {}", self.dtype.name());
         macro_rules! put {
@@ -236,7 +236,7 @@ impl Numbers<'_> {
     /// # Errors
     ///
     /// An integer element type.
-    pub(super) fn push_real(&mut self, value: f64) -> Result<(), String> {
+    pub(crate) fn push_real(&mut self, value: f64) -> Result<(), String> {
         self.has_room()?;
         match self.dtype {
             DType::Float16 => self.bytes.extend(half::f16::from_f64(value).to_le_bytes()),
@@ -253,7 +253,7 @@ impl Numbers<'_> {
     /// # Errors
     ///
     /// Too few or too many numbers.
-    pub(super) fn finish(self) -> Result<Bytes, String> {
+    pub(crate) fn finish(self) -> Result<Bytes, String> {
         let count = self.bytes.len() / self.dtype.bytes();
         match self.kind.record_bytes() {
             Some(expected) if expected != self.bytes.len() => Err(format!(
@@ -270,7 +270,7 @@ impl Numbers<'_> {
 /// # Errors
 ///
 /// Text that is not a number of the type, or too few or too many numbers.
-pub(super) fn decimal(kind: &FieldKind, text: &[u8]) -> Result<Bytes, String> {
+pub(crate) fn decimal(kind: &FieldKind, text: &[u8]) -> Result<Bytes, String> {
     let mut numbers = Numbers::of(kind).ok_or("it holds no numbers")?;
     let text = std::str::from_utf8(text).map_err(|_| "it is not text with numbers")?;
     let text = text.trim().trim_start_matches('[').trim_end_matches(']');

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use glob::{MatchOptions, Pattern};
 use serde::{Deserialize, Serialize};
 
-use super::source::one_or_more;
+use super::file_names::one_or_more;
 use infeed_core::error::Error;
 use infeed_source::Source;
 use infeed_source::subset::Subset;

@@ -3,6 +3,7 @@
 //! Nothing here runs. The planner checks a description against its source and turns it into a plan
 //! that runs.
 
+mod file_names;
 mod filter;
 mod function;
 pub mod packed;
@@ -28,8 +29,9 @@ use infeed_source::Source;
 pub use filter::{Class, RecordFilter};
 pub use function::{BoundFunction, FunctionSpec};
 pub use infeed_core::order::partition::Tail;
+pub use infeed_source::field_spec::FieldSpec;
 pub use select::Split;
-pub use source::{FieldSpec, Handle, MemoryField, MixPart, SourceSpec};
+pub use source::{Handle, MemoryField, MixPart, SourceSpec};
 pub use weights::{ClassWeight, Weights};
 
 /// Separates the seeds of a mix's parts from all other seeds.

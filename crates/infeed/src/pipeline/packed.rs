@@ -126,14 +126,8 @@ impl SourceSpec {
 
     /// Changes the names of all shards and files, including URLs.
     fn change_names(&mut self, change: &mut dyn FnMut(&str) -> String) {
-        if let SourceSpec::WebDataset { shards: names, .. }
-        | SourceSpec::TfRecord { shards: names, .. }
-        | SourceSpec::Parquet { files: names, .. }
-        | SourceSpec::Arrow { files: names, .. }
-        | SourceSpec::Npz { files: names, .. } = self
-        {
-            names.iter_mut().for_each(|name| *name = change(name));
-        }
+        let names = self.file_names_mut().iter_mut();
+        names.for_each(|name| *name = change(name));
     }
 
     fn change_paths(&mut self, change: &mut dyn FnMut(&Path) -> PathBuf) {
@@ -151,11 +145,6 @@ impl SourceSpec {
             }
         };
         match self {
-            SourceSpec::WebDataset { shards: names, .. }
-            | SourceSpec::TfRecord { shards: names, .. }
-            | SourceSpec::Parquet { files: names, .. }
-            | SourceSpec::Arrow { files: names, .. }
-            | SourceSpec::Npz { files: names, .. } => names.iter_mut().for_each(text),
             SourceSpec::Folder { path, labels, .. } => {
                 if !matches!(labels.as_str(), "auto" | "none") {
                     text(labels);
@@ -166,13 +155,12 @@ impl SourceSpec {
                 *image = change(image);
                 *mask = change(mask);
             }
-            SourceSpec::Mds { path, .. } => text(path),
-            SourceSpec::Mix { .. } | SourceSpec::Object { .. } => {}
             SourceSpec::Memory { fields } => {
                 for path in fields.iter_mut().filter_map(|field| field.path.as_mut()) {
                     *path = change(path);
                 }
             }
+            _ => self.file_names_mut().iter_mut().for_each(text),
         }
     }
 }

@@ -5,126 +5,126 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use infeed_raw::map::FileMap;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
+use super::file_names::{FileNames, file_names};
 use crate::function::Function;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 use infeed_source::Source;
-use infeed_source::arrow::Arrow;
-use infeed_source::columns::{self, ColumnKind};
+use infeed_source::field_spec::{FieldSpec, field_kind};
 use infeed_source::folder::{Folder, Labels};
+use infeed_source::formats::{self, FileFormat};
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
-use infeed_source::npz::Npz;
 use infeed_source::pairs::Pairs;
-use infeed_source::parquet::Parquet;
-use infeed_source::shards::{self, FieldRequest, KindHint};
-use infeed_source::store::find;
 
-/// Description of a data source.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub enum SourceSpec {
-    /// Image files below a folder.
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// `auto` (the class folders, if there are any), `none`, or the path of a CSV with the
-        /// columns `path` and `label`.
-        #[serde(default = "auto")]
-        labels: String,
-        /// Whether symbolic links that lead outside `path` are followed.
-        #[serde(default = "yes", skip_serializing_if = "is_yes")]
-        follow_links: bool,
-    },
-    /// Images and masks with equal file stems in two folders.
-    Pairs {
-        /// Folder of the images.
-        image: PathBuf,
-        /// Folder of the masks.
-        mask: PathBuf,
-        /// Whether symbolic links that lead outside the two folders are followed.
-        #[serde(default = "yes", skip_serializing_if = "is_yes")]
-        follow_links: bool,
-    },
-    /// Mix of several sources with the same fields.
-    Mix {
-        /// The sources.
-        parts: Vec<MixPart>,
-        /// Records of an epoch if the parts have weights. Absent: the number of records of all
-        /// parts.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        epoch: Option<u64>,
-    },
-    /// Arrays and lists in memory, or arrays in mapped files.
-    Memory {
-        /// The fields, in order.
-        fields: Vec<MemoryField>,
-    },
-    /// Tar shards in the format of the `webdataset` package.
-    WebDataset {
-        /// Paths or patterns such as `train-{0000..0146}.tar`.
-        #[serde(deserialize_with = "one_or_more")]
-        shards: Vec<String>,
-        /// Fields, each from files with the extension `from` (alternatives separated by `;`).
-        /// Empty: the fields of the first record.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        fields: Vec<FieldSpec>,
-    },
-    /// TFRecord shards of `tf.train.Example`, plain or compressed.
-    TfRecord {
-        /// Paths or patterns such as `train-{00000..01023}-of-01024`.
-        #[serde(deserialize_with = "one_or_more")]
-        shards: Vec<String>,
-        /// Fields, each from the feature `from` (alternatives separated by `;`). Empty: the
-        /// features of the first records.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        fields: Vec<FieldSpec>,
-    },
-    /// Folder of MDS shards in the format of MosaicML Streaming.
-    Mds {
-        /// Folder or URL that contains `index.json`.
-        path: String,
-        /// Fields, each from the column `from`. Empty: all columns.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        fields: Vec<FieldSpec>,
-    },
-    /// Parquet files. A row group is always read whole.
-    Parquet {
-        /// Paths, patterns and URLs.
-        #[serde(deserialize_with = "one_or_more")]
-        files: Vec<String>,
-        /// Columns to read. Empty: all columns that can be a field.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        fields: Vec<FieldSpec>,
-    },
-    /// Arrow IPC files and streams.
-    Arrow {
-        /// Paths, patterns and URLs.
-        #[serde(deserialize_with = "one_or_more")]
-        files: Vec<String>,
-        /// Columns to read. Empty: all columns that can be a field.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        fields: Vec<FieldSpec>,
-    },
-    /// NumPy archives. Each contains part of the records of every array.
-    Npz {
-        /// Paths, patterns and URLs.
-        #[serde(deserialize_with = "one_or_more")]
-        files: Vec<String>,
-        /// Arrays to read. Empty: all.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        fields: Vec<FieldSpec>,
-    },
-    /// A source object from the caller, such as the items of a Python object.
-    Object {
-        /// Index into the handles of the description.
-        handle: usize,
-        /// Name of the source in errors.
-        name: String,
-    },
+/// Defines [`SourceSpec`] with one variant for each file format of the table, and what these
+/// variants have in common.
+macro_rules! source_spec {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident $name:ident { $key:ident: $files:ty } $format:path;
+    )*) => {
+        /// Description of a data source.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+        pub enum SourceSpec {
+            /// Image files below a folder.
+            Folder {
+                /// The folder.
+                path: PathBuf,
+                /// `auto` (the class folders, if there are any), `none`, or the path of a CSV with the
+                /// columns `path` and `label`.
+                #[serde(default = "auto")]
+                labels: String,
+                /// Whether symbolic links that lead outside `path` are followed.
+                #[serde(default = "yes", skip_serializing_if = "is_yes")]
+                follow_links: bool,
+            },
+            /// Images and masks with equal file stems in two folders.
+            Pairs {
+                /// Folder of the images.
+                image: PathBuf,
+                /// Folder of the masks.
+                mask: PathBuf,
+                /// Whether symbolic links that lead outside the two folders are followed.
+                #[serde(default = "yes", skip_serializing_if = "is_yes")]
+                follow_links: bool,
+            },
+            /// Mix of several sources with the same fields.
+            Mix {
+                /// The sources.
+                parts: Vec<MixPart>,
+                /// Records of an epoch if the parts have weights. Absent: the number of records of all
+                /// parts.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                epoch: Option<u64>,
+            },
+            /// Arrays and lists in memory, or arrays in mapped files.
+            Memory {
+                /// The fields, in order.
+                fields: Vec<MemoryField>,
+            },
+            $(
+                $(#[$doc])*
+                $variant {
+                    /// Paths, patterns and URLs of the files, or the folder that contains them.
+                    #[serde(deserialize_with = "file_names")]
+                    $key: $files,
+                    /// Fields to read. Empty: the files decide.
+                    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+                    fields: Vec<FieldSpec>,
+                },
+            )*
+            /// A source object from the caller, such as the items of a Python object.
+            Object {
+                /// Index into the handles of the description.
+                handle: usize,
+                /// Name of the source in errors.
+                name: String,
+            },
+        }
+
+        impl SourceSpec {
+            $(
+                #[doc = concat!("Creates a source of the format `", stringify!($name), "` with the fields that its files have.")]
+                pub fn $name(files: impl Into<String>) -> SourceSpec {
+                    SourceSpec::$variant {
+                        $key: FileNames::from_name(files.into()),
+                        fields: Vec::new(),
+                    }
+                }
+            )*
+
+            /// Creates the source of a file format. None if the format is not in the table.
+            fn of_format(format: &FileFormat, files: String) -> Option<SourceSpec> {
+                match format.name {
+                    $(stringify!($name) => Some(SourceSpec::$name(files)),)*
+                    _ => None,
+                }
+            }
+
+            /// Returns the format, names and fields of a source in files with many records.
+            fn file_source(&self) -> Option<(&'static FileFormat, &[String], &[FieldSpec])> {
+                match self {
+                    $(SourceSpec::$variant { $key, fields } => Some((&$format, $key.names(), fields)),)*
+                    _ => None,
+                }
+            }
+
+            /// Returns the names of the files of a source in files with many records.
+            pub(super) fn file_names_mut(&mut self) -> &mut [String] {
+                match self {
+                    $(SourceSpec::$variant { $key, .. } => $key.names_mut(),)*
+                    _ => &mut [],
+                }
+            }
+        }
+    };
 }
+
+infeed_source::file_formats!(source_spec);
 
 /// Object in memory that a description refers to by index. No file can contain it.
 #[derive(Clone, Debug)]
@@ -153,26 +153,6 @@ pub struct MixPart {
     pub weight: Option<f64>,
     /// The source.
     pub source: SourceSpec,
-}
-
-/// One field of a source whose records have several fields.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FieldSpec {
-    /// Name of the field.
-    pub name: String,
-    /// Name in the source: extension, feature or column. Absent: the same as `name`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// `image`, `mask`, `tensor`, `bytes`, `text` or `ragged`. Absent: the source decides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Element type of arrays; absent for encoded images, bytes and text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dtype: Option<DType>,
-    /// Shape of one record of an array.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shape: Vec<usize>,
 }
 
 /// One field of a source in memory.
@@ -219,24 +199,6 @@ fn is_yes(follow: &bool) -> bool {
     *follow
 }
 
-/// Deserializes a list, or a single item as a list of one.
-pub(super) fn one_or_more<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Given<T> {
-        One(T),
-        More(Vec<T>),
-    }
-    Ok(match Given::deserialize(from)? {
-        Given::One(one) => vec![one],
-        Given::More(more) => more,
-    })
-}
-
 impl SourceSpec {
     /// Creates a source of image files below a folder, labelled by class folder if there are any.
     pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
@@ -256,28 +218,11 @@ impl SourceSpec {
         }
     }
 
-    /// Creates a source of tar shards with the fields of their first record.
-    pub fn webdataset(shards: impl Into<String>) -> SourceSpec {
-        SourceSpec::WebDataset {
-            shards: vec![shards.into()],
-            fields: Vec::new(),
-        }
-    }
-
-    /// Creates a source of TFRecord shards with the fields of their first records.
-    pub fn tfrecord(shards: impl Into<String>) -> SourceSpec {
-        SourceSpec::TfRecord {
-            shards: vec![shards.into()],
-            fields: Vec::new(),
-        }
-    }
-
-    /// Creates a source of MDS shards with all columns.
-    pub fn mds(path: impl Into<String>) -> SourceSpec {
-        SourceSpec::Mds {
-            path: path.into(),
-            fields: Vec::new(),
-        }
+    /// Creates the source of shards or tables that the name of a path, pattern or URL reveals. None
+    /// for other names.
+    pub fn detect(path: &Path) -> Option<SourceSpec> {
+        let (format, files) = formats::detect(path)?;
+        SourceSpec::of_format(format, files)
     }
 
     /// Returns the fields that are known before the source is listed or read; `None` if records
@@ -292,6 +237,9 @@ impl SourceSpec {
             kind,
         };
         let image = || field("image", FieldKind::Image(Pixels::Encoded));
+        if let Some((format, _, fields)) = self.file_source() {
+            return (format.known_fields)(fields);
+        }
         match self {
             SourceSpec::Folder { .. } => Ok(Some(vec![image()])),
             SourceSpec::Pairs { .. } => Ok(Some(vec![
@@ -302,18 +250,12 @@ impl SourceSpec {
                 let fields: Result<_, _> = fields.iter().map(MemoryField::field).collect();
                 fields.map(Some)
             }
-            SourceSpec::WebDataset { fields, .. } => Ok(shards::tar::known(&wanted(fields)?)),
-            SourceSpec::TfRecord { fields, .. } | SourceSpec::Mds { fields, .. } => {
-                Ok(shards::specified_fields(&wanted(fields)?))
-            }
-            SourceSpec::Parquet { fields, .. }
-            | SourceSpec::Arrow { fields, .. }
-            | SourceSpec::Npz { fields, .. } => wanted_columns(fields).map(|_| None),
-            SourceSpec::Object { .. } => Ok(None),
             SourceSpec::Mix { parts, .. } => match parts.first() {
                 Some(part) => part.source.known_fields(),
                 None => Err(Error::config("source", "a mix needs at least one source")),
             },
+            // A source object, which only its opening asks.
+            _ => Ok(None),
         }
     }
 
@@ -372,35 +314,27 @@ impl SourceSpec {
                 let fields = fields.iter().map(|field| field.open(handles));
                 Arc::new(Memory::new(fields.collect::<Result<_, _>>()?, mapped)?)
             }
-            SourceSpec::WebDataset { shards, fields } => {
-                Arc::new(shards::tar::open(shards, &wanted(fields)?)?)
-            }
-            SourceSpec::TfRecord { shards, fields } => {
-                Arc::new(shards::tfrecord::open(shards, &wanted(fields)?)?)
-            }
-            SourceSpec::Mds { path, fields } => {
-                Arc::new(shards::mds::open(path, &wanted(fields)?)?)
-            }
-            SourceSpec::Parquet { files, fields } => {
-                Arc::new(Parquet::open(find(files)?, &wanted_columns(fields)?)?)
-            }
-            SourceSpec::Arrow { files, fields } => {
-                Arc::new(Arrow::open(find(files)?, &wanted_columns(fields)?)?)
-            }
-            SourceSpec::Npz { files, fields } => {
-                Arc::new(Npz::open(find(files)?, &wanted_columns(fields)?)?)
-            }
-            SourceSpec::Object { handle, name } => match handles.get(*handle) {
-                Some(Handle::Source(source)) => Arc::clone(source),
-                _ => {
-                    let problem = format!(
-                        "{name} exists only in the process that built the pipeline; open the \
-                         pipeline there"
-                    );
-                    return Err(Error::config("source", problem));
-                }
+            _ => match self.file_source() {
+                Some((format, files, fields)) => (format.open)(files, fields)?,
+                None => self.object(handles)?,
             },
         })
+    }
+
+    /// Returns the source object of the caller.
+    fn object(&self, handles: &[Handle]) -> Result<Arc<dyn Source>, Error> {
+        let handle = match self {
+            SourceSpec::Object { handle, .. } => handles.get(*handle),
+            _ => None,
+        };
+        if let Some(Handle::Source(source)) = handle {
+            return Ok(Arc::clone(source));
+        }
+        let problem = format!(
+            "{} exists only in the process that built the pipeline; open the pipeline there",
+            self.held().join(", ")
+        );
+        Err(Error::config("source", problem))
     }
 }
 
@@ -508,113 +442,4 @@ impl MemoryField {
     fn field_kind(&self) -> Result<FieldKind, String> {
         field_kind(&self.kind, self.dtype, &self.shape, self.offsets.is_some())
     }
-}
-
-impl FieldSpec {
-    /// Returns the field, if its kind is given. Pixels without an element type are encoded.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for an unknown kind, or an element type or shape that does not fit it.
-    pub fn field(&self) -> Result<Option<Field>, Error> {
-        let Some(kind) = &self.kind else {
-            return Ok(None);
-        };
-        let kind = field_kind(kind, self.dtype, &self.shape, true);
-        let kind = kind
-            .map_err(|problem| Error::config(format!("source field `{}`", self.name), problem))?;
-        Ok(Some(Field {
-            name: self.name.clone(),
-            kind,
-        }))
-    }
-
-    /// Returns the request for a column; the column supplies what the description leaves out.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for an unknown kind.
-    pub fn wanted(&self) -> Result<columns::ColumnRequest, Error> {
-        let kind = match self.kind.as_deref() {
-            None => None,
-            Some("image") => Some(ColumnKind::Image),
-            Some("mask") => Some(ColumnKind::Mask),
-            Some("tensor") => Some(ColumnKind::Tensor),
-            Some("bytes") => Some(ColumnKind::Bytes),
-            Some("text") => Some(ColumnKind::Text),
-            Some("ragged") => Some(ColumnKind::Ragged),
-            Some(other) => {
-                let part = format!("source field `{}`", self.name);
-                return Err(Error::config(part, unknown_kind(other)));
-            }
-        };
-        Ok(columns::ColumnRequest {
-            name: self.name.clone(),
-            column: self.source_name().to_owned(),
-            kind,
-            dtype: self.dtype,
-            shape: self.shape.clone(),
-        })
-    }
-
-    /// Name of the field in the source.
-    pub fn source_name(&self) -> &str {
-        self.from.as_deref().unwrap_or(&self.name)
-    }
-}
-
-/// Returns the column requests of all fields.
-fn wanted_columns(fields: &[FieldSpec]) -> Result<Vec<columns::ColumnRequest>, Error> {
-    fields.iter().map(FieldSpec::wanted).collect()
-}
-
-/// Returns the field requests of a shard format. A tensor without an element type takes the
-/// records' type.
-fn wanted(fields: &[FieldSpec]) -> Result<Vec<FieldRequest>, Error> {
-    let one = |spec: &FieldSpec| {
-        let hint = match (spec.kind.as_deref(), spec.dtype) {
-            (Some("tensor"), None) => KindHint::Tensor,
-            (Some("ragged"), None) => KindHint::Ragged,
-            _ => spec
-                .field()?
-                .map_or(KindHint::Nothing, |field| KindHint::Kind(field.kind)),
-        };
-        Ok(FieldRequest {
-            name: spec.name.clone(),
-            from: spec.from.clone(),
-            hint,
-        })
-    };
-    fields.iter().map(one).collect()
-}
-
-/// Parses a kind. `encoded` allows pixels of an encoded image file.
-fn field_kind(
-    kind: &str,
-    dtype: Option<DType>,
-    shape: &[usize],
-    encoded: bool,
-) -> Result<FieldKind, String> {
-    let known = || dtype.ok_or_else(|| "a dtype is missing".to_owned());
-    let pixels = || match (dtype, encoded) {
-        (None, true) => Ok(Pixels::Encoded),
-        (None, false) => Err("encoded images need offsets, arrays a dtype".to_owned()),
-        (Some(dtype), _) => Pixels::raw(dtype, shape),
-    };
-    Ok(match kind {
-        "image" => FieldKind::Image(pixels()?),
-        "mask" => FieldKind::Mask(pixels()?),
-        "tensor" => FieldKind::Tensor {
-            dtype: known()?,
-            shape: shape.to_vec(),
-        },
-        "ragged" => FieldKind::Ragged { dtype: known()? },
-        "bytes" => FieldKind::Bytes,
-        "text" => FieldKind::Text,
-        other => return Err(unknown_kind(other)),
-    })
-}
-
-fn unknown_kind(kind: &str) -> String {
-    format!("kind `{kind}` is none of image, mask, tensor, bytes, text, ragged")
 }

@@ -88,6 +88,37 @@ const TRANSFORM_NAMES: &[&str] = &[
     "infeed-cli/src/inspect/sheet.rs",
 ];
 
+/// File formats, in the words of the code. The module `arrow` of other libraries is none of them.
+const FILE_FORMATS: &[&[&str]] = &[
+    &["webdataset", "WebDataset"],
+    &["tfrecord", "TfRecord"],
+    &["mds", "Mds", "MDS"],
+    &["parquet", "Parquet"],
+    &["Arrow"],
+    &["npz", "Npz"],
+];
+
+/// Folders with a file for each format and the table of all formats: readers and writers.
+const FORMAT_FOLDERS: [&str; 2] = ["infeed-source/src/formats/", "infeed-pack/src/targets/"];
+
+/// Other files that may name a file format, with the reason. None of them changes for a new format.
+const FORMAT_NAMES: &[&str] = &[
+    // Public paths of the readers of tables.
+    "infeed-source/src/lib.rs",
+    // Index files of NVIDIA DALI's tools.
+    "infeed-source/src/shards/text_index.rs",
+    // Messages.
+    "infeed-pack/src/columnar.rs",
+    "infeed-pack/src/shards.rs",
+    // Examples in a help text.
+    "infeed-cli/src/pack.rs",
+    // Files for tests.
+    "infeed-testkit/src/write.rs",
+];
+
+/// Maximum number of files that name one file format: its reader, its writer and the two tables.
+const FORMAT_FILES: usize = 4;
+
 /// The folder of all crates.
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -249,6 +280,63 @@ fn the_planner_asks_transforms_for_properties_and_not_for_names() {
         );
     }
     assert_eq!(naming.len(), TRANSFORM_NAMES.len(), "{naming:?}");
+}
+
+/// Whether a line of code contains one of these words.
+fn has_word(line: &str, words: &[&str]) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    line.split(|c| !is_part(c))
+        .any(|word| words.contains(&word))
+}
+
+#[test]
+fn a_file_format_is_named_by_its_reader_its_writer_and_two_tables() {
+    let files: Vec<(String, String)> = all_files()
+        .into_iter()
+        .map(|(path, text)| (path.display().to_string(), text))
+        .filter(|(path, _)| !path.contains("/tests/"))
+        .collect();
+    for (path, text) in &files {
+        let is_allowed = FORMAT_FOLDERS.iter().any(|folder| path.contains(folder))
+            || FORMAT_NAMES.iter().any(|allowed| path.ends_with(allowed));
+        let names = |words: &&[&str]| code(text).any(|line| has_word(line, words));
+        let named = FILE_FORMATS.iter().find(|words| names(words));
+        assert!(
+            is_allowed || named.is_none(),
+            "{path} names the format {named:?}; ask the table of formats for its properties"
+        );
+    }
+    for allowed in FORMAT_NAMES {
+        let names = |text: &str| {
+            code(text).any(|line| FILE_FORMATS.iter().any(|words| has_word(line, words)))
+        };
+        let found = files.iter().find(|(path, _)| path.ends_with(allowed));
+        assert!(
+            found.is_some_and(|(_, text)| names(text)),
+            "{allowed} names no format; remove it from the list"
+        );
+    }
+    for words in FILE_FORMATS {
+        let mut naming: Vec<&str> = files
+            .iter()
+            .filter(|(_, text)| code(text).any(|line| has_word(line, words)))
+            .filter_map(|(path, _)| {
+                let folder = FORMAT_FOLDERS
+                    .iter()
+                    .find(|folder| path.contains(**folder))?;
+                // A reader with several files has a folder.
+                let end = path.find(folder)? + folder.len();
+                let name = path[end..].split('/').next()?;
+                Some(&path[..end + name.len()])
+            })
+            .collect();
+        naming.dedup();
+        assert!(
+            naming.len() <= FORMAT_FILES,
+            "{} files name {words:?}: {naming:?}",
+            naming.len()
+        );
+    }
 }
 
 /// Name that a line declares as a type at the top level of its file.

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::super::mds;
-use super::super::values::{FieldRequest, KindHint};
 use super::records;
 use crate::Source as _;
+use crate::formats::mds;
+use crate::shards::values::{FieldRequest, KindHint};
 use infeed_core::sample::{DType, Depth, FieldKind, Pixels, Size};
 
 /// A column: name, encoding, size.

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use tar::{Builder, EntryType, Header};
 
-use super::super::tar::Tar;
-use super::super::values::{FieldRequest, KindHint};
 use super::{admits_what_values_take, damaged, open, records};
 use crate::Source as _;
+use crate::formats::tar::Tar;
+use crate::shards::values::{FieldRequest, KindHint};
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 
 fn header(size: u64, kind: EntryType) -> Header {
@@ -346,10 +346,10 @@ fn cuts_and_flips_are_errors_with_the_shard_or_change_only_content() {
 
 #[test]
 fn an_index_next_to_the_shard_is_used_if_it_matches() {
-    use super::super::ShardFormat as _;
-    use super::super::index::ShardIndex;
-    use super::super::text_index::{IndexedMember, of_tar};
     use super::Shard;
+    use crate::shards::ShardFormat as _;
+    use crate::shards::index::ShardIndex;
+    use crate::shards::text_index::{IndexedMember, of_tar};
 
     let shard = Shard(
         archive(&[
@@ -408,9 +408,9 @@ fn an_index_next_to_the_shard_is_used_if_it_matches() {
 
 #[test]
 fn an_index_with_a_line_or_member_cut_is_rebuilt() {
-    use super::super::ShardFormat as _;
-    use super::super::text_index::{IndexedMember, of_tar};
     use super::Shard;
+    use crate::shards::ShardFormat as _;
+    use crate::shards::text_index::{IndexedMember, of_tar};
 
     let names: Vec<String> = (0..5)
         .flat_map(|n| [format!("{n}.jpg"), format!("{n}.cls")])

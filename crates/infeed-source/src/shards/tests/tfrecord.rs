@@ -7,13 +7,13 @@ use crc_fast::crc32_iscsi;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-use super::super::ShardFormat as _;
-use super::super::index::ShardIndex;
-use super::super::text_index;
-use super::super::tfrecord::TfRecord;
-use super::super::values::{FieldRequest, KindHint};
 use super::{Shard, admits_what_values_take, damaged, open, records};
 use crate::Source as _;
+use crate::formats::tfrecord::TfRecord;
+use crate::shards::ShardFormat as _;
+use crate::shards::index::ShardIndex;
+use crate::shards::text_index;
+use crate::shards::values::{FieldRequest, KindHint};
 use infeed_core::sample::{DType, FieldKind, Pixels};
 
 fn masked(bytes: &[u8]) -> [u8; 4] {
@@ -293,7 +293,7 @@ fn cuts_and_flips_never_change_a_record() {
 
 #[test]
 fn an_example_with_any_bit_flipped_is_read_without_panic() {
-    use super::super::example::features;
+    use crate::shards::example::features;
 
     let whole = shard();
     let example = &whole[12..whole.len() / 2 - 4];

@@ -9,9 +9,10 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::fields::integer;
-use super::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
-use super::{PackError, npy};
+use super::{FormatWriter, OutputFormat, PixelStorage};
+use crate::fields::integer;
+use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
+use crate::{PackError, npy};
 use infeed::pipeline::SourceSpec;
 use infeed_codec::decode::Format;
 use infeed_core::error::Error;
@@ -35,8 +36,17 @@ struct Member {
     by_format: bool,
 }
 
+/// The format in the table of output formats.
+pub(super) static FORMAT: OutputFormat = OutputFormat {
+    name: "webdataset",
+    summary: "tar shards, one member per image or number; for any sequential reader",
+    pixels: PixelStorage::Encoded,
+    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(WebDataset::new(columns)?))),
+    batch_file: None,
+};
+
 /// WebDataset shards.
-pub(super) struct WebDataset {
+struct WebDataset {
     members: Vec<Member>,
 }
 
@@ -44,7 +54,7 @@ impl WebDataset {
     /// # Errors
     ///
     /// [`Error::Config`] for a field whose name cannot be part of an extension.
-    pub(super) fn new(columns: Vec<Column>) -> Result<WebDataset, Error> {
+    fn new(columns: Vec<Column>) -> Result<WebDataset, Error> {
         let member = |column: Column| {
             let name = &column.name;
             if name.contains(['/', ';', '\0']) || name.contains(char::is_whitespace) {

@@ -15,12 +15,14 @@ use arrow_array::{Array, RecordBatch};
 use bytes::Bytes;
 use infeed_raw::map::FileMap;
 
-use super::columns::open::each;
-use super::columns::rows::{Rows, first_bytes, words};
-use super::columns::{ColumnRequest, Columns, FirstValues};
-use super::memory::{resident_reads, touch};
-use super::{Admission, Read, ReadError, Sink, Source, files_fingerprint, handle_bytes};
-use crate::store::Blob;
+use super::FileFormat;
+use crate::columns::open::each;
+use crate::columns::rows::{Rows, first_bytes, words};
+use crate::columns::{ColumnRequest, Columns, FirstValues};
+use crate::field_spec::column_requests;
+use crate::memory::{resident_reads, touch};
+use crate::store::{Blob, find};
+use crate::{Admission, Read, ReadError, Sink, Source, files_fingerprint, handle_bytes};
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
 use infeed_core::sample::{Field, Record, RecordId};
@@ -29,6 +31,21 @@ use message::{BatchLocation, FileIndex};
 /// Number of batches of mapped files whose views are kept, about a kilobyte each. Datasets with
 /// more batches create the views for each read.
 const KEPT: usize = 1 << 16;
+
+/// Arrow IPC files in the table of formats.
+pub static FORMAT: FileFormat = FileFormat {
+    name: "arrow",
+    label: ".arrow",
+    is_table: true,
+    endings: &[".arrow", ".feather", ".ipc"],
+    numbered: false,
+    index_file: None,
+    known_fields: |fields| column_requests(fields).map(|_| None),
+    open: |files, fields| {
+        let blobs = find(files)?;
+        Ok(Arc::new(Arrow::open(blobs, &column_requests(fields)?)?))
+    },
+};
 
 /// Records in Arrow IPC files.
 #[derive(Debug)]
@@ -275,7 +292,7 @@ impl Source for Arrow {
             let average = self.groups.bytes.iter().sum::<u64>() / self.len().max(1);
             return resident_reads(run, average as usize);
         }
-        super::group_reads(run, &self.groups)
+        crate::group_reads(run, &self.groups)
     }
 
     fn read(

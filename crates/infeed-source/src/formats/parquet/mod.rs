@@ -19,13 +19,15 @@ use ::parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use arrow_schema::{DataType, Field as ArrowField, FieldRef, Schema};
 use bytes::Bytes;
 
-use super::columns::open::each;
-use super::columns::rows::{Rows, first_bytes};
-use super::columns::{BYTES, Columns, Conversion, FirstValues};
-use super::{
+use super::FileFormat;
+use crate::columns::open::each;
+use crate::columns::rows::{Rows, first_bytes};
+use crate::columns::{BYTES, Columns, Conversion, FirstValues};
+use crate::field_spec::column_requests;
+use crate::store::{Blob, find};
+use crate::{
     Admission, Read, ReadError, Sink, Source, columns, files_fingerprint, group_reads, handle_bytes,
 };
-use crate::store::Blob;
 use group::{GroupChunks, Projection, chunk_range, chunk_totals};
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
@@ -50,6 +52,21 @@ const FIRST_ROWS: u64 = 4096;
 
 /// Rows that are decoded at a time in that search.
 const FIRST_STEP: usize = 16;
+
+/// Parquet files in the table of formats.
+pub static FORMAT: FileFormat = FileFormat {
+    name: "parquet",
+    label: ".parquet",
+    is_table: true,
+    endings: &[".parquet", ".pq"],
+    numbered: false,
+    index_file: None,
+    known_fields: |fields| column_requests(fields).map(|_| None),
+    open: |files, fields| {
+        let blobs = find(files)?;
+        Ok(Arc::new(Parquet::open(blobs, &column_requests(fields)?)?))
+    },
+};
 
 /// Records in Parquet files.
 #[derive(Debug)]

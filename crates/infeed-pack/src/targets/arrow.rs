@@ -8,9 +8,10 @@ use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
-use super::PackError;
-use super::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns, io_error};
-use super::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};
+use super::{FormatWriter, OutputFormat, PixelStorage};
+use crate::PackError;
+use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns, io_error};
+use crate::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 
@@ -24,8 +25,17 @@ const LIMITS: BatchLimits = BatchLimits {
     most_bytes: 64 << 20,
 };
 
+/// The format in the table of output formats.
+pub(super) static FORMAT: OutputFormat = OutputFormat {
+    name: "arrow",
+    summary: "Arrow IPC, mapped and read without a copy; also raw pixels (--encode raw)",
+    pixels: PixelStorage::Any,
+    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(ArrowForm::new(columns)?))),
+    batch_file: None,
+};
+
 /// Arrow IPC files.
-pub(super) struct ArrowForm {
+struct ArrowForm {
     columns: Columns,
 }
 
@@ -33,7 +43,7 @@ impl ArrowForm {
     /// # Errors
     ///
     /// As [`Columns::new`].
-    pub(super) fn new(columns: Vec<Column>) -> Result<ArrowForm, Error> {
+    fn new(columns: Vec<Column>) -> Result<ArrowForm, Error> {
         let columns = Columns::new(columns, false, HashMap::new())?;
         Ok(ArrowForm { columns })
     }

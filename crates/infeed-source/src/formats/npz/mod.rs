@@ -15,18 +15,35 @@ use std::sync::Arc;
 use bytes::Bytes;
 use infeed_raw::map::FileMap;
 
-use super::columns::open::each;
-use super::columns::{ColumnRequest, array_field, widened};
-use super::memory::{resident_reads, touch};
-use super::npy;
-use super::{
+use super::FileFormat;
+use crate::columns::open::each;
+use crate::columns::{ColumnRequest, array_field, widened};
+use crate::field_spec::column_requests;
+use crate::memory::{resident_reads, touch};
+use crate::npy;
+use crate::store::{Blob, find};
+use crate::{
     Admission, Read, ReadError, Sink, Source, files_fingerprint, group_reads, handle_bytes,
 };
-use crate::store::Blob;
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
 use infeed_core::sample::{DType, Field, Record, RecordId};
 use zip::ZipMember;
+
+/// NumPy archives in the table of formats.
+pub static FORMAT: FileFormat = FileFormat {
+    name: "npz",
+    label: ".npz",
+    is_table: true,
+    endings: &[".npz"],
+    numbered: false,
+    index_file: None,
+    known_fields: |fields| column_requests(fields).map(|_| None),
+    open: |files, fields| {
+        let blobs = find(files)?;
+        Ok(Arc::new(Npz::open(blobs, &column_requests(fields)?)?))
+    },
+};
 
 /// Records in NumPy archives.
 #[derive(Debug)]

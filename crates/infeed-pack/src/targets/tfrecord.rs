@@ -17,9 +17,10 @@ use std::io::{self, Write};
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use half::f16;
 
-use super::PackError;
-use super::fields::integer;
-use super::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink, is_integer};
+use super::{FormatWriter, OutputFormat, PixelStorage};
+use crate::PackError;
+use crate::fields::integer;
+use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink, is_integer};
 use infeed::pipeline::SourceSpec;
 use infeed_codec::decode::Format;
 use infeed_core::error::Error;
@@ -28,8 +29,17 @@ use infeed_core::sample::{DType, FieldKind};
 /// Length and two checksums.
 const FRAMING: u64 = 16;
 
+/// The format in the table of output formats.
+pub(super) static FORMAT: OutputFormat = OutputFormat {
+    name: "tfrecord",
+    summary: "tf.train.Example, for TensorFlow and other readers of the format",
+    pixels: PixelStorage::Encoded,
+    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(TfRecord::new(columns)?))),
+    batch_file: None,
+};
+
 /// Shards of `tf.train.Example`.
-pub(super) struct TfRecord {
+struct TfRecord {
     features: Vec<Feature>,
 }
 
@@ -56,7 +66,7 @@ impl TfRecord {
     /// # Errors
     ///
     /// [`Error::Config`] for two fields that would be one feature.
-    pub(super) fn new(columns: Vec<Column>) -> Result<TfRecord, Error> {
+    fn new(columns: Vec<Column>) -> Result<TfRecord, Error> {
         let of_images: Vec<(String, usize)> = columns
             .iter()
             .enumerate()

@@ -5,16 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::crc32_iscsi;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
-use super::example::{Feature, ListKind, features};
-use super::index::{PACKED_BYTES, PACKED_RECORDS, PieceReader, ShardBytes, ShardIndex, invalid};
-use super::text_index;
-use super::values::{FieldRequest, KindHint, cause, specified_fields};
-use super::{ExtraBytes, ShardFormat, Shards};
+use super::FileFormat;
+use crate::field_spec::field_requests;
+use crate::shards::example::{Feature, ListKind, features};
+use crate::shards::index::{
+    PACKED_BYTES, PACKED_RECORDS, PieceReader, ShardBytes, ShardIndex, invalid,
+};
+use crate::shards::text_index;
+use crate::shards::values::{FieldRequest, KindHint, cause, specified_fields};
+use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob};
 use infeed_codec::decode;
 use infeed_core::error::{Cause, Error};
@@ -43,6 +48,24 @@ const USUAL: [(&str, [&str; 2]); 3] = [
     ("mask", ["image/segmentation/class/encoded", "mask"]),
 ];
 
+/// TFRecord shards in the table of formats.
+pub static FORMAT: FileFormat = FileFormat {
+    name: "tfrecord",
+    label: ".tfrecord",
+    is_table: false,
+    endings: &[
+        ".tfrecord",
+        ".tfrecords",
+        ".tfrec",
+        ".tfrecord.gz",
+        ".tfrecords.gz",
+    ],
+    numbered: true,
+    index_file: None,
+    known_fields: |fields| Ok(specified_fields(&field_requests(fields)?)),
+    open: |files, fields| Ok(Arc::new(open(files, &field_requests(fields)?)?)),
+};
+
 /// Opens TFRecord shards.
 ///
 /// # Errors
@@ -54,7 +77,7 @@ pub fn open(shards: &[String], wanted: &[FieldRequest]) -> Result<Shards, Error>
 
 /// TFRecord shards and the fields that their features become.
 #[derive(Debug)]
-pub(super) struct TfRecord {
+pub(crate) struct TfRecord {
     wanted: Vec<FieldRequest>,
     /// Empty until they are determined.
     fields: Vec<Field>,
@@ -63,7 +86,7 @@ pub(super) struct TfRecord {
 }
 
 impl TfRecord {
-    pub(super) fn new(wanted: &[FieldRequest]) -> TfRecord {
+    pub(crate) fn new(wanted: &[FieldRequest]) -> TfRecord {
         TfRecord {
             fields: specified_fields(wanted).unwrap_or_default(),
             from: wanted.iter().map(names).collect(),

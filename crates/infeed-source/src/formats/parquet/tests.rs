@@ -7,8 +7,8 @@ use ::parquet::arrow::ArrowWriter;
 use ::parquet::basic::{Compression, Encoding, ZstdLevel};
 use ::parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 
-use super::super::columns::tests::{RemoteBlob, expected, holds_table, picture, read_run, table};
 use super::*;
+use crate::columns::tests::{RemoteBlob, expected, holds_table, picture, read_run, table};
 use crate::store::find;
 use infeed_core::order::Order;
 
@@ -69,7 +69,7 @@ fn every_codec_version_and_encoding_gives_its_rows() {
 /// seconds.
 #[test]
 fn a_footer_that_claims_more_than_its_bytes_is_rejected() {
-    let bytes = include_bytes!("../../../../fuzz/regressions/endless_list.parquet");
+    let bytes = include_bytes!("../../../../../fuzz/regressions/endless_list.parquet");
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("endless.parquet");
     fs::write(&path, bytes).expect("writes");
@@ -164,7 +164,7 @@ fn repeated_words_of_a_dictionary_share_memory() {
 /// A column of bytes with images after `nulls` nulls.
 fn behind_nulls(nulls: usize, rows_a_group: usize) -> Vec<u8> {
     use arrow_array::{BinaryArray, RecordBatch};
-    let picture = super::super::columns::tests::picture(0);
+    let picture = crate::columns::tests::picture(0);
     let rows = (0..nulls + 20).map(|row| (row >= nulls).then_some(&picture));
     let scans = BinaryArray::from_iter(rows);
     let batch = RecordBatch::try_from_iter([("scan", Arc::new(scans) as _)]).expect("a batch");
@@ -268,9 +268,7 @@ fn a_page_that_is_damaged_by_a_length_makes_bad_records_of_its_group() {
 
     assert!(found[0].is_err() && found[1].is_err());
     assert_eq!(found[2].as_ref().expect("the other group"), &expected(6));
-    let error = super::super::read_one(&source, 0)
-        .expect_err("damaged")
-        .chain();
+    let error = crate::read_one(&source, 0).expect_err("damaged").chain();
     assert!(
         error.contains("row group 0") && error.contains("table.parquet"),
         "{error}"

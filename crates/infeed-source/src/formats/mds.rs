@@ -7,16 +7,19 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ring::digest;
 use serde::Deserialize;
 use twox_hash::{XxHash3_64, XxHash64};
 
-use super::column::{ColumnEncoding, kind_of, value};
-use super::index::{PACKED_BYTES, PACKED_RECORDS, ShardIndex, invalid};
-use super::values::{FieldRequest, KindHint, cause};
-use super::{ExtraBytes, ShardFormat, Shards};
+use super::FileFormat;
+use crate::field_spec::field_requests;
+use crate::shards::column::{ColumnEncoding, kind_of, value};
+use crate::shards::index::{PACKED_BYTES, PACKED_RECORDS, ShardIndex, invalid};
+use crate::shards::values::{FieldRequest, KindHint, cause, specified_fields};
+use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob};
 use infeed_core::error::{Cause, Error};
 use infeed_core::sample::Field;
@@ -76,7 +79,7 @@ enum MdsCompression {
 
 /// MDS shards and the fields that their columns become.
 #[derive(Debug)]
-pub(super) struct Mds {
+pub(crate) struct Mds {
     shards: Vec<MdsShard>,
     /// Digests of each shard's compressed file.
     hashes: Vec<Hashes>,
@@ -96,6 +99,28 @@ struct MdsColumn {
     size: Option<u64>,
 }
 
+/// Name of the file that lists the shards.
+const INDEX: &str = "index.json";
+
+/// MDS shards in the table of formats.
+pub static FORMAT: FileFormat = FileFormat {
+    name: "mds",
+    label: "MDS",
+    is_table: false,
+    endings: &[],
+    numbered: false,
+    index_file: Some(INDEX),
+    known_fields: |fields| Ok(specified_fields(&field_requests(fields)?)),
+    open: |names, fields| {
+        let requests = field_requests(fields)?;
+        let [folder] = names else {
+            let problem = format!("MDS shards are in 1 folder, not in {}", names.len());
+            return Err(Error::config("source", problem));
+        };
+        Ok(Arc::new(open(folder, &requests)?))
+    },
+};
+
 /// Opens the shards below a folder or URL.
 ///
 /// # Errors
@@ -104,7 +129,7 @@ struct MdsColumn {
 /// [`Error::Config`] for columns that cannot be read.
 pub fn open(folder: &str, wanted: &[FieldRequest]) -> Result<Shards, Error> {
     let folder = store::local_path(folder);
-    let path = joined(folder, "index.json");
+    let path = joined(folder, INDEX);
     let index = store::open(&path)?;
     let wrong = |problem: String| Error::open(path.as_str(), invalid(problem));
     if index.len() > INDEX_BYTES {

@@ -2,15 +2,18 @@
 //! record, and the part of a base name after its first dot decides the field.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::index::{PieceReader, ShardIndex, invalid};
-use super::member::{BLOCK, MemberError, MemberKind, Members, TarMember};
-use super::npy;
-use super::text_index;
-use super::values::{FieldRequest, KindHint, array, cause, decimal, plain};
-use super::{ExtraBytes, ShardFormat, Shards};
+use super::FileFormat;
+use crate::field_spec::field_requests;
+use crate::shards::index::{PieceReader, ShardIndex, invalid};
+use crate::shards::member::{BLOCK, MemberError, MemberKind, Members, TarMember};
+use crate::shards::npy;
+use crate::shards::text_index;
+use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, plain};
+use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store;
 use infeed_core::error::{Cause, Error};
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
@@ -33,6 +36,18 @@ const FILES: usize = 1024;
 /// Name under which a record's stem is available.
 const KEY: &str = "__key__";
 
+/// Tar shards in the table of formats.
+pub static FORMAT: FileFormat = FileFormat {
+    name: "webdataset",
+    label: ".tar",
+    is_table: false,
+    endings: &[".tar", ".tar.gz", ".tgz"],
+    numbered: false,
+    index_file: None,
+    known_fields: |fields| Ok(known(&field_requests(fields)?)),
+    open: |files, fields| Ok(Arc::new(open(files, &field_requests(fields)?)?)),
+};
+
 /// Opens tar shards.
 ///
 /// # Errors
@@ -44,7 +59,7 @@ pub fn open(shards: &[String], wanted: &[FieldRequest]) -> Result<Shards, Error>
 
 /// Returns the fields if they are known before any shard is opened; None if the first record
 /// decides.
-pub fn known(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
+fn known(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
     Tar::new(wanted)
         .is_settled()
         .then(|| Tar::new(wanted).fields)
@@ -52,7 +67,7 @@ pub fn known(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
 
 /// Tar shards and the fields that their members become.
 #[derive(Debug)]
-pub(super) struct Tar {
+pub(crate) struct Tar {
     wanted: Vec<FieldRequest>,
     /// Empty until they are determined.
     fields: Vec<Field>,
@@ -70,7 +85,7 @@ struct RecordFiles {
 }
 
 impl Tar {
-    pub(super) fn new(wanted: &[FieldRequest]) -> Tar {
+    pub(crate) fn new(wanted: &[FieldRequest]) -> Tar {
         let from: Vec<Vec<String>> = wanted.iter().map(extensions).collect();
         let kinds = wanted.iter().zip(&from).map(|(wanted, from)| {
             let kind = match &wanted.hint {

@@ -7,8 +7,8 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
-use super::super::columns::tests::{RemoteBlob, read_run};
 use super::*;
+use crate::columns::tests::{RemoteBlob, read_run};
 use crate::store::find;
 use infeed_core::sample::{FieldKind, Pixels};
 
@@ -216,9 +216,7 @@ fn a_flipped_bit_in_deflated_arrays_is_a_bad_record_that_names_the_member() {
     fs::write(&path, &damaged).expect("writes");
 
     let source = open(&path).expect("its headers are whole");
-    let error = super::super::read_one(&source, 3)
-        .expect_err("damaged")
-        .chain();
+    let error = crate::read_one(&source, 3).expect_err("damaged").chain();
 
     assert!(
         error.contains("image.npy") && error.contains("0.npz"),

@@ -9,8 +9,9 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
-use super::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
-use super::{PackError, npy};
+use super::{FormatWriter, OutputFormat, PixelStorage};
+use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
+use crate::{PackError, npy};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 
@@ -21,8 +22,17 @@ const LEVEL: u32 = 6;
 /// bits.
 const MOST_BYTES: u64 = u32::MAX as u64 / 2;
 
+/// The format in the table of output formats.
+pub(super) static FORMAT: OutputFormat = OutputFormat {
+    name: "npz",
+    summary: "one compressed NumPy file per batch, all images decoded to one size",
+    pixels: PixelStorage::Decoded,
+    writer: FormatWriter::Shards(|columns, _, rows| Ok(Box::new(Npz::new(columns, rows)?))),
+    batch_file: Some("an npz file"),
+};
+
 /// `.npz` files.
-pub(super) struct Npz {
+struct Npz {
     columns: Vec<Column>,
     rows: u64,
 }
@@ -32,7 +42,7 @@ impl Npz {
     ///
     /// [`Error::Config`] for a field that does not fit an array, for a batch without rows, and for
     /// a batch over 2 GiB.
-    pub(super) fn new(columns: Vec<Column>, rows: u64) -> Result<Npz, Error> {
+    fn new(columns: Vec<Column>, rows: u64) -> Result<Npz, Error> {
         let mut bytes = 0_u64;
         for column in &columns {
             let Some((dtype, shape)) = &column.numbers else {

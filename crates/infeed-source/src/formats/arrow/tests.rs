@@ -6,8 +6,8 @@ use std::path::Path;
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 
-use super::super::columns::tests::{expected, holds_table, read_run, table};
 use super::*;
+use crate::columns::tests::{expected, holds_table, read_run, table};
 use crate::read_one;
 use crate::store::find;
 

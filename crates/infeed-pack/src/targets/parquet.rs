@@ -15,9 +15,10 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde_json::{Value, json};
 
-use super::PackError;
-use super::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns};
-use super::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};
+use super::{FormatWriter, OutputFormat, PixelStorage};
+use crate::PackError;
+use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns};
+use crate::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 use infeed_core::sample::FieldKind;
@@ -33,8 +34,19 @@ const LIMITS: BatchLimits = BatchLimits {
     most_bytes: 32 << 20,
 };
 
+/// The format in the table of output formats.
+pub(super) static FORMAT: OutputFormat = OutputFormat {
+    name: "parquet",
+    summary: "in the layout of Hugging Face, images as {bytes, path}",
+    pixels: PixelStorage::Encoded,
+    writer: FormatWriter::Shards(|columns, classes, _| {
+        Ok(Box::new(ParquetForm::new(columns, classes)?))
+    }),
+    batch_file: None,
+};
+
 /// Parquet files.
-pub(super) struct ParquetForm {
+struct ParquetForm {
     columns: Columns,
     metadata: String,
 }
@@ -43,10 +55,7 @@ impl ParquetForm {
     /// # Errors
     ///
     /// As [`Columns::new`].
-    pub(super) fn new(
-        columns: Vec<Column>,
-        classes: Option<&[String]>,
-    ) -> Result<ParquetForm, Error> {
+    fn new(columns: Vec<Column>, classes: Option<&[String]>) -> Result<ParquetForm, Error> {
         let features = columns.iter().map(|column| {
             let feature = feature(column, classes);
             (column.name.clone(), feature)
