@@ -1,7 +1,8 @@
 //! A device whose kind is chosen at run time by its name.
 //!
-//! Memory, streams, events and copies record their kind. A call that mixes kinds is rejected, in
-//! the same way as a call with an object of another device of the same kind.
+//! `kinds!` is the table of kinds. Memory, streams, events and copies record their kind. A call
+//! that mixes kinds is rejected, in the same way as a call with an object of another device of the
+//! same kind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,45 +12,49 @@ use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::near::Node;
 use infeed_raw::slab::Slab;
 
+use super::check::{self, CheckedDevice, Log, Plan};
 use super::cuda::Cuda;
 use super::jpeg::{DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
 use super::ring::DeviceArray;
-use super::sim::{Sim, SimDecoder, SimEvent, SimMemory, SimQueue, SimTransfer};
+use super::sim::Sim;
 use super::{Device, DeviceError, HostSource};
 use infeed_core::error::Error;
 
-/// A device of any supported kind.
-#[derive(Clone, Debug)]
-pub enum AnyDevice {
-    /// An NVIDIA GPU.
-    Cuda(Cuda),
-    /// A simulated device.
-    Sim(Sim),
+/// What a kind of device adds to [`Device`], so that users can choose it by its name.
+pub(super) trait NamedDevice: CheckedDevice {
+    /// Name of the kind: the part of a device's name before the colon.
+    const KIND: &'static str;
+
+    /// Names of its devices in messages.
+    const NAMES: &'static str;
+
+    /// Whether its rates are configured and not those of hardware.
+    const IS_SIMULATED: bool;
+
+    /// Opens the device with this name, which begins with [`NamedDevice::KIND`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an invalid name; [`Error::Device`] if the device cannot be opened.
+    fn open_named(name: &str) -> Result<Self, Error>;
+
+    /// Copies the first bytes of a memory to the host. No command uses the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] if the device failed; [`Error::OutOfMemory`] if the host has no memory
+    /// left.
+    fn host_copy(&self, memory: &Arc<Self::Memory>, bytes: usize) -> Result<Vec<u8>, Error>;
+
+    /// Returns a function that returns the share of time in which the device was busy. None if the
+    /// device does not report it.
+    fn busy_share(&self) -> Option<BusyShare> {
+        None
+    }
 }
 
-/// An object of one of the kinds of device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceKind<C, S> {
-    /// An object of a GPU.
-    Cuda(C),
-    /// An object of a simulated device.
-    Sim(S),
-}
-
-/// Memory of [`AnyDevice`].
-pub type AnyMemory = DeviceKind<Arc<cuda::Memory>, Arc<SimMemory>>;
-
-/// A stream of [`AnyDevice`]: created by the device, or by a consumer on a GPU.
-pub type AnyQueue = DeviceKind<cuda::Queue, SimQueue>;
-
-/// An event of [`AnyDevice`].
-pub type AnyEvent = DeviceKind<cuda::Event, SimEvent>;
-
-/// A copy from the host to [`AnyDevice`].
-pub type AnyTransfer = DeviceKind<cuda::Transfer, SimTransfer>;
-
-/// A decoder of [`AnyDevice`].
-pub type AnyDecoder = DeviceKind<cuda::nvjpeg::Decoder, SimDecoder>;
+/// Returns the share of time just before the call in which a device was busy, 0 to 1.
+pub(super) type BusyShare = Box<dyn Fn() -> Option<f64> + Send>;
 
 const STREAM: &str = "the stream";
 const MEMORY: &str = "the memory";
@@ -63,338 +68,433 @@ struct WrongDeviceKind {
     what: &'static str,
 }
 
-impl<C, S> DeviceKind<C, S> {
-    /// Returns the GPU's object.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Rejected`] if it belongs to a simulated device.
-    fn of_gpu(&self, call: &'static str, what: &'static str) -> Result<&C, DeviceError> {
-        match self {
-            DeviceKind::Cuda(of) => Ok(of),
-            DeviceKind::Sim(_) => Err(other_kind(call, what)),
-        }
-    }
-
-    /// Returns the simulated device's object.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Rejected`] if it belongs to a GPU.
-    fn of_sim(&self, call: &'static str, what: &'static str) -> Result<&S, DeviceError> {
-        match self {
-            DeviceKind::Sim(of) => Ok(of),
-            DeviceKind::Cuda(_) => Err(other_kind(call, what)),
-        }
-    }
-}
-
 fn other_kind(call: &'static str, what: &'static str) -> DeviceError {
     let source = Arc::new(WrongDeviceKind { what });
     DeviceError::Rejected { call, source }
 }
 
-impl AnyDevice {
-    /// Opens the device with this name: `cuda` (the same as `cuda:0`), `cuda:N`, or `sim` with
-    /// optional rates as in [`SimConfig`](super::sim::SimConfig).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for an unknown name; [`Error::Device`] if the device cannot be opened.
-    pub fn open(name: &str) -> Result<AnyDevice, Error> {
-        match cuda_ordinal(name)? {
-            Some(ordinal) => Cuda::open(ordinal).map(AnyDevice::Cuda),
-            None => Sim::parse(name).map(AnyDevice::Sim),
+/// Returns the object if it belongs to a kind of device, or the error of a call with it.
+macro_rules! own {
+    ($object:expr, $any:ident::$kind:ident, $call:expr, $name:expr) => {
+        match $object {
+            $any::$kind(own) => own,
+            _ => return Err(other_kind($call, $name)),
         }
-    }
+    };
 }
 
-/// Returns the ordinal of the GPU that a device name means; None for a simulated device.
+/// Defines [`AnyDevice`] and its objects with one variant for each kind of device.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident => $device:ty,)*) => {
+        /// A device of any supported kind.
+        #[derive(Clone, Debug)]
+        pub enum AnyDevice {
+            $($(#[$doc])* $kind($device),)*
+        }
+
+        /// Memory of [`AnyDevice`].
+        #[allow(missing_docs)]
+        #[derive(Clone, Debug)]
+        pub enum AnyMemory {
+            $($kind(Arc<<$device as Device>::Memory>),)*
+        }
+
+        /// A stream of [`AnyDevice`]: created by the device, or by a consumer on a GPU.
+        #[allow(missing_docs)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum AnyQueue {
+            $($kind(<$device as Device>::Queue),)*
+        }
+
+        /// An event of [`AnyDevice`].
+        #[allow(missing_docs)]
+        #[derive(Debug)]
+        pub enum AnyEvent {
+            $($kind(<$device as Device>::Event),)*
+        }
+
+        /// A copy from the host to [`AnyDevice`].
+        #[allow(missing_docs)]
+        #[derive(Debug)]
+        pub enum AnyTransfer {
+            $($kind(<$device as Device>::Transfer),)*
+        }
+
+        /// A decoder of [`AnyDevice`].
+        #[allow(missing_docs)]
+        #[derive(Debug)]
+        pub enum AnyDecoder {
+            $($kind(<$device as Device>::Decoder),)*
+        }
+
+        impl AnyDevice {
+            /// Opens the device with this name: `cuda` (the same as `cuda:0`), `cuda:N`, or `sim`
+            /// with optional rates as in [`SimConfig`](super::sim::SimConfig).
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Config`] for an unknown name; [`Error::Device`] if the device cannot be
+            /// opened.
+            pub fn open(name: &str) -> Result<AnyDevice, Error> {
+                match kind_of(name) {
+                    $(<$device>::KIND => <$device>::open_named(name).map(AnyDevice::$kind),)*
+                    _ => Err(unknown(name)),
+                }
+            }
+
+            /// Returns the name of the kind, such as `cuda`.
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(AnyDevice::$kind(_) => <$device>::KIND,)*
+                }
+            }
+
+            /// Returns whether the rates of the device are configured and not those of hardware.
+            pub fn is_simulated(&self) -> bool {
+                match self {
+                    $(AnyDevice::$kind(_) => <$device>::IS_SIMULATED,)*
+                }
+            }
+
+            pub(super) fn busy_share(&self) -> Option<BusyShare> {
+                match self {
+                    $(AnyDevice::$kind(device) => device.busy_share(),)*
+                }
+            }
+
+            pub(super) fn check(&self, plan: &Plan, log: &mut Log<'_>) {
+                match self {
+                    $(AnyDevice::$kind(device) => check::check(device, plan, log),)*
+                }
+            }
+
+            fn host_copy(&self, memory: &AnyMemory, bytes: usize) -> Result<Vec<u8>, Error> {
+                match (self, memory) {
+                    $((AnyDevice::$kind(device), AnyMemory::$kind(memory)) => {
+                        device.host_copy(memory, bytes)
+                    })*
+                    _ => Err(other_kind("a copy to the host", MEMORY).on(self.name())),
+                }
+            }
+        }
+
+        /// Returns whether a device of this name is simulated.
+        pub fn is_simulated(name: &str) -> bool {
+            match kind_of(name) {
+                $(<$device>::KIND => <$device>::IS_SIMULATED,)*
+                _ => false,
+            }
+        }
+
+        /// Names of the devices of all kinds in messages.
+        const NAMES: &[&str] = &[$(<$device>::NAMES),*];
+
+        /// Names of all kinds.
+        const KINDS: &[&str] = &[$(<$device>::KIND),*];
+
+        impl Device for AnyDevice {
+            type Memory = AnyMemory;
+            type Queue = AnyQueue;
+            type Event = AnyEvent;
+            type Transfer = AnyTransfer;
+            type Decoder = AnyDecoder;
+
+            fn name(&self) -> String {
+                match self {
+                    $(AnyDevice::$kind(device) => device.name(),)*
+                }
+            }
+
+            fn node(&self) -> Option<Node> {
+                match self {
+                    $(AnyDevice::$kind(device) => device.node(),)*
+                }
+            }
+
+            fn pin(&self, slab: &mut Slab) -> Result<(), DeviceError> {
+                match self {
+                    $(AnyDevice::$kind(device) => device.pin(slab),)*
+                }
+            }
+
+            fn memory(&self, bytes: usize) -> Result<Arc<AnyMemory>, DeviceError> {
+                Ok(Arc::new(match self {
+                    $(AnyDevice::$kind(device) => AnyMemory::$kind(device.memory(bytes)?),)*
+                }))
+            }
+
+            fn len(&self, memory: &AnyMemory) -> usize {
+                match memory {
+                    $(AnyMemory::$kind(memory) => memory.len(),)*
+                }
+            }
+
+            fn stream(&self) -> Result<AnyQueue, DeviceError> {
+                match self {
+                    $(AnyDevice::$kind(device) => device.stream().map(AnyQueue::$kind),)*
+                }
+            }
+
+            fn event(&self, timed: bool) -> Result<AnyEvent, DeviceError> {
+                match self {
+                    $(AnyDevice::$kind(device) => device.event(timed).map(AnyEvent::$kind),)*
+                }
+            }
+
+            fn copy(
+                &self,
+                queue: AnyQueue,
+                from: HostSource,
+                bytes: usize,
+                to: &Arc<AnyMemory>,
+                at: usize,
+            ) -> Result<AnyTransfer, DeviceError> {
+                const CALL: &str = "a copy from the host";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        let queue = own!(queue, AnyQueue::$kind, CALL, STREAM);
+                        let to = own!(&**to, AnyMemory::$kind, CALL, MEMORY);
+                        device.copy(queue, from, bytes, to, at).map(AnyTransfer::$kind)
+                    })*
+                }
+            }
+
+            fn copy_within(
+                &self,
+                queue: AnyQueue,
+                from: &Arc<AnyMemory>,
+                to: &Arc<AnyMemory>,
+                bytes: usize,
+            ) -> Result<(), DeviceError> {
+                const CALL: &str = "a copy on the device";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        let from = own!(&**from, AnyMemory::$kind, CALL, MEMORY);
+                        let to = own!(&**to, AnyMemory::$kind, CALL, MEMORY);
+                        let queue = own!(queue, AnyQueue::$kind, CALL, STREAM);
+                        device.copy_within(queue, from, to, bytes)
+                    })*
+                }
+            }
+
+            fn launch(
+                &self,
+                queue: AnyQueue,
+                kernel: &Kernel,
+                rows: usize,
+                input: &Arc<AnyMemory>,
+                table: Option<(Table<'_>, &Arc<AnyMemory>)>,
+                output: &Arc<AnyMemory>,
+            ) -> Result<(), DeviceError> {
+                const CALL: &str = "a kernel";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        let queue = own!(queue, AnyQueue::$kind, CALL, STREAM);
+                        let input = own!(&**input, AnyMemory::$kind, CALL, MEMORY);
+                        let output = own!(&**output, AnyMemory::$kind, CALL, MEMORY);
+                        let table = match table {
+                            Some((views, memory)) => {
+                                Some((views, own!(&**memory, AnyMemory::$kind, CALL, MEMORY)))
+                            }
+                            None => None,
+                        };
+                        device.launch(queue, kernel, rows, input, table, output)
+                    })*
+                }
+            }
+
+            fn decoder(&self, settings: &DecoderSettings) -> Result<AnyDecoder, DeviceError> {
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        device.decoder(settings).map(AnyDecoder::$kind)
+                    })*
+                }
+            }
+
+            fn decoder_name(&self, decoder: &AnyDecoder) -> String {
+                match (self, decoder) {
+                    $((AnyDevice::$kind(device), AnyDecoder::$kind(decoder)) => {
+                        device.decoder_name(decoder)
+                    })*
+                    _ => "of a device of another kind".to_owned(),
+                }
+            }
+
+            fn decode(
+                &self,
+                queue: AnyQueue,
+                decoder: &mut AnyDecoder,
+                jpegs: &[ScannedJpeg],
+                to: &Arc<AnyMemory>,
+                positions: &[ImagePosition],
+            ) -> Result<Decoding<AnyTransfer>, DeviceError> {
+                const CALL: &str = "decoding JPEGs";
+                match (self, decoder) {
+                    $((AnyDevice::$kind(device), AnyDecoder::$kind(decoder)) => {
+                        let queue = own!(queue, AnyQueue::$kind, CALL, STREAM);
+                        let to = own!(&**to, AnyMemory::$kind, CALL, MEMORY);
+                        let decoding = device.decode(queue, decoder, jpegs, to, positions)?;
+                        Ok(decoding.map(AnyTransfer::$kind))
+                    })*
+                    _ => Err(other_kind(CALL, DECODER)),
+                }
+            }
+
+            fn record(&self, event: &AnyEvent, queue: AnyQueue) -> Result<(), DeviceError> {
+                const CALL: &str = "recording an event";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        let event = own!(event, AnyEvent::$kind, CALL, EVENT);
+                        device.record(event, own!(queue, AnyQueue::$kind, CALL, STREAM))
+                    })*
+                }
+            }
+
+            fn wait(&self, queue: AnyQueue, event: &AnyEvent) -> Result<(), DeviceError> {
+                const CALL: &str = "a stream's wait for an event";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        let queue = own!(queue, AnyQueue::$kind, CALL, STREAM);
+                        device.wait(queue, own!(event, AnyEvent::$kind, CALL, EVENT))
+                    })*
+                }
+            }
+
+            fn is_done(&self, event: &AnyEvent) -> Result<bool, DeviceError> {
+                const CALL: &str = "querying an event";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        device.is_done(own!(event, AnyEvent::$kind, CALL, EVENT))
+                    })*
+                }
+            }
+
+            fn synchronize(&self, event: &AnyEvent) -> Result<(), DeviceError> {
+                const CALL: &str = "waiting for an event";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        device.synchronize(own!(event, AnyEvent::$kind, CALL, EVENT))
+                    })*
+                }
+            }
+
+            fn synchronize_within(
+                &self,
+                event: &AnyEvent,
+                limit: Duration,
+            ) -> Result<bool, DeviceError> {
+                const CALL: &str = "waiting for an event";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        let event = own!(event, AnyEvent::$kind, CALL, EVENT);
+                        device.synchronize_within(event, limit)
+                    })*
+                }
+            }
+
+            fn with_current<T>(&self, calls: impl FnOnce() -> T) -> T {
+                match self {
+                    $(AnyDevice::$kind(device) => device.with_current(calls),)*
+                }
+            }
+
+            fn free_behind(&self, event: &AnyEvent) -> Result<(), DeviceError> {
+                const CALL: &str = "freeing memory behind an event";
+                match self {
+                    $(AnyDevice::$kind(device) => {
+                        device.free_behind(own!(event, AnyEvent::$kind, CALL, EVENT))
+                    })*
+                }
+            }
+
+            fn trim(&self, limit: Duration) {
+                match self {
+                    $(AnyDevice::$kind(device) => device.trim(limit),)*
+                }
+            }
+
+            fn give_back(&self, queue: AnyQueue) {
+                match (self, queue) {
+                    $((AnyDevice::$kind(device), AnyQueue::$kind(queue)) => {
+                        device.give_back(queue)
+                    })*
+                    // The stream belongs to another device, which keeps it.
+                    _ => {}
+                }
+            }
+
+            fn drain(&self) -> Result<(), DeviceError> {
+                match self {
+                    $(AnyDevice::$kind(device) => device.drain(),)*
+                }
+            }
+
+            fn elapsed(&self, from: &AnyEvent, to: &AnyEvent) -> Result<Duration, DeviceError> {
+                const CALL: &str = "the time between events";
+                match self {
+                    $(AnyDevice::$kind(device) => device.elapsed(
+                        own!(from, AnyEvent::$kind, CALL, EVENT),
+                        own!(to, AnyEvent::$kind, CALL, EVENT),
+                    ),)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// An NVIDIA GPU.
+    Cuda => Cuda,
+    /// A simulated device.
+    Sim => Sim,
+}
+
+/// Returns the part of a name that identifies the kind of device.
+fn kind_of(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(kind, _)| kind)
+}
+
+/// Returns the error for a name that is of no kind.
+fn unknown(name: &str) -> Error {
+    let problem = match kind_of(name) {
+        "cpu" => "\"cpu\" is not a device; leave it out to keep batches on the host".to_owned(),
+        _ => format!(
+            "{name:?} is not a device; devices are {}",
+            NAMES.join(", and ")
+        ),
+    };
+    Error::config("device", problem)
+}
+
+/// Returns the ordinal of the GPU that a device name means; None for a device of another kind.
 ///
 /// # Errors
 ///
-/// [`Error::Config`] if the name is neither a GPU's nor a simulated device's.
+/// [`Error::Config`] if the name is not that of a device.
 pub fn cuda_ordinal(name: &str) -> Result<Option<usize>, Error> {
-    let (kind, ordinal) = match name.split_once(':') {
-        Some((kind, ordinal)) => (kind, ordinal),
-        None => (name, "0"),
-    };
-    let problem = match kind {
-        "sim" => return Ok(None),
-        "cuda" => match ordinal.parse() {
-            Ok(ordinal) => return Ok(Some(ordinal)),
-            Err(_) => format!("{name:?} is not a device; GPUs are \"cuda:0\", \"cuda:1\", ..."),
-        },
-        "cpu" => "\"cpu\" is not a device; leave it out to keep batches on the host".to_owned(),
-        _ => format!(
-            "{name:?} is not a device; devices are \"cuda\", \"cuda:1\" and so on, and \"sim\", a \
-             simulated device"
-        ),
-    };
-    Err(Error::config("device", problem))
+    match kind_of(name) {
+        Cuda::KIND => Cuda::ordinal_of(name).map(Some),
+        kind if KINDS.contains(&kind) => Ok(None),
+        _ => Err(unknown(name)),
+    }
 }
 
-impl Device for AnyDevice {
-    type Memory = AnyMemory;
-    type Queue = AnyQueue;
-    type Event = AnyEvent;
-    type Transfer = AnyTransfer;
-    type Decoder = AnyDecoder;
-
-    fn name(&self) -> String {
+impl AnyDevice {
+    /// Returns the GPU, if consumers of its arrays use CUDA.
+    pub fn cuda(&self) -> Option<&Cuda> {
         match self {
-            AnyDevice::Cuda(cuda) => cuda.name(),
-            AnyDevice::Sim(sim) => sim.name(),
+            AnyDevice::Cuda(cuda) => Some(cuda),
+            _ => None,
         }
     }
+}
 
-    fn node(&self) -> Option<Node> {
+impl AnyMemory {
+    /// Returns the memory of a GPU, if consumers use it with CUDA. Others read a copy on the host.
+    pub fn cuda(&self) -> Option<&Arc<cuda::Memory>> {
         match self {
-            AnyDevice::Cuda(cuda) => cuda.node(),
-            AnyDevice::Sim(sim) => sim.node(),
-        }
-    }
-
-    fn pin(&self, slab: &mut Slab) -> Result<(), DeviceError> {
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.pin(slab),
-            AnyDevice::Sim(sim) => sim.pin(slab),
-        }
-    }
-
-    fn memory(&self, bytes: usize) -> Result<Arc<AnyMemory>, DeviceError> {
-        Ok(Arc::new(match self {
-            AnyDevice::Cuda(cuda) => DeviceKind::Cuda(cuda.memory(bytes)?),
-            AnyDevice::Sim(sim) => DeviceKind::Sim(sim.memory(bytes)?),
-        }))
-    }
-
-    fn len(&self, memory: &AnyMemory) -> usize {
-        match memory {
-            DeviceKind::Cuda(memory) => memory.len(),
-            DeviceKind::Sim(memory) => memory.len(),
-        }
-    }
-
-    fn stream(&self) -> Result<AnyQueue, DeviceError> {
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.stream().map(DeviceKind::Cuda),
-            AnyDevice::Sim(sim) => sim.stream().map(DeviceKind::Sim),
-        }
-    }
-
-    fn event(&self, timed: bool) -> Result<AnyEvent, DeviceError> {
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.event(timed).map(DeviceKind::Cuda),
-            AnyDevice::Sim(sim) => sim.event(timed).map(DeviceKind::Sim),
-        }
-    }
-
-    fn copy(
-        &self,
-        queue: AnyQueue,
-        from: HostSource,
-        bytes: usize,
-        to: &Arc<AnyMemory>,
-        at: usize,
-    ) -> Result<AnyTransfer, DeviceError> {
-        const CALL: &str = "a copy from the host";
-        match self {
-            AnyDevice::Cuda(cuda) => {
-                let (queue, to) = (queue.of_gpu(CALL, STREAM)?, to.of_gpu(CALL, MEMORY)?);
-                cuda.copy(*queue, from, bytes, to, at).map(DeviceKind::Cuda)
-            }
-            AnyDevice::Sim(sim) => {
-                let (queue, to) = (queue.of_sim(CALL, STREAM)?, to.of_sim(CALL, MEMORY)?);
-                sim.copy(*queue, from, bytes, to, at).map(DeviceKind::Sim)
-            }
-        }
-    }
-
-    fn copy_within(
-        &self,
-        queue: AnyQueue,
-        from: &Arc<AnyMemory>,
-        to: &Arc<AnyMemory>,
-        bytes: usize,
-    ) -> Result<(), DeviceError> {
-        const CALL: &str = "a copy on the device";
-        match self {
-            AnyDevice::Cuda(cuda) => {
-                let (from, to) = (from.of_gpu(CALL, MEMORY)?, to.of_gpu(CALL, MEMORY)?);
-                cuda.copy_within(*queue.of_gpu(CALL, STREAM)?, from, to, bytes)
-            }
-            AnyDevice::Sim(sim) => {
-                let (from, to) = (from.of_sim(CALL, MEMORY)?, to.of_sim(CALL, MEMORY)?);
-                sim.copy_within(*queue.of_sim(CALL, STREAM)?, from, to, bytes)
-            }
-        }
-    }
-
-    fn launch(
-        &self,
-        queue: AnyQueue,
-        kernel: &Kernel,
-        rows: usize,
-        input: &Arc<AnyMemory>,
-        table: Option<(Table<'_>, &Arc<AnyMemory>)>,
-        output: &Arc<AnyMemory>,
-    ) -> Result<(), DeviceError> {
-        const CALL: &str = "a kernel";
-        match self {
-            AnyDevice::Cuda(cuda) => {
-                let queue = *queue.of_gpu(CALL, STREAM)?;
-                let (input, output) = (input.of_gpu(CALL, MEMORY)?, output.of_gpu(CALL, MEMORY)?);
-                let table = match table {
-                    Some((views, memory)) => Some((views, memory.of_gpu(CALL, MEMORY)?)),
-                    None => None,
-                };
-                cuda.launch(queue, kernel, rows, input, table, output)
-            }
-            AnyDevice::Sim(sim) => {
-                let queue = *queue.of_sim(CALL, STREAM)?;
-                let (input, output) = (input.of_sim(CALL, MEMORY)?, output.of_sim(CALL, MEMORY)?);
-                let table = match table {
-                    Some((views, memory)) => Some((views, memory.of_sim(CALL, MEMORY)?)),
-                    None => None,
-                };
-                sim.launch(queue, kernel, rows, input, table, output)
-            }
-        }
-    }
-
-    fn decoder(&self, settings: &DecoderSettings) -> Result<AnyDecoder, DeviceError> {
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.decoder(settings).map(DeviceKind::Cuda),
-            AnyDevice::Sim(sim) => sim.decoder(settings).map(DeviceKind::Sim),
-        }
-    }
-
-    fn decoder_name(&self, decoder: &AnyDecoder) -> String {
-        match (self, decoder) {
-            (AnyDevice::Cuda(cuda), DeviceKind::Cuda(decoder)) => cuda.decoder_name(decoder),
-            (AnyDevice::Sim(sim), DeviceKind::Sim(decoder)) => sim.decoder_name(decoder),
-            _ => "of a device of another kind".to_owned(),
-        }
-    }
-
-    fn decode(
-        &self,
-        queue: AnyQueue,
-        decoder: &mut AnyDecoder,
-        jpegs: &[ScannedJpeg],
-        to: &Arc<AnyMemory>,
-        positions: &[ImagePosition],
-    ) -> Result<Decoding<AnyTransfer>, DeviceError> {
-        const CALL: &str = "decoding JPEGs";
-        match (self, decoder) {
-            (AnyDevice::Cuda(cuda), DeviceKind::Cuda(decoder)) => {
-                let (queue, to) = (queue.of_gpu(CALL, STREAM)?, to.of_gpu(CALL, MEMORY)?);
-                let decoding = cuda.decode(*queue, decoder, jpegs, to, positions)?;
-                Ok(decoding.map(DeviceKind::Cuda))
-            }
-            (AnyDevice::Sim(sim), DeviceKind::Sim(decoder)) => {
-                let (queue, to) = (queue.of_sim(CALL, STREAM)?, to.of_sim(CALL, MEMORY)?);
-                let decoding = sim.decode(*queue, decoder, jpegs, to, positions)?;
-                Ok(decoding.map(DeviceKind::Sim))
-            }
-            _ => Err(other_kind(CALL, DECODER)),
-        }
-    }
-
-    fn record(&self, event: &AnyEvent, queue: AnyQueue) -> Result<(), DeviceError> {
-        const CALL: &str = "recording an event";
-        match self {
-            AnyDevice::Cuda(cuda) => {
-                cuda.record(event.of_gpu(CALL, EVENT)?, *queue.of_gpu(CALL, STREAM)?)
-            }
-            AnyDevice::Sim(sim) => {
-                sim.record(event.of_sim(CALL, EVENT)?, *queue.of_sim(CALL, STREAM)?)
-            }
-        }
-    }
-
-    fn wait(&self, queue: AnyQueue, event: &AnyEvent) -> Result<(), DeviceError> {
-        const CALL: &str = "a stream's wait for an event";
-        match self {
-            AnyDevice::Cuda(cuda) => {
-                cuda.wait(*queue.of_gpu(CALL, STREAM)?, event.of_gpu(CALL, EVENT)?)
-            }
-            AnyDevice::Sim(sim) => {
-                sim.wait(*queue.of_sim(CALL, STREAM)?, event.of_sim(CALL, EVENT)?)
-            }
-        }
-    }
-
-    fn is_done(&self, event: &AnyEvent) -> Result<bool, DeviceError> {
-        const CALL: &str = "querying an event";
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.is_done(event.of_gpu(CALL, EVENT)?),
-            AnyDevice::Sim(sim) => sim.is_done(event.of_sim(CALL, EVENT)?),
-        }
-    }
-
-    fn synchronize(&self, event: &AnyEvent) -> Result<(), DeviceError> {
-        const CALL: &str = "waiting for an event";
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.synchronize(event.of_gpu(CALL, EVENT)?),
-            AnyDevice::Sim(sim) => sim.synchronize(event.of_sim(CALL, EVENT)?),
-        }
-    }
-
-    fn synchronize_within(&self, event: &AnyEvent, limit: Duration) -> Result<bool, DeviceError> {
-        const CALL: &str = "waiting for an event";
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.synchronize_within(event.of_gpu(CALL, EVENT)?, limit),
-            AnyDevice::Sim(sim) => sim.synchronize_within(event.of_sim(CALL, EVENT)?, limit),
-        }
-    }
-
-    fn with_current<T>(&self, calls: impl FnOnce() -> T) -> T {
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.with_current(calls),
-            AnyDevice::Sim(sim) => sim.with_current(calls),
-        }
-    }
-
-    fn free_behind(&self, event: &AnyEvent) -> Result<(), DeviceError> {
-        const CALL: &str = "freeing memory behind an event";
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.free_behind(event.of_gpu(CALL, EVENT)?),
-            AnyDevice::Sim(sim) => sim.free_behind(event.of_sim(CALL, EVENT)?),
-        }
-    }
-
-    fn trim(&self, limit: Duration) {
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.trim(limit),
-            AnyDevice::Sim(sim) => sim.trim(limit),
-        }
-    }
-
-    fn give_back(&self, queue: AnyQueue) {
-        match (self, queue) {
-            (AnyDevice::Cuda(cuda), DeviceKind::Cuda(queue)) => cuda.give_back(queue),
-            (AnyDevice::Sim(sim), DeviceKind::Sim(queue)) => sim.give_back(queue),
-            // The stream belongs to another device, which keeps it.
-            _ => {}
-        }
-    }
-
-    fn drain(&self) -> Result<(), DeviceError> {
-        match self {
-            AnyDevice::Cuda(cuda) => cuda.drain(),
-            AnyDevice::Sim(sim) => sim.drain(),
-        }
-    }
-
-    fn elapsed(&self, from: &AnyEvent, to: &AnyEvent) -> Result<Duration, DeviceError> {
-        const CALL: &str = "the time between events";
-        match self {
-            AnyDevice::Cuda(cuda) => {
-                cuda.elapsed(from.of_gpu(CALL, EVENT)?, to.of_gpu(CALL, EVENT)?)
-            }
-            AnyDevice::Sim(sim) => sim.elapsed(from.of_sim(CALL, EVENT)?, to.of_sim(CALL, EVENT)?),
+            AnyMemory::Cuda(memory) => Some(memory),
+            _ => None,
         }
     }
 }
@@ -408,21 +508,7 @@ impl DeviceArray<AnyDevice> {
     /// host has no memory left.
     pub fn to_host(&self) -> Result<Vec<u8>, Error> {
         self.synchronize()?;
-        match (self.device(), &**self.memory()) {
-            (AnyDevice::Cuda(cuda), DeviceKind::Cuda(memory)) => {
-                let bytes = self.bytes();
-                let into = Slab::zeroed(1, bytes).map_err(|_| Error::OutOfMemory {
-                    bytes: bytes as u64,
-                })?;
-                let read = cuda.read(cuda::Queue::LEGACY, memory, into);
-                let read = read.map_err(|error| error.on(cuda.name()))?;
-                Ok(read.as_ref().to_vec())
-            }
-            (_, DeviceKind::Sim(memory)) => Ok(memory.first(self.bytes())),
-            (AnyDevice::Sim(sim), DeviceKind::Cuda(_)) => {
-                Err(other_kind("a copy to the host", MEMORY).on(sim.name()))
-            }
-        }
+        self.device().host_copy(self.memory(), self.bytes())
     }
 }
 
@@ -455,7 +541,7 @@ mod tests {
         let own = sim.stream().expect("a stream");
         let event = sim.event(false).expect("an event");
         let memory = sim.memory(8).expect("memory");
-        let gpu = DeviceKind::Cuda(cuda::Queue::LEGACY);
+        let gpu = AnyQueue::Cuda(cuda::Queue::LEGACY);
 
         assert_eq!(
             rejected(sim.record(&event, gpu)),
@@ -489,7 +575,7 @@ mod tests {
         assert!(any.is_done(&begun).expect("an answer"));
         assert!(any.elapsed(&begun, &done).expect("a time") >= Duration::from_micros(2));
         assert_eq!(any.len(&to), 4);
-        let DeviceKind::Sim(memory) = &*to else {
+        let AnyMemory::Sim(memory) = &*to else {
             panic!("memory of a simulated device");
         };
         assert_eq!(memory.first(4), [7, 8, 9, 10]);
@@ -511,7 +597,7 @@ mod tests {
         ];
         let one = any.decode(queue, &mut decoder, &files[..1], &to, &positions[..1]);
         drop(one.expect("a batch").transfer);
-        let DeviceKind::Sim(memory) = &*to else {
+        let AnyMemory::Sim(memory) = &*to else {
             panic!("memory of a simulated device");
         };
         let seen = memory.first(192);
@@ -521,7 +607,7 @@ mod tests {
             rejected(any.decode(queue, &mut decoder, &files, &to, &positions))
                 .starts_with("decoding JPEGs: row 1: 8 rows of 24 bytes")
         );
-        let gpu = DeviceKind::Cuda(cuda::Queue::LEGACY);
+        let gpu = AnyQueue::Cuda(cuda::Queue::LEGACY);
         let foreign = any.decode(gpu, &mut decoder, &files[..1], &to, &positions[..1]);
         assert!(rejected(foreign).starts_with("decoding JPEGs: the stream belongs"));
     }

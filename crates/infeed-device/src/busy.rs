@@ -5,7 +5,6 @@ use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use infeed_raw::nvml;
 use serde::{Deserialize, Serialize};
 
 use super::AnyDevice;
@@ -47,15 +46,7 @@ impl UtilisationMonitor {
     /// Starts to monitor a device. None if its utilisation cannot be read, as on a simulated
     /// device.
     pub fn over(device: &AnyDevice) -> Option<UtilisationMonitor> {
-        match device {
-            AnyDevice::Cuda(cuda) => {
-                let gpu = nvml::MonitoredGpu::at(&cuda.gpu().bus)?;
-                UtilisationMonitor::polling(EVERY, move || {
-                    gpu.utilisation().map(|found| found.busy)
-                })
-            }
-            AnyDevice::Sim(_) => None,
-        }
+        UtilisationMonitor::polling(EVERY, device.busy_share()?)
     }
 
     /// Starts the thread if a first call of `ask` returns a value.

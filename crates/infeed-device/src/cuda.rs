@@ -8,11 +8,14 @@ use infeed_raw::cuda::nvjpeg::{Decoder, NoDecoder};
 use infeed_raw::cuda::{Context, CudaError, Event, Memory, Queue, Transfer};
 use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::near::{self, Node};
+use infeed_raw::nvml;
 use infeed_raw::slab::Slab;
 
 pub use infeed_raw::cuda::{Gpu, NoCuda, probe};
 
-use super::jpeg::{self, DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
+use super::any::{BusyShare, NamedDevice};
+use super::check::{CheckedDevice, PixelTolerance};
+use super::jpeg::{self, Backend, DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
 use super::{Device, DeviceError, HostSource};
 use infeed_core::error::Error;
 
@@ -51,6 +54,19 @@ pub struct Cuda {
 }
 
 impl Cuda {
+    /// Returns the ordinal in a name of the kind `cuda`; `cuda` means `cuda:0`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the part after the colon is not a number.
+    pub(super) fn ordinal_of(name: &str) -> Result<usize, Error> {
+        let ordinal = name.split_once(':').map_or("0", |(_, ordinal)| ordinal);
+        ordinal.parse().map_err(|_| {
+            let problem = format!("{name:?} is not a device; GPUs are \"cuda:0\", \"cuda:1\", ...");
+            Error::config("device", problem)
+        })
+    }
+
     /// Opens a GPU and loads the kernels. `ordinal` counts the GPUs that are visible to the
     /// process.
     ///
@@ -97,6 +113,77 @@ impl Cuda {
     pub fn read(&self, queue: Queue, from: &Memory, into: Slab) -> Result<Slab, DeviceError> {
         device_result("a copy to the host", self.context.read(queue, from, into))
     }
+}
+
+impl CheckedDevice for Cuda {
+    const LATE: Duration = Duration::from_millis(4);
+    const BUSY_BYTES: usize = 64 << 20;
+    const BACKENDS: &'static [Option<Backend>] = &[Some(Backend::Engine), Some(Backend::Cores)];
+    // A decoder may round differently in each of three steps, and may interpolate chroma from fewer
+    // samples.
+    const APART: PixelTolerance = PixelTolerance {
+        full: 1.5,
+        sampled: 6.0,
+    };
+
+    fn fetch(
+        &self,
+        queue: Self::Queue,
+        from: &Arc<Self::Memory>,
+        into: Slab,
+    ) -> Result<Slab, DeviceError> {
+        self.read(queue, from, into)
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let gpu = self.gpu();
+        vec![
+            ("name", gpu.name.clone()),
+            ("capability", dotted(gpu.capability)),
+            ("multiprocessors", gpu.multiprocessors.to_string()),
+            ("memory_bytes", gpu.memory_bytes.to_string()),
+            ("bus", gpu.bus.clone()),
+            ("utilisation", utilisation(&gpu.bus)),
+            ("driver_cuda", dotted(gpu.driver)),
+        ]
+    }
+}
+
+impl NamedDevice for Cuda {
+    const KIND: &'static str = "cuda";
+    const NAMES: &'static str = "\"cuda\", \"cuda:1\" and so on";
+    const IS_SIMULATED: bool = false;
+
+    fn open_named(name: &str) -> Result<Cuda, Error> {
+        Cuda::open(Cuda::ordinal_of(name)?)
+    }
+
+    fn host_copy(&self, memory: &Arc<Memory>, bytes: usize) -> Result<Vec<u8>, Error> {
+        let into = Slab::zeroed(1, bytes).map_err(|_| Error::OutOfMemory {
+            bytes: bytes as u64,
+        })?;
+        let read = self.read(Queue::LEGACY, memory, into);
+        let read = read.map_err(|error| error.on(self.name()))?;
+        Ok(read.as_ref().to_vec())
+    }
+
+    fn busy_share(&self) -> Option<BusyShare> {
+        let gpu = nvml::MonitoredGpu::at(&self.gpu().bus)?;
+        Some(Box::new(move || gpu.utilisation().map(|found| found.busy)))
+    }
+}
+
+/// Returns the share of the time that the GPU was busy, as NVIDIA's management library (NVML)
+/// reports it.
+fn utilisation(bus: &str) -> String {
+    let found = nvml::MonitoredGpu::at(bus).and_then(|gpu| gpu.utilisation());
+    found.map_or("unknown".to_owned(), |found| {
+        format!("{:.0} % busy", 100.0 * found.busy)
+    })
+}
+
+fn dotted((major, minor): (i32, i32)) -> String {
+    format!("{major}.{minor}")
 }
 
 fn name(ordinal: usize) -> String {

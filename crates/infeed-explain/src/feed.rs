@@ -10,7 +10,7 @@ use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::loader::{Loader, Options};
 use infeed::pipeline::Pipeline;
 use infeed_core::error::Error;
-use infeed_device::any::AnyQueue;
+use infeed_device::any::{AnyQueue, is_simulated};
 use infeed_device::ring::{Ring, RingStats};
 use infeed_device::{Device, SLOTS};
 
@@ -105,9 +105,4 @@ pub(super) fn crossed<D: Device>(loader: &DeviceLoader<D>) -> Result<Transfers, 
         found.add_trial(&placed);
     }
     Ok(found)
-}
-
-/// Returns whether a device of this name is simulated.
-fn is_simulated(name: &str) -> bool {
-    name == "sim" || name.starts_with("sim:")
 }

@@ -137,8 +137,8 @@ impl Case {
     /// Returns the origin of the numbers of bus and device.
     pub(super) fn known(&self) -> DeviceOrigin {
         match &self.conditions.device {
-            Some(AnyDevice::Cuda(_)) => DeviceOrigin::Measured,
-            Some(AnyDevice::Sim(_)) => DeviceOrigin::Simulated,
+            Some(device) if device.is_simulated() => DeviceOrigin::Simulated,
+            Some(_) => DeviceOrigin::Measured,
             None => DeviceOrigin::Planned,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use infeed::batch::Values;
 use infeed::device::AnyDevice;
-use infeed::device::any::{AnyQueue, DeviceKind};
+use infeed::device::any::AnyQueue;
 use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, RingStats};
 use infeed::loader::DecodeBy;
 use infeed::loader::ahead::{Placement, PlacementState};
@@ -30,8 +30,8 @@ pub(crate) enum HostOrDeviceBatch {
 /// Returns the consumer's stream on a device. None for a device without streams.
 pub(crate) fn queue_on(device: &AnyDevice, stream: Option<Queue>) -> Option<AnyQueue> {
     stream
-        .filter(|_| matches!(device, AnyDevice::Cuda(_)))
-        .map(DeviceKind::Cuda)
+        .filter(|_| device.cuda().is_some())
+        .map(AnyQueue::Cuda)
 }
 
 /// Counters of one device of a loader, or the sums over all of them.
@@ -120,8 +120,8 @@ impl HostOrDeviceBatch {
     pub(crate) fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = stream.py();
         match self {
-            HostOrDeviceBatch::Device(batch) if matches!(batch.device(), AnyDevice::Cuda(_)) => {
-                let queue = DeviceKind::Cuda(stream_from(stream)?);
+            HostOrDeviceBatch::Device(batch) if batch.device().cuda().is_some() => {
+                let queue = AnyQueue::Cuda(stream_from(stream)?);
                 raise(py, py.detach(|| batch.record_stream(queue)))
             }
             HostOrDeviceBatch::Host(_) | HostOrDeviceBatch::Device(_) => Err(no_streams()),
@@ -143,12 +143,10 @@ pub(crate) struct DeviceArray {
 }
 
 impl DeviceArray {
-    /// Ordinal of the GPU. None for a simulated device.
+    /// Ordinal of the GPU. None for a device whose arrays consumers read on the host.
     fn ordinal(&self) -> Option<usize> {
-        match self.inner.device() {
-            AnyDevice::Cuda(cuda) => Some(cuda.gpu().ordinal),
-            AnyDevice::Sim(_) => None,
-        }
+        let gpu = self.inner.device().cuda();
+        gpu.map(|gpu| gpu.gpu().ordinal)
     }
 }
 
@@ -168,7 +166,7 @@ impl DeviceArray {
     fn device(&self) -> String {
         match self.ordinal() {
             Some(ordinal) => format!("cuda:{ordinal}"),
-            None => "sim".to_owned(),
+            None => self.inner.device().kind().to_owned(),
         }
     }
 
@@ -194,21 +192,21 @@ impl DeviceArray {
         refuse_copy(copy)?;
         let array = &self.inner;
         let (shape, dtype) = (array.shape(), data_type(array.dtype()));
-        let tensor = match &**array.memory() {
-            DeviceKind::Cuda(memory) => {
+        let tensor = match array.memory().cuda() {
+            Some(memory) => {
                 let synchronized = match consumer_stream(stream.as_ref())? {
-                    Consumer::Queue(queue) => py.detach(|| array.ready_on(DeviceKind::Cuda(queue))),
+                    Consumer::Queue(queue) => py.detach(|| array.ready_on(AnyQueue::Cuda(queue))),
                     // This consumer does not wait, so the copy must end before the consumer has the
                     // array.
                     Consumer::NoSync => py.detach(|| {
                         array.synchronize()?;
-                        array.record_stream(DeviceKind::Cuda(Queue::LEGACY))
+                        array.record_stream(AnyQueue::Cuda(Queue::LEGACY))
                     }),
                 };
                 raise(py, synchronized)?;
                 Tensor::on_gpu(Arc::clone(memory), array.clone(), 0, shape, dtype)
             }
-            DeviceKind::Sim(_) => {
+            None => {
                 if stream.is_some() {
                     return Err(no_streams());
                 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use infeed::Error;
-use infeed::device::any::{AnyMemory, AnyQueue, DeviceKind};
+use infeed::device::any::{AnyMemory, AnyQueue};
 use infeed::device::ring::Ring;
 use infeed::device::{AnyDevice, Cuda, Device};
 use infeed::loader::ahead::{DeviceLoader, PartsStep};
@@ -87,16 +87,13 @@ impl TargetTensors {
             }
             checked.push(found);
         }
-        let gpus = rings.iter().map(|ring| match ring.device() {
-            AnyDevice::Cuda(cuda) => Some(cuda),
-            AnyDevice::Sim(_) => None,
-        });
+        let gpus = rings.iter().map(|ring| ring.device().cuda());
         let Some(gpus) = gpus.collect::<Option<Vec<&Cuda>>>() else {
             return simulated(py, on, &checked, streams, timeout);
         };
         let queue = |stream: &Option<Bound<'_, PyAny>>| {
             let named = stream.as_ref().map_or(Ok(Queue::LEGACY), stream_from);
-            named.map(DeviceKind::Cuda)
+            named.map(AnyQueue::Cuda)
         };
         let queues: Vec<AnyQueue> = streams.iter().map(queue).collect::<PyResult<_>>()?;
         let memory = raise(py, self.memory(&gpus, checked))?;
@@ -126,10 +123,8 @@ impl TargetTensors {
         checked: Vec<Vec<CheckedTensor>>,
     ) -> Result<Vec<Vec<FieldMemory>>, Error> {
         let mut kept = self.lock();
-        let is_busy = |memory: &Arc<AnyMemory>| match &**memory {
-            DeviceKind::Cuda(memory) => !memory.is_idle(),
-            DeviceKind::Sim(_) => false,
-        };
+        let is_busy =
+            |memory: &Arc<AnyMemory>| memory.cuda().is_some_and(|memory| !memory.is_idle());
         kept.retired.retain(is_busy);
         let mut all = Vec::with_capacity(checked.len());
         for (at, (gpu, tensors)) in gpus.iter().zip(checked).enumerate() {
@@ -141,7 +136,7 @@ impl TargetTensors {
                     _ => {
                         let made = tensor.on_gpu(gpu.context());
                         let made = made.map_err(|error| problem(&field, error.to_string()))?;
-                        let made = Arc::new(DeviceKind::Cuda(Arc::new(made)));
+                        let made = Arc::new(AnyMemory::Cuda(Arc::new(made)));
                         let before = kept.by_field.insert(key, Arc::clone(&made));
                         kept.retired.extend(before);
                         made
@@ -167,12 +162,9 @@ impl TargetTensors {
 }
 
 fn is_of(memory: &AnyMemory, tensor: &ForeignTensor) -> bool {
-    match memory {
-        DeviceKind::Cuda(memory) => {
-            (memory.address(), memory.len()) == (tensor.address(), tensor.bytes())
-        }
-        DeviceKind::Sim(_) => false,
-    }
+    memory.cuda().is_some_and(|memory| {
+        (memory.address(), memory.len()) == (tensor.address(), tensor.bytes())
+    })
 }
 
 /// Waits until there is a batch. Begins the next epoch when one ends.
@@ -202,7 +194,7 @@ fn simulated(
     if streams.iter().any(Option::is_some) {
         return Err(no_streams());
     }
-    let is_gpu = |ring: &Ring<AnyDevice>| matches!(ring.device(), AnyDevice::Cuda(_));
+    let is_gpu = |ring: &Ring<AnyDevice>| ring.device().cuda().is_some();
     if on.rings().iter().any(is_gpu) {
         let names: Vec<_> = on.rings().iter().map(|r| r.device().name()).collect();
         let problem = format!(
@@ -260,12 +252,12 @@ struct Target<'a> {
 
 impl<'a> Target<'a> {
     fn of(on: &DeviceLoader<AnyDevice>, at: usize, field: &'a str) -> Target<'a> {
-        let (place, device) = match on.rings()[at].device() {
-            AnyDevice::Cuda(cuda) => {
+        let (place, device) = match on.rings()[at].device().cuda() {
+            Some(cuda) => {
                 let ordinal = cuda.gpu().ordinal;
                 (TensorLocation::Gpu(ordinal), format!("cuda:{ordinal}"))
             }
-            AnyDevice::Sim(_) => (TensorLocation::Host, "cpu".to_owned()),
+            None => (TensorLocation::Host, "cpu".to_owned()),
         };
         Target {
             field,

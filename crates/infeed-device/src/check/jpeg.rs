@@ -10,7 +10,7 @@ use infeed_raw::slab::Slab;
 use super::pace::Pace;
 use super::{CheckFailure, CheckedDevice, Effort, Figure, Figures, noise, with_causes, wrong};
 use crate::DeviceError;
-use crate::jpeg::{Backend, DecoderSettings, Decoding, ImagePosition, RejectedFile, ScannedJpeg};
+use crate::jpeg::{DecoderSettings, Decoding, ImagePosition, RejectedFile, ScannedJpeg};
 
 /// Largest accepted distance of a device's pixels from the host's: the mean over all levels of an
 /// image. For a missing or wrong image, the distance is tens of levels.
@@ -376,6 +376,3 @@ pub(super) fn rates<D: CheckedDevice>(
     });
     Ok(format!("{} files", batches * BATCH))
 }
-
-/// The decoders that a GPU may have.
-pub(super) const GPU_BACKENDS: &[Option<Backend>] = &[Some(Backend::Engine), Some(Backend::Cores)];

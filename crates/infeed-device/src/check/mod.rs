@@ -20,12 +20,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infeed_raw::nvml;
 use infeed_raw::slab::Slab;
 use serde::Serialize;
 
 use super::jpeg::{Backend, DecoderSettings};
-use super::{AnyDevice, Cuda, Device, DeviceError, HostSource, Sim};
+use super::{AnyDevice, Device, DeviceError, HostSource};
 use infeed_core::error::Error;
 
 pub use jpeg::PixelTolerance;
@@ -65,85 +64,6 @@ pub trait CheckedDevice: Device {
 
     /// Returns properties of the device, by name and value.
     fn facts(&self) -> Vec<(&'static str, String)>;
-}
-
-impl CheckedDevice for Cuda {
-    const LATE: Duration = Duration::from_millis(4);
-    const BUSY_BYTES: usize = 64 << 20;
-    const BACKENDS: &'static [Option<Backend>] = jpeg::GPU_BACKENDS;
-    // A decoder may round differently in each of three steps, and may interpolate chroma from fewer
-    // samples.
-    const APART: PixelTolerance = PixelTolerance {
-        full: 1.5,
-        sampled: 6.0,
-    };
-
-    fn fetch(
-        &self,
-        queue: Self::Queue,
-        from: &Arc<Self::Memory>,
-        into: Slab,
-    ) -> Result<Slab, DeviceError> {
-        self.read(queue, from, into)
-    }
-
-    fn facts(&self) -> Vec<(&'static str, String)> {
-        let gpu = self.gpu();
-        vec![
-            ("name", gpu.name.clone()),
-            ("capability", dotted(gpu.capability)),
-            ("multiprocessors", gpu.multiprocessors.to_string()),
-            ("memory_bytes", gpu.memory_bytes.to_string()),
-            ("bus", gpu.bus.clone()),
-            ("utilisation", utilisation(&gpu.bus)),
-            ("driver_cuda", dotted(gpu.driver)),
-        ]
-    }
-}
-
-/// Returns the share of the time that the GPU was busy, as NVIDIA's management library (NVML)
-/// reports it.
-fn utilisation(bus: &str) -> String {
-    let found = nvml::MonitoredGpu::at(bus).and_then(|gpu| gpu.utilisation());
-    found.map_or("unknown".to_owned(), |found| {
-        format!("{:.0} % busy", 100.0 * found.busy)
-    })
-}
-
-fn dotted((major, minor): (i32, i32)) -> String {
-    format!("{major}.{minor}")
-}
-
-impl CheckedDevice for Sim {
-    // The simulated device finds races at any timing.
-    const LATE: Duration = Duration::from_micros(100);
-    const BUSY_BYTES: usize = 64 << 10;
-    const BACKENDS: &'static [Option<Backend>] = &[None];
-    const APART: PixelTolerance = PixelTolerance {
-        full: 0.0,
-        sampled: 0.0,
-    };
-
-    fn fetch(
-        &self,
-        queue: Self::Queue,
-        from: &Arc<Self::Memory>,
-        mut into: Slab,
-    ) -> Result<Slab, DeviceError> {
-        let bytes = into.as_ref().len();
-        let seen = self.read(queue, from, bytes, Duration::ZERO)?.bytes();
-        let into_bytes = into.as_mut();
-        into_bytes.copy_from_slice(&seen);
-        Ok(into)
-    }
-
-    fn complaints(&self) -> Vec<String> {
-        self.violations().iter().map(ToString::to_string).collect()
-    }
-
-    fn facts(&self) -> Vec<(&'static str, String)> {
-        vec![("name", "the simulated device".to_owned())]
-    }
 }
 
 /// All findings about a device.
@@ -318,15 +238,12 @@ pub fn run(device: &str, plan: &Plan, found: &mut dyn FnMut(&Finding)) -> Result
         value: start.elapsed().as_secs_f64() * 1e3,
         unit: "ms",
     });
-    match opened {
-        AnyDevice::Cuda(cuda) => check(&cuda, plan, &mut log),
-        AnyDevice::Sim(sim) => check(&sim, plan, &mut log),
-    }
+    opened.check(plan, &mut log);
     Ok(log.report)
 }
 
 /// The findings so far, and the function that receives each of them.
-struct Log<'a> {
+pub(super) struct Log<'a> {
     report: Report,
     found: &'a mut dyn FnMut(&Finding),
 }
@@ -368,7 +285,7 @@ impl Log<'_> {
 }
 
 /// Runs the groups of the plan one after another.
-fn check<D: CheckedDevice>(device: &D, plan: &Plan, log: &mut Log<'_>) {
+pub(super) fn check<D: CheckedDevice>(device: &D, plan: &Plan, log: &mut Log<'_>) {
     let seconds = Duration::try_from_secs_f64(plan.seconds).unwrap_or_default();
     let effort = match seconds >= Duration::from_secs(10) {
         true => Effort::Full,

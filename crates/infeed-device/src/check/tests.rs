@@ -1,4 +1,5 @@
 use super::*;
+use crate::Sim;
 
 #[test]
 fn the_simulated_device_passes_every_check_and_reports_every_figure() {

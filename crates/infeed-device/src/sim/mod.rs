@@ -18,6 +18,7 @@ mod config;
 mod jpeg;
 mod line;
 mod memory;
+mod named;
 mod races;
 mod state;
 mod table;

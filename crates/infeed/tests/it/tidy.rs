@@ -1,7 +1,7 @@
 //! Rules of the code that a machine can check: the crate graph, the modules of the engine, names of
 //! types, and the length of files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -88,36 +88,66 @@ const TRANSFORM_NAMES: &[&str] = &[
     "infeed-cli/src/inspect/sheet.rs",
 ];
 
-/// File formats, in the words of the code. The module `arrow` of other libraries is none of them.
-const FILE_FORMATS: &[&[&str]] = &[
-    &["webdataset", "WebDataset"],
-    &["tfrecord", "TfRecord"],
-    &["mds", "Mds", "MDS"],
-    &["parquet", "Parquet"],
-    &["Arrow"],
-    &["npz", "Npz"],
-];
+/// Things of one sort that the code names, such as file formats. A newcomer adds one with few files.
+struct Additions {
+    /// The words of each.
+    words: &'static [&'static [&'static str]],
+    /// Folders in which each has a file or folder, next to the tables of all.
+    folders: &'static [&'static str],
+    /// Other files that name one, with the reason. None of them changes for a new one.
+    allowed: &'static [&'static str],
+    /// Maximum number of files in the folders that name one of them.
+    max_files: usize,
+}
 
-/// Folders with a file for each format and the table of all formats: readers and writers.
-const FORMAT_FOLDERS: [&str; 2] = ["infeed-source/src/formats/", "infeed-pack/src/targets/"];
+/// File formats: a reader, a writer and two tables. The module `arrow` of other libraries is no
+/// format.
+const FILE_FORMATS: Additions = Additions {
+    words: &[
+        &["webdataset", "WebDataset"],
+        &["tfrecord", "TfRecord"],
+        &["mds", "Mds", "MDS"],
+        &["parquet", "Parquet"],
+        &["Arrow"],
+        &["npz", "Npz"],
+    ],
+    folders: &["infeed-source/src/formats/", "infeed-pack/src/targets/"],
+    allowed: &[
+        // Public paths of the readers of tables.
+        "infeed-source/src/lib.rs",
+        // Index files of NVIDIA DALI's tools.
+        "infeed-source/src/shards/text_index.rs",
+        // Messages.
+        "infeed-pack/src/columnar.rs",
+        "infeed-pack/src/shards.rs",
+        // Examples in a help text.
+        "infeed-cli/src/pack.rs",
+        // Files for tests.
+        "infeed-testkit/src/write.rs",
+    ],
+    max_files: 4,
+};
 
-/// Other files that may name a file format, with the reason. None of them changes for a new format.
-const FORMAT_NAMES: &[&str] = &[
-    // Public paths of the readers of tables.
-    "infeed-source/src/lib.rs",
-    // Index files of NVIDIA DALI's tools.
-    "infeed-source/src/shards/text_index.rs",
-    // Messages.
-    "infeed-pack/src/columnar.rs",
-    "infeed-pack/src/shards.rs",
-    // Examples in a help text.
-    "infeed-cli/src/pack.rs",
-    // Files for tests.
-    "infeed-testkit/src/write.rs",
-];
-
-/// Maximum number of files that name one file format: its reader, its writer and the two tables.
-const FORMAT_FILES: usize = 4;
+/// Kinds of devices: an implementation, its module in `lib.rs`, and the table.
+const DEVICE_KINDS: Additions = Additions {
+    words: &[&["cuda", "Cuda"], &["sim", "Sim"]],
+    folders: &["infeed-device/src/"],
+    allowed: &[
+        // Settings of NVIDIA's decoder, which other devices ignore.
+        "infeed-device/src/jpeg.rs",
+        // Consumers that use CUDA streams. All other devices are read on the host.
+        "infeed-py/src/device.rs",
+        "infeed-py/src/fill.rs",
+        "infeed-py/src/gpu.rs",
+        // Examples in messages and help texts.
+        "infeed-py/src/loader.rs",
+        "infeed/src/loader/decoders.rs",
+        "infeed/src/loader/several.rs",
+        "infeed-cli/src/bench.rs",
+        "infeed-cli/src/explain.rs",
+    ],
+    max_files: 3,
+};
 
 /// The folder of all crates.
 fn crates() -> PathBuf {
@@ -289,54 +319,65 @@ fn has_word(line: &str, words: &[&str]) -> bool {
         .any(|word| words.contains(&word))
 }
 
-#[test]
-fn a_file_format_is_named_by_its_reader_its_writer_and_two_tables() {
+/// Checks that other code asks for properties, and that few files name each of the additions.
+fn assert_few_files_name(additions: &Additions) {
+    // The crates of the CUDA interface name CUDA. They know neither devices nor formats.
+    let is_shipped = |path: &str| {
+        !["/tests/", "infeed-raw/", "fake-cuda/"]
+            .iter()
+            .any(|part| path.contains(part))
+    };
     let files: Vec<(String, String)> = all_files()
         .into_iter()
         .map(|(path, text)| (path.display().to_string(), text))
-        .filter(|(path, _)| !path.contains("/tests/"))
+        .filter(|(path, _)| is_shipped(path))
         .collect();
-    for (path, text) in &files {
-        let is_allowed = FORMAT_FOLDERS.iter().any(|folder| path.contains(folder))
-            || FORMAT_NAMES.iter().any(|allowed| path.ends_with(allowed));
-        let names = |words: &&[&str]| code(text).any(|line| has_word(line, words));
-        let named = FILE_FORMATS.iter().find(|words| names(words));
+    let allowed_by = |path: &str| additions.allowed.iter().position(|end| path.ends_with(end));
+    // A reader or a device with several files has a folder.
+    let file_in_folder = |path: &str| {
+        let folders = additions.folders.iter();
+        let mut ends = folders.filter_map(|folder| Some(path.find(folder)? + folder.len()));
+        let end = ends.next()?;
+        let name = path[end..].split('/').next()?;
+        Some(path[..end + name.len()].to_owned())
+    };
+    let mut used = vec![false; additions.allowed.len()];
+    for words in additions.words {
+        let mut naming = BTreeSet::new();
+        for (path, text) in &files {
+            if !code(text).any(|line| has_word(line, words)) {
+                continue;
+            }
+            if let Some(at) = allowed_by(path) {
+                used[at] = true;
+                continue;
+            }
+            let file = file_in_folder(path);
+            assert!(
+                file.is_some(),
+                "{path} names {words:?}; ask the table for its properties"
+            );
+            naming.extend(file);
+        }
         assert!(
-            is_allowed || named.is_none(),
-            "{path} names the format {named:?}; ask the table of formats for its properties"
-        );
-    }
-    for allowed in FORMAT_NAMES {
-        let names = |text: &str| {
-            code(text).any(|line| FILE_FORMATS.iter().any(|words| has_word(line, words)))
-        };
-        let found = files.iter().find(|(path, _)| path.ends_with(allowed));
-        assert!(
-            found.is_some_and(|(_, text)| names(text)),
-            "{allowed} names no format; remove it from the list"
-        );
-    }
-    for words in FILE_FORMATS {
-        let mut naming: Vec<&str> = files
-            .iter()
-            .filter(|(_, text)| code(text).any(|line| has_word(line, words)))
-            .filter_map(|(path, _)| {
-                let folder = FORMAT_FOLDERS
-                    .iter()
-                    .find(|folder| path.contains(**folder))?;
-                // A reader with several files has a folder.
-                let end = path.find(folder)? + folder.len();
-                let name = path[end..].split('/').next()?;
-                Some(&path[..end + name.len()])
-            })
-            .collect();
-        naming.dedup();
-        assert!(
-            naming.len() <= FORMAT_FILES,
+            naming.len() <= additions.max_files,
             "{} files name {words:?}: {naming:?}",
             naming.len()
         );
+        assert!(naming.len() > 1, "the test finds the files of {words:?}");
     }
+    let mut unused = additions.allowed.iter().zip(used).filter(|(_, used)| !used);
+    assert_eq!(unused.next(), None, "it names none of them any more");
+}
+
+#[test]
+fn a_file_format_is_named_by_its_reader_its_writer_and_two_tables() {
+    assert_few_files_name(&FILE_FORMATS);
+}
+
+#[test]
+fn a_kind_of_device_is_named_by_its_implementation_and_one_table() {
+    assert_few_files_name(&DEVICE_KINDS);
 }
 
 /// Name that a line declares as a type at the top level of its file.
