@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from infeed import _check, _core
 from infeed import transforms as T
@@ -27,7 +27,7 @@ PackFormat = Literal[
     "webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"
 ]
 
-_FORMATS = ("webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays")
+_FORMATS: tuple[str, ...] = get_args(PackFormat)
 
 # Default width in MCUs of the tiles of JPEGs with restart markers.
 _TILE = 4

@@ -34,8 +34,8 @@ macro_rules! source_spec {
             Folder {
                 /// The folder.
                 path: PathBuf,
-                /// `auto` (the class folders, if there are any), `none`, or the path of a CSV with the
-                /// columns `path` and `label`.
+                /// `auto` (the class folders, if there are any), `none`, or the path of a CSV with
+                /// the columns `path` and `label`.
                 #[serde(default = "auto")]
                 labels: String,
                 /// Whether symbolic links that lead outside `path` are followed.
@@ -56,8 +56,8 @@ macro_rules! source_spec {
             Mix {
                 /// The sources.
                 parts: Vec<MixPart>,
-                /// Records of an epoch if the parts have weights. Absent: the number of records of all
-                /// parts.
+                /// Records of an epoch if the parts have weights. Absent: the number of records of
+                /// all parts.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 epoch: Option<u64>,
             },
@@ -88,7 +88,7 @@ macro_rules! source_spec {
 
         impl SourceSpec {
             $(
-                #[doc = concat!("Creates a source of the format `", stringify!($name), "` with the fields that its files have.")]
+                #[doc = concat!("Creates a source of `", stringify!($name), "` files with all fields.")]
                 pub fn $name(files: impl Into<String>) -> SourceSpec {
                     SourceSpec::$variant {
                         $key: FileNames::from_name(files.into()),
@@ -108,7 +108,9 @@ macro_rules! source_spec {
             /// Returns the format, names and fields of a source in files with many records.
             fn file_source(&self) -> Option<(&'static FileFormat, &[String], &[FieldSpec])> {
                 match self {
-                    $(SourceSpec::$variant { $key, fields } => Some((&$format, $key.names(), fields)),)*
+                    $(SourceSpec::$variant { $key, fields } => {
+                        Some((&$format, $key.names(), fields))
+                    })*
                     _ => None,
                 }
             }

@@ -372,6 +372,13 @@ fn assert_few_files_name(additions: &Additions) {
 
 #[test]
 fn a_file_format_is_named_by_its_reader_its_writer_and_two_tables() {
+    for format in infeed::source::formats::FORMATS {
+        let words = FILE_FORMATS.words.concat();
+        let is_listed = words
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(format.name));
+        assert!(is_listed, "{} is not in the list of the test", format.name);
+    }
     assert_few_files_name(&FILE_FORMATS);
 }
 
