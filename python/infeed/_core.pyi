@@ -25,6 +25,7 @@ __all__ = [
     "Loader",
     "PackParts",
     "PythonSource",
+    "Verdict",
     "__version__",
     "check",
     "check_transform",
@@ -43,6 +44,7 @@ __all__ = [
     "set_cache",
     "table",
     "toml_from_json",
+    "watch_verdict",
 ]
 __version__: str
 ORDER: str
@@ -180,6 +182,60 @@ class Explanation:
 
     def trace(self) -> str:
         """Returns the timeline as Chrome trace events."""
+
+@final
+class Verdict:
+    """The limit of a loop, in words and numbers."""
+
+    @property
+    def limit(self) -> str:
+        """The limit.
+
+        For a watched loop: the ``step``; the ``loader``; ``python``, the interpreter's
+        lock; or ``interference``, a loader that slows the step.
+        """
+
+    @property
+    def rate(self) -> float:
+        """Rate with this limit, in samples/s, or batches/s if samples are unknown."""
+
+    @property
+    def next_limit(self) -> str | None:
+        """Limit without this one; None if nothing else was found."""
+
+    @property
+    def next_rate(self) -> float | None:
+        """Rate with the next limit."""
+
+    @property
+    def tie(self) -> bool:
+        """Whether the limits are too close to distinguish."""
+
+    @property
+    def claim(self) -> str:
+        """The verdict in one line."""
+
+    @property
+    def evidence(self) -> list[str]:
+        """Measurements, one per line."""
+
+    @property
+    def capacity(self) -> list[str]:
+        """The arithmetic, one per line."""
+
+    @property
+    def advice(self) -> list[str]:
+        """Changes to try, one per line."""
+
+    @property
+    def not_worth(self) -> list[str]:
+        """Changes without a gain, with the reason, one per line."""
+
+    def json(self) -> str:
+        """Returns one JSON object with these names as keys."""
+
+    def text(self, width: int) -> str:
+        """Returns text for a terminal of `width` columns, without colour."""
 
 @final
 class Function:
@@ -458,6 +514,13 @@ def pack(
     """Packs a dataset; returns the result as JSON.
 
     ``progress`` receives records done, total, reused and bad, and bytes in and out.
+    """
+
+def watch_verdict(measurements: str) -> Verdict:
+    """Returns the verdict of a watched loop from its measurements as JSON.
+
+    Raises:
+        ValueError: The text is not JSON of such measurements.
     """
 
 def main(argv: Sequence[str]) -> int:

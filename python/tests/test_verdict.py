@@ -13,12 +13,15 @@ from infeed.watching.figures import (
     Throughput,
 )
 from infeed.watching.report import WatchReport
-from infeed.watching.verdict import verdict
 
 IDLE = ProcessorLoad(
     usable=8, loop=0.5, loop_waiting=0, loop_stepping=0.6, threads=0, python=0,
     children=2, machine=2.6,
 )  # fmt: skip
+
+
+def verdict(measured: Figures):
+    return WatchReport(measured).verdict
 
 
 def times(mean_s: float, count: int = 100, error_s: float = 1e-5) -> DurationSummary:

@@ -6,9 +6,6 @@ use super::interval::Interval;
 use super::limit::{Limit, Resource};
 use infeed_source::PythonTime;
 
-/// Ratio of two rates below which the limits count as equal.
-pub(super) const TIE: f64 = 1.05;
-
 /// Relative error of a capacity that is computed from counters instead of measured alone. Threads
 /// that take turns on a core count each other's time as their own.
 pub(super) const COUNTED: f64 = 0.15;

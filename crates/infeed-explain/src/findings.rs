@@ -204,16 +204,17 @@ pub struct Stall {
     pub compute: f64,
 }
 
-/// The limit with its evidence.
+/// The limit with its evidence: of a run of infeed, or of a watched loop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// The limiting resource.
     pub limit: Limit,
-    /// Samples per second that it allows.
+    /// Samples per second that it allows, or batches per second if a watched loop does not count
+    /// samples.
     pub rate: f64,
     /// The second limit. None if there is no other.
     pub next_limit: Option<Limit>,
-    /// Samples per second that the second limit allows.
+    /// Rate that the second limit allows, in the same unit.
     pub next_rate: Option<f64>,
     /// Whether both rates are too close to separate.
     pub tie: bool,
@@ -221,8 +222,8 @@ pub struct Verdict {
     pub claim: String,
     /// Observations with numbers, one per line.
     pub evidence: Vec<String>,
-    /// Arithmetic of the limit.
-    pub capacity: String,
+    /// Arithmetic of the limit, one rate per line.
+    pub capacity: Vec<String>,
     /// Recommended actions with their gain.
     pub advice: Vec<String>,
     /// Remedies without gain, with the reason.

@@ -9,6 +9,8 @@
 //! the device ([`PlacementReport`]) and which share of the JPEGs its decoder should take
 //! ([`Decoding`]). [`Transfers`] reports the bytes and copies that went to the device.
 //!
+//! [`watched`] concludes what limits a loop over another loader, from measured times alone.
+//!
 //! [`Feeding`] covers other machines: the predicted gain of [feeders](infeed::feed) before the user
 //! starts one, and the measured gain of those that run.
 //!
@@ -48,6 +50,7 @@ mod transfers;
 mod trial;
 mod units;
 mod verdict;
+mod watch;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -71,6 +74,9 @@ pub use placement::{
 };
 pub use running::{running, running_on};
 pub use transfers::{FieldTransfer, Transfers};
+pub use watch::{
+    Ceiling, DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop, watched,
+};
 
 /// Receives the name of the current part of the work and the share of it that is done, 0 to 1.
 /// Returns whether to continue.

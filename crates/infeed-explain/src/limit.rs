@@ -1,4 +1,4 @@
-//! The resources that can limit a pipeline, and the rate that each allows.
+//! The resources that can limit a pipeline or a watched loop, and the rate that each allows.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,10 @@ pub enum Limit {
     Device,
     /// The training step itself. The loader keeps up.
     Step,
+    /// The loader of a watched loop, whose own resources are unknown.
+    Loader,
+    /// The loader of a watched loop, which takes cores or memory bandwidth from the step.
+    Interference,
 }
 
 impl Limit {
@@ -50,6 +54,8 @@ impl Limit {
             Limit::Decoder => "decoder",
             Limit::Device => "device",
             Limit::Step => "step",
+            Limit::Loader => "loader",
+            Limit::Interference => "interference",
         }
     }
 
@@ -68,6 +74,8 @@ impl Limit {
             Limit::Decoder => "the device's decoder",
             Limit::Device => "the device's work on rows",
             Limit::Step => "the step",
+            Limit::Loader => "the loader",
+            Limit::Interference => "the loader's effect on the step",
         }
     }
 }

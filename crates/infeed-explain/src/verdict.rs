@@ -1,6 +1,6 @@
 //! Builds the verdict: claim, evidence, arithmetic, advice, and remedies without gain.
 
-use super::capacity::{Capacities, TIE};
+use super::capacity::Capacities;
 use super::case::Case;
 use super::findings::{Remedy, Run, Stall, Verdict};
 use super::functions;
@@ -9,6 +9,14 @@ use super::limit::Limit;
 
 /// Maximum number of remedies in the advice.
 const ADVICE: usize = 3;
+
+/// Relative difference of two rates below which the limits count as equal.
+const TIE: f64 = 0.05;
+
+/// Returns whether the rate of the next limit is too close to that of the limit to separate them.
+pub(super) fn too_close(rate: f64, next_rate: f64) -> bool {
+    next_rate < rate * (1.0 + TIE)
+}
 
 /// Builds the verdict from the measurements.
 pub(super) fn verdict(
@@ -23,7 +31,7 @@ pub(super) fn verdict(
     let limit = capacities.limit();
     let rate = first.map_or(run.samples_per_s, |resource| resource.rate.mid);
     let next_rate = next.map(|resource| resource.rate.mid);
-    let tie = next_rate.is_some_and(|next| next < rate * TIE);
+    let tie = next_rate.is_some_and(|next| too_close(rate, next));
     let waited = 1.0 - stall.compute;
     Verdict {
         limit,
@@ -33,7 +41,7 @@ pub(super) fn verdict(
         tie,
         claim: claim(limit, next.filter(|_| tie).map(|r| r.limit), case, waited),
         evidence: evidence(case, run, rate),
-        capacity: first.map_or(String::new(), |resource| resource.arithmetic.clone()),
+        capacity: first.iter().map(|r| r.arithmetic.clone()).collect(),
         advice: advice(case, run, limit, remedies),
         not_worth: not_worth(limit, remedies),
     }

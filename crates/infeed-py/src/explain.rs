@@ -1,7 +1,8 @@
-//! The explanation of a running loader, and its output formats.
+//! The explanation of a running loader, and its output formats. The verdict of a watched loop.
 
-use infeed_explain::Explanation as Inner;
 use infeed_explain::report;
+use infeed_explain::{Explanation as Inner, Verdict as InnerVerdict, WatchedLoop, watched};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// The limit of a run, with its evidence.
@@ -33,4 +34,85 @@ impl Explanation {
     fn trace(&self) -> String {
         report::trace(&self.inner)
     }
+}
+
+/// The limit of a loop, in words and numbers.
+#[pyclass(frozen, module = "infeed._core")]
+pub(crate) struct Verdict {
+    inner: InnerVerdict,
+}
+
+#[pymethods]
+impl Verdict {
+    #[getter]
+    fn limit(&self) -> &'static str {
+        self.inner.limit.name()
+    }
+
+    #[getter]
+    fn rate(&self) -> f64 {
+        self.inner.rate
+    }
+
+    #[getter]
+    fn next_limit(&self) -> Option<&'static str> {
+        self.inner.next_limit.map(|limit| limit.name())
+    }
+
+    #[getter]
+    fn next_rate(&self) -> Option<f64> {
+        self.inner.next_rate
+    }
+
+    #[getter]
+    fn tie(&self) -> bool {
+        self.inner.tie
+    }
+
+    #[getter]
+    fn claim(&self) -> &str {
+        &self.inner.claim
+    }
+
+    #[getter]
+    fn evidence(&self) -> Vec<String> {
+        self.inner.evidence.clone()
+    }
+
+    #[getter]
+    fn capacity(&self) -> Vec<String> {
+        self.inner.capacity.clone()
+    }
+
+    #[getter]
+    fn advice(&self) -> Vec<String> {
+        self.inner.advice.clone()
+    }
+
+    #[getter]
+    fn not_worth(&self) -> Vec<String> {
+        self.inner.not_worth.clone()
+    }
+
+    fn json(&self) -> String {
+        report::verdict_json(&self.inner)
+    }
+
+    fn text(&self, width: usize) -> String {
+        report::verdict_text(&self.inner, width)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<infeed.Verdict: {}>", self.inner.claim)
+    }
+}
+
+/// Returns the verdict of a watched loop from its measurements as JSON.
+#[pyfunction]
+pub(crate) fn watch_verdict(measurements: &str) -> PyResult<Verdict> {
+    let measured: WatchedLoop = serde_json::from_str(measurements)
+        .map_err(|error| PyValueError::new_err(format!("watch: invalid measurements: {error}")))?;
+    Ok(Verdict {
+        inner: watched(&measured),
+    })
 }

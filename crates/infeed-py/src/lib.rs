@@ -54,7 +54,7 @@ mod _core {
     #[pymodule_export]
     use super::device::DeviceArray;
     #[pymodule_export]
-    use super::explain::Explanation;
+    use super::explain::{Explanation, Verdict, watch_verdict};
     #[pymodule_export]
     use super::feed::{Feeder, Hosts};
     #[pymodule_export]

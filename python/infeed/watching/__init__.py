@@ -1,7 +1,7 @@
 """`watch`: the waiting time of a loop over any loader, and the step's slowdown by it.
 
 `loop` measures times, `sampler` requests the interpreter's lock, `processor` reads
-processor times, `figures` and `report` hold the numbers, `verdict` draws the
+processor times, `figures` and `report` hold the numbers, the engine draws the
 conclusion, and `throughput` measures infeed.
 """
 

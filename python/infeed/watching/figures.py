@@ -1,29 +1,10 @@
-"""Measurements of a watch, the shares and rates computed from them, and the verdict.
+"""Measurements of a watch, and the shares and rates computed from them.
 
 All of it is plain data, so that tests can make up measurements.
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
-
-Limit = Literal["step", "loader", "python", "interference"]
-
-# Share of waiting time below which it is not the limit: without it the loop would be
-# faster by no more than that.
-WAITING = 0.05
-# Relative difference of loader and step below which they are reported as equal.
-TIE = 0.05
-# Relative slowdown of the step by the loader below which it is not reported.
-SLOWED = 0.05
-# Share of requests that found the interpreter's lock held, above which it is reported.
-HELD = 0.6
-# Part of that share that threads other than the loop's must cause, and cores that other
-# Python threads must use, before the lock is reported as the cause of a slow step.
-OTHERS = 0.2
-PYTHON = 0.15
-# Share of the usable cores above which they count as fully used.
-SATURATED = 0.9
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -108,11 +89,6 @@ class ProcessorLoad:
     def busy(self) -> float:
         """Cores used by this process and its children."""
         return self.loop + self.threads + self.children
-
-    @property
-    def saturated(self) -> bool:
-        """Whether all usable cores were in use."""
-        return max(self.busy, self.machine) >= SATURATED * self.usable
 
 
 @dataclass(frozen=True)
@@ -228,33 +204,3 @@ class Figures:
         if not self.loop_s:
             return 0.0
         return self.slowed / (1 + self.slowed) * self.step.total_s / self.loop_s
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The limit of a loop, in words and numbers.
-
-    Attributes:
-        limit: The limit: the ``step``; the ``loader``; ``python``, the interpreter's
-            lock; or ``interference``, a loader that slows the step.
-        rate: Rate with this limit, in samples/s, or batches/s if samples are unknown.
-        next_limit: Limit without this one; None if nothing else was found.
-        next_rate: Rate with the next limit.
-        tie: Whether the limits are too close to distinguish.
-        claim: The verdict in one line.
-        evidence: Measurements, one per line.
-        capacity: The arithmetic, one per line.
-        advice: Changes to try, one per line.
-        not_worth: Changes without a gain, with the reason, one per line.
-    """
-
-    limit: Limit
-    rate: float
-    next_limit: Limit | None
-    next_rate: float | None
-    tie: bool
-    claim: str
-    evidence: list[str] = field(default_factory=list)
-    capacity: list[str] = field(default_factory=list)
-    advice: list[str] = field(default_factory=list)
-    not_worth: list[str] = field(default_factory=list)

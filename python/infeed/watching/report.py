@@ -1,18 +1,29 @@
 """The report of a watch: figures and verdict, as text and as data."""
 
 import json
-import textwrap
 from dataclasses import asdict
 from typing import Any
 
-from infeed._core import __version__
+from infeed._core import Verdict, __version__, watch_verdict
 from infeed.watching.figures import Figures
-from infeed.watching.verdict import verdict
 
 # Version of the dictionary that `WatchReport.to_dict` returns.
 VERSION = 1
 
 WIDTH = 100
+
+# Properties of `Figures` that the verdict uses.
+COMPUTED = (
+    "loop_s",
+    "waiting",
+    "per_batch",
+    "unit",
+    "rate",
+    "step_s",
+    "step_rate",
+    "slowed",
+    "interference",
+)
 
 
 class WatchReport:
@@ -25,7 +36,7 @@ class WatchReport:
 
     def __init__(self, figures: Figures):
         self.figures = figures
-        self.verdict = verdict(figures)
+        self.verdict = _verdict(figures)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain data: rates in samples/s, times in seconds."""
@@ -39,7 +50,7 @@ class WatchReport:
         return {
             "version": VERSION,
             "infeed": __version__,
-            "verdict": asdict(self.verdict),
+            "verdict": json.loads(self.verdict.json()),
             "shares": shares,
             "rates": rates,
             **asdict(figures),
@@ -50,20 +61,16 @@ class WatchReport:
         return json.dumps(self.to_dict(), indent=indent)
 
     def __str__(self) -> str:
-        verdict = self.verdict
-        lines = [verdict.claim]
-        for title, entries in (
-            ("evidence", verdict.evidence),
-            ("capacity", verdict.capacity),
-            ("try", verdict.advice),
-            ("not worth", verdict.not_worth),
-        ):
-            for number, entry in enumerate(entries):
-                head = f"  {title if number == 0 else '':<10} "
-                lines += textwrap.wrap(
-                    entry, WIDTH, initial_indent=head, subsequent_indent=" " * 15
-                )
-        return "\n".join(lines)
+        return self.verdict.text(WIDTH).removesuffix("\n")
+
+    def __reduce__(self) -> tuple[type["WatchReport"], tuple[Figures]]:
+        return WatchReport, (self.figures,)
 
     def __repr__(self) -> str:
         return f"<infeed.WatchReport: {self.verdict.claim}>"
+
+
+def _verdict(figures: Figures) -> Verdict:
+    computed = {name: getattr(figures, name) for name in COMPUTED}
+    # A function of the user may count samples with numbers of NumPy.
+    return watch_verdict(json.dumps(asdict(figures) | computed, default=float))

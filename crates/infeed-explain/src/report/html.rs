@@ -109,10 +109,9 @@ fn head(e: &Explanation) -> String {
         )
     };
     let tiles: String = tiles.iter().map(tile).collect();
-    let capacity = std::slice::from_ref(&v.capacity);
     let said = [
         ("evidence", v.evidence.as_slice()),
-        ("capacity", capacity),
+        ("capacity", &v.capacity),
         ("try", &v.advice),
         ("not worth", &v.not_worth),
     ];

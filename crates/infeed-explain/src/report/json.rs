@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Explanation, StageCost};
+use crate::{Explanation, StageCost, Verdict};
 
 /// Returns one JSON object on one line. Keys are the fields of [`Explanation`], rates are in
 /// samples per second, times in seconds, sizes in bytes. `stages` is also at the top level, as in
@@ -21,4 +21,10 @@ pub fn json(e: &Explanation) -> String {
     // serde_json writes numbers that JSON lacks as null. Nothing else can fail, because all keys
     // are strings.
     serde_json::to_string(&report).expect("plain data with string keys")
+}
+
+/// Returns a verdict as one JSON object, with the fields of [`Verdict`] as keys.
+pub fn verdict_json(v: &Verdict) -> String {
+    // As above, nothing can fail.
+    serde_json::to_string(v).expect("plain data with string keys")
 }

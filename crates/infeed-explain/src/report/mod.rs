@@ -13,8 +13,8 @@ mod trace;
 mod words;
 
 pub use html::html;
-pub use json::json;
+pub use json::{json, verdict_json};
 pub use prometheus::{LoaderMetrics, PROMETHEUS_TYPE, prometheus};
 pub use serve::{MetricsServer, serve_metrics};
-pub use text::text;
+pub use text::{text, verdict_text};
 pub use trace::trace;

@@ -7,7 +7,7 @@ mod feeders;
 use super::numbers;
 use super::table::{ALWAYS, Column, length, set, wrap};
 use super::words::{behind, error, stall};
-use crate::{Explanation, LedgerEntry, NotTried, Remedy, StageCost};
+use crate::{Explanation, LedgerEntry, NotTried, Remedy, StageCost, Verdict};
 use infeed_core::printable::{BOLD, DIM, RESET, printable};
 
 /// Width of the labels of the verdict's lines, with the blanks around them.
@@ -23,12 +23,15 @@ const SHOWN: usize = 5;
 /// Lines are at most `width` characters long. The exception is a command that cannot be broken for
 /// the shell, because the user copies it.
 pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
-    let mut page = TextPage {
-        width: width.max(NARROWEST),
-        colour,
-        out: String::new(),
+    let mut page = TextPage::new(width, colour);
+    let measured = match said_stall(e) {
+        split if split.is_empty() => numbers::rate(e.run.samples_per_s),
+        split => format!(
+            "{}; the consumer: {split}",
+            numbers::rate(e.run.samples_per_s)
+        ),
     };
-    verdict(&mut page, e);
+    verdict(&mut page, &e.verdict, Some(measured), behind(&e.verdict));
     stages(&mut page, &e.run.stages);
     device::placement(&mut page, e);
     device::decoding(&mut page, e);
@@ -54,24 +57,25 @@ fn said_stall(e: &Explanation) -> String {
     parts.join(", ")
 }
 
-fn verdict(page: &mut TextPage, e: &Explanation) {
-    let v = &e.verdict;
+/// Returns a verdict for a terminal, without colour. It has no line about the next limit, because
+/// the capacity of a watched loop has its rate.
+///
+/// Lines are at most `width` characters long.
+pub fn verdict_text(v: &Verdict, width: usize) -> String {
+    let mut page = TextPage::new(width, false);
+    verdict(&mut page, v, None, None);
+    page.out
+}
+
+/// Writes a verdict, with the measured rate and a description of the next limit if they are given.
+fn verdict(page: &mut TextPage, v: &Verdict, measured: Option<String>, next: Option<String>) {
     for line in wrap(&clean(&v.claim), page.width) {
         page.styled(BOLD, &line);
     }
-    let measured = match said_stall(e) {
-        split if split.is_empty() => numbers::rate(e.run.samples_per_s),
-        split => format!(
-            "{}; the consumer: {split}",
-            numbers::rate(e.run.samples_per_s)
-        ),
-    };
-    page.labelled("measured", &[measured]);
+    page.labelled("measured", measured.as_slice());
     page.labelled("evidence", &v.evidence);
-    page.labelled("capacity", std::slice::from_ref(&v.capacity));
-    if let Some(behind) = behind(v) {
-        page.labelled(if v.tie { "tie" } else { "next" }, &[behind]);
-    }
+    page.labelled("capacity", &v.capacity);
+    page.labelled(if v.tie { "tie" } else { "next" }, next.as_slice());
     page.labelled("try", &v.advice);
     page.labelled("not worth", &v.not_worth);
 }
@@ -216,6 +220,14 @@ struct TextPage {
 }
 
 impl TextPage {
+    fn new(width: usize, colour: bool) -> TextPage {
+        TextPage {
+            width: width.max(NARROWEST),
+            colour,
+            out: String::new(),
+        }
+    }
+
     fn line(&mut self, line: &str) {
         self.out.push_str(line);
         self.out.push('\n');

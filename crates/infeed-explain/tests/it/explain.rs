@@ -107,9 +107,9 @@ fn decoding_limits_a_folder_of_photographs() {
 
     assert_eq!(found.verdict.limit, Limit::Decode, "{:?}", found.run.stages);
     assert!(
-        found.verdict.capacity.contains("2 workers /"),
+        found.verdict.capacity[0].contains("2 workers /"),
         "{}",
-        found.verdict.capacity
+        found.verdict.capacity[0]
     );
 }
 

@@ -145,6 +145,7 @@ const DEVICE_KINDS: Additions = Additions {
         "infeed/src/loader/several.rs",
         "infeed-cli/src/bench.rs",
         "infeed-cli/src/explain.rs",
+        "infeed-explain/src/watch/evidence.rs",
     ],
     max_files: 3,
 };

@@ -171,7 +171,9 @@ pub(crate) fn step_bound() -> Explanation {
         tie: false,
         claim: "the training step limits this run: the loader keeps up".into(),
         evidence: vec!["a batch was ready in 99.6 % of the steps".into()],
-        capacity: "8 samples / 45 ms per step = 178 samples/s; the loader could give 264".into(),
+        capacity: vec![
+            "8 samples / 45 ms per step = 178 samples/s; the loader could give 264".into(),
+        ],
         advice: vec!["nothing in the loader: make the step faster".into()],
         not_worth: vec!["more workers: batches are ready before they are asked for".into()],
     };
@@ -319,7 +321,9 @@ fn verdict() -> Verdict {
             "2 workers busy 97 % of the run; no batch was ready in 91 % of the steps".into(),
             "decode takes 75 % of all processor time, 5.1 ms a sample".into(),
         ],
-        capacity: "2 cores / 6.84 ms per sample, with 10 % for the loop = 264 samples/s".into(),
+        capacity: vec![
+            "2 cores / 6.84 ms per sample, with 10 % for the loop = 264 samples/s".into(),
+        ],
         advice: vec![
             "store the images as PNG that is cheaper to read: about 1.92x".into(),
             "pack decoded pixels: about 2.40x for 2.53 GB of disk".into(),

@@ -1,0 +1,161 @@
+//! The measurements of a watched loop in sentences, and the division behind each rate.
+
+use super::{DurationSummary, LockShares, ProcessorLoad, WatchedLoop};
+use crate::units::{duration, milliseconds, percent, significant};
+
+/// Cores of worker processes and of other programs below which they are not listed.
+const LISTED_CHILDREN: f64 = 0.05;
+const LISTED_OTHERS: f64 = 0.2;
+
+/// Describes the measurements, one per line.
+pub(super) fn evidence(measured: &WatchedLoop) -> Vec<String> {
+    let mut lines = vec![batches(measured)];
+    if measured.epochs > 1 && measured.seam_s > 0.0 {
+        let share = match measured.loop_s > 0.0 {
+            true => measured.seam_s / measured.loop_s,
+            false => 0.0,
+        };
+        lines.push(format!(
+            "between epochs the loop waited {} in all, {} of its time",
+            duration(measured.seam_s),
+            percent(share)
+        ));
+    }
+    for (what, durations) in [("wait", &measured.wait), ("step", &measured.step)] {
+        if durations.count > 0 {
+            lines.push(format!("{what} {}", spread(durations)));
+        }
+    }
+    if let Some(alone) = &measured.alone {
+        let rest = match alone.at_rest {
+            true => "",
+            false => "; other threads, of the loader or the step, stayed as busy",
+        };
+        lines.push(format!(
+            "step with the loader at rest {} ({} times){rest}",
+            spread(&alone.step),
+            alone.step.count
+        ));
+    }
+    if measured.processor.sampled && measured.processor.busy() > 0.0 {
+        lines.push(processor(&measured.processor));
+    }
+    lines.extend(measured.lock.as_ref().and_then(lock));
+    if measured.asynchronous {
+        lines.push(
+            "a device computes asynchronously, so step and wait are those of the loop's thread; \
+             watch(..., sync=torch.cuda.synchronize) separates them"
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+fn batches(measured: &WatchedLoop) -> String {
+    let size = match measured.counts_samples() {
+        true => format!(" of {}", significant(measured.per_batch, 4)),
+        false => String::new(),
+    };
+    let mut line = format!(
+        "{} batches{size} in {:.1} s after the first",
+        measured.batches, measured.loop_s
+    );
+    if measured.epochs >= 2 {
+        line.push_str(&format!(", {} epochs", measured.epochs));
+    }
+    if let Some(first_s) = measured.first_batch_s {
+        line.push_str(&format!(", which took {}", duration(first_s)));
+    }
+    line
+}
+
+fn processor(load: &ProcessorLoad) -> String {
+    let mut parts = vec![
+        format!("loop {:.1}", load.own),
+        format!("other threads {:.1}", load.threads),
+    ];
+    if load.children >= LISTED_CHILDREN {
+        parts.push(format!("worker processes {:.1}", load.children));
+    }
+    let others = load.machine - load.busy();
+    if others >= LISTED_OTHERS {
+        parts.push(format!("other programs {others:.1}"));
+    }
+    format!(
+        "processor: {:.1} of {} usable cores busy: {}",
+        load.busy(),
+        significant(load.usable, 3),
+        parts.join(", ")
+    )
+}
+
+fn lock(lock: &LockShares) -> Option<String> {
+    let shares = [
+        (lock.waiting, "while waiting"),
+        (lock.stepping, "during steps"),
+        (lock.alone, "during steps alone"),
+    ];
+    let parts: Vec<String> = shares
+        .into_iter()
+        .filter_map(|(share, when)| Some(format!("{} of requests {when}", percent(share?))))
+        .collect();
+    (!parts.is_empty()).then(|| format!("Python's lock was held at {}", parts.join(", ")))
+}
+
+/// Describes the rates, each with its division.
+pub(super) fn capacity(measured: &WatchedLoop) -> Vec<String> {
+    let count = significant(measured.per_batch, 4);
+    let each_s = measured.loop_s / measured.step.count as f64;
+    let kind = match measured.alone {
+        Some(_) => "on a batch from memory",
+        None => "without waiting",
+    };
+    let mut lines = vec![
+        format!(
+            "the loop: {count} / ({} wait + {} step) = {}",
+            milliseconds(each_s - measured.step.mean_s),
+            milliseconds(measured.step.mean_s),
+            measured.with_unit(measured.rate)
+        ),
+        format!(
+            "the step {kind}: {count} / {} = {}",
+            milliseconds(measured.step_s),
+            measured.with_unit(measured.step_rate)
+        ),
+    ];
+    if let Some(throughput) = &measured.throughput
+        && measured.counts_samples()
+    {
+        lines.push(format!(
+            "infeed over the same files, alone: {} / {:.1} s = {}",
+            throughput.samples,
+            throughput.seconds,
+            measured.with_unit(throughput.samples_per_s)
+        ));
+    }
+    lines
+}
+
+impl WatchedLoop {
+    /// Returns whether rates count samples, not batches.
+    pub(super) fn counts_samples(&self) -> bool {
+        self.samples.is_some_and(|samples| samples > 0.0)
+    }
+
+    /// Formats a rate with its unit.
+    pub(super) fn with_unit(&self, rate: f64) -> String {
+        match rate < 1000.0 {
+            true => format!("{} {}", significant(rate, 4), self.unit),
+            false => format!("{rate:.0} {}", self.unit),
+        }
+    }
+}
+
+fn spread(durations: &DurationSummary) -> String {
+    format!(
+        "mean {}, p50 {}, p99 {}",
+        milliseconds(durations.mean_s),
+        milliseconds(durations.p50_s),
+        milliseconds(durations.p99_s)
+    )
+}

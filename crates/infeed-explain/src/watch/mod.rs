@@ -1,0 +1,298 @@
+//! Concludes what limits a loop over any loader, from the times that a watch around it measured.
+//!
+//! `infeed.watch` of the Python package takes the times and computes shares and rates from them.
+
+mod advice;
+mod evidence;
+
+use serde::Deserialize;
+
+use super::findings::Verdict;
+use super::limit::Limit;
+use super::units::{milliseconds, percent};
+use super::verdict::too_close;
+
+/// Share of waiting time below which it is not the limit: without it the loop would be faster by no
+/// more than that.
+const WAITING: f64 = 0.05;
+/// Waiting time, relative to the step, below which nothing limits next to the step.
+const ALMOST_NONE: f64 = 0.01;
+/// Relative slowdown of the step by the loader below which it is not reported.
+const SLOWED: f64 = 0.05;
+/// Share of requests that found the interpreter's lock held, above which it is reported.
+const HELD: f64 = 0.6;
+/// Part of that share that threads other than the loop's must cause, and cores that other Python
+/// threads must use, before the lock is reported as the cause of a slow step.
+const OTHERS: f64 = 0.2;
+const PYTHON: f64 = 0.15;
+/// Share of the usable cores above which they count as fully used.
+const SATURATED: f64 = 0.9;
+
+/// Measurements of a watch, with the shares and rates computed from them.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WatchedLoop {
+    /// Number of batches, without repetitions for the ceiling.
+    pub batches: u64,
+    /// Number of samples. None if unknown.
+    pub samples: Option<f64>,
+    /// Number of epochs begun.
+    pub epochs: u64,
+    /// Time from the first request to the first batch, in seconds.
+    pub first_batch_s: Option<f64>,
+    /// Waiting time between epochs, in seconds.
+    pub seam_s: f64,
+    /// Waiting times for batches within epochs.
+    pub wait: DurationSummary,
+    /// Times from taking a batch to asking for the next one.
+    pub step: DurationSummary,
+    /// The step on a batch in memory, if it was measured.
+    pub alone: Option<Ceiling>,
+    /// The interpreter's lock, if there is one.
+    pub lock: Option<LockShares>,
+    /// Use of the processor.
+    pub processor: ProcessorLoad,
+    /// Throughput of infeed over the same files, if it was measured.
+    pub throughput: Option<PipelineThroughput>,
+    /// Whether a device may have worked beyond the end of a step.
+    pub asynchronous: bool,
+    /// Time in the loop after the first batch, in seconds.
+    pub loop_s: f64,
+    /// Share of that time in which the loop waited for data, 0 to 1.
+    pub waiting: f64,
+    /// Samples per batch. 1 if unknown, so that rates count batches.
+    pub per_batch: f64,
+    /// Unit of the rates.
+    pub unit: String,
+    /// Rate of the loop.
+    pub rate: f64,
+    /// Time of the step alone, as far as it is known, in seconds.
+    pub step_s: f64,
+    /// Rate of the step if it never waited for batches.
+    pub step_rate: f64,
+    /// Relative slowdown of the step by the loader: 0.2 is 20 %. 0 if unclear.
+    pub slowed: f64,
+    /// Share of the loop's time that is due to this slowdown, 0 to 1.
+    pub interference: f64,
+}
+
+/// Durations of one kind, in seconds.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct DurationSummary {
+    /// Number of durations.
+    pub count: u64,
+    /// Their sum.
+    pub total_s: f64,
+    /// Their mean.
+    pub mean_s: f64,
+    /// Their median.
+    pub p50_s: f64,
+    /// The duration that 1 % of them exceed.
+    pub p99_s: f64,
+    /// Mean without the longest and shortest 5 %.
+    pub middle_s: f64,
+}
+
+/// The step on a batch in memory, with the loader at rest.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Ceiling {
+    /// Durations of the step.
+    pub step: DurationSummary,
+    /// Whether the loader came to rest. If not, the step may be even faster.
+    pub at_rest: bool,
+}
+
+/// Share of requests that found the interpreter's lock held, 0 to 1. None means too few requests.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct LockShares {
+    /// Share while the loop waited for data.
+    pub waiting: Option<f64>,
+    /// Share during steps.
+    pub stepping: Option<f64>,
+    /// Share during steps with the loader at rest.
+    pub alone: Option<f64>,
+}
+
+/// Mean number of busy cores after the first batch.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct ProcessorLoad {
+    /// Cores that this process may use, including quotas.
+    pub usable: f64,
+    /// Cores used by the loop's own thread.
+    #[serde(rename = "loop")]
+    pub own: f64,
+    /// Cores used by the loop's thread while it waited for data.
+    pub loop_waiting: f64,
+    /// Cores used by the loop's thread during steps.
+    pub loop_stepping: f64,
+    /// Cores used by other threads of this process.
+    pub threads: f64,
+    /// Part of `threads` that Python started.
+    pub python: f64,
+    /// Cores used by child processes.
+    pub children: f64,
+    /// Cores used by all programs on the machine.
+    pub machine: f64,
+    /// Whether more than the loop's own thread was measured.
+    pub sampled: bool,
+}
+
+impl ProcessorLoad {
+    /// Returns the cores used by this process and its children.
+    fn busy(&self) -> f64 {
+        self.own + self.threads + self.children
+    }
+
+    /// Returns whether this process and its children use all usable cores.
+    fn uses_all(&self) -> bool {
+        self.busy() >= SATURATED * self.usable
+    }
+}
+
+/// Throughput of an infeed pipeline that runs alone on this machine.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PipelineThroughput {
+    /// Samples per second after the first batch.
+    pub samples_per_s: f64,
+    /// Number of samples counted.
+    pub samples: u64,
+    /// Duration of the measurement.
+    pub seconds: f64,
+    /// Work of the watched loader that the pipeline does not do.
+    pub notes: Vec<String>,
+}
+
+/// Returns the limit of a watched loop and the conclusions.
+pub fn watched(measured: &WatchedLoop) -> Verdict {
+    if measured.step.count == 0 || measured.wait.count == 0 {
+        return Verdict {
+            limit: Limit::Step,
+            rate: 0.0,
+            next_limit: None,
+            next_rate: None,
+            tie: false,
+            claim: format!(
+                "too short for a verdict: {} batches, and it needs 3",
+                measured.batches
+            ),
+            evidence: evidence::evidence(measured),
+            capacity: Vec::new(),
+            advice: vec!["watch a longer part of the run".to_owned()],
+            not_worth: Vec::new(),
+        };
+    }
+    let (limit, mut next_limit) = limits(measured);
+    let next_rate = rate_without(measured, limit);
+    let other = match limit {
+        Limit::Step => Some(Limit::Loader),
+        Limit::Loader => Some(Limit::Step),
+        _ => None,
+    };
+    let differs = next_rate > (1.0 + ALMOST_NONE) * measured.rate;
+    let tie = other.is_some() && differs && too_close(measured.rate, next_rate);
+    if tie {
+        next_limit = other;
+    }
+    Verdict {
+        limit,
+        rate: measured.rate,
+        next_limit,
+        next_rate: next_limit.map(|_| next_rate),
+        tie,
+        claim: claim(measured, limit, tie),
+        evidence: evidence::evidence(measured),
+        capacity: evidence::capacity(measured),
+        advice: advice::advice(measured, limit, next_rate),
+        not_worth: advice::not_worth(measured, limit),
+    }
+}
+
+/// Returns the limit, and the limit after it.
+fn limits(measured: &WatchedLoop) -> (Limit, Option<Limit>) {
+    let slows = measured.slowed >= SLOWED && measured.interference >= SLOWED;
+    if waits_most(measured) && measured.waiting >= WAITING {
+        let limit = match holds_lock(measured) {
+            true => Limit::Python,
+            false => Limit::Loader,
+        };
+        let next = match slows {
+            true => Limit::Interference,
+            false => Limit::Step,
+        };
+        return (limit, Some(next));
+    }
+    if slows {
+        let limit = match slows_by_lock(measured) {
+            true => Limit::Python,
+            false => Limit::Interference,
+        };
+        let next = match measured.waiting >= WAITING {
+            true => Limit::Loader,
+            false => Limit::Step,
+        };
+        return (limit, Some(next));
+    }
+    (Limit::Step, None)
+}
+
+/// Returns whether the loop loses more time by waiting than by slow steps.
+fn waits_most(measured: &WatchedLoop) -> bool {
+    measured.waiting >= measured.interference
+}
+
+/// Returns whether the loader's Python holds the lock while the loop waits for it.
+fn holds_lock(measured: &WatchedLoop) -> bool {
+    let held = measured.lock.and_then(|lock| lock.waiting);
+    held.is_some_and(|held| held >= HELD)
+}
+
+/// Returns whether other threads hold the lock during steps.
+fn slows_by_lock(measured: &WatchedLoop) -> bool {
+    let Some(lock) = measured.lock else {
+        return false;
+    };
+    let Some(stepping) = lock.stepping else {
+        return false;
+    };
+    if measured.processor.python < PYTHON {
+        return false;
+    }
+    // The loop's thread holds the lock no longer than it runs, and no longer with the loader than
+    // alone.
+    let own = measured.processor.loop_stepping;
+    let own = lock.alone.map_or(own, |alone| own.min(alone));
+    stepping >= HELD && stepping - own >= OTHERS
+}
+
+/// Returns the rate of the loop without its limit.
+fn rate_without(measured: &WatchedLoop, limit: Limit) -> f64 {
+    match limit {
+        Limit::Loader | Limit::Python if measured.waiting >= WAITING => {
+            measured.per_batch / measured.step.mean_s
+        }
+        Limit::Interference | Limit::Python => measured
+            .step_rate
+            .min(measured.rate * (1.0 + measured.slowed)),
+        _ if measured.waiting < 1.0 => measured.rate / (1.0 - measured.waiting),
+        _ => 0.0,
+    }
+}
+
+fn claim(measured: &WatchedLoop, limit: Limit, tie: bool) -> String {
+    let waited = format!("the loop waited {} of its time", percent(measured.waiting));
+    if tie {
+        return format!("step and loader are equally fast here: {waited}");
+    }
+    let longer = format!(
+        "{} with the loader, {} alone",
+        milliseconds(measured.step.middle_s),
+        milliseconds(measured.step_s)
+    );
+    match limit {
+        Limit::Python if waits_most(measured) => {
+            format!("Python's lock limits this run: {waited} for code that holds it")
+        }
+        Limit::Python => format!("the loader slows the step through Python's lock: {longer}"),
+        Limit::Interference => format!("the loader slows the step: {longer}"),
+        _ => format!("{} limits this run: {waited}", limit.subject()),
+    }
+}
