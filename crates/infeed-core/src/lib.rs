@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod compare;
 pub mod connections;
 pub mod counters;
 pub mod error;

@@ -11,8 +11,9 @@ use super::now_s;
 use super::prepare::RecordSubset;
 use super::remedies::by_id;
 use super::survey::survey;
-use super::trial::{interleave, median, ratio};
+use super::trial::{interleave, ratio};
 use infeed::pipeline::Pipeline;
+use infeed_core::compare::median;
 use infeed_core::error::Error;
 
 /// Turns of each side. The median of their ratios counts.
@@ -126,8 +127,8 @@ pub fn apply(
             limit: explanation.verdict.limit,
             predicted: remedy.gain,
             measured: measured.mid,
-            rate_before: median(&without),
-            rate_after: median(&with),
+            rate_before: median(without),
+            rate_after: median(with),
             left_out: bad,
         },
         measured,

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::findings::LedgerEntry;
-use super::trial::median;
+use infeed_core::compare::median;
 
 /// Appends an entry. Creates the file and its folder if they do not exist.
 ///
@@ -72,10 +72,10 @@ pub fn accuracy(entries: &[LedgerEntry]) -> Option<Accuracy> {
         .count();
     Some(Accuracy {
         checked: entries.len(),
-        median_error: median(&errors),
+        median_error: median(errors.iter().copied()),
         worst_error: errors.iter().copied().fold(0.0, f64::max),
         held: held as f64 / entries.len() as f64,
-        half_width: median(&widths),
+        half_width: median(widths),
     })
 }
 

@@ -3,10 +3,10 @@
 
 use super::case::Case;
 use super::remedies::Records;
-use super::trial::median;
 use infeed::loader::sample_error;
 use infeed::plan::failure::{SampleError, StageFailure};
 use infeed_codec::decode::{Decoder, Format, Limits};
+use infeed_core::compare::median;
 use infeed_core::error::Error;
 use infeed_core::sample::{FieldKind, Pixels};
 use infeed_source::read_one;
@@ -79,7 +79,7 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
     if let (true, Some(bad)) = (sample.is_empty(), first_bad) {
         return Err(bad);
     }
-    records.short_side = median(&short_sides) as u32;
+    records.short_side = median(short_sides) as u32;
     // The packer writes records in ascending order, and a trial compares equal positions.
     sample.sort_unstable();
     Ok(Survey {

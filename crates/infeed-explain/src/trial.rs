@@ -11,6 +11,7 @@ use super::interval::Interval;
 use infeed::loader::ahead::Placement;
 use infeed::loader::{Loader, Options, Stats};
 use infeed::pipeline::Pipeline;
+use infeed_core::compare::{Estimate, Noise};
 use infeed_core::error::Error;
 use infeed_source::Source;
 
@@ -208,30 +209,18 @@ fn quiet_slice(variant: &Variant, length: Duration, spare: &mut usize) -> Result
     Ok(best.map_or(0.0, |(_, rate)| rate))
 }
 
-/// Returns the median. 0 without numbers.
-pub(super) fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
-}
-
-/// Returns median and spread of repeated measurements: 1.5 times the standard error, estimated from
-/// the median absolute deviation, and at least the difference between equal trials.
+/// Returns median and spread of repeated measurements: 1.5 times the standard error, and at least the
+/// difference between equal trials.
 pub(super) fn interval(numbers: &[f64]) -> Interval {
-    let mid = median(numbers);
-    let deviations: Vec<f64> = numbers.iter().map(|number| (number - mid).abs()).collect();
-    // 1.4826 converts the median absolute deviation to a standard deviation for normal errors.
-    let standard = 1.4826 * median(&deviations) / (numbers.len().max(1) as f64).sqrt();
-    let half = (1.5 * standard).max(LEAST_SPREAD * mid);
+    let noise = Noise::Robust {
+        errors: 1.5,
+        least: LEAST_SPREAD,
+    };
+    let Estimate { low, mid, high } = Estimate::new(numbers, noise);
     Interval {
-        low: (mid - half).max(0.0),
+        low: low.max(0.0),
         mid,
-        high: mid + half,
+        high,
     }
 }
 
@@ -262,6 +251,5 @@ mod tests {
 
         assert_eq!(same.mid, 5.0);
         assert!((same.high / same.mid - 1.0 - LEAST_SPREAD).abs() < 1e-9);
-        assert_eq!(median(&[]), 0.0);
     }
 }

@@ -7,9 +7,10 @@ use super::host;
 use crate::case::Case;
 use crate::feeding::FeederHost;
 use crate::interval::Interval;
-use crate::trial::{Slice, Variant, interval, median, ratio};
+use crate::trial::{Slice, Variant, interval, ratio};
 use infeed::loader::Stats;
 use infeed::loader::feeders::{FeederStats, Feeders, Hosts, Local};
+use infeed_core::compare::median;
 use infeed_core::error::Error;
 
 /// Turns of each variant.
@@ -185,8 +186,8 @@ fn summed(rows: f64, count: usize, ways: &[FeederRun]) -> FeederMeasurements {
     FeederMeasurements {
         feeder: feeder.filter(|_| made > 0.0),
         hosts,
-        with: median(&help.rates()),
-        without: median(&none.rates()),
+        with: median(help.rates()),
+        without: median(none.rates()),
         gain: ratio(&help.rates(), &none.rates()),
         sample_bytes: (bytes(help) + bytes(all)) / samples,
         bytes_per_s: bytes(all) / receiving.max(1e-9),

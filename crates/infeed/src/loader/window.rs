@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use infeed_core::compare::median;
+
 /// Minimum steps and minimum duration of a window. In a window of a few milliseconds, the scheduler
 /// matters more than the workers.
 const STEPS: u32 = 8;
@@ -269,27 +271,6 @@ impl CountingStart {
         let drained = self.rows.saturating_sub(made) as f64 / rows.max(1.0) - LEEWAY;
         steps / (steps - drained.max(0.0)).max(steps / 4.0).max(1e-9)
     }
-}
-
-/// Returns the median; 0 without numbers.
-pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = numbers.collect();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => sorted[middle],
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
-}
-
-/// Returns the standard error of the mean. It is not robust on purpose: a disturbed turn makes the
-/// verdict less certain and leads to more turns.
-pub(super) fn standard_error(numbers: &[f64]) -> f64 {
-    let count = numbers.len() as f64;
-    let mean = numbers.iter().sum::<f64>() / count.max(1.0);
-    let squares = numbers.iter().map(|number| (number - mean).powi(2));
-    (squares.sum::<f64>() / (count - 1.0).max(1.0) / count.max(1.0)).sqrt()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Comparison of two placements that take turns on the run's own steps.
 
-use crate::loader::window::{median, standard_error};
+use infeed_core::compare::{ComparisonRule, ShorterStep, median};
 
 /// Relative difference up to which two steps count as equal.
 pub(super) const TIE: f64 = 0.03;
@@ -9,14 +9,26 @@ pub(super) const TIE: f64 = 0.03;
 /// the fewest changes.
 pub(super) const ROUND: usize = 4;
 
+/// Pairs of turns in a round. Each pair gives a ratio.
+const PAIRS: usize = 2;
+
 /// Maximum number of rounds.
 pub(super) const ROUNDS: usize = 3;
 
-/// A first turn of the challenger with a step longer by this factor ends the comparison.
-const HOPELESS: f64 = 2.5;
-
-/// Number of standard errors that make a difference significant.
-const SURE: f64 = 2.0;
+const RULE: ComparisonRule = ComparisonRule {
+    hopeless_turn: 2.5,
+    hopeless: f64::INFINITY,
+    least_rounds: PAIRS,
+    most_rounds: PAIRS * ROUNDS,
+    errors: 2.0,
+    faster: 1.0 - TIE,
+    surely_faster: 1.0 - TIE,
+    slower: 1.0 + TIE,
+    tolerated: 1.0 + TIE,
+    even_above: 1.0 - TIE,
+    even_up_to: 1.0 + TIE,
+    undecided: None,
+};
 
 /// Effect of one placement over a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,15 +39,6 @@ pub(super) struct PlacementTurn {
     pub(super) wait: f64,
     /// Share of the time that the bus was busy, if known.
     pub(super) bus: Option<f64>,
-}
-
-/// Placement with the shorter steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ShorterStep {
-    Present,
-    Challenger,
-    /// Both steps take equally long.
-    Neither,
 }
 
 /// Result of a comparison.
@@ -64,34 +67,25 @@ pub(super) fn outcome(turns: &[PlacementTurn]) -> Option<DuelOutcome> {
         challenger: usual(turns, true),
     };
     if let [first, second] = turns {
-        let ratio = second.step_s / first.step_s.max(1e-12);
-        return (ratio > HOPELESS).then(|| found(ShorterStep::Present, ratio));
+        let ends = RULE.ends_at_first_turn(first.step_s, second.step_s);
+        return ends.then(|| found(ShorterStep::Present, ratio(first, second)));
     }
     if turns.is_empty() || !turns.len().is_multiple_of(ROUND) {
         return None;
     }
-    let ratios = turns.chunks_exact(2).enumerate().map(|(pair, turns)| {
-        let [own, others] = match pair % 2 {
-            0 => [turns[0], turns[1]],
-            _ => [turns[1], turns[0]],
-        };
-        others.step_s / own.step_s.max(1e-12)
+    let pairs = turns.chunks_exact(2).enumerate();
+    let ratios = pairs.map(|(pair, turns)| match pair % PAIRS {
+        0 => ratio(&turns[0], &turns[1]),
+        _ => ratio(&turns[1], &turns[0]),
     });
     let ratios: Vec<f64> = ratios.collect();
-    let ratio = median(ratios.iter().copied());
-    let last = turns.len() >= ROUND * ROUNDS;
-    let noise = match last {
-        true => 0.0,
-        false => SURE * standard_error(&ratios),
-    };
-    if ratio + noise < 1.0 - TIE {
-        return Some(found(ShorterStep::Challenger, ratio));
-    }
-    if ratio - noise > 1.0 + TIE {
-        return Some(found(ShorterStep::Present, ratio));
-    }
-    let is_decided = last || (ratio - 1.0).abs() + noise <= TIE;
-    is_decided.then(|| found(ShorterStep::Neither, ratio))
+    let shorter = RULE.decide(&ratios)?;
+    Some(found(shorter, median(ratios)))
+}
+
+/// Returns the challenger's step divided by that of the current placement.
+fn ratio(present: &PlacementTurn, challenger: &PlacementTurn) -> f64 {
+    challenger.step_s / present.step_s.max(1e-12)
 }
 
 /// Returns the medians of one placement's turns.
@@ -105,6 +99,6 @@ fn usual(turns: &[PlacementTurn], challengers: bool) -> PlacementTurn {
     PlacementTurn {
         step_s: median(own().map(|turn| turn.step_s)),
         wait: median(own().map(|turn| turn.wait)),
-        bus: (!known.is_empty()).then(|| median(known.into_iter())),
+        bus: (!known.is_empty()).then(|| median(known)),
     }
 }

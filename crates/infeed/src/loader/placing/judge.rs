@@ -9,8 +9,9 @@
 //! simulated steps.
 
 use crate::plan::device::Placement;
+use infeed_core::compare::ShorterStep;
 
-use super::duel::{self, DuelOutcome, PlacementTurn, ShorterStep, TIE};
+use super::duel::{self, DuelOutcome, PlacementTurn, TIE};
 use super::finding::{NoTurnReason, PlacementFinding, PreferenceReason, RejectedPlacement};
 
 /// Share of waiting up to which the consumer itself counts as the limit.

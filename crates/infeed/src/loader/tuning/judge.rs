@@ -1,7 +1,9 @@
 //! Decides whether to keep another number of workers, from turns that alternate with the current
 //! one.
 
-use crate::loader::window::{StepWindow, median, standard_error};
+use infeed_core::compare::{ComparisonRule, ShorterStep, median};
+
+use crate::loader::window::StepWindow;
 
 /// Minimum gain of a move, and maximum loss of a move that frees cores. Turns of one setting differ
 /// by less than this.
@@ -11,15 +13,41 @@ const LOSS: f64 = 0.02;
 /// Additional waiting that a move which frees cores may cause, as a share of a step.
 const MORE_WAIT: f64 = 0.01;
 
-/// Minimum and maximum number of turns before a verdict.
-const LEAST: usize = 3;
-const MOST: usize = 6;
+/// Keeps a move with a shorter step.
+const FOR_GAIN: ComparisonRule = ComparisonRule {
+    hopeless_turn: 2.5,
+    hopeless: 1.25,
+    least_rounds: 3,
+    most_rounds: 6,
+    errors: 2.0,
+    faster: 1.0 - GAIN,
+    surely_faster: 1.0,
+    slower: 1.0 + LOSS,
+    tolerated: 1.0 + LOSS,
+    even_above: 1.0 - GAIN,
+    even_up_to: f64::INFINITY,
+    undecided: Some(ShorterStep::Neither),
+};
 
-/// A step longer by this factor ends the trial early.
-const HOPELESS: f64 = 1.25;
+/// Keeps a move that frees cores, unless the step becomes longer. A shorter step is no reason.
+const FOR_CORES: ComparisonRule = ComparisonRule {
+    faster: 0.0,
+    surely_faster: 0.0,
+    slower: 1.0 + LOSS / 2.0,
+    tolerated: 1.0 + LOSS,
+    even_above: f64::NEG_INFINITY,
+    even_up_to: 1.0 + LOSS,
+    undecided: None,
+    ..FOR_GAIN
+};
 
-/// Number of standard errors that make a difference significant.
-const SURE: f64 = 2.0;
+/// Ends a move that frees cores but causes waiting. Later rounds may show that it does not.
+const FOR_CORES_WHILE_WAITING: ComparisonRule = ComparisonRule {
+    tolerated: f64::NEG_INFINITY,
+    even_up_to: f64::NEG_INFINITY,
+    undecided: Some(ShorterStep::Present),
+    ..FOR_CORES
+};
 
 /// Goal of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +111,7 @@ impl SettingTurns {
     pub(super) fn add(&mut self, window: StepWindow) -> Option<MoveVerdict> {
         let Some(other) = self.pending.take() else {
             let first = self.ratios.is_empty();
-            if first && window.step_s > 2.0 * HOPELESS * self.before.step_s {
+            if first && FOR_GAIN.ends_at_first_turn(self.before.step_s, window.step_s) {
                 return Some(MoveVerdict::Worse);
             }
             self.pending = Some(window);
@@ -100,34 +128,21 @@ impl SettingTurns {
     }
 
     fn verdict(&self) -> Option<MoveVerdict> {
-        let turns = self.ratios.len();
-        let ratio = median(self.ratios.iter().copied());
-        if turns < LEAST {
-            return (ratio > HOPELESS).then_some(MoveVerdict::Worse);
-        }
-        let noise = SURE * standard_error(&self.ratios);
-        let last = turns >= MOST;
-        match self.goal {
-            MoveGoal::Gain if ratio < 1.0 - GAIN.max(noise) => Some(MoveVerdict::Kept),
-            MoveGoal::Gain if ratio - noise > 1.0 + LOSS => Some(MoveVerdict::Worse),
-            MoveGoal::Gain if last || ratio - noise > 1.0 - GAIN => Some(MoveVerdict::Even),
-            MoveGoal::Gain => None,
-            MoveGoal::Save => {
-                let waits = median(self.more_wait.iter().copied()) > MORE_WAIT;
-                if !waits && ratio + noise <= 1.0 + LOSS {
-                    Some(MoveVerdict::Kept)
-                } else if ratio - noise > 1.0 + LOSS / 2.0 || (waits && last) {
-                    Some(MoveVerdict::Worse)
-                } else {
-                    let kept = ratio <= 1.0 + LOSS / 2.0;
-                    last.then_some(if kept {
-                        MoveVerdict::Kept
-                    } else {
-                        MoveVerdict::Worse
-                    })
-                }
+        let rule = match self.goal {
+            MoveGoal::Gain => FOR_GAIN,
+            MoveGoal::Save if median(self.more_wait.iter().copied()) > MORE_WAIT => {
+                FOR_CORES_WHILE_WAITING
             }
-        }
+            MoveGoal::Save => FOR_CORES,
+        };
+        let shorter = rule.decide(&self.ratios)?;
+        Some(match (shorter, self.goal) {
+            (ShorterStep::Present, _) => MoveVerdict::Worse,
+            (ShorterStep::Neither, MoveGoal::Gain) => MoveVerdict::Even,
+            (ShorterStep::Challenger, _) | (ShorterStep::Neither, MoveGoal::Save) => {
+                MoveVerdict::Kept
+            }
+        })
     }
 }
 

@@ -8,7 +8,8 @@
 use std::fmt;
 
 use super::judge::{MoveGoal, MoveVerdict, SettingTurns};
-use crate::loader::window::{StepWindow, median};
+use crate::loader::window::StepWindow;
+use infeed_core::compare::median;
 
 /// Number of windows that determine the limit.
 const LOOK: usize = 2;
