@@ -126,7 +126,7 @@ impl Case {
             now,
             best,
             &ends,
-            &self.supply(storage, 1),
+            &self.placement_model(storage, 1),
         )))
     }
 

@@ -9,15 +9,15 @@
 
 #[cfg(test)]
 mod tests;
-mod words;
 
 use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
-use super::placement::{Cost, DeviceOrigin, EQUAL, PlacementRate, PlacementSupply, way};
+use super::placement::{Cost, DeviceOrigin, EQUAL, PlacementModel, PlacementRate, way};
+use super::words::describe_decoding;
 
 /// Number of equal parts that shares are given in.
-const PARTS: u8 = 16;
+pub(super) const PARTS: u8 = 16;
 
 /// The gain of each share of JPEGs that the device might decode.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl DecodingRate {
     }
 }
 
-fn named(share: u8) -> String {
+pub(super) fn named(share: u8) -> String {
     match share {
         0 => "cpu".to_owned(),
         PARTS.. => "gpu".to_owned(),
@@ -104,12 +104,12 @@ impl DecodingCosts {
         }
     }
 
-    fn way(&self, share: u8, supply: &PlacementSupply) -> DecodingRate {
+    fn way(&self, share: u8, model: &PlacementModel) -> DecodingRate {
         let cost = self.cost(f64::from(share) / f64::from(PARTS));
         DecodingRate {
             share,
             decoder_s: cost.decoder_s,
-            way: way(&cost, supply),
+            way: way(&cost, model),
         }
     }
 
@@ -129,14 +129,14 @@ pub(super) fn weigh(
     now: u8,
     host: &PlacementRate,
     ends: &DecodingCosts,
-    supply: &PlacementSupply,
+    model: &PlacementModel,
 ) -> Decoding {
     let mut ways = vec![DecodingRate {
         share: 0,
         decoder_s: 0.0,
         way: host.clone(),
     }];
-    ways.extend((1..=PARTS).map(|share| ends.way(share, supply)));
+    ways.extend((1..=PARTS).map(|share| ends.way(share, model)));
     let rate = |way: &DecodingRate| way.way.rate.mid;
     let most = ways.iter().map(rate).fold(0.0, f64::max);
     let fewest = ways.iter().find(|way| rate(way) * EQUAL >= most);
@@ -158,6 +158,6 @@ pub(super) fn weigh(
         ways,
         said: Vec::new(),
     };
-    decoding.said = words::said(&decoding);
+    decoding.said = describe_decoding(&decoding);
     decoding
 }

@@ -1,7 +1,7 @@
 //! The rate of workers that run the user's Python functions: bounded by the cores, or by the
 //! interpreter lock that the functions share.
 
-use super::capacity::COUNTED;
+use super::supply::COUNTED;
 use super::findings::Run;
 use super::interval::Interval;
 use super::limit::Limit;

@@ -1,7 +1,7 @@
 //! Finds why the consumer waits, predicts the gain of each remedy, and checks the prediction.
 //!
 //! [`explain`] runs the pipeline as it is, measures the rate that each resource allows
-//! (`capacity`), and names the lowest one (`verdict`). It then tries every remedy on a few hundred
+//! (`supply`), and names the lowest one (`verdict`). It then tries every remedy on a few hundred
 //! records (`remedies`, `trial`). [`apply()`] applies one remedy to all records and measures again.
 //! The [`ledger`] keeps predicted and measured gains.
 //!
@@ -22,7 +22,6 @@
 pub mod report;
 
 mod apply;
-mod capacity;
 mod case;
 mod decoders;
 mod decoding;
@@ -45,12 +44,14 @@ mod run;
 mod running;
 mod sides;
 mod storage;
+mod supply;
 mod survey;
 mod transfers;
 mod trial;
 mod units;
 mod verdict;
 mod watch;
+mod words;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -69,8 +70,7 @@ pub use interval::Interval;
 pub use limit::{Limit, Resource};
 pub use measure::explain;
 pub use placement::{
-    AllowedRate, DeviceOrigin, PlacementLimit, PlacementRate, PlacementReport, ResourceChange,
-    Split,
+    AllowedRate, DeviceOrigin, PlacementRate, PlacementReport, ResourceChange, Split,
 };
 pub use running::{running, running_on};
 pub use transfers::{FieldTransfer, Transfers};

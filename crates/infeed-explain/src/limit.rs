@@ -1,6 +1,6 @@
 //! The resources that can limit a pipeline or a watched loop, and the rate that each allows.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::interval::Interval;
 
@@ -10,6 +10,8 @@ use super::interval::Interval;
 pub enum Limit {
     /// Reads of encoded bytes.
     Storage,
+    /// Processor cores, whatever they spend their time on.
+    Host,
     /// Processor cores that spend most of their time on decoding.
     Decode,
     /// Processor cores that spend most of their time on transforms and on writing rows.
@@ -25,8 +27,9 @@ pub enum Limit {
     /// This machine's cores, which receive the batches of feeders.
     Receive,
     /// The bus to the device.
+    #[serde(alias = "bus")]
     Copy,
-    /// The device's JPEG decoder.
+    /// The device's JPEG decoder, which shares the stream of the copies.
     Decoder,
     /// The device's work on rows, which runs next to the step.
     Device,
@@ -39,10 +42,31 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// The resources of a [`PlacementReport`](super::PlacementReport), which decodes on the host, in
+    /// the order data flows.
+    pub const HOST_DECODING: [Limit; 5] = [
+        Limit::Storage,
+        Limit::Host,
+        Limit::Copy,
+        Limit::Device,
+        Limit::Step,
+    ];
+
+    /// The resources of a [`Decoding`](super::Decoding), in the order data flows.
+    pub const DEVICE_DECODING: [Limit; 6] = [
+        Limit::Storage,
+        Limit::Host,
+        Limit::Copy,
+        Limit::Decoder,
+        Limit::Device,
+        Limit::Step,
+    ];
+
     /// Returns the lower-case name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Limit::Storage => "storage",
+            Limit::Host => "host",
             Limit::Decode => "decode",
             Limit::Transform => "transform",
             Limit::Python => "python",
@@ -59,10 +83,37 @@ impl Limit {
         }
     }
 
+    /// Returns the lower-case name in a table of placements, whose rows cross the bus in different
+    /// forms. As in JSON there.
+    pub fn placement_name(self) -> &'static str {
+        match self {
+            Limit::Copy => "bus",
+            other => other.name(),
+        }
+    }
+
+    /// Serializes the name in a table of placements.
+    pub(super) fn serialize_in_placement<S: Serializer>(
+        limit: &Limit,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(limit.placement_name())
+    }
+
+    /// Returns the name for a sentence about a placement.
+    pub(super) fn subject_in_placement(self) -> &'static str {
+        match self {
+            Limit::Copy => "the bus",
+            Limit::Device => "the device's work on rows next to the step",
+            other => other.subject(),
+        }
+    }
+
     /// Returns the name for a sentence about the loader.
     pub(super) fn subject(self) -> &'static str {
         match self {
             Limit::Storage => "storage",
+            Limit::Host => "the host's cores",
             Limit::Decode => "decoding",
             Limit::Transform => "transforming and writing rows",
             Limit::Python => "Python",

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use super::capacity::{Capacities, costliest, in_python};
 use super::case::Case;
 use super::decoding::Decoding;
 use super::difference::difference;
@@ -17,6 +16,7 @@ use super::prepare::{RecordSubset, RewriteStats};
 use super::ready::{ready, refused};
 use super::remedies::{Candidate, RemedyChange, candidates};
 use super::storage::Storage;
+use super::supply::{Supply, costliest, in_python};
 use super::survey::{Survey, survey};
 use super::trial::{OtherProcesses, Variant, fixed, interleave, interval, ratio};
 use super::verdict::verdict;
@@ -372,7 +372,7 @@ impl Trials {
     fn remedies(
         self,
         case: &Case,
-        now: &Capacities,
+        now: &Supply,
         storage: Option<&Storage>,
         subject: &Subject,
     ) -> (Vec<Remedy>, Vec<NotTried>) {
@@ -388,7 +388,7 @@ impl Trials {
 
 fn remedy(
     case: &Case,
-    now: &Capacities,
+    now: &Supply,
     storage: Option<&Storage>,
     subject: &Subject,
     tried: TrialResult,
@@ -518,8 +518,8 @@ fn capacities(
     storage: Option<&Storage>,
     trials: &Trials,
     bytes: f64,
-) -> Capacities {
-    let mut all = Capacities::default();
+) -> Supply {
+    let mut all = Supply::default();
     let workers = case.workers();
     let cores = trials.base;
     let measured = format!(
@@ -626,7 +626,7 @@ const STARVED: (f64, f64) = (0.3, 0.7);
 
 /// Returns the storage as a limit if no capacity accounts for it and the workers of a run waited
 /// for bytes. Its rate is the read rate of that run.
-fn starved(run: &Run, workers: usize, capacities: &Capacities) -> Option<Resource> {
+fn starved(run: &Run, workers: usize, capacities: &Supply) -> Option<Resource> {
     let decode = run.stages.iter().find(|stage| stage.name == "decode")?;
     let share = decode.wait_s / (workers as f64 * run.seconds).max(1e-9);
     let known = capacities.rate_of(Limit::Storage).is_some();
@@ -670,7 +670,7 @@ mod tests {
 
     #[test]
     fn a_run_whose_workers_waited_for_bytes_was_limited_by_storage() {
-        let mut capacities = Capacities::default();
+        let mut capacities = Supply::default();
         capacities.add(Limit::Transform, Interval::exact(40_000.0), String::new());
         let run = |wait_s, samples_per_s| Run {
             samples_per_s,

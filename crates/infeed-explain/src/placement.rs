@@ -8,20 +8,20 @@
 
 #[cfg(test)]
 mod tests;
-mod words;
 
 use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
-
-pub(super) use words::factor;
+use super::limit::Limit;
+use super::supply::Supply;
+use super::words::{describe_placement, placement_arithmetic};
 
 /// Ratio below which two rates count as equal. Then less device work wins, then less work of the
 /// host's cores, then fewer bytes.
 pub(super) const EQUAL: f64 = 1.03;
 
 /// Resources are varied from 1/32 of the present amount to 32 times that.
-const FAR: f64 = 32.0;
+pub(super) const FAR: f64 = 32.0;
 
 /// Factor between two amounts of a resource. The range between them is bisected.
 const STRIDE: f64 = 1.01;
@@ -48,57 +48,6 @@ impl Split {
             Split::Host => "host",
             Split::Device => "device",
             Split::Resize => "device-resize",
-        }
-    }
-}
-
-/// A resource that can limit a placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PlacementLimit {
-    /// Reads of encoded bytes.
-    Storage,
-    /// The host's cores.
-    Host,
-    /// The bus to the device.
-    Bus,
-    /// The device's JPEG decoder, which shares the stream of the copies.
-    Decoder,
-    /// The device's work on the rows, next to the step.
-    Device,
-    /// The step itself.
-    Step,
-}
-
-impl PlacementLimit {
-    /// The resources of a [`PlacementReport`], which decodes on the host, in the order data flows.
-    pub const HOST_DECODING: [PlacementLimit; 5] = [
-        PlacementLimit::Storage,
-        PlacementLimit::Host,
-        PlacementLimit::Bus,
-        PlacementLimit::Device,
-        PlacementLimit::Step,
-    ];
-
-    /// The resources of a [`Decoding`](super::Decoding), in the order data flows.
-    pub const DEVICE_DECODING: [PlacementLimit; 6] = [
-        PlacementLimit::Storage,
-        PlacementLimit::Host,
-        PlacementLimit::Bus,
-        PlacementLimit::Decoder,
-        PlacementLimit::Device,
-        PlacementLimit::Step,
-    ];
-
-    /// Returns the lower-case name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            PlacementLimit::Storage => "storage",
-            PlacementLimit::Host => "host",
-            PlacementLimit::Bus => "bus",
-            PlacementLimit::Decoder => "decoder",
-            PlacementLimit::Device => "device",
-            PlacementLimit::Step => "step",
         }
     }
 }
@@ -165,7 +114,8 @@ pub struct PlacementRate {
     /// Samples per second: the lowest of `allows`.
     pub rate: Interval,
     /// The resource with the lowest rate.
-    pub binding: PlacementLimit,
+    #[serde(serialize_with = "Limit::serialize_in_placement")]
+    pub binding: Limit,
     /// The rate that each resource allows, in the order data flows. Resources without a limit are
     /// left out.
     pub allows: Vec<AllowedRate>,
@@ -175,7 +125,7 @@ pub struct PlacementRate {
 
 impl PlacementRate {
     /// Returns the rate that a resource allows. None if it is no limit.
-    pub fn allowed(&self, bound: PlacementLimit) -> Option<Interval> {
+    pub fn allowed(&self, bound: Limit) -> Option<Interval> {
         let found = self.allows.iter().find(|allowed| allowed.bound == bound);
         found.map(|allowed| allowed.rate)
     }
@@ -185,7 +135,8 @@ impl PlacementRate {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct AllowedRate {
     /// The resource.
-    pub bound: PlacementLimit,
+    #[serde(serialize_with = "Limit::serialize_in_placement")]
+    pub bound: Limit,
     /// Samples per second.
     pub rate: Interval,
 }
@@ -194,7 +145,8 @@ pub struct AllowedRate {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourceChange {
     /// The resource.
-    pub bound: PlacementLimit,
+    #[serde(serialize_with = "Limit::serialize_in_placement")]
+    pub bound: Limit,
     /// Factor of the change: 2 for twice as fast, 0.5 for half as fast.
     pub factor: f64,
 }
@@ -217,7 +169,7 @@ pub(super) struct Cost {
 
 /// Rates that do not depend on the placement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PlacementSupply {
+pub(super) struct PlacementModel {
     /// Samples per second that the storage gives to all devices together. None if it is no limit.
     pub(super) storage: Option<Interval>,
     /// Step time per sample in seconds. None if the consumer takes batches as fast as they arrive.
@@ -249,62 +201,65 @@ pub(super) struct PlacementContext {
 pub(super) fn place(
     context: PlacementContext,
     costs: &[Cost],
-    supply: &PlacementSupply,
+    model: &PlacementModel,
 ) -> Option<PlacementReport> {
     let mut costs = costs.to_vec();
     costs.sort_by_key(|cost| cost.split);
-    let ranked = ranked(&costs, supply);
+    let ranked = ranked(&costs, model);
     let chosen = *ranked.first()?;
     let runner_up = ranked.get(1).copied();
-    let ways = costs.iter().map(|cost| way(cost, supply)).collect();
+    let ways = costs.iter().map(|cost| way(cost, model)).collect();
     let mut placement = PlacementReport {
         device: context.device,
         known: context.known,
-        devices: supply.devices.max(1),
+        devices: model.devices.max(1),
         ways,
         now: context.now,
         decodes: context.decodes,
         chosen,
         runner_up,
-        contention: supply.contention,
-        contention_measured: supply.contention_measured,
-        turns_at: turns_at(&costs, supply, chosen),
-        change: runner_up.and_then(|wanted| change(&costs, supply, wanted)),
+        contention: model.contention,
+        contention_measured: model.contention_measured,
+        turns_at: turns_at(&costs, model, chosen),
+        change: runner_up.and_then(|wanted| change(&costs, model, wanted)),
         said: Vec::new(),
     };
-    placement.said = words::said(&placement);
+    placement.said = describe_placement(&placement);
     Some(placement)
 }
 
 /// Computes the rate of a placement.
-pub(super) fn way(cost: &Cost, supply: &PlacementSupply) -> PlacementRate {
-    let allows = allows(cost, supply);
-    let (rate, binding) = least(&allows);
+pub(super) fn way(cost: &Cost, model: &PlacementModel) -> PlacementRate {
+    let supply = supply(cost, model);
+    let allows = Limit::DEVICE_DECODING.into_iter().filter_map(|bound| {
+        let rate = supply.rate_of(bound)?;
+        Some(AllowedRate { bound, rate })
+    });
     PlacementRate {
         split: cost.split,
         left: cost.left.clone(),
         bus_bytes: cost.bus_bytes,
         bus_s: cost.bus_s,
         device_s: cost.device_s,
-        rate,
-        binding,
-        arithmetic: words::arithmetic(cost, supply),
-        allows,
+        rate: supply.least(),
+        binding: binding(&supply),
+        allows: allows.collect(),
+        arithmetic: placement_arithmetic(cost, model),
     }
 }
 
 /// Computes the rate that each resource gives to one device.
-fn allows(cost: &Cost, supply: &PlacementSupply) -> Vec<AllowedRate> {
-    let ranks = f64::from(supply.devices.max(1));
+fn supply(cost: &Cost, model: &PlacementModel) -> Supply {
+    let ranks = f64::from(model.devices.max(1));
     let shared = |rate: Interval| rate.map(|rate| rate / ranks);
     let inverse = |time: f64| Interval::exact(1.0 / time);
-    let step_s = supply.step_s.unwrap_or(0.0);
+    let step_s = model.step_s.unwrap_or(0.0);
     // Work on rows has its own stream. It takes its own time even if the step hides it completely.
     let with_share = |share: f64| 1.0 / (step_s + share * cost.device_s).max(cost.device_s);
     let device = (cost.device_s > 0.0).then(|| Interval {
-        low: with_share(supply.contention.high),
-        mid: with_share(supply.contention.mid),
-        high: with_share(supply.contention.low),
+        low: with_share(model.contention.high),
+        mid: with_share(model.contention.mid),
+        high: with_share(model.contention.low),
     });
     // Copies and decoding take turns in one stream. The longer of the two is the limit, and its
     // rate is that of both together.
@@ -313,61 +268,37 @@ fn allows(cost: &Cost, supply: &PlacementSupply) -> Vec<AllowedRate> {
         true => (cost.bus_s, both),
         false => (both, cost.decoder_s),
     };
-    let found = [
-        (PlacementLimit::Storage, supply.storage.map(shared)),
-        (PlacementLimit::Host, Some(shared(cost.host))),
-        (PlacementLimit::Bus, (bus_s > 0.0).then(|| inverse(bus_s))),
-        (
-            PlacementLimit::Decoder,
-            (decoder_s > 0.0).then(|| inverse(decoder_s)),
-        ),
-        (PlacementLimit::Device, device),
-        (
-            PlacementLimit::Step,
-            (step_s > 0.0).then(|| inverse(step_s)),
-        ),
-    ];
-    let found = found.into_iter().filter_map(|(bound, rate)| {
-        let rate = rate.filter(|rate| rate.mid.is_finite())?;
-        Some(AllowedRate { bound, rate })
-    });
-    found.collect()
+    let mut supply = Supply::default();
+    supply.add_rate(Limit::Storage, model.storage.map(shared));
+    supply.add_rate(Limit::Host, Some(shared(cost.host)));
+    supply.add_rate(Limit::Copy, (bus_s > 0.0).then(|| inverse(bus_s)));
+    let decoder = (decoder_s > 0.0).then(|| inverse(decoder_s));
+    supply.add_rate(Limit::Decoder, decoder);
+    supply.add_rate(Limit::Device, device);
+    supply.add_rate(Limit::Step, (step_s > 0.0).then(|| inverse(step_s)));
+    supply
 }
 
-/// Returns the lowest rate and its resource. Returns the step if the device's work on rows makes no
+/// Returns the resource with the lowest rate. Returns the step if the device's work on rows makes no
 /// difference.
-fn least(allows: &[AllowedRate]) -> (Interval, PlacementLimit) {
-    let least = |end: fn(&Interval) -> f64| {
-        let ends = allows.iter().map(|allowed| end(&allowed.rate));
-        ends.fold(f64::INFINITY, f64::min)
+fn binding(supply: &Supply) -> Limit {
+    let Some(first) = supply.all().first() else {
+        return Limit::Host;
     };
-    let rate = Interval {
-        low: least(|rate| rate.low),
-        mid: least(|rate| rate.mid),
-        high: least(|rate| rate.high),
-    };
-    let step = allows
-        .iter()
-        .find(|allowed| allowed.bound == PlacementLimit::Step);
-    let first = allows
-        .iter()
-        .min_by(|a, b| a.rate.mid.total_cmp(&b.rate.mid));
-    let binding = first.map_or(PlacementLimit::Host, |first| match step {
-        Some(step)
-            if first.bound == PlacementLimit::Device && step.rate.mid <= first.rate.mid * EQUAL =>
-        {
-            PlacementLimit::Step
+    let step = supply.rate_of(Limit::Step);
+    match step {
+        Some(step) if first.limit == Limit::Device && step.mid <= first.rate.mid * EQUAL => {
+            Limit::Step
         }
-        _ => first.bound,
-    });
-    (rate, binding)
+        _ => first.limit,
+    }
 }
 
 /// Ranks all placements, best first.
-fn ranked(costs: &[Cost], supply: &PlacementSupply) -> Vec<Split> {
+fn ranked(costs: &[Cost], model: &PlacementModel) -> Vec<Split> {
     let mut left: Vec<(&Cost, f64)> = costs
         .iter()
-        .map(|cost| (cost, least(&allows(cost, supply)).0.mid))
+        .map(|cost| (cost, supply(cost, model).least().mid))
         .collect();
     let mut ranked = Vec::with_capacity(left.len());
     while let Some(best) = left.iter().map(|(_, rate)| *rate).reduce(f64::max) {
@@ -387,43 +318,38 @@ fn ranked(costs: &[Cost], supply: &PlacementSupply) -> Vec<Split> {
     ranked
 }
 
-/// Returns costs and supply with `factor` times as much of a resource.
+/// Returns costs and model with `factor` times as much of a resource.
 fn with(
     costs: &[Cost],
-    supply: &PlacementSupply,
-    bound: PlacementLimit,
+    model: &PlacementModel,
+    bound: Limit,
     factor: f64,
-) -> (Vec<Cost>, PlacementSupply) {
-    let (mut costs, mut supply) = (costs.to_vec(), *supply);
+) -> (Vec<Cost>, PlacementModel) {
+    let (mut costs, mut model) = (costs.to_vec(), *model);
     for cost in &mut costs {
         match bound {
-            PlacementLimit::Host => cost.host = cost.host.map(|rate| rate * factor),
-            PlacementLimit::Bus => cost.bus_s /= factor,
-            PlacementLimit::Decoder => cost.decoder_s /= factor,
-            PlacementLimit::Device => cost.device_s /= factor,
-            PlacementLimit::Storage | PlacementLimit::Step => {}
+            Limit::Host => cost.host = cost.host.map(|rate| rate * factor),
+            Limit::Copy => cost.bus_s /= factor,
+            Limit::Decoder => cost.decoder_s /= factor,
+            Limit::Device => cost.device_s /= factor,
+            _ => {}
         }
     }
     match bound {
-        PlacementLimit::Storage => {
-            supply.storage = supply.storage.map(|r| r.map(|rate| rate * factor))
-        }
-        PlacementLimit::Step => supply.step_s = supply.step_s.map(|time| time / factor),
-        PlacementLimit::Host
-        | PlacementLimit::Bus
-        | PlacementLimit::Decoder
-        | PlacementLimit::Device => {}
+        Limit::Storage => model.storage = model.storage.map(|r| r.map(|rate| rate * factor)),
+        Limit::Step => model.step_s = model.step_s.map(|time| time / factor),
+        _ => {}
     }
-    (costs, supply)
+    (costs, model)
 }
 
 /// Returns the smallest change of one resource that puts `wanted` first. None if no change up to
 /// [`FAR`] does.
-fn change(costs: &[Cost], supply: &PlacementSupply, wanted: Split) -> Option<ResourceChange> {
-    let found = PlacementLimit::HOST_DECODING.into_iter().flat_map(|bound| {
+fn change(costs: &[Cost], model: &PlacementModel, wanted: Split) -> Option<ResourceChange> {
+    let found = Limit::HOST_DECODING.into_iter().flat_map(|bound| {
         let wins = |factor: f64| {
-            let (costs, supply) = with(costs, supply, bound, factor);
-            ranked(&costs, &supply).first() == Some(&wanted)
+            let (costs, model) = with(costs, model, bound, factor);
+            ranked(&costs, &model).first() == Some(&wanted)
         };
         let turns = |stride: f64| Some((bound, first_turn(stride, wins)?));
         [turns(STRIDE), turns(1.0 / STRIDE)].into_iter().flatten()
@@ -450,13 +376,13 @@ fn first_turn(stride: f64, holds: impl Fn(f64) -> bool) -> Option<f64> {
 }
 
 /// Returns the contention, within its interval, at which the choice changes.
-fn turns_at(costs: &[Cost], supply: &PlacementSupply, chosen: Split) -> Option<f64> {
+fn turns_at(costs: &[Cost], model: &PlacementModel, chosen: Split) -> Option<f64> {
     let is_other = |share: f64| {
-        let mut supply = *supply;
-        supply.contention.mid = share;
-        ranked(costs, &supply).first() != Some(&chosen)
+        let mut model = *model;
+        model.contention.mid = share;
+        ranked(costs, &model).first() != Some(&chosen)
     };
-    let Interval { low, mid, high } = supply.contention;
+    let Interval { low, mid, high } = model.contention;
     let end = [low, high].into_iter().find(|&end| is_other(end))?;
     let (mut same, mut other) = (mid, end);
     for _ in 0..20 {

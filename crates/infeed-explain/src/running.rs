@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::capacity::{COUNTED, Capacities, costliest, in_python};
 use super::case::{Case, Conditions};
 use super::feed::crossed;
 use super::feeders::{counted, made_here};
@@ -12,6 +11,7 @@ use super::findings::{
 };
 use super::interval::Interval;
 use super::limit::Limit;
+use super::supply::{COUNTED, Supply, costliest, in_python};
 use super::transfers::Transfers;
 use super::units::{bytes, per_s};
 use super::verdict::verdict;
@@ -227,7 +227,7 @@ fn run_from(stats: &Stats, sent: &[RingStats]) -> Result<Run, Error> {
     })
 }
 
-impl Capacities {
+impl Supply {
     /// Adds the rates that bus and kernels reached next to the device's other work, for batches of
     /// `rows` rows.
     fn add_transfers(&mut self, transfers: &Transfers, rows: u64) {
@@ -255,8 +255,8 @@ impl Capacities {
     }
 }
 
-fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Capacities {
-    let mut all = Capacities::default();
+fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Supply {
+    let mut all = Supply::default();
     let samples = made_here(stats, run).max(1.0);
     let wall = |name: &str| {
         let found = run.stages.iter().find(|stage| stage.name == name);

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use infeed_raw::kernel::Kernel;
 
-use super::capacity::Capacities;
 use super::case::{Case, PlannedMachine};
 use super::findings::NotTried;
 use super::interval::Interval;
 use super::limit::Limit;
 use super::placement::{
-    Cost, DeviceOrigin, EQUAL, PlacementContext, PlacementLimit, PlacementRate, PlacementReport,
-    PlacementSupply, Split, UNKNOWN, place,
+    Cost, DeviceOrigin, EQUAL, PlacementContext, PlacementModel, PlacementRate, PlacementReport,
+    Split, UNKNOWN, place,
 };
 use super::placement_trials::{PlacementTrial, SENDING};
+use super::supply::Supply;
 use super::units::{bytes, per_s};
 use infeed::plan::Plan;
 use infeed::plan::device::Placement;
@@ -131,7 +131,11 @@ impl Case {
             now: self.split(),
             decodes: self.decodes(),
         };
-        Ok(place(context, &costs, &self.supply(storage, devices)))
+        Ok(place(
+            context,
+            &costs,
+            &self.placement_model(storage, devices),
+        ))
     }
 
     /// Returns the origin of the numbers of bus and device.
@@ -144,9 +148,13 @@ impl Case {
     }
 
     /// Returns the rates that do not depend on the placement.
-    pub(super) fn supply(&self, storage: Option<Interval>, devices: u32) -> PlacementSupply {
+    pub(super) fn placement_model(
+        &self,
+        storage: Option<Interval>,
+        devices: u32,
+    ) -> PlacementModel {
         let step = self.conditions.step;
-        PlacementSupply {
+        PlacementModel {
             storage,
             step_s: step.map(|step| step.as_secs_f64() / self.rows() as f64),
             contention: UNKNOWN,
@@ -192,11 +200,11 @@ impl Case {
     }
 }
 
-impl Capacities {
+impl Supply {
     /// Adds the rates of bus and device in the placement that runs on a device. The device's work
     /// counts only if it makes a difference next to the step.
     pub(super) fn add_device(&mut self, now: &PlacementRate, device: &str) {
-        if let Some(rate) = now.allowed(PlacementLimit::Bus) {
+        if let Some(rate) = now.allowed(Limit::Copy) {
             let text = format!(
                 "{} / {} per sample{} = {:.0} samples/s, copies to {device} timed from pinned memory",
                 per_s(now.bus_bytes / now.bus_s),
@@ -209,7 +217,7 @@ impl Capacities {
             );
             self.add(Limit::Copy, rate.widen(TIMED), text);
         }
-        if let Some(rate) = now.allowed(PlacementLimit::Decoder) {
+        if let Some(rate) = now.allowed(Limit::Decoder) {
             let text = format!(
                 "1 / {:.2} µs of decoder and copies per sample = {:.0} samples/s, timed on {device}",
                 1e6 / rate.mid,
@@ -218,9 +226,9 @@ impl Capacities {
             self.add(Limit::Decoder, rate.widen(TIMED), text);
         }
         let step = now
-            .allowed(PlacementLimit::Step)
+            .allowed(Limit::Step)
             .map_or(f64::INFINITY, |rate| rate.mid);
-        let device = now.allowed(PlacementLimit::Device);
+        let device = now.allowed(Limit::Device);
         if let Some(rate) = device.filter(|rate| rate.mid * EQUAL < step) {
             let text = format!(
                 "1 / {:.2} µs of kernels per sample{} = {:.0} samples/s",

@@ -1,11 +1,11 @@
 //! Builds the verdict: claim, evidence, arithmetic, advice, and remedies without gain.
 
-use super::capacity::Capacities;
 use super::case::Case;
 use super::findings::{Remedy, Run, Stall, Verdict};
 use super::functions;
 use super::interval::Interval;
 use super::limit::Limit;
+use super::supply::Supply;
 
 /// Maximum number of remedies in the advice.
 const ADVICE: usize = 3;
@@ -23,7 +23,7 @@ pub(super) fn verdict(
     case: &Case,
     run: &Run,
     stall: &Stall,
-    capacities: &Capacities,
+    capacities: &Supply,
     remedies: &[Remedy],
 ) -> Verdict {
     let all = capacities.all();

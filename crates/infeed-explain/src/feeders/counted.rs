@@ -1,14 +1,13 @@
 //! Feeders of a running loop, from the counters of its loader.
 
 use super::host;
-use crate::capacity::{COUNTED, Capacities};
-use crate::feeding::{
-    FeederOrigin, Feeding, FeedingContext, FeedingSupply, Network, NetworkOrigin, describe,
-};
+use crate::feeding::{FeederOrigin, Feeding, FeedingModel, Network, NetworkOrigin};
 use crate::findings::Run;
 use crate::interval::Interval;
 use crate::limit::Limit;
+use crate::supply::{COUNTED, Supply};
 use crate::units::{bytes, per_s, time};
+use crate::words::{FeedingContext, describe_feeding};
 use infeed::loader::Stats;
 use infeed::loader::feeders::FeederStats;
 
@@ -30,7 +29,7 @@ pub(crate) fn made_here(stats: &Stats, run: &Run) -> f64 {
 pub(crate) fn counted(
     stats: &Stats,
     run: &Run,
-    all: &mut Capacities,
+    all: &mut Supply,
     (rows, small_bytes): (u64, Option<f64>),
 ) -> Option<Feeding> {
     let fed = &stats.feeders;
@@ -75,16 +74,13 @@ pub(crate) fn counted(
     let there = rates.len() as u32;
     let cores = infeed_raw::machine::usable_cores().max(1) as f64;
     let own = all.take_cores();
-    let reading = all.take(Limit::Storage).map(|storage| storage.rate);
+    let here = all.only(&[Limit::Storage]);
+    all.take(Limit::Storage);
     let step = all.rate_of(Limit::Step);
-    let ceilings = [Limit::Copy, Limit::Device, Limit::Step];
-    let supply = FeedingSupply {
+    let model = FeedingModel {
         own: own.as_ref().map_or(0.0, |own| own.rate.mid),
         own_limit: own.map_or(Limit::Decode, |own| own.limit),
-        here: reading
-            .map(|rate| (Limit::Storage, rate))
-            .into_iter()
-            .collect(),
+        here,
         helps: made_here > HELPS * stats.samples as f64,
         workers: (stats.workers as f64).min(cores),
         cores,
@@ -94,23 +90,20 @@ pub(crate) fn counted(
         wire: (receiving > 0.0).then(|| {
             Interval::exact(feeding.network.bytes_per_s / sample_bytes.max(1e-9)).widen(COUNTED)
         }),
-        ceilings: ceilings
-            .into_iter()
-            .filter_map(|limit| Some((limit, all.rate_of(limit)?)))
-            .collect(),
+        ceilings: all.only(&[Limit::Copy, Limit::Device, Limit::Step]),
     };
-    resources(all, &feeding, &supply, (there, receiving / elapsed));
+    resources(all, &feeding, &model, (there, receiving / elapsed));
     let context = FeedingContext {
         step: step.map(|rate| rate.mid),
         record_bytes: 0.0,
         whole_groups: false,
         there,
     };
-    feeding.enough = context.step.and_then(|step| supply.enough(step));
-    feeding.saturated = supply.saturated();
+    feeding.enough = context.step.and_then(|step| model.enough(step));
+    feeding.saturated = model.saturated();
     let wanted: Vec<u32> = feeding.enough.into_iter().chain([there]).collect();
-    feeding.counts = supply.counts(&wanted);
-    describe(&mut feeding, &supply, &context);
+    feeding.counts = model.counts(&wanted);
+    describe_feeding(&mut feeding, &model, &context);
     Some(feeding)
 }
 
@@ -122,31 +115,25 @@ fn given(feeder: &FeederStats, rows: f64, elapsed: f64) -> f64 {
 }
 
 /// Adds the rates that feeders, wire and receiving allow on top of this machine's own rate.
-fn resources(
-    all: &mut Capacities,
-    feeding: &Feeding,
-    supply: &FeedingSupply,
-    (there, busy): (u32, f64),
-) {
-    let least = |rate: f64, (_, other): &(Limit, Interval)| rate.min(other.mid);
-    let own = match supply.helps {
-        true => supply.here.iter().fold(supply.own, least),
-        false => 0.0,
+fn resources(all: &mut Supply, feeding: &Feeding, model: &FeedingModel, (there, busy): (u32, f64)) {
+    let (own, _) = match model.helps {
+        true => model.here.lower(model.own, model.own_limit, |r| r.mid),
+        false => (0.0, model.own_limit),
     };
-    let here = match supply.helps {
+    let here = match model.helps {
         true => format!("{own:.0} here + "),
         false => String::new(),
     };
-    let made = f64::from(there) * supply.feeder.mid;
+    let made = f64::from(there) * model.feeder.mid;
     let exact = |rate: f64| Interval::exact(rate).widen(COUNTED);
     let text = format!(
         "{here}{there} x {:.0} of feeders while requests were pending = {:.0} samples/s, from the \
         counters",
-        supply.feeder.mid,
+        model.feeder.mid,
         own + made
     );
     all.add(Limit::Feeders, exact(own + made), text);
-    if let Some(wire) = supply.wire {
+    if let Some(wire) = model.wire {
         let rate = own + wire.mid;
         let text = format!(
             "{here}{} / {} per sample = {rate:.0} samples/s; bytes arrived {:.0} % of the time",
@@ -156,12 +143,12 @@ fn resources(
         );
         all.add(Limit::Wire, exact(rate), text);
     }
-    if supply.receive_s > 0.0 {
-        let rate = supply.cores / supply.receive_s;
+    if model.receive_s > 0.0 {
+        let rate = model.cores / model.receive_s;
         let text = format!(
             "{:.0} cores / {} to receive a sample = {rate:.0} samples/s",
-            supply.cores,
-            time(supply.receive_s)
+            model.cores,
+            time(model.receive_s)
         );
         all.add(Limit::Receive, exact(rate), text);
     }

@@ -4,16 +4,14 @@
 use super::measured::{FeederMeasurements, measure_feeders};
 use super::probe::{Loopback, loopback};
 use crate::Progress;
-use crate::capacity::Capacities;
 use crate::case::Case;
-use crate::feeding::{
-    FeederGain, FeederOrigin, Feeding, FeedingContext, FeedingSupply, Network, NetworkOrigin,
-    describe,
-};
+use crate::feeding::{FeederGain, FeederOrigin, Feeding, FeedingModel, Network, NetworkOrigin};
 use crate::findings::{NotTried, Remedy, Run, Subject};
 use crate::interval::Interval;
 use crate::limit::Limit;
 use crate::remedies::{add_feeders, count_of};
+use crate::supply::Supply;
+use crate::words::{FeedingContext, describe_feeding};
 use infeed::loader::feeders::Local;
 use infeed_core::error::Error;
 
@@ -29,7 +27,7 @@ pub(crate) struct PlanInputs<'a> {
     pub(crate) subject: &'a Subject,
     /// Samples per second of this machine's cores, from memory.
     pub(crate) own: Interval,
-    pub(crate) capacities: &'a Capacities,
+    pub(crate) capacities: &'a Supply,
 }
 
 /// Results of the feeder analysis.
@@ -71,7 +69,7 @@ pub(crate) fn feeding(
         Err(error) if !asked => return Ok(not_tried(error.chain())),
         Err(error) => return Err(error),
     };
-    let (supply, mut feeding) = planned(case, known, &wire, bytes);
+    let (model, mut feeding) = planned(case, known, &wire, bytes);
     let step = conditions.step;
     let context = FeedingContext {
         step: step.map(|step| case.rows() as f64 / step.as_secs_f64().max(1e-9)),
@@ -84,13 +82,13 @@ pub(crate) fn feeding(
     if let Some(named) = named {
         let going = |share| progress("running with feeders and without, in turn", share);
         let found = measure_feeders(case, named, &going)?;
-        let predicted = supply.with(context.there).gain;
-        measured = add(case, &mut feeding, &supply, (found, predicted), &mut notes);
+        let predicted = model.with(context.there).gain;
+        measured = add(case, &mut feeding, &model, (found, predicted), &mut notes);
     }
-    fill(&mut feeding, measured.as_ref().unwrap_or(&supply), &context);
+    fill(&mut feeding, measured.as_ref().unwrap_or(&model), &context);
     Ok(FeederFindings {
         // Remedies keep the prediction that was made before a feeder ran.
-        remedies: remedies(case, known, &supply, &context),
+        remedies: remedies(case, known, &model, &context),
         feeding: Some(feeding),
         notes,
         ..FeederFindings::default()
@@ -154,7 +152,7 @@ fn planned(
     known: &PlanInputs<'_>,
     wire: &Loopback,
     (sample_bytes, small_bytes): (f64, Option<f64>),
-) -> (FeedingSupply, Feeding) {
+) -> (FeedingModel, Feeding) {
     let cores = infeed_raw::machine::usable_cores().max(1) as f64;
     let workers = (case.workers() as f64).min(cores);
     let feeder_cores = case.conditions.feeder_cores.unwrap_or(workers as usize);
@@ -176,19 +174,13 @@ fn planned(
     };
     let connection = wire.connection.min(network.bytes_per_s) / sample_bytes;
     let all = known.capacities;
-    let of = |limits: &[Limit]| -> Vec<(Limit, Interval)> {
-        let found = limits.iter();
-        found
-            .filter_map(|&limit| Some((limit, all.rate_of(limit)?)))
-            .collect()
-    };
-    let supply = FeedingSupply {
+    let model = FeedingModel {
         own: known.own.mid,
         own_limit: match all.rate_of(Limit::Transform) {
             Some(_) => Limit::Transform,
             None => Limit::Decode,
         },
-        here: of(&[Limit::Storage, Limit::Memory]),
+        here: all.only(&[Limit::Storage, Limit::Memory]),
         helps: helps(case),
         workers,
         cores,
@@ -196,7 +188,7 @@ fn planned(
         feeder,
         connection: Some(connection),
         wire: Some(Interval::exact(network.bytes_per_s / sample_bytes).widen(NETWORK_SPREAD)),
-        ceilings: of(&[Limit::Copy, Limit::Device, Limit::Step]),
+        ceilings: all.only(&[Limit::Copy, Limit::Device, Limit::Step]),
     };
     let feeding = Feeding {
         known: FeederOrigin::Planned,
@@ -209,7 +201,7 @@ fn planned(
         network,
         ..Feeding::default()
     };
-    (supply, feeding)
+    (model, feeding)
 }
 
 /// Returns whether this machine's cores make batches next to feeders.
@@ -222,10 +214,10 @@ fn helps(case: &Case) -> bool {
 fn add(
     case: &Case,
     feeding: &mut Feeding,
-    planned: &FeedingSupply,
+    planned: &FeedingModel,
     (found, predicted): (FeederMeasurements, Interval),
     notes: &mut Vec<String>,
-) -> Option<FeedingSupply> {
+) -> Option<FeedingModel> {
     for host in &found.hosts {
         if let Some(problem) = &host.problem {
             notes.push(format!("{}: {problem}", host.host));
@@ -253,7 +245,7 @@ fn add(
         };
     }
     let wire = feeding.network.bytes_per_s / feeding.sample_bytes.max(1.0);
-    let supply = FeedingSupply {
+    let model = FeedingModel {
         feeder,
         connection: None,
         wire: Some(Interval::exact(wire).widen(NETWORK_SPREAD)),
@@ -266,19 +258,19 @@ fn add(
         with: found.with,
         gain: found.gain,
         predicted,
-        limit: supply.with(there).limit,
+        limit: model.with(there).limit,
         busy: found.busy,
     });
-    Some(supply)
+    Some(model)
 }
 
-/// Fills in the numbers and the sentences for a supply.
-fn fill(feeding: &mut Feeding, supply: &FeedingSupply, context: &FeedingContext) {
-    feeding.enough = context.step.and_then(|step| supply.enough(step));
-    feeding.saturated = supply.saturated();
+/// Fills in the numbers and the sentences for a model.
+fn fill(feeding: &mut Feeding, model: &FeedingModel, context: &FeedingContext) {
+    feeding.enough = context.step.and_then(|step| model.enough(step));
+    feeding.saturated = model.saturated();
     let wanted: Vec<u32> = feeding.enough.into_iter().chain([context.there]).collect();
-    feeding.counts = supply.counts(&wanted);
-    describe(feeding, supply, context);
+    feeding.counts = model.counts(&wanted);
+    describe_feeding(feeding, model, context);
 }
 
 /// Returns the remedies: the number of feeders that keeps the step fed, or else one, and the number
@@ -286,13 +278,13 @@ fn fill(feeding: &mut Feeding, supply: &FeedingSupply, context: &FeedingContext)
 fn remedies(
     case: &Case,
     known: &PlanInputs<'_>,
-    supply: &FeedingSupply,
+    model: &FeedingModel,
     context: &FeedingContext,
 ) -> Vec<Remedy> {
-    let enough = context.step.and_then(|step| supply.enough(step));
+    let enough = context.step.and_then(|step| model.enough(step));
     let wanted = match (enough, context.step) {
         (Some(enough), _) => enough,
-        (None, Some(_)) => supply.saturated().unwrap_or(1),
+        (None, Some(_)) => model.saturated().unwrap_or(1),
         (None, None) => 1,
     };
     let mut counts = vec![wanted, context.there];
@@ -301,13 +293,13 @@ fn remedies(
     counts.dedup();
     counts
         .into_iter()
-        .map(|count| remedy(case, known, supply, count))
+        .map(|count| remedy(case, known, model, count))
         .collect()
 }
 
-fn remedy(case: &Case, known: &PlanInputs<'_>, supply: &FeedingSupply, count: u32) -> Remedy {
+fn remedy(case: &Case, known: &PlanInputs<'_>, model: &FeedingModel, count: u32) -> Remedy {
     let candidate = add_feeders(count);
-    let found = supply.with(count);
+    let found = model.with(count);
     let rows = known.subject.batch_rows as f64;
     let rate = found.rate;
     let step_of = |rate: f64| rows / rate.max(1e-9);

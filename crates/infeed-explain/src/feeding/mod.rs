@@ -6,15 +6,13 @@
 mod model;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
 
-pub(super) use model::FeedingSupply;
-pub(super) use words::{FeedingContext, describe};
+pub(super) use model::FeedingModel;
 
 /// The gain from feeders, existing and additional.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -5,6 +5,7 @@
 use super::FeederCount;
 use crate::interval::Interval;
 use crate::limit::Limit;
+use crate::supply::{End, Supply};
 
 /// Maximum number of feeders that is computed.
 pub(super) const MOST: u32 = 1024;
@@ -14,13 +15,13 @@ const FED: f64 = 0.99;
 
 /// Available rates, in samples per second unless the name says otherwise.
 #[derive(Clone, Debug)]
-pub(crate) struct FeedingSupply {
+pub(crate) struct FeedingModel {
     /// Rate of this machine's workers while nothing else uses their cores.
     pub(crate) own: f64,
     /// Name of that limit.
     pub(crate) own_limit: Limit,
     /// Other bounds of batches made here, which do not bound feeders: storage, memory.
-    pub(crate) here: Vec<(Limit, Interval)>,
+    pub(crate) here: Supply,
     /// Whether own cores make batches next to feeders.
     pub(crate) helps: bool,
     /// Number of cores that the workers keep busy, and the number that exists.
@@ -35,7 +36,7 @@ pub(crate) struct FeedingSupply {
     /// Rate of all connections together.
     pub(crate) wire: Option<Interval>,
     /// Bounds of everything that is delivered: bus, device, step.
-    pub(crate) ceilings: Vec<(Limit, Interval)>,
+    pub(crate) ceilings: Supply,
 }
 
 /// Samples per second by origin.
@@ -52,22 +53,22 @@ impl FeedRates {
     }
 }
 
-type End = fn(&Interval) -> f64;
+impl FeedingModel {
+    /// Returns the resources that bound the batches of feeders: the network and receiving.
+    fn arriving(&self) -> Supply {
+        let mut supply = Supply::default();
+        supply.add_rate(Limit::Wire, self.wire);
+        let received = Interval::exact(self.cores / self.receive_s);
+        supply.add_rate(Limit::Receive, Some(received));
+        supply
+    }
 
-impl FeedingSupply {
     /// Returns the rates of cores and feeders before bus, device and step bound them. `end` picks
     /// an end of each interval.
     fn made(&self, feeders: u32, end: End) -> FeedRates {
         let one = end(&self.feeder).min(self.connection.unwrap_or(f64::INFINITY));
-        let mut fed = f64::from(feeders) * one;
-        let mut limit = Limit::Feeders;
-        if let Some(wire) = self.wire.as_ref().map(end).filter(|wire| *wire < fed) {
-            (fed, limit) = (wire, Limit::Wire);
-        }
-        let taken_in = self.cores / self.receive_s;
-        if taken_in < fed {
-            (fed, limit) = (taken_in, Limit::Receive);
-        }
+        let made = f64::from(feeders) * one;
+        let (mut fed, mut limit) = self.arriving().lower(made, Limit::Feeders, end);
         if feeders == 0 {
             (fed, limit) = (0.0, self.own_limit);
         } else if !self.helps {
@@ -79,32 +80,29 @@ impl FeedingSupply {
         }
         // Receiving takes idle cores first, and then those of the workers.
         let left = (self.cores - fed * self.receive_s) / self.workers.max(1e-9);
-        let mut own = self.own * left.clamp(0.0, 1.0);
-        for (what, rate) in &self.here {
-            if end(rate) < own {
-                own = end(rate);
-                // With feeders, the limit stays with them, because the user can add feeders.
-                limit = if feeders == 0 { *what } else { limit };
-            }
+        let own = self.own * left.clamp(0.0, 1.0);
+        let (own, own_limit) = self.here.lower(own, limit, end);
+        FeedRates {
+            own,
+            fed,
+            // With feeders, the limit stays with them, because the user can add feeders.
+            limit: if feeders == 0 { own_limit } else { limit },
         }
-        FeedRates { own, fed, limit }
     }
 
     fn flow(&self, feeders: u32, end: End) -> FeedRates {
-        let mut flow = self.made(feeders, end);
-        for (limit, rate) in &self.ceilings {
-            let rate = end(rate);
-            if rate < flow.rate() {
-                // The next free maker takes the next batch, so both rates fall by the same factor.
-                let part = rate / flow.rate();
-                flow = FeedRates {
-                    own: flow.own * part,
-                    fed: flow.fed * part,
-                    limit: *limit,
-                };
-            }
+        let made = self.made(feeders, end);
+        let (rate, limit) = self.ceilings.lower(made.rate(), made.limit, end);
+        if rate >= made.rate() {
+            return made;
         }
-        flow
+        // The next free maker takes the next batch, so both rates fall by the same factor.
+        let part = rate / made.rate();
+        FeedRates {
+            own: made.own * part,
+            fed: made.fed * part,
+            limit,
+        }
     }
 
     /// Returns the rate with this number of feeders.
@@ -144,7 +142,7 @@ impl FeedingSupply {
 
     /// Returns the smallest number at which another resource than batch-making cores is the limit.
     pub(crate) fn saturated(&self) -> Option<u32> {
-        let within = |limit| self.here.iter().any(|(what, _)| *what == limit);
+        let within = |limit| self.here.rate_of(limit).is_some();
         self.fewest(|count| match count.feeders {
             0 => count.limit != self.own_limit && !within(count.limit),
             _ => count.limit != Limit::Feeders,

@@ -1,15 +1,15 @@
 //! Tests with each resource as the limit, and a comparison with an independent simulation.
 
-use super::model::FeedingSupply;
-use super::words::{FeedingContext, describe};
 use super::*;
+use crate::supply::Supply;
+use crate::words::{FeedingContext, describe_feeding};
 
 /// Two workers that make 200 samples/s, and feeders with twice as many cores.
-fn supply() -> FeedingSupply {
-    FeedingSupply {
+fn model() -> FeedingModel {
+    FeedingModel {
         own: 200.0,
         own_limit: Limit::Decode,
-        here: Vec::new(),
+        here: Supply::default(),
         helps: true,
         workers: 2.0,
         cores: 2.0,
@@ -22,8 +22,15 @@ fn supply() -> FeedingSupply {
         },
         connection: None,
         wire: None,
-        ceilings: Vec::new(),
+        ceilings: Supply::default(),
     }
+}
+
+/// One resource with its rate.
+fn bounds(limit: Limit, rate: f64) -> Supply {
+    let mut supply = Supply::default();
+    supply.add_rate(limit, Some(Interval::exact(rate)));
+    supply
 }
 
 fn context(step: Option<f64>) -> FeedingContext {
@@ -41,7 +48,7 @@ fn close(a: f64, b: f64) -> bool {
 
 #[test]
 fn own_cores_limit_without_feeders() {
-    let none = supply().with(0);
+    let none = model().with(0);
 
     assert_eq!((none.limit, none.feeders), (Limit::Decode, 0));
     assert_eq!((none.rate.mid, none.own, none.fed), (200.0, 200.0, 0.0));
@@ -50,7 +57,7 @@ fn own_cores_limit_without_feeders() {
 
 #[test]
 fn feeders_add_their_rate_minus_the_cost_of_receiving() {
-    let two = supply().with(2);
+    let two = model().with(2);
 
     // 800 samples of feeders take 0.8 of 2 cores, so 0.6 of the own rate is left.
     assert_eq!(two.limit, Limit::Feeders);
@@ -68,10 +75,10 @@ fn feeders_add_their_rate_minus_the_cost_of_receiving() {
 
 #[test]
 fn idle_cores_receive_first() {
-    let mut supply = supply();
-    supply.cores = 4.0;
+    let mut model = model();
+    model.cores = 4.0;
 
-    let two = supply.with(2);
+    let two = model.with(2);
 
     assert!(
         close(two.own, 200.0) && close(two.rate.mid, 1000.0),
@@ -81,10 +88,10 @@ fn idle_cores_receive_first() {
 
 #[test]
 fn the_wire_limits_feeders_and_own_cores_still_help() {
-    let mut supply = supply();
-    supply.wire = Some(Interval::exact(500.0));
+    let mut model = model();
+    model.wire = Some(Interval::exact(500.0));
 
-    let found = [1, 2, 8].map(|count| supply.with(count));
+    let found = [1, 2, 8].map(|count| model.with(count));
 
     assert_eq!(
         found.clone().map(|f| f.limit),
@@ -95,24 +102,24 @@ fn the_wire_limits_feeders_and_own_cores_still_help() {
         found[1].rate.mid, found[2].rate.mid,
         "more feeders give no more"
     );
-    assert_eq!(supply.saturated(), Some(2));
+    assert_eq!(model.saturated(), Some(2));
 }
 
 #[test]
 fn one_connection_bounds_one_feeder_and_not_all_of_them() {
-    let mut supply = supply();
-    (supply.connection, supply.receive_s) = (Some(100.0), 0.0);
+    let mut model = model();
+    (model.connection, model.receive_s) = (Some(100.0), 0.0);
 
-    assert!(close(supply.with(3).rate.mid, 500.0));
-    assert_eq!(supply.with(3).limit, Limit::Feeders);
+    assert!(close(model.with(3).rate.mid, 500.0));
+    assert_eq!(model.with(3).limit, Limit::Feeders);
 }
 
 #[test]
 fn receiving_limits_if_it_takes_all_cores() {
-    let mut supply = supply();
-    supply.receive_s = 0.004;
+    let mut model = model();
+    model.receive_s = 0.004;
 
-    let found = supply.with(2);
+    let found = model.with(2);
 
     // 2 cores / 4 ms, and nothing is left for making.
     assert_eq!(found.limit, Limit::Receive);
@@ -125,10 +132,10 @@ fn receiving_limits_if_it_takes_all_cores() {
 
 #[test]
 fn local_storage_bounds_only_local_batches() {
-    let mut supply = supply();
-    supply.here = vec![(Limit::Storage, Interval::exact(50.0))];
+    let mut model = model();
+    model.here = bounds(Limit::Storage, 50.0);
 
-    let (none, one) = (supply.with(0), supply.with(1));
+    let (none, one) = (model.with(0), model.with(1));
 
     assert_eq!((none.limit, none.rate.mid), (Limit::Storage, 50.0));
     assert_eq!((one.limit, one.rate.mid), (Limit::Feeders, 450.0));
@@ -138,52 +145,52 @@ fn local_storage_bounds_only_local_batches() {
 #[test]
 fn step_bus_and_device_bound_all_batches() {
     for limit in [Limit::Step, Limit::Copy, Limit::Device] {
-        let mut supply = supply();
-        supply.ceilings = vec![(limit, Interval::exact(460.0))];
+        let mut model = model();
+        model.ceilings = bounds(limit, 460.0);
 
-        let (one, two) = (supply.with(1), supply.with(2));
+        let (one, two) = (model.with(1), model.with(2));
 
         assert_eq!(one.limit, limit, "160 + 400 are more than it takes");
         assert!(close(one.rate.mid, 460.0) && close(two.gain.mid, 2.3));
         // Both rates fall by the same factor.
         assert!(close(two.fed / two.own, 800.0 / 120.0), "{two:?}");
-        assert_eq!(supply.saturated(), Some(1));
+        assert_eq!(model.saturated(), Some(1));
     }
 }
 
 #[test]
 fn the_smallest_number_that_feeds_a_step_is_found_between_powers_of_two() {
-    let mut supply = supply();
-    supply.receive_s = 0.0;
-    supply.ceilings = vec![(Limit::Step, Interval::exact(1390.0))];
+    let mut model = model();
+    model.receive_s = 0.0;
+    model.ceilings = bounds(Limit::Step, 1390.0);
 
     // 200 + 3 x 400.
-    assert_eq!(supply.enough(1390.0), Some(3));
-    let counts = supply.counts(&[3]);
+    assert_eq!(model.enough(1390.0), Some(3));
+    let counts = model.counts(&[3]);
     let numbers: Vec<u32> = counts.iter().map(|count| count.feeders).collect();
     assert_eq!(numbers, [0, 1, 2, 3], "up to where something else limits");
-    assert_eq!(supply.enough(150.0), Some(0), "this machine alone feeds it");
-    supply.wire = Some(Interval::exact(300.0));
-    assert_eq!(supply.enough(1390.0), None, "no number passes the wire");
+    assert_eq!(model.enough(150.0), Some(0), "this machine alone feeds it");
+    model.wire = Some(Interval::exact(300.0));
+    assert_eq!(model.enough(1390.0), None, "no number passes the wire");
 }
 
 #[test]
 fn own_cores_that_do_not_help_count_only_without_feeders() {
-    let mut supply = supply();
-    supply.helps = false;
+    let mut model = model();
+    model.helps = false;
 
     assert_eq!(
-        (supply.with(0).rate.mid, supply.with(1).rate.mid),
+        (model.with(0).rate.mid, model.with(1).rate.mid),
         (200.0, 400.0)
     );
 }
 
 #[test]
 fn feeders_that_cost_more_to_receive_than_they_give_gain_nothing() {
-    let mut supply = supply();
-    supply.receive_s = 0.02;
+    let mut model = model();
+    model.receive_s = 0.02;
 
-    let one = supply.with(1);
+    let one = model.with(1);
 
     assert_eq!(one.limit, Limit::Receive);
     assert!(one.gain.mid < 1.0, "{one:?}");
@@ -192,13 +199,12 @@ fn feeders_that_cost_more_to_receive_than_they_give_gain_nothing() {
 /// Simulates a fed loop in time steps and returns batches per second. Each feeder makes one batch
 /// at a time and keeps three. One wire carries them, cores receive before they make, a consumer
 /// takes.
-fn simulated(supply: &FeedingSupply, feeders: usize, rows: f64) -> f64 {
+fn simulated(model: &FeedingModel, feeders: usize, rows: f64) -> f64 {
     const TICK: f64 = 5e-5;
     const SECONDS: f64 = 12.0;
     const READY: f64 = 8.0;
-    let wire = supply.wire.map_or(f64::INFINITY, |wire| wire.mid);
-    let step = supply.ceilings.iter().map(|(_, rate)| rate.mid);
-    let step = step.fold(f64::INFINITY, f64::min);
+    let wire = model.wire.map_or(f64::INFINITY, |wire| wire.mid);
+    let step = model.ceilings.least().mid;
     let mut kept = vec![0.0_f64; feeders];
     let (mut carried, mut ready, mut making) = (0.0_f64, 0.0_f64, 0.0_f64);
     let (mut next, mut delivered, mut credit) = (0, 0.0, 0.0_f64);
@@ -206,7 +212,7 @@ fn simulated(supply: &FeedingSupply, feeders: usize, rows: f64) -> f64 {
     while at < SECONDS {
         at += TICK;
         for made in &mut kept {
-            *made = (*made + supply.feeder.mid * TICK / rows).min(3.0);
+            *made = (*made + model.feeder.mid * TICK / rows).min(3.0);
         }
         // The wire carries whole batches, from the feeders in turn.
         let mut room = wire.min(1e12) * TICK / rows;
@@ -219,18 +225,18 @@ fn simulated(supply: &FeedingSupply, feeders: usize, rows: f64) -> f64 {
         }
         // Another feeder is first each time.
         next = (next + 1) % feeders.max(1);
-        let mut cores = supply.cores * TICK;
+        let mut cores = model.cores * TICK;
         let space = (READY - ready).max(0.0);
-        let taken = match supply.receive_s > 0.0 {
-            true => carried.min(cores / (supply.receive_s * rows)),
+        let taken = match model.receive_s > 0.0 {
+            true => carried.min(cores / (model.receive_s * rows)),
             false => carried,
         }
         .min(space);
         carried -= taken;
         ready += taken;
-        cores -= taken * supply.receive_s * rows;
-        let workers = cores.min(supply.workers * TICK);
-        making += (workers * supply.own / supply.workers / rows).min((READY - ready).max(0.0));
+        cores -= taken * model.receive_s * rows;
+        let workers = cores.min(model.workers * TICK);
+        making += (workers * model.own / model.workers / rows).min((READY - ready).max(0.0));
         let whole = making.floor();
         (making, ready) = (making - whole, ready + whole);
         credit = (credit + step.min(1e12) * TICK / rows).min(READY);
@@ -246,12 +252,11 @@ fn simulated(supply: &FeedingSupply, feeders: usize, rows: f64) -> f64 {
 #[test]
 fn a_predicted_gain_equals_a_simulation_in_time_steps() {
     let given = |wire: Option<f64>, step: Option<f64>, receive_s: f64| {
-        let mut supply = supply();
-        supply.receive_s = receive_s;
-        supply.wire = wire.map(Interval::exact);
-        let step = step.map(|step| (Limit::Step, Interval::exact(step)));
-        supply.ceilings = step.into_iter().collect();
-        supply
+        let mut model = model();
+        model.receive_s = receive_s;
+        model.wire = wire.map(Interval::exact);
+        model.ceilings = step.map_or_else(Supply::default, |step| bounds(Limit::Step, step));
+        model
     };
     let cases = [
         given(None, None, 0.0005),
@@ -260,15 +265,15 @@ fn a_predicted_gain_equals_a_simulation_in_time_steps() {
         given(None, None, 0.003),
         given(Some(350.0), Some(900.0), 0.001),
     ];
-    for supply in &cases {
+    for model in &cases {
         for feeders in [1, 2, 3, 5] {
-            let predicted = supply.with(feeders);
-            let none = simulated(supply, 0, 8.0);
-            let gain = simulated(supply, feeders as usize, 8.0) / none;
+            let predicted = model.with(feeders);
+            let none = simulated(model, 0, 8.0);
+            let gain = simulated(model, feeders as usize, 8.0) / none;
 
             assert!(
                 (predicted.gain.mid / gain - 1.0).abs() < 0.02,
-                "{feeders}: predicted {:.3}, found {gain:.3}, of {supply:?}",
+                "{feeders}: predicted {:.3}, found {gain:.3}, of {model:?}",
                 predicted.gain.mid
             );
         }
@@ -276,27 +281,24 @@ fn a_predicted_gain_equals_a_simulation_in_time_steps() {
 }
 
 /// Returns the feeding report for a wire of `network.bytes_per_s` and samples of 100 kB.
-fn report(mut supply: FeedingSupply, network: Network, step: Option<f64>) -> Feeding {
-    supply.wire = Some(Interval::exact(network.bytes_per_s / 100e3));
-    supply.ceilings = step
-        .map(|step| (Limit::Step, Interval::exact(step)))
-        .into_iter()
-        .collect();
+fn report(mut model: FeedingModel, network: Network, step: Option<f64>) -> Feeding {
+    model.wire = Some(Interval::exact(network.bytes_per_s / 100e3));
+    model.ceilings = step.map_or_else(Supply::default, |step| bounds(Limit::Step, step));
     let mut feeding = Feeding {
         feeder_cores: Some(4),
         make_s: 0.01,
         send_s: 0.0002,
-        receive_s: supply.receive_s,
+        receive_s: model.receive_s,
         sample_bytes: 100e3,
         small_bytes: Some(25e3),
         network,
-        enough: step.and_then(|step| supply.enough(step)),
-        saturated: supply.saturated(),
+        enough: step.and_then(|step| model.enough(step)),
+        saturated: model.saturated(),
         ..Feeding::default()
     };
     let wanted: Vec<u32> = feeding.enough.into_iter().collect();
-    feeding.counts = supply.counts(&wanted);
-    describe(&mut feeding, &supply, &context(step));
+    feeding.counts = model.counts(&wanted);
+    describe_feeding(&mut feeding, &model, &context(step));
     feeding
 }
 
@@ -310,7 +312,7 @@ fn sentences_contain_the_numbers_of_the_arithmetic() {
         bytes_per_s,
         known: NetworkOrigin::Given,
     };
-    let fed = report(supply(), link(1e9), Some(900.0));
+    let fed = report(model(), link(1e9), Some(900.0));
     assert!(
         says(&fed, "2 feeders keep the step fed: 900 samples/s"),
         "{fed:#?}"
@@ -338,7 +340,7 @@ fn sentences_contain_the_numbers_of_the_arithmetic() {
          0.40 cores"
     );
 
-    let narrow = report(supply(), link(50e6), Some(2000.0));
+    let narrow = report(model(), link(50e6), Some(2000.0));
     assert_eq!(narrow.enough, None);
     assert!(
         says(
@@ -357,21 +359,21 @@ fn sentences_contain_the_numbers_of_the_arithmetic() {
         known: NetworkOrigin::Loopback,
         ..link(1e9)
     };
-    let unknown = report(supply(), loopback, None);
+    let unknown = report(model(), loopback, None);
     assert!(
         says(&unknown, "the network was not measured: 1.00 GB/s"),
         "{unknown:#?}"
     );
     assert!(!says(&unknown, "keep the step fed"));
 
-    let alone = report(supply(), link(1e9), Some(100.0));
+    let alone = report(model(), link(1e9), Some(100.0));
     assert!(says(&alone, "no feeder is needed"), "{alone:#?}");
 }
 
 #[test]
 fn measured_rates_appear_next_to_the_prediction() {
     let mut feeding = report(
-        supply(),
+        model(),
         Network {
             bytes_per_s: 1e9,
             known: NetworkOrigin::Reached,
@@ -383,7 +385,7 @@ fn measured_rates_appear_next_to_the_prediction() {
         without: 200.0,
         with: 540.0,
         gain: Interval::exact(2.7),
-        predicted: supply().with(1).gain,
+        predicted: model().with(1).gain,
         limit: Limit::Feeders,
         busy: 0.2,
     });
@@ -392,7 +394,7 @@ fn measured_rates_appear_next_to_the_prediction() {
         ..context(None)
     };
 
-    describe(&mut feeding, &supply(), &context);
+    describe_feeding(&mut feeding, &model(), &context);
 
     assert!(
         says(

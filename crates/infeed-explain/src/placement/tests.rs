@@ -20,8 +20,8 @@ fn costs() -> [Cost; 2] {
     ]
 }
 
-fn supply() -> PlacementSupply {
-    PlacementSupply {
+fn model() -> PlacementModel {
+    PlacementModel {
         storage: None,
         step_s: Some(50e-6),
         contention: Interval::exact(1.0),
@@ -30,14 +30,14 @@ fn supply() -> PlacementSupply {
     }
 }
 
-fn placed(costs: &[Cost], supply: &PlacementSupply) -> PlacementReport {
+fn placed(costs: &[Cost], model: &PlacementModel) -> PlacementReport {
     let context = PlacementContext {
         device: "a device".to_owned(),
         known: DeviceOrigin::Measured,
         now: Split::Device,
         decodes: false,
     };
-    place(context, costs, supply).expect("there are ways")
+    place(context, costs, model).expect("there are ways")
 }
 
 fn chosen(placement: &PlacementReport) -> &PlacementRate {
@@ -48,11 +48,11 @@ fn chosen(placement: &PlacementReport) -> &PlacementRate {
 
 #[test]
 fn limiting_cores_leave_work_to_the_device() {
-    let placement = placed(&costs(), &supply());
+    let placement = placed(&costs(), &model());
 
     assert_eq!(placement.chosen, Split::Device);
     assert_eq!(placement.runner_up, Some(Split::Host));
-    assert_eq!(chosen(&placement).binding, PlacementLimit::Host);
+    assert_eq!(chosen(&placement).binding, Limit::Host);
     assert_eq!(chosen(&placement).rate.mid, 12_000.0);
 }
 
@@ -63,27 +63,27 @@ fn trials_that_vary_more_than_placements_differ_are_reported() {
         cost.host = cost.host.widen(0.3);
     }
 
-    let said = placed(&costs, &supply()).said.join("\n");
+    let said = placed(&costs, &model()).said.join("\n");
 
     assert!(
         said.contains("the difference is within the variation of the trials"),
         "{said}"
     );
-    let said = placed(&self::costs(), &supply()).said.join("\n");
+    let said = placed(&self::costs(), &model()).said.join("\n");
     assert!(!said.contains("trials vary"), "{said}");
 }
 
 #[test]
 fn limiting_storage_keeps_the_work_on_the_host() {
-    let mut supply = supply();
-    supply.storage = Some(Interval::exact(1_000.0));
+    let mut model = model();
+    model.storage = Some(Interval::exact(1_000.0));
 
-    let placement = placed(&costs(), &supply);
+    let placement = placed(&costs(), &model);
 
     assert_eq!(placement.chosen, Split::Host);
-    assert_eq!(chosen(&placement).binding, PlacementLimit::Storage);
+    assert_eq!(chosen(&placement).binding, Limit::Storage);
     let change = placement.change.expect("faster storage shows the cores");
-    assert_eq!(change.bound, PlacementLimit::Storage);
+    assert_eq!(change.bound, Limit::Storage);
     // With more storage, 10 000 samples/s is more than 3 % below the rate of the storage.
     assert!((change.factor - 10.3).abs() < 0.01, "{change:?}");
 }
@@ -95,16 +95,13 @@ fn a_limiting_bus_carries_bytes() {
         cost.bus_s *= 10.0;
     }
 
-    let placement = placed(&costs, &supply());
+    let placement = placed(&costs, &model());
 
     assert_eq!(placement.chosen, Split::Device);
-    assert_eq!(chosen(&placement).binding, PlacementLimit::Bus);
+    assert_eq!(chosen(&placement).binding, Limit::Copy);
     assert!((chosen(&placement).rate.mid - 8_000.0).abs() < 1e-6);
     let host = &placement.ways[0];
-    assert_eq!(
-        (host.split, host.binding),
-        (Split::Host, PlacementLimit::Bus)
-    );
+    assert_eq!((host.split, host.binding), (Split::Host, Limit::Copy));
     assert!((host.rate.mid - 2_000.0).abs() < 1e-6);
 }
 
@@ -113,12 +110,12 @@ fn a_busy_device_leaves_rows_to_the_host() {
     let mut costs = costs();
     costs[1].device_s = 200e-6;
 
-    let placement = placed(&costs, &supply());
+    let placement = placed(&costs, &model());
 
     assert_eq!(placement.chosen, Split::Host);
-    assert_eq!(chosen(&placement).binding, PlacementLimit::Host);
+    assert_eq!(chosen(&placement).binding, Limit::Host);
     let device = &placement.ways[1];
-    assert_eq!(device.binding, PlacementLimit::Device);
+    assert_eq!(device.binding, Limit::Device);
     assert!(
         (device.rate.mid - 4_000.0).abs() < 1e-6,
         "1 / (50 + 200) us"
@@ -127,15 +124,15 @@ fn a_busy_device_leaves_rows_to_the_host() {
 
 #[test]
 fn a_limiting_step_has_the_device_alone() {
-    let mut supply = supply();
-    supply.step_s = Some(1e-3);
+    let mut model = model();
+    model.step_s = Some(1e-3);
 
-    let placement = placed(&costs(), &supply);
+    let placement = placed(&costs(), &model);
 
     assert_eq!(placement.chosen, Split::Host);
-    assert_eq!(chosen(&placement).binding, PlacementLimit::Step);
+    assert_eq!(chosen(&placement).binding, Limit::Step);
     // Kernels of 1 us next to a step of 1 ms are no separate limit.
-    assert_eq!(placement.ways[1].binding, PlacementLimit::Step);
+    assert_eq!(placement.ways[1].binding, Limit::Step);
 }
 
 #[test]
@@ -143,7 +140,7 @@ fn placements_within_three_percent_prefer_less_device_work() {
     let near = |host: f64| {
         let mut costs = costs();
         costs[0].host = Interval::exact(host);
-        placed(&costs, &supply()).chosen
+        placed(&costs, &model()).chosen
     };
 
     assert_eq!(near(12_000.0 / 1.029), Split::Host);
@@ -154,29 +151,27 @@ fn placements_within_three_percent_prefer_less_device_work() {
 fn at_equal_device_cost_less_host_work_wins() {
     let mut costs = costs();
     costs[1].device_s = 0.0;
-    let mut supply = supply();
-    supply.step_s = Some(1e-3);
+    let mut model = model();
+    model.step_s = Some(1e-3);
 
-    assert_eq!(placed(&costs, &supply).chosen, Split::Device);
+    assert_eq!(placed(&costs, &model).chosen, Split::Device);
     costs[1].host = costs[0].host;
     // Then the bytes decide.
-    assert_eq!(placed(&costs, &supply).chosen, Split::Device);
+    assert_eq!(placed(&costs, &model).chosen, Split::Device);
     costs[1].bus_bytes = 2.0 * costs[0].bus_bytes;
-    assert_eq!(placed(&costs, &supply).chosen, Split::Host);
+    assert_eq!(placed(&costs, &model).chosen, Split::Host);
 }
 
 #[test]
 fn unknown_contention_widens_the_rate_and_the_turning_point_is_reported() {
     let mut costs = costs();
     costs[1].device_s = 60e-6;
-    let mut supply = supply();
-    (supply.contention, supply.contention_measured) = (UNKNOWN, false);
+    let mut model = model();
+    (model.contention, model.contention_measured) = (UNKNOWN, false);
 
-    let placement = placed(&costs, &supply);
+    let placement = placed(&costs, &model);
 
-    let device = placement.ways[1]
-        .allowed(PlacementLimit::Device)
-        .expect("kernels");
+    let device = placement.ways[1].allowed(Limit::Device).expect("kernels");
     // From completely hidden, where kernels alone limit, to one after the other.
     assert!((device.high - 1.0 / 60e-6).abs() < 1e-6, "{device:?}");
     assert!((device.low - 1.0 / 110e-6).abs() < 1e-6, "{device:?}");
@@ -194,10 +189,10 @@ fn unknown_contention_widens_the_rate_and_the_turning_point_is_reported() {
 
 #[test]
 fn a_choice_that_no_contention_changes_says_so() {
-    let mut supply = supply();
-    (supply.contention, supply.contention_measured) = (UNKNOWN, false);
+    let mut model = model();
+    (model.contention, model.contention_measured) = (UNKNOWN, false);
 
-    let placement = placed(&costs(), &supply);
+    let placement = placed(&costs(), &model);
 
     assert_eq!(placement.turns_at, None);
     let said = placement.said.join("\n");
@@ -208,10 +203,10 @@ fn a_choice_that_no_contention_changes_says_so() {
 fn the_smallest_change_that_makes_the_runner_up_win_is_reported() {
     // Step and kernels limit bytes to 19 608 samples/s, cores limit floats to 10 000. With 1.9037
     // times as many cores both are equal. A step of 1.92 times the length has the same effect.
-    let placement = placed(&costs(), &supply());
+    let placement = placed(&costs(), &model());
 
     let change = placement.change.expect("more cores show the step");
-    assert_eq!(change.bound, PlacementLimit::Host);
+    assert_eq!(change.bound, Limit::Host);
     assert!((change.factor - 1.9037).abs() < 1e-3, "{change:?}");
     let said = placement.said.join("\n");
     assert!(
@@ -231,7 +226,7 @@ fn a_choice_that_no_resource_changes_says_so() {
     costs[1].bus_s = 1e-2;
     costs[1].device_s = 1e-2;
 
-    let placement = placed(&costs, &supply());
+    let placement = placed(&costs, &model());
 
     assert_eq!((placement.chosen, placement.change), (Split::Host, None));
     assert!(
@@ -246,22 +241,16 @@ fn a_choice_that_no_resource_changes_says_so() {
 
 #[test]
 fn several_devices_share_cores_and_storage_but_no_bus() {
-    let mut supply = supply();
-    supply.storage = Some(Interval::exact(100_000.0));
-    supply.devices = 4;
+    let mut model = model();
+    model.storage = Some(Interval::exact(100_000.0));
+    model.devices = 4;
 
-    let placement = placed(&costs(), &supply);
+    let placement = placed(&costs(), &model);
 
     let way = &placement.ways[1];
-    assert_eq!(
-        way.allowed(PlacementLimit::Host),
-        Some(Interval::exact(3_000.0))
-    );
-    assert_eq!(
-        way.allowed(PlacementLimit::Storage),
-        Some(Interval::exact(25_000.0))
-    );
-    assert!((way.allowed(PlacementLimit::Bus).expect("a bus").mid - 80_000.0).abs() < 1e-6);
+    assert_eq!(way.allowed(Limit::Host), Some(Interval::exact(3_000.0)));
+    assert_eq!(way.allowed(Limit::Storage), Some(Interval::exact(25_000.0)));
+    assert!((way.allowed(Limit::Copy).expect("a bus").mid - 80_000.0).abs() < 1e-6);
     let said = placement.said.join("\n");
     assert!(
         said.contains("shared by 4 devices: each gets a quarter"),
@@ -271,7 +260,7 @@ fn several_devices_share_cores_and_storage_but_no_bus() {
 
 #[test]
 fn headroom_is_the_spare_rate_of_each_other_resource() {
-    let placement = placed(&costs(), &supply());
+    let placement = placed(&costs(), &model());
 
     let said = placement.said.join("\n");
     // The bus allows 80 000, the device 1 / 51 us, the step 20 000, and the rate is 12 000.
@@ -283,7 +272,7 @@ fn headroom_is_the_spare_rate_of_each_other_resource() {
 
 #[test]
 fn a_single_placement_is_chosen() {
-    let placement = placed(&costs()[..1], &supply());
+    let placement = placed(&costs()[..1], &model());
 
     assert_eq!((placement.runner_up, placement.change), (None, None));
     assert_eq!(placement.chosen, Split::Host);
@@ -307,16 +296,16 @@ fn three() -> [Cost; 3] {
 }
 
 /// Returns the best of the three placements and its limit.
-fn best_of(costs: &[Cost], supply: &PlacementSupply) -> (Split, PlacementLimit) {
-    let placement = placed(costs, supply);
+fn best_of(costs: &[Cost], model: &PlacementModel) -> (Split, Limit) {
+    let placement = placed(costs, model);
     assert_eq!(placement.ways.len(), 3);
     (placement.chosen, chosen(&placement).binding)
 }
 
-fn no_step() -> PlacementSupply {
-    PlacementSupply {
+fn no_step() -> PlacementModel {
+    PlacementModel {
         step_s: None,
-        ..supply()
+        ..model()
     }
 }
 
@@ -325,18 +314,12 @@ fn limiting_cores_leave_the_resize_to_the_device() {
     let mut costs = three();
     let best = best_of(&costs, &no_step());
     // At 20 000 samples/s, the bus and the cores take equally long.
-    assert_eq!(best, (Split::Resize, PlacementLimit::Host));
+    assert_eq!(best, (Split::Resize, Limit::Host));
     costs[2].host = Interval::exact(19_000.0);
-    assert_eq!(
-        best_of(&costs, &no_step()),
-        (Split::Resize, PlacementLimit::Host)
-    );
+    assert_eq!(best_of(&costs, &no_step()), (Split::Resize, Limit::Host));
     // A gain of less than 3 % is not worth the device's work.
     costs[2].host = Interval::exact(12_300.0);
-    assert_eq!(
-        best_of(&costs, &no_step()),
-        (Split::Device, PlacementLimit::Host)
-    );
+    assert_eq!(best_of(&costs, &no_step()), (Split::Device, Limit::Host));
 }
 
 #[test]
@@ -346,17 +329,11 @@ fn a_limiting_bus_carries_no_whole_crops() {
         cost.bus_s *= 2.0;
     }
     // 10 000 whole rows/s and 40 000 samples/s of bytes: the bus takes more than the cores gain.
-    assert_eq!(
-        best_of(&costs, &no_step()),
-        (Split::Device, PlacementLimit::Host)
-    );
+    assert_eq!(best_of(&costs, &no_step()), (Split::Device, Limit::Host));
     for cost in &mut costs {
         cost.bus_s *= 10.0;
     }
-    assert_eq!(
-        best_of(&costs, &no_step()),
-        (Split::Device, PlacementLimit::Bus)
-    );
+    assert_eq!(best_of(&costs, &no_step()), (Split::Device, Limit::Copy));
 }
 
 #[test]
@@ -364,44 +341,32 @@ fn a_device_that_is_slow_with_crops_leaves_the_resize_to_the_host() {
     let mut costs = three();
     costs[2].device_s = 100e-6;
 
-    assert_eq!(
-        best_of(&costs, &no_step()),
-        (Split::Device, PlacementLimit::Host)
-    );
+    assert_eq!(best_of(&costs, &no_step()), (Split::Device, Limit::Host));
     costs[1].device_s = 100e-6;
     costs[0].host = Interval::exact(11_000.0);
-    assert_eq!(
-        best_of(&costs, &no_step()),
-        (Split::Host, PlacementLimit::Host)
-    );
+    assert_eq!(best_of(&costs, &no_step()), (Split::Host, Limit::Host));
 }
 
 #[test]
 fn limiting_storage_or_step_leaves_nothing_to_the_device() {
     let mut slow = no_step();
     slow.storage = Some(Interval::exact(5_000.0));
-    assert_eq!(
-        best_of(&three(), &slow),
-        (Split::Host, PlacementLimit::Storage)
-    );
+    assert_eq!(best_of(&three(), &slow), (Split::Host, Limit::Storage));
     let mut long = no_step();
     long.step_s = Some(1e-3);
-    assert_eq!(
-        best_of(&three(), &long),
-        (Split::Host, PlacementLimit::Step)
-    );
+    assert_eq!(best_of(&three(), &long), (Split::Host, Limit::Step));
 }
 
 #[test]
 fn a_device_with_spare_time_also_resizes() {
     // A step of 55 us, then 3 us of kernels: 17 241 samples/s. Cores that resize allow 12 000.
-    let mut supply = supply();
-    supply.step_s = Some(55e-6);
+    let mut model = model();
+    model.step_s = Some(55e-6);
 
-    let placement = placed(&three(), &supply);
+    let placement = placed(&three(), &model);
 
     assert_eq!(placement.chosen, Split::Resize);
-    assert_eq!(chosen(&placement).binding, PlacementLimit::Device);
+    assert_eq!(chosen(&placement).binding, Limit::Device);
     assert_eq!(placement.runner_up, Some(Split::Device));
     let said = placement.said.join("\n");
     assert!(
@@ -409,7 +374,7 @@ fn a_device_with_spare_time_also_resizes() {
         "{said}"
     );
     let change = placement.change.expect("more cores do the resize");
-    assert_eq!(change.bound, PlacementLimit::Host);
+    assert_eq!(change.bound, Limit::Host);
 }
 
 #[test]
@@ -428,13 +393,13 @@ fn copies_and_a_decoder_share_a_stream_and_the_longer_is_the_limit() {
 
     let slow = way(&cost, &no_step());
 
-    assert_eq!(slow.binding, PlacementLimit::Decoder);
+    assert_eq!(slow.binding, Limit::Decoder);
     assert!((slow.rate.mid - 4_000.0).abs() < 1e-6, "1 / (50 + 200) us");
-    let bus = slow.allowed(PlacementLimit::Bus).expect("a bus").mid;
+    let bus = slow.allowed(Limit::Copy).expect("a bus").mid;
     assert!((bus - 20_000.0).abs() < 1e-6);
     cost.decoder_s = 30e-6;
     let quick = way(&cost, &no_step());
-    assert_eq!(quick.binding, PlacementLimit::Bus);
+    assert_eq!(quick.binding, Limit::Copy);
     assert!((quick.rate.mid - 12_500.0).abs() < 1e-6, "1 / (50 + 30) us");
 }
 
@@ -445,7 +410,7 @@ fn rates_that_are_no_numbers_do_not_stop_the_arithmetic() {
     costs[1].host = Interval::exact(f64::INFINITY);
     costs[1].bus_s = 0.0;
 
-    let placement = placed(&costs, &supply());
+    let placement = placed(&costs, &model());
 
     assert_eq!(placement.ways.len(), 2);
     let context = PlacementContext {
@@ -454,5 +419,5 @@ fn rates_that_are_no_numbers_do_not_stop_the_arithmetic() {
         now: Split::Host,
         decodes: false,
     };
-    assert!(place(context, &[], &supply()).is_none());
+    assert!(place(context, &[], &model()).is_none());
 }

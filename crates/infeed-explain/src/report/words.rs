@@ -3,7 +3,7 @@
 use super::numbers;
 use crate::{
     Decoding, DecodingRate, Explanation, FeederCount, FeederHost, Feeding, LedgerEntry, Limit,
-    PlacementLimit, PlacementRate, PlacementReport, Verdict,
+    PlacementRate, PlacementReport, Verdict,
 };
 use infeed_device::busy::Utilisation;
 
@@ -107,7 +107,7 @@ fn marked(name: &str, is_best: bool, is_now: bool) -> String {
 }
 
 /// Formats the rate that a resource allows in a placement, or `none` if it is no limit.
-pub(super) fn when_limited(way: &PlacementRate, bound: PlacementLimit) -> String {
+pub(super) fn when_limited(way: &PlacementRate, bound: Limit) -> String {
     let allowed = way.allowed(bound).map(|rate| numbers::figures(rate.mid));
     allowed.unwrap_or_else(|| "none".to_owned())
 }

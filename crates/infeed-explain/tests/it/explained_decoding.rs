@@ -10,8 +10,7 @@ use infeed::pipeline::SourceSpec;
 use infeed::transform::{CenterCrop, Normalize, RandomResizedCrop};
 use infeed::{Options, Pipeline};
 use infeed_explain::{
-    Case, Conditions, Decoding, DecodingRate, DeviceOrigin, Explanation, Limit, PlacementLimit,
-    Split, explain,
+    Case, Conditions, Decoding, DecodingRate, DeviceOrigin, Explanation, Limit, Split, explain,
 };
 use infeed_sample::{Subsampling, jpeg};
 use tempfile::TempDir;
@@ -85,7 +84,7 @@ fn a_decoder_that_is_slower_than_the_cores_is_not_recommended() {
     assert_eq!(decoding.known, DeviceOrigin::Simulated);
     assert!((decoding.taken - 1.0).abs() < 1e-9, "all are baseline");
     let gpu = of(decoding, 16);
-    assert_eq!(gpu.way.binding, PlacementLimit::Decoder);
+    assert_eq!(gpu.way.binding, Limit::Decoder);
     assert!(
         15.0 < gpu.way.rate.mid && gpu.way.rate.mid < 40.0,
         "{gpu:?}"
@@ -116,7 +115,7 @@ fn a_decode_share_reaches_its_predicted_rate() {
     let decoding = decoding(&found);
     assert_eq!(decoding.now, 4);
     let now = of(decoding, 4);
-    assert_eq!(now.way.binding, PlacementLimit::Decoder);
+    assert_eq!(now.way.binding, Limit::Decoder);
     let (ran, predicted) = (found.run.samples_per_s, now.way.rate.mid);
     let ratio = ran / predicted;
     assert!((0.5..2.0).contains(&ratio), "{ran} of {predicted}");

@@ -11,8 +11,8 @@ use infeed::source::throttled::Throttle;
 use infeed::transform::{Filter, Normalize, RandomResizedCrop};
 use infeed::{Options, Pipeline};
 use infeed_explain::{
-    Case, Conditions, DeviceOrigin, Explanation, Limit, PlacementLimit, PlacementRate,
-    PlacementReport, PlannedMachine, Split, explain, running_on,
+    Case, Conditions, DeviceOrigin, Explanation, Limit, PlacementRate, PlacementReport,
+    PlannedMachine, Split, explain, running_on,
 };
 
 use crate::data;
@@ -72,10 +72,7 @@ fn a_slow_bus_moves_the_cast_to_the_device() {
     assert_eq!(placement.chosen, Split::Device, "{placement:?}");
     assert_eq!(placement.runner_up, Some(Split::Host));
     let (bytes, floats) = (way(placement, Split::Device), way(placement, Split::Host));
-    assert_eq!(
-        (bytes.binding, floats.binding),
-        (PlacementLimit::Bus, PlacementLimit::Bus)
-    );
+    assert_eq!((bytes.binding, floats.binding), (Limit::Copy, Limit::Copy));
     assert_eq!((bytes.bus_bytes, floats.bus_bytes), (BYTES, FLOATS));
     let expected = 3e5 / BYTES;
     assert!((bytes.rate.mid / expected - 1.0).abs() < 0.05, "{bytes:?}");
@@ -95,10 +92,7 @@ fn a_device_with_slow_kernels_leaves_the_cast_to_the_host() {
 
     let placement = placement(&found);
     assert_eq!(placement.chosen, Split::Host, "{placement:?}");
-    assert_eq!(
-        way(placement, Split::Device).binding,
-        PlacementLimit::Device
-    );
+    assert_eq!(way(placement, Split::Device).binding, Limit::Device);
     assert_eq!(way(placement, Split::Host).device_s, 0.0);
     // The run used the device, which is the limit now.
     assert_eq!(placement.now, Split::Device);
@@ -127,11 +121,8 @@ fn slow_storage_leaves_the_cast_on_the_host() {
 
     let placement = placement(&found);
     assert_eq!(placement.chosen, Split::Host, "{placement:?}");
-    assert_eq!(way(placement, Split::Host).binding, PlacementLimit::Storage);
-    assert_eq!(
-        way(placement, Split::Device).binding,
-        PlacementLimit::Storage
-    );
+    assert_eq!(way(placement, Split::Host).binding, Limit::Storage);
+    assert_eq!(way(placement, Split::Device).binding, Limit::Storage);
 }
 
 #[test]
@@ -146,9 +137,9 @@ fn a_long_step_leaves_the_cast_on_the_host() {
     let placement = placement(&found);
     assert_eq!(placement.chosen, Split::Host, "{placement:?}");
     let host = way(placement, Split::Host);
-    assert_eq!(host.binding, PlacementLimit::Step);
+    assert_eq!(host.binding, Limit::Step);
     assert!((host.rate.mid - 20.0).abs() < 1e-6, "4 rows in 200 ms");
-    assert_eq!(way(placement, Split::Device).binding, PlacementLimit::Step);
+    assert_eq!(way(placement, Split::Device).binding, Limit::Step);
     assert_eq!(found.verdict.limit, Limit::Step, "{:?}", found.resources);
 }
 
@@ -161,11 +152,7 @@ fn cores_are_the_limit_when_bus_and_device_are_fast() {
 
     let placement = placement(&found);
     for split in [Split::Host, Split::Device] {
-        assert_eq!(
-            way(placement, split).binding,
-            PlacementLimit::Host,
-            "{placement:?}"
-        );
+        assert_eq!(way(placement, split).binding, Limit::Host, "{placement:?}");
     }
     assert_eq!(placement.ways.len(), 3);
 }
@@ -184,7 +171,7 @@ fn crops_for_a_device_resize_count_the_bytes_of_their_padded_rows() {
     // Plus the resize weights, which are not negligible for such a small image.
     let bytes = crops.bus_bytes;
     assert!(room < bytes && bytes < 1.5 * room, "{crops:?}");
-    assert_eq!(crops.binding, PlacementLimit::Bus, "{crops:?}");
+    assert_eq!(crops.binding, Limit::Copy, "{crops:?}");
     let part = crops.rate.mid / (1.5e6 / room);
     assert!((0.5..1.05).contains(&part), "{crops:?}");
     // The kernel writes floats and reads crops of more than a few pixels.
@@ -217,7 +204,7 @@ fn crops_for_an_absent_device_are_planned_by_their_bytes() {
     let floats = 4.0 * (BYTES - 8.0);
     let moved = crops.device_s * 1e12;
     assert!(floats < moved && moved <= floats + room, "{moved}");
-    let cores = crops.allowed(PlacementLimit::Host).expect("cores").mid;
+    let cores = crops.allowed(Limit::Host).expect("cores").mid;
     assert!(cores > 0.0 && cores.is_finite());
     assert!(found.decoding.is_none(), "no rate of a decoder is known");
 }
@@ -281,7 +268,7 @@ fn a_plan_for_a_named_machine_shares_its_host_between_devices() {
     let cores = found.resources.iter();
     let cores = cores.filter(|r| matches!(r.limit, Limit::Decode | Limit::Transform));
     let cores = cores.map(|r| r.rate.mid).next().expect("cores");
-    let quarter = way(placement, Split::Host).allowed(PlacementLimit::Host);
+    let quarter = way(placement, Split::Host).allowed(Limit::Host);
     assert_eq!(quarter.map(|rate| rate.mid), Some(cores / 4.0));
     assert!(found.transfers.is_none(), "nothing crossed anything");
 }

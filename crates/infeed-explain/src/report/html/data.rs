@@ -164,7 +164,7 @@ fn bars(name: &str, way: &PlacementRate) -> Vec<Value> {
     let bar = |allowed: &AllowedRate| {
         json!({
             "way": name,
-            "name": allowed.bound.name(),
+            "name": allowed.bound.placement_name(),
             "mid": allowed.rate.mid,
             "limit": allowed.bound == way.binding,
         })

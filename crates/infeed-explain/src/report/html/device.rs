@@ -4,9 +4,7 @@ use super::markup::{Cell, Row, escaped, list, table};
 use super::{figure, section};
 use crate::report::numbers;
 use crate::report::words::{busy, decoding_name, way_name, when_limited};
-use crate::{
-    DecodingRate, DeviceOrigin, Explanation, PlacementLimit, PlacementRate, PlacementReport,
-};
+use crate::{DecodingRate, DeviceOrigin, Explanation, Limit, PlacementRate, PlacementReport};
 
 /// The placements and the answer.
 pub(super) fn placement(e: &Explanation) -> String {
@@ -70,7 +68,7 @@ pub(super) fn decoding(e: &Explanation) -> String {
         row_of(
             name,
             &of.way,
-            &PlacementLimit::DEVICE_DECODING,
+            &Limit::DEVICE_DECODING,
             of.share == decoding.share,
         )
     };
@@ -108,17 +106,17 @@ fn row(placement: &PlacementReport, way: &PlacementRate) -> Row {
     row_of(
         way_name(placement, way),
         way,
-        &PlacementLimit::HOST_DECODING,
+        &Limit::HOST_DECODING,
         is_best,
     )
 }
 
-fn row_of(name: String, way: &PlacementRate, bounds: &[PlacementLimit], is_best: bool) -> Row {
+fn row_of(name: String, way: &PlacementRate, bounds: &[Limit], is_best: bool) -> Row {
     let mut cells = vec![Cell::markup(escaped(&name).to_string())];
     let allows = bounds.iter().map(|&bound| when_limited(way, bound));
     cells.extend(allows.map(Cell::number));
     cells.push(Cell::number(numbers::interval(way.rate, numbers::figures)));
-    cells.push(Cell::text(way.binding.name()));
+    cells.push(Cell::text(way.binding.placement_name()));
     let about = [&way.left, &way.arithmetic];
     let about: Vec<String> = about
         .iter()

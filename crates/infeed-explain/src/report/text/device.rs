@@ -4,7 +4,7 @@ use super::super::numbers;
 use super::super::table::{ALWAYS, Column, set};
 use super::super::words::{busy, decoding_name, way_name, when_limited};
 use super::{BOLD, TextPage, clean, column};
-use crate::{Explanation, PlacementLimit, PlacementReport};
+use crate::{Explanation, Limit, PlacementReport};
 
 /// Writes the table of placements and the answer in sentences.
 pub(super) fn placement(page: &mut TextPage, e: &Explanation) {
@@ -32,9 +32,9 @@ pub(super) fn placement(page: &mut TextPage, e: &Explanation) {
 fn rows(placement: &PlacementReport) -> Vec<Vec<String>> {
     let row = |way: &crate::PlacementRate| {
         let mut row = vec![clean(&way_name(placement, way))];
-        row.extend(PlacementLimit::HOST_DECODING.map(|bound| when_limited(way, bound)));
+        row.extend(Limit::HOST_DECODING.map(|bound| when_limited(way, bound)));
         row.push(numbers::figures(way.rate.mid));
-        row.push(way.binding.name().to_owned());
+        row.push(way.binding.placement_name().to_owned());
         row
     };
     placement.ways.iter().map(row).collect()
@@ -56,9 +56,9 @@ pub(super) fn decoding(page: &mut TextPage, e: &Explanation) {
     let Some(decoding) = &e.decoding else { return };
     let row = |of: &crate::DecodingRate| {
         let mut row = vec![decoding_name(decoding, of)];
-        row.extend(PlacementLimit::DEVICE_DECODING.map(|bound| when_limited(&of.way, bound)));
+        row.extend(Limit::DEVICE_DECODING.map(|bound| when_limited(&of.way, bound)));
         row.push(numbers::figures(of.way.rate.mid));
-        row.push(of.way.binding.name().to_owned());
+        row.push(of.way.binding.placement_name().to_owned());
         row
     };
     let rows: Vec<Vec<String>> = decoding.ways.iter().map(row).collect();

@@ -3,8 +3,8 @@
 use infeed::device::busy::{Utilisation, UtilisationSample};
 use infeed_explain::report;
 use infeed_explain::{
-    AllowedRate, Decoding, DecodingRate, DeviceOrigin, Explanation, FieldTransfer, Interval,
-    PlacementLimit, PlacementRate, PlacementReport, ResourceChange, Split, Transfers,
+    AllowedRate, Decoding, DecodingRate, DeviceOrigin, Explanation, FieldTransfer, Interval, Limit,
+    PlacementRate, PlacementReport, ResourceChange, Split, Transfers,
 };
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn way(split: Split, left: &str, bus_bytes: f64, allows: [Option<f64>; 5]) -> Pl
         split,
         left,
         bus_bytes,
-        PlacementLimit::HOST_DECODING.into_iter().zip(allows),
+        Limit::HOST_DECODING.into_iter().zip(allows),
     )
 }
 
@@ -41,7 +41,7 @@ fn way_of(
     split: Split,
     left: &str,
     bus_bytes: f64,
-    allows: impl Iterator<Item = (PlacementLimit, Option<f64>)>,
+    allows: impl Iterator<Item = (Limit, Option<f64>)>,
 ) -> PlacementRate {
     let allows: Vec<AllowedRate> = allows
         .filter_map(|(bound, rate)| {
@@ -118,7 +118,7 @@ fn placement() -> PlacementReport {
         contention_measured: false,
         turns_at: None,
         change: Some(ResourceChange {
-            bound: PlacementLimit::Storage,
+            bound: Limit::Storage,
             factor: 0.39,
         }),
         said: vec![
@@ -138,7 +138,7 @@ fn decoding() -> Decoding {
             Split::Resize,
             "decoding, resize, floats and layout of image",
             2.2e6,
-            PlacementLimit::DEVICE_DECODING.into_iter().zip(allows),
+            Limit::DEVICE_DECODING.into_iter().zip(allows),
         ),
     };
     let (storage, bus, device, step) = (Some(655.0), Some(5454.0), Some(664.0), Some(667.0));

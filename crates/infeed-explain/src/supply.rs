@@ -1,5 +1,5 @@
-//! The rate that each resource allows: capacity divided by demand, written as arithmetic that a
-//! reader can follow. The rate of a pipeline is the lowest of these rates.
+//! The rate that each resource allows: capacity divided by demand. The lowest of these rates is that
+//! of a run, a placement, a share of decoding, or a number of feeders.
 
 use super::findings::{StageCost, Stall};
 use super::interval::Interval;
@@ -10,11 +10,15 @@ use infeed_source::PythonTime;
 /// that take turns on a core count each other's time as their own.
 pub(super) const COUNTED: f64 = 0.15;
 
-/// The rate that each resource allows, in samples per second, with its arithmetic.
+/// The rate that each resource allows, in samples per second, lowest first. With its arithmetic,
+/// where a reader should follow it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Capacities(Vec<Resource>);
+pub(super) struct Supply(Vec<Resource>);
 
-impl Capacities {
+/// Picks an end of an interval.
+pub(super) type End = fn(&Interval) -> f64;
+
+impl Supply {
     pub(super) fn add(&mut self, limit: Limit, rate: Interval, arithmetic: String) {
         self.0.push(Resource {
             limit,
@@ -24,9 +28,23 @@ impl Capacities {
         self.0.sort_by(|a, b| a.rate.mid.total_cmp(&b.rate.mid));
     }
 
+    /// Adds a rate without arithmetic, unless it is no limit.
+    pub(super) fn add_rate(&mut self, limit: Limit, rate: Option<Interval>) {
+        if let Some(rate) = rate.filter(|rate| rate.mid.is_finite()) {
+            self.add(limit, rate, String::new());
+        }
+    }
+
+    /// Returns a copy with these resources only.
+    pub(super) fn only(&self, limits: &[Limit]) -> Supply {
+        let resources = self.0.iter();
+        let resources = resources.filter(|resource| limits.contains(&resource.limit));
+        Supply(resources.cloned().collect())
+    }
+
     /// Returns a copy with another rate for one resource, if the rate is known. Adds the resource
     /// if it was not a limit before.
-    pub(super) fn with(&self, limit: Limit, rate: Option<Interval>) -> Capacities {
+    pub(super) fn with(&self, limit: Limit, rate: Option<Interval>) -> Supply {
         let mut others: Vec<Resource> = self.0.clone();
         if let Some(rate) = rate {
             let arithmetic = String::new();
@@ -40,11 +58,11 @@ impl Capacities {
             }
         }
         others.sort_by(|a, b| a.rate.mid.total_cmp(&b.rate.mid));
-        Capacities(others)
+        Supply(others)
     }
 
     /// Returns a copy in which the rate of the processor cores is multiplied by `gain`.
-    pub(super) fn times_cores(&self, gain: Interval) -> Capacities {
+    pub(super) fn times_cores(&self, gain: Interval) -> Supply {
         let cores = self.0.iter().find(|r| is_cores(r.limit));
         let rate = cores.map(|r| Interval {
             low: r.rate.mid * gain.low,
@@ -85,9 +103,18 @@ impl Capacities {
         found.map(|resource| resource.rate)
     }
 
+    /// Returns the lowest of a rate and the rates of all resources, with its limit.
+    pub(super) fn lower(&self, rate: f64, limit: Limit, end: End) -> (f64, Limit) {
+        let lower = |(rate, limit), other: &Resource| match end(&other.rate) < rate {
+            true => (end(&other.rate), other.limit),
+            false => (rate, limit),
+        };
+        self.0.iter().fold((rate, limit), lower)
+    }
+
     /// Returns the lowest rate.
     pub(super) fn least(&self) -> Interval {
-        let least = |end: fn(&Interval) -> f64| {
+        let least = |end: End| {
             let ends = self.0.iter().map(|r| end(&r.rate));
             ends.fold(f64::INFINITY, f64::min)
         };
@@ -138,7 +165,12 @@ impl Capacities {
 fn is_cores(limit: Limit) -> bool {
     matches!(
         limit,
-        Limit::Decode | Limit::Transform | Limit::Python | Limit::Feeders | Limit::Receive
+        Limit::Host
+            | Limit::Decode
+            | Limit::Transform
+            | Limit::Python
+            | Limit::Feeders
+            | Limit::Receive
     )
 }
 
@@ -181,8 +213,8 @@ pub(super) fn in_python(python: PythonTime) -> Option<(Interval, String)> {
 mod tests {
     use super::*;
 
-    fn capacities(rates: &[(Limit, f64)]) -> Capacities {
-        let mut all = Capacities::default();
+    fn capacities(rates: &[(Limit, f64)]) -> Supply {
+        let mut all = Supply::default();
         for &(limit, rate) in rates {
             all.add(limit, Interval::exact(rate), String::new());
         }
