@@ -46,7 +46,7 @@ seed = 0
 size = {batch}
 """
 
-SIMULATED = "cargo run --quiet --release -p infeed --example simulated_feeders --"
+SIMULATED = "cargo run --quiet --release -p infeed-feed --example simulated_feeders --"
 
 # Of a trainer.
 MEMORY = "512MB"

@@ -3,11 +3,11 @@
 
 use std::io::{self, Read, Write};
 
-use infeed::wire::VERSION;
-use infeed::wire::channel::UNENCRYPTED;
-use infeed::wire::frame::{self, Kind};
-use infeed::wire::hello::{Fact, Hello, difference, greet, meet_trainer};
-use infeed::wire::token::Token;
+use infeed_feed::wire::VERSION;
+use infeed_feed::wire::channel::UNENCRYPTED;
+use infeed_feed::wire::frame::{self, Kind};
+use infeed_feed::wire::hello::{Fact, Hello, difference, greet, meet_trainer};
+use infeed_feed::wire::token::Token;
 use libfuzzer_sys::fuzz_target;
 
 /// A peer that has sent these bytes.

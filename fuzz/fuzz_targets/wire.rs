@@ -1,16 +1,16 @@
 //! What comes over the wire: any bytes give a frame, a hello, rows, or an error.
 #![no_main]
 
-use infeed::wire::frame::{self, CONTROL_BYTES, Kind};
-use infeed::wire::hello::Hello;
-use infeed::wire::rows::{Column, Layout, RowsHead};
+use infeed_feed::wire::frame::{self, CONTROL_BYTES, Kind};
+use infeed_feed::wire::hello::Hello;
+use infeed_feed::wire::rows::{Column, RowsHead, RowsLayout};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, bytes)) = bytes.split_first() else {
         return;
     };
-    let layout = Layout {
+    let layout = RowsLayout {
         columns: vec![
             Column::Slab { row_bytes: 12 },
             Column::Own {

@@ -3,6 +3,7 @@
 mod report;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ use infeed::device::busy::UtilisationMonitor;
 use infeed::loader::DecodeBy;
 use infeed::loader::ahead::{DeviceLoader, Placement};
 use infeed::loader::any::{AnyLoader, AnyStep};
-use infeed::loader::feeders::{Feeders, Local};
 use infeed::{OnError, Options};
+use infeed_feed::{Feeders, Local};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::error::CliError;
@@ -188,7 +189,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let mut feeders = Feeders::new(args.feeders.iter().cloned());
         feeders.token = token(args.token_file.as_ref())?;
         feeders.local = args.local.into();
-        options.feeders = Some(feeders);
+        options.remote = Some(Arc::new(feeders));
     }
     let feed = target
         .pipeline

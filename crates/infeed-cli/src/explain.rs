@@ -12,11 +12,11 @@ use clap::Parser;
 use indicatif::ProgressBar;
 use infeed::device::AnyDevice;
 use infeed::loader::DecodeBy;
-use infeed::loader::feeders::Feeders;
 use infeed::probe;
 use infeed::source::throttled::Throttle;
 use infeed_explain::report;
 use infeed_explain::{Case, Conditions, Explanation, PlannedMachine, applies, explain, ledger};
+use infeed_feed::Feeders;
 
 use crate::bench::{LocalCores, Policy};
 use crate::error::CliError;

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use infeed::feed::{FeedOptions, FeedStats, serve};
-use infeed::wire::channel::Encryption;
-use infeed::wire::token::Token;
+use infeed_feed::wire::channel::Encryption;
+use infeed_feed::wire::token::Token;
+use infeed_feed::{FeedOptions, FeedStats, serve};
 
 use crate::error::CliError;
 use crate::target::{FunctionArgs, Target};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use infeed::loader::Options;
-use infeed::loader::feeders::Feeders;
 use infeed::pipeline::{Decode, Handle, Pipeline};
 use infeed::plan::Plan;
 use infeed_core::error::Error;
@@ -13,6 +12,7 @@ use infeed_core::order::Order;
 use infeed_core::order::window::Groups;
 use infeed_core::sample::FieldKind;
 use infeed_device::AnyDevice;
+use infeed_feed::Feeders;
 use infeed_source::Source;
 use infeed_source::store::Cache;
 use infeed_source::throttled::{Throttle, ThrottledSource};

@@ -11,7 +11,7 @@
 //!
 //! [`watched`] concludes what limits a loop over another loader, from measured times alone.
 //!
-//! [`Feeding`] covers other machines: the predicted gain of [feeders](infeed::feed) before the user
+//! [`Feeding`] covers other machines: the predicted gain of [feeders](infeed_feed) before the user
 //! starts one, and the measured gain of those that run.
 //!
 //! The rate of the model is the lowest capacity divided by demand over all resources. The gain from

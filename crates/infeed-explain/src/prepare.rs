@@ -7,11 +7,11 @@ use super::case::Case;
 use super::remedies::{Candidate, RemedyChange};
 use super::trial::Variant;
 use infeed::loader::ahead::Placement;
-use infeed::loader::feeders::Feeders;
 use infeed::loader::{DecodeBy, OnError};
 use infeed::pipeline::Pipeline;
 use infeed::plan::Plan;
 use infeed_core::error::Error;
+use infeed_feed::Feeders;
 use infeed_pack as pack;
 use infeed_source::Source;
 use infeed_source::repeated::RepeatedRecords;
@@ -121,7 +121,7 @@ impl Case {
     pub(super) fn whole(&self, feeders: Option<&Feeders>) -> Result<Variant, Error> {
         let mut options = self.conditions.open.clone();
         options.timeline = None;
-        options.feeders = feeders.cloned();
+        options.remote = feeders.map(|feeders| Arc::new(feeders.clone()) as _);
         Ok(Variant {
             pipeline: self.pipeline.clone(),
             source: self.behind(self.pipeline.source.open(&self.handles)?),

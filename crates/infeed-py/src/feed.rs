@@ -2,9 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use infeed::feed::{self, FeedOptions, serve};
-use infeed::loader::feeders::{self, Place};
-use infeed::wire::token::Token;
+use infeed_feed::wire::token::Token;
+use infeed_feed::{FeedOptions, Place, serve};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -15,7 +14,7 @@ use crate::log;
 /// Addresses of a loader's feeders, which may change while the loader runs.
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Hosts {
-    pub(crate) inner: feeders::Hosts,
+    pub(crate) inner: infeed_feed::Hosts,
 }
 
 #[pymethods]
@@ -23,7 +22,7 @@ impl Hosts {
     #[new]
     fn new(count: usize) -> Hosts {
         Hosts {
-            inner: feeders::Hosts::awaited(count),
+            inner: infeed_feed::Hosts::awaited(count),
         }
     }
 
@@ -49,7 +48,7 @@ impl Hosts {
 #[pyclass(frozen, module = "infeed._core")]
 pub(crate) struct Feeder {
     /// None after `close`.
-    inner: Mutex<Option<feed::Feeder>>,
+    inner: Mutex<Option<infeed_feed::Feeder>>,
     address: String,
 }
 
@@ -89,7 +88,7 @@ impl Feeder {
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         log::hand_over(py)?;
-        let stats = py.detach(|| self.lock().as_ref().map(feed::Feeder::stats));
+        let stats = py.detach(|| self.lock().as_ref().map(infeed_feed::Feeder::stats));
         let Some(stats) = stats else {
             return Ok(None);
         };
@@ -116,7 +115,7 @@ impl Feeder {
         drop(feeder);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<feed::Feeder>> {
+    fn lock(&self) -> MutexGuard<'_, Option<infeed_feed::Feeder>> {
         // The value is always replaced as a whole, so it is valid even after a panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

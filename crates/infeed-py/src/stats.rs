@@ -58,7 +58,7 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
     entry.set_item("cache_damaged", cache.damaged)?;
     dict.set_item("storage", entry)?;
     let feeders = PyList::empty(py);
-    for feeder in &stats.feeders {
+    for feeder in &stats.remote {
         let entry = PyDict::new(py);
         let named = |text: &String| (!text.is_empty()).then(|| text.clone());
         entry.set_item("host", named(&feeder.host))?;

@@ -19,12 +19,10 @@
 //! looks at pixels. `examples/one_image.rs` runs the same six functions on one thread.
 #![forbid(unsafe_code)]
 
-pub mod feed;
 pub mod function;
 pub mod loader;
 pub mod pipeline;
 pub mod plan;
-pub mod wire;
 
 pub use infeed_codec::{decode, transform};
 pub use infeed_core::{

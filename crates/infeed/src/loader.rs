@@ -4,27 +4,24 @@ pub mod ahead;
 pub mod any;
 mod bad_records;
 mod budget;
-pub(crate) mod contents;
 mod decoders;
 pub mod digest;
 pub mod digest_file;
-mod facts;
 mod failed;
-pub mod feeders;
 mod fetched;
 mod finish;
-mod hosts;
 pub mod into;
 mod made;
-pub(crate) mod named;
-pub(crate) mod names;
 mod open;
 mod options;
 mod placing;
 mod prepare;
 mod records;
 mod register;
+pub mod remote;
+mod rules;
 mod run_digest;
+mod schedule;
 mod settle;
 mod several;
 mod state;
@@ -50,11 +47,11 @@ pub use crate::plan::device::DecodeBy;
 use bad_records::BadRecords;
 use budget::Shares;
 pub use failed::sample_error;
-use feeders::Fed;
 pub use fetched::BadRecord;
 use made::BatchFacts;
 pub use options::{OnError, Options};
 use records::RecordJob;
+use remote::RemoteWorkers;
 use run_digest::RunDigest;
 pub use state::LoaderState;
 pub use stats::Stats;
@@ -83,7 +80,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Loader {
     /// Dropped before the executor, whose in-flight batches it leases.
-    fed: Mutex<Option<Fed>>,
+    remote: Mutex<Option<Box<dyn RemoteWorkers>>>,
     executor: Mutex<Option<Arc<Executor<RecordJob>>>>,
     progress: Mutex<ConsumerProgress>,
     first_batch_ns: AtomicU64,
@@ -469,9 +466,9 @@ impl Loader {
         let executor = self.executor()?;
         let progress = self.progress();
         let first_batch = Duration::from_nanos(self.first_batch_ns.load(Ordering::Relaxed));
-        let of_fed = |fed: &Fed| (fed.stats(), fed.receiving());
-        let fed = lock(&self.fed).as_ref().map(of_fed);
-        let (feeders, receiving) = fed.unwrap_or_default();
+        let of = |remote: &Box<dyn RemoteWorkers>| (remote.stats(), remote.receiving());
+        let remote = lock(&self.remote).as_ref().map(of);
+        let (remote, receiving) = remote.unwrap_or_default();
         Ok(Stats {
             batches: progress.batches,
             samples: progress.samples,
@@ -483,7 +480,7 @@ impl Loader {
             elapsed: self.opened.elapsed(),
             tuned: self.tuning.as_ref().map(|tuning| lock(tuning).tuned()),
             readers: self.readers,
-            feeders,
+            remote,
             receiving,
             ..stats::gather(&executor, &self.shares)
         })
@@ -515,7 +512,7 @@ impl Loader {
     /// Ends all threads and waits for them. Batches in the consumer's hands stay valid.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        drop(lock(&self.fed).take());
+        drop(lock(&self.remote).take());
         let executor = lock(&self.executor).take();
         if let Some(executor) = executor {
             // A call that waits in `next_within` may hold it too, so dropping it is not enough.

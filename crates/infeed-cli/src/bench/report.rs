@@ -63,7 +63,7 @@ impl BenchResult {
                 "reason": bad.reason.chain(),
             })
         });
-        let feeders = self.stats.feeders.iter().map(|feeder| {
+        let feeders = self.stats.remote.iter().map(|feeder| {
             json!({
                 "host": feeder.host,
                 "connected": feeder.connected,
@@ -219,7 +219,7 @@ impl BenchResult {
     /// One line per feeder: batches, wait, and batches that were made elsewhere.
     fn feeders(&self) -> String {
         let mut out = String::new();
-        for feeder in &self.stats.feeders {
+        for feeder in &self.stats.remote {
             let each = feeder.wait.as_secs_f64() / feeder.batches.max(1) as f64;
             let _ = write!(
                 out,

@@ -9,7 +9,7 @@ use crate::supply::{COUNTED, Supply};
 use crate::units::{bytes, per_s, time};
 use crate::words::{FeedingContext, describe_feeding};
 use infeed::loader::Stats;
-use infeed::loader::feeders::FeederStats;
+use infeed::loader::remote::RemoteWorkerStats;
 
 /// Share of all batches below which own cores only replace batches that feeders failed to deliver.
 const HELPS: f64 = 0.05;
@@ -17,7 +17,7 @@ const HELPS: f64 = 0.05;
 /// Samples that this machine's threads made, among the delivered samples.
 pub(crate) fn made_here(stats: &Stats, run: &Run) -> f64 {
     let written = run.stages.iter().find(|stage| stage.name == "write");
-    match (stats.feeders.is_empty(), written) {
+    match (stats.remote.is_empty(), written) {
         (false, Some(written)) => written.samples as f64,
         _ => stats.samples as f64,
     }
@@ -32,12 +32,12 @@ pub(crate) fn counted(
     all: &mut Supply,
     (rows, small_bytes): (u64, Option<f64>),
 ) -> Option<Feeding> {
-    let fed = &stats.feeders;
+    let fed = &stats.remote;
     if fed.is_empty() {
         return None;
     }
     let rows = rows as f64;
-    let sum = |what: fn(&FeederStats) -> f64| fed.iter().map(what).sum::<f64>();
+    let sum = |what: fn(&RemoteWorkerStats) -> f64| fed.iter().map(what).sum::<f64>();
     let batches = sum(|feeder| feeder.batches as f64);
     let samples = (batches * rows).max(1.0);
     let received = sum(|feeder| feeder.bytes as f64);
@@ -109,7 +109,7 @@ pub(crate) fn counted(
 
 /// Samples per second of one feeder. This is a lower bound, because the wait of requests that are
 /// in flight together counts once for each request.
-fn given(feeder: &FeederStats, rows: f64, elapsed: f64) -> f64 {
+fn given(feeder: &RemoteWorkerStats, rows: f64, elapsed: f64) -> f64 {
     let asked = feeder.wait.as_secs_f64().clamp(1e-9, elapsed);
     feeder.batches as f64 * rows / asked
 }

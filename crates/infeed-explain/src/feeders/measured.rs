@@ -1,6 +1,7 @@
 //! Measures existing feeders. Turns alternate between own cores alone, own cores with all feeders,
 //! all feeders alone, and each feeder alone, so that all variants meet the same machine load.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::host;
@@ -9,9 +10,10 @@ use crate::feeding::FeederHost;
 use crate::interval::Interval;
 use crate::trial::{Slice, Variant, interval, ratio};
 use infeed::loader::Stats;
-use infeed::loader::feeders::{FeederStats, Feeders, Hosts, Local};
+use infeed::loader::remote::RemoteWorkerStats;
 use infeed_core::compare::median;
 use infeed_core::error::Error;
+use infeed_feed::{Feeders, Hosts, Local};
 
 /// Turns of each variant.
 const ROUNDS: usize = 3;
@@ -68,11 +70,11 @@ impl FeederRun {
     }
 
     /// Sums the counters of a feeder over all turns. Its state is that of the last turn.
-    fn feeder(&self, at: usize) -> FeederStats {
+    fn feeder(&self, at: usize) -> RemoteWorkerStats {
         let turns = self.slices.iter();
-        let mut turns = turns.filter_map(|slice| slice.stats.feeders.get(at));
+        let mut turns = turns.filter_map(|slice| slice.stats.remote.get(at));
         let first = turns.next().cloned().unwrap_or_default();
-        turns.fold(first, |sum, turn| FeederStats {
+        turns.fold(first, |sum, turn| RemoteWorkerStats {
             batches: sum.batches + turn.batches,
             bytes: sum.bytes + turn.bytes,
             wait: sum.wait + turn.wait,
@@ -99,7 +101,7 @@ pub(super) fn measure_feeders(
         let mut asked = feeders.clone();
         (asked.hosts, asked.local) = (hosts.clone(), local);
         let mut variant = base.clone();
-        variant.options.feeders = Some(asked);
+        variant.options.remote = Some(Arc::new(asked));
         variant
     };
     // Without a step, which would limit the rate of feeders.
@@ -147,8 +149,8 @@ pub(super) fn measure_feeders(
 /// feeders alone, each feeder alone.
 fn summed(rows: f64, count: usize, ways: &[FeederRun]) -> FeederMeasurements {
     let (none, help, all) = (&ways[0], &ways[1], &ways[2]);
-    let of_feeders = |way: &FeederRun, what: &dyn Fn(&FeederStats) -> f64| {
-        way.sum(|stats| stats.feeders.iter().map(what).sum::<f64>())
+    let of_feeders = |way: &FeederRun, what: &dyn Fn(&RemoteWorkerStats) -> f64| {
+        way.sum(|stats| stats.remote.iter().map(what).sum::<f64>())
     };
     let batches = |way: &FeederRun| of_feeders(way, &|feeder| feeder.batches as f64);
     let bytes = |way: &FeederRun| of_feeders(way, &|feeder| feeder.bytes as f64);

@@ -11,12 +11,16 @@ pub use plan::applies;
 pub(super) use plan::{PlanInputs, feeding};
 
 use super::feeding::FeederHost;
-use infeed::loader::feeders::FeederStats;
+use infeed::loader::remote::RemoteWorkerStats;
 
 /// Builds the report of a feeder. `feeder` counts its part of `batches` delivered batches next to
 /// this machine's cores. `sending` counts the bytes of a run of `seconds`, which may be another
 /// run.
-fn host(feeder: &FeederStats, sending: &FeederStats, (batches, seconds): (u64, f64)) -> FeederHost {
+fn host(
+    feeder: &RemoteWorkerStats,
+    sending: &RemoteWorkerStats,
+    (batches, seconds): (u64, f64),
+) -> FeederHost {
     let made = feeder.batches as f64;
     let receiving = sending.receiving.as_secs_f64();
     FeederHost {

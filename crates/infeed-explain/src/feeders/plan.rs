@@ -12,8 +12,8 @@ use crate::limit::Limit;
 use crate::remedies::{add_feeders, count_of};
 use crate::supply::Supply;
 use crate::words::{FeedingContext, describe_feeding};
-use infeed::loader::feeders::Local;
 use infeed_core::error::Error;
+use infeed_feed::Local;
 
 /// Bytes of a row's header on the wire: a flag, the record number and its hash.
 const HEAD_BYTES: f64 = 17.0;

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use infeed::feed::{FeedOptions, FeedStats, serve};
-use infeed::loader::feeders::{Feeders, Local};
 use infeed::loader::{Options, Stats, Step};
 use infeed::pipeline::{Handle, MemoryField, Pipeline, SourceSpec};
-use infeed::wire::channel::Encryption;
 use infeed_core::error::Error;
 use infeed_core::sample::DType;
+use infeed_feed::wire::channel::Encryption;
+use infeed_feed::{FeedOptions, FeedStats, Feeders, Local, serve};
 use infeed_source::Source;
 
 /// Maximum bytes of a batch. The cost per byte does not grow with the batch.
@@ -84,7 +83,8 @@ fn run(
     // Encryption, as between machines, because it is part of the cost per byte there.
     feeders.encryption = Encryption::Always;
     let mut options = Options::default();
-    (options.workers, options.feeders) = (Some(1), Some(feeders));
+    options.workers = Some(1);
+    options.remote = Some(Arc::new(feeders));
     let loader = pipeline.open_over(Arc::clone(source), &options)?;
     let begun = Instant::now();
     let mut before: Option<(Instant, Stats)> = None;
@@ -116,11 +116,11 @@ fn run(
 }
 
 fn bytes(stats: &Stats) -> u64 {
-    stats.feeders.iter().map(|feeder| feeder.bytes).sum()
+    stats.remote.iter().map(|feeder| feeder.bytes).sum()
 }
 
 fn cpu(stats: &Stats) -> Duration {
-    stats.feeders.iter().map(|feeder| feeder.cpu).sum()
+    stats.remote.iter().map(|feeder| feeder.cpu).sum()
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub fn prometheus(loaders: &[LoaderMetrics<'_>]) -> String {
     for family in &OF_FEEDER {
         family.head(&mut out);
         for one in loaders {
-            for (at, counts) in one.stats.feeders.iter().enumerate() {
+            for (at, counts) in one.stats.remote.iter().enumerate() {
                 let (loader, host) = (escaped(one.name), escaped(&counts.host));
                 let labels = format!("loader=\"{loader}\",feeder=\"{at}\",host=\"{host}\"");
                 family.line(&mut out, &labels, counts);
@@ -115,7 +115,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use infeed::loader::feeders::FeederStats;
+    use infeed::loader::remote::RemoteWorkerStats;
     use infeed_core::counters::{Stage, StageStats};
 
     fn stats() -> Stats {
@@ -204,14 +204,14 @@ mod tests {
 
     #[test]
     fn devices_and_feeders_are_numbered_and_storage_appears_once() {
-        let feeder = |host: &str, batches| FeederStats {
+        let feeder = |host: &str, batches| RemoteWorkerStats {
             host: host.to_owned(),
             connected: true,
             batches,
-            ..FeederStats::default()
+            ..RemoteWorkerStats::default()
         };
         let mut stats = stats();
-        stats.feeders = vec![feeder("a:1", 3), feeder("", 0)];
+        stats.remote = vec![feeder("a:1", 3), feeder("", 0)];
         stats.storage.requests = 12;
         stats.cache.hits = 7;
         let sent = |bytes| RingStats {

@@ -187,7 +187,7 @@ fn a_device_without_a_decoder_is_reported() {
 fn files_for_a_decoder_and_feeders_are_not_explained_together() {
     let root = data::photos(12);
     let mut both = conditions("sim", DecodeBy::Gpu);
-    both.feeders = Some(infeed::loader::feeders::Feeders::new(["127.0.0.1:9"]));
+    both.feeders = Some(infeed_feed::Feeders::new(["127.0.0.1:9"]));
     let case = Case::new("data", &cropped(root.path()), &[], both).expect("a case");
 
     let error = explain(&case, &|_, _| true).expect_err("one of the two");

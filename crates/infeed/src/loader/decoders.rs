@@ -30,7 +30,7 @@ pub(super) fn check(options: &Options, placement: Option<Placement>) -> Result<(
         Some(Placement::Host | Placement::Device) => {
             "\"gpu\" also resizes on the device; use placement=\"device-resize\" or \"auto\""
         }
-        Some(_) if options.feeders.is_some() => {
+        Some(_) if options.remote.is_some() => {
             "\"gpu\" does not support feeders, because the decoder of a record would depend on the \
              load; use decode=\"cpu\" with feeders"
         }

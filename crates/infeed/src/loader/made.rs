@@ -4,15 +4,18 @@ use super::digest::Digest;
 use super::fetched::BadRecord;
 use infeed_core::batch::{Batch, RowDone};
 
-/// Result of a sequence number.
+/// Result of a row.
 #[derive(Debug)]
-pub(crate) struct FilledRow {
+pub struct FilledRow {
     /// `None` if the row is skipped.
-    pub(super) row: Option<RowDone>,
-    pub(super) bad: Vec<BadRecord>,
-    pub(super) digest: Digest,
-    /// Pixels of unknown class in the masks of the row's samples.
-    pub(super) unknown_pixels: u64,
+    pub row: Option<RowDone>,
+    /// Bad records met for the row.
+    pub bad: Vec<BadRecord>,
+    /// Digest of the row.
+    pub digest: Digest,
+    /// Pixels of unknown class in the masks of the row's samples. Another process may report any
+    /// number.
+    pub unknown_pixels: u64,
 }
 
 /// A batch and the bad records met while making it.

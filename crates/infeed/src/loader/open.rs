@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::hosts::Feeders;
 use super::options::Options;
 use super::prepare::{PreparedRun, TargetDevice, prepare};
+use super::remote::{RemoteBatches, RunDescription};
 use super::run_digest::RunDigest;
-use super::{ConsumerProgress, Loader, decoders, feeders, settle, tuning};
+use super::{ConsumerProgress, Loader, decoders, settle, tuning};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::device::{BatchLayouts, Placement};
 use crate::plan::preview::PreviewStage;
@@ -128,8 +128,8 @@ impl Loader {
         target: Option<TargetDevice>,
     ) -> Result<(Loader, BatchLayouts), Error> {
         let mut options = options.clone();
-        if options.feeders.is_some() && options.workers.is_none() {
-            // Tuning would attribute the feeders' batches to local workers.
+        if options.remote.is_some() && options.workers.is_none() {
+            // Tuning would attribute the remote workers' batches to local workers.
             options.workers = Some(tuning::cores(options.world_size));
         }
         decoders::check(&options, target.as_ref().map(|target| target.placement))?;
@@ -137,18 +137,20 @@ impl Loader {
             .as_ref()
             .map_or(Placement::Host, |target| target.placement)
         {
-            // Feeders learn the row layout only once. They resize on their own cores, so that fewer
-            // bytes cross the network.
-            Placement::Auto | Placement::Resize if options.feeders.is_some() => Placement::Device,
+            // Remote workers learn the row layout only once. They resize on their own cores, so that
+            // they send fewer bytes.
+            Placement::Auto | Placement::Resize if options.remote.is_some() => Placement::Device,
             Placement::Auto if options.decode.is_by_device() => Placement::Resize,
             placement => placement,
         };
-        let hosts = options.feeders.as_ref().map_or(0, Feeders::count);
-        let beside = hosts * feeders::DEPTH;
+        let remote = options.remote.clone();
+        let beside = remote
+            .as_ref()
+            .map_or(0, |remote| remote.in_flight_batches());
         let prepared = prepare(
             pipeline, source, handles, &options, target, placement, beside,
         )?;
-        let called = feeders::Call::new(&options, &prepared)?;
+        let run = remote.map(|remote| (remote, RunDescription::new(&prepared, &options)));
         let PreparedRun {
             job,
             config,
@@ -170,8 +172,9 @@ impl Loader {
         let executor = Executor::start(job, config, 0).map_err(|source| Error::Thread {
             source: Arc::new(source),
         })?;
-        let fed = called.map(|call| call.start(executor.leases(), own));
-        let fed = fed.transpose()?;
+        let remote = run
+            .map(|(remote, run)| remote.start(&run, RemoteBatches::new(executor.leases(), own)))
+            .transpose()?;
         let ranks = options.world_size;
         let mut notices = Vec::new();
         if ranks > 1 {
@@ -189,7 +192,7 @@ impl Loader {
             shares.total_bytes >> 20,
         );
         let loader = Loader {
-            fed: Mutex::new(fed),
+            remote: Mutex::new(remote),
             executor: Mutex::new(Some(Arc::new(executor))),
             progress: Mutex::new(ConsumerProgress {
                 notices,

@@ -1,11 +1,12 @@
 //! Options of a loader.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::digest::DigestScope;
-use super::hosts::Feeders;
+use super::remote::RemoteRows;
 use crate::plan::device::DecodeBy;
 
 /// Default wait before a warning is logged: longer than a short storage delay, and soon enough to
@@ -41,9 +42,9 @@ pub struct Options {
     pub stall: Option<Duration>,
     /// Content of [`Loader::digest`](super::Loader::digest).
     pub digest: DigestScope,
-    /// Feeders: other machines that make batches too. With feeders, `workers: None` means the
-    /// number of usable cores.
-    pub feeders: Option<Feeders>,
+    /// Other processes that make batches too. With them, `workers: None` means the number of usable
+    /// cores.
+    pub remote: Option<Arc<dyn RemoteRows>>,
     /// Decoder of JPEGs for batches on a device.
     pub decode: DecodeBy,
 }
@@ -61,7 +62,7 @@ impl Default for Options {
             timeline: None,
             stall: Some(STALL),
             digest: DigestScope::Ids,
-            feeders: None,
+            remote: None,
             decode: DecodeBy::Auto,
         }
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
 use super::digest::DigestScope;
 use super::finish::Finisher;
-use super::hosts::Feeders;
 use super::options::{OnError, Options};
 use super::records::RecordJob;
 use super::state::{self, LoaderState};
@@ -50,7 +49,7 @@ pub(super) struct PreparedRun {
     pub(super) tuning: Option<Tuning>,
     /// Number of initially active workers.
     pub(super) working: usize,
-    /// Number of in-flight batches for local threads, if feeders take the others.
+    /// Number of in-flight batches for local threads, if remote workers take the others.
     pub(super) own: usize,
     pub(super) readers: usize,
     pub(super) held: usize,
@@ -141,13 +140,14 @@ pub(super) fn prepare(
     let keep = shares.in_flight_batches + held;
     let batcher = Batcher::of_forms(plan.forms(), rows, keep, ready.as_ref());
     let in_in_flight_batches = shares.in_flight_batches as u64 * partition.rows();
-    // Feeders' in-flight batches are in addition to those of local threads.
-    let hosts = options.feeders.as_ref().map_or(0, Feeders::count);
+    // Remote workers' in-flight batches are in addition to those of local threads.
+    let remote = options.remote.as_ref();
+    let remote_workers = remote.map_or(0, |remote| remote.workers());
     let own = shares
         .in_flight_batches
-        .saturating_sub(hosts)
+        .saturating_sub(remote_workers)
         .clamp(1, IN_FLIGHT_BATCHES as usize);
-    let taking = match &options.feeders {
+    let taking = match remote {
         None => BatchChoice::All,
         Some(_) => BatchChoice::Shared { own: 0 },
     };

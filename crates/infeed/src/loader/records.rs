@@ -19,13 +19,14 @@ use super::fetched::{
 };
 use super::finish::Finisher;
 use super::made::{FilledRow, FinishedBatch};
-use super::names::{BatchRules, RequestedBatches};
+use super::remote::requests::RequestedBatches;
+use super::rules::{BatchRules, RecordLimits};
+use super::schedule::BatchSchedule;
 use super::whole::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;
 use crate::plan::failure::SampleError;
 use crate::plan::sample::{Position, SampleScratch};
-use crate::wire::hello::Limits;
 use infeed_codec::transform::Mixing;
 use infeed_core::batch::{BatchRow, Batcher, InFlightBatch, RowCell};
 use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
@@ -53,14 +54,11 @@ pub(crate) struct RecordJob {
     source: Arc<dyn Source>,
     plan: Plan,
     order: Order,
-    partition: Partition,
-    /// Set when batches are requested by name (remote feeding); otherwise batches come in order.
-    names: Option<Arc<RequestedBatches>>,
+    schedule: BatchSchedule,
     batcher: Batcher,
     /// Index of the layout of batches that begin from now on.
     form: AtomicUsize,
     finisher: Finisher,
-    terms: BatchRules,
     /// Pool of scratch beyond the scratch that workers keep.
     pub(super) large: BytePool,
     pub(super) kept_bytes: u64,
@@ -119,16 +117,17 @@ impl RecordJob {
             source,
             plan,
             order,
-            partition,
+            schedule: BatchSchedule::in_order(
+                partition,
+                BatchRules {
+                    on_error: options.on_error,
+                    digested: options.digest,
+                    limits: RecordLimits::NONE,
+                },
+            ),
             batcher,
             form: AtomicUsize::new(0),
             finisher,
-            names: None,
-            terms: BatchRules {
-                on_error: options.on_error,
-                digested: options.digest,
-                limits: Limits::NONE,
-            },
             large: BytePool::new(shares.large_bytes),
             kept_bytes: shares.kept_bytes,
             fetched_bytes: shares.fetched_bytes,
@@ -140,37 +139,34 @@ impl RecordJob {
         }
     }
 
-    pub(super) fn digested(&self) -> DigestScope {
-        self.terms.digested
-    }
-
     pub(super) fn source(&self) -> &Arc<dyn Source> {
         &self.source
     }
 
-    /// Makes batches by these names from now on.
-    pub(super) fn named(self, names: Arc<RequestedBatches>) -> RecordJob {
-        let names = Some(names);
-        RecordJob { names, ..self }
+    /// Makes the requested batches from now on.
+    pub(super) fn on_request(self, requests: Arc<RequestedBatches>) -> RecordJob {
+        let schedule = self.schedule.on_request(requests);
+        RecordJob { schedule, ..self }
     }
 
-    /// Returns the requested batches if they are named.
-    pub(super) fn names(&self) -> Option<&RequestedBatches> {
-        self.names.as_deref()
+    /// Batch, row and rules of each sequence number.
+    pub(super) fn schedule(&self) -> &BatchSchedule {
+        &self.schedule
     }
 
     /// Returns the location of a sequence number's row in the order.
     pub(super) fn spot(&self, sequence: Sequence) -> Spot {
-        match &self.names {
-            None => self.partition.spot(sequence),
-            Some(names) => names.spot(sequence),
-        }
+        self.schedule.spot(sequence)
     }
 
-    /// Returns the rules for the row of a sequence number.
-    fn terms(&self, sequence: Sequence) -> BatchRules {
-        let named = self.names.as_ref().and_then(|names| names.at(sequence));
-        named.map_or(self.terms, |named| named.terms)
+    /// Returns the size limits of records on this machine. `again` limits reads of substitutes.
+    pub(super) fn limits(&self, again: u64) -> RecordLimits {
+        RecordLimits {
+            read: self.fetched_bytes,
+            again,
+            scratch: self.kept_bytes.max(self.large.limit_bytes()),
+            row: self.row_bytes,
+        }
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -178,7 +174,7 @@ impl RecordJob {
     }
 
     pub(super) fn partition(&self) -> &Partition {
-        &self.partition
+        self.schedule.partition()
     }
 
     pub(super) fn order(&self) -> &Order {
@@ -235,30 +231,15 @@ impl Job for RecordJob {
     type Fault = Error;
 
     fn place(&self, sequence: Sequence) -> RowLocation {
-        if let Some(names) = &self.names {
-            return names.place(sequence);
-        }
-        let spot = self.partition.spot(sequence);
-        RowLocation {
-            in_flight: spot.epoch * self.partition.steps() + spot.step,
-            row: spot.row,
-        }
+        self.schedule.place(sequence)
     }
 
     fn first(&self, in_flight: u64) -> Sequence {
-        if let Some(names) = &self.names {
-            return names.first(in_flight);
-        }
-        let steps = self.partition.steps();
-        self.partition
-            .sequence(in_flight / steps, in_flight % steps)
+        self.schedule.first(in_flight)
     }
 
     fn plan(&self, from: Sequence, until: Sequence) -> Result<ReadRun<RecordRead>, Error> {
-        let rows_end = match &self.names {
-            None => until,
-            Some(names) => names.rows_end(from, &self.partition).min(until),
-        };
+        let rows_end = self.schedule.rows_end(from, until);
         let end = self.run_end(from, rows_end).min(rows_end);
         let mut epoch = None;
         let (mut records, mut wants, mut padding) = (Vec::new(), Vec::new(), Vec::new());
@@ -319,7 +300,7 @@ impl Job for RecordJob {
             let at = reads.partition_point(|(first, _)| *first < sequence);
             reads.insert(at, planned(sequence, None, padding.into()));
         }
-        // Sequence numbers between a short named batch and the next batch are no rows.
+        // Sequence numbers between a short requested batch and the next batch are no rows.
         let end = if end == rows_end { until } else { end };
         Ok(ReadRun { end, reads })
     }
@@ -354,7 +335,9 @@ impl Job for RecordJob {
             .records
             .first()
             .map(|(place, _)| wants[*place].sequence);
-        let limits = of.map_or(Limits::NONE, |sequence| self.terms(sequence).limits);
+        let limits = of.map_or(RecordLimits::NONE, |sequence| {
+            self.schedule.rules(sequence).limits
+        });
         let most = match tried.own + tried.partner {
             0 => limits.read,
             _ => limits.again,
@@ -435,13 +418,8 @@ impl Job for RecordJob {
     }
 
     fn open(&self, in_flight: u64) -> Result<(InFlightRecords, Vec<BatchRow>), Error> {
-        let steps = self.partition.steps();
-        let named = self.names.as_ref().and_then(|names| names.get(in_flight));
-        let (epoch, step) = match named {
-            Some(named) => (named.epoch, named.step),
-            None => (in_flight / steps, in_flight % steps),
-        };
-        let rows = self.partition.rows_at(step) as usize;
+        let (epoch, step) = self.schedule.batch(in_flight);
+        let rows = self.partition().rows_at(step) as usize;
         let bytes = self.batcher.slab_bytes();
         let form = self.form.load(Ordering::Relaxed);
         let (in_flight, rows) = self
@@ -482,14 +460,14 @@ impl Job for RecordJob {
             ..
         } = fetched;
         let spot = self.spot(sequence);
-        let in_flight = spot.epoch * self.partition.steps() + spot.step;
-        let terms = self.terms(sequence);
+        let in_flight = spot.epoch * self.partition().steps() + spot.step;
+        let rules = self.schedule.rules(sequence);
         worker.counters.work_for(in_flight);
         if spot.taken_from.is_none() && own.is_none() {
             return FillOutcome::Done(FilledRow {
                 row: Some(row.blank()),
                 bad: Vec::new(),
-                digest: Digest::empty(terms.digested),
+                digest: Digest::empty(rules.digested),
                 unknown_pixels: 0,
             });
         }
@@ -497,8 +475,8 @@ impl Job for RecordJob {
         let mixing = self.mixing(spot);
         if let Some(FetchedContent { found, _permit }) = own {
             let made = found.and_then(|record| {
-                self.sample(&record, at, row, worker, terms.limits)?;
-                self.within_row_limit(&record, row, terms.limits)?;
+                self.sample(&record, at, row, worker, rules.limits)?;
+                self.within_row_limit(&record, row, rules.limits)?;
                 Ok(record.index)
             });
             match made {
@@ -519,7 +497,7 @@ impl Job for RecordJob {
                 let record = self.order.epoch(at.epoch).get(mixing.partner);
                 return self.again(sequence, RecordRole::Partner, record, tried);
             };
-            let limits = terms.limits;
+            let limits = rules.limits;
             let made = found.and_then(|record| self.mix(&record, of, &mixing, row, worker, limits));
             if let Err(error) = made {
                 return self.instead(sequence, RecordRole::Partner, of, error, tried);
@@ -533,8 +511,8 @@ impl Job for RecordJob {
             ..
         } = tried;
         let digest = match written {
-            Some(index) => self.finished(index, at, row, worker, terms.digested),
-            None => Digest::empty(terms.digested),
+            Some(index) => self.finished(index, at, row, worker, rules.digested),
+            None => Digest::empty(rules.digested),
         };
         FillOutcome::Done(FilledRow {
             row: written.map(|index| row.finish(index)),
@@ -556,7 +534,7 @@ impl Job for RecordJob {
             step,
         } = in_flight;
         let mut bad = Vec::new();
-        let mut digest = Digest::empty(self.terms.digested);
+        let mut digest = Digest::empty(self.schedule.digested());
         let mut unknown_pixels = 0;
         let mut done = Vec::with_capacity(rows.len());
         for row in rows {
@@ -564,14 +542,16 @@ impl Job for RecordJob {
             let row = row?;
             bad.extend(row.bad);
             digest = digest.plus(row.digest);
-            // Feeders report this number, so it may be arbitrarily large.
+            // Saturates, because another process may report any number.
             unknown_pixels = row.unknown_pixels.saturating_add(unknown_pixels);
             done.push(row.row);
         }
         let bytes = self.batcher.slab_bytes();
         let batch = self.batcher.finish(in_flight, done, epoch, step);
         let batch = batch.map_err(|_| Error::OutOfMemory { bytes })?;
-        let first = self.partition.spot(self.partition.sequence(epoch, step));
+        let first = self
+            .partition()
+            .spot(self.partition().sequence(epoch, step));
         Ok(FinishedBatch {
             batch: self.finisher.run(&self.plan, batch, first.position)?,
             form,

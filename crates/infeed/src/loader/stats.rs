@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::budget::Shares;
-use super::feeders::FeederStats;
 use super::records::RecordJob;
+use super::remote::RemoteWorkerStats;
 use super::tuning::TuningState;
 use infeed_core::counters::{Stage, StageStats};
 use infeed_core::exec::Executor;
@@ -53,9 +53,9 @@ pub struct Stats {
     pub slab_bytes: u64,
     /// Peak number of fetched encoded bytes.
     pub fetched_peak_bytes: u64,
-    /// Statistics of each feeder, in the given order.
-    pub feeders: Vec<FeederStats>,
-    /// Time during which any feeder sent bytes; overlaps count once.
+    /// Statistics of each remote worker, in the given order.
+    pub remote: Vec<RemoteWorkerStats>,
+    /// Time during which any remote worker sent bytes; overlaps count once.
     pub receiving: Duration,
     /// Requests to object stores and web servers, of all loaders of this process since it started.
     pub storage: RequestCounts,

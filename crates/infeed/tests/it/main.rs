@@ -5,7 +5,6 @@ mod classes;
 mod decoding;
 mod device;
 mod fast_plan;
-mod feed;
 mod fields;
 mod functions;
 mod memory;

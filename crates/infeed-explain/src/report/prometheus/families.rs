@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use infeed::loader::Stats;
-use infeed::loader::feeders::FeederStats;
+use infeed::loader::remote::RemoteWorkerStats;
 use infeed_core::counters::StageStats;
 use infeed_device::ring::RingStats;
 
@@ -196,7 +196,7 @@ pub(super) const OF_DEVICE: [Family<RingStats>; 10] = [
 ];
 
 /// Metrics of a feeder.
-pub(super) const OF_FEEDER: [Family<FeederStats>; 11] = [
+pub(super) const OF_FEEDER: [Family<RemoteWorkerStats>; 11] = [
     gauge(
         "infeed_feeder_connected",
         "1 if the feeder is connected and answers in time, else 0.",

@@ -25,7 +25,7 @@ impl RecordJob {
         worker: &mut WorkerScratch,
         digested: DigestScope,
     ) -> Digest {
-        if self.partition.tail() == Tail::Pad
+        if self.partition().tail() == Tail::Pad
             && let Some(RowCell::Slab(valid)) = row.cells.last_mut()
         {
             valid.bytes_mut().fill(1);
@@ -50,8 +50,8 @@ impl RecordJob {
         error: Error,
         mut tried: RowAttempts,
     ) -> FillOutcome<RecordJob> {
-        let terms = self.terms(sequence);
-        if !error.is_bad_record() || terms.on_error == OnError::Stop {
+        let rules = self.schedule.rules(sequence);
+        if !error.is_bad_record() || rules.on_error == OnError::Stop {
             return FillOutcome::Failed(error);
         }
         let Some(record) = error.record().cloned() else {
@@ -63,11 +63,11 @@ impl RecordJob {
             position: self.spot(sequence).position,
             reason: error.clone(),
         });
-        if terms.on_error == OnError::Skip {
+        if rules.on_error == OnError::Skip {
             return FillOutcome::Done(FilledRow {
                 row: None,
                 bad: tried.bad,
-                digest: Digest::empty(terms.digested),
+                digest: Digest::empty(rules.digested),
                 unknown_pixels: 0,
             });
         }
@@ -124,7 +124,7 @@ impl RecordJob {
         mixing: &Mixing,
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
-        limits: Limits,
+        limits: RecordLimits,
     ) -> Result<(), Error> {
         let mut partner = std::mem::take(&mut worker.partner);
         worker.scratch.counted = 0;
@@ -150,10 +150,10 @@ impl RecordJob {
         if !self.source.groups().is_some_and(|groups| groups.whole) {
             return from + self.source.run_length().max(1);
         }
-        if self.names.is_some() {
+        if !self.schedule.is_in_order() {
             return until;
         }
-        let begin = self.partition.spot(from);
+        let begin = self.partition().spot(from);
         // With a filled tail, the beginning of the epoch, or padding, follows its end.
         let window_end = begin.taken_from.map_or(u64::MAX, |position| {
             let epoch_start = begin.position - position;
@@ -164,7 +164,7 @@ impl RecordJob {
         // number.
         while low < high {
             let middle = low + (high - low) / 2;
-            let spot = self.partition.spot(middle);
+            let spot = self.partition().spot(middle);
             match (spot.epoch, spot.position) < (begin.epoch, window_end) {
                 true => low = middle + 1,
                 false => high = middle,
@@ -180,7 +180,7 @@ impl RecordJob {
         at: Position,
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
-        limits: Limits,
+        limits: RecordLimits,
     ) -> Result<(), Error> {
         let WorkerScratch {
             scratch, counters, ..
@@ -226,7 +226,7 @@ impl RecordJob {
         &self,
         record: &Record,
         row: &BatchRow,
-        limits: Limits,
+        limits: RecordLimits,
     ) -> Result<(), Error> {
         let own = row.cells.iter().map(|cell| match cell {
             RowCell::Own { bytes, .. } => bytes.len() as u64,

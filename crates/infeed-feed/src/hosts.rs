@@ -1,0 +1,149 @@
+//! Machines that feed a loader, and the role of the trainer's own cores.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::wire::channel::Encryption;
+use crate::wire::token::Token;
+use infeed_core::error::Error;
+
+/// Number of characters of a node's name in messages; cluster managers use names of 56.
+const SHOWN: usize = 12;
+
+/// Feeders of a loader, for [`Options::remote`](infeed::Options::remote).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Feeders {
+    /// Addresses of the feeders.
+    pub hosts: Hosts,
+    /// Shared secret of trainer and feeders; [`Token::default`] means no token. A [`Place`] may
+    /// have its own token.
+    pub token: Token,
+    /// Which connections are encrypted.
+    pub encryption: Encryption,
+    /// Role of this machine's cores.
+    pub local: Local,
+    /// Time after which a batch is requested elsewhere. The limit is at least five times the
+    /// feeder's usual time, and five times `deadline` before its first answer.
+    pub deadline: Duration,
+}
+
+/// Addresses of feeders. Their number is fixed; each address can be set, removed and changed while
+/// loaders use the feeders. Clones share the addresses.
+#[derive(Clone, Debug)]
+pub struct Hosts {
+    places: Arc<[Mutex<Arc<Place>>]>,
+}
+
+/// Address of one feeder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// `host:port`; empty if the feeder has no address.
+    pub host: String,
+    /// Name of the machine if `host` does not identify it; else empty.
+    pub node: String,
+    /// Secret shared with the trainer. None: the token in [`Feeders::token`].
+    pub token: Option<Token>,
+}
+
+/// Role of the trainer's cores if there are feeders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Local {
+    /// Local threads make batches too: the next free thread or feeder takes the next batch.
+    #[default]
+    Help,
+    /// Local threads make only batches that feeders decline or deliver too late; all batches while
+    /// no feeder is connected.
+    Fallback,
+}
+
+impl Feeders {
+    /// Creates feeders without a token that share the work with local threads.
+    pub fn new<T: Into<String>>(hosts: impl IntoIterator<Item = T>) -> Feeders {
+        Feeders::at(Hosts::new(hosts))
+    }
+
+    /// As [`Feeders::new`], with addresses that the caller can update.
+    pub fn at(hosts: Hosts) -> Feeders {
+        Feeders {
+            hosts,
+            token: Token::default(),
+            encryption: Encryption::default(),
+            local: Local::default(),
+            deadline: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Hosts {
+    /// Creates feeders that listen at `host:port`.
+    pub fn new<T: Into<String>>(hosts: impl IntoIterator<Item = T>) -> Hosts {
+        let place = |host: T| Place {
+            host: host.into(),
+            ..Place::default()
+        };
+        Hosts::of(hosts.into_iter().map(place))
+    }
+
+    /// Creates `count` feeders whose addresses are set later.
+    pub fn awaited(count: usize) -> Hosts {
+        Hosts::of((0..count).map(|_| Place::default()))
+    }
+
+    fn of(places: impl Iterator<Item = Place>) -> Hosts {
+        Hosts {
+            places: places.map(|place| Mutex::new(Arc::new(place))).collect(),
+        }
+    }
+
+    /// Returns a copy of each address as a separate value.
+    pub fn each(&self) -> Vec<Hosts> {
+        let alone = |number| Hosts::of(std::iter::once(Place::clone(&self.place(number))));
+        (0..self.count()).map(alone).collect()
+    }
+
+    /// Returns the number of feeders.
+    pub fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Sets the address of a feeder. Other machines make its open batches. Setting the current
+    /// address has no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `number` is out of range.
+    pub fn set(&self, number: usize, place: Place) -> Result<(), Error> {
+        let Some(known) = self.places.get(number) else {
+            let problem = format!("no feeder {number}; there are {}", self.count());
+            return Err(Error::config("feeders", problem));
+        };
+        let mut known = lock(known);
+        if **known != place {
+            *known = Arc::new(place);
+        }
+        Ok(())
+    }
+
+    /// Returns the current address of a feeder.
+    pub(crate) fn place(&self, number: usize) -> Arc<Place> {
+        let known = self.places.get(number);
+        known.map_or_else(Arc::default, |place| Arc::clone(&lock(place)))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { host, node, .. } = self;
+        match node.is_empty() {
+            true => f.write_str(host),
+            false => write!(f, "{host} (node {node:.SHOWN$})"),
+        }
+    }
+}
+
+fn lock(place: &Mutex<Arc<Place>>) -> MutexGuard<'_, Arc<Place>> {
+    // The value is replaced whole, so it is always valid.
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}

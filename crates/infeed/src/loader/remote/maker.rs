@@ -1,0 +1,239 @@
+//! Batches on request: made on all cores in the order of the requests, and not assembled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::requests::{BatchRequest, RequestedBatches};
+use super::run::RunDescription;
+use crate::loader::fetched::{FetchedRecords, ReadPurpose, RowAttempts};
+use crate::loader::made::FilledRow;
+use crate::loader::options::Options;
+use crate::loader::prepare::prepare;
+use crate::loader::records::{InFlightRecords, RecordJob, RecordRead, WorkerScratch};
+use crate::pipeline::{Handle, Pipeline};
+use crate::plan::device::Placement;
+use infeed_core::batch::{Array, BatchRow};
+use infeed_core::error::Error;
+use infeed_core::exec::{
+    BatchChoice, Executor, FillOutcome, Job, JoinedReads, MemoryReservation, NextBatch, ReadRun,
+    RowLocation, Sequence,
+};
+use infeed_core::order::partition::{Partition, PartitionError};
+use infeed_source::Source;
+
+/// In-flight batches in transfer, in addition to those that keep all cores busy.
+const BESIDE: usize = 4;
+
+impl RecordJob {
+    /// Returns the reads of sequence numbers whose reads cannot be planned.
+    fn without_reading(&self, from: Sequence, until: Sequence, why: &Error) -> ReadRun<RecordRead> {
+        let wants = (from..until).map(ReadPurpose::padding).collect();
+        let read = RecordRead {
+            read: None,
+            wants,
+            tried: RowAttempts::default(),
+            failed: Some(why.clone()),
+        };
+        ReadRun {
+            end: until,
+            reads: vec![(from, read)],
+        }
+    }
+}
+
+/// A loader's job that returns the rows of a batch without assembling them.
+struct RowsJob(RecordJob);
+
+/// The rows of a batch, filled but not assembled.
+#[derive(Debug)]
+pub struct UnassembledBatch {
+    /// The request.
+    pub request: BatchRequest,
+    /// The rows, or the reason why this process cannot make them.
+    pub rows: Result<UnassembledRows, Error>,
+}
+
+/// Filled rows and their slabs.
+#[derive(Debug)]
+pub struct UnassembledRows {
+    /// Slab of each column; `None` for columns whose rows differ in size.
+    pub slabs: Vec<Option<Array>>,
+    /// Result of each row, in order.
+    pub rows: Vec<FilledRow>,
+}
+
+impl Job for RowsJob {
+    type Read = RecordRead;
+    type Fetched = FetchedRecords;
+    type InFlight = InFlightRecords;
+    type Row = BatchRow;
+    type Done = FilledRow;
+    type Batch = Result<UnassembledRows, Error>;
+    type Scratch = WorkerScratch;
+    type Fault = Error;
+
+    fn place(&self, sequence: Sequence) -> RowLocation {
+        self.0.place(sequence)
+    }
+
+    fn first(&self, in_flight: u64) -> Sequence {
+        self.0.first(in_flight)
+    }
+
+    fn plan(&self, from: Sequence, until: Sequence) -> Result<ReadRun<RecordRead>, Error> {
+        // A fault of one batch must not affect the batches after it.
+        let planned = Job::plan(&self.0, from, until);
+        Ok(planned.unwrap_or_else(|error| {
+            let rows_end = self.0.schedule().rows_end(from, until);
+            let run = self.0.without_reading(from, rows_end, &error);
+            ReadRun { end: until, ..run }
+        }))
+    }
+
+    fn read(
+        &self,
+        read: RecordRead,
+        gate: MemoryReservation<'_>,
+    ) -> Vec<(Sequence, FetchedRecords)> {
+        self.0.read(read, gate)
+    }
+
+    fn join(
+        &self,
+        waiting: Option<FetchedRecords>,
+        come: FetchedRecords,
+    ) -> JoinedReads<FetchedRecords> {
+        self.0.join(waiting, come)
+    }
+
+    fn open(&self, in_flight: u64) -> Result<(InFlightRecords, Vec<BatchRow>), Error> {
+        self.0.open(in_flight)
+    }
+
+    fn scratch(&self) -> WorkerScratch {
+        self.0.scratch()
+    }
+
+    fn fill(
+        &self,
+        sequence: Sequence,
+        fetched: FetchedRecords,
+        row: &mut BatchRow,
+        worker: &mut WorkerScratch,
+    ) -> FillOutcome<RowsJob> {
+        match self.0.fill(sequence, fetched, row, worker) {
+            FillOutcome::Done(done) => FillOutcome::Done(done),
+            FillOutcome::Again(read) => FillOutcome::Again(read),
+            FillOutcome::Failed(fault) => FillOutcome::Failed(fault),
+        }
+    }
+
+    fn close(
+        &self,
+        in_flight: InFlightRecords,
+        rows: Vec<Result<FilledRow, Error>>,
+    ) -> Result<Result<UnassembledRows, Error>, Error> {
+        let count = rows.len();
+        let slabs = in_flight.in_flight.sealed(count);
+        let rows: Result<Vec<FilledRow>, Error> = rows.into_iter().collect();
+        Ok(rows.map(|rows| UnassembledRows { slabs, rows }))
+    }
+}
+
+/// Makes batches on request, for ranks of one run that differ only in rank and rules.
+#[derive(Debug)]
+pub struct BatchMaker {
+    executor: Executor<RowsJob>,
+    requests: Arc<RequestedBatches>,
+    run: RunDescription,
+}
+
+impl BatchMaker {
+    /// Opens a pipeline for batches of one of `options.world_size` ranks. With `for_device`, rows
+    /// have the layout for a device that expands them. The pipeline has no functions on batches,
+    /// because the process that consumes the batches calls them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::open`].
+    pub fn open(
+        pipeline: &Pipeline,
+        source: Arc<dyn Source>,
+        handles: &[Handle],
+        options: &Options,
+        for_device: bool,
+    ) -> Result<BatchMaker, Error> {
+        let placement = match for_device {
+            true => Placement::Device,
+            false => Placement::Host,
+        };
+        let prepared = prepare(pipeline, source, handles, options, None, placement, BESIDE)?;
+        let run = RunDescription::new(&prepared, options);
+        let requests = Arc::new(RequestedBatches::new(run.partition.rows()));
+        let job = RowsJob(prepared.job.on_request(Arc::clone(&requests)));
+        let config = infeed_core::exec::Config {
+            taking: BatchChoice::Asked,
+            ..prepared.config
+        };
+        let executor = Executor::start(job, config, 0).map_err(|source| Error::Thread {
+            source: Arc::new(source),
+        })?;
+        Ok(BatchMaker {
+            executor,
+            requests,
+            run,
+        })
+    }
+
+    /// The run whose batches it makes, as its rank 0.
+    pub fn run(&self) -> &RunDescription {
+        &self.run
+    }
+
+    /// Number of batches that may be in flight at once, including finished ones that are not
+    /// dropped.
+    pub fn room(&self) -> usize {
+        self.executor.config().in_flight_batches
+    }
+
+    /// Returns the partition of a rank.
+    ///
+    /// # Errors
+    ///
+    /// If the run has no such rank.
+    pub fn partition(&self, rank: u64) -> Result<Partition, PartitionError> {
+        let (begin, tail) = (&self.run.begin, self.run.partition.tail());
+        Partition::new(begin.records, begin.batch, rank, self.run.world_size, tail)
+    }
+
+    /// Requests a batch; returns false if the order has no such batch.
+    pub fn ask(&self, request: BatchRequest) -> bool {
+        if !request.is_there() {
+            return false;
+        }
+        self.requests.push(request);
+        self.executor.ask(1);
+        true
+    }
+
+    /// Returns the next batch in request order, or `None` if none is ready within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// If no more batches will come.
+    pub fn next(&self, timeout: Duration) -> Result<Option<UnassembledBatch>, Error> {
+        let rows = match self.executor.next(timeout) {
+            NextBatch::Batch(rows) => rows,
+            NextBatch::Fault(error) => {
+                self.executor.pass_over();
+                Err(error)
+            }
+            NextBatch::Timeout => return Ok(None),
+            NextBatch::Broken(text) => return Err(Error::Panicked { text }),
+            NextBatch::Closed => return Err(Error::Closed),
+            NextBatch::Forked => return Err(Error::Forked),
+        };
+        let request = self.requests.pop();
+        Ok(request.map(|request| UnassembledBatch { request, rows }))
+    }
+}

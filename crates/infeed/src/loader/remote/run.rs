@@ -1,0 +1,76 @@
+//! Description of a run for remote workers.
+
+use std::sync::Arc;
+
+use crate::loader::options::Options;
+use crate::loader::prepare::PreparedRun;
+use crate::loader::rules::BatchRules;
+use crate::loader::state::{self, LoaderState};
+use crate::pipeline::Pipeline;
+use crate::plan::function::kind_text;
+use infeed_core::batch::ColumnSpec;
+use infeed_core::order::partition::Partition;
+use infeed_source::Source;
+
+/// A run, as other processes need to know it to make equal rows.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RunDescription {
+    /// The state before the first step.
+    pub begin: LoaderState,
+    /// The description of the rows. It has no functions on batches, because the process that
+    /// consumes the batches calls them.
+    pub rows: Pipeline,
+    /// Fingerprint of `rows` and of the numbers of its order that no description contains.
+    pub fingerprint: String,
+    /// Columns of a batch.
+    pub columns: Vec<ColumnSpec>,
+    /// The records.
+    pub source: Arc<dyn Source>,
+    /// Division of an epoch into batches of this rank.
+    pub partition: Partition,
+    /// Rank of the consuming process.
+    pub rank: u64,
+    /// Number of ranks.
+    pub world_size: u64,
+    /// Whether rows have the layout for a device that expands them.
+    pub for_device: bool,
+    /// Rules of all batches.
+    pub rules: BatchRules,
+}
+
+impl RunDescription {
+    pub(in crate::loader) fn new(prepared: &PreparedRun, options: &Options) -> RunDescription {
+        let PreparedRun {
+            job,
+            begin,
+            pipeline,
+            ..
+        } = prepared;
+        let rows = pipeline.without_batch_functions();
+        let fingerprint = state::fingerprint(&rows, job.order().fingerprint());
+        RunDescription {
+            begin: begin.clone(),
+            fingerprint: state::hex(fingerprint),
+            rows,
+            columns: job.plan().columns().to_vec(),
+            source: Arc::clone(job.source()),
+            partition: *job.partition(),
+            rank: options.rank,
+            world_size: options.world_size,
+            for_device: prepared.for_device,
+            rules: BatchRules {
+                on_error: options.on_error,
+                digested: options.digest,
+                limits: job.limits(prepared.shares.spare_bytes),
+            },
+        }
+    }
+
+    /// Returns names and kinds of the columns as text.
+    pub fn columns_text(&self) -> String {
+        let column = |column: &ColumnSpec| format!("{} {}", column.name, kind_text(&column.kind));
+        let columns: Vec<String> = self.columns.iter().map(column).collect();
+        columns.join(", ")
+    }
+}

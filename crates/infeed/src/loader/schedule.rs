@@ -1,0 +1,107 @@
+//! Batch, row and rules of each sequence number of a loader's job.
+
+use std::sync::Arc;
+
+use super::digest::DigestScope;
+use super::remote::requests::RequestedBatches;
+use super::rules::BatchRules;
+use infeed_core::exec::{RowLocation, Sequence};
+use infeed_core::order::partition::{Partition, Spot};
+
+/// The order in which a job makes batches.
+#[derive(Debug)]
+pub(super) struct BatchSchedule {
+    partition: Partition,
+    rules: BatchRules,
+    /// Set if batches follow the order of requests; otherwise they follow the order of the run.
+    requests: Option<Arc<RequestedBatches>>,
+}
+
+impl BatchSchedule {
+    /// Creates the order of the run.
+    pub(super) fn in_order(partition: Partition, rules: BatchRules) -> BatchSchedule {
+        BatchSchedule {
+            partition,
+            rules,
+            requests: None,
+        }
+    }
+
+    /// Makes the requested batches from now on.
+    pub(super) fn on_request(self, requests: Arc<RequestedBatches>) -> BatchSchedule {
+        BatchSchedule {
+            requests: Some(requests),
+            ..self
+        }
+    }
+
+    /// Whether batches follow the order of the run.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.requests.is_none()
+    }
+
+    /// Division of an epoch into batches. Requested batches have the same one, except for the rank.
+    pub(super) fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// Content of digests of batches that nothing else decides.
+    pub(super) fn digested(&self) -> DigestScope {
+        self.rules.digested
+    }
+
+    /// Returns the rules for the row of a sequence number.
+    pub(super) fn rules(&self, sequence: Sequence) -> BatchRules {
+        let requests = self.requests.as_ref();
+        let request = requests.and_then(|requests| requests.at(sequence));
+        request.map_or(self.rules, |request| request.rules)
+    }
+
+    /// Returns epoch and step of an in-flight batch.
+    pub(super) fn batch(&self, in_flight: u64) -> (u64, u64) {
+        let requests = self.requests.as_ref();
+        let steps = self.partition.steps();
+        match requests.and_then(|requests| requests.get(in_flight)) {
+            Some(request) => (request.epoch, request.step),
+            None => (in_flight / steps, in_flight % steps),
+        }
+    }
+
+    /// Returns the location of a sequence number's row in the order.
+    pub(super) fn spot(&self, sequence: Sequence) -> Spot {
+        match &self.requests {
+            None => self.partition.spot(sequence),
+            Some(requests) => requests.spot(sequence),
+        }
+    }
+
+    /// Returns the location of a sequence number's row in its batch.
+    pub(super) fn place(&self, sequence: Sequence) -> RowLocation {
+        if let Some(requests) = &self.requests {
+            return requests.place(sequence);
+        }
+        let spot = self.partition.spot(sequence);
+        RowLocation {
+            in_flight: spot.epoch * self.partition.steps() + spot.step,
+            row: spot.row,
+        }
+    }
+
+    /// Returns the sequence number of a batch's first row.
+    pub(super) fn first(&self, in_flight: u64) -> Sequence {
+        if let Some(requests) = &self.requests {
+            return requests.first(in_flight);
+        }
+        let steps = self.partition.steps();
+        self.partition
+            .sequence(in_flight / steps, in_flight % steps)
+    }
+
+    /// Returns the end of the rows that may be read together from `from` on, at most `until`.
+    pub(super) fn rows_end(&self, from: Sequence, until: Sequence) -> Sequence {
+        match &self.requests {
+            None => until,
+            Some(requests) => requests.rows_end(from, &self.partition).min(until),
+        }
+    }
+}
