@@ -2,6 +2,7 @@
 
 pub mod ahead;
 pub mod any;
+mod assemble;
 mod bad_records;
 mod budget;
 mod decoders;
@@ -261,7 +262,7 @@ impl Loader {
         if held > self.shares.in_flight_batches + self.held && !progress.warned_held {
             progress.warned_held = true;
             // Text and encoded images are not in a slab.
-            let each = match executor.job().batcher().slab_bytes() >> 20 {
+            let each = match executor.job().assembler().batcher().slab_bytes() >> 20 {
                 0 => String::new(),
                 mebibytes => format!(" ({mebibytes} MiB each)"),
             };
@@ -466,8 +467,9 @@ impl Loader {
         let executor = self.executor()?;
         let progress = self.progress();
         let first_batch = Duration::from_nanos(self.first_batch_ns.load(Ordering::Relaxed));
-        let of = |remote: &Box<dyn RemoteWorkers>| (remote.stats(), remote.receiving());
-        let remote = lock(&self.remote).as_ref().map(of);
+        let remote = lock(&self.remote)
+            .as_ref()
+            .map(|remote| (remote.stats(), remote.receiving()));
         let (remote, receiving) = remote.unwrap_or_default();
         Ok(Stats {
             batches: progress.batches,
@@ -577,7 +579,11 @@ fn stall_text(waited: Duration, now: ExecutorSnapshot) -> String {
 
 /// Number of batches that the consumer holds.
 fn held(executor: &Executor<RecordJob>) -> usize {
-    executor.job().live().saturating_sub(executor.ready())
+    executor
+        .job()
+        .assembler()
+        .live()
+        .saturating_sub(executor.ready())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

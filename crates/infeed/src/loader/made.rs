@@ -1,8 +1,10 @@
 //! Results of filled rows and finished batches: the batch, and the facts that its delivery counts.
 
 use super::digest::Digest;
-use super::fetched::BadRecord;
-use infeed_core::batch::{Batch, RowDone};
+use super::fetched::{BadRecord, RowAttempts};
+use super::rules::BatchRules;
+use crate::plan::sample::Position;
+use infeed_core::batch::{Batch, BatchRow, RowDone};
 
 /// Result of a row.
 #[derive(Debug)]
@@ -44,6 +46,44 @@ pub(super) struct BatchFacts {
     pub(super) digest: Digest,
     /// Pixels of unknown class in its rows.
     pub(super) unknown_pixels: u64,
+}
+
+impl FilledRow {
+    /// Creates the result of a row after all its attempts; `at` is its position.
+    pub(super) fn new(
+        tried: RowAttempts,
+        at: Position,
+        row: &mut BatchRow,
+        rules: &BatchRules,
+    ) -> FilledRow {
+        let unknown_pixels = u64::from(tried.unknown_pixels);
+        let Some(record) = tried.written else {
+            return FilledRow {
+                unknown_pixels,
+                ..FilledRow::without_record(None, tried.bad, rules)
+            };
+        };
+        FilledRow {
+            digest: Digest::of_row(rules.digested, at.epoch, at.position, record, row),
+            row: Some(row.finish(record)),
+            bad: tried.bad,
+            unknown_pixels,
+        }
+    }
+
+    /// Creates the result of a row of padding, or of a skipped row (`None`).
+    pub(super) fn without_record(
+        row: Option<RowDone>,
+        bad: Vec<BadRecord>,
+        rules: &BatchRules,
+    ) -> FilledRow {
+        FilledRow {
+            row,
+            bad,
+            digest: Digest::empty(rules.digested),
+            unknown_pixels: 0,
+        }
+    }
 }
 
 impl FinishedBatch {

@@ -302,7 +302,7 @@ impl PlacementControl {
                 placement.name(),
                 before.name()
             );
-            executor.job().set_form(self.form(placement));
+            executor.job().assembler().set_form(self.form(placement));
             trial.collector.restart(loader.flight.begun);
         }
         let is_settled = trial.judge.finding().is_some();
@@ -311,10 +311,14 @@ impl PlacementControl {
         }
         // Slabs have room for all layouts on trial, and later only for the chosen one.
         let kept = self.form(placement);
-        executor.job().batcher().make_room(match is_settled {
-            true => kept..kept + 1,
-            false => 0..self.tried(trial),
-        });
+        executor
+            .job()
+            .assembler()
+            .batcher()
+            .make_room(match is_settled {
+                true => kept..kept + 1,
+                false => 0..self.tried(trial),
+            });
         loader.let_tuning_wait(!is_settled);
         true
     }

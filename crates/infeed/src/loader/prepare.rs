@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::assemble::BatchAssembler;
 use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
 use super::digest::DigestScope;
 use super::finish::Finisher;
@@ -197,9 +198,10 @@ pub(super) fn prepare(
         .timeline
         .map(|length| Arc::new(Timeline::new(length)));
     let finisher = Finisher::new(&plan, rows, keep, timeline.clone());
+    let assembler = BatchAssembler::new(batcher, finisher, options.digest);
     plan.start(most)?;
     let job = RecordJob::new(
-        source, plan, order, partition, batcher, finisher, options, &shares, row_bytes, timeline,
+        source, plan, order, partition, assembler, options, &shares, row_bytes, timeline,
     );
     Ok(PreparedRun {
         job,

@@ -7,17 +7,16 @@
 mod rows;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::rows::position;
+use super::assemble::{BatchAssembler, OpenBatch};
 use super::budget::Shares;
-use super::digest::{Digest, DigestScope};
 use super::failed::sample_error;
 use super::fetched::{
     BadRecord, FetchedContent, FetchedRecords, ReadPurpose, RecordRole, RowAttempts,
 };
-use super::finish::Finisher;
 use super::made::{FilledRow, FinishedBatch};
 use super::remote::requests::RequestedBatches;
 use super::rules::{BatchRules, RecordLimits};
@@ -28,7 +27,7 @@ use crate::plan::Plan;
 use crate::plan::failure::SampleError;
 use crate::plan::sample::{Position, SampleScratch};
 use infeed_codec::transform::Mixing;
-use infeed_core::batch::{BatchRow, Batcher, InFlightBatch, RowCell};
+use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
 use infeed_core::error::Error;
 use infeed_core::exec::budget::{BudgetError, BytePool, Permit};
@@ -55,10 +54,7 @@ pub(crate) struct RecordJob {
     plan: Plan,
     order: Order,
     schedule: BatchSchedule,
-    batcher: Batcher,
-    /// Index of the layout of batches that begin from now on.
-    form: AtomicUsize,
-    finisher: Finisher,
+    assembler: BatchAssembler,
     /// Pool of scratch beyond the scratch that workers keep.
     pub(super) large: BytePool,
     pub(super) kept_bytes: u64,
@@ -83,14 +79,6 @@ pub(crate) struct RecordRead {
     pub(super) failed: Option<Error>,
 }
 
-/// A batch being filled, with its layout, epoch and step.
-pub(crate) struct InFlightRecords {
-    pub(super) in_flight: InFlightBatch,
-    form: usize,
-    epoch: u64,
-    step: u64,
-}
-
 /// Working memory of one worker.
 pub(crate) struct WorkerScratch {
     scratch: SampleScratch,
@@ -106,8 +94,7 @@ impl RecordJob {
         plan: Plan,
         order: Order,
         partition: Partition,
-        batcher: Batcher,
-        finisher: Finisher,
+        assembler: BatchAssembler,
         options: &Options,
         shares: &Shares,
         row_bytes: u64,
@@ -125,9 +112,7 @@ impl RecordJob {
                     limits: RecordLimits::NONE,
                 },
             ),
-            batcher,
-            form: AtomicUsize::new(0),
-            finisher,
+            assembler,
             large: BytePool::new(shares.large_bytes),
             kept_bytes: shares.kept_bytes,
             fetched_bytes: shares.fetched_bytes,
@@ -181,20 +166,9 @@ impl RecordJob {
         &self.order
     }
 
-    pub(super) fn batcher(&self) -> &Batcher {
-        &self.batcher
-    }
-
-    /// Sets the layout of batches that begin from now on. It changes no bit that the consumer
-    /// receives, so order and state do not contain it.
-    pub(super) fn set_form(&self, form: usize) {
-        // Relaxed: a batch that begins just after the call may still use the previous layout.
-        self.form.store(form, Ordering::Relaxed);
-    }
-
-    /// Number of finished batches that are not dropped.
-    pub(super) fn live(&self) -> usize {
-        self.batcher.live().max(self.finisher.live())
+    /// Opens and finishes its batches.
+    pub(super) fn assembler(&self) -> &BatchAssembler {
+        &self.assembler
     }
 
     pub(super) fn warnings(&self) -> u64 {
@@ -211,7 +185,7 @@ impl RecordJob {
         workers
             .iter()
             .for_each(|thread| thread.add_calls(stage, &mut calls));
-        self.finisher.add_counts(stage, sum, &mut calls);
+        self.assembler.add_counts(stage, sum, &mut calls);
         sum.p99 = calls.quantile(0.99);
     }
 
@@ -223,7 +197,7 @@ impl RecordJob {
 impl Job for RecordJob {
     type Read = RecordRead;
     type Fetched = FetchedRecords;
-    type InFlight = InFlightRecords;
+    type InFlight = OpenBatch;
     type Row = BatchRow;
     type Done = FilledRow;
     type Batch = FinishedBatch;
@@ -417,22 +391,10 @@ impl Job for RecordJob {
         FetchedRecords::join(waiting, come)
     }
 
-    fn open(&self, in_flight: u64) -> Result<(InFlightRecords, Vec<BatchRow>), Error> {
+    fn open(&self, in_flight: u64) -> Result<(OpenBatch, Vec<BatchRow>), Error> {
         let (epoch, step) = self.schedule.batch(in_flight);
         let rows = self.partition().rows_at(step) as usize;
-        let bytes = self.batcher.slab_bytes();
-        let form = self.form.load(Ordering::Relaxed);
-        let (in_flight, rows) = self
-            .batcher
-            .begin_as(form, rows)
-            .map_err(|_| Error::OutOfMemory { bytes })?;
-        let in_flight = InFlightRecords {
-            in_flight,
-            form,
-            epoch,
-            step,
-        };
-        Ok((in_flight, rows))
+        self.assembler.open((epoch, step), rows)
     }
 
     fn scratch(&self) -> WorkerScratch {
@@ -464,12 +426,8 @@ impl Job for RecordJob {
         let rules = self.schedule.rules(sequence);
         worker.counters.work_for(in_flight);
         if spot.taken_from.is_none() && own.is_none() {
-            return FillOutcome::Done(FilledRow {
-                row: Some(row.blank()),
-                bad: Vec::new(),
-                digest: Digest::empty(rules.digested),
-                unknown_pixels: 0,
-            });
+            let blank = Some(row.blank());
+            return FillOutcome::Done(FilledRow::without_record(blank, Vec::new(), &rules));
         }
         let at = position(spot);
         let mixing = self.mixing(spot);
@@ -504,61 +462,18 @@ impl Job for RecordJob {
             }
             tried.add_unknown(worker.scratch.unknown_pixels);
         }
-        let RowAttempts {
-            written,
-            bad,
-            unknown_pixels,
-            ..
-        } = tried;
-        let digest = match written {
-            Some(index) => self.finished(index, at, row, worker, rules.digested),
-            None => Digest::empty(rules.digested),
-        };
-        FillOutcome::Done(FilledRow {
-            row: written.map(|index| row.finish(index)),
-            bad,
-            digest,
-            unknown_pixels: u64::from(unknown_pixels),
-        })
+        FillOutcome::Done(self.finished(tried, at, row, worker, &rules))
     }
 
     fn close(
         &self,
-        in_flight: InFlightRecords,
+        open: OpenBatch,
         rows: Vec<Result<FilledRow, Error>>,
     ) -> Result<FinishedBatch, Error> {
-        let InFlightRecords {
-            in_flight,
-            form,
-            epoch,
-            step,
-        } = in_flight;
-        let mut bad = Vec::new();
-        let mut digest = Digest::empty(self.schedule.digested());
-        let mut unknown_pixels = 0;
-        let mut done = Vec::with_capacity(rows.len());
-        for row in rows {
-            // Report the first failure in row order, independent of timing.
-            let row = row?;
-            bad.extend(row.bad);
-            digest = digest.plus(row.digest);
-            // Saturates, because another process may report any number.
-            unknown_pixels = row.unknown_pixels.saturating_add(unknown_pixels);
-            done.push(row.row);
-        }
-        let bytes = self.batcher.slab_bytes();
-        let batch = self.batcher.finish(in_flight, done, epoch, step);
-        let batch = batch.map_err(|_| Error::OutOfMemory { bytes })?;
-        let first = self
-            .partition()
-            .spot(self.partition().sequence(epoch, step));
-        Ok(FinishedBatch {
-            batch: self.finisher.run(&self.plan, batch, first.position)?,
-            form,
-            bad,
-            digest,
-            unknown_pixels,
-        })
+        let partition = self.partition();
+        let first = partition.spot(partition.sequence(open.epoch, open.step));
+        self.assembler
+            .finish(&self.plan, open, rows, first.position)
     }
 }
 

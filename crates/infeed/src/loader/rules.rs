@@ -14,6 +14,13 @@ pub struct BatchRules {
     pub limits: RecordLimits,
 }
 
+impl BatchRules {
+    /// Whether digests cover the bytes of rows.
+    pub(super) fn hashes_rows(&self) -> bool {
+        self.digested == DigestScope::Pixels
+    }
+}
+
 /// Maximum needs of a record; a record above them is bad. The limits of the process that consumes
 /// the batch apply in every process, because a batch must not depend on the machine that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

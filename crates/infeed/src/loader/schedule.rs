@@ -105,3 +105,55 @@ impl BatchSchedule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loader::OnError;
+    use crate::loader::remote::{BatchRequest, RecordLimits};
+    use infeed_core::order::partition::Tail;
+
+    fn partition(rank: u64) -> Partition {
+        Partition::new(20, 4, rank, 2, Tail::Keep).expect("two ranks")
+    }
+
+    fn rules(on_error: OnError) -> BatchRules {
+        BatchRules {
+            on_error,
+            digested: DigestScope::Ids,
+            limits: RecordLimits::NONE,
+        }
+    }
+
+    #[test]
+    fn a_requested_batch_has_the_rows_of_its_rank_and_the_rules_of_its_request() {
+        let requests = Arc::new(RequestedBatches::new(partition(0).rows()));
+        let schedule = BatchSchedule::in_order(partition(0), rules(OnError::Stop));
+        let schedule = schedule.on_request(Arc::clone(&requests));
+        let in_order = BatchSchedule::in_order(partition(1), rules(OnError::Stop));
+        requests.push(BatchRequest {
+            partition: partition(1),
+            epoch: 3,
+            step: 2,
+            rules: rules(OnError::Skip),
+            by: 0,
+        });
+
+        assert_eq!(schedule.batch(0), (3, 2));
+        assert_eq!(schedule.rules(1).on_error, OnError::Skip);
+        let first = in_order.first(3 * partition(1).steps() + 2);
+        for row in 0..partition(1).rows() {
+            assert_eq!(
+                schedule.spot(row).position,
+                in_order.spot(first + row).position
+            );
+        }
+
+        requests.pop();
+        assert_eq!(
+            schedule.rules(1).on_error,
+            OnError::Stop,
+            "it is not in flight"
+        );
+    }
+}

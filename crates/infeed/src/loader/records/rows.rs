@@ -16,29 +16,29 @@ impl RecordJob {
         Some(mixing)
     }
 
-    /// Completes a row with its sample: sets the mark of a valid row, and returns the row's digest.
+    /// Completes a row: sets the mark of a valid row if there is a sample in it.
     pub(super) fn finished(
         &self,
-        record: u64,
+        tried: RowAttempts,
         at: Position,
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
-        digested: DigestScope,
-    ) -> Digest {
-        if self.partition().tail() == Tail::Pad
+        rules: &BatchRules,
+    ) -> FilledRow {
+        if tried.written.is_some()
+            && self.partition().tail() == Tail::Pad
             && let Some(RowCell::Slab(valid)) = row.cells.last_mut()
         {
             valid.bytes_mut().fill(1);
         }
-        let digest = || Digest::of_row(digested, at.epoch, at.position, record, row);
-        if digested == DigestScope::Ids {
-            return digest();
+        if !rules.hashes_rows() {
+            return FilledRow::new(tried, at, row, rules);
         }
         worker.scratch.meter.start();
-        let digest = digest();
+        let filled = FilledRow::new(tried, at, row, rules);
         worker.scratch.meter.lap(Stage::Write, &worker.counters);
         worker.scratch.meter.settle(&worker.counters);
-        digest
+        filled
     }
 
     /// Handles a row with a bad record; `at` is the position of that record.
@@ -64,12 +64,7 @@ impl RecordJob {
             reason: error.clone(),
         });
         if rules.on_error == OnError::Skip {
-            return FillOutcome::Done(FilledRow {
-                row: None,
-                bad: tried.bad,
-                digest: Digest::empty(rules.digested),
-                unknown_pixels: 0,
-            });
+            return FillOutcome::Done(FilledRow::without_record(None, tried.bad, &rules));
         }
         let attempt = match role {
             RecordRole::Own => &mut tried.own,

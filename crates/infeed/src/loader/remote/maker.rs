@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::requests::{BatchRequest, RequestedBatches};
 use super::run::RunDescription;
+use crate::loader::assemble::OpenBatch;
 use crate::loader::fetched::{FetchedRecords, ReadPurpose, RowAttempts};
 use crate::loader::made::FilledRow;
 use crate::loader::options::Options;
 use crate::loader::prepare::prepare;
-use crate::loader::records::{InFlightRecords, RecordJob, RecordRead, WorkerScratch};
+use crate::loader::records::{RecordJob, RecordRead, WorkerScratch};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::device::Placement;
 use infeed_core::batch::{Array, BatchRow};
@@ -65,7 +66,7 @@ pub struct UnassembledRows {
 impl Job for RowsJob {
     type Read = RecordRead;
     type Fetched = FetchedRecords;
-    type InFlight = InFlightRecords;
+    type InFlight = OpenBatch;
     type Row = BatchRow;
     type Done = FilledRow;
     type Batch = Result<UnassembledRows, Error>;
@@ -106,7 +107,7 @@ impl Job for RowsJob {
         self.0.join(waiting, come)
     }
 
-    fn open(&self, in_flight: u64) -> Result<(InFlightRecords, Vec<BatchRow>), Error> {
+    fn open(&self, in_flight: u64) -> Result<(OpenBatch, Vec<BatchRow>), Error> {
         self.0.open(in_flight)
     }
 
@@ -130,11 +131,11 @@ impl Job for RowsJob {
 
     fn close(
         &self,
-        in_flight: InFlightRecords,
+        in_flight: OpenBatch,
         rows: Vec<Result<FilledRow, Error>>,
     ) -> Result<Result<UnassembledRows, Error>, Error> {
         let count = rows.len();
-        let slabs = in_flight.in_flight.sealed(count);
+        let slabs = in_flight.sealed(count);
         let rows: Result<Vec<FilledRow>, Error> = rows.into_iter().collect();
         Ok(rows.map(|rows| UnassembledRows { slabs, rows }))
     }

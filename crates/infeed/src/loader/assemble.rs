@@ -1,0 +1,133 @@
+//! Batches around their rows: rows to fill, in the current layout, and the finished batch with the
+//! facts that its delivery counts.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::digest::{Digest, DigestScope};
+use super::finish::Finisher;
+use super::made::{FilledRow, FinishedBatch};
+use crate::plan::Plan;
+use infeed_core::batch::{Array, BatchRow, Batcher, InFlightBatch};
+use infeed_core::counters::{Calls, Stage, StageStats};
+use infeed_core::error::Error;
+
+/// Opens and finishes the batches of a job.
+#[derive(Debug)]
+pub(super) struct BatchAssembler {
+    batcher: Batcher,
+    /// Index of the layout of batches that begin from now on.
+    form: AtomicUsize,
+    finisher: Finisher,
+    digested: DigestScope,
+}
+
+/// A batch being filled, with its layout, epoch and step.
+pub(crate) struct OpenBatch {
+    in_flight: InFlightBatch,
+    form: usize,
+    pub(super) epoch: u64,
+    pub(super) step: u64,
+}
+
+impl BatchAssembler {
+    pub(super) fn new(
+        batcher: Batcher,
+        finisher: Finisher,
+        digested: DigestScope,
+    ) -> BatchAssembler {
+        BatchAssembler {
+            batcher,
+            form: AtomicUsize::new(0),
+            finisher,
+            digested,
+        }
+    }
+
+    /// Sets the layout of batches that begin from now on. It changes no bit that the consumer
+    /// receives, so order and state do not contain it.
+    pub(super) fn set_form(&self, form: usize) {
+        // Relaxed: a batch that begins just after the call may still use the previous layout.
+        self.form.store(form, Ordering::Relaxed);
+    }
+
+    pub(super) fn batcher(&self) -> &Batcher {
+        &self.batcher
+    }
+
+    /// Number of finished batches that are not dropped.
+    pub(super) fn live(&self) -> usize {
+        self.batcher.live().max(self.finisher.live())
+    }
+
+    pub(super) fn add_counts(&self, stage: Stage, sum: &mut StageStats, calls: &mut Calls) {
+        self.finisher.add_counts(stage, sum, calls);
+    }
+
+    /// Opens a batch of `rows` rows.
+    pub(super) fn open(
+        &self,
+        (epoch, step): (u64, u64),
+        rows: usize,
+    ) -> Result<(OpenBatch, Vec<BatchRow>), Error> {
+        let bytes = self.batcher.slab_bytes();
+        let form = self.form.load(Ordering::Relaxed);
+        let (in_flight, rows) = self
+            .batcher
+            .begin_as(form, rows)
+            .map_err(|_| Error::OutOfMemory { bytes })?;
+        let open = OpenBatch {
+            in_flight,
+            form,
+            epoch,
+            step,
+        };
+        Ok((open, rows))
+    }
+
+    /// Finishes a batch and calls the functions on it; `position` is the position of its first row.
+    pub(super) fn finish(
+        &self,
+        plan: &Plan,
+        open: OpenBatch,
+        rows: Vec<Result<FilledRow, Error>>,
+        position: u64,
+    ) -> Result<FinishedBatch, Error> {
+        let OpenBatch {
+            in_flight,
+            form,
+            epoch,
+            step,
+        } = open;
+        let mut bad = Vec::new();
+        let mut digest = Digest::empty(self.digested);
+        let mut unknown_pixels = 0;
+        let mut done = Vec::with_capacity(rows.len());
+        for row in rows {
+            // Report the first failure in row order, independent of timing.
+            let row = row?;
+            bad.extend(row.bad);
+            digest = digest.plus(row.digest);
+            // Saturates, because another process may report any number.
+            unknown_pixels = row.unknown_pixels.saturating_add(unknown_pixels);
+            done.push(row.row);
+        }
+        let bytes = self.batcher.slab_bytes();
+        let batch = self.batcher.finish(in_flight, done, epoch, step);
+        let batch = batch.map_err(|_| Error::OutOfMemory { bytes })?;
+        Ok(FinishedBatch {
+            batch: self.finisher.run(plan, batch, position)?,
+            form,
+            bad,
+            digest,
+            unknown_pixels,
+        })
+    }
+}
+
+impl OpenBatch {
+    /// Returns the slab of each column with `rows` rows; `None` for columns whose rows differ in
+    /// size.
+    pub(super) fn sealed(self, rows: usize) -> Vec<Option<Array>> {
+        self.in_flight.sealed(rows)
+    }
+}
